@@ -1,4 +1,4 @@
-//! A small HTTP client: one request a connection, nothing hidden.
+//! A small HTTP client: one request per connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,54 +9,54 @@ use serde_json::Value;
 /// The server holds questions open for a minute at most.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub body: String,
 }
 
-impl Answer {
+impl Response {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-/// Asks; an error if nobody answers. `to` is `address:port`.
-pub fn try_request(method: &str, to: &str, path: &str, body: Option<&Value>) -> std::io::Result<Answer> {
-    try_with(method, to, path, body, &[], TIMEOUT)
+/// Sends a request; an error if there is no response. `to` is `address:port`.
+pub fn try_request(method: &str, to: &str, path: &str, body: Option<&Value>) -> std::io::Result<Response> {
+    try_request_with(method, to, path, body, &[], TIMEOUT)
 }
 
-/// The same with further headers, and for as long as the asker has patience: somebody may be there and say nothing.
-pub fn try_with(
+/// The same with further headers, and for as long as the asker has timeout: somebody may be there and say nothing.
+pub fn try_request_with(
     method: &str,
     to: &str,
     path: &str,
     body: Option<&Value>,
     headers: &[(&str, &str)],
-    patience: Duration,
-) -> std::io::Result<Answer> {
-    Asked::send(method, to, path, body, headers, patience)?.answer()
+    timeout: Duration,
+) -> std::io::Result<Response> {
+    PendingResponse::send(method, to, path, body, headers, timeout)?.wait()
 }
 
-/// A question that was sent, and not answered yet.
+/// A request without a response yet.
 #[derive(Debug)]
-pub struct Asked(BufReader<TcpStream>);
+pub struct PendingResponse(BufReader<TcpStream>);
 
-impl Asked {
+impl PendingResponse {
     pub fn send(
         method: &str,
         to: &str,
         path: &str,
         body: Option<&Value>,
         headers: &[(&str, &str)],
-        patience: Duration,
+        timeout: Duration,
     ) -> std::io::Result<Self> {
-        send(method, to, path, body, headers, patience).map(Self)
+        send(method, to, path, body, headers, timeout).map(Self)
     }
 
-    /// Waits for the answer.
-    pub fn answer(mut self) -> std::io::Result<Answer> {
+    /// Waits for the response.
+    pub fn wait(mut self) -> std::io::Result<Response> {
         let (status, length) = head(&mut self.0)?;
         let mut bytes = Vec::new();
         match length {
@@ -68,20 +68,20 @@ impl Asked {
                 self.0.read_to_end(&mut bytes)?;
             }
         }
-        Ok(Answer { status, body: String::from_utf8_lossy(&bytes).into_owned() })
+        Ok(Response { status, body: String::from_utf8_lossy(&bytes).into_owned() })
     }
 }
 
-/// Asks somebody who must be there.
-pub fn request(method: &str, to: &str, path: &str, body: Option<&Value>) -> Answer {
+/// Sends a request to a server that must answer.
+pub fn request(method: &str, to: &str, path: &str, body: Option<&Value>) -> Response {
     try_request(method, to, path, body).unwrap_or_else(|error| panic!("{method} http://{to}{path}: {error}"))
 }
 
-pub fn get(to: &str, path: &str) -> Answer {
+pub fn get(to: &str, path: &str) -> Response {
     request("GET", to, path, None)
 }
 
-/// A stream of server-sent events, for as long as this lives.
+/// A stream of server-sent events.
 #[derive(Debug)]
 pub struct Events(BufReader<TcpStream>);
 
@@ -100,7 +100,7 @@ impl Events {
         loop {
             line.clear();
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
-            // Sizes of chunks and empty lines are passed over.
+            // Skips chunk sizes and empty lines.
             if let Some(event) = line.trim_end().strip_prefix("event:") {
                 right = event.trim() == name;
             } else if let Some(data) = line.trim_end().strip_prefix("data:").filter(|_| right) {
@@ -116,10 +116,10 @@ fn send(
     path: &str,
     body: Option<&Value>,
     headers: &[(&str, &str)],
-    patience: Duration,
+    timeout: Duration,
 ) -> std::io::Result<BufReader<TcpStream>> {
     let mut stream = TcpStream::connect(to)?;
-    stream.set_read_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(timeout))?;
     let body = body.map(Value::to_string).unwrap_or_default();
     let length = body.len();
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -131,7 +131,7 @@ fn send(
     Ok(BufReader::new(stream))
 }
 
-/// Reads the status and the headers; gives the status and the length of the body, if it is told.
+/// Reads the status and headers. Returns the status and the length of the body, if it is given.
 fn head(reader: &mut BufReader<TcpStream>) -> std::io::Result<(u16, Option<usize>)> {
     let mut line = String::new();
     reader.read_line(&mut line)?;

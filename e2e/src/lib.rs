@@ -1,26 +1,21 @@
-//! What the end-to-end tests share. The tests themselves are in `tests/`: they start the real `muster`, the real
-//! `muster-agent` and the real Puppet, and look at what an operator would look at.
+//! Support of the end-to-end tests. The tests in `tests/` start the real `muster`, `muster-agent` and Puppet, and check what an
+//! operator can see.
 //!
-//! - [`stage`]: a place of its own for each test (directory, loopback network, announcements), and the end of
-//!   everything that was started there, also when the test fails.
-//! - [`process`]: a program that was started: its output line by line, its end, signals to it.
-//! - [`operator`], [`server`], [`agent`], [`up`]: the programs under test.
-//! - [`project`]: environments and releases that a test writes. [`gate`]: what lets a run of such a release go on.
-//! - [`cluster`]: Muster on etcd with several replicas, what is done to it, and the judge of what must hold.
-//! - [`http`]: the API, and whatever else answers.
-//! - [`eventually`]: the one place that asks again and again, for what nobody tells by himself.
+//! - [`sandbox`]: a directory, a loopback network and an environment for each test. Every process of it is killed at the end.
+//!   It also runs `muster` commands.
+//! - [`process`]: a child process with its output, its exit and its signals.
+//! - [`server`]: `muster serve`, `muster up` and the API. [`agent`]: `muster-agent`.
+//! - [`project`]: projects, and barriers at which runs of a release wait.
+//! - [`cluster`]: Muster on etcd with several replicas, fault injection, and a checker of the invariants.
+//! - [`http`]: a small HTTP client.
 //!
-//! A test waits for an event, with a deadline that is only there so that it ends when the event never comes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this is test: what is not as expected fails it")]
+//! A test waits for an event. Timeouts only end a test whose event never comes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "test support: an unexpected result fails the test")]
 
 pub mod agent;
-pub mod binaries;
 pub mod cluster;
-pub mod gate;
 pub mod http;
-pub mod operator;
 pub mod process;
 pub mod project;
+pub mod sandbox;
 pub mod server;
-pub mod stage;
-pub mod up;

@@ -1,4 +1,4 @@
-//! A program that was started: its output, its end, and signals to it.
+//! A child process: its output, exit and signals.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
@@ -9,34 +9,34 @@ use std::time::{Duration, Instant};
 
 pub use muster_marked::{Process, Signal};
 
-/// A program that runs, or has run. It is killed when this is dropped.
+/// A child process. Dropping it kills it.
 #[derive(Debug)]
-pub struct Started {
+pub struct ChildProcess {
     name: String,
     pid: u32,
     process: Process,
-    seen: Arc<Seen>,
+    watch: Arc<OutputWatch>,
 }
 
-/// How a program ended, and all that it said.
+/// Exit status and output of a process.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct ExitResult {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    so_far: Mutex<SoFar>,
+struct OutputWatch {
+    output: Mutex<ProcessOutput>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct SoFar {
+struct ProcessOutput {
     lines: Vec<(Stream, String)>,
     exit: Option<ExitStatus>,
-    /// Streams that have come to their end.
+    /// Number of closed output streams.
     closed: usize,
 }
 
@@ -46,23 +46,23 @@ enum Stream {
     Err,
 }
 
-impl Started {
-    /// Starts a program and reads what it says. What it is to read must be given already.
+impl ChildProcess {
+    /// Starts a process and reads its output.
     pub fn new(name: impl Into<String>, command: &mut Command) -> Self {
         let name = name.into();
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let pid = child.id();
         let process = Process::open(pid).unwrap().expect("a child that was not waited for is there");
-        let seen = Arc::new(Seen::default());
+        let watch = Arc::new(OutputWatch::default());
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         for (stream, reader) in [(Stream::Out, Box::new(out) as Box<dyn Read + Send>), (Stream::Err, Box::new(err))] {
-            let seen = seen.clone();
-            thread::spawn(move || seen.read(stream, reader));
+            let watch = watch.clone();
+            thread::spawn(move || watch.read(stream, reader));
         }
-        let waiting = seen.clone();
+        let waiting = watch.clone();
         thread::spawn(move || waiting.wait(child));
-        Self { name, pid, process, seen }
+        Self { name, pid, process, watch }
     }
 
     pub fn pid(&self) -> u32 {
@@ -73,66 +73,67 @@ impl Started {
         self.process.signal(signal).unwrap();
     }
 
-    /// As Ctrl-C in a terminal does: to the whole process group, which it must lead.
+    /// Sends SIGINT to its process group, as Ctrl-C in a terminal does. It must be the group leader.
     pub fn interrupt_group(&self) {
         let group = rustix::process::Pid::from_raw(i32::try_from(self.pid).unwrap()).unwrap();
         rustix::process::kill_process_group(group, Signal::INT).unwrap();
     }
 
-    /// `kill -9`; returns when it has ended.
+    /// `kill -9`. The process has ended when this returns.
     pub fn kill(&self, deadline: Duration) {
         self.signal(Signal::KILL);
-        self.seen.until(deadline, |so_far| so_far.exit).unwrap_or_else(|| panic!("{} does not die", self.name));
+        self.watch.until(deadline, |output| output.exit).unwrap_or_else(|| panic!("{} was not killed", self.name));
     }
 
     pub fn is_running(&self) -> bool {
-        self.seen.so_far.lock().unwrap().exit.is_none()
+        self.watch.output.lock().unwrap().exit.is_none()
     }
 
-    /// Waits for a line that holds this text, among all that were and will be said; gives the line.
-    pub fn says(&self, text: &str, deadline: Duration) -> String {
-        self.says_after(0, text, deadline).1
+    /// Waits for a line with this text in the past or future output. Returns the line.
+    pub fn wait_for_output(&self, text: &str, deadline: Duration) -> String {
+        self.wait_for_output_after(0, text, deadline).1
     }
 
     /// The same, among what is said after so many lines; gives also the number of lines up to the one that was found.
-    pub fn says_after(&self, skip: usize, text: &str, deadline: Duration) -> (usize, String) {
-        let found = self.seen.until(deadline, |so_far| {
-            let found = so_far.lines.iter().enumerate().skip(skip).find(|(_, (_, line))| line.contains(text));
+    pub fn wait_for_output_after(&self, skip: usize, text: &str, deadline: Duration) -> (usize, String) {
+        let found = self.watch.until(deadline, |output| {
+            let found = output.lines.iter().enumerate().skip(skip).find(|(_, (_, line))| line.contains(text));
             match found {
                 Some((at, (_, line))) => Some(Some((at + 1, line.clone()))),
-                // It will not be said any more.
-                None if so_far.exit.is_some() && so_far.closed == 2 => Some(None),
+                // The output is complete.
+                None if output.exit.is_some() && output.closed == 2 => Some(None),
                 None => None,
             }
         });
-        found.flatten().unwrap_or_else(|| panic!("{} did not say {text:?}; it said:\n{}", self.name, self.transcript()))
+        found.flatten().unwrap_or_else(|| panic!("{} did not print {text:?}; its output:
+{}", self.name, self.transcript()))
     }
 
-    /// How many lines have been said.
+    /// Number of lines so far.
     pub fn lines(&self) -> usize {
-        self.seen.so_far.lock().unwrap().lines.len()
+        self.watch.output.lock().unwrap().lines.len()
     }
 
-    /// Waits for its end.
-    pub fn ended(&self, deadline: Duration) -> Ended {
-        let exit = self.seen.until(deadline, |so_far| so_far.exit);
-        let status = exit.unwrap_or_else(|| panic!("{} did not end; it said:\n{}", self.name, self.transcript()));
-        // A process that it has left behind may hold its output open; what the program itself said is there already,
-        // or will be at once.
-        self.seen.until(Duration::from_secs(5), |so_far| (so_far.closed == 2).then_some(()));
-        let so_far = self.seen.so_far.lock().unwrap();
+    /// Waits for its exit.
+    pub fn wait_exit(&self, deadline: Duration) -> ExitResult {
+        let exit = self.watch.until(deadline, |output| output.exit);
+        let status = exit.unwrap_or_else(|| panic!("{} did not exit; its output:
+{}", self.name, self.transcript()));
+        // A leftover child may hold the output open; the output of the process itself arrives at once.
+        self.watch.until(Duration::from_secs(5), |output| (output.closed == 2).then_some(()));
+        let output = self.watch.output.lock().unwrap();
         let of = |stream| {
-            let lines = so_far.lines.iter().filter(|(of, _)| *of == stream);
+            let lines = output.lines.iter().filter(|(of, _)| *of == stream);
             lines.fold(String::new(), |text, (_, line)| text + line + "\n")
         };
-        Ended { status, stdout: of(Stream::Out), stderr: of(Stream::Err) }
+        ExitResult { status, stdout: of(Stream::Out), stderr: of(Stream::Err) }
     }
 
-    /// All that was said, in the order in which it was heard.
+    /// The output so far, in order of arrival.
     pub fn transcript(&self) -> String {
-        let so_far = self.seen.so_far.lock().unwrap();
+        let output = self.watch.output.lock().unwrap();
         let mut text = String::new();
-        for (stream, line) in &so_far.lines {
+        for (stream, line) in &output.lines {
             let mark = if *stream == Stream::Err { "!" } else { " " };
             let _ = writeln!(text, "{mark} {line}");
         }
@@ -140,57 +141,58 @@ impl Started {
     }
 }
 
-impl Ended {
+impl ExitResult {
     pub fn code(&self) -> i32 {
-        self.status.code().unwrap_or_else(|| panic!("it was ended by a signal: {self:?}"))
+        self.status.code().unwrap_or_else(|| panic!("killed by a signal: {self:?}"))
     }
 }
 
-impl Drop for Started {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.process.signal(Signal::KILL);
         if thread::panicking() {
             let transcript = self.transcript();
-            #[expect(clippy::print_stderr, reason = "the test has failed, and somebody wants to know why")]
+            #[expect(clippy::print_stderr, reason = "shows the output of a failed test")]
             {
-                eprintln!("---- {} (pid {}) said:\n{transcript}----", self.name, self.pid);
+                eprintln!("---- output of {} (pid {}):
+{transcript}----", self.name, self.pid);
             }
         }
     }
 }
 
-impl Seen {
+impl OutputWatch {
     fn read(&self, stream: Stream, reader: Box<dyn Read + Send>) {
         let mut reader = BufReader::new(reader);
         let mut line = Vec::new();
         while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
             let text = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
-            self.change(|so_far| so_far.lines.push((stream, text)));
+            self.change(|output| output.lines.push((stream, text)));
             line.clear();
         }
-        self.change(|so_far| so_far.closed += 1);
+        self.change(|output| output.closed += 1);
     }
 
     fn wait(&self, mut child: Child) {
         let exit = child.wait().unwrap();
-        self.change(|so_far| so_far.exit = Some(exit));
+        self.change(|output| output.exit = Some(exit));
     }
 
-    fn change(&self, change: impl FnOnce(&mut SoFar)) {
-        change(&mut self.so_far.lock().unwrap());
+    fn change(&self, change: impl FnOnce(&mut ProcessOutput)) {
+        change(&mut self.output.lock().unwrap());
         self.changed.notify_all();
     }
 
-    /// Waits until there is an answer. None: not in time.
-    fn until<T>(&self, deadline: Duration, answer: impl Fn(&SoFar) -> Option<T>) -> Option<T> {
+    /// Waits for a value; None after the deadline.
+    fn until<T>(&self, deadline: Duration, answer: impl Fn(&ProcessOutput) -> Option<T>) -> Option<T> {
         let end = Instant::now() + deadline;
-        let mut so_far = self.so_far.lock().unwrap();
+        let mut output = self.output.lock().unwrap();
         loop {
-            if let Some(answer) = answer(&so_far) {
+            if let Some(answer) = answer(&output) {
                 return Some(answer);
             }
             let left = end.checked_duration_since(Instant::now())?;
-            so_far = self.changed.wait_timeout(so_far, left).unwrap().0;
+            output = self.changed.wait_timeout(output, left).unwrap().0;
         }
     }
 }

@@ -1,22 +1,24 @@
-//! `muster serve`, and its API.
+//! Starts `muster serve` and `muster up`, and calls the API.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use muster_testkit::wait::{TIMEOUT, eventually};
 use serde_json::Value;
 
-use crate::http::{self, Answer};
-use crate::process::Started;
+use crate::http;
+use crate::http::Response;
+use crate::process::ChildProcess;
 use crate::project::Project;
-use crate::stage::Stage;
+use crate::sandbox::Sandbox;
 
 /// The environment of every project that a test writes.
 pub const ENV: &str = "test";
 
-/// A server that was started.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
-    pub process: Started,
+    pub process: ChildProcess,
     pub api: Api,
 }
 
@@ -28,24 +30,24 @@ pub struct Api {
 }
 
 impl Server {
-    /// Starts the server of a project, with its state in `state` of the stage; it listens when this returns.
-    pub fn start(stage: &Stage, project: &Project) -> Self {
-        Self::start_at(stage, &project.dir, &stage.path("state"))
+    /// Starts the server of a project, with its state in `state` of the sandbox. It listens when this returns.
+    pub fn start(sandbox: &Sandbox, project: &Project) -> Self {
+        Self::start_at(sandbox, &project.dir, &sandbox.path("state"))
     }
 
-    pub fn start_at(stage: &Stage, project: &Path, state: &Path) -> Self {
-        let process = Self::launch(stage, project, state);
-        process.says("API: http://", TIMEOUT);
-        Self { process, api: Api::new(stage.listen(), ENV) }
+    pub fn start_at(sandbox: &Sandbox, project: &Path, state: &Path) -> Self {
+        let process = Self::launch(sandbox, project, state);
+        process.wait_for_output("API: http://", TIMEOUT);
+        Self { process, api: Api::new(sandbox.listen(), ENV) }
     }
 
-    /// Starts a server that may well not come to listen.
-    pub fn launch(stage: &Stage, project: &Path, state: &Path) -> Started {
+    /// Starts a server that may fail to start.
+    pub fn launch(sandbox: &Sandbox, project: &Path, state: &Path) -> ChildProcess {
         let store = format!("embedded:{}", state.join("store").display());
         let (state, project) = (state.to_str().unwrap(), project.to_str().unwrap());
-        let (listen, key) = (stage.listen(), stage.release_key());
+        let (listen, key) = (sandbox.listen(), sandbox.release_key());
         let args = ["serve", "--store", &store, "--listen", &listen, "--state", state, "--project", project];
-        Started::new("muster serve", stage.muster(&args).arg("--release-key").arg(key))
+        ChildProcess::new("muster serve", sandbox.muster(&args).arg("--release-key").arg(key))
     }
 
     /// `kill -9`.
@@ -80,7 +82,7 @@ impl Api {
         runs
     }
 
-    /// Every report that the server has of a node, as the agent sent it, the oldest first.
+    /// All reports of a node, oldest first, as the agent sent them.
     pub fn reports(&self, node: &str) -> Vec<Value> {
         let runs = self.runs(node);
         let of_run = |run: &Value| self.get(&format!("nodes/{node}/runs/{}", run["run"].as_str().unwrap()));
@@ -88,12 +90,12 @@ impl Api {
     }
 
     /// Sends a report as an agent does.
-    pub fn report(&self, node: &str, report: &Value) -> Answer {
+    pub fn report(&self, node: &str, report: &Value) -> Response {
         http::request("POST", &self.to, &self.path(&format!("nodes/{node}/reports")), Some(report))
     }
 
-    /// Moves the whole fleet in one transaction.
-    pub fn trigger_update(&self, version: &str) -> Answer {
+    /// Updates the whole fleet in one transaction.
+    pub fn trigger_update(&self, version: &str) -> Response {
         // Tests go back and forth, and are not about rollouts; what must be said for both is tested where it is decided.
         let body = serde_json::json!({"version": version, "allow_older": true, "at_once": true});
         http::request("PUT", &self.to, &self.path("current-version"), Some(&body))
@@ -104,19 +106,19 @@ impl Api {
         http::Events::open(&self.to, &self.path(&format!("nodes/{node}/sync")), open)
     }
 
-    /// Waits until a node stands as this word says; gives all that is known of it then.
-    pub fn until_node_is(&self, node: &str, word: &str) -> Value {
-        self.until_node(node, &format!("is {word}"), |seen| seen["standing"] == word)
+    /// Waits until a node is in this state. Returns the node.
+    pub fn wait_node_state(&self, node: &str, state: &str) -> Value {
+        self.wait_node(node, &format!("is {state}"), |seen| seen["standing"] == state)
     }
 
-    /// Waits until this is so of a node.
-    pub fn until_node(&self, node: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until a condition holds for a node.
+    pub fn wait_node(&self, node: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("{node} {what}"), TIMEOUT, || {
             let answer = http::try_request("GET", &self.to, &self.path(&format!("nodes/{node}")), None);
             match answer {
                 Ok(answer) if answer.status == 200 => {
                     let seen = answer.json();
-                    if is_so(&seen) { Ok(seen) } else { Err(format!("{seen:#}")) }
+                    if condition(&seen) { Ok(seen) } else { Err(format!("{seen:#}")) }
                 }
                 Ok(answer) => Err(format!("{answer:?}")),
                 Err(error) => Err(error.to_string()),
@@ -128,4 +130,32 @@ impl Api {
 /// The directory of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// A running `muster up`, with its state in `state` of the sandbox and its nodes in the sandbox's network.
+#[derive(Debug)]
+pub struct Up {
+    pub process: ChildProcess,
+}
+
+impl Up {
+    pub fn start(sandbox: &Sandbox, project: &Path, more: &[&str]) -> Self {
+        let state = sandbox.path("state");
+        let (project, state, listen, network) =
+            (project.to_str().unwrap(), state.to_str().unwrap(), sandbox.listen(), sandbox.network());
+        let mut args = vec!["up", project, "--state", state, "--network", &network];
+        if !more.contains(&"--listen") {
+            args.extend(["--listen", &listen]);
+        }
+        let mut command = sandbox.muster(&[&args, more].concat());
+        // A process group of its own, as a shell does, so that Ctrl-C can be sent to it.
+        command.process_group(0);
+        Self { process: ChildProcess::new("muster up", &mut command) }
+    }
+
+    /// Waits until it listens.
+    pub fn api(&self, sandbox: &Sandbox, env: &str) -> Api {
+        self.process.wait_for_output("http://", TIMEOUT);
+        Api::new(sandbox.listen(), env)
+    }
 }

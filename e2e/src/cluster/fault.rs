@@ -1,5 +1,4 @@
-//! What is done to the fleet. A fault begins, lasts, and ends; between two of these anything else may happen, another
-//! fault as well.
+//! Faults of a fleet. A fault begins, lasts and ends; other faults may happen in between.
 
 use std::fmt;
 use std::thread;
@@ -14,13 +13,13 @@ use crate::cluster::proxy::Proxy;
 use crate::http;
 use crate::server::ENV;
 
-/// For a replica that is there and says nothing, because it is stopped.
-const SILENT: Duration = Duration::from_secs(5);
+/// Timeout for a stopped replica, which accepts connections and does not answer.
+const STOPPED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is done, and to whom.
+/// A fault and its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// `kill -9`, and a start with the same disk.
+    /// `kill -9`, and a restart with the same disk.
     KillMember(Member),
     /// The same for all of them at once: there is no store for a while.
     KillEtcd,
@@ -29,33 +28,33 @@ pub enum Fault {
     /// `kill -9`, and a member of the same name with an empty disk.
     WipeMember(Member),
     KillReplica(Replica),
-    /// All of them at once: there is no server for a while.
+    /// All replicas at once: there is no server for some time.
     KillReplicas,
     StopReplica(Replica),
-    /// A replica is stopped; meanwhile its connections to etcd are lost, and what it has missed is compacted away.
+    /// Stops a replica, cuts its connections to etcd, and compacts the revisions that it misses.
     CompactUnder(Replica),
-    /// Somebody else fills etcd until it refuses to write; its operator brings that in order.
+    /// Fills etcd until it refuses writes; the operator frees it.
     ExhaustQuota,
-    /// Every connection between agents and replicas ends at once; before that, answers are lost for a while: what was
-    /// reported is in the store, and the agent cannot know.
+    /// Ends every connection between agents and replicas. Before that, responses are lost for some time: reports are in
+    /// the store, and their agents do not know.
     CutStreams,
 }
 
-/// Which member of etcd.
+/// Target member of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Member {
-    /// Whoever leads at that moment.
+    /// The leader at that time.
     Leader,
     Number(usize),
 }
 
-/// Which replica.
+/// Target replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replica {
-    /// Whoever holds the controller `liveness` at that moment.
-    Holder,
-    /// Whoever holds the controller `rollout`, and so carries one out.
-    Acting,
+    /// The holder of the controller `liveness` at that time.
+    LivenessHolder,
+    /// The holder of the controller `rollout` at that time.
+    RolloutHolder,
     Number(usize),
 }
 
@@ -89,22 +88,22 @@ impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Holder => f.write_str("the replica that holds the controllers"),
-            Self::Acting => f.write_str("the replica that carries rollouts out"),
+            Self::RolloutHolder => f.write_str("the replica that carries rollouts out"),
             Self::Number(index) => write!(f, "replica{}", index + 1),
         }
     }
 }
 
-/// What has begun, and has to be ended: with the one whom it hit.
+/// A fault that has begun and has to be ended, with its target.
 #[derive(Debug)]
 #[must_use = "a fault that has begun has to be ended"]
-pub struct Begun {
+pub struct BegunFault {
     fault: Fault,
     hit: usize,
 }
 
 impl Fleet {
-    pub fn begin(&mut self, fault: Fault) -> Begun {
+    pub fn begin(&mut self, fault: Fault) -> BegunFault {
         let hit = match fault {
             Fault::KillMember(member) | Fault::StopMember(member) | Fault::WipeMember(member) => self.member(member),
             Fault::KillReplica(replica) | Fault::StopReplica(replica) | Fault::CompactUnder(replica) => {
@@ -122,14 +121,14 @@ impl Fleet {
             Fault::KillReplicas => self.replicas.iter_mut().for_each(|replica| replica.program.kill()),
             Fault::StopReplica(_) | Fault::CompactUnder(_) => self.replicas[hit].program.stop(),
             Fault::ExhaustQuota => self.wait(self.etcd.exhaust_quota()),
-            Fault::CutStreams => self.proxies.iter().for_each(Proxy::lose_answers),
+            Fault::CutStreams => self.proxies.iter().for_each(Proxy::drop_responses),
         }
         println!("    {fault} has begun{}", self.whom(fault, hit));
-        Begun { fault, hit }
+        BegunFault { fault, hit }
     }
 
-    pub fn end(&mut self, begun: Begun) {
-        let Begun { fault, hit } = begun;
+    pub fn end(&mut self, begun: BegunFault) {
+        let BegunFault { fault, hit } = begun;
         match fault {
             Fault::KillMember(_) => {
                 self.etcd.member(hit).start();
@@ -145,16 +144,16 @@ impl Fleet {
             }
             Fault::WipeMember(_) => self.wait(self.etcd.wipe_and_rejoin(hit)),
             Fault::KillReplica(_) => {
-                let stage = &self.stage;
-                self.replicas[hit].start_again(stage);
+                let sandbox = &self.sandbox;
+                self.replicas[hit].start_again(sandbox);
             }
             Fault::KillReplicas => {
-                let stage = &self.stage;
-                self.replicas.iter_mut().for_each(|replica| replica.start_again(stage));
+                let sandbox = &self.sandbox;
+                self.replicas.iter_mut().for_each(|replica| replica.start_again(sandbox));
             }
             Fault::StopReplica(_) => self.replicas[hit].program.cont(),
             Fault::CompactUnder(_) => {
-                // Its connections end while it cannot notice, one member at a time: the others go on.
+                // Cuts its connections one member at a time, so that the other replica continues.
                 for member in self.etcd.members() {
                     member.kill();
                     self.wait(self.etcd.leader());
@@ -162,22 +161,22 @@ impl Fleet {
                     self.wait(self.etcd.wait_healthy());
                 }
                 // There is more that it has missed than what it may have had on its way.
-                let missed = if self.load.is_on() { self.load_goes_on() } else { self.somebody_writes() };
+                let missed = if self.load.is_on() { self.wait_for_load() } else { self.write_any_key() };
                 self.wait(async {
                     self.changes.catch_up(&self.etcd).await;
                     let compacted = self.etcd.compact().await;
                     assert!(compacted > missed, "nothing was compacted");
                 });
-                let said = self.replicas[hit].program.said().len();
+                let said = self.replicas[hit].program.output().len();
                 self.replicas[hit].program.cont();
-                // It must have noticed: otherwise this was no lagging watch, and has shown nothing.
+                // The replica must have found the gap, or this test has shown nothing.
                 eventually("the replica has found the gap", TIMEOUT, || {
-                    let said = self.replicas[hit].program.said().split_off(said);
+                    let said = self.replicas[hit].program.output().split_off(said);
                     if said.contains("the store's history has a gap") { Ok(()) } else { Err(said) }
                 });
             }
             Fault::ExhaustQuota => self.wait(async {
-                // Nobody can write, so this is the last revision; after the compaction it would be too late to see it.
+                // Writes are refused, so this is the last revision. It has to be recorded before the compaction.
                 let revision = self.etcd.revision().await;
                 self.changes.wait_for(revision).await;
                 self.etcd.relieve_quota().await;
@@ -198,25 +197,25 @@ impl Fleet {
         });
     }
 
-    /// Writes something that concerns nobody, through whoever is there. Gives the revision before.
-    fn somebody_writes(&self) -> i64 {
+    /// Writes an irrelevant key through any replica. Returns the revision before.
+    fn write_any_key(&self) -> i64 {
         let before = self.wait(self.etcd.revision());
         let body = serde_json::json!({"value": before});
         let path = format!("/v1/envs/{ENV}/data/concerns_nobody");
-        eventually("a replica writes something", TIMEOUT, || {
+        eventually("a replica commits a write", TIMEOUT, || {
             let mut answers = self
                 .replicas
                 .iter()
-                .map(|replica| http::try_with("PUT", &replica.api.to, &path, Some(&body), &[], SILENT));
+                .map(|replica| http::try_request_with("PUT", &replica.api.to, &path, Some(&body), &[], STOPPED_TIMEOUT));
             let taken = answers.any(|answer| answer.is_ok_and(|answer| answer.status == 200));
             if taken { Ok(()) } else { Err("nobody takes it".to_owned()) }
         });
         before
     }
 
-    /// Waits until the version has been changed once more, by whoever is there: agents are being told, run and report.
-    /// Gives the revision before.
-    pub fn load_goes_on(&self) -> i64 {
+    /// Waits for one more change of the version through any replica, so that agents run and report. Returns the
+    /// revision before.
+    pub fn wait_for_load(&self) -> i64 {
         let before = self.wait(self.etcd.dump(PREFIX));
         let version = |dump: &muster_etcd_rig::Dump| {
             dump.entries.iter().find(|entry| entry.key.ends_with("/current_version")).map(|entry| entry.mod_revision)
@@ -237,16 +236,15 @@ impl Fleet {
 
     fn replica(&self, replica: Replica) -> usize {
         match replica {
-            Replica::Holder => self.holder(ControllerName::Liveness).0,
-            Replica::Acting => self.holder(ControllerName::Rollout).0,
+            Replica::LivenessHolder => self.holder(ControllerName::Liveness).0,
+            Replica::RolloutHolder => self.holder(ControllerName::Rollout).0,
             Replica::Number(index) => index,
         }
     }
 
-    /// Who holds a controller, by the store: the replica whose record has the address of one of ours, and what it calls
-    /// itself.
+    /// The replica that holds a controller, according to the store, and its id.
     pub fn holder(&self, controller: ControllerName) -> (usize, ReplicaId) {
-        eventually(&format!("somebody holds the controller {controller}"), TIMEOUT, || {
+        eventually(&format!("a replica holds the controller {controller}"), TIMEOUT, || {
             let dump = self.wait(self.etcd.dump(PREFIX));
             let json = |suffix: &str| -> Option<serde_json::Value> {
                 let entry = dump.entries.iter().find(|entry| entry.key.ends_with(suffix))?;
@@ -269,9 +267,9 @@ impl Fleet {
             | Fault::WipeMember(Member::Leader) => {
                 format!(" ({})", self.etcd.member(hit).name())
             }
-            Fault::KillReplica(Replica::Holder | Replica::Acting)
-            | Fault::StopReplica(Replica::Holder | Replica::Acting)
-            | Fault::CompactUnder(Replica::Holder | Replica::Acting) => format!(" ({})", self.replicas[hit].name),
+            Fault::KillReplica(Replica::LivenessHolder | Replica::RolloutHolder)
+            | Fault::StopReplica(Replica::LivenessHolder | Replica::RolloutHolder)
+            | Fault::CompactUnder(Replica::LivenessHolder | Replica::RolloutHolder) => format!(" ({})", self.replicas[hit].name),
             Fault::KillMember(_)
             | Fault::KillEtcd
             | Fault::StopMember(_)
@@ -287,7 +285,7 @@ impl Fleet {
 }
 
 /// The time that a fault lasts is part of it.
-pub fn last_for(time: Duration) {
+pub fn pause_for(time: Duration) {
     #[expect(clippy::disallowed_methods, reason = "no event is waited for: time itself is what hurts")]
     thread::sleep(time);
 }

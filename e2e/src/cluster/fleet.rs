@@ -12,52 +12,51 @@ use muster_testkit::release::ScriptRelease;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::binaries;
-use crate::cluster::acknowledged::AgentLog;
-use crate::cluster::judge::Judge;
+use crate::sandbox::muster_agent;
+use crate::cluster::agent_log::AgentLog;
+use crate::cluster::checker::Checker;
 use crate::cluster::load::Load;
 use crate::cluster::program::Program;
 use crate::cluster::proxy::Proxy;
 use crate::project::Project;
 use crate::server::{Api, ENV};
-use crate::stage::Stage;
+use crate::sandbox::Sandbox;
 
-/// Nodes that others look up, and nodes that do.
+/// Role `db` is looked up by nodes of the role `web`.
 const ROLES: [(&str, u8); 2] = [("db", 4), ("web", 16)];
 pub const VERSIONS: [&str; 2] = ["v1", "v2"];
-/// Where the follower and the judge look.
+/// Prefix that the checker reads.
 pub const PREFIX: &str = "/muster/";
 /// The last part of the address of the first replica; the second has the next.
 const FIRST_REPLICA: u8 = 240;
-/// What the agents are told to be the servers.
+/// Addresses of the proxies, which agents use as their servers.
 const FIRST_PROXY: u8 = 230;
 const REPLICAS: usize = 2;
-/// What etcd stores before its quota is exhausted: little enough to fill it in seconds, and more than the reports of so
-/// many minutes write.
+/// etcd's quota: small enough to fill it in seconds, and larger than the reports of this many minutes.
 const fn quota(minutes: u64) -> u64 {
     (64 + 24 * minutes) * 1024 * 1024
 }
-/// Set to anything, the logs stay also when all went well.
+/// If set, the logs are kept even when the test passes.
 const KEEP_LOGS: &str = "MUSTER_KEEP_LOGS";
-/// Starting is more than a moment: twenty-five programs on a machine with two processors.
+/// Timeout of the start: twenty-five processes on a machine with two processors.
 pub const START: Duration = Duration::from_secs(120);
 
-/// What a fleet is made of, besides etcd and the replicas.
+/// Content of a fleet besides etcd and the replicas.
 #[derive(Debug)]
 pub struct Setup {
-    /// How many nodes of each role.
+    /// Number of nodes of each role.
     pub roles: Vec<(&'static str, u8)>,
-    /// More of the environment file than its roles.
+    /// Additional lines of the environment file.
     pub environment: Option<String>,
-    /// What stands in documents beside it.
+    /// Additional documents.
     pub documents: String,
-    /// All versions have the same content.
+    /// The release; all versions have the same content.
     pub release: ScriptRelease,
     pub versions: Vec<&'static str>,
 }
 
 impl Setup {
-    /// Nodes that others look up, and nodes that do; two versions to go back and forth between.
+    /// Nodes with lookups between two roles, and two versions to switch between.
     fn plain(journal: &Path) -> Self {
         Self {
             roles: ROLES.to_vec(),
@@ -68,12 +67,12 @@ impl Setup {
         }
     }
 
-    fn project(&self, stage: &Stage) -> Project {
+    fn project(&self, sandbox: &Sandbox) -> Project {
         let mut project = match &self.environment {
-            Some(text) => Project::with_environment(stage, text),
+            Some(text) => Project::with_environment(sandbox, text),
             None => {
                 let roles: Vec<(&str, u32)> = self.roles.iter().map(|(role, many)| (*role, u32::from(*many))).collect();
-                Project::new(stage, &roles)
+                Project::new(sandbox, &roles)
             }
         };
         if !self.documents.is_empty() {
@@ -92,7 +91,7 @@ impl Setup {
     }
 }
 
-/// All of it. The order of the fields is the order of their end: the load, the agents, the replicas, etcd.
+/// The running fleet. The order of the fields is the order of shutdown: load, agents, replicas, etcd.
 #[derive(Debug)]
 pub struct Fleet {
     pub load: Load,
@@ -100,17 +99,17 @@ pub struct Fleet {
     _agents: Vec<Program>,
     pub proxies: Vec<Proxy>,
     pub replicas: Vec<Replica>,
-    pub judge: Judge,
+    pub checker: Checker,
     pub changes: ChangeRecorder,
     pub etcd: Cluster,
-    /// Last of those that use it.
+    /// Dropped after everything that uses it.
     pub runtime: Arc<Runtime>,
     pub journal: PathBuf,
-    pub stage: Stage,
+    pub sandbox: Sandbox,
     _logs: Logs,
 }
 
-/// One replica, through all its restarts.
+/// One replica, through all restarts.
 #[derive(Debug)]
 pub struct Replica {
     pub name: String,
@@ -120,24 +119,24 @@ pub struct Replica {
     pub program: Program,
 }
 
-/// Where the logs are. They stay when the test has failed.
+/// Directory of the logs. It is kept when the test fails.
 #[derive(Debug)]
 struct Logs(Option<TempDir>);
 
 impl Fleet {
-    /// Starts all of it, for a story of so many minutes; every node has proved its first version when this returns, and
-    /// the load is on.
+    /// Starts everything for a run of this many minutes. When this returns every node has validated its first version,
+    /// and the load is on.
     pub fn start(minutes: u64) -> Self {
-        let stage = Stage::new();
-        let setup = Setup::plain(&stage.path("journal"));
-        let mut fleet = Self::launch(stage, &setup, minutes);
+        let sandbox = Sandbox::new();
+        let setup = Setup::plain(&sandbox.path("journal"));
+        let mut fleet = Self::launch(sandbox, &setup, minutes);
         fleet.settle_for_the_first_time();
-        fleet.load.go_on();
+        fleet.load.resume();
         fleet
     }
 
-    /// Starts all of it, and waits for nothing. Whatever appliers write down is in `journal` of the stage.
-    pub fn launch(stage: Stage, setup: &Setup, minutes: u64) -> Self {
+    /// Starts everything without waiting. Appliers write to `journal` in the sandbox.
+    pub fn launch(sandbox: Sandbox, setup: &Setup, minutes: u64) -> Self {
         let logs = Logs::new();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let options =
@@ -148,43 +147,43 @@ impl Fleet {
             (etcd, changes)
         });
 
-        let journal = stage.path("journal");
-        let project = setup.project(&stage);
+        let journal = sandbox.path("journal");
+        let project = setup.project(&sandbox);
         let replicas: Vec<Replica> =
-            (0..REPLICAS).map(|index| Replica::start(&stage, &etcd.spec(), &project, index, logs.path())).collect();
+            (0..REPLICAS).map(|index| Replica::start(&sandbox, &etcd.spec(), &project, index, logs.path())).collect();
         let proxies: Vec<Proxy> = (FIRST_PROXY..)
             .zip(&replicas)
-            .map(|(last, replica)| Proxy::start(stage.address(last), replica.address))
+            .map(|(last, replica)| Proxy::start(sandbox.address(last), replica.address))
             .collect();
 
         let names = setup.node_names();
         let programs: Vec<Program> =
-            (1..).zip(&names).map(|(number, name)| agent(&stage, name, number, &proxies, logs.path())).collect();
+            (1..).zip(&names).map(|(number, name)| agent(&sandbox, name, number, &proxies, logs.path())).collect();
         let agents = names
             .iter()
             .zip(&programs)
-            .map(|(name, program)| AgentLog::new(name, program.log(), &stage.path(&format!("nodes/{name}/agent"))))
+            .map(|(name, program)| AgentLog::new(name, program.log(), &sandbox.path(&format!("nodes/{name}/agent"))))
             .collect();
         let load = Load::new(replicas.iter().map(|replica| replica.api.clone()).collect());
-        let mut judge = Judge::default();
-        judge.agents_started(1);
+        let mut checker = Checker::default();
+        checker.agents_started(1);
         Self {
             load,
             agents,
             _agents: programs,
             proxies,
             replicas,
-            judge,
+            checker,
             changes,
             etcd,
             runtime: Arc::new(runtime),
             journal,
-            stage,
+            sandbox,
             _logs: logs,
         }
     }
 
-    /// Waits for something that the rig does.
+    /// Blocks on a future of the rig.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
@@ -195,39 +194,39 @@ impl Fleet {
 }
 
 impl Replica {
-    fn start(stage: &Stage, store: &str, project: &Project, index: usize, logs: &Path) -> Self {
+    fn start(sandbox: &Sandbox, store: &str, project: &Project, index: usize, logs: &Path) -> Self {
         let name = format!("replica{}", index + 1);
-        let address: SocketAddr = (stage.address(FIRST_REPLICA + u8::try_from(index).unwrap()), 7300).into();
-        // Each has a state of its own, and all have the blobs.
-        let (state, blobs) = (stage.path(&name), stage.path("blobs"));
+        let address: SocketAddr = (sandbox.address(FIRST_REPLICA + u8::try_from(index).unwrap()), 7300).into();
+        // Each replica has its own state; all share the blobs.
+        let (state, blobs) = (sandbox.path(&name), sandbox.path("blobs"));
         fs::create_dir_all(&blobs).unwrap();
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let args = ["serve", "--store", store, "--listen", &address.to_string()].map(str::to_owned).into_iter();
         let args: Vec<String> = args
             .chain(["--blobs".to_owned(), text(&blobs), "--state".to_owned(), text(&state)])
             .chain(["--project".to_owned(), text(&project.dir)])
-            .chain(["--release-key".to_owned(), text(&stage.release_key())])
+            .chain(["--release-key".to_owned(), text(&sandbox.release_key())])
             .collect();
-        let mut program = launch(stage, &name, &args, logs);
-        program.says("API: http://", START);
+        let mut program = launch(sandbox, &name, &args, logs);
+        program.wait_for_output("API: http://", START);
         Self { name, address, api: Api::new(address.to_string(), ENV), args, program }
     }
 
-    /// Starts it again, as whoever looks after it would: with the same words.
-    pub fn start_again(&mut self, stage: &Stage) {
+    /// Restarts it with the same arguments.
+    pub fn start_again(&mut self, sandbox: &Sandbox) {
         let logs = self.program.log().parent().unwrap().to_owned();
-        self.program = launch(stage, &self.name, &self.args, &logs);
-        self.program.says("API: http://", START);
+        self.program = launch(sandbox, &self.name, &self.args, &logs);
+        self.program.wait_for_output("API: http://", START);
     }
 }
 
-fn launch(stage: &Stage, name: &str, args: &[String], logs: &Path) -> Program {
+fn launch(sandbox: &Sandbox, name: &str, args: &[String], logs: &Path) -> Program {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    Program::start(name, stage.muster(&args).env("RUST_LOG", "warn,muster=debug"), logs)
+    Program::start(name, sandbox.muster(&args).env("RUST_LOG", "warn,muster=debug"), logs)
 }
 
-/// Every run writes down that it was made, and for whom; nodes of the role `web` look those of `db` up. Each node takes
-/// another time for it, so that there is always one that reports.
+/// Every run appends its node and run to the journal. Nodes of the role `web` look up those of `db`. Run times differ
+/// between nodes, so that some node reports at any time.
 fn release(journal: &Path) -> ScriptRelease {
     let script = r#"
 echo "$MUSTER_NODE $MUSTER_RUN_ID" >> JOURNAL
@@ -241,8 +240,8 @@ exit 2"#;
         .check("{name: right, exec: right, deadline: 30s}")
 }
 
-fn agent(stage: &Stage, name: &str, number: u8, proxies: &[Proxy], logs: &Path) -> Program {
-    let home = stage.path(&format!("nodes/{name}"));
+fn agent(sandbox: &Sandbox, name: &str, number: u8, proxies: &[Proxy], logs: &Path) -> Program {
+    let home = sandbox.path(&format!("nodes/{name}"));
     let (state, root) = (home.join("agent"), home.join("root"));
     fs::create_dir_all(&root).unwrap();
     let servers: Vec<String> = proxies.iter().map(Proxy::url).collect();
@@ -253,12 +252,12 @@ fn agent(stage: &Stage, name: &str, number: u8, proxies: &[Proxy], logs: &Path) 
     say("server", &servers);
     say("state_dir", &state.to_str().unwrap());
     say("root", &root.to_str().unwrap());
-    say("trusted_keys", &[stage.trusted_key()]);
-    writeln!(text, "interfaces = {{ eth0 = \"{}\" }}", stage.address(number)).unwrap();
+    say("trusted_keys", &[sandbox.trusted_key()]);
+    writeln!(text, "interfaces = {{ eth0 = \"{}\" }}", sandbox.address(number)).unwrap();
     let config = home.join("agent.toml");
     fs::write(&config, text).unwrap();
-    let mut command = stage.command(binaries::muster_agent());
-    // What it is told of its reports is what the judge compares the store with.
+    let mut command = sandbox.command(muster_agent());
+    // The checker compares the store with the acknowledgements in this log.
     command.args(["run", "--config"]).arg(&config).env("RUST_LOG", "info,muster_agent::report=debug");
     Program::start(&format!("agent-{name}"), &mut command, logs)
 }

@@ -1,5 +1,4 @@
-//! Somebody who changes the version every few seconds, through whichever replica answers, so that reports flow all the
-//! time.
+//! Changes the version every few seconds through any replica, so that reports are always in flight.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,14 +11,14 @@ use crate::cluster::fleet::VERSIONS;
 use crate::http;
 use crate::server::{Api, ENV};
 
-/// Between two changes: long enough for most nodes to have followed, short enough that some always run.
+/// Pause between two changes: long enough for most nodes to converge, short enough that some always run.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// For a replica that is there and says nothing, because it is stopped.
+/// Timeout for a stopped replica.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// For both of them together, while things break and heal.
+/// Timeout for all replicas, during faults.
 const LONG: Duration = Duration::from_secs(120);
 
-/// A change of the version that was acknowledged.
+/// An acknowledged change of the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
     pub version: String,
@@ -33,7 +32,7 @@ pub struct Load {
     working: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
-/// Who changes versions. There is one at a time: the load, or whoever has stopped it.
+/// Changes versions. There is one at a time: the load, or the code that has stopped it.
 #[derive(Debug)]
 struct Operator {
     replicas: Vec<Api>,
@@ -47,19 +46,19 @@ impl Load {
         Self { operator: Arc::new(Mutex::new(operator)), working: None }
     }
 
-    /// Changes versions from now on.
-    pub fn go_on(&mut self) {
+    /// Starts to change versions.
+    pub fn resume(&mut self) {
         let (stop, stopped) = sync_channel(1);
         let operator = Arc::clone(&self.operator);
         self.working = Some((stop, thread::spawn(move || work(&operator, &stopped))));
     }
 
-    /// Whether versions are being changed.
+    /// Whether the load is on.
     pub fn is_on(&self) -> bool {
         self.working.is_some()
     }
 
-    /// No more changes, and none on its way when this returns.
+    /// Stops the load. No change is in flight when this returns.
     pub fn pause(&mut self) {
         if let Some((stop, working)) = self.working.take() {
             drop(stop);
@@ -67,12 +66,12 @@ impl Load {
         }
     }
 
-    /// Changes the version once more, for certain.
+    /// Changes the version once, with retries.
     pub fn trigger(&self) -> Trigger {
         eventually("a replica changes the version", LONG, || lock(&self.operator).try_trigger())
     }
 
-    /// Every change that was acknowledged since the last time.
+    /// Changes that were acknowledged since the last call.
     pub fn acknowledged(&self) -> Vec<Trigger> {
         std::mem::take(&mut lock(&self.operator).acknowledged)
     }
@@ -89,9 +88,9 @@ fn lock(operator: &Mutex<Operator>) -> std::sync::MutexGuard<'_, Operator> {
 }
 
 fn work(operator: &Mutex<Operator>, stopped: &Receiver<()>) {
-    // Nobody ever sends: either the pause is over, or the sender is gone.
+    // The channel only signals its end: either the pause is over or the sender is dropped.
     while stopped.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-        // What one refuses while things break, the other may take; if none does, the next turn comes.
+        // Tries all replicas; if all fail, the next round retries.
         let mut operator = lock(operator);
         for _ in 0..operator.replicas.len() {
             if operator.try_trigger().is_ok() {
@@ -106,16 +105,16 @@ impl Operator {
         self.turn += 1;
         let api = &self.replicas[self.turn % self.replicas.len()];
         let path = format!("/v1/envs/{ENV}/current-version");
-        let now = http::try_with("GET", &api.to, &path, None, &[], TIMEOUT).map_err(|error| error.to_string())?;
+        let now = http::try_request_with("GET", &api.to, &path, None, &[], TIMEOUT).map_err(|error| error.to_string())?;
         if now.status != 200 {
             return Err(now.body);
         }
         // The view may lag: what is asked for may be the version already, and then nothing changes.
         let to = VERSIONS.into_iter().find(|version| now.json()["version"] != *version).unwrap();
-        // It goes back and forth between two versions, each time with all nodes: every change is one for everybody.
+        // All nodes switch between two versions, so that every change concerns every node.
         let body = serde_json::json!({"version": to, "allow_older": true, "at_once": true});
         let answer =
-            http::try_with("PUT", &api.to, &path, Some(&body), &[], TIMEOUT).map_err(|error| error.to_string())?;
+            http::try_request_with("PUT", &api.to, &path, Some(&body), &[], TIMEOUT).map_err(|error| error.to_string())?;
         let said = answer.json();
         match (answer.status, said["changed"].as_bool(), said["revision"].as_i64()) {
             (200, Some(true), Some(revision)) => {

@@ -1,20 +1,19 @@
-//! Muster on a real etcd cluster: three members, two replicas, twenty agents; what is done to them, and who judges it.
+//! Muster on a real etcd cluster under faults: three members, two replicas, twenty agents, and a checker.
 //!
-//! - [`fleet`]: all of it, started. [`program`]: one process of it, with a log in a file. [`proxy`]: what stands between
-//!   agents and replicas, so that streams can be cut.
-//! - [`load`]: somebody who changes the version all the time, so that reports flow while things break.
-//! - [`fault`]: what is done. [`plan`]: faults in random order, from a seed; [`soak`]: such a plan, carried out.
-//! - [`judge`]: what must hold, checked from outside. It reads the history of etcd, change by change, through a client of
-//!   its own, and never asks Muster how Muster is doing; only [`views`] asks the replicas, to compare their answers with
-//!   the store.
+//! - [`fleet`] starts everything. [`program`] is one process with a log file. [`proxy`] is between agents and replicas,
+//!   and can cut streams.
+//! - [`load`] changes the version all the time, so that reports are in flight during faults.
+//! - [`fault`] injects faults. [`plan`] makes a random plan from a seed, and [`soak`] executes it.
+//! - [`checker`] verifies invariants from outside. It reads the history of etcd through its own client and never asks
+//!   Muster; only [`views`] asks the replicas, to compare their responses with the store.
 //!
-//! Every test goes the same way: [`fleet::Fleet::start`], faults, [`fleet::Fleet::judge`] after each.
+//! Every test has the same shape: [`fleet::Fleet::start`], faults, and [`fleet::Fleet::check`] after each.
 #![expect(clippy::print_stdout, reason = "a test tells what it does, and its runner shows that when it fails")]
 
-pub mod acknowledged;
+pub mod agent_log;
 pub mod fault;
 pub mod fleet;
-pub mod judge;
+pub mod checker;
 pub mod load;
 pub mod plan;
 pub mod program;

@@ -1,20 +1,20 @@
-//! Faults in random order: pure, so that the same seed is the same plan, to the second.
+//! Random plans of faults. Pure: the same seed gives the same plan.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::cluster::fault::{Fault, Member, Replica};
 
-/// Numbers that are the same for the same seed (splitmix64, which has no bad seeds).
+/// Pseudo-random numbers (splitmix64, which has no bad seeds).
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn throw(&mut self, sides: usize) -> usize {
+    pub fn below(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut number = self.0;
         number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,17 +24,17 @@ impl Dice {
     }
 }
 
-/// How long the things of a plan last.
+/// Durations of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// For how long somebody is stopped. Longer than the 10 seconds after which a replica's lease ends.
+    /// Time that a process is stopped. Longer than the 10 seconds of a replica's lease.
     pub stopped: Duration,
-    /// For how long somebody who was killed is away.
+    /// Time before a killed process is restarted.
     pub away: Duration,
     /// The same, every second time, for replicas and for all of etcd: leases end meanwhile, and replicas know that they
     /// are cut off.
     pub long_away: Duration,
-    /// What a step takes besides, for the healing and the judgement: only there to know when a plan is long enough.
+    /// Estimated time of recovery and checks of a step, to estimate the length of a plan.
     pub healing: Duration,
 }
 
@@ -48,16 +48,16 @@ impl Pace {
     pub const LONG: Self = Self { stopped: Duration::from_secs(30), ..Self::SHORT };
 }
 
-/// One step: a fault; sometimes a second one in the middle of it.
+/// A fault, sometimes with a second one during it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// From a change of the version to the fault: some nodes have been told then, some run, some report.
+    /// Time between a change of the version and the fault: some nodes have received it, some run, some report.
     pub before: Duration,
     pub fault: Fault,
     pub lasts: Duration,
     /// It begins after the first, and ends after it.
     pub second: Option<Fault>,
-    /// Nobody changes the version meanwhile: a fleet that has nothing to say notices other things, and later.
+    /// The version does not change meanwhile: an idle fleet detects other things, and later.
     pub quiet: bool,
 }
 
@@ -74,9 +74,9 @@ impl fmt::Display for Step {
     }
 }
 
-/// Steps for about so long. Every kind of fault comes once before any comes twice.
+/// Makes steps for about this time. Every kind of fault occurs once before any occurs twice.
 pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<Step> {
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let mut steps = Vec::new();
     let mut left = time;
     let mut kinds: Vec<Kind> = Vec::new();
@@ -84,15 +84,15 @@ pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<Step> {
         if kinds.is_empty() {
             kinds = Kind::ALL.to_vec();
         }
-        let kind = kinds.swap_remove(dice.throw(kinds.len()));
-        let fault = kind.hitting(&mut dice);
+        let kind = kinds.swap_remove(rng.below(kinds.len()));
+        let fault = kind.hitting(&mut rng);
         let step = Step {
-            before: Duration::from_millis(u64::try_from(dice.throw(15)).unwrap_or_default() * 100),
+            before: Duration::from_millis(u64::try_from(rng.below(15)).unwrap_or_default() * 100),
             fault,
-            lasts: kind.lasts(pace, &mut dice),
-            second: second(fault, &mut dice),
-            // What a compaction takes away has to be there.
-            quiet: dice.throw(3) == 0 && kind != Kind::Compact,
+            lasts: kind.lasts(pace, &mut rng),
+            second: second(fault, &mut rng),
+            // A compaction needs revisions to discard.
+            quiet: rng.below(3) == 0 && kind != Kind::Compact,
         };
         let takes = step.before + step.lasts + pace.healing;
         if takes > left && !steps.is_empty() {
@@ -103,7 +103,7 @@ pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<Step> {
     }
 }
 
-/// A fault without the one whom it hits.
+/// A fault without its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     KillMember,
@@ -132,14 +132,14 @@ impl Kind {
         Kind::Cut,
     ];
 
-    fn hitting(self, dice: &mut Dice) -> Fault {
+    fn hitting(self, rng: &mut Rng) -> Fault {
         // The one that matters most is hit half of the time.
-        let member = match dice.throw(6) {
+        let member = match rng.below(6) {
             0..3 => Member::Leader,
             number => Member::Number(number - 3),
         };
-        let replica = match dice.throw(4) {
-            0..2 => Replica::Holder,
+        let replica = match rng.below(4) {
+            0..2 => Replica::LivenessHolder,
             number => Replica::Number(number - 2),
         };
         match self {
@@ -156,8 +156,8 @@ impl Kind {
         }
     }
 
-    fn lasts(self, pace: Pace, dice: &mut Dice) -> Duration {
-        let long = dice.throw(2) == 1;
+    fn lasts(self, pace: Pace, rng: &mut Rng) -> Duration {
+        let long = rng.below(2) == 1;
         match self {
             Kind::StopMember | Kind::StopReplica => pace.stopped,
             Kind::KillReplica | Kind::KillReplicas | Kind::KillEtcd if long => pace.long_away,
@@ -173,13 +173,13 @@ impl Kind {
     }
 }
 
-/// Every third fault of etcd has one of a replica in its middle, or a cut; the other way round it is the same.
-fn second(first: Fault, dice: &mut Dice) -> Option<Fault> {
-    let chosen = dice.throw(9);
+/// Every third fault of etcd overlaps with a fault of a replica or a cut, and the other way round.
+fn second(first: Fault, rng: &mut Rng) -> Option<Fault> {
+    let chosen = rng.below(9);
     match first {
         Fault::KillMember(_) | Fault::StopMember(_) | Fault::WipeMember(_) => match chosen {
-            0 => Some(Fault::KillReplica(Replica::Holder)),
-            1 => Some(Fault::KillReplica(Replica::Number(dice.throw(2)))),
+            0 => Some(Fault::KillReplica(Replica::LivenessHolder)),
+            1 => Some(Fault::KillReplica(Replica::Number(rng.below(2)))),
             2 => Some(Fault::CutStreams),
             _ => None,
         },

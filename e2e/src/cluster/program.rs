@@ -1,4 +1,4 @@
-//! A process with a log in a file: twenty agents say more than anybody wants to have in memory, or on the screen.
+//! A process whose output goes to a log file: twenty agents write too much for memory or the screen.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use muster_testkit::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A program that runs, or was killed. It is killed when this is dropped.
+/// A running or killed process. Dropping it kills it.
 #[derive(Debug)]
 pub struct Program {
     name: String,
     log: PathBuf,
-    /// Where in the log this process begins: the log is that of all that had the name.
+    /// Offset of this process in the log, which all processes of the name share.
     begin: usize,
     child: Child,
 }
@@ -36,17 +36,17 @@ impl Program {
         &self.log
     }
 
-    /// All that this process has said.
-    pub fn said(&self) -> String {
+    /// Output of this process.
+    pub fn output(&self) -> String {
         let text = fs::read(&self.log).unwrap();
         String::from_utf8_lossy(&text[self.begin.min(text.len())..]).into_owned()
     }
 
-    /// Waits until it has said something; fails when it ends before.
-    pub fn says(&mut self, text: &str, deadline: Duration) {
+    /// Waits for a text in the output. Panics if the process ends before.
+    pub fn wait_for_output(&mut self, text: &str, deadline: Duration) {
         let name = self.name.clone();
         eventually(&format!("{name} says {text:?}"), deadline, || {
-            let said = self.said();
+            let said = self.output();
             if said.contains(text) {
                 return Ok(());
             }
@@ -55,13 +55,13 @@ impl Program {
         });
     }
 
-    /// `kill -9`. It has ended when this returns.
+    /// `kill -9`. The process has ended when this returns.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// `SIGSTOP`: its connections stay, and nothing comes over them.
+    /// `SIGSTOP`: connections stay open without traffic.
     pub fn stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
     }
@@ -71,7 +71,7 @@ impl Program {
         kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 
-    /// Whether it has ended, by itself or not.
+    /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

@@ -1,5 +1,5 @@
-//! What stands between agents and a replica: it passes everything on, and can lose answers, and end all connections at
-//! once, as a firewall does that forgets its table.
+//! A TCP proxy between agents and a replica. It can drop responses, and end all connections at once like a firewall
+//! that loses its table.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// It and its connections end when it is dropped.
+/// A running proxy. It and its connections end when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -18,14 +18,14 @@ pub struct Proxy {
 #[derive(Debug, Default)]
 struct Shared {
     closed: AtomicBool,
-    /// What agents say arrives, and no answer comes back.
-    losing: AtomicBool,
+    /// Requests are forwarded, responses are dropped.
+    dropping: AtomicBool,
     /// Both ends of each connection.
     open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
 }
 
 impl Proxy {
-    /// Listens on a free port of an address of its own, and passes on to `to`.
+    /// Listens on a free port of its own address and forwards to `to`.
     pub fn start(host: std::net::Ipv4Addr, to: SocketAddr) -> Self {
         let listener = TcpListener::bind((host, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -48,14 +48,14 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// From now on every answer is lost: what an agent asks for is done, and it cannot know.
-    pub fn lose_answers(&self) {
-        self.shared.losing.store(true, Ordering::SeqCst);
+    /// Drops every response: requests are processed, and their senders do not know.
+    pub fn drop_responses(&self) {
+        self.shared.dropping.store(true, Ordering::SeqCst);
     }
 
-    /// Ends every connection; new ones may come at once, and work. Gives how many there were.
+    /// Ends every connection and returns their number. New connections work at once.
     pub fn cut(&self) -> usize {
-        self.shared.losing.store(false, Ordering::SeqCst);
+        self.shared.dropping.store(false, Ordering::SeqCst);
         // Taken out here, not when whoever carries it has noticed: one that is cut is not counted again.
         let open = std::mem::take(&mut *self.shared.open.lock().unwrap_or_else(PoisonError::into_inner));
         for stream in open.values().flatten() {
@@ -67,24 +67,24 @@ impl Proxy {
 
 impl Shared {
     fn carry(&self, number: u64, agent: TcpStream, to: SocketAddr) {
-        // Nobody there: the agent sees its connection end.
+        // The replica is down: the agent's connection ends.
         let Ok(replica) = TcpStream::connect(to) else { return };
         let _ = agent.set_nodelay(true).and_then(|()| replica.set_nodelay(true));
         let (Ok(a), Ok(b)) = (agent.try_clone(), replica.try_clone()) else { return };
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(number, [a, b]);
         thread::scope(|scope| {
             scope.spawn(|| pass(&agent, &replica, &AtomicBool::new(false)));
-            pass(&replica, &agent, &self.losing);
+            pass(&replica, &agent, &self.dropping);
         });
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }
 }
 
-/// When one direction ends, so does the other.
-fn pass(mut from: &TcpStream, mut to: &TcpStream, losing: &AtomicBool) {
+/// When one direction ends, the other ends too.
+fn pass(mut from: &TcpStream, mut to: &TcpStream, dropping: &AtomicBool) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
-        if !losing.load(Ordering::SeqCst) && to.write_all(&buffer[..read]).is_err() {
+        if !dropping.load(Ordering::SeqCst) && to.write_all(&buffer[..read]).is_err() {
             break;
         }
     }
@@ -95,7 +95,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, losing: &AtomicBool) {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
-        // Wakes the one that waits for connections.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
         self.cut();
     }
@@ -113,7 +113,7 @@ mod tests {
         let proxy = Proxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
         let mut agent = TcpStream::connect(proxy.address).unwrap();
         let (mut replica, _) = server.accept().unwrap();
-        proxy.lose_answers();
+        proxy.drop_responses();
         agent.write_all(b"ping").unwrap();
         let mut said = [0; 4];
         replica.read_exact(&mut said).unwrap();

@@ -14,39 +14,39 @@ use muster_core::report::record::ObservedRecord;
 use muster_testkit::wait::eventually;
 
 use crate::cluster::fleet::{Fleet, PREFIX, START};
-use crate::cluster::judge::Executed;
+use crate::cluster::checker::ExecutedRun;
 use crate::cluster::load::Trigger;
 
-/// How long a fleet may take to come to rest after a fault. A lease ends after 10 seconds. Agents notice a connection that
-/// died silently after 25, and send reports again within 30; with all of them in a row it is still less than this.
+/// Time to converge after a fault. A lease expires after 10 seconds. Agents detect a dead connection after 25 seconds,
+/// and retry reports within 30; all of these in a row take less than this.
 const REST: Duration = Duration::from_secs(180);
 
 impl Fleet {
-    /// Stops the load, lets the fleet come to rest at one more version, checks everything, and goes on. `what` has
-    /// happened before.
-    pub fn judge(&mut self, what: &str) {
+    /// Stops the load, waits until the fleet has converged on one more version, checks everything, and resumes the
+    /// load. `what` names what happened before.
+    pub fn check(&mut self, what: &str) {
         let begin = Instant::now();
         self.load.pause();
         let last = self.load.trigger();
         self.rest(&last);
         let rested = begin.elapsed();
         self.read();
-        self.judge.all_acknowledged();
+        self.checker.all_acknowledged();
         for trigger in self.load.acknowledged() {
-            self.judge.triggered(trigger.revision, &trigger.version);
+            self.checker.triggered(trigger.revision, &trigger.version);
         }
         let journal = self.journal();
-        self.judge.executed(&journal);
+        self.checker.executed(&journal);
         self.compare_views();
-        let complaints = self.judge.complaints();
-        assert!(complaints.is_empty(), "after {what}:\n  {}", complaints.join("\n  "));
+        let violations = self.checker.violations();
+        assert!(violations.is_empty(), "after {what}:\n  {}", violations.join("\n  "));
         println!(
             "  judged after {what}: {} reports, revision {}; at rest after {rested:.1?}, judged in {:.1?}",
-            self.judge.reports(),
-            self.judge.last(),
+            self.checker.reports(),
+            self.checker.last(),
             begin.elapsed() - rested
         );
-        self.load.go_on();
+        self.load.resume();
     }
 
     /// The version that was chosen last, by the store.
@@ -68,14 +68,14 @@ impl Fleet {
         let first = self.load.trigger();
         self.rest(&first);
         self.read();
-        self.judge.has_settled();
-        let complaints = self.judge.complaints();
-        assert!(complaints.is_empty(), "at the start:\n  {}", complaints.join("\n  "));
+        self.checker.has_settled();
+        let violations = self.checker.violations();
+        assert!(violations.is_empty(), "at the start:\n  {}", violations.join("\n  "));
     }
 
-    /// Waits until every node has proved this choice of a version, by the store, and has nothing left to report; until
-    /// the store knows of the replicas that live and of no others, one of them holds the controller, and every agent is
-    /// connected to one.
+    /// Waits until every node has validated this change of the version, according to the store, and has no unsent
+    /// report; until the store has exactly the running replicas, a replica holds each controller, and every agent is
+    /// connected.
     fn rest(&self, last: &Trigger) {
         eventually(&format!("the fleet is at rest at {last:?}"), REST, || {
             let waiting: Vec<String> = self
@@ -85,7 +85,7 @@ impl Fleet {
                 .map(|agent| format!("{} has {} reports to send", agent.node, agent.waiting()))
                 .collect();
             let dump = self.wait(self.etcd.dump(PREFIX));
-            let behind: Vec<&str> = self.nodes().filter(|node| !has_proved(&dump, node, last)).collect();
+            let behind: Vec<&str> = self.nodes().filter(|node| !has_validated(&dump, node, last)).collect();
             let servers = servers(&dump, self.replicas.len());
             if waiting.is_empty() && behind.is_empty() && servers.is_ok() {
                 return Ok(());
@@ -94,8 +94,8 @@ impl Fleet {
         });
     }
 
-    /// Waits until nobody has anything left to report.
-    pub fn until_reported(&self) {
+    /// Waits until no agent has an unsent report.
+    pub fn wait_for_reports(&self) {
         eventually("all reports have been sent", REST, || {
             let waiting: Vec<&str> =
                 self.agents.iter().filter(|agent| agent.waiting() > 0).map(|agent| agent.node.as_str()).collect();
@@ -103,7 +103,7 @@ impl Fleet {
         });
     }
 
-    /// Brings the judge to the present.
+    /// Feeds the checker with the latest history.
     fn read(&mut self) {
         self.read_history();
     }
@@ -112,32 +112,32 @@ impl Fleet {
     pub fn read_history(&mut self) -> Vec<RevisionChanges> {
         self.wait(self.changes.catch_up(&self.etcd));
         let history = self.changes.drain();
-        self.judge.read(&history);
+        self.checker.read(&history);
         for agent in &mut self.agents {
-            let said = agent.news();
-            self.judge.acknowledged(&said.acknowledged);
-            said.given_up.into_iter().for_each(|line| self.judge.complain(line));
+            let said = agent.read_new();
+            self.checker.acknowledged(&said.acknowledged);
+            said.dropped.into_iter().for_each(|line| self.checker.add_violation(line));
         }
         for replica in &mut self.replicas {
             if replica.program.has_ended() {
-                self.judge.complain(format!("{} has ended by itself", replica.name));
+                self.checker.add_violation(format!("{} has ended by itself", replica.name));
             }
         }
         history
     }
 
-    /// What appliers have written down.
-    fn journal(&self) -> Vec<Executed> {
+    /// Entries that appliers have written.
+    fn journal(&self) -> Vec<ExecutedRun> {
         let text = fs::read_to_string(&self.journal).unwrap();
         let executed = |line: &str| {
             let (node, run) = line.split_once(' ').unwrap_or_else(|| panic!("a line of the journal is {line:?}"));
-            Executed { node: node.to_owned(), run: run.to_owned() }
+            ExecutedRun { node: node.to_owned(), run: run.to_owned() }
         };
         text.lines().map(executed).collect()
     }
 }
 
-/// Whether the store's word on the servers themselves is what it should be when all of them are there.
+/// Checks the store's records of replicas and controllers while all replicas run.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other keys say nothing of servers")]
 pub(super) fn servers(dump: &Dump, replicas: usize) -> Result<(), String> {
     let all: Vec<(Key, &[u8])> =
@@ -171,8 +171,8 @@ pub(super) fn servers(dump: &Dump, replicas: usize) -> Result<(), String> {
     }
 }
 
-/// Whether a node's last word is that it has validated this choice of a version.
-fn has_proved(dump: &Dump, node: &str, trigger: &Trigger) -> bool {
+/// Whether the last report of a node validates this change of the version.
+fn has_validated(dump: &Dump, node: &str, trigger: &Trigger) -> bool {
     let found = dump.entries.iter().find(|entry| match parse(&entry.key) {
         Some((_, Key::Observed { node: of })) => of.as_str() == node,
         Some(_) | None => false,

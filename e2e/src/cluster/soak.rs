@@ -1,79 +1,79 @@
-//! A plan, carried out.
+//! Executes a random plan of faults.
 
 use std::time::Duration;
 
-use crate::cluster::fault::last_for;
+use crate::cluster::fault::pause_for;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::plan::{Pace, Step, plan};
 
-/// Which plan; without it, another one each time.
+/// Seed of the plan; random by default.
 pub const SEED: &str = "MUSTER_SOAK_SEED";
-/// For how long; without it, a minute.
+/// Duration in minutes; one by default.
 pub const MINUTES: &str = "MUSTER_SOAK_MINUTES";
 
-/// What was asked for.
+/// Seed and duration from the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct SoakOptions {
     pub seed: u64,
     pub minutes: u64,
 }
 
-impl Asked {
+impl SoakOptions {
     pub fn time(self) -> Duration {
         Duration::from_secs(60 * self.minutes)
     }
 
-    /// How to have the same again.
-    pub fn again(self) -> String {
+    /// The command that repeats this run.
+    pub fn repeat_command(self) -> String {
         format!("make soak SEED={} MINUTES={}", self.seed, self.minutes)
     }
 }
 
-pub fn asked_for() -> Asked {
+pub fn soak_options() -> SoakOptions {
     let number = |name: &str| {
         let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
         Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{name}={text:?}: {error}")))
     };
     let minutes = number(MINUTES).unwrap_or(1);
-    Asked { minutes, seed: number(SEED).unwrap_or_else(|| u64::from(std::process::id())) }
+    SoakOptions { minutes, seed: number(SEED).unwrap_or_else(|| u64::from(std::process::id())) }
 }
 
-/// Says what is going to happen.
-pub fn announce(asked: &Asked, steps: &[impl std::fmt::Display]) {
-    println!("{} repeats this: {} steps", asked.again(), steps.len());
+/// Prints the plan.
+pub fn announce(options: &SoakOptions, steps: &[impl std::fmt::Display]) {
+    println!("{} repeats this: {} steps", options.repeat_command(), steps.len());
     for (number, step) in (1..).zip(steps) {
         println!("  {number:3}. {step}");
     }
 }
 
-/// Says what it does before it does it, so that whoever finds it dead knows where.
+/// Runs a plan. Prints each step before it is taken.
 pub fn soak() {
-    let asked = asked_for();
-    let pace = if asked.minutes > 1 { Pace::LONG } else { Pace::SHORT };
-    let steps = plan(asked.seed, asked.time(), pace);
-    announce(&asked, &steps);
+    let options = soak_options();
+    let pace = if options.minutes > 1 { Pace::LONG } else { Pace::SHORT };
+    let steps = plan(options.seed, options.time(), pace);
+    announce(&options, &steps);
 
-    let mut fleet = Fleet::start(asked.minutes);
-    println!("the fleet is at work");
+    let mut fleet = Fleet::start(options.minutes);
+    println!("the fleet is running");
     for (number, step) in (1..).zip(&steps) {
         println!("step {number} of {}: {step}", steps.len());
-        carry_out(&mut fleet, step);
-        fleet.judge(&format!("step {number} ({step}) of `{}`", asked.again()));
+        execute(&mut fleet, step);
+        fleet.check(&format!("step {number} ({step}) of `{}`", options.repeat_command()));
     }
 }
 
-/// Also for a test that has chosen its step itself.
-pub fn carry_out(fleet: &mut Fleet, step: &Step) {
+/// Executes one step. Also for tests with a step of their own.
+pub fn execute(fleet: &mut Fleet, step: &Step) {
     if step.quiet {
         fleet.load.pause();
     } else {
-        // What hits a fleet between two changes of the version hits nobody.
-        fleet.load_goes_on();
+        // Without a recent change of the version, a fault would hit an idle fleet.
+        fleet.wait_for_load();
     }
-    last_for(step.before);
+    pause_for(step.before);
     let first = fleet.begin(step.fault);
     let second = step.second.map(|second| fleet.begin(second));
-    last_for(step.lasts);
+    pause_for(step.lasts);
     fleet.end(first);
     if let Some(second) = second {
         fleet.end(second);

@@ -11,41 +11,41 @@ use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::http;
 use crate::server::ENV;
 
-/// A reader may demand a revision; a replica that cannot reach it says so instead of answering.
+/// A reader's minimum revision. A replica that cannot reach it returns an error.
 const MIN_REVISION: &str = "Muster-Min-Revision";
-/// How often a replica may change something of its own (who is connected to whom) in the middle of a comparison.
+/// Attempts, because a replica may write its own records (presence) during a comparison.
 const TRIES: usize = 20;
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl Fleet {
-    /// Asks every replica for everything, and compares. The fleet must be at rest.
+    /// Compares all responses of every replica with the store. The fleet must be idle.
     pub(super) fn compare_views(&mut self) {
         for _ in 0..TRIES {
-            if let Some(complaints) = self.differences() {
-                return complaints.into_iter().for_each(|complaint| self.judge.complain(complaint));
+            if let Some(violations) = self.differences() {
+                return violations.into_iter().for_each(|violation| self.checker.add_violation(violation));
             }
         }
-        self.judge.complain(format!("the store was still changing at the {TRIES}th look, with nobody to change it"));
+        self.checker.add_violation(format!("the store was still changing after {TRIES} attempts, although the fleet is idle"));
     }
 
-    /// None: something changed meanwhile, so that nothing can be told.
+    /// None if the store changed meanwhile.
     fn differences(&self) -> Option<Vec<String>> {
         let dump = self.wait(self.etcd.dump(PREFIX));
-        let newest = self.judge.last().to_string();
+        let newest = self.checker.last().to_string();
         let expected = expected(&dump);
-        let mut complaints = Vec::new();
+        let mut violations = Vec::new();
         for replica in &self.replicas {
             let mut ask = |path: &str| {
                 let path = format!("/v1/envs/{ENV}/{path}");
-                let answer = http::try_with("GET", &replica.api.to, &path, None, &[(MIN_REVISION, &newest)], TIMEOUT);
+                let answer = http::try_request_with("GET", &replica.api.to, &path, None, &[(MIN_REVISION, &newest)], TIMEOUT);
                 match answer {
                     Ok(answer) if answer.status == 200 => Some(answer.json()),
                     Ok(answer) => {
-                        complaints.push(format!("{}: {path}: {} {}", replica.name, answer.status, answer.body));
+                        violations.push(format!("{}: {path}: {} {}", replica.name, answer.status, answer.body));
                         None
                     }
                     Err(error) => {
-                        complaints.push(format!("{}: {path}: {error}", replica.name));
+                        violations.push(format!("{}: {path}: {error}", replica.name));
                         None
                     }
                 }
@@ -63,12 +63,12 @@ impl Fleet {
             for (what, view, store) in seen {
                 if view != store {
                     let name = &replica.name;
-                    complaints
+                    violations
                         .push(format!("{name}: its view of {what} is not the store\n view: {view}\nstore: {store}"));
                 }
             }
         }
-        (self.wait(self.etcd.dump(PREFIX)).entries == dump.entries).then_some(complaints)
+        (self.wait(self.etcd.dump(PREFIX)).entries == dump.entries).then_some(violations)
     }
 }
 
@@ -98,7 +98,7 @@ fn status_of(fleet: &Expected) -> Value {
     ])
 }
 
-/// What a replica says of a node, without what only it can know: what the agent does at the moment.
+/// A node as a replica shows it, without the activity, which only the replica knows.
 fn shown(detail: &Value) -> Value {
     let fields = ["states", "incarnation", "last", "history", "interfaces", "record", "running", "active", "desired"];
     Value::Object(fields.iter().map(|field| ((*field).to_owned(), detail[field].clone())).collect())

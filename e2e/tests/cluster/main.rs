@@ -1,8 +1,7 @@
-//! Muster on etcd, under the faults that really happen: three members, two replicas, twenty agents, all of them real
-//! processes. After each fault everything is judged from outside, by the history of the store; `muster_e2e::cluster`
-//! says what must hold.
+//! Muster on etcd under faults: three members, two replicas, twenty agents, all real processes. After each fault a
+//! checker verifies the history of the store; `muster_e2e::cluster` lists the rules.
 //!
-//! A fleet of this size takes a while to start, so faults of one kind share one, in sequence.
+//! A fleet of this size takes long to start, so faults of one kind share one.
 
 mod old_view;
 mod rollouts;
@@ -12,89 +11,88 @@ use std::time::Duration;
 use muster_e2e::cluster::fault::{Fault, Member, Replica};
 use muster_e2e::cluster::fleet::Fleet;
 use muster_e2e::cluster::plan::{Pace, Step};
-use muster_e2e::cluster::soak::{carry_out, soak};
+use muster_e2e::cluster::soak::{execute, soak};
 
 const AWAY: Duration = Pace::SHORT.away;
-/// Longer than the 10 seconds after which a replica's lease ends; another 15 would show nothing new. `make soak` takes
-/// 30.
+/// Longer than the 10 seconds of a replica's lease. `make soak` uses 30 seconds.
 const STOPPED: Duration = Pace::SHORT.stopped;
 
-/// Does each of these to one fleet, with a judgement after each.
-fn one_after_the_other(faults: &[(Fault, Duration)]) {
+/// Injects faults one after the other into one fleet, with a check after each.
+fn inject_each(faults: &[(Fault, Duration)]) {
     let mut fleet = Fleet::start(1);
     for (fault, lasts) in faults {
-        // In the middle of the runs that a change of the version causes.
+        // During the runs of a version change.
         let before = Duration::from_millis(300);
-        carry_out(&mut fleet, &Step { before, fault: *fault, lasts: *lasts, second: None, quiet: false });
-        fleet.judge(&fault.to_string());
+        execute(&mut fleet, &Step { before, fault: *fault, lasts: *lasts, second: None, quiet: false });
+        fleet.check(&fault.to_string());
     }
 }
 
 #[test]
-fn etcd_members_are_killed_the_leader_and_each_in_turn() {
+fn etcd_members_are_killed() {
     let members = [Member::Leader, Member::Number(0), Member::Number(1), Member::Number(2)];
-    one_after_the_other(&members.map(|member| (Fault::KillMember(member), AWAY)));
+    inject_each(&members.map(|member| (Fault::KillMember(member), AWAY)));
 }
 
 #[test]
-fn etcd_members_hang() {
-    // Each of them, so the leader is among them.
-    one_after_the_other(&[0, 1, 2].map(|number| (Fault::StopMember(Member::Number(number)), STOPPED)));
+fn etcd_members_are_stopped() {
+    // Each member, so that the leader is among them.
+    inject_each(&[0, 1, 2].map(|number| (Fault::StopMember(Member::Number(number)), STOPPED)));
 }
 
 #[test]
-fn a_member_comes_back_with_an_empty_disk() {
-    one_after_the_other(&[(Fault::WipeMember(Member::Leader), AWAY), (Fault::WipeMember(Member::Number(1)), AWAY)]);
+fn member_rejoins_with_an_empty_disk() {
+    inject_each(&[(Fault::WipeMember(Member::Leader), AWAY), (Fault::WipeMember(Member::Number(1)), AWAY)]);
 }
 
 #[test]
-fn replicas_are_killed_the_holder_of_the_controllers_too() {
-    one_after_the_other(&[
-        // Back before its lease has ended, and long after.
+fn replicas_are_killed() {
+    inject_each(&[
+        // Restarted before its lease expires, and long after.
         (Fault::KillReplica(Replica::Number(1)), AWAY),
-        (Fault::KillReplica(Replica::Holder), Pace::SHORT.long_away),
+        (Fault::KillReplica(Replica::LivenessHolder), Pace::SHORT.long_away),
     ]);
 }
 
 #[test]
-fn replicas_hang_the_holder_of_the_controllers_too() {
-    let replicas = [Replica::Holder, Replica::Number(0)];
-    one_after_the_other(&replicas.map(|replica| (Fault::StopReplica(replica), STOPPED)));
+fn replicas_are_stopped() {
+    let replicas = [Replica::LivenessHolder, Replica::Number(0)];
+    inject_each(&replicas.map(|replica| (Fault::StopReplica(replica), STOPPED)));
 }
 
 #[test]
-fn there_is_no_etcd_and_then_there_is_no_server() {
-    one_after_the_other(&[
+fn all_etcd_members_then_all_replicas_are_killed() {
+    inject_each(&[
         (Fault::KillEtcd, Pace::SHORT.long_away),
         (Fault::KillReplicas, Pace::SHORT.long_away),
         (Fault::KillEtcd, AWAY),
     ]);
 }
 
-/// With nothing to report, agents notice only by the pings that do not come, and that takes longer than the lease: for a
-/// while the store says of half of the fleet that it is connected to nobody.
+/// Without reports, agents detect a stopped replica only by missing pings, which takes longer than the lease. Meanwhile
+/// the store has half of the fleet as not connected.
 #[test]
-fn a_replica_hangs_and_nobody_has_anything_to_say() {
+fn replica_is_stopped_while_the_fleet_is_idle() {
     let mut fleet = Fleet::start(1);
     let lasts = Pace::LONG.stopped;
-    let fault = Fault::StopReplica(Replica::Holder);
-    carry_out(&mut fleet, &Step { before: Duration::ZERO, fault, lasts, second: None, quiet: true });
-    fleet.judge(&fault.to_string());
+    let fault = Fault::StopReplica(Replica::LivenessHolder);
+    execute(&mut fleet, &Step { before: Duration::ZERO, fault, lasts, second: None, quiet: true });
+    fleet.check(&fault.to_string());
 }
 
 #[test]
 fn etcd_is_compacted_under_a_lagging_watch() {
-    one_after_the_other(&[(Fault::CompactUnder(Replica::Number(1)), AWAY)]);
+    inject_each(&[(Fault::CompactUnder(Replica::Number(1)), AWAY)]);
 }
 
 #[test]
-fn the_quota_is_exhausted_and_the_operator_brings_that_in_order() {
-    one_after_the_other(&[(Fault::ExhaustQuota, AWAY)]);
+fn quota_is_exhausted_and_freed() {
+    inject_each(&[(Fault::ExhaustQuota, AWAY)]);
 }
 
 #[test]
 fn all_streams_are_cut() {
-    one_after_the_other(&[(Fault::CutStreams, AWAY), (Fault::CutStreams, AWAY)]);
+    inject_each(&[(Fault::CutStreams, AWAY), (Fault::CutStreams, AWAY)]);
 }
 
 #[test]

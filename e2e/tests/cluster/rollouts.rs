@@ -1,52 +1,52 @@
-//! A staged rollout of fifty nodes, while what carries it out breaks. It goes on, and keeps its promises: the judge is that of
-//! the simulator, and is told what etcd has in its history and what the appliers have written down themselves.
+//! A staged rollout of fifty nodes under faults of the servers and etcd. The simulator's checker verifies the history
+//! of etcd and the appliers' journal.
 
 use std::time::Duration;
 
-use muster_e2e::cluster::fault::{Fault, Member, Replica, last_for};
+use muster_e2e::cluster::fault::{Fault, Member, Replica, pause_for};
 use muster_e2e::cluster::fleet::Fleet;
 use muster_e2e::cluster::rollouts::fleet::Size;
 use muster_e2e::cluster::rollouts::soak::soak;
-use muster_e2e::cluster::rollouts::verdict::Past;
+use muster_e2e::cluster::rollouts::check::FleetHistory;
 
-/// How long a server is stopped.
+/// Time that a server is stopped.
 const STOPPED: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_staged_rollout_outlives_the_leader_of_etcd_and_the_servers_that_carry_it_out() {
+fn rollout_survives_etcd_leader_and_server_loss() {
     let mut fleet = Fleet::start_for_rollouts(Size::FIFTY);
-    let carried = fleet.start_rollout("v2");
-    let id = carried.id;
-    assert_eq!(carried.plan.node_count(), Size::FIFTY.nodes());
+    let started = fleet.start_rollout("v2");
+    let id = started.id;
+    assert_eq!(started.plan.node_count(), Size::FIFTY.nodes());
 
-    // The canary of the first role is on its way.
-    fleet.until_granted(id, 2);
+    // The canary of the first role is running.
+    fleet.wait_for_grants(id, 2);
     let leader = fleet.begin(Fault::KillMember(Member::Leader));
-    fleet.until_granted(id, 6);
+    fleet.wait_for_grants(id, 6);
     fleet.end(leader);
 
-    fleet.until_granted(id, 9);
-    let went = fleet.acting();
-    let killed = fleet.begin(Fault::KillReplica(Replica::Acting));
-    fleet.until_granted(id, 13);
+    fleet.wait_for_grants(id, 9);
+    let went = fleet.rollout_holder();
+    let killed = fleet.begin(Fault::KillReplica(Replica::RolloutHolder));
+    fleet.wait_for_grants(id, 13);
     fleet.end(killed);
     fleet.compact();
 
-    // Stopped in the middle of what it does, and awake again when another has long gone on.
-    fleet.until_granted(id, 18);
-    let also_went = fleet.acting();
-    let stopped = fleet.begin(Fault::StopReplica(Replica::Acting));
-    last_for(STOPPED);
-    // What it has not seen is not there any more.
+    // Stopped within a step, and resumed long after another server has taken over.
+    fleet.wait_for_grants(id, 18);
+    let also_went = fleet.rollout_holder();
+    let stopped = fleet.begin(Fault::StopReplica(Replica::RolloutHolder));
+    pause_for(STOPPED);
+    // The revisions that it has not seen are compacted.
     fleet.compact();
     fleet.end(stopped);
-    fleet.until_completed(id);
+    fleet.wait_completed(id);
 
-    let mut past = Past { went: vec![went, also_went], spoken: vec![carried.spoken], ..Past::default() };
-    let heard = fleet.judge_rollouts(&mut past);
-    assert_eq!(heard.grants, carried.plan.node_count(), "each node was granted once");
-    assert!(heard.gates >= carried.plan.waves.len(), "{heard:?}");
-    past.is_attended_to(&fleet);
+    let mut past = FleetHistory { went: vec![went, also_went], commands: vec![started.command], ..FleetHistory::default() };
+    let heard = fleet.check_rollouts(&mut past);
+    assert_eq!(heard.grants, started.plan.node_count(), "each node was granted once");
+    assert!(heard.gates >= started.plan.waves.len(), "{heard:?}");
+    past.prove_checker(&fleet);
 }
 
 #[test]

@@ -1,27 +1,27 @@
-//! Whatever dies, and whenever: in the end every node runs what it should, and the history tells what happened, once.
+//! Random kills of servers and agents: every node converges, and the history has each run once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use muster_e2e::agent::Node;
-use muster_e2e::process::Started;
+use muster_e2e::process::ChildProcess;
 use muster_e2e::project::Project;
 use muster_e2e::server::{Api, Server};
-use muster_e2e::stage::{Stage, describe};
+use muster_e2e::sandbox::{Sandbox, describe};
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 const NODES: [&str; 4] = ["db1", "web1", "web2", "web3"];
 const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
 const ROUNDS: u32 = 60;
-/// Chooses what dies; another seed is another story.
+/// Seed of the kills.
 const SEED: &str = "MUSTER_E2E_SEED";
 
-/// A generator of numbers that are the same for the same seed (xorshift).
-struct Dice(u64);
+/// Pseudo-random numbers (xorshift).
+struct Rng(u64);
 
-impl Dice {
-    fn throw(&mut self, sides: usize) -> usize {
+impl Rng {
+    fn below(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -29,8 +29,7 @@ impl Dice {
     }
 }
 
-/// Each run writes down that it has begun and that it has ended. The work in between is done in a session of its own, as
-/// Puppet's is.
+/// Each run appends its start and end to the journal. The work runs in its own session, as Puppet's does.
 fn release(journal: &str) -> ScriptRelease {
     let script = r#"
 echo "begin $MUSTER_NODE $MUSTER_RUN_ID" >> JOURNAL
@@ -48,46 +47,46 @@ exit 2"#;
 }
 
 #[test]
-fn the_fleet_arrives_whatever_dies_on_the_way() {
+fn fleet_converges_after_random_kills() {
     let seed = std::env::var(SEED).ok().map_or(20_261_115, |text| text.parse().expect("a number"));
     println!("{SEED}={seed} tells this story again");
-    let mut dice = Dice(seed);
-    let stage = Stage::new();
-    let journal = stage.path("journal");
-    let mut project = Project::new(&stage, &[("db", 1), ("web", 3)]);
+    let mut rng = Rng(seed);
+    let sandbox = Sandbox::new();
+    let journal = sandbox.path("journal");
+    let mut project = Project::new(&sandbox, &[("db", 1), ("web", 3)]);
     for version in VERSIONS {
         project = project.release(version, &release(journal.to_str().unwrap()));
     }
-    let nodes: Vec<Node<'_>> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&stage, name, number)).collect();
-    let mut server = Server::start(&stage, &project);
-    let mut agents: Vec<Started> = nodes.iter().map(Node::start).collect();
+    let nodes: Vec<Node<'_>> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number)).collect();
+    let mut server = Server::start(&sandbox, &project);
+    let mut agents: Vec<ChildProcess> = nodes.iter().map(Node::start).collect();
 
     let mut wanted = VERSIONS[0];
     for _ in 0..ROUNDS {
-        match dice.throw(6) {
+        match rng.below(6) {
             0 => {
                 server.kill();
-                server = Server::start(&stage, &project);
+                server = Server::start(&sandbox, &project);
             }
             1 | 2 => {
-                let victim = dice.throw(NODES.len());
+                let victim = rng.below(NODES.len());
                 agents[victim].kill(TIMEOUT);
                 agents[victim] = nodes[victim].start();
             }
             3 => {
-                wanted = VERSIONS[dice.throw(VERSIONS.len())];
+                wanted = VERSIONS[rng.below(VERSIONS.len())];
                 assert_eq!(server.api.trigger_update(wanted).status, 200);
             }
-            // Time passes: the fleet does something else meanwhile.
-            _ => assert_eq!(stage.ask(&["status"]).code(), 0),
+            // Lets time pass.
+            _ => assert_eq!(sandbox.run_muster(&["status"]).code(), 0),
         }
     }
-    stage.wait_for(wanted, &NODES);
+    sandbox.wait_validated(wanted, &NODES);
 
     let generation = server.api.get("status")["generation"].clone();
     for (node, has) in NODES.iter().zip(&nodes) {
-        // An agent that was started again at the end makes one more run; what was proved before it says nothing.
-        let seen = server.api.until_node(node, "has arrived", |seen| {
+        // An agent that was restarted last makes one more run; earlier validations do not count.
+        let seen = server.api.wait_node(node, "has arrived", |seen| {
             seen["standing"] == "validated" && seen["last"]["generation"] == generation
         });
         assert_eq!(seen["states"].as_array().unwrap().len(), 1, "one state at a time: {seen:#}");
@@ -98,16 +97,16 @@ fn the_fleet_arrives_whatever_dies_on_the_way() {
         });
     }
     eventually("there are the server, the agents, and nothing that a run has left", TIMEOUT, || {
-        let programs: Vec<_> = stage.processes().iter().map(describe).collect();
+        let programs: Vec<_> = sandbox.processes().iter().map(describe).collect();
         if programs.len() == 1 + NODES.len() { Ok(()) } else { Err(format!("{programs:#?}")) }
     });
     for node in NODES {
-        server.api.until_node_is(node, "validated");
+        server.api.wait_node_state(node, "validated");
         told_once(node, &server.api, &fs::read_to_string(&journal).unwrap());
     }
 }
 
-/// The history of a node against what its appliers themselves have written down.
+/// Compares the history of a node with the journal of its appliers.
 fn told_once(node: &str, api: &Api, journal: &str) {
     let reports = api.reports(node);
     let places: Vec<_> = reports
@@ -132,7 +131,7 @@ fn told_once(node: &str, api: &Api, journal: &str) {
             assert!(ended.iter().any(|ended| ended == run), "{node}: {run} passed without having run");
         }
     }
-    // The history holds the last twenty; of those that are in it none is missing.
+    // The history has the last twenty runs; none of those is missing.
     let oldest = told.keys().next().unwrap();
     for run in begun.iter().filter(|run| run.as_str() >= *oldest) {
         assert!(told.contains_key(run.as_str()), "{node}: nobody told of {run}; told: {told:#?}");

@@ -1,15 +1,15 @@
-//! A backup of a living fleet, restored over a later life of it: the agents go back to what it says, and prove it.
+//! A backup is restored over a later state: the agents roll back to it and validate.
 
 use muster_e2e::project::Project;
 use muster_e2e::server::ENV;
-use muster_e2e::stage::Stage;
-use muster_e2e::up::Up;
+use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Up;
 use muster_testkit::release::ScriptRelease;
 use serde_json::Value;
 
 const NODES: [&str; 3] = ["db1", "web1", "web2"];
 
-/// Keeps the version that it applied, so that its check can see another one.
+/// Records the applied version, so that its check detects another one.
 fn release(version: &str) -> ScriptRelease {
     ScriptRelease::new(&format!("echo {version} > \"$MUSTER_ROOT/version\"; exit 2"))
         .program("is-there", &format!("grep -qx {version} \"$MUSTER_ROOT/version\""))
@@ -22,31 +22,31 @@ fn generation(seen: &Value) -> (u64, u64) {
 }
 
 #[test]
-fn agents_go_back_to_what_a_restored_backup_says_and_prove_it() {
-    let stage = Stage::new();
+fn agents_roll_back_to_a_restored_backup() {
+    let sandbox = Sandbox::new();
     let project =
-        Project::new(&stage, &[("db", 1), ("web", 2)]).release("v1", &release("v1")).release("v2", &release("v2"));
-    let up = Up::start(&stage, &project.dir, &[]);
-    let api = up.api(&stage, ENV);
-    stage.wait_for("v1", &NODES);
-    let file = stage.path("test.backup");
+        Project::new(&sandbox, &[("db", 1), ("web", 2)]).release("v1", &release("v1")).release("v2", &release("v2"));
+    let up = Up::start(&sandbox, &project.dir, &[]);
+    let api = up.api(&sandbox, ENV);
+    sandbox.wait_validated("v1", &NODES);
+    let file = sandbox.path("test.backup");
     let file = file.to_str().unwrap();
-    let saved = stage.ask_json(&["backup", file]);
+    let saved = sandbox.muster_json(&["backup", file]);
     assert_eq!((saved["nodes"].as_u64(), saved["missing_blobs"].as_u64()), (Some(3), Some(0)), "{saved:#}");
 
     assert_eq!(api.trigger_update("v2").status, 200);
-    stage.wait_for("v2", &NODES);
+    sandbox.wait_validated("v2", &NODES);
     let later = generation(&api.get("current-version"));
     let runs: Vec<usize> = NODES.iter().map(|node| api.runs(node).len()).collect();
 
-    let refused = stage.ask(&["restore", file]);
+    let refused = sandbox.run_muster(&["restore", file]);
     assert_eq!(refused.code(), 1, "{refused:?}");
-    let restored = stage.ask_json(&["restore", file, "--replace", "--yes"]);
+    let restored = sandbox.muster_json(&["restore", file, "--replace", "--yes"]);
     assert_eq!((&restored["env"], &restored["resumed"]), (&Value::from(ENV), &Value::from(false)), "{restored:#}");
 
-    stage.wait_for("v1", &NODES);
+    sandbox.wait_validated("v1", &NODES);
     for node in NODES {
-        let seen = api.until_node_is(node, "validated");
+        let seen = api.wait_node_state(node, "validated");
         assert_eq!(seen["running"], "v1", "{seen:#}");
     }
     let now = generation(&api.get("current-version"));
@@ -55,16 +55,16 @@ fn agents_go_back_to_what_a_restored_backup_says_and_prove_it() {
         "what agents are told now is newer than all that they knew: {later:?} {now:?}"
     );
     for (node, before) in NODES.iter().zip(runs) {
-        // The history is that of the backup, and one run more: nobody ran without a cause, and nobody ran twice.
+        // The history is that of the backup and one more run: no run without a cause, and none twice.
         let runs = api.runs(node);
         assert_eq!(runs.last().unwrap()["version"], "v1", "{runs:#?}");
         assert_eq!(runs.len(), before, "{node}: {runs:#?}");
-        let version = stage.path("state").join("nodes").join(node).join("root/version");
+        let version = sandbox.path("state").join("nodes").join(node).join("root/version");
         let version =
             std::fs::read_to_string(&version).unwrap_or_else(|error| panic!("{}: {error}", version.display()));
         assert_eq!(version, "v1\n", "{node}");
     }
-    // And it goes on from there.
+    // Updates continue from there.
     assert_eq!(api.trigger_update("v2").status, 200);
-    stage.wait_for("v2", &NODES);
+    sandbox.wait_validated("v2", &NODES);
 }

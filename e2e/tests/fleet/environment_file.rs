@@ -1,30 +1,30 @@
-//! A malformed environment file: nothing is started, and the place is shown.
+//! A malformed environment file: no server starts, and the position is shown.
 
 use std::fs;
 
 use muster_e2e::project::Project;
 use muster_e2e::server::Server;
-use muster_e2e::stage::Stage;
+use muster_e2e::sandbox::Sandbox;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::TIMEOUT;
 
 #[test]
-fn a_malformed_environment_file_is_shown_where_it_is_wrong() {
-    let stage = Stage::new();
+fn malformed_environment_file_shows_the_position() {
+    let sandbox = Sandbox::new();
     let text = "version: 1\nroles:\n  db:\n    cardinality: 1\n    flavour: local\n";
-    let project = Project::with_environment(&stage, text).release("v1", &ScriptRelease::new("exit 0"));
+    let project = Project::with_environment(&sandbox, text).release("v1", &ScriptRelease::new("exit 0"));
 
-    let refused = Server::launch(&stage, &project.dir, &stage.path("state")).ended(TIMEOUT);
+    let refused = Server::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let shown = &refused.stderr;
     assert!(shown.contains("environments/test.yaml:5:5"), "file, line and column:\n{shown}");
     assert!(shown.contains("    flavour: local"), "the line:\n{shown}");
     assert!(shown.contains("flavor"), "what was expected:\n{shown}");
 
-    // What is no YAML at all, then no text at all, which has no line.
+    // Not YAML, and an empty file without a line.
     for (text, says) in [("roles: [\n", "environments/test.yaml:"), ("", "the environment file is empty")] {
         fs::write(project.dir.join("environments/test.yaml"), text).unwrap();
-        let refused = Server::launch(&stage, &project.dir, &stage.path("state")).ended(TIMEOUT);
+        let refused = Server::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
         assert_eq!(refused.code(), 1, "{refused:?}");
         assert!(refused.stderr.contains(says), "{}", refused.stderr);
     }

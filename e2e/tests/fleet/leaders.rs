@@ -1,7 +1,7 @@
-//! The leader of a role is lost, another one leads with a higher epoch, and those who asked for it run again.
+//! The leader of a role is lost: another node leads with a higher epoch, and nodes that looked it up run again.
 //!
-//! A silent node is lost after half a minute, and nobody is lost in the first minute of a server: most of this test is
-//! waiting, which costs nothing. That is why it does not take turns with the other tests of the real Puppet.
+//! A silent node is lost after half a minute, and no node is lost in the first minute of a server. This test mostly
+//! waits, so it does not share the limit of the other Puppet tests.
 
 use std::fs;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use muster_e2e::agent::Node;
-use muster_e2e::process::Started;
+use muster_e2e::process::ChildProcess;
 use muster_e2e::project::Project;
 use muster_e2e::server::Server;
-use muster_e2e::stage::Stage;
+use muster_e2e::sandbox::Sandbox;
 use muster_testkit::wait::eventually;
 
-/// The grace of a server, the patience with a silent node, and a few starts of Puppet.
+/// The server's grace time, the time until a silent node is lost, and some starts of Puppet.
 const LOST: Duration = Duration::from_secs(240);
 
 const SITE: &str = r#"
@@ -28,7 +28,7 @@ node /^web\d+/ {
 node default { }
 "#;
 
-/// Who leads by what web1's content was told: name and epoch.
+/// Leader and epoch in the files of web1.
 fn told(web1: &Node<'_>) -> (String, u64) {
     let text = fs::read_to_string(web1.root().join("leader")).unwrap();
     let (node, epoch) = text.split_once(' ').unwrap();
@@ -36,16 +36,16 @@ fn told(web1: &Node<'_>) -> (String, u64) {
 }
 
 #[test]
-fn when_the_leader_is_lost_another_leads_and_those_who_asked_run_again() {
-    let stage = Stage::new();
-    let project = Project::new(&stage, &[("db", 2), ("web", 1), ("cache", 1)]).puppet_release("v1", SITE);
-    let server = Server::start(&stage, &project);
+fn lost_leader_is_replaced_and_its_readers_run() {
+    let sandbox = Sandbox::new();
+    let project = Project::new(&sandbox, &[("db", 2), ("web", 1), ("cache", 1)]).puppet_release("v1", SITE);
+    let server = Server::start(&sandbox, &project);
     let names = ["db1", "db2", "web1", "cache1"];
-    let nodes = names.map(|name| Node::new(&stage, name, 1 + place(&names, name)));
-    let mut agents: Vec<Option<Started>> = nodes.iter().map(|node| Some(node.start())).collect();
+    let nodes = names.map(|name| Node::new(&sandbox, name, 1 + place(&names, name)));
+    let mut agents: Vec<Option<ChildProcess>> = nodes.iter().map(|node| Some(node.start())).collect();
     let web1 = &nodes[2];
-    stage.wait_for("v1", &names);
-    let (first, epoch) = agreed(&stage, &server, web1);
+    sandbox.wait_validated("v1", &names);
+    let (first, epoch) = agreed(&sandbox, &server, web1);
     let other = if first == "db1" { "db2" } else { "db1" };
     let ran = |node: &str| server.api.runs(node).len();
     let before = [other, "cache1"].map(ran);
@@ -64,12 +64,12 @@ fn when_the_leader_is_lost_another_leads_and_those_who_asked_run_again() {
     assert!(higher > epoch, "{higher} after {epoch}");
     assert_eq!([other, "cache1"].map(ran), before, "nobody else ran");
 
-    // Back again, it is a db like any other.
+    // Back again, it is an ordinary db.
     agents[at] = Some(nodes[at].start());
-    server.api.until_node(&first, "is in service again", |node| {
+    server.api.wait_node(&first, "is in service again", |node| {
         node["active"] == true && node["link"]["state"] == "connected" && node["standing"] == "validated"
     });
-    assert_eq!(agreed(&stage, &server, web1), (second, higher), "who leads goes on leading");
+    assert_eq!(agreed(&sandbox, &server, web1), (second, higher), "who leads goes on leading");
     assert_eq!([other, "cache1"].map(ran), before, "and nobody needs to hear of it");
 }
 
@@ -77,10 +77,10 @@ fn place(names: &[&str], name: &str) -> u8 {
     u8::try_from(names.iter().position(|known| *known == name).unwrap()).unwrap()
 }
 
-/// Waits until what web1 was told is what it would be told now.
-fn agreed(stage: &Stage, server: &Server, web1: &Node<'_>) -> (String, u64) {
+/// Waits until the files of web1 have the present leader.
+fn agreed(sandbox: &Sandbox, server: &Server, web1: &Node<'_>) -> (String, u64) {
     eventually("web1 knows who leads", LOST, || {
-        let now = stage.ask(&["lookup", "web1", "etcdlookup::leader::db", "-o", "json"]);
+        let now = sandbox.run_muster(&["lookup", "web1", "etcdlookup::leader::db", "-o", "json"]);
         let leader = serde_json::from_str::<Value>(&now.stdout).unwrap()["found"]["value"].clone();
         let (node, epoch) = told(web1);
         let same = leader["node"] == node.as_str() && leader["epoch"] == epoch;

@@ -1,8 +1,8 @@
-//! Fleets of real processes, and what happens to them when something goes wrong.
+//! Fleets of real processes and their faults.
 //!
-//! `muster serve`, `muster up` and `muster-agent` are started as an operator would start them, and are looked at through
-//! the command line and the API alone. Most releases here have a shell script for an applier, which takes no time; the
-//! real Puppet is used where it is Puppet that matters.
+//! `muster serve`, `muster up` and `muster-agent` are started as an operator starts them, and observed only through the
+//! command line and the API. Most releases have a shell script as applier, which is fast; Puppet is used where it
+//! matters.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod agent_killed;

@@ -1,7 +1,7 @@
-//! The quickstart as a new user sees it, with the real Puppet.
+//! The quickstart as a new user runs it, with the real Puppet.
 //!
-//! One story, because a start of Puppet costs seconds of processor time: a fleet comes up, goes down, comes up again,
-//! moves to another version, goes down, and comes up as it was.
+//! One test, because a start of Puppet costs seconds of CPU time: a fleet starts, stops, starts again, is updated,
+//! stops, and starts as it was.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,38 +9,38 @@ use std::time::Duration;
 
 use muster_e2e::http;
 use muster_e2e::server::{Api, repository};
-use muster_e2e::stage::Stage;
-use muster_e2e::up::Up;
+use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Up;
 use muster_testkit::wait::eventually;
 
 const NODES: [&str; 4] = ["db1", "web1", "web2", "lb1"];
-/// Puppet takes as long as it takes.
+/// Timeout of Puppet runs.
 const TIMEOUT: Duration = Duration::from_secs(240);
-/// A client that asks again is served before this: a listener that is replaced is away for a moment.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(20);
+/// A client that retries is served within this time: a replaced listener is down for a moment.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn quickstart() -> PathBuf {
     repository().join("examples/quickstart")
 }
 
-/// Asks the load balancer.
-fn through_lb(stage: &Stage) -> Result<String, String> {
-    match http::try_request("GET", &format!("{}:7301", stage.address(4)), "/", None) {
+/// Sends a request to the load balancer.
+fn through_lb(sandbox: &Sandbox) -> Result<String, String> {
+    match http::try_request("GET", &format!("{}:7301", sandbox.address(4)), "/", None) {
         Ok(answer) if answer.status == 200 => Ok(answer.body.trim_end().to_owned()),
         Ok(answer) => Err(format!("{answer:?}")),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Asks it twice: two nodes answer, in turn.
-fn both_answer(stage: &Stage, version: &str, says: &str) {
-    let mut answers = [through_lb(stage).unwrap(), through_lb(stage).unwrap()];
+/// Two requests are answered by two nodes, in turn.
+fn both_answer(sandbox: &Sandbox, version: &str, says: &str) {
+    let mut answers = [through_lb(sandbox).unwrap(), through_lb(sandbox).unwrap()];
     answers.sort();
     let expected = ["web1", "web2"].map(|web| format!("{web} ({version}): {says}"));
     assert_eq!(answers, expected);
 }
 
-/// Lines of the transcript that are about a node, without their times.
+/// Lines of the transcript about a node, without their times.
 fn story<'a>(transcript: &'a str, node: &str) -> Vec<&'a str> {
     let about = |line: &'a str| {
         let (_, rest) = line.split_once("s  ")?;
@@ -49,31 +49,31 @@ fn story<'a>(transcript: &'a str, node: &str) -> Vec<&'a str> {
     transcript.lines().filter_map(about).collect()
 }
 
-/// What was seen while the fleet moved.
+/// Observations during the update.
 struct Watched {
     samples: usize,
     inactive: usize,
     answers: Vec<String>,
 }
 
-/// Looks at `lb1` and asks it, again and again, while the fleet moves.
-fn watch(stage: &Stage, api: &Api, moved: &AtomicBool) -> Watched {
+/// Reads the state of `lb1` and sends it requests during the update.
+fn watch(sandbox: &Sandbox, api: &Api, moved: &AtomicBool) -> Watched {
     let mut watched = Watched { samples: 0, inactive: 0, answers: Vec::new() };
     while !moved.load(Ordering::SeqCst) {
         watched.samples += 1;
         let active = api.node("lb1")["active"].as_bool().unwrap();
         watched.inactive += usize::from(!active);
-        watched.answers.push(eventually("lb1 answers", CLIENT_PATIENCE, || through_lb(stage)));
+        watched.answers.push(eventually("lb1 answers", CLIENT_TIMEOUT, || through_lb(sandbox)));
     }
     watched
 }
 
 #[test]
-fn the_quickstart_comes_up_by_itself_stays_up_while_it_is_upgraded_and_comes_back() {
-    let stage = Stage::new();
+fn quickstart_starts_updates_and_restarts() {
+    let sandbox = Sandbox::new();
 
     // From nothing.
-    let first = Up::start(&stage, &quickstart(), &["--once"]).process.ended(TIMEOUT);
+    let first = Up::start(&sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(first.code(), 0, "{}\n{}", first.stdout, first.stderr);
     assert!(first.stdout.contains("all 4 nodes validated at v1"), "{}", first.stdout);
     for (node, reason) in
@@ -82,31 +82,31 @@ fn the_quickstart_comes_up_by_itself_stays_up_while_it_is_upgraded_and_comes_bac
         let story = story(&first.stdout, node);
         let pending = story.iter().position(|line| *line == format!("pending v1: {reason}"));
         let validated = story.iter().position(|line| line.starts_with("validated v1"));
-        // The last line of a node may be the table's.
+        // The last line of a node may be that of the table.
         assert!(pending.is_some(), "{node} waited, and said for what: {story:#?}\n{}", first.stdout);
         assert!(validated.is_none_or(|at| Some(at) > pending), "{story:#?}");
     }
-    stage.is_empty();
-    assert!(stage.path("state/store").exists(), "the state is kept");
+    sandbox.assert_no_processes();
+    assert!(sandbox.path("state/store").exists(), "the state is kept");
 
-    // Again, from where it was.
-    let up = Up::start(&stage, &quickstart(), &[]);
-    let api = up.api(&stage, "quickstart");
-    up.process.says("all 4 nodes validated at v1", TIMEOUT);
+    // Again, from its present state.
+    let up = Up::start(&sandbox, &quickstart(), &[]);
+    let api = up.api(&sandbox, "quickstart");
+    up.process.wait_for_output("all 4 nodes validated at v1", TIMEOUT);
     assert_eq!(api.node("db1")["incarnation"], 1, "the same agent's life goes on");
-    both_answer(&stage, "v1", "Hello. db says: To pass muster is to be inspected and found fit.");
-    assert_eq!(stage.ask(&["verify-hosts", "v2", "--all"]).code(), 1);
-    assert_eq!(stage.ask(&["check-single-version", "v1"]).code(), 0);
+    both_answer(&sandbox, "v1", "Hello. db says: To pass muster is to be inspected and found fit.");
+    assert_eq!(sandbox.run_muster(&["verify-hosts", "v2", "--all"]).code(), 1);
+    assert_eq!(sandbox.run_muster(&["check-single-version", "v1"]).code(), 0);
 
     // To v2, from a second terminal.
     let moved = AtomicBool::new(false);
     let watched = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| watch(&stage, &api, &moved));
-        let triggered = stage.ask_from("elsewhere", &["trigger-update", "v2", "--at-once"]);
+        let watching = scope.spawn(|| watch(&sandbox, &api, &moved));
+        let triggered = sandbox.run_muster_in("elsewhere", &["trigger-update", "v2", "--at-once"]);
         assert_eq!(triggered.code(), 0, "{triggered:?}");
         assert!(triggered.stdout.contains("quickstart goes from v1 to v2"), "{triggered:?}");
         let arrived =
-            stage.ask_from("elsewhere", &[&["verify-hosts", "v2", "--wait", "--timeout", "3m"], &NODES[..]].concat());
+            sandbox.run_muster_in("elsewhere", &[&["verify-hosts", "v2", "--wait", "--timeout", "3m"], &NODES[..]].concat());
         moved.store(true, Ordering::SeqCst);
         assert_eq!(arrived.code(), 0, "{arrived:?}");
         watching.join().unwrap()
@@ -114,25 +114,25 @@ fn the_quickstart_comes_up_by_itself_stays_up_while_it_is_upgraded_and_comes_bac
     assert!(watched.samples > 10, "only {} samples", watched.samples);
     assert_eq!(watched.inactive, 0, "lb1 left active_roles in {} of {} samples", watched.inactive, watched.samples);
     assert!(watched.answers.iter().any(|answer| answer.contains("(v1)")), "{:?}", watched.answers);
-    both_answer(&stage, "v2", "Welcome back. db says: To pass muster is to be found fit, again and again.");
+    both_answer(&sandbox, "v2", "Welcome back. db says: To pass muster is to be found fit, again and again.");
     for node in NODES {
         let versions: Vec<_> = api.runs(node).iter().map(|run| run["version"].clone()).collect();
         assert_eq!(versions.last().unwrap(), "v2", "{node}: {versions:?}");
     }
 
-    // What an operator asks.
-    let asked = |args: &[&str]| stage.ask(args);
+    // Commands of an operator.
+    let asked = |args: &[&str]| sandbox.run_muster(args);
     let hosts = asked(&["hosts-at-version", "v2"]).stdout;
     assert_eq!(hosts.split_whitespace().collect::<std::collections::BTreeSet<_>>(), NODES.into());
     assert_eq!(asked(&["check-single-version", "v2"]).code(), 0);
     assert_eq!(asked(&["check-single-version", "v1"]).code(), 1);
-    let running = stage.ask_json(&["running-versions"]);
+    let running = sandbox.muster_json(&["running-versions"]);
     assert_eq!(running["items"], serde_json::json!([{"version": "v2", "nodes": 4}]));
-    assert_eq!(stage.ask_with_input(&["verify-hosts", "v2"], "db1\nweb1 web2\n\nlb1\n").code(), 0);
-    let missing = stage.ask_with_input(&["verify-hosts", "v2"], "db1 web9");
+    assert_eq!(sandbox.run_muster_with_input(&["verify-hosts", "v2"], "db1\nweb1 web2\n\nlb1\n").code(), 0);
+    let missing = sandbox.run_muster_with_input(&["verify-hosts", "v2"], "db1 web9");
     assert_eq!(missing.code(), 1, "{missing:?}");
     assert!(missing.stdout.contains("web9 is not in the design"), "{missing:?}");
-    assert_eq!(stage.ask_with_input(&["verify-hosts", "v2", "-"], "").code(), 64, "an empty list is nobody's yes");
+    assert_eq!(sandbox.run_muster_with_input(&["verify-hosts", "v2", "-"], "").code(), 64, "an empty list is nobody's yes");
     assert_eq!(asked(&["verify-hosts", "v2"]).code(), 0, "every node");
     assert_eq!(asked(&["trigger-update", "v9"]).code(), 1);
     assert_eq!(asked(&["current-version"]).stdout.trim(), "v2");
@@ -142,13 +142,13 @@ fn the_quickstart_comes_up_by_itself_stays_up_while_it_is_upgraded_and_comes_bac
     assert_eq!(asked(&["status", "--server", "http://127.0.0.1:9"]).code(), 2);
 
     up.process.interrupt_group();
-    assert_eq!(up.process.ended(TIMEOUT).code(), 0);
-    stage.is_empty();
-    assert!(through_lb(&stage).is_err());
+    assert_eq!(up.process.wait_exit(TIMEOUT).code(), 0);
+    sandbox.assert_no_processes();
+    assert!(through_lb(&sandbox).is_err());
 
-    // And once more: it is where it was left.
-    let last = Up::start(&stage, &quickstart(), &["--once"]).process.ended(TIMEOUT);
+    // Once more, from its present state.
+    let last = Up::start(&sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(last.code(), 0, "{}\n{}", last.stdout, last.stderr);
     assert!(last.stdout.contains("all 4 nodes validated at v2"), "{}", last.stdout);
-    stage.is_empty();
+    sandbox.assert_no_processes();
 }

@@ -1,4 +1,4 @@
-//! Reports as they may come over the wire: twice, late, of an earlier life, of nobody.
+//! Reports that are duplicate, late, of an earlier incarnation, invalid, or of an unknown node.
 
 use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use muster_e2e::agent::Node;
 use muster_e2e::project::Project;
 use muster_e2e::server::{Api, Server};
-use muster_e2e::stage::Stage;
+use muster_e2e::sandbox::Sandbox;
 use muster_testkit::wait::TIMEOUT;
 
 /// A report as an agent makes it.
@@ -19,22 +19,22 @@ fn report(incarnation: u64, seq: u64, phase: &str, result: &str) -> Value {
     })
 }
 
-/// Sends a report; gives what became of it, when that can be seen.
+/// Sends a report and returns its result, when it is visible.
 fn taken(api: &Api, report: &Value) -> String {
     let answer = api.report("web1", report);
     assert_eq!(answer.status, 200, "{answer:?}");
     let answer = answer.json();
     let visible = |seen: &Value| seen["revision"].as_u64() >= answer["revision"].as_u64();
-    api.until_node("web1", "is seen as of its last report", visible);
+    api.wait_node("web1", "is seen as of its last report", visible);
     answer["taken"].as_str().unwrap().to_owned()
 }
 
-/// Says hello as a new agent does; gives the incarnation. The stream ends, as if the agent had been killed.
+/// Opens a stream as a new agent, and returns the incarnation. The stream ends, as if the agent had been killed.
 fn hello(api: &Api) -> u64 {
     api.sync("web1", &json!({})).next("hello")["incarnation"].as_u64().unwrap()
 }
 
-/// All that can be seen of a node's status. Its connection is another matter.
+/// The visible status of a node, without its connection.
 fn status(api: &Api) -> Value {
     let mut node = api.node("web1");
     for of_the_connection in ["link", "activity", "standing", "since", "why", "revision", "lookups"] {
@@ -44,10 +44,10 @@ fn status(api: &Api) -> Value {
 }
 
 #[test]
-fn a_report_that_is_late_or_repeated_or_of_an_earlier_life_changes_nothing() {
-    let stage = Stage::new();
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
-    let server = Server::start(&stage, &project);
+fn stale_and_duplicate_reports_are_no_ops() {
+    let sandbox = Sandbox::new();
+    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
+    let server = Server::start(&sandbox, &project);
     let api = &server.api;
 
     let first = hello(api);
@@ -56,27 +56,27 @@ fn a_report_that_is_late_or_repeated_or_of_an_earlier_life_changes_nothing() {
     let validated = status(api);
     assert_eq!((&validated["running"], &validated["active"]), (&json!("v1"), &json!(true)));
 
-    // Twice: the answer was lost, say.
+    // A duplicate, as after a lost response.
     assert_eq!(taken(api, &report(first, 2, "validated", "passed")), "already_applied");
-    // Late, and saying the opposite.
+    // Late, with the opposite result.
     assert_eq!(taken(api, &report(first, 1, "configured", "failed")), "outdated");
     assert_eq!(status(api), validated);
 
-    // The agent has lost its memory: it gets a new incarnation, and what it said before does not count any more.
+    // The agent has lost its state: it gets a new incarnation, and its earlier reports are outdated.
     let second = hello(api);
     assert!(second > first);
     assert_eq!(taken(api, &report(first, 3, "validated", "failed")), "outdated");
     assert_eq!(status(api)["running"], "v1");
-    // Numbers may be left out: a run that was cut off leaves one.
+    // Sequence numbers may have holes, as after an interrupted run.
     assert_eq!(taken(api, &report(second, 4, "validated", "failed")), "applied");
     let failed = status(api);
     assert_eq!((&failed["running"], &failed["active"]), (&Value::Null, &json!(false)));
     assert_eq!(taken(api, &report(second, 3, "validated", "passed")), "outdated");
     assert_eq!(status(api), failed);
 
-    // All of it survives the server.
+    // The state survives the server.
     server.kill();
-    let server = Server::start(&stage, &project);
+    let server = Server::start(&sandbox, &project);
     let api = &server.api;
     assert_eq!(status(api), failed);
     assert_eq!(taken(api, &report(second, 4, "validated", "failed")), "already_applied");
@@ -87,12 +87,12 @@ fn a_report_that_is_late_or_repeated_or_of_an_earlier_life_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_report_is_refused_with_a_problem_that_says_why() {
-    let stage = Stage::new();
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
-    let server = Server::start(&stage, &project);
+fn invalid_report_is_refused_with_a_reason() {
+    let sandbox = Sandbox::new();
+    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
+    let server = Server::start(&sandbox, &project);
     let api = &server.api;
-    // Not the revision of the store: the server writes of itself, too.
+    // Not the revision of the store: the server writes its own records too.
     let known = || {
         let web1 = api.node("web1");
         (
@@ -122,15 +122,15 @@ fn what_is_no_report_is_refused_with_a_problem_that_says_why() {
 }
 
 #[test]
-fn an_agent_of_a_node_that_nobody_knows_is_told_so_and_runs_nothing() {
-    let stage = Stage::new();
-    let ran = stage.path("ran");
+fn agent_of_an_unknown_node_is_refused() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.path("ran");
     let script = format!("touch {}", ran.display());
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
-    let server = Server::start(&stage, &project);
+    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
+    let server = Server::start(&sandbox, &project);
 
-    let stranger = Node::new(&stage, "web7", 7).start();
-    let said = stranger.says("the server refuses this node", TIMEOUT);
+    let stranger = Node::new(&sandbox, "web7", 7).start();
+    let said = stranger.wait_for_output("the server refuses this node", TIMEOUT);
     assert!(said.contains("web7 is not in the design of test"), "{said}");
 
     let nodes = server.api.get("nodes");

@@ -1,4 +1,4 @@
-//! Nodes learn about each other and run again when something that they looked up has changed; and only then.
+//! Nodes run again when a looked-up value has changed, and only then.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use muster_testkit::release::ScriptRelease;
 use serde_json::json;
 
 use muster_e2e::agent::Node;
-use muster_e2e::gate::Gate;
+use muster_e2e::project::Barrier;
 use muster_e2e::project::Project;
 use muster_e2e::server::Server;
-use muster_e2e::stage::Stage;
+use muster_e2e::sandbox::Sandbox;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
-/// `db` waits at the gate, `web` needs a `db`, and `cache` needs nobody.
+/// `db` waits at the barrier, `web` needs a `db`, and `cache` needs none.
 fn release(gate: &Path) -> ScriptRelease {
     let script = r#"
 case $MUSTER_ROLE in
@@ -29,28 +29,28 @@ esac"#;
 }
 
 #[test]
-fn a_node_runs_again_when_what_it_looked_up_has_changed_and_nobody_else_does() {
-    let stage = Stage::new();
-    let gate = Gate::new(stage.path("gate"));
-    let project = Project::new(&stage, &[("db", 1), ("web", 2), ("cache", 1)])
+fn changed_lookup_wakes_only_its_readers() {
+    let sandbox = Sandbox::new();
+    let gate = Barrier::new(sandbox.path("gate"));
+    let project = Project::new(&sandbox, &[("db", 1), ("web", 2), ("cache", 1)])
         .release("v1", &release(gate.path()))
         .release("v2", &release(gate.path()));
-    let server = Server::start(&stage, &project);
+    let server = Server::start(&sandbox, &project);
     let nodes = ["db1", "web1", "web2", "cache1"];
     let numbered = nodes.iter().zip(1..);
-    let _agents: Vec<_> = numbered.map(|(name, number)| Node::new(&stage, name, number).start()).collect();
+    let _agents: Vec<_> = numbered.map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
 
-    let waiting = server.api.until_node_is("web1", "pending");
+    let waiting = server.api.wait_node_state("web1", "pending");
     assert_eq!(waiting["why"]["needs"], json!([{"kind": "role", "role": "db", "want": 1, "have": 0}]));
     assert_eq!(waiting["lookups"], json!(["active_roles::db"]));
-    server.api.until_node_is("web2", "pending");
-    server.api.until_node_is("cache1", "validated");
-    let shown = stage.ask(&["status"]).stdout;
+    server.api.wait_node_state("web2", "pending");
+    server.api.wait_node_state("cache1", "validated");
+    let shown = sandbox.run_muster(&["status"]).stdout;
     assert!(shown.contains("web1  pending") && shown.contains("waiting for role db: 0 of 1 active"), "{shown}");
-    assert_eq!(stage.ask(&["failures"]).code(), 0, "to wait is not to fail");
+    assert_eq!(sandbox.run_muster(&["failures"]).code(), 0, "to wait is not to fail");
 
-    gate.let_pass(1);
-    stage.wait_for("v1", &nodes);
+    gate.release(1);
+    sandbox.wait_validated("v1", &nodes);
     let causes = |node: &str| server.api.runs(node).iter().map(|run| run["causes"].clone()).collect::<Vec<_>>();
     for web in ["web1", "web2"] {
         let woken = json!([{"kind": "looked_up", "changes": [{"key": "active_roles::db", "what": "db1 added"}]}]);
@@ -58,10 +58,10 @@ fn a_node_runs_again_when_what_it_looked_up_has_changed_and_nobody_else_does() {
     }
     assert_eq!((causes("db1").len(), causes("cache1").len()), (1, 1), "nobody asked for these");
 
-    // All of them move to v2. Whom the others see is the same as before, so that wakes nobody.
-    gate.let_pass(1);
+    // All nodes move to v2. The active nodes stay the same, so no further run is caused.
+    gate.release(1);
     assert_eq!(server.api.trigger_update("v2").status, 200);
-    stage.wait_for("v2", &nodes);
+    sandbox.wait_validated("v2", &nodes);
     for (node, runs) in [("db1", 2), ("web1", 3), ("web2", 3), ("cache1", 2)] {
         let causes = causes(node);
         assert_eq!(causes.len(), runs, "{node}: {causes:?}");
@@ -70,67 +70,67 @@ fn a_node_runs_again_when_what_it_looked_up_has_changed_and_nobody_else_does() {
 }
 
 #[test]
-fn content_that_is_not_what_was_registered_is_not_executed() {
-    let stage = Stage::new();
-    let ran = stage.path("ran");
+fn modified_bundle_is_not_executed() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.path("ran");
     let script = ScriptRelease::new(&format!("touch {}; exit 2", ran.display()));
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &script);
-    let server = Server::start(&stage, &project);
-    // Somebody changes the bundle after the server has registered it.
+    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &script);
+    let server = Server::start(&sandbox, &project);
+    // The bundle is changed after the server has registered it.
     let digest = server.api.get("releases/v1")["digest"].as_str().unwrap().replace("sha256:", "");
-    let path = stage.path("state/blobs").join(&digest[..2]).join(&digest[2..]);
+    let path = sandbox.path("state/blobs").join(&digest[..2]).join(&digest[2..]);
     let mut bundle = std::fs::read(&path).unwrap();
     let middle = bundle.len() / 2;
     bundle[middle] ^= 1;
     std::fs::write(&path, bundle).unwrap();
-    let node = Node::new(&stage, "web1", 1).never_retries();
+    let node = Node::new(&sandbox, "web1", 1).without_retries();
     let _agent = node.start();
 
-    let seen = server.api.until_node_is("web1", "failed");
+    let seen = server.api.wait_node_state("web1", "failed");
     assert_eq!(seen["why"]["reason"]["kind"], "digest_mismatch", "{seen:#}");
-    let shown = stage.ask(&["status"]).stdout;
+    let shown = sandbox.run_muster(&["status"]).stdout;
     assert!(shown.contains("a release never changes"), "{shown}");
     assert!(!ran.exists());
 }
 
 #[test]
-fn many_causes_at_once_make_one_further_run() {
-    let stage = Stage::new();
-    let (gate, journal) = (Gate::new(stage.path("gate")), stage.path("journal"));
+fn concurrent_causes_make_one_further_run() {
+    let sandbox = Sandbox::new();
+    let (gate, journal) = (Barrier::new(sandbox.path("gate")), sandbox.path("journal"));
     let script =
         format!("echo $MUSTER_VERSION >> {}; read line < {}; exit 2", journal.display(), gate.path().display());
-    let mut project = Project::new(&stage, &[("web", 1)]);
+    let mut project = Project::new(&sandbox, &[("web", 1)]);
     let versions: Vec<String> = (1..=9).map(|number| format!("v{number}")).collect();
     for version in &versions {
         project = project.release(version, &ScriptRelease::new(&script));
     }
-    let server = Server::start(&stage, &project);
-    let agent = Node::new(&stage, "web1", 1).start();
+    let server = Server::start(&sandbox, &project);
+    let agent = Node::new(&sandbox, "web1", 1).start();
     let ran = || fs::read_to_string(&journal).unwrap_or_default();
     eventually("the first run has begun", TIMEOUT, || if ran() == "v1\n" { Ok(()) } else { Err(ran()) });
 
-    // While it runs the operator changes the mind, often.
+    // The version changes often during a run.
     for version in &versions[1..] {
         assert_eq!(server.api.trigger_update(version).status, 200);
     }
-    agent.says("the node should run version=v9", TIMEOUT);
-    gate.let_pass(2);
-    stage.wait_for("v9", &["web1"]);
+    agent.wait_for_output("the node should run version=v9", TIMEOUT);
+    gate.release(2);
+    sandbox.wait_validated("v9", &["web1"]);
     assert_eq!(ran(), "v1\nv9\n", "one run at a time, and what came meanwhile is one further run");
 }
 
 #[test]
-fn a_version_that_was_left_and_called_back_is_proved_again() {
-    let stage = Stage::new();
-    let (gate, journal) = (Gate::new(stage.path("gate")), stage.path("journal"));
+fn reselected_version_is_validated_again() {
+    let sandbox = Sandbox::new();
+    let (gate, journal) = (Barrier::new(sandbox.path("gate")), sandbox.path("journal"));
     let write = format!("echo $MUSTER_VERSION >> {}", journal.display());
     let waits = format!("{write}; read line < {}; exit 2", gate.path().display());
-    let project = Project::new(&stage, &[("web", 1)])
+    let project = Project::new(&sandbox, &[("web", 1)])
         .release("v1", &ScriptRelease::new(&format!("{write}; exit 2")))
         .release("v2", &ScriptRelease::new(&waits));
-    let server = Server::start(&stage, &project);
-    let _agent = Node::new(&stage, "web1", 1).start();
-    stage.wait_for("v1", &["web1"]);
+    let server = Server::start(&sandbox, &project);
+    let _agent = Node::new(&sandbox, "web1", 1).start();
+    sandbox.wait_validated("v1", &["web1"]);
 
     assert_eq!(server.api.trigger_update("v2").status, 200);
     eventually("the node is on its way to v2", TIMEOUT, || {
@@ -138,10 +138,10 @@ fn a_version_that_was_left_and_called_back_is_proved_again() {
         if ran == "v1\nv2\n" { Ok(()) } else { Err(ran) }
     });
     assert_eq!(server.api.trigger_update("v1").status, 200);
-    let asked = stage.ask(&["verify-hosts", "v1", "web1"]);
+    let asked = sandbox.run_muster(&["verify-hosts", "v1", "web1"]);
     assert_eq!(asked.code(), 1, "it is being changed to v2 at this moment: {asked:?}");
 
-    gate.let_pass(1);
-    stage.wait_for("v1", &["web1"]);
+    gate.release(1);
+    sandbox.wait_validated("v1", &["web1"]);
     assert_eq!(fs::read_to_string(&journal).unwrap(), "v1\nv2\nv1\n");
 }

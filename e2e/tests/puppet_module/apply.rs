@@ -1,4 +1,4 @@
-//! One node's directories, and `puppet apply` in them as the agent calls it.
+//! A node's directories, and `puppet apply` as the agent calls it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// A node with directories of its own, removed at the end of the test.
+/// A node with its own directories, removed at the end of the test.
 pub(crate) struct Node {
     name: String,
     role: String,
@@ -21,7 +21,7 @@ pub(crate) struct Node {
     directory: TempDir,
 }
 
-/// What a run left behind.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: Option<i32>,
@@ -50,7 +50,7 @@ impl Node {
         &self.address
     }
 
-    /// Where the node's content may write.
+    /// Directory of files that the release writes.
     pub(crate) fn root(&self) -> PathBuf {
         self.directory.path().join("root")
     }
@@ -59,12 +59,12 @@ impl Node {
         self.directory.path().join("run").join(name)
     }
 
-    /// Writes the snapshot that the agent would write, and applies the release.
+    /// Writes the agent's snapshot and applies the release.
     pub(crate) fn apply(&self, release: &Path, version: &str, active_roles: &Value) -> Run {
         self.apply_with(release, version, json!({"active_roles": active_roles}))
     }
 
-    /// The same with these tables of the snapshot; those that are not named are empty.
+    /// The same with these tables of the snapshot; other tables are empty.
     pub(crate) fn apply_with(&self, release: &Path, version: &str, tables: Value) -> Run {
         let mut snapshot = json!({
             "revision": 42, "env": "test", "node": self.name, "host": self.name, "role": self.role, "version": version,
@@ -76,7 +76,7 @@ impl Node {
         self.apply_as_is(release, |_| ())
     }
 
-    /// Applies the release with whatever snapshot is there; `adjust` may change the call.
+    /// Applies the release with the present snapshot; `adjust` may change the call.
     pub(crate) fn apply_as_is(&self, release: &Path, adjust: impl FnOnce(&mut Command)) -> Run {
         for leftover in ["lookups", "pending", "published", "report.json", "log.jsonl"] {
             let _ = fs::remove_file(self.run_file(leftover));
@@ -123,11 +123,11 @@ impl Node {
         }
     }
 
-    /// A command with the environment that the agent gives to appliers and checks, and nothing of the tester's own.
+    /// A command with exactly the environment that the agent gives to appliers and checks.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>, release: &Path) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        // Without a locale Puppet takes text for ASCII, and fails a resource whose command prints anything else.
+        // Without a locale Puppet assumes ASCII, and a resource fails whose command prints anything else.
         command.env("LANG", "C.UTF-8");
         command.env("HOME", self.directory.path()).current_dir(self.directory.path());
         command.env("MUSTER_RUN_ID", format!("run-of-{}", self.directory.path().display()));
@@ -142,7 +142,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Ends what the node's runs started and left running, also when the test fails half way.
+    /// Ends processes that the node's runs have left, also when the test fails.
     fn drop(&mut self) {
         let mark = format!("MUSTER_RUN_ID=run-of-{}", self.directory.path().display());
         for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -155,7 +155,7 @@ impl Drop for Node {
 }
 
 impl Run {
-    /// The text of the `notice()` that begins with `name=`, without that.
+    /// The text of the `notice()` that begins with `name=`, without the prefix.
     pub(crate) fn noticed(&self, name: &str) -> &str {
         let begin = format!("{name}=");
         self.messages("notice")
@@ -163,7 +163,7 @@ impl Run {
             .unwrap_or_else(|| panic!("no notice {begin} in {:#?}", self.log))
     }
 
-    /// The message of the one error; Facter's complaints about what it may not read do not count.
+    /// The message of the only error, without Facter's warnings about unreadable files.
     pub(crate) fn error(&self) -> &str {
         let errors: Vec<_> = self.messages("err").collect();
         let [error] = errors[..] else { panic!("one error was expected: {errors:#?} in {:#?}", self.log) };
@@ -184,7 +184,7 @@ impl Run {
     }
 }
 
-/// A release in a directory of its own: a manifest, and data below the module's Hiera backend.
+/// A release in its own directory: a manifest, and data below the module's Hiera backend.
 pub(crate) fn release(manifest: &str, data: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let hiera = "version: 5\n\
@@ -199,7 +199,7 @@ pub(crate) fn release(manifest: &str, data: &str) -> TempDir {
     directory
 }
 
-/// What a Ruby script says that uses a part of the module, for what needs no whole run. One variable names its file.
+/// Output of a Ruby script that uses a part of the module. The variable has the path of its file.
 pub(crate) fn ruby(part: &str, script: &str, variable: &str, file: &Path) -> String {
     let output = Command::new("ruby")
         .args(["-rpuppet", "-r"])

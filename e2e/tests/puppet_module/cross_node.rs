@@ -1,4 +1,4 @@
-//! Leaders and what other nodes publish: found, recorded, waited for.
+//! Leaders and published values of other nodes: lookup, recording and waiting.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn tables() -> Value {
 }
 
 #[test]
-fn leaders_and_what_others_publish_are_found_through_plain_data() {
+fn leaders_and_published_values_are_found_in_data() {
     let release = release(MANIFEST, COMMON);
     let node = Node::new("web1", "web", "127.77.0.9");
 
@@ -78,7 +78,7 @@ fn leaders_and_what_others_publish_are_found_through_plain_data() {
 }
 
 #[test]
-fn who_needs_a_leader_or_something_published_waits_for_it() {
+fn missing_leader_or_published_value_is_pending() {
     for (manifest, need, message, lookup) in [
         (
             "muster::leader('lb')",

@@ -1,4 +1,4 @@
-//! Configuration data through Hiera: plain keys, secrets, and what is recorded of them.
+//! Configuration data through Hiera: plain keys, secrets, and recorded lookups.
 
 use std::fs;
 
@@ -37,20 +37,20 @@ ntp::servers: ["192.0.2.1"]
 "#;
 
 #[test]
-fn data_of_the_environment_come_before_the_files_and_every_key_is_recorded() {
+fn environment_data_overrides_files_and_is_recorded() {
     let release = release(MANIFEST, COMMON);
     let node = Node::new("web1", "web", "127.77.0.9");
     let data = json!({
         "ntp::servers": {"value": ["10.0.0.1", "10.0.0.2"], "layer": "role"},
         "ntp::key": {"value": "Tr0ub4dor&3", "secret": true, "layer": "global"},
-        // Text that would be a Hiera function if anyone interpolated it.
+        // Text that would be a Hiera function if it were interpolated.
         "motto": {"value": "%{facts.kernel} and %{lookup('ntp::key')}", "layer": "host"},
         "both": {"value": "from the environment", "layer": "global"},
         "limits": {"value": {"nofile": 1024}, "layer": "global"},
         "limits.nofile": {"value": 2048, "layer": "global"},
         "off": {"value": false, "layer": "global"},
         "void": {"value": null, "layer": "global"},
-        // Nobody can change how Hiera merges from here.
+        // Data cannot change how Hiera merges.
         "lookup_options": {"value": {"ntp::servers": {"merge": "unique"}}, "layer": "global"},
     });
 
@@ -63,7 +63,7 @@ fn data_of_the_environment_come_before_the_files_and_every_key_is_recorded() {
     assert_eq!(run.noticed("dug"), "1024");
     assert_eq!(run.noticed("quoted"), "2048");
     assert_eq!(run.noticed("default"), "none");
-    // A value that is there and says nothing is a value.
+    // A false or empty value is a value.
     assert_eq!(run.noticed("false"), "false ");
     assert_eq!(run.noticed("interpolated"), "time by 10.0.0.1");
     assert_eq!(run.noticed("secret"), "Sensitive [value redacted] 11");
@@ -89,6 +89,6 @@ fn data_of_the_environment_come_before_the_files_and_every_key_is_recorded() {
         ]
     );
     assert_eq!(fs::read_to_string(node.root().join("ntp.key")).unwrap(), "Tr0ub4dor&3");
-    // Puppet itself says nothing of it: neither in the log nor in its report.
+    // It is neither in Puppet's log nor in its report.
     assert!(!format!("{:?}{:?}", run.log, run.report).contains("Tr0ub4dor"), "{run:#?}");
 }

@@ -1,4 +1,4 @@
-//! Mistakes in the content and in the run's files: failed, never pending, and the message says what is wrong.
+//! Mistakes in releases and run files: the run fails with a clear message, and is never pending.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::apply::{Node, Run, release, ruby};
 const SNAPSHOT: &str = "MUSTER_SNAPSHOT";
 const LOOKUP: &str = "node default {\n  notice(lookup('etcdlookup::active_roles::db'))\n}\n";
 
-/// What is wrong with the snapshot.
+/// Defects of a snapshot.
 enum Fault {
     NotNamed,
     NotThere,
@@ -36,7 +36,7 @@ impl Fault {
 }
 
 #[test]
-fn a_snapshot_that_cannot_be_read_fails_the_run_and_says_why() {
+fn unreadable_snapshot_fails_the_run_with_a_reason() {
     let faults = [
         (Fault::NotNamed, "MUSTER_SNAPSHOT is not set: muster-agent sets it for every run"),
         (Fault::NotThere, "cannot read the snapshot in MUSTER_SNAPSHOT (/nonexistent/snapshot.json): No such file"),
@@ -55,16 +55,16 @@ fn a_snapshot_that_cannot_be_read_fails_the_run_and_says_why() {
                 let run = node.apply_as_is(release.path(), |puppet| fault.inflict(puppet));
                 assert_failed(&run);
                 assert!(run.error().contains(expected), "{expected} is not in {}", run.error());
-                // The node must run again when this changes, whatever became of the run.
+                // The node must run again when this changes, whatever the result of the run.
                 assert_eq!(run.lookups, ["active_roles::db"]);
             });
         }
     });
 }
 
-/// As an older agent would write it, or after a cut: "nobody" and "nothing" would be wrong answers.
+/// As written by an older agent, or truncated: an empty table would be a wrong answer.
 #[test]
-fn a_snapshot_without_one_of_its_tables_is_no_empty_table() {
+fn missing_snapshot_table_is_an_error() {
     let mut snapshot = json!({});
     for (table, says) in [
         ("active_roles", "has no object \"active_roles\" of roles, nodes and interfaces"),
@@ -79,7 +79,7 @@ fn a_snapshot_without_one_of_its_tables_is_no_empty_table() {
     assert_eq!(read_snapshot(&snapshot.to_string()), "fine");
     snapshot["data"] = json!({"ntp": {"layer": "global"}});
     assert!(read_snapshot(&snapshot.to_string()).ends_with("of keys with a value each"));
-    // What the parser says holds a piece of the text, and that may be a secret.
+    // The parser's message contains a part of the text, which may be a secret.
     let cut = read_snapshot(r#"{"data": {"password": {"value": "hunter2hunter2", "secret": tru"#);
     assert!(cut.contains("is not JSON") && !cut.contains("hunter2"), "{cut}");
 }
@@ -116,9 +116,9 @@ fn mistakes_in_manifests_fail_with_file_and_line() {
     });
 }
 
-/// Puppet's own words name the key. It does not say where it was looked up; the name is enough to find that.
+/// Puppet's own message names the key.
 #[test]
-fn a_key_that_is_not_there_and_has_no_default_is_named() {
+fn missing_key_without_default_is_named() {
     for key in ["ntp_server", "etcdlookup::leader::db"] {
         let release = release(&format!("node default {{ notice(lookup('{key}')) }}"), "");
         let run = Node::new("web1", "web", "127.77.0.9").apply(release.path(), "v1", &json!({"db": {}}));

@@ -1,4 +1,4 @@
-//! What Puppet code finds, in which order, and what is recorded of it.
+//! Lookups of active nodes from Puppet code: order and recording.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -30,14 +30,14 @@ node /^web\d+/ {
 "#;
 
 #[test]
-fn finds_the_active_nodes_in_natural_order_and_records_every_key_once() {
+fn active_nodes_are_sorted_and_keys_recorded_once() {
     let release = release(MANIFEST, "app::addresses: \"%{alias('etcdlookup::active_roles::web::eth0')}\"\n");
     let node = Node::new("web1", "web", "127.77.0.9");
     let active = json!({
         "db": {}, "lb": {},
         "web": {
             "web10": {"eth0": "10.0.0.10", "eth0.100": "10.1.0.10"},
-            // An address that would be a Hiera function if anyone interpolated it.
+            // An address that would be a Hiera function if it were interpolated.
             "web3": {"eth0": "%{facts.kernel}"},
             "web2": {"eth0": "10.0.0.2", "eth0.100": "10.1.0.2"},
             "web4": {"ib0": "10.2.0.4"},
@@ -90,10 +90,10 @@ fn finds_the_active_nodes_in_natural_order_and_records_every_key_once() {
 }
 
 #[test]
-fn processes_that_record_at_once_leave_every_key_whole() {
+fn concurrent_recording_keeps_every_key_intact() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("lookups");
-    // Each key twice: a process writes it once.
+    // Each key twice: a process records it once.
     let record = "600.times { |n| PuppetX::Muster::Lookups.record(\"active_roles::role-#{n % 300}-x\") }";
 
     let processes: Vec<_> = (0..4)

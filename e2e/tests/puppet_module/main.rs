@@ -1,7 +1,7 @@
-//! The Puppet module `puppet/muster` and the content of `examples/quickstart`, run by the real Puppet.
+//! The Puppet module `puppet/muster` and the releases of `examples/quickstart`, run by the real Puppet.
 //!
-//! No agent is here: the tests call `puppet apply` as the agent does, with snapshots of their own making. A start of Puppet
-//! costs seconds of CPU time, so each run shows as many things as it can.
+//! There is no agent: the tests call `puppet apply` as the agent does, with their own snapshots. A start of Puppet
+//! costs seconds of CPU time, so each run checks as much as possible.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod apply;

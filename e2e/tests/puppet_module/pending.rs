@@ -1,11 +1,11 @@
-//! Runs that wait: nothing is applied, the need is in the file, and what was looked up is recorded.
+//! Pending runs: nothing is applied, the need is in the file, and lookups are recorded.
 
 use serde_json::json;
 
 use crate::apply::{Node, release};
 
 #[test]
-fn too_few_active_nodes_make_a_run_pending_and_nothing_is_applied() {
+fn too_few_active_nodes_make_a_run_pending() {
     let release = release(
         r#"
 node default {
@@ -27,7 +27,7 @@ node default {
     assert!(run.error().contains("MUSTER-PENDING waiting for role db: 1 of 2 active"), "{}", run.error());
     assert!(!node.root().join("applied").exists());
 
-    // The same content goes on when the second db is there.
+    // The same release continues when the second db is active.
     let both = json!({"db": {"db1": {"eth0": "127.77.0.1"}, "db2": {"eth0": "127.77.0.2"}}, "web": {}});
     let run = node.apply(release.path(), "v1", &both);
     assert_eq!(run.code, Some(2), "{run:#?}");
@@ -36,7 +36,7 @@ node default {
 }
 
 #[test]
-fn a_role_that_the_environment_does_not_have_is_waited_for_and_named() {
+fn unknown_role_is_pending_and_named() {
     let release = release("node default { muster::require_active('dbs') }", "");
     let node = Node::new("web1", "web", "127.77.0.9");
 
@@ -50,7 +50,7 @@ fn a_role_that_the_environment_does_not_have_is_waited_for_and_named() {
 }
 
 #[test]
-fn content_can_wait_for_reasons_of_its_own() {
+fn release_can_define_its_own_pending_reason() {
     let release = release("node default { muster::pending('the \"schema\" is not loaded') }", "");
     let node = Node::new("web1", "web", "127.77.0.9");
 

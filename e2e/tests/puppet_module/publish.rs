@@ -1,11 +1,11 @@
-//! What a node publishes for others, and what it may not.
+//! Published values, and values that are refused.
 
 use serde_json::json;
 
 use crate::apply::{Node, release, ruby};
 
 #[test]
-fn plain_data_are_published_each_key_once() {
+fn plain_data_is_published_once_per_key() {
     let release = release(
         r#"
 node default {
@@ -31,7 +31,7 @@ node default {
 }
 
 #[test]
-fn too_much_fails_the_run_with_the_key_and_the_sizes() {
+fn oversized_publication_fails_with_key_and_size() {
     let content = format!("muster::publish('small', 'x') muster::publish('db::big', '{}')", "y".repeat(4100));
     let release = release(&format!("node default {{ {content} }}"), "");
 
@@ -45,7 +45,7 @@ fn too_much_fails_the_run_with_the_key_and_the_sizes() {
 }
 
 #[test]
-fn what_others_could_not_read_or_must_not_is_refused() {
+fn unreadable_or_secret_values_are_not_published() {
     let script = r#"
         [
           ['twice', 1], ['twice', 2],

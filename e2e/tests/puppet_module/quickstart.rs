@@ -1,4 +1,4 @@
-//! The quickstart's content, node by node, with snapshots of our own: what `muster up` does with it is tested elsewhere.
+//! The quickstart's releases, node by node, with test snapshots. Another test runs them with `muster up`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Addresses that no other test process has at the same time: they come from this process's id.
+    /// Addresses from this process id, which no other test process uses.
     fn new() -> Self {
         let id = process::id();
         let address = |n: u8| format!("127.{}.{}.{n}", 128 + (id >> 8) % 127, id % 256);
@@ -36,7 +36,7 @@ impl Fleet {
         [&self.db1, &self.web1, &self.web2, &self.lb1]
     }
 
-    /// Applies a version on one node, as the environment looks to it when these are active.
+    /// Applies a version on one node, with these nodes active.
     fn apply(&self, node: &Node, version: &str, active: &[&Node]) -> Run {
         let mut roles = json!({"db": {}, "web": {}, "lb": {}});
         for other in active {
@@ -47,7 +47,7 @@ impl Fleet {
         node.apply(&release(version), version, &roles)
     }
 
-    /// Applies a version on several nodes side by side, with all nodes active.
+    /// Applies a version on several nodes concurrently, with all nodes active.
     fn apply_to(&self, nodes: &[&Node], version: &str) -> Vec<Run> {
         thread::scope(|scope| {
             let runs: Vec<_> =
@@ -60,7 +60,7 @@ impl Fleet {
         self.apply_to(&self.nodes(), version)
     }
 
-    /// Asks the load balancer twice; the answers, sorted.
+    /// Two responses of the load balancer, sorted.
     fn answers(&self) -> Vec<String> {
         let mut bodies: Vec<_> = (0..2).map(|_| body(&get(&self.lb1, 7301, "/"))).collect();
         bodies.sort();
@@ -69,11 +69,11 @@ impl Fleet {
 }
 
 #[test]
-fn the_quickstart_serves_waits_upgrades_and_comes_back_after_a_power_cut() {
+fn quickstart_updates_and_recovers_after_a_power_cut() {
     let fleet = Fleet::new();
     let Fleet { db1, web1, web2, lb1 } = &fleet;
 
-    // In the beginning nobody is active. Only db needs nobody.
+    // At first no node is active. Only db needs none.
     let early = thread::scope(|scope| {
         let web = scope.spawn(|| fleet.apply(web1, "v1", &[]));
         assert_code(&fleet.apply(db1, "v1", &[]), 2);
@@ -81,7 +81,7 @@ fn the_quickstart_serves_waits_upgrades_and_comes_back_after_a_power_cut() {
     });
     assert_code(&early, 1);
     assert_eq!(early.pending, [json!({"kind": "role", "role": "db", "want": 1, "have": 0})]);
-    // Its class parameters too are data that somebody may set.
+    // Class parameters are looked up as data too.
     let (parameters, others): (Vec<_>, Vec<_>) = early.lookups.iter().partition(|key| key.starts_with("data::"));
     assert_eq!(others, ["active_roles::db::eth0", "active_roles::db"]);
     assert!(parameters.iter().any(|key| *key == "data::web::greeting"), "{parameters:?}");
@@ -98,7 +98,7 @@ fn the_quickstart_serves_waits_upgrades_and_comes_back_after_a_power_cut() {
     assert_code(&waiting, 1);
     assert_eq!(waiting.pending, [json!({"kind": "role", "role": "web", "want": 2, "have": 1})]);
 
-    // A run that finds all as it should be changes nothing, and restarts nobody.
+    // A converged run changes nothing and restarts nothing.
     let pids = [pid(db1, "db"), pid(web1, "web"), pid(web2, "web")];
     let runs = fleet.apply_everywhere("v1");
     let codes: Vec<_> = runs.iter().map(|run| run.code.unwrap()).collect();
@@ -120,13 +120,14 @@ fn the_quickstart_serves_waits_upgrades_and_comes_back_after_a_power_cut() {
     assert!(get(lb1, 7301, "/").contains("X-Served-By: 127."));
     balances(lb1, "v2");
 
-    // Power cut: the listener is gone, its pid file is not, and the pid belongs to someone else by now.
+    // Power cut: the listener is gone, its pid file is stale, and another process has the pid.
     let cut = pid(web2, "web");
     assert!(Command::new("kill").args(["-KILL", &cut]).status().unwrap().success());
     fs::write(web2.root().join("run/web.pid"), format!("{}\n", process::id())).unwrap();
-    // The load balancer passes over the node that is away.
+    // The load balancer skips the node that is down.
     assert_eq!(fleet.answers(), [greeting("web1"), greeting("web1")]);
-    // Meanwhile web1 runs with other content than it has on its disk, as after a run that was cut off before the restart.
+    // Meanwhile web1 runs with other configuration than on disk, as after a run that was interrupted before the
+    // restart.
     let config = web1.root().join("etc/web.conf");
     let right = fs::read_to_string(&config).unwrap();
     fs::write(&config, right.replace("Welcome back.", "Cut off.")).unwrap();
@@ -138,7 +139,7 @@ fn the_quickstart_serves_waits_upgrades_and_comes_back_after_a_power_cut() {
     }
     assert_eq!(fleet.answers(), ["web1", "web2"].map(greeting));
 
-    // A listener ends at once when it is told to: `stop` returns when it has.
+    // `stop` returns when the listener has ended.
     assert!(control(web2, "web", "status"));
     assert!(control(web2, "web", "stop"));
     assert!(!control(web2, "web", "status"));
@@ -163,7 +164,7 @@ fn control(node: &Node, listener: &str, what: &str) -> bool {
     node.command("ruby", &release("v2")).arg(program).arg(what).status().unwrap().success()
 }
 
-/// The release's own check of the load balancer passes.
+/// The release's check of the load balancer passes.
 fn balances(lb: &Node, version: &str) {
     let release = release(version);
     let output = lb.command(release.join("checks/balances"), &release).output().unwrap();
@@ -172,7 +173,7 @@ fn balances(lb: &Node, version: &str) {
     assert!(said.contains("web1 ") && said.contains("web2 "), "{said}");
 }
 
-/// The whole answer to a GET.
+/// The response to a GET.
 fn get(node: &Node, port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect((node.address(), port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

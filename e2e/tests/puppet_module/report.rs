@@ -1,4 +1,4 @@
-//! The JSON report of a run in which a resource fails, with the output of its command.
+//! The JSON report of a run with a failed resource and its command's output.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::apply::{Node, release, repository};
 
 #[test]
-fn a_failed_resource_is_in_the_report_with_what_its_command_printed() {
+fn failed_resource_is_reported_with_its_output() {
     let release = release(
         r#"
 node default {
@@ -36,9 +36,9 @@ node default {
     assert!(messages.any(|message| message == "café end"), "{report:#}");
 }
 
-/// A log line may hold bytes that are no text; one of them must not cost the whole report.
+/// A log line may contain invalid UTF-8, which must not cost the whole report.
 #[test]
-fn what_is_no_text_is_made_text() {
+fn invalid_utf8_is_replaced() {
     let script = r#"
         ascii = "caf\xC3\xA9".dup.force_encoding(Encoding::US_ASCII)
         print JSON.generate(PuppetX::Muster::PlainData.from([ascii, "\xFF".b, :symbol, 1.5, Float::NAN, {nil => [nil]}]))

@@ -1,4 +1,4 @@
-//! From an empty node to one that is as it should be, and from there to another configuration; each time first in a preview.
+//! A node converges from empty, and then to another configuration; each time after a preview.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use muster_core::report::RunResult;
 
 use crate::node::TestNode;
 
-/// Plain data: the class and the file know nothing of where these come from.
+/// Plain data: the class and the template do not know its source.
 const COMMON: &str = r#"
 app::ntp_servers: "%{alias('ntp_servers')}"
 app::primary: "%{alias('etcdlookup::leader::db.interfaces.eth0')}"
@@ -33,7 +33,7 @@ fn fleet(ntp_servers: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_node_converges_changes_and_tells_beforehand_what_it_would_do() {
+async fn preview_shows_what_the_run_changes() {
     let node = TestNode::new(CONTENT);
     let before = fleet(json!(["192.0.2.1"]));
 
@@ -53,7 +53,7 @@ async fn a_node_converges_changes_and_tells_beforehand_what_it_would_do() {
     );
     assert_eq!(node.read("opt/nova"), "1.2\n");
     assert_eq!(node.read("schema"), "migrated\n");
-    // The file came before the service, which had no need to be restarted at once.
+    // The file is before the service, which needed no restart.
     assert_eq!(node.read("events"), "reloaded\nstarted\n");
     assert_eq!(first.changed("Parcel[nova]", "ensure"), ["absent → 1.2"]);
     assert_eq!(first.changed("Service[nova]", "ensure"), ["stopped → running"]);
@@ -61,7 +61,7 @@ async fn a_node_converges_changes_and_tells_beforehand_what_it_would_do() {
     assert!(first.applied.changes.iter().all(|change| !change.noop), "{first:#?}");
     let parcel = first.applied.changes.iter().find(|change| change.resource == "Parcel[nova]").unwrap();
     assert_eq!((parcel.file.as_deref(), parcel.line), (Some("modules/app/manifests/init.pp"), Some(6)));
-    // The preview knew of everything but what a refresh does.
+    // The preview had everything except the effect of a refresh.
     assert_eq!(first.applied.counts.changed, planned + 1, "{first:#?}");
     let published = serde_json::to_value(&first.applied.published).unwrap();
     assert_eq!(published, json!({"app::endpoint": {"rack": "rack-7", "port": 8080}}));
@@ -74,7 +74,7 @@ async fn a_node_converges_changes_and_tells_beforehand_what_it_would_do() {
     assert_eq!((second.applied.counts.changed, second.applied.changes.len()), (0, 0), "{second:#?}");
     assert_eq!(node.read("events"), "reloaded\nstarted\n");
 
-    // Somebody sets other servers: only the file differs, and only in two lines.
+    // Other servers in the data: only two lines of the file differ.
     let after = fleet(json!(["192.0.2.8", "192.0.2.9"]));
     let files = node.files();
     let preview = node.preview(after.clone()).await;

@@ -1,5 +1,5 @@
-//! A resource that fails in the middle of a catalog: what is before it is applied, what is behind it is not, and the report
-//! says where and why.
+//! A resource fails within a catalog: earlier ones are applied, dependent ones are skipped, and the report has position
+//! and reason.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ const APP: &str = r#"class app {
 "#;
 
 #[tokio::test]
-async fn what_depends_on_a_failed_resource_is_skipped_and_the_report_says_why() {
+async fn dependents_of_a_failed_resource_are_skipped() {
     let mut content = CONTENT.to_vec();
     content.retain(|(path, _)| *path != "modules/app/manifests/init.pp");
     content.push(("modules/app/manifests/init.pp", APP));
@@ -53,7 +53,7 @@ async fn what_depends_on_a_failed_resource_is_skipped_and_the_report_says_why() 
             ),
         ]
     );
-    // What others would take for true has not come about.
+    // Nothing is published by a failed run.
     assert_eq!(run.applied.published, None);
     assert!(run.log.contains("version 9.9 of nova not found"), "{}", run.log);
 }

@@ -1,4 +1,4 @@
-//! A module that lives in a git repository of its own: built into a signed bundle, unpacked on the node, applied.
+//! A module from a git repository: built into a signed bundle, unpacked on the node, and applied.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn git(directory: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "git {arguments:?}: {output:?}");
 }
 
-/// A bare repository, as a server has it, with one module and a tag.
+/// A bare repository with one module and a tag.
 fn module_in_git(directory: &Path) -> String {
     let work = directory.join("work");
     for (path, text) in [("manifests/init.pp", MOTD), ("templates/motd.epp", "<%= $facts['kernel'] %> out of git\n")] {
@@ -43,7 +43,7 @@ fn module_in_git(directory: &Path) -> String {
     format!("file://{}", directory.join("motd.git").display())
 }
 
-/// Builds what is in `site` and unpacks it where the node wants it, as the operator and the agent do.
+/// Builds the release in `site` and unpacks it for the node, as the operator and the agent do.
 fn build_and_unpack(site: &Path, scratch: &Path, target: &Path) {
     let (cancel, cache) = (CancelHandle::new().unwrap(), scratch.join("cache"));
     let settings =
@@ -62,7 +62,7 @@ fn build_and_unpack(site: &Path, scratch: &Path, target: &Path) {
 }
 
 #[tokio::test]
-async fn a_module_of_a_git_repository_is_applied_as_it_was_tagged() {
+async fn module_of_a_git_tag_is_applied() {
     let scratch = tempfile::tempdir().unwrap();
     let source = module_in_git(scratch.path());
     let site = scratch.path().join("site");

@@ -1,7 +1,7 @@
-//! Whole runs with the real Puppet, as the agent's own code makes and judges them.
+//! Complete Puppet runs with the agent's code.
 //!
-//! No server is here: a test gives a node a release and a snapshot, and looks at what became of the node's files, of the
-//! report and of the log. A start of Puppet costs seconds of processor time, so each run shows as many things as it can.
+//! There is no server: a test gives a node a release and a snapshot, and checks its files, report and log. A start of
+//! Puppet costs seconds of CPU time, so each run checks as much as possible.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod converging;

@@ -1,4 +1,4 @@
-//! Runs that do not get as far as applying: something is not there, and its name is said.
+//! Runs that end before applying, because something is missing; the report names it.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ fn content(manifest: &str) -> TestNode {
 }
 
 #[tokio::test]
-async fn what_a_run_waits_for_is_known_and_a_key_that_is_not_there_is_named() {
+async fn missing_needs_and_keys_are_named() {
     let fleet = json!({"active_roles": {"db": {}}, "published": {"db::binlog": {"db1": 1}}});
     let (leader, published, absent, parameter) = (
         content("muster::leader('db')"),
@@ -43,7 +43,7 @@ async fn what_a_run_waits_for_is_known_and_a_key_that_is_not_there_is_named() {
         );
     }
     assert_eq!(absent.errors(), ["Function lookup() did not find a value for the name 'ntp_server'"]);
-    // Hiera makes empty text of what data name and nobody has; a type that says more than `String` does not take it.
+    // Hiera replaces a missing key in data by an empty string; a type narrower than `String` refuses it.
     let errors = parameter.errors();
     assert!(errors[0].contains("parameter 'ip' expects a String[1] value, got String"), "{errors:#?}");
     assert_eq!(parameter.lookups, "data::app::ip\nleader::db\n");

@@ -1,4 +1,4 @@
-//! A node with directories of its own, a release in one of them, and runs as the agent makes them.
+//! A node with its own directories and a release, and runs as the agent makes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::report::{Interfaces, ResourceChange};
 
-/// Where every release begins: Hiera over Muster and a file of data.
+/// Hiera configuration of every release: Muster, and a file of data.
 const HIERA: &str = "version: 5\n\
                      defaults: {datadir: data, data_hash: yaml_data}\n\
                      hierarchy:\n\
@@ -34,21 +34,21 @@ pub(crate) struct TestNode {
     runs: AtomicU32,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct RunOutput {
     pub(crate) applied: Applied,
     pub(crate) log: String,
     pub(crate) lookups: String,
 }
 
 impl TestNode {
-    /// `web1` with this release: files by their paths.
+    /// `web1` with a release of these files.
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         Self::with(|release| write_release(release, files))
     }
 
-    /// The same with a release that is put into the directory that is given.
+    /// The same with a release that `put` writes.
     pub(crate) fn with(put: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::Builder::new().prefix("muster-puppet-run-").tempdir().unwrap();
         let state = StateDir::open(&directory.path().join("state")).unwrap();
@@ -69,7 +69,7 @@ impl TestNode {
         Self { directory, node, release, runs: AtomicU32::new(0) }
     }
 
-    /// Where the node's content may write.
+    /// Directory of files that the release writes.
     pub(crate) fn root(&self) -> &Path {
         &self.node.root
     }
@@ -79,7 +79,7 @@ impl TestNode {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Everything below the root, with what it holds.
+    /// All files below the root with their content.
     pub(crate) fn files(&self) -> Vec<(PathBuf, String)> {
         let mut found = Vec::new();
         let mut left = vec![self.root().to_owned()];
@@ -98,16 +98,16 @@ impl TestNode {
         found
     }
 
-    pub(crate) async fn apply(&self, snapshot: Value) -> Ran {
+    pub(crate) async fn apply(&self, snapshot: Value) -> RunOutput {
         self.run(snapshot, Mode::Apply).await
     }
 
-    pub(crate) async fn preview(&self, snapshot: Value) -> Ran {
+    pub(crate) async fn preview(&self, snapshot: Value) -> RunOutput {
         self.run(snapshot, Mode::Preview).await
     }
 
-    /// Makes a run that sees these tables of a snapshot; those that are not named are empty.
-    async fn run(&self, tables: Value, mode: Mode) -> Ran {
+    /// Runs with these tables of a snapshot; other tables are empty.
+    async fn run(&self, tables: Value, mode: Mode) -> RunOutput {
         let mut snapshot = json!({"revision": 42, "active_roles": {}});
         let Value::Object(tables) = tables else { panic!("tables have names") };
         snapshot.as_object_mut().unwrap().extend(tables);
@@ -131,16 +131,16 @@ impl TestNode {
         let applied = apply(&job, &Children::default(), &CancellationToken::new()).await.unwrap();
         let log = log::applier_log(&directory, &self.release.directory, &secrets).finish();
         let lookups = fs::read_to_string(directory.lookups()).unwrap_or_default();
-        Ran { applied, log, lookups }
+        RunOutput { applied, log, lookups }
     }
 
-    /// The directory of the node as the report shows it.
+    /// The directory of the node as shown in the report.
     pub(crate) fn path(&self) -> String {
         self.directory.path().display().to_string()
     }
 }
 
-/// Writes a release: these files, and what every release begins with.
+/// Writes a release: these files and the common ones.
 pub(crate) fn write_release(directory: &Path, files: &[(&str, &str)]) {
     for (path, text) in [("release.yaml", RELEASE), ("hiera.yaml", HIERA), ("modules/.keep", "")].iter().chain(files) {
         let path = directory.join(path);
@@ -149,7 +149,7 @@ pub(crate) fn write_release(directory: &Path, files: &[(&str, &str)]) {
     }
 }
 
-impl Ran {
+impl RunOutput {
     /// The changes of one property, as `old → new`.
     pub(crate) fn changed(&self, resource: &str, property: &str) -> Vec<String> {
         let of_it = |change: &&ResourceChange| {

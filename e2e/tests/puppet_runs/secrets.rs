@@ -1,4 +1,4 @@
-//! Secrets reach the node's files and nothing else: neither as `Sensitive`, nor when content unwraps them and shows them.
+//! Secrets are only in the node's files, also when a release unwraps and prints them.
 
 use std::fs;
 
@@ -34,7 +34,7 @@ node default {
 #[tokio::test]
 async fn no_secret_leaves_the_node() {
     let node = TestNode::new(&[("site.pp", MANIFEST)]);
-    // With something there already, Puppet shows what is different.
+    // With an existing file, Puppet shows the difference.
     for file in ["sensitive", "password", "key"] {
         fs::write(node.root().join(file), "old content\n").unwrap();
     }
@@ -47,12 +47,12 @@ async fn no_secret_leaves_the_node() {
 
     assert_eq!(run.applied.result, RunResult::Failed, "{run:#?}");
     assert_eq!(run.applied.counts.failed, 2, "{run:#?}");
-    // The node's own files have them.
+    // The node's own files contain them.
     assert_eq!(node.read("sensitive"), PASSWORD);
     assert_eq!(node.read("password"), format!("password={PASSWORD}\n"));
     assert_eq!(node.read("key"), KEY);
 
-    // Puppet hides what it knows to be a secret, and the agent the rest.
+    // Puppet hides values that are marked as secret; the agent redacts the rest.
     assert_eq!(run.changed("/sensitive]", "content"), ["[redacted] → [redacted]"]);
     assert!(run.log.contains("[diff redacted]"), "{}", run.log);
     assert!(run.log.contains("unwrapped [secret]"), "{}", run.log);
@@ -65,7 +65,7 @@ async fn no_secret_leaves_the_node() {
     let errors = run.errors();
     assert!(errors.iter().any(|error| error.starts_with("Exec[login --password='[secret]']: ")), "{errors:#?}");
 
-    // The run that replaces a secret shows the old one as little as the new one.
+    // A run that replaces a secret shows neither the old nor the new one.
     let mut data = data;
     data["db::password"]["value"] = "correct horse".into();
     let run = node.apply(json!({"data": data})).await;

@@ -1,25 +1,24 @@
-//! Which crate may reach which: the layers of the workspace, enforced over `cargo metadata`.
+//! Checks the layers of the workspace with `cargo metadata`.
 //!
-//! A rule is about everything that gets linked, so it looks through all normal dependencies, to any depth. What tests
-//! and build scripts use is not linked and does not count. When a rule is broken, the message names the whole path of
-//! edges, because the edge to remove is rarely the last one.
+//! A rule covers everything that is linked: all normal dependencies, to any depth. Dependencies of tests and build
+//! scripts do not count. A violation is shown with its path, because the edge to remove is rarely the last one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::Command;
 
 use serde_json::Value;
 
-/// What a crate of the workspace may reach.
+/// Dependency rule of a workspace crate.
 struct Rule {
     name: &'static str,
-    /// The crates of this workspace that it may reach; `None`: any.
+    /// Workspace crates that it may depend on; `None` means any.
     ours: Option<&'static [&'static str]>,
-    /// Crates, ours or not, that it must never reach.
+    /// Crates that it must never depend on.
     never: &'static [&'static str],
     why: &'static str,
 }
 
-/// Anything that waits or talks: a pure crate that reached one of these could do either.
+/// Crates with IO or a runtime.
 const RUNTIME: &[&str] = &["tokio", "mio", "socket2", "hyper", "reqwest", "axum", "redb", "rustix"];
 
 const RULES: &[Rule] = &[
@@ -39,7 +38,7 @@ const RULES: &[Rule] = &[
         name: "muster-rollout",
         ours: Some(&["muster-core"]),
         never: RUNTIME,
-        why: "it decides what a rollout does next: no runtime, no sockets, no clock",
+        why: "it decides the next step of a rollout: no runtime, no sockets, no clock",
     },
     Rule {
         name: "muster-wire",
@@ -50,7 +49,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "muster-store",
         ours: Some(&["muster-core"]),
-        // Not hyper and axum: etcd's client is made of them.
+        // Not hyper and axum: etcd-client uses them.
         never: &["reqwest"],
         why: "it stores bytes under keys and knows nothing of what is above it",
     },
@@ -58,7 +57,7 @@ const RULES: &[Rule] = &[
         name: "muster-marked",
         ours: Some(&[]),
         never: &["hyper", "reqwest", "axum", "redb"],
-        why: "it finds and ends processes for whoever started them and knows nothing of fleets",
+        why: "it finds and ends processes and knows nothing of fleets",
     },
     Rule {
         name: "muster-provision",
@@ -70,13 +69,13 @@ const RULES: &[Rule] = &[
         name: "muster-release",
         ours: Some(&["muster-core"]),
         never: &["tokio", "hyper", "reqwest", "axum", "redb"],
-        why: "it makes and proves files for whoever has them: no runtime, no sockets",
+        why: "it builds and verifies files: no runtime, no sockets",
     },
     Rule {
         name: "muster-server",
         ours: None,
         never: &["muster-cli", "muster-agent", "muster-etcd-rig", "muster-sim", "muster-testkit"],
-        why: "it is started by the operator's tool and speaks to agents over the wire alone",
+        why: "it is started by the operator's tool and talks to agents only over the wire",
     },
     Rule {
         name: "muster-agent",
@@ -88,14 +87,14 @@ const RULES: &[Rule] = &[
         name: "muster-cli",
         ours: None,
         never: &["muster-etcd-rig", "muster-sim", "muster-testkit"],
-        why: "it is the operator's binary and links what it starts, and nothing that is for tests",
+        why: "it is the operator's binary: it links what it starts, and no test support",
     },
     Rule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
     Rule {
         name: "muster-etcd-rig",
         ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-testkit"]),
         never: &["muster-store"],
-        why: "it judges Muster's own backend from outside and shares no code with it",
+        why: "it checks Muster's own backend from outside and shares no code with it",
     },
     Rule {
         name: "muster-testkit",
@@ -116,13 +115,13 @@ const RULES: &[Rule] = &[
             "muster-wire",
         ]),
         never: &["muster-server", "muster-cli"],
-        why: "it is for tests: it drives what decides, in virtual time, from a seed or a script, and starts nothing that waits or listens",
+        why: "it drives the decision code in virtual time, from a seed or a script, and starts no server and no agent process",
     },
     Rule { name: "muster-e2e", ours: None, never: &[], why: "nothing depends on it" },
 ];
 
 #[test]
-fn every_crate_reaches_only_what_its_rule_allows() {
+fn dependencies_follow_the_rules() {
     let workspace = Graph::of_this_workspace();
 
     let broken: Vec<String> = RULES.iter().flat_map(|rule| workspace.violations(rule)).collect();
@@ -131,7 +130,7 @@ fn every_crate_reaches_only_what_its_rule_allows() {
 }
 
 #[test]
-fn every_crate_of_the_workspace_has_a_rule_and_every_rule_a_crate() {
+fn every_crate_has_a_rule() {
     let members = Graph::of_this_workspace().members;
     let ruled: BTreeSet<String> = RULES.iter().map(|rule| rule.name.to_owned()).collect();
 
@@ -143,7 +142,7 @@ fn every_crate_of_the_workspace_has_a_rule_and_every_rule_a_crate() {
 }
 
 #[test]
-fn a_broken_rule_names_the_path_of_edges() {
+fn violation_shows_the_path() {
     let graph = Graph::new(
         ["muster-core", "muster-wire"],
         &[("muster-core", "serde"), ("muster-core", "handy"), ("handy", "net-kit"), ("net-kit", "tokio")],
@@ -152,12 +151,12 @@ fn a_broken_rule_names_the_path_of_edges() {
 
     assert_eq!(
         graph.violations(&rule),
-        ["muster-core must not reach tokio: it is pure\n    muster-core → handy → net-kit → tokio"]
+        ["muster-core must not depend on tokio: it is pure\n    muster-core → handy → net-kit → tokio"]
     );
 }
 
 #[test]
-fn a_crate_of_ours_that_is_not_allowed_is_a_broken_rule() {
+fn disallowed_workspace_crate_is_a_violation() {
     let graph = Graph::new(
         ["muster-store", "muster-core", "muster-wire"],
         &[("muster-store", "muster-core"), ("muster-store", "muster-wire")],
@@ -166,11 +165,11 @@ fn a_crate_of_ours_that_is_not_allowed_is_a_broken_rule() {
 
     assert_eq!(
         graph.violations(&rule),
-        ["muster-store must not reach muster-wire: it is the lowest\n    muster-store → muster-wire"]
+        ["muster-store must not depend on muster-wire: it is the lowest\n    muster-store → muster-wire"]
     );
 }
 
-/// Names of crates and the normal dependencies between them. Two versions of one crate are one: a rule speaks of names.
+/// Crates and their normal dependencies, by name. Versions of one crate are merged.
 struct Graph {
     members: BTreeSet<String>,
     edges: BTreeMap<String, BTreeSet<String>>,
@@ -187,8 +186,7 @@ impl Graph {
     }
 
     fn of_this_workspace() -> Self {
-        // Offline: everything that is linked into this test has been fetched. For one platform, since what only others
-        // need has not been fetched, and is not what we ship.
+        // Offline: all dependencies of this test are downloaded. One platform, because dependencies of others are not.
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--format-version=1", "--offline", "--locked"])
             .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
@@ -228,7 +226,7 @@ impl Graph {
         reached
             .iter()
             .filter(|(name, _)| name.as_str() != rule.name && forbidden(name))
-            .map(|(name, path)| format!("{} must not reach {name}: {}\n    {}", rule.name, rule.why, path.join(" → ")))
+            .map(|(name, path)| format!("{} must not depend on {name}: {}\n    {}", rule.name, rule.why, path.join(" → ")))
             .collect()
     }
 

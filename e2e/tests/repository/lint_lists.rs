@@ -1,10 +1,10 @@
-//! Clippy reads only the `clippy.toml` that is nearest to a crate. So the file of the pure crates has to repeat the
-//! workspace's, and this test notices when it does not.
+//! Clippy reads only the nearest `clippy.toml`, so the file of the pure crates has to repeat that of the workspace.
+//! This test compares them.
 
 use std::fs;
 
 #[test]
-fn the_pure_crates_keep_every_ban_of_the_workspace() {
+fn pure_crates_have_all_bans_of_the_workspace() {
     let workspace = bans("clippy.toml");
     let missing = |file: &str| -> Vec<_> {
         let there = bans(file);
@@ -17,7 +17,7 @@ fn the_pure_crates_keep_every_ban_of_the_workspace() {
     }
 }
 
-/// The lines of the list, one ban each: compared as text, with their reasons.
+/// The bans of a file, one a line, with their reasons.
 fn bans(file: &str) -> Vec<String> {
     let path = super::root().join(file);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -1,4 +1,4 @@
-//! Tests of the repository itself: they read it, start nothing, and so belong to `make check`.
+//! Tests of the repository itself. They start no process but cargo, and are part of `make check`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

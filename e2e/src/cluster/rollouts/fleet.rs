@@ -1,4 +1,4 @@
-//! Nodes in three roles, of which each needs the one before, spread over three racks.
+//! A fleet of three roles, each after the one before, in three racks.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,23 +9,23 @@ use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::eventually;
 
 use crate::cluster::fleet::{Fleet, PREFIX, START, Setup};
-use crate::stage::Stage;
+use crate::sandbox::Sandbox;
 
 const RACKS: [&str; 3] = ["a", "b", "c"];
 pub const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
 
-/// How many nodes each role has. Each comes after the one before.
+/// Number of nodes of each role. Each role is after the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     pub roles: [(&'static str, u8); 3],
-    /// For how long it is used.
+    /// Duration of use.
     pub minutes: u64,
 }
 
 impl Size {
     pub const FIFTY: Self = Self { roles: [("db", 6), ("app", 14), ("web", 30)], minutes: 3 };
 
-    /// For many rollouts in a row: one takes half a minute.
+    /// For many rollouts: one takes half a minute.
     pub const fn soaked(minutes: u64) -> Self {
         Self { roles: [("db", 4), ("app", 6), ("web", 14)], minutes }
     }
@@ -35,8 +35,8 @@ impl Size {
     }
 }
 
-/// Waits and budgets are short, so that there is something going on whenever something breaks. Deadlines are long: a node
-/// whose server is stopped notices that after 25 seconds.
+/// Waits and budgets are short, so that a rollout is always in progress during a fault. Deadlines are long: a node
+/// whose server is stopped detects it after 25 seconds.
 const ROLLOUT: &str = "
 rollout:
   waves: [{nodes: 1, soak: 2s}, {percent: 30, soak: 1s}, {percent: 100, soak: 1s}]
@@ -49,11 +49,11 @@ rollout:
 ";
 
 impl Fleet {
-    /// Starts it; every node has proved its first version when this returns.
+    /// Starts it. When this returns every node has validated its first version.
     pub fn start_for_rollouts(size: Size) -> Self {
-        let stage = Stage::new();
-        let (journal, gate) = (stage.path("journal"), stage.path("gate"));
-        let text = program(GATE, &journal).replace("SHUT", stage.path(SHUT).to_str().unwrap());
+        let sandbox = Sandbox::new();
+        let (journal, gate) = (sandbox.path("journal"), sandbox.path("gate"));
+        let text = program(GATE, &journal).replace("SHUT", sandbox.path(SHUT).to_str().unwrap());
         fs::write(&gate, text).unwrap();
         fs::set_permissions(&gate, fs::Permissions::from_mode(0o755)).unwrap();
         let setup = Setup {
@@ -63,8 +63,8 @@ impl Fleet {
             release: release(&journal),
             versions: VERSIONS.to_vec(),
         };
-        let fleet = Self::launch(stage, &setup, size.minutes);
-        eventually("every node has proved its first version", START, || {
+        let fleet = Self::launch(sandbox, &setup, size.minutes);
+        eventually("every node has validated its first version", START, || {
             let dump = fleet.wait(fleet.etcd.dump(PREFIX));
             let active = dump.entries.iter().filter(|entry| entry.key.contains("/active_roles/")).count();
             if active == fleet.agents.len() { Ok(()) } else { Err(format!("{active} are in service")) }
@@ -72,10 +72,10 @@ impl Fleet {
         fleet
     }
 
-    /// From now on the gate of a stage says no to this version; none: to no version.
-    pub fn shut_gate(&self, to: Option<(&str, u32)>) {
+    /// Makes the gate of a stage fail for this version; None lets all pass.
+    pub fn fail_gate(&self, to: Option<(&str, u32)>) {
         let text = to.map(|(version, stage)| format!("{version} {stage}")).unwrap_or_default();
-        fs::write(self.stage.path(SHUT), text + "\n").unwrap();
+        fs::write(self.sandbox.path(SHUT), text + "\n").unwrap();
     }
 }
 
@@ -90,7 +90,7 @@ fn environment(size: Size, gate: &Path) -> String {
     text + &ROLLOUT.replace("GATE", gate.to_str().unwrap())
 }
 
-/// Where each node stands.
+/// Documents with the rack of each node.
 fn documents(size: Size) -> String {
     let mut text = String::new();
     for (role, many) in size.roles {
@@ -114,7 +114,7 @@ echo "$(date +%s%N) checks-start $MUSTER_NODE $MUSTER_RUN_ID $MUSTER_VERSION" >>
 read version < "$MUSTER_ROOT/version"
 [ "$version" = "$MUSTER_VERSION" ] || exit 1
 echo "$(date +%s%N) checks-end $MUSTER_NODE $MUSTER_RUN_ID $MUSTER_VERSION" >> JOURNAL"#;
-/// Which version a gate says no to, and in which stage; if the file is there.
+/// File with the version and stage for which the gate fails.
 const SHUT: &str = "shut";
 const GATE: &str = r#"
 if [ "$(cat SHUT 2>/dev/null)" = "$MUSTER_TO $MUSTER_STAGE" ]; then echo "it is shut to $MUSTER_TO" >&2; exit 1; fi

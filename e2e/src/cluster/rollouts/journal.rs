@@ -1,4 +1,4 @@
-//! What really ran, as the programs themselves have written it down: one line each, appended in one piece.
+//! Journal of appliers, checks and gates: one line for each event, appended atomically.
 
 use jiff::Timestamp;
 use muster_core::names::{NodeName, RunId, Version};
@@ -15,11 +15,11 @@ pub enum What {
     ApplierStarts(OfRun),
     ApplierEnds(OfRun),
     ChecksStart(OfRun),
-    /// They have passed: else there is no such line.
+    /// They have passed: a failed check writes no line.
     ChecksEnd(OfRun),
     Gate {
         rollout: RolloutId,
-        /// As the strategy counts them.
+        /// Number of the stage in the strategy.
         stage: u32,
         wave: u32,
     },
@@ -32,10 +32,10 @@ pub struct OfRun {
     pub version: Version,
 }
 
-/// Reads a journal, in the order of its times.
+/// Parses a journal, sorted by time.
 pub fn read(text: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> =
-        text.lines().map(|line| entry(line).unwrap_or_else(|| panic!("a line of the journal is {line:?}"))).collect();
+        text.lines().map(|line| entry(line).unwrap_or_else(|| panic!("bad journal line {line:?}"))).collect();
     entries.sort_by_key(|entry| entry.at);
     entries
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_understood_and_put_in_order() {
+    fn journal_is_parsed_and_sorted() {
         let read = read("1700000000000000002 gate 2 1 3\n1700000000000000001 checks-end web1 r-1 v2\n");
         let end = OfRun {
             node: NodeName::new("web1").unwrap(),

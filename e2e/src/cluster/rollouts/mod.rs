@@ -1,16 +1,15 @@
-//! A staged rollout through a fleet of real processes, while things break; judged by the judge of the simulator.
+//! Staged rollouts through a fleet of real processes under faults, checked with the simulator's checker.
 //!
-//! - [`fleet`]: nodes in three roles and three racks, with a strategy that makes something of that.
-//! - [`journal`]: what appliers, checks and gates write down themselves, with the time.
-//! - [`carry`]: plans, starts, steers and follows a rollout, by the store.
-//! - [`chapters`]: rollouts under faults in random order, from a seed; [`soak`]: such a story, carried out.
-//! - [`hearing`]: brings the history of etcd and the journal into one order, and before the judge. [`verdict`]: what must
-//!   come of that.
+//! - [`fleet`] has nodes of three roles in three racks, with a strategy.
+//! - [`journal`] is written by appliers, checks and gates.
+//! - [`operator`] plans, starts and steers a rollout.
+//! - [`scenario_gen`] generates random rollouts under faults from a seed, and [`soak`] executes them.
+//! - [`trace_merge`] merges the history of etcd and the journal and feeds the checker. [`check`] asserts its result.
 
-pub mod carry;
-pub mod chapters;
+pub mod operator;
+pub mod scenario_gen;
 pub mod fleet;
-pub mod hearing;
+pub mod trace_merge;
 pub mod journal;
 pub mod soak;
-pub mod verdict;
+pub mod check;

@@ -1,4 +1,4 @@
-//! A story of rollouts under faults, carried out.
+//! Executes random scenarios of rollouts under faults.
 
 use std::time::{Duration, Instant};
 
@@ -9,87 +9,87 @@ use muster_core::rollout::record::{PauseReason, RolloutPhase, RolloutRecord};
 use muster_etcd_rig::Dump;
 use muster_testkit::wait::eventually;
 
-use super::carry::Carried;
-use super::chapters::{Chapter, PACE, Turn, chapters};
+use super::operator::StartedRollout;
+use super::scenario_gen::{Scenario, PACE, Intervention, scenarios};
 use super::fleet::{Size, VERSIONS};
-use super::verdict::Past;
-use crate::cluster::fault::last_for;
+use super::check::FleetHistory;
+use crate::cluster::fault::pause_for;
 use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::cluster::settle::servers;
-use crate::cluster::soak::{announce, asked_for};
+use crate::cluster::soak::{announce, soak_options};
 
-/// For a rollout to come to its end after all faults have: half a minute is usual, and a node whose server was stopped
-/// notices that after 25 seconds.
-const ENDS: Duration = Duration::from_secs(300);
-/// The stage whose gate says no.
-const SHUT_STAGE: u32 = 2;
+/// Timeout of a rollout after all faults have ended. Half a minute is usual; a node whose server was stopped detects it
+/// after 25 seconds.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(300);
+/// The stage whose gate fails.
+const FAILING_STAGE: u32 = 2;
 
-/// Says what it does before it does it, so that whoever finds it dead knows where.
+/// Runs scenarios. Prints each step before it is taken.
 pub fn soak() {
-    let asked = asked_for();
-    let told = chapters(asked.seed, asked.time(), PACE);
-    announce(&asked, &told);
+    let options = soak_options();
+    let plan = scenarios(options.seed, options.time(), PACE);
+    announce(&options, &plan);
 
-    let mut fleet = Fleet::start_for_rollouts(Size::soaked(asked.minutes));
-    let mut past = Past::default();
-    println!("the fleet is at work");
-    for (number, chapter) in (1..).zip(&told) {
-        println!("chapter {number} of {}: {chapter}", told.len());
+    let mut fleet = Fleet::start_for_rollouts(Size::soaked(options.minutes));
+    let mut past = FleetHistory::default();
+    println!("the fleet is running");
+    for (number, scenario) in (1..).zip(&plan) {
+        println!("scenario {number} of {}: {scenario}", plan.len());
         let begin = Instant::now();
-        fleet.tell(chapter, &mut past);
+        fleet.run_scenario(scenario, &mut past);
         let ended = begin.elapsed();
         fleet.compare_views();
-        let heard = fleet.judge_rollouts(&mut past);
-        println!("  judged after {ended:.1?}, in {:.1?}: {heard:?}", begin.elapsed() - ended);
+        let counts = fleet.check_rollouts(&mut past);
+        println!("  checked after {ended:.1?}, in {:.1?}: {counts:?}", begin.elapsed() - ended);
     }
-    past.is_attended_to(&fleet);
+    past.prove_checker(&fleet);
 }
 
 impl Fleet {
-    /// One rollout, from its start to its end.
-    fn tell(&mut self, chapter: &Chapter, past: &mut Past) {
+    /// Runs one rollout from start to end.
+    fn run_scenario(&mut self, scenario: &Scenario, past: &mut FleetHistory) {
         let next = VERSIONS.iter().position(|version| *version == self.version()).unwrap() + 1;
         let (to, instead) = (VERSIONS[next % VERSIONS.len()], VERSIONS[(next + 1) % VERSIONS.len()]);
-        self.shut_gate((chapter.turn == Turn::GateSaysNo).then_some((to, SHUT_STAGE)));
-        let carried = self.start_rollout(to);
-        past.spoken.push(carried.spoken.clone());
-        self.until_granted(carried.id, chapter.granted);
+        self.fail_gate((scenario.intervention == Intervention::GateFails).then_some((to, FAILING_STAGE)));
+        let started = self.start_rollout(to);
+        past.commands.push(started.command.clone());
+        self.wait_for_grants(started.id, scenario.granted);
 
-        let first = self.begin(chapter.fault);
-        let second = chapter.second.map(|second| self.begin(second));
-        if chapter.amid {
-            self.speak(chapter.turn, &carried, instead, past);
+        let first = self.begin(scenario.fault);
+        let second = scenario.second.map(|second| self.begin(second));
+        if scenario.during_fault {
+            self.intervene(scenario.intervention, &started, instead, past);
         }
-        last_for(chapter.lasts);
+        pause_for(scenario.lasts);
         self.end(first);
         if let Some(second) = second {
             self.end(second);
         }
-        if !chapter.amid {
-            self.speak(chapter.turn, &carried, instead, past);
+        if !scenario.during_fault {
+            self.intervene(scenario.intervention, &started, instead, past);
         }
-        if chapter.turn == Turn::PauseAndResume {
-            past.spoken.extend(self.say(carried.id, "resume"));
+        if scenario.intervention == Intervention::PauseAndResume {
+            past.commands.extend(self.command(started.id, "resume"));
         }
-        let last = self.until_over();
-        ended_as_it_should(chapter.turn, &self.record(carried.id), &last);
+        let last = self.wait_idle();
+        check_ending(scenario.intervention, &self.record(started.id), &last);
     }
 
-    fn speak(&self, turn: Turn, carried: &Carried, instead: &str, past: &mut Past) {
-        let id = carried.id;
-        match turn {
-            Turn::Through | Turn::GateSaysNo => {}
-            Turn::PauseAndResume => past.spoken.extend(self.say(id, "pause")),
-            Turn::Abort => past.spoken.extend(self.say(id, "abort")),
-            Turn::Supersede => past.spoken.push(self.supersede(instead)),
-            Turn::RollBack => past.spoken.push(self.roll_back(id)),
+    fn intervene(&self, intervention: Intervention, started: &StartedRollout, instead: &str, past: &mut FleetHistory) {
+        let id = started.id;
+        match intervention {
+            Intervention::NoCommand | Intervention::GateFails => {}
+            Intervention::PauseAndResume => past.commands.extend(self.command(id, "pause")),
+            Intervention::Abort => past.commands.extend(self.command(id, "abort")),
+            Intervention::Supersede => past.commands.push(self.supersede(instead)),
+            Intervention::RollBack => past.commands.push(self.roll_back(id)),
         }
     }
 
-    /// Waits until nothing goes on any more: the last rollout is over and what became of it is kept, nodes have answered
-    /// what they were told and have nothing left to report, and the servers and connections are there.
-    fn until_over(&self) -> RolloutRecord {
-        eventually("the rollout has come to its end", ENDS, || {
+    /// Waits until the fleet is idle: the last rollout has finished and its result is stored, granted nodes have
+    /// validated, all reports are sent, and servers and connections are up.
+    fn wait_idle(&self) -> RolloutRecord {
+        eventually("the rollout has finished", FINISH_TIMEOUT, || {
             let record = self.active();
             match record.phase {
                 RolloutPhase::Completed if record.outcome.is_some() => {}
@@ -100,23 +100,23 @@ impl Fleet {
                 | RolloutPhase::Superseded { .. } => {
                     return Err(format!("{record:#?}"));
                 }
-                RolloutPhase::Paused { .. } => panic!("nobody has paused this for good: {record:#?}"),
+                RolloutPhase::Paused { .. } => panic!("the rollout is paused unexpectedly: {record:#?}"),
             }
             let waiting: Vec<&str> =
                 self.agents.iter().filter(|agent| agent.waiting() > 0).map(|agent| agent.node.as_str()).collect();
             let dump = self.wait(self.etcd.dump(PREFIX));
-            let owing = owing(&dump);
+            let not_validated = not_validated(&dump);
             let servers = servers(&dump, self.replicas.len());
-            if waiting.is_empty() && owing.is_empty() && servers.is_ok() {
+            if waiting.is_empty() && not_validated.is_empty() && servers.is_ok() {
                 return Ok(record);
             }
-            Err(format!("to be reported by {waiting:?}; to be answered by {owing:?}; {servers:?}"))
+            Err(format!("unsent reports of {waiting:?}; not validated: {not_validated:?}; {servers:?}"))
         })
     }
 }
 
-/// Nodes that were granted something and have not proved it.
-fn owing(dump: &Dump) -> Vec<String> {
+/// Granted nodes that have not validated.
+fn not_validated(dump: &Dump) -> Vec<String> {
     let last = |node: &str| {
         let is_it = |key: &str| matches!(parse(key), Some((_, Key::Observed { node: of })) if of.as_str() == node);
         let entry = dump.entries.iter().find(|entry| is_it(&entry.key))?;
@@ -134,18 +134,18 @@ fn owing(dump: &Dump) -> Vec<String> {
     granted.filter(owes).map(|(node, _)| node).collect()
 }
 
-/// What was said has come true. What was said too late, of a rollout that was over by then, changes nothing; but to go back
-/// and to begin another one is never too late.
-fn ended_as_it_should(turn: Turn, told: &RolloutRecord, last: &RolloutRecord) {
-    let is_right = match (turn, &told.phase) {
-        (Turn::Through | Turn::PauseAndResume, RolloutPhase::Completed) => told.id == last.id && told.whole,
-        (Turn::Supersede, RolloutPhase::Completed | RolloutPhase::Superseded { .. }) => last.id > told.id && last.whole,
-        (Turn::RollBack, RolloutPhase::RolledBack { .. }) => last.rolls_back == Some(told.id),
-        (Turn::Abort, RolloutPhase::Completed | RolloutPhase::Aborted { .. }) => told.id == last.id,
-        (Turn::GateSaysNo, RolloutPhase::RolledBack { why: PauseReason::GateFailed { .. }, .. }) => {
-            last.rolls_back == Some(told.id) && last.whole
+/// Checks the effect of the command. A command after the end of its rollout is a no-op, except a rollback or a new
+/// rollout.
+fn check_ending(intervention: Intervention, record: &RolloutRecord, last: &RolloutRecord) {
+    let as_expected = match (intervention, &record.phase) {
+        (Intervention::NoCommand | Intervention::PauseAndResume, RolloutPhase::Completed) => record.id == last.id && record.whole,
+        (Intervention::Supersede, RolloutPhase::Completed | RolloutPhase::Superseded { .. }) => last.id > record.id && last.whole,
+        (Intervention::RollBack, RolloutPhase::RolledBack { .. }) => last.rolls_back == Some(record.id),
+        (Intervention::Abort, RolloutPhase::Completed | RolloutPhase::Aborted { .. }) => record.id == last.id,
+        (Intervention::GateFails, RolloutPhase::RolledBack { why: PauseReason::GateFailed { .. }, .. }) => {
+            last.rolls_back == Some(record.id) && last.whole
         }
         (_, _) => false,
     };
-    assert!(is_right, "a rollout {turn}, and this became of it:\n{told:#?}\nThe last one is\n{last:#?}");
+    assert!(as_expected, "a rollout that {intervention} has ended as\n{record:#?}\nThe last one is\n{last:#?}");
 }

@@ -1,7 +1,7 @@
-//! Rollouts as an operator sees them: planned, started, steered and followed at the command line, with real agents.
+//! Rollouts at the command line with real agents: planned, started, steered and watched.
 //!
-//! What a rollout may do and what it must never do is proved elsewhere, by the simulator and on a cluster that is hurt. This
-//! is about the words: what is shown before is what happens, and what went wrong is said where it is looked for.
+//! The invariants of rollouts are checked by the simulator and by the tests on a cluster. These tests are about the
+//! output: a shown plan is what happens, and failures are shown where an operator looks.
 
 mod failing;
 mod killed;
@@ -11,19 +11,19 @@ mod steered;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use muster_e2e::stage::Stage;
+use muster_e2e::sandbox::Sandbox;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
-/// What a rollout says of itself; none: the last one that was started.
-fn shown(stage: &Stage, id: Option<&str>) -> Value {
-    stage.ask_json(&[&["rollout", "show"][..], id.as_slice()].concat())
+/// A rollout as JSON; the last one if `id` is None.
+fn shown(sandbox: &Sandbox, id: Option<&str>) -> Value {
+    sandbox.muster_json(&[&["rollout", "show"][..], id.as_slice()].concat())
 }
 
-/// Waits until a rollout stands like this; gives all that it says then.
-fn until(stage: &Stage, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+/// Waits until a condition holds for the last rollout.
+fn wait_rollout(sandbox: &Sandbox, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
     eventually(&format!("the rollout {what}"), TIMEOUT, || {
-        let shown = shown(stage, None);
-        if is_so(&shown) { Ok(shown) } else { Err(format!("{shown:#}")) }
+        let shown = shown(sandbox, None);
+        if condition(&shown) { Ok(shown) } else { Err(format!("{shown:#}")) }
     })
 }
 

@@ -1,4 +1,4 @@
-//! A plan is what happens, node by node; and if the world has moved since, nothing happens.
+//! A plan is executed node by node as shown; a stale plan is refused.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::{nodes_of, shown, text, time};
 use muster_e2e::agent::Node;
 use muster_e2e::project::Project;
 use muster_e2e::server::Server;
-use muster_e2e::stage::Stage;
+use muster_e2e::sandbox::Sandbox;
 
 const NODES: [&str; 5] = ["db1", "web1", "web2", "web3", "web4"];
 const ENVIRONMENT: &str = "
@@ -21,7 +21,7 @@ rollout:
   soak: 0s
 ";
 
-/// The waves of what `muster` has printed for people, each with its nodes in their order.
+/// The waves of the printed plan, each with its nodes in order.
 fn printed(text: &str) -> Vec<Vec<String>> {
     let mut waves: Vec<Vec<String>> = Vec::new();
     for line in text.lines() {
@@ -42,49 +42,49 @@ fn names(waves: &Value) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_plan_that_is_printed_is_the_order_in_which_nodes_went() {
-    let stage = Stage::new();
+fn printed_plan_is_the_order_of_execution() {
+    let sandbox = Sandbox::new();
     let release = ScriptRelease::new("exit 2");
-    let project = Project::with_environment(&stage, ENVIRONMENT);
+    let project = Project::with_environment(&sandbox, ENVIRONMENT);
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
-    let server = Server::start(&stage, &project);
-    let _agents: Vec<_> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&stage, name, number).start()).collect();
-    stage.wait_for("v1", &NODES);
+    let server = Server::start(&sandbox, &project);
+    let _agents: Vec<_> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
+    sandbox.wait_validated("v1", &NODES);
 
     // For people and for programs, the same.
-    let file = stage.path("v2.plan");
-    let table = stage.ask(&["rollout", "plan", "v2", "--all", "--seed", "7", "--out", file.to_str().unwrap()]);
+    let file = sandbox.path("v2.plan");
+    let table = sandbox.run_muster(&["rollout", "plan", "v2", "--all", "--seed", "7", "--out", file.to_str().unwrap()]);
     assert_eq!(table.code(), 0, "{table:?}");
     let plan: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let planned = names(&plan["waves"]);
     assert_eq!(printed(&table.stdout), planned, "{}", table.stdout);
     assert_eq!(planned[0], ["db1"], "the others come after it");
     assert_eq!(planned.concat().len(), NODES.len());
-    let again = stage.ask_json(&["rollout", "plan", "v2", "--seed", "7"]);
+    let again = sandbox.muster_json(&["rollout", "plan", "v2", "--seed", "7"]);
     assert_eq!(names(&again["waves"]), planned, "the seed decides");
     // Another one, for later.
-    let outdated = stage.path("v3.plan");
-    assert_eq!(stage.ask(&["rollout", "plan", "v3", "--out", outdated.to_str().unwrap()]).code(), 0);
+    let outdated = sandbox.path("v3.plan");
+    assert_eq!(sandbox.run_muster(&["rollout", "plan", "v3", "--out", outdated.to_str().unwrap()]).code(), 0);
 
-    let started = stage.ask(&["rollout", "start", "v2", "--plan", file.to_str().unwrap()]);
+    let started = sandbox.run_muster(&["rollout", "start", "v2", "--plan", file.to_str().unwrap()]);
     assert_eq!(started.code(), 0, "{started:?}");
-    let watched = stage.ask(&["rollout", "status", "--watch"]);
+    let watched = sandbox.run_muster(&["rollout", "status", "--watch"]);
     assert_eq!(watched.code(), 0, "{watched:?}");
 
-    let after = shown(&stage, None);
+    let after = shown(&sandbox, None);
     assert_eq!(names(&after["waves"]), planned);
     let granted: Vec<_> = nodes_of(&after["waves"]).map(|node| time(&node["granted"])).collect();
     assert!(granted.is_sorted(), "nodes went in another order: {granted:?}");
-    let table = stage.ask(&["rollout", "show"]).stdout;
+    let table = sandbox.run_muster(&["rollout", "show"]).stdout;
     assert_eq!(printed(&table), planned, "{table}");
-    // And it is what the nodes did: one of each role at a time.
+    // The nodes went in this order: one of each role at a time.
     let began = |node: &String| text(&server.api.runs(node).last().unwrap()["started"]).to_owned();
     let began: Vec<_> = planned.concat().iter().map(began).collect();
     assert!(began.is_sorted(), "runs began in another order: {began:?}");
 
-    // The world has moved: v1 is not what it goes from any more.
-    let refused = stage.ask(&["rollout", "start", "v3", "--plan", outdated.to_str().unwrap()]);
+    // The plan is stale: v1 is no longer the current version.
+    let refused = sandbox.run_muster(&["rollout", "start", "v3", "--plan", outdated.to_str().unwrap()]);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(refused.stderr.contains("nodes should run v2 now; it was v1"), "{refused:?}");
-    assert_eq!(shown(&stage, None)["record"]["to"], "v2", "nothing was started");
+    assert_eq!(shown(&sandbox, None)["record"]["to"], "v2", "nothing was started");
 }

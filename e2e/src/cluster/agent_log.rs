@@ -1,9 +1,9 @@
-//! What an agent was told of its reports, by its own log; and what it still has to say.
+//! Reads an agent's log for acknowledged reports, and counts the reports in its outbox.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::judge::Acknowledged;
+use crate::cluster::checker::AcknowledgedReport;
 
 /// The log of one agent, read as far as it goes.
 #[derive(Debug)]
@@ -14,12 +14,12 @@ pub struct AgentLog {
     read: usize,
 }
 
-/// What a log says.
+/// Reports named in a log.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Said {
-    pub acknowledged: Vec<Acknowledged>,
-    /// Reports that the agent has given up: whatever the reason, they are lost.
-    pub given_up: Vec<String>,
+pub struct LoggedReports {
+    pub acknowledged: Vec<AcknowledgedReport>,
+    /// Reports that the agent has dropped. They are lost.
+    pub dropped: Vec<String>,
 }
 
 impl AgentLog {
@@ -27,28 +27,28 @@ impl AgentLog {
         Self { node: node.to_owned(), log: log.to_owned(), outbox: state.join("outbox"), read: 0 }
     }
 
-    /// What was said since the last time.
-    pub fn news(&mut self) -> Said {
+    /// The reports logged since the last call.
+    pub fn read_new(&mut self) -> LoggedReports {
         let text = fs::read(&self.log).unwrap();
-        // A line that is being written is read the next time.
+        // An incomplete last line is read with the next call.
         let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1).max(self.read);
         let news = String::from_utf8_lossy(&text[self.read..end]).into_owned();
         self.read = end;
         said(&self.node, &news)
     }
 
-    /// How many reports wait for a server.
+    /// Number of unsent reports.
     pub fn waiting(&self) -> usize {
         let entries = fs::read_dir(&self.outbox).into_iter().flatten().flatten();
         entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".json")).count()
     }
 }
 
-fn said(node: &str, text: &str) -> Said {
-    let mut said = Said::default();
+fn said(node: &str, text: &str) -> LoggedReports {
+    let mut said = LoggedReports::default();
     for line in text.lines() {
         if line.contains("it is dropped") || line.contains("it is put aside") || line.contains("asking to begin anew") {
-            said.given_up.push(format!("{node}: {line}"));
+            said.dropped.push(format!("{node}: {line}"));
         }
         let Some((_, rest)) = line.split_once(" reported ") else { continue };
         let field = |name: &str| {
@@ -58,12 +58,12 @@ fn said(node: &str, text: &str) -> Said {
             panic!("{node}: a line about a report is not understood: {line}");
         };
         match taken {
-            "Applied" | "AlreadyApplied" => said.acknowledged.push(Acknowledged {
+            "Applied" | "AlreadyApplied" => said.acknowledged.push(AcknowledgedReport {
                 node: node.to_owned(),
                 seq: seq.parse().unwrap(),
                 run: run.to_owned(),
             }),
-            _ => said.given_up.push(format!("{node}: {line}")),
+            _ => said.dropped.push(format!("{node}: {line}")),
         }
     }
     said
@@ -83,8 +83,8 @@ mod tests {
 2026-11-15T10:00:04Z  WARN the server knows better than this report, also after a new hello; it is dropped run=r2
 ";
         let said = said("web1", log);
-        let acknowledged = |seq| Acknowledged { node: "web1".to_owned(), seq, run: "r1".to_owned() };
+        let acknowledged = |seq| AcknowledgedReport { node: "web1".to_owned(), seq, run: "r1".to_owned() };
         assert_eq!(said.acknowledged, [acknowledged(1), acknowledged(2)]);
-        assert_eq!(said.given_up.len(), 2, "{said:?}");
+        assert_eq!(said.dropped.len(), 2, "{said:?}");
     }
 }

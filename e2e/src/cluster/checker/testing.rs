@@ -1,4 +1,4 @@
-//! Small histories.
+//! Short histories for the tests of the checker.
 
 use muster_core::names::{RunId, Version};
 use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
@@ -27,11 +27,11 @@ pub(super) fn history(transactions: &[Vec<RawChange>]) -> Vec<RevisionChanges> {
     numbered.map(|(changes, revision)| RevisionChanges { revision, changes: changes.clone() }).collect()
 }
 
-/// What a judge says of a history, without what follows from there being no choice of a version in it.
-pub(super) fn complaints(transactions: &[Vec<RawChange>]) -> Vec<String> {
-    let mut judge = Judge::default();
-    judge.read(&history(transactions));
-    judge.complaints().iter().filter(|told| !told.contains("was chosen")).cloned().collect()
+/// Violations of a history, except those about the missing choice of a version.
+pub(super) fn violations(transactions: &[Vec<RawChange>]) -> Vec<String> {
+    let mut checker = Checker::default();
+    checker.read(&history(transactions));
+    checker.violations().iter().filter(|told| !told.contains("was chosen")).cloned().collect()
 }
 
 fn run(run: &str, version: &str, outcome: Outcome, causes: Vec<Cause>) -> LastRun {

@@ -1,4 +1,4 @@
-//! Every report is applied once, in order, and none that was acknowledged is missing.
+//! Rules of reports: each is applied once and in order, and no acknowledged report is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use muster_core::names::NodeName;
 use muster_core::report::Outcome;
 use muster_core::report::record::ObservedRecord;
 
-use super::{Complaints, Touched};
+use super::{Violations, ChangedKey};
 
-/// A report that an agent was told to be taken.
+/// A report that was acknowledged to its agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Acknowledged {
+pub struct AcknowledgedReport {
     pub node: String,
     pub seq: u64,
     pub run: String,
@@ -26,53 +26,53 @@ pub(super) struct Reports {
 struct Seen {
     incarnation: u64,
     seq: u64,
-    /// The last report: its run, and what it said of it.
+    /// Run and outcome of the last report.
     last: Option<(String, Outcome)>,
-    /// Every report that was applied: its number, and its run.
+    /// Applied reports: sequence number and run.
     applied: BTreeMap<u64, String>,
-    /// Those that the agent was told to be taken.
+    /// Acknowledged reports.
     acknowledged: BTreeSet<u64>,
 }
 
 impl Reports {
-    pub(super) fn read(&mut self, touched: &[Touched<'_>], complaints: &mut Complaints<'_>) {
-        for one in touched {
+    pub(super) fn read(&mut self, changed: &[ChangedKey<'_>], violations: &mut Violations<'_>) {
+        for one in changed {
             let Key::Observed { node } = &one.key else { continue };
             let Some(value) = one.value else {
-                complaints.push(format_args!("the reports of {node} are forgotten"));
+                violations.push(format_args!("the reports of {node} were deleted"));
                 continue;
             };
             // A hello writes `observed` too; only a report writes the history.
-            let is_report = touched.iter().any(|other| matches!(&other.key, Key::History { node: of } if of == node));
-            if let Some(observed) = complaints.json(&format!("observed/{node}"), value) {
-                self.nodes.entry(node.clone()).or_default().follow(node, &observed, is_report, complaints);
+            let is_report = changed.iter().any(|other| matches!(&other.key, Key::History { node: of } if of == node));
+            if let Some(observed) = violations.json(&format!("observed/{node}"), value) {
+                self.nodes.entry(node.clone()).or_default().follow(node, &observed, is_report, violations);
             }
         }
     }
 
-    pub(super) fn compare(&mut self, told: &[Acknowledged], complaints: &mut Vec<String>) {
-        for Acknowledged { node, seq, run } in told {
+    pub(super) fn compare(&mut self, told: &[AcknowledgedReport], violations: &mut Vec<String>) {
+        for AcknowledgedReport { node, seq, run } in told {
             let mut seen = NodeName::new(node.clone()).ok().and_then(|node| self.nodes.get_mut(&node));
             if let Some(seen) = &mut seen {
                 seen.acknowledged.insert(*seq);
             }
             match seen.and_then(|seen| seen.applied.get(seq)) {
                 Some(applied) if applied == run => {}
-                Some(other) => complaints.push(format!(
-                    "{node}: report {seq} of run {run} was acknowledged, and under that number there is run {other}"
+                Some(other) => violations.push(format!(
+                    "{node}: report {seq} of run {run} was acknowledged, but this number belongs to run {other}"
                 )),
-                None => complaints.push(format!(
-                    "{node}: report {seq} of run {run} was acknowledged and is in no revision of the store: it is lost"
+                None => violations.push(format!(
+                    "{node}: report {seq} of run {run} was acknowledged and is lost"
                 )),
             }
         }
     }
 
-    /// At rest no agent has anything left to send: so it was told of all of them.
-    pub(super) fn all_acknowledged(&self, complaints: &mut Vec<String>) {
+    /// On an idle fleet every report is acknowledged.
+    pub(super) fn all_acknowledged(&self, violations: &mut Vec<String>) {
         for (node, seen) in &self.nodes {
             for (seq, run) in seen.applied.iter().filter(|(seq, _)| !seen.acknowledged.contains(seq)) {
-                complaints.push(format!("{node}: report {seq} of run {run} was applied, and its agent never told"));
+                violations.push(format!("{node}: report {seq} of run {run} was applied and never acknowledged"));
             }
         }
     }
@@ -83,21 +83,21 @@ impl Reports {
 }
 
 impl Seen {
-    fn follow(&mut self, node: &NodeName, observed: &ObservedRecord, is_report: bool, complaints: &mut Complaints<'_>) {
+    fn follow(&mut self, node: &NodeName, observed: &ObservedRecord, is_report: bool, violations: &mut Violations<'_>) {
         let (before, after) = ((self.incarnation, self.seq), (observed.incarnation, observed.seq));
         let last = observed.last.as_ref().map(|last| (last.run.to_string(), last.outcome));
         if after < before {
-            complaints.push(format_args!("the reports of {node} go back from {before:?} to {after:?}"));
+            violations.push(format_args!("the reports of {node} went back from {before:?} to {after:?}"));
         }
         if after == before && (is_report || last != self.last) {
-            complaints.push(format_args!("{node}: report {after:?} is applied a second time, as {last:?}"));
+            violations.push(format_args!("{node}: report {after:?} was applied twice, as {last:?}"));
         }
-        // Numbers grow through all incarnations.
+        // Sequence numbers grow through all incarnations.
         if is_report && after != before {
             let run = last.as_ref().map(|(run, _)| run.clone()).unwrap_or_default();
             if let Some((highest, of)) = self.applied.last_key_value().filter(|(highest, _)| after.1 <= **highest) {
-                complaints.push(format_args!(
-                    "{node}: report {} of run {run} is applied after report {highest} of run {of}",
+                violations.push(format_args!(
+                    "{node}: report {} of run {run} was applied after report {highest} of run {of}",
                     after.1
                 ));
             }
@@ -110,40 +110,40 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::super::Judge;
-    use super::super::testing::{complaints, configured, history, observed, put, validated};
+    use super::super::testing::{violations, configured, history, observed, put, validated};
     use super::*;
 
     fn report(incarnation: u64, seq: u64, run: &str) -> Vec<muster_etcd_rig::RawChange> {
         vec![observed("web1", incarnation, seq, configured(run, "v1")), put("history/web1", "[]")]
     }
 
-    /// Only what is said of reports; the status leaves are missing here, and the states say so.
+    /// Only violations about reports: the status leaves are missing in these histories.
     fn about_reports(reports: &[Vec<muster_etcd_rig::RawChange>]) -> Vec<String> {
-        complaints(reports)
+        violations(reports)
             .into_iter()
             .filter(|told| told.contains("report") && !told.contains("last report"))
             .collect()
     }
 
     #[test]
-    fn reports_in_order_are_right() {
+    fn reports_in_order_are_accepted() {
         let told = about_reports(&[report(1, 1, "r1"), report(1, 2, "r1"), report(2, 3, "r2")]);
         assert_eq!(told, [] as [&str; 0]);
     }
 
     #[test]
-    fn an_older_report_that_is_applied_is_wrong() {
+    fn applied_older_report_is_a_violation() {
         let told = about_reports(&[report(1, 2, "r1"), report(1, 1, "r1")]);
         assert!(told[0].contains("revision 3: the reports of web1 go back from (1, 2) to (1, 1)"), "{told:?}");
     }
 
     #[test]
-    fn a_report_that_is_applied_twice_is_wrong_also_under_another_incarnation() {
+    fn report_applied_twice_is_a_violation() {
         for again in [report(1, 1, "r1"), vec![observed("web1", 1, 1, validated("r9", "v1"))]] {
             let told = about_reports(&[report(1, 1, "r1"), again]);
             assert!(told[0].contains("report (1, 1) is applied a second time"), "{told:?}");
         }
-        // A machine that was started again says so in the same record.
+        // A restarted machine writes its hello into the same record.
         let hello = vec![observed("web1", 1, 1, configured("r1", "v1"))];
         assert_eq!(about_reports(&[report(1, 1, "r1"), hello]), [] as [&str; 0]);
 
@@ -152,26 +152,26 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledged_report_that_is_not_there_is_lost() {
-        let mut judge = Judge::default();
-        judge.read(&history(&[report(1, 1, "r1")]));
-        let acknowledged = |seq, run: &str| Acknowledged { node: "web1".to_owned(), seq, run: run.to_owned() };
-        let before = judge.complaints().len();
-        judge.acknowledged(&[acknowledged(1, "r1")]);
-        assert_eq!(judge.complaints().len(), before);
-        judge.acknowledged(&[acknowledged(2, "r1"), acknowledged(1, "r7")]);
-        let told = &judge.complaints()[before..];
+    fn missing_acknowledged_report_is_a_violation() {
+        let mut checker = Checker::default();
+        checker.read(&history(&[report(1, 1, "r1")]));
+        let acknowledged = |seq, run: &str| AcknowledgedReport { node: "web1".to_owned(), seq, run: run.to_owned() };
+        let before = checker.violations().len();
+        checker.acknowledged(&[acknowledged(1, "r1")]);
+        assert_eq!(checker.violations().len(), before);
+        checker.acknowledged(&[acknowledged(2, "r1"), acknowledged(1, "r7")]);
+        let told = &checker.violations()[before..];
         assert!(told[0].contains("report 2 of run r1 was acknowledged and is in no revision"), "{told:?}");
         assert!(told[1].contains("under that number there is run r1"), "{told:?}");
     }
 
     #[test]
-    fn a_report_of_which_nobody_told_its_agent_is_noticed() {
-        let mut judge = Judge::default();
-        judge.read(&history(&[report(1, 1, "r1")]));
-        let before = judge.complaints().len();
-        judge.all_acknowledged();
-        let told = &judge.complaints()[before..];
-        assert!(told[0].contains("report 1 of run r1 was applied, and its agent never told"), "{told:?}");
+    fn unacknowledged_report_is_a_violation() {
+        let mut checker = Checker::default();
+        checker.read(&history(&[report(1, 1, "r1")]));
+        let before = checker.violations().len();
+        checker.all_acknowledged();
+        let told = &checker.violations()[before..];
+        assert!(told[0].contains("report 1 of run r1 was applied and never acknowledged"), "{told:?}");
     }
 }

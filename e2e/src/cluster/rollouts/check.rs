@@ -1,4 +1,4 @@
-//! The judgement of rollouts, by both judges: that of the store, and that of the simulator.
+//! Checks rollouts with both checkers: that of the store and that of the simulator.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,87 +14,87 @@ use muster_core::rollout::record::RolloutRecord;
 use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::Rule;
 
-use super::carry::Spoken;
-use super::hearing::{Evidence, Granted, Heard, hear, touched};
+use super::operator::OperatorCommand;
+use super::trace_merge::{self, Evidence, Granted, ObservationCounts, changed};
 use super::journal::{self, Entry, What};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::judge::Executed;
+use crate::cluster::checker::ExecutedRun;
 
-/// Another server carries a rollout on within this.
+/// Maximum time of a takeover by another server.
 const TAKEOVER: Duration = Duration::from_secs(15);
 
-/// All that has happened to a fleet.
+/// Everything that has happened to a fleet.
 #[derive(Debug, Default)]
-pub struct Past {
-    /// As far as it was judged.
+pub struct FleetHistory {
+    /// The checked part of the history.
     pub history: Vec<RevisionChanges>,
-    /// Who carried rollouts out, and was ended or stopped, and when.
+    /// Holders of the rollout controller that were killed or stopped, with the time.
     pub went: Vec<(ReplicaId, Timestamp)>,
-    /// What operators said, and was acknowledged.
-    pub spoken: Vec<Spoken>,
+    /// Acknowledged operator commands.
+    pub commands: Vec<OperatorCommand>,
 }
 
 impl Fleet {
-    /// Who carries rollouts out now, for whoever is about to do something to it.
-    pub fn acting(&self) -> (ReplicaId, Timestamp) {
+    /// The present holder of the rollout controller, before a fault hits it.
+    pub fn rollout_holder(&self) -> (ReplicaId, Timestamp) {
         let (_, id) = self.holder(ControllerName::Rollout);
         #[expect(
             clippy::disallowed_methods,
-            reason = "a takeover is measured from outside, by the clock that all share"
+            reason = "takeovers are measured by the clock of the machine"
         )]
         let now = Timestamp::now();
         (id, now)
     }
 
-    /// Judges all that has happened so far. All is quiet: every run has been reported.
-    pub fn judge_rollouts(&mut self, past: &mut Past) -> Heard {
-        self.until_reported();
+    /// Checks everything so far. The fleet must be idle: every run is reported.
+    pub fn check_rollouts(&mut self, past: &mut FleetHistory) -> ObservationCounts {
+        self.wait_for_reports();
         past.history.extend(self.read_history());
         let found = self.found(&past.history);
-        let executed: Vec<Executed> = found.journal.iter().filter_map(started).collect();
-        self.judge.all_acknowledged();
-        self.judge.executed(&executed);
-        let complaints = self.judge.complaints();
-        assert!(complaints.is_empty(), "{}", complaints.join("\n  "));
-
-        let judged = hear(&past.evidence(&found));
-        let violations: Vec<String> = judged.trial.violations().iter().map(ToString::to_string).collect();
+        let executed: Vec<ExecutedRun> = found.journal.iter().filter_map(started).collect();
+        self.checker.all_acknowledged();
+        self.checker.executed(&executed);
+        let violations = self.checker.violations();
         assert!(violations.is_empty(), "{}", violations.join("\n  "));
-        for spoken in &past.spoken {
-            let found = judged.words.iter().filter(|at| spoken.after < **at && **at <= spoken.until).count();
-            assert_eq!(found, 1, "{spoken:?} is in the store once; operators' words are at {:?}", judged.words);
+
+        let result = trace_merge::check(&past.evidence(&found));
+        let violations: Vec<String> = result.trial.violations().iter().map(ToString::to_string).collect();
+        assert!(violations.is_empty(), "{}", violations.join("\n  "));
+        for command in &past.commands {
+            let found = result.commands.iter().filter(|at| command.after < **at && **at <= command.until).count();
+            assert_eq!(found, 1, "{command:?} must be in the store once; commands are at {:?}", result.commands);
         }
-        let takeovers = judged.trial.takeovers();
+        let takeovers = result.trial.takeovers();
         assert_eq!(takeovers.len(), past.went.len(), "{takeovers:?}");
         assert!(takeovers.iter().all(|long| *long < TAKEOVER), "{takeovers:?}");
-        judged.heard
+        result.counts
     }
 
-    fn found(&self, history: &[RevisionChanges]) -> Found {
-        Found {
+    fn found(&self, history: &[RevisionChanges]) -> Observations {
+        Observations {
             journal: journal::read(&fs::read_to_string(&self.journal).unwrap()),
             plans: self.plans(history),
             granted: self.granted(history),
         }
     }
 
-    /// The plans that the records of rollouts name, from where the servers keep them.
+    /// Plans of the rollouts, from the servers' blobs.
     fn plans(&self, history: &[RevisionChanges]) -> BTreeMap<RolloutId, (String, RolloutPlan)> {
         let mut plans = BTreeMap::new();
         for change in history.iter().flat_map(|revision| &revision.changes) {
-            let Some((Key::Rollout { id }, Some(value))) = touched(change) else { continue };
+            let Some((Key::Rollout { id }, Some(value))) = changed(change) else { continue };
             let record: RolloutRecord = serde_json::from_slice(value).unwrap();
             if record.at_once || plans.contains_key(&id) {
                 continue;
             }
             let (head, tail) = record.plan.split_at(2);
-            let kept = fs::read(self.stage.path("blobs").join(head).join(tail)).unwrap();
+            let kept = fs::read(self.sandbox.path("blobs").join(head).join(tail)).unwrap();
             plans.insert(id, (record.plan, serde_json::from_slice(&kept).unwrap()));
         }
         plans
     }
 
-    /// What the servers say in their logs that they have granted, and what the store has called them.
+    /// Grants in the servers' logs, and the replica ids of the servers.
     fn granted(&self, history: &[RevisionChanges]) -> Granted {
         let mut granted = Granted::default();
         for change in history.iter().flat_map(|revision| &revision.changes) {
@@ -119,46 +119,46 @@ impl Fleet {
     }
 }
 
-/// What is known besides the history.
+/// Observations besides the history.
 #[derive(Debug)]
-struct Found {
+struct Observations {
     journal: Vec<Entry>,
     plans: BTreeMap<RolloutId, (String, RolloutPlan)>,
     granted: Granted,
 }
 
-impl Past {
-    fn evidence<'a>(&'a self, found: &'a Found) -> Evidence<'a> {
-        let Found { journal, plans, granted } = found;
+impl FleetHistory {
+    fn evidence<'a>(&'a self, found: &'a Observations) -> Evidence<'a> {
+        let Observations { journal, plans, granted } = found;
         Evidence { history: &self.history, journal, plans, went: &self.went, granted }
     }
 
-    /// A judge who is always content proves nothing: there was something to judge, and with other evidence it is not content.
-    pub fn is_attended_to(&self, fleet: &Fleet) {
+    /// Proves that the checker works: there was something to check, and with forged evidence it reports violations.
+    pub fn prove_checker(&self, fleet: &Fleet) {
         let found = fleet.found(&self.history);
         let evidence = self.evidence(&found);
-        let heard = hear(&evidence).heard;
-        assert!(heard.runs >= heard.grants && heard.gates > 0 && heard.words > 0, "{heard:?}");
-        // Of a grant whose answer was lost nobody says anything.
-        assert!(found.granted.by.len() * 2 > heard.grants, "the servers say what they granted: {:?}", found.granted);
-        is_attentive(&evidence);
+        let counts = trace_merge::check(&evidence).counts;
+        assert!(counts.runs >= counts.grants && counts.gates > 0 && counts.commands > 0, "{counts:?}");
+        // A grant whose response was lost is in no log.
+        assert!(found.granted.by.len() * 2 > counts.grants, "grants must be in the servers' logs: {:?}", found.granted);
+        detects_forged_evidence(&evidence);
     }
 }
 
-fn is_attentive(evidence: &Evidence<'_>) {
+fn detects_forged_evidence(evidence: &Evidence<'_>) {
     let found = |evidence: &Evidence<'_>| -> Vec<Rule> {
-        hear(evidence).trial.violations().iter().map(|violation| violation.rule).collect()
+        trace_merge::check(evidence).trial.violations().iter().map(|violation| violation.rule).collect()
     };
     let without = |is_left_out: &dyn Fn(&Entry) -> bool| -> Vec<Entry> {
         evidence.journal.iter().filter(|entry| !is_left_out(entry)).cloned().collect()
     };
 
-    // The checks of a run never passed: the node is not what it says.
+    // The checks of a run never passed: the node is not what it reports.
     let last = evidence.journal.iter().rfind(|entry| matches!(entry.what, What::ChecksEnd(_))).unwrap();
     let rules = found(&Evidence { journal: &without(&|entry| entry == last), ..evidence.clone() });
     assert!(rules.contains(&Rule::VersionTruth), "{rules:?}");
 
-    // No checks ever passed: nobody is back in service when the next ones go.
+    // No checks ever passed: no node is back in service when the next ones are granted.
     let none = without(&|entry| matches!(entry.what, What::ChecksEnd(_)));
     let rules = found(&Evidence { journal: &none, ..evidence.clone() });
     assert!(rules.contains(&Rule::Budget), "{rules:?}");
@@ -175,14 +175,14 @@ fn is_attentive(evidence: &Evidence<'_>) {
     assert!(rules.contains(&Rule::OneHolder), "{rules:?}");
 }
 
-fn started(entry: &Entry) -> Option<Executed> {
+fn started(entry: &Entry) -> Option<ExecutedRun> {
     match &entry.what {
-        What::ApplierStarts(of) => Some(Executed { node: of.node.to_string(), run: of.run.to_string() }),
+        What::ApplierStarts(of) => Some(ExecutedRun { node: of.node.to_string(), run: of.run.to_string() }),
         What::ApplierEnds(_) | What::ChecksStart(_) | What::ChecksEnd(_) | What::Gate { .. } => None,
     }
 }
 
-/// The fields of a line of a log: `name=value` or `name="several values"`.
+/// Fields of a log line: `name=value` or `name="several values"`.
 fn fields(line: &str) -> BTreeMap<&str, &str> {
     let mut found = BTreeMap::new();
     let mut rest = line;
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_a_line_are_found() {
+    fn fields_of_a_log_line_are_parsed() {
         let line = r#"10:00:00 INFO granted to 2 nodes env=test rollout=2 to=v2 nodes="web1 web2""#;
         let fields = fields(line);
         assert_eq!((fields["rollout"], fields["nodes"], fields["to"]), ("2", "web1 web2", "v2"));

@@ -1,4 +1,4 @@
-//! Nobody runs without a cause, and what is told of runs is what appliers did.
+//! Rules of runs: each has a valid cause, and reports match the appliers' journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Cause, Outcome, Verdict};
 use muster_core::rollout::record::DesiredRecord;
 
-use super::{Complaints, Touched};
+use super::{Violations, ChangedKey};
 
-/// A run, as its applier has written it down itself.
+/// A run in the applier's journal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Executed {
+pub struct ExecutedRun {
     pub node: String,
     pub run: String,
 }
@@ -20,47 +20,47 @@ pub struct Executed {
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     pub(super) settled: bool,
-    /// How often each agent was started.
+    /// Number of agent starts.
     pub(super) starts: usize,
-    /// Every choice of a version: its revision, which is the number of its generation.
+    /// Changes of the version: revision, which is the number of the generation, and version.
     chosen: BTreeMap<i64, String>,
-    /// Every grant of a rollout: the same for one node.
+    /// Grants of rollouts, for each node.
     granted: BTreeMap<(NodeName, i64), String>,
     nodes: BTreeMap<NodeName, Seen>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    runs: BTreeMap<String, Told>,
-    /// Generations that were the cause of a run.
+    runs: BTreeMap<String, ReportedRun>,
+    /// Generations that have caused a run.
     answered: BTreeMap<u64, String>,
     starts: usize,
 }
 
-/// What the store was told of one run.
+/// Reports of one run.
 #[derive(Debug, Default)]
-struct Told {
+struct ReportedRun {
     configured: bool,
     passed: bool,
 }
 
 impl Runs {
-    pub(super) fn read(&mut self, revision: i64, touched: &[Touched<'_>], complaints: &mut Complaints<'_>) {
-        for touched in touched {
-            match (&touched.key, touched.value) {
+    pub(super) fn read(&mut self, revision: i64, changed: &[ChangedKey<'_>], violations: &mut Violations<'_>) {
+        for changed in changed {
+            match (&changed.key, changed.value) {
                 (Key::CurrentVersion, Some(value)) => {
                     self.chosen.insert(revision, String::from_utf8_lossy(value).into_owned());
                 }
                 (Key::Desired { node }, Some(value)) => {
-                    let grant: Option<DesiredRecord> = complaints.json(&format!("desired/{node}"), value);
+                    let grant: Option<DesiredRecord> = violations.json(&format!("desired/{node}"), value);
                     if let Some(grant) = grant {
                         self.granted.insert((node.clone(), revision), grant.version.to_string());
                     }
                 }
                 (Key::Observed { node }, Some(value)) => {
-                    let observed: Option<ObservedRecord> = complaints.json(&format!("observed/{node}"), value);
+                    let observed: Option<ObservedRecord> = violations.json(&format!("observed/{node}"), value);
                     if let Some(last) = observed.and_then(|observed| observed.last) {
-                        self.told(node, &last, complaints);
+                        self.told(node, &last, violations);
                     }
                 }
                 _ => {}
@@ -68,7 +68,7 @@ impl Runs {
         }
     }
 
-    fn told(&mut self, node: &NodeName, last: &LastRun, complaints: &mut Complaints<'_>) {
+    fn told(&mut self, node: &NodeName, last: &LastRun, violations: &mut Violations<'_>) {
         let seen = self.nodes.entry(node.clone()).or_default();
         let is_new = !seen.runs.contains_key(last.run.as_str());
         let told = seen.runs.entry(last.run.to_string()).or_default();
@@ -77,14 +77,14 @@ impl Runs {
             Outcome::Previewed(_) => {}
             Outcome::Validated(Verdict::Passed) => told.passed = true,
             Outcome::Validated(Verdict::Failed) => {
-                complaints.push(format_args!("{node}: the validation of {} has failed: {:?}", last.run, last.reason));
+                violations.push(format_args!("{node}: the validation of {} failed: {:?}", last.run, last.reason));
             }
         }
         if !is_new {
             return;
         }
         if last.causes.is_empty() {
-            complaints.push(format_args!("{node} made run {} without any cause", last.run));
+            violations.push(format_args!("{node}: run {} has no cause", last.run));
         }
         let number = last.generation.number;
         let chosen = i64::try_from(number).ok().and_then(|number| {
@@ -93,8 +93,8 @@ impl Runs {
         });
         if chosen.map(String::as_str) != Some(last.version.as_str()) {
             let (run, version) = (&last.run, &last.version);
-            complaints.push(format_args!(
-                "{node} made run {run} of {version} for generation {number}, at which {chosen:?} was chosen"
+            violations.push(format_args!(
+                "{node}: run {run} applied {version} for generation {number}, which chose {chosen:?}"
             ));
         }
         for cause in &last.causes {
@@ -102,8 +102,8 @@ impl Runs {
                 Cause::Version { .. } => {
                     if let Some(before) = seen.answered.insert(number, last.run.to_string()) {
                         let run = &last.run;
-                        complaints.push(format_args!(
-                            "{node} made run {run} for the version of generation {number}, as {before} before"
+                        violations.push(format_args!(
+                            "{node}: run {run} repeats generation {number}, after {before}"
                         ));
                     }
                 }
@@ -111,8 +111,8 @@ impl Runs {
                     seen.starts += 1;
                     if seen.starts > self.starts {
                         let (run, starts) = (&last.run, self.starts);
-                        complaints.push(format_args!(
-                            "{node} made run {run} because its agent had started, which it did {starts} times only"
+                        violations.push(format_args!(
+                            "{node}: run {run} has the cause agent start, but there were only {starts} starts"
                         ));
                     }
                 }
@@ -123,45 +123,45 @@ impl Runs {
                 | Cause::Operator { .. }
                 | Cause::Schedule
                 | Cause::WentBack { .. } => {
-                    complaints.push(format_args!("{node} made run {} because of {cause}, which was not so", last.run));
+                    violations.push(format_args!("{node}: run {} has the invalid cause {cause}", last.run));
                 }
             }
         }
     }
 
-    pub(super) fn triggered(&self, revision: i64, version: &str, complaints: &mut Vec<String>) {
+    pub(super) fn triggered(&self, revision: i64, version: &str, violations: &mut Vec<String>) {
         match self.chosen.get(&revision).map(String::as_str) {
             Some(chosen) if chosen == version => {}
-            other => complaints.push(format!(
-                "the operator was told that the version is {version} since revision {revision}; there it is {other:?}"
+            other => violations.push(format!(
+                "version {version} was acknowledged at revision {revision}, where it is {other:?}"
             )),
         }
     }
 
-    pub(super) fn compare(&self, journal: &[Executed], complaints: &mut Vec<String>) {
+    pub(super) fn compare(&self, journal: &[ExecutedRun], violations: &mut Vec<String>) {
         let mut executed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for Executed { node, run } in journal {
+        for ExecutedRun { node, run } in journal {
             if !executed.entry(node).or_default().insert(run) {
-                complaints.push(format!("{node}: the applier ran twice for run {run}"));
+                violations.push(format!("{node}: the applier ran twice for run {run}"));
             }
         }
         for (node, seen) in &self.nodes {
             let executed = executed.remove(node.as_str()).unwrap_or_default();
             for (run, told) in &seen.runs {
                 if !executed.contains(run.as_str()) {
-                    complaints.push(format!("{node}: run {run} was reported, and its applier never ran"));
+                    violations.push(format!("{node}: run {run} was reported, but its applier never ran"));
                 }
                 if !(told.configured && told.passed) {
-                    complaints.push(format!("{node}: of run {run} only a part was reported: {told:?}"));
+                    violations.push(format!("{node}: run {run} was reported only in part: {told:?}"));
                 }
             }
             for run in executed.iter().filter(|run| !seen.runs.contains_key(**run)) {
-                complaints.push(format!("{node}: the applier ran for run {run}, of which nobody has told the store"));
+                violations.push(format!("{node}: the applier ran for run {run}, which was never reported"));
             }
         }
         for (node, executed) in executed {
-            complaints
-                .push(format!("{node}: its applier ran {} times, and the store knows no run of it", executed.len()));
+            violations
+                .push(format!("{node}: its applier ran {} times, and no run was reported", executed.len()));
         }
     }
 }
@@ -174,83 +174,83 @@ mod tests {
     use super::super::testing::{caused, configured, history, observed, put, validated};
     use super::*;
 
-    fn judge(runs: &[(&str, LastRun)]) -> Judge {
-        let mut judge = Judge::default();
-        judge.agents_started(1);
-        // Revision 2 is the choice of v1: so that is the generation of all of them.
+    fn check_runs(runs: &[(&str, LastRun)]) -> Checker {
+        let mut checker = Checker::default();
+        checker.agents_started(1);
+        // Revision 2 chooses v1, so it is the generation of all runs.
         let mut transactions = vec![vec![put("current_version", "v1")]];
         transactions.extend(runs.iter().zip(1..).map(|((node, last), seq)| vec![observed(node, 1, seq, last.clone())]));
-        judge.read(&history(&transactions));
-        judge
+        checker.read(&history(&transactions));
+        checker
     }
 
-    fn said(judge: &Judge, what: &str) -> bool {
-        judge.complaints().iter().any(|told| told.contains(what))
+    fn reports(checker: &Checker, what: &str) -> bool {
+        checker.violations().iter().any(|told| told.contains(what))
     }
 
-    fn executed(run: &str) -> Executed {
-        Executed { node: "web1".to_owned(), run: run.to_owned() }
+    fn executed(run: &str) -> ExecutedRun {
+        ExecutedRun { node: "web1".to_owned(), run: run.to_owned() }
     }
 
     #[test]
-    fn one_run_for_each_choice_of_a_version_is_right_and_a_second_one_is_not() {
+    fn second_run_for_a_generation_is_a_violation() {
         let (first, second) = (configured("r1", "v1"), configured("r2", "v1"));
-        assert!(!said(&judge(&[("web1", first.clone())]), "made run"));
-        let judge = judge(&[("web1", first), ("web1", second)]);
-        assert!(said(&judge, "web1 made run r2 for the version of generation 2, as r1 before"), "{judge:?}");
+        assert!(!reports(&check_runs(&[("web1", first.clone())]), "web1: run"));
+        let checker = check_runs(&[("web1", first), ("web1", second)]);
+        assert!(reports(&checker, "web1: run r2 repeats generation 2, after r1"), "{checker:?}");
     }
 
     #[test]
-    fn a_run_without_a_cause_or_with_one_that_was_not_so_is_wrong() {
-        let judge = judge(&[
+    fn run_without_a_valid_cause_is_a_violation() {
+        let checker = check_runs(&[
             ("web1", caused("r1", vec![])),
             ("web2", caused("r2", vec![Cause::Retry { attempt: 1 }])),
             ("web3", caused("r3", vec![Cause::AgentStarted])),
             ("web3", caused("r4", vec![Cause::AgentStarted])),
         ]);
-        assert!(said(&judge, "web1 made run r1 without any cause"), "{judge:?}");
-        assert!(said(&judge, "web2 made run r2 because of retry 1"), "{judge:?}");
-        assert!(!said(&judge, "made run r3"), "{judge:?}");
-        assert!(said(&judge, "web3 made run r4 because its agent had started, which it did 1 times only"), "{judge:?}");
+        assert!(reports(&checker, "web1: run r1 has no cause"), "{checker:?}");
+        assert!(reports(&checker, "web2: run r2 has the invalid cause retry 1"), "{checker:?}");
+        assert!(!reports(&checker, "run r3"), "{checker:?}");
+        assert!(reports(&checker, "web3: run r4 has the cause agent start, but there were only 1 starts"), "{checker:?}");
     }
 
     #[test]
-    fn a_change_of_what_was_looked_up_is_a_cause_only_as_long_as_something_changes() {
+    fn lookup_is_no_cause_after_the_fleet_settled() {
         let db2 = || LookupChange { key: "active_roles::db".to_owned(), what: "db2 added".to_owned() };
         let looked_up = || caused("r1", vec![Cause::LookedUp { changes: vec![db2()] }]);
-        assert!(!said(&judge(&[("web1", looked_up())]), "made run"));
-        let mut judge = judge(&[]);
-        judge.has_settled();
-        judge.read(&[muster_etcd_rig::RevisionChanges { revision: 9, changes: vec![observed("web1", 1, 1, looked_up())] }]);
+        assert!(!reports(&check_runs(&[("web1", looked_up())]), "web1: run"));
+        let mut checker = check_runs(&[]);
+        checker.has_settled();
+        checker.read(&[muster_etcd_rig::RevisionChanges { revision: 9, changes: vec![observed("web1", 1, 1, looked_up())] }]);
         assert!(
-            said(&judge, "web1 made run r1 because of active_roles::db changed: db2 added, which was not so"),
-            "{judge:?}"
+            reports(&checker, "web1: run r1 has the invalid cause active_roles::db changed: db2 added"),
+            "{checker:?}"
         );
     }
 
     #[test]
-    fn what_is_told_is_what_appliers_did() {
+    fn reports_match_the_journal() {
         let both = [("web1", configured("r1", "v1")), ("web1", validated("r1", "v1"))];
-        let mut right = judge(&both);
+        let mut right = check_runs(&both);
         right.executed(&[executed("r1")]);
-        assert!(!said(&right, "run r1"), "{right:?}");
+        assert!(!reports(&right, "run r1"), "{right:?}");
 
-        let mut invented = judge(&both);
+        let mut invented = check_runs(&both);
         invented.executed(&[]);
-        assert!(said(&invented, "run r1 was reported, and its applier never ran"), "{invented:?}");
+        assert!(reports(&invented, "run r1 was reported, but its applier never ran"), "{invented:?}");
 
-        let mut untold = judge(&both);
+        let mut untold = check_runs(&both);
         untold.executed(&[executed("r1"), executed("r2"), executed("r1")]);
-        assert!(said(&untold, "the applier ran for run r2, of which nobody has told the store"), "{untold:?}");
-        assert!(said(&untold, "the applier ran twice for run r1"), "{untold:?}");
+        assert!(reports(&untold, "the applier ran for run r2, which was never reported"), "{untold:?}");
+        assert!(reports(&untold, "the applier ran twice for run r1"), "{untold:?}");
     }
 
     #[test]
-    fn a_version_that_the_operator_was_told_of_is_there() {
-        let mut judge = judge(&[]);
-        judge.triggered(2, "v1");
-        assert_eq!(judge.complaints(), [] as [&str; 0]);
-        judge.triggered(2, "v2");
-        assert!(said(&judge, "told that the version is v2 since revision 2"), "{judge:?}");
+    fn acknowledged_version_must_be_stored() {
+        let mut checker = check_runs(&[]);
+        checker.triggered(2, "v1");
+        assert_eq!(checker.violations(), [] as [&str; 0]);
+        checker.triggered(2, "v2");
+        assert!(reports(&checker, "version v2 was acknowledged at revision 2"), "{checker:?}");
     }
 }

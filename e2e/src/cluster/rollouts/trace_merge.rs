@@ -1,8 +1,7 @@
-//! The history of etcd and the journal, brought into one order and before the judge of the simulator.
+//! Merges the history of etcd and the journal in order of time, and feeds them to the simulator's checker.
 //!
-//! All processes are on one machine and read one clock, so what they write down is when it was. A transaction happened at the
-//! latest time that stands in what it wrote, or a moment after; so what the journal has before that time came before it. The
-//! order of transactions is that of their revisions.
+//! All processes run on one machine with one clock. A transaction happened at the latest time in its values, or shortly
+//! after; journal entries before that time came before it. Transactions are ordered by revision.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,72 +23,71 @@ use muster_store::{KeyValue, WatchChange as Told};
 use super::journal::{Entry, OfRun, What};
 use crate::server::ENV;
 
-/// Between the end of a check, which its program writes down, and the report, in which its agent does: the same clock.
+/// Difference between the end of a check in the journal and in the report.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// All that was seen.
+/// Everything that was observed.
 #[derive(Clone, Debug)]
 pub struct Evidence<'a> {
     pub history: &'a [RevisionChanges],
     pub journal: &'a [Entry],
-    /// The plans of all rollouts that are in the history, but for those that moved everybody at once.
+    /// Plans of all rollouts in the history, except those at once.
     pub plans: &'a BTreeMap<RolloutId, (String, RolloutPlan)>,
-    /// Servers that were ended or stopped, and when.
+    /// Replicas that were killed or stopped, with the time.
     pub went: &'a [(ReplicaId, Timestamp)],
-    /// What servers say that they have granted.
+    /// Grants according to the servers' logs.
     pub granted: &'a Granted,
 }
 
-/// Which server says that it has granted something to a node, by the rollout and the node; and by which names the store has
-/// known that server.
+/// The server that logged each grant, by rollout and node, and the replica ids of each server.
 #[derive(Clone, Debug, Default)]
 pub struct Granted {
     pub by: BTreeMap<(String, String), usize>,
     pub names: BTreeMap<ReplicaId, usize>,
 }
 
-/// What was heard, in numbers: a judge before whom nothing was brought is content.
+/// Number of observations. Without any, the checker proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct ObservationCounts {
     pub transactions: usize,
     pub grants: usize,
     pub runs: usize,
     pub gates: usize,
-    pub words: usize,
+    pub commands: usize,
 }
 
-/// In whose name rollouts begin that nobody has asked for.
+/// Author of rollouts that Muster starts by itself.
 const MUSTER: &str = "muster";
 
-/// What came of it.
+/// Result of the check.
 #[derive(Debug)]
-pub struct Judged {
+pub struct CheckResult {
     pub trial: Trial,
-    pub heard: Heard,
-    /// The revisions of what operators have said.
-    pub words: Vec<i64>,
+    pub counts: ObservationCounts,
+    /// Revisions of operator commands.
+    pub commands: Vec<i64>,
 }
 
-/// Brings it all before the judge.
-pub fn hear(evidence: &Evidence<'_>) -> Judged {
-    let mut hearing = Hearing::new(evidence);
+/// Feeds everything to the checker.
+pub fn check(evidence: &Evidence<'_>) -> CheckResult {
+    let mut merge = TraceMerge::new(evidence);
     for revision in evidence.history {
-        hearing.transaction(revision);
+        merge.transaction(revision);
     }
-    hearing.journal_until(Timestamp::MAX);
-    let Hearing { trial, heard, words, .. } = hearing;
-    Judged { trial, heard, words }
+    merge.feed_journal_until(Timestamp::MAX);
+    let TraceMerge { trial, counts, commands, .. } = merge;
+    CheckResult { trial, counts, commands }
 }
 
-struct Hearing<'a> {
+struct TraceMerge<'a> {
     evidence: &'a Evidence<'a>,
     trial: Trial,
-    heard: Heard,
+    counts: ObservationCounts,
     runs: BTreeMap<RunId, Run>,
-    /// As they are now.
+    /// Latest records.
     records: BTreeMap<RolloutId, RolloutRecord>,
-    /// The revisions of what operators have said.
-    words: Vec<i64>,
+    /// Revisions of operator commands.
+    commands: Vec<i64>,
     holder: Option<ReplicaId>,
     begin: Timestamp,
     now: Timestamp,
@@ -97,7 +95,7 @@ struct Hearing<'a> {
     went: usize,
 }
 
-impl<'a> Hearing<'a> {
+impl<'a> TraceMerge<'a> {
     fn new(evidence: &'a Evidence<'a>) -> Self {
         let mut trial = Trial::new(EnvName::new(ENV).unwrap(), SLACK);
         for (digest, plan) in evidence.plans.values() {
@@ -107,10 +105,10 @@ impl<'a> Hearing<'a> {
         Self {
             evidence,
             trial,
-            heard: Heard::default(),
+            counts: ObservationCounts::default(),
             runs: runs(evidence.history),
             records: BTreeMap::new(),
-            words: Vec::new(),
+            commands: Vec::new(),
             holder: None,
             begin,
             now: Timestamp::MIN,
@@ -124,23 +122,23 @@ impl<'a> Hearing<'a> {
     }
 
     fn transaction(&mut self, revision: &RevisionChanges) {
-        let touched: Vec<(Key, Option<&[u8]>)> = revision.changes.iter().filter_map(touched).collect();
-        let at = written(&touched);
+        let changed: Vec<(Key, Option<&[u8]>)> = revision.changes.iter().filter_map(changed).collect();
+        let at = written(&changed);
         self.now = self.now.max(at.unwrap_or(self.now));
-        self.journal_until(self.now);
-        self.lease_ended(&touched);
-        let word = self.word(&touched);
-        if word == Word::Operator {
-            self.heard.words += 1;
-            self.words.push(revision.revision);
+        self.feed_journal_until(self.now);
+        self.lease_ended(&changed);
+        let author = self.author(&changed);
+        if author == Word::Operator {
+            self.counts.commands += 1;
+            self.commands.push(revision.revision);
         }
         let number = At(u64::try_from(revision.revision).unwrap());
         let changes: Vec<Told> = revision.changes.iter().map(|change| told(change, number)).collect();
-        self.trial.committed(self.moment(at.unwrap_or(self.now)), number, &changes, word);
-        self.heard.transactions += 1;
-        self.heard.grants += touched.iter().filter(|(key, _)| matches!(key, Key::Desired { .. })).count();
-        self.records.extend(records(&touched).map(|record| (record.id, record)));
-        for (key, value) in &touched {
+        self.trial.committed(self.moment(at.unwrap_or(self.now)), number, &changes, author);
+        self.counts.transactions += 1;
+        self.counts.grants += changed.iter().filter(|(key, _)| matches!(key, Key::Desired { .. })).count();
+        self.records.extend(records(&changed).map(|record| (record.id, record)));
+        for (key, value) in &changed {
             if let Key::Controller { name: ControllerName::Rollout } = key {
                 let record = value.and_then(|value| serde_json::from_slice::<ControllerRecord>(value).ok());
                 self.holder = record.map(|record| record.replica);
@@ -148,28 +146,27 @@ impl<'a> Hearing<'a> {
         }
     }
 
-    /// The end of a lease says no time. That of a server that went comes after it went, whatever else was written meanwhile.
-    fn lease_ended(&mut self, touched: &[(Key, Option<&[u8]>)]) {
+    /// An expired lease has no time. A killed server's lease expires after the kill.
+    fn lease_ended(&mut self, changed: &[(Key, Option<&[u8]>)]) {
         let is_end = |(key, value): &(Key, Option<&[u8]>)| {
             matches!(key, Key::Controller { name: ControllerName::Rollout }) && value.is_none()
         };
         let next = self.evidence.went.get(self.went).filter(|(id, _)| self.holder.as_ref() == Some(id));
-        if let (true, Some((id, at))) = (touched.iter().any(is_end), next) {
+        if let (true, Some((id, at))) = (changed.iter().any(is_end), next) {
             self.trial.replica_went(id, self.moment(*at));
             self.went += 1;
         }
     }
 
-    /// Whether only an operator says such a thing. By what is written, and not by what was acknowledged: an answer may be
-    /// lost.
-    fn is_said(&self, touched: &[(Key, Option<&[u8]>)]) -> bool {
-        let mut begun = records(touched).filter(|record| !self.records.contains_key(&record.id));
+    /// Whether a transaction is an operator command. Decided by its content, because acknowledgements may be lost.
+    fn is_operator_command(&self, changed: &[(Key, Option<&[u8]>)]) -> bool {
+        let mut begun = records(changed).filter(|record| !self.records.contains_key(&record.id));
         if let Some(begun) = begun.next() {
             return begun.by != MUSTER;
         }
         let is_pause =
             |phase: &RolloutPhase| matches!(phase, RolloutPhase::Paused { why: PauseReason::Operator { .. } });
-        records(touched).any(|after| {
+        records(changed).any(|after| {
             self.records.get(&after.id).is_some_and(|before| match (&before.phase, &after.phase) {
                 (before, RolloutPhase::Paused { .. }) => is_pause(&after.phase) && !is_pause(before),
                 (RolloutPhase::Paused { .. }, RolloutPhase::Running) => true,
@@ -185,33 +182,33 @@ impl<'a> Hearing<'a> {
         })
     }
 
-    /// In whose name it was written. Of a grant the servers' own logs say it; of other steps nobody does, and then it is the
-    /// one who holds the controller.
-    fn word(&self, touched: &[(Key, Option<&[u8]>)]) -> Word {
+    /// The author of a transaction. For a grant it is in the servers' logs; for other steps it is the holder of the
+    /// controller.
+    fn author(&self, changed: &[(Key, Option<&[u8]>)]) -> Word {
         let is_of_rollouts = |key: &Key| matches!(key, Key::Rollout { .. } | Key::Desired { .. });
-        if self.is_said(touched) {
+        if self.is_operator_command(changed) {
             return Word::Operator;
         }
-        if !touched.iter().any(|(key, value)| is_of_rollouts(key) && value.is_some()) {
+        if !changed.iter().any(|(key, value)| is_of_rollouts(key) && value.is_some()) {
             return Word::Other;
         }
-        let nobody = || ReplicaId::new("nobody").unwrap();
-        let holder = self.holder.clone().unwrap_or_else(nobody);
+        let unknown = || ReplicaId::new("unknown").unwrap();
+        let holder = self.holder.clone().unwrap_or_else(unknown);
         let Granted { by, names } = self.evidence.granted;
-        for (key, value) in touched {
+        for (key, value) in changed {
             let (Key::Desired { node }, Some(value)) = (key, value) else { continue };
             let Ok(grant) = serde_json::from_slice::<DesiredRecord>(value) else { continue };
-            let said = by.get(&(grant.rollout.to_string(), node.to_string()));
-            if let Some(said) = said.filter(|said| names.get(&holder) != Some(said)) {
-                let other = names.iter().find(|(_, index)| *index == said).map(|(name, _)| name.clone());
-                return Word::Engine(other.unwrap_or_else(nobody));
+            let logged_by = by.get(&(grant.rollout.to_string(), node.to_string()));
+            if let Some(index) = logged_by.filter(|index| names.get(&holder) != Some(index)) {
+                let other = names.iter().find(|(_, of)| *of == index).map(|(name, _)| name.clone());
+                return Word::Engine(other.unwrap_or_else(unknown));
             }
         }
         Word::Engine(holder)
     }
 
-    /// What was written down up to a time.
-    fn journal_until(&mut self, until: Timestamp) {
+    /// Journal entries up to a time.
+    fn feed_journal_until(&mut self, until: Timestamp) {
         let evidence = self.evidence;
         while let Some((id, at)) = evidence.went.get(self.went).filter(|(_, at)| *at < until) {
             self.trial.replica_went(id, self.moment(*at));
@@ -227,7 +224,7 @@ impl<'a> Hearing<'a> {
         let at = self.moment(entry.at);
         match &entry.what {
             What::ApplierStarts(of) => {
-                self.heard.runs += 1;
+                self.counts.runs += 1;
                 let run = self.run(of);
                 self.trial.applier_starts(&of.node, &run);
             }
@@ -245,23 +242,23 @@ impl<'a> Hearing<'a> {
                 let is_it = |planned: &muster_core::rollout::plan::PlannedWave| {
                     (planned.stage, planned.wave) == (*stage, *wave)
                 };
-                self.heard.gates += 1;
+                self.counts.gates += 1;
                 self.trial.gate_passed(*rollout, plan.waves.iter().position(is_it).unwrap());
             }
         }
     }
 
-    /// What is known of a run: for which generation it was made is in its report.
+    /// A run, with the generation from its report.
     fn run(&self, of: &OfRun) -> Run {
-        let reported = self.runs.get(&of.run).unwrap_or_else(|| panic!("nobody has reported {of:?}"));
+        let reported = self.runs.get(&of.run).unwrap_or_else(|| panic!("{of:?} was never reported"));
         Run { version: of.version.clone(), ..reported.clone() }
     }
 }
 
-/// Every run that was reported.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other keys say nothing of runs")]
+/// All reported runs.
+#[expect(clippy::wildcard_enum_match_arm, reason = "other keys have no runs")]
 fn runs(history: &[RevisionChanges]) -> BTreeMap<RunId, Run> {
-    let changes = history.iter().flat_map(|revision| &revision.changes).filter_map(touched);
+    let changes = history.iter().flat_map(|revision| &revision.changes).filter_map(changed);
     let last = changes.filter_map(|(key, value)| match key {
         Key::Observed { .. } => serde_json::from_slice::<ObservedRecord>(value?).ok()?.last,
         _ => None,
@@ -275,16 +272,16 @@ fn runs(history: &[RevisionChanges]) -> BTreeMap<RunId, Run> {
     last.map(run).map(|run| (run.run.clone(), run)).collect()
 }
 
-/// The records of rollouts that a transaction has written.
-fn records(touched: &[(Key, Option<&[u8]>)]) -> impl Iterator<Item = RolloutRecord> {
+/// Rollout records in a transaction.
+fn records(changed: &[(Key, Option<&[u8]>)]) -> impl Iterator<Item = RolloutRecord> {
     let of_rollout = |(key, value): &(Key, Option<&[u8]>)| {
         let value = value.filter(|_| matches!(key, Key::Rollout { .. }))?;
         serde_json::from_slice(value).ok()
     };
-    touched.iter().filter_map(of_rollout)
+    changed.iter().filter_map(of_rollout)
 }
 
-pub(super) fn touched(change: &RawChange) -> Option<(Key, Option<&[u8]>)> {
+pub(super) fn changed(change: &RawChange) -> Option<(Key, Option<&[u8]>)> {
     let (_, key) = keys::parse(change.key())?;
     Some(match change {
         RawChange::Put { value, .. } => (key, Some(value)),
@@ -301,11 +298,11 @@ fn told(change: &RawChange, revision: At) -> Told {
     }
 }
 
-/// The latest time that a transaction has written down; none if it says nothing of that.
-#[expect(clippy::wildcard_enum_match_arm, reason = "no other key is asked for its time")]
-fn written(touched: &[(Key, Option<&[u8]>)]) -> Option<Timestamp> {
-    let is_report = |of: &NodeName| touched.iter().any(|(key, _)| matches!(key, Key::History { node } if node == of));
-    let times = touched.iter().filter_map(|(key, value)| {
+/// The latest time in a transaction; none if it has no time.
+#[expect(clippy::wildcard_enum_match_arm, reason = "other keys have no time")]
+fn written(changed: &[(Key, Option<&[u8]>)]) -> Option<Timestamp> {
+    let is_report = |of: &NodeName| changed.iter().any(|(key, _)| matches!(key, Key::History { node } if node == of));
+    let times = changed.iter().filter_map(|(key, value)| {
         let value = (*value)?;
         match key {
             Key::Desired { .. } => Some(serde_json::from_slice::<DesiredRecord>(value).ok()?.granted),

@@ -1,7 +1,7 @@
-//! What must hold, at every revision and at the end, by the history of the store alone.
+//! Checks the invariants at every revision of the store's history.
 //!
-//! A judge reads the history in pieces, in order, and complains in words that name the revision. It is a pure fold: the
-//! tests feed it histories that are wrong and see it complain, because a judge who is always content proves nothing.
+//! The checker reads the history in order and records violations with their revision. It is a pure fold: its tests feed
+//! it histories that violate each rule.
 
 mod controllers;
 mod reports;
@@ -14,110 +14,110 @@ use muster_core::keys::{self, Key};
 use muster_core::names::NodeName;
 use muster_etcd_rig::{RawChange, RevisionChanges};
 
-pub use reports::Acknowledged;
-pub use runs::Executed;
+pub use reports::AcknowledgedReport;
+pub use runs::ExecutedRun;
 
-/// What one transaction did to a key of the environment.
+/// A change of one key of the environment.
 #[derive(Debug)]
-struct Touched<'a> {
+struct ChangedKey<'a> {
     key: Key,
-    /// None: it is gone.
+    /// None if the key was deleted.
     value: Option<&'a [u8]>,
     lease: i64,
 }
 
-/// All that is known so far.
+/// State of the checker.
 #[derive(Debug, Default)]
-pub struct Judge {
+pub struct Checker {
     last: i64,
     reports: reports::Reports,
     states: states::States,
     runs: runs::Runs,
     controllers: controllers::Controllers,
-    complaints: Vec<String>,
+    violations: Vec<String>,
 }
 
-impl Judge {
-    /// Takes in what has happened since the last time.
+impl Checker {
+    /// Reads the history since the last call.
     pub fn read(&mut self, history: &[RevisionChanges]) {
         for RevisionChanges { revision, changes } in history {
             if *revision <= self.last {
-                self.complaints.push(format!("revision {revision}: it comes after {}", self.last));
+                self.violations.push(format!("revision {revision}: comes after {}", self.last));
             }
             self.last = *revision;
-            let touched: Vec<Touched<'_>> = changes.iter().filter_map(Touched::of).collect();
-            let mut complain = Complaints { revision: *revision, list: &mut self.complaints };
-            self.states.read(&touched, &mut complain);
-            self.reports.read(&touched, &mut complain);
-            self.runs.read(*revision, &touched, &mut complain);
-            self.controllers.read(&touched, &mut complain);
+            let changed: Vec<ChangedKey<'_>> = changes.iter().filter_map(ChangedKey::of).collect();
+            let mut complain = Violations { revision: *revision, list: &mut self.violations };
+            self.states.read(&changed, &mut complain);
+            self.reports.read(&changed, &mut complain);
+            self.runs.read(*revision, &changed, &mut complain);
+            self.controllers.read(&changed, &mut complain);
         }
     }
 
-    /// From now on every node is in service and nothing that anybody looks up changes: nobody may leave its role, and
-    /// nobody has anything to run for but a version.
+    /// From now on every node is in service and no looked-up value changes: no node may leave its role, and only a
+    /// version is a cause for a run.
     pub fn has_settled(&mut self) {
         self.runs.settled = true;
         self.controllers.settled = true;
     }
 
-    /// So many times was an agent started.
+    /// Records starts of agents.
     pub fn agents_started(&mut self, times: usize) {
         self.runs.starts = times;
     }
 
-    /// Compares with what agents were told: each of these reports must have been applied, once.
-    pub fn acknowledged(&mut self, told: &[Acknowledged]) {
-        self.reports.compare(told, &mut self.complaints);
+    /// Checks that each acknowledged report was applied once.
+    pub fn acknowledged(&mut self, acknowledged: &[AcknowledgedReport]) {
+        self.reports.compare(told, &mut self.violations);
     }
 
-    /// Every report that was applied must have been acknowledged. Only when all is quiet.
+    /// Checks that each applied report was acknowledged. Only when the fleet is idle.
     pub fn all_acknowledged(&mut self) {
-        self.reports.all_acknowledged(&mut self.complaints);
+        self.reports.all_acknowledged(&mut self.violations);
     }
 
-    /// Compares with what appliers have written down themselves. Only when all is quiet: every run has been reported.
-    pub fn executed(&mut self, journal: &[Executed]) {
-        self.runs.compare(journal, &mut self.complaints);
+    /// Compares the reports with the appliers' journal. Only when the fleet is idle and every run is reported.
+    pub fn executed(&mut self, journal: &[ExecutedRun]) {
+        self.runs.compare(journal, &mut self.violations);
     }
 
-    /// Compares with what the operator was told: at this revision the version became this one.
+    /// Checks an acknowledged change of the version: at this revision it became this one.
     pub fn triggered(&mut self, revision: i64, version: &str) {
-        self.runs.triggered(revision, version, &mut self.complaints);
+        self.runs.triggered(revision, version, &mut self.violations);
     }
 
-    /// Something else that is wrong.
-    pub fn complain(&mut self, complaint: String) {
-        self.complaints.push(complaint);
+    /// Adds a violation that was found elsewhere.
+    pub fn add_violation(&mut self, violation: String) {
+        self.violations.push(violation);
     }
 
-    /// The revision up to which was read.
+    /// The last revision that was read.
     pub fn last(&self) -> i64 {
         self.last
     }
 
-    /// How many reports were applied.
+    /// Number of applied reports.
     pub fn reports(&self) -> usize {
         self.reports.count()
     }
 
-    pub fn complaints(&self) -> &[String] {
-        &self.complaints
+    pub fn violations(&self) -> &[String] {
+        &self.violations
     }
 }
 
-/// Where complaints about one revision go.
-struct Complaints<'a> {
+/// Violations at one revision.
+struct Violations<'a> {
     revision: i64,
     list: &'a mut Vec<String>,
 }
 
-impl Complaints<'_> {
+impl Violations<'_> {
     fn push(&mut self, what: impl std::fmt::Display) {
         self.list.push(format!("revision {}: {what}", self.revision));
     }
 
-    /// Reads a value. What Muster itself has written must be readable.
+    /// Parses a value that Muster has written.
     fn json<T: serde::de::DeserializeOwned>(&mut self, what: &str, value: &[u8]) -> Option<T> {
         match serde_json::from_slice(value) {
             Ok(read) => Some(read),
@@ -129,7 +129,7 @@ impl Complaints<'_> {
     }
 }
 
-impl<'a> Touched<'a> {
+impl<'a> ChangedKey<'a> {
     fn of(change: &'a RawChange) -> Option<Self> {
         let (_, key) = keys::parse(change.key())?;
         Some(match change {
@@ -138,7 +138,7 @@ impl<'a> Touched<'a> {
         })
     }
 
-    /// The node that the key is about.
+    /// The node of the key.
     fn node(&self) -> Option<&NodeName> {
         match &self.key {
             Key::RunningVersion { node, .. }
@@ -150,7 +150,7 @@ impl<'a> Touched<'a> {
             | Key::Node { node }
             | Key::Machine { node }
             | Key::Published { node }
-            | Key::Asked { node }
+            | Key::PendingResponse { node }
             | Key::Desired { node }
             | Key::Presence { node } => Some(node),
             Key::StoreEpoch
