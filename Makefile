@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
-# Tools that scripts/setup had to build (cargo-deny, cargo-nextest) are in .tools, not in the user's ~/.cargo/bin.
+# Tools that scripts/setup has built (cargo-deny, cargo-nextest, mdbook) are in .tools, not in the user's ~/.cargo/bin.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 # Passed to `muster up` by `make demo`, to the benchmark by `make bench`, to the test runner by `make test`; for `make fuzz`,
 # inputs to repeat.
@@ -138,7 +138,9 @@ reference: ## write the pages of the book, the OpenAPI document and the schemas 
 	UPDATE_OPENAPI=1 UPDATE_CLI_REFERENCE=1 cargo nextest run --locked -p muster-server -p muster-cli -E 'test(openapi) + test(reference)'
 
 .PHONY: docs
-docs: ## build the book into target/book (needs mdbook)
-	@command -v mdbook >/dev/null || { echo 'mdbook is not installed: run `cargo install --locked mdbook`' >&2; exit 1; }
+docs: ## build the book into target/book
+	$(call step,set-up)
+	@scripts/setup docs
+	$(call step,book)
 	mdbook build docs --dest-dir $(abspath $(TARGET_DIR))/book
 	@echo "open $(abspath $(TARGET_DIR))/book/index.html"
