@@ -1,20 +1,20 @@
-//! What can be typed.
+//! Command-line arguments.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// Measure the speed and the memory of Muster on the real programs
+/// Measure the speed and memory of Muster with the real programs
 ///
-/// A number that misses its target is shown as such; that is no error.
+/// A number that misses its target is marked in the table; it is not an error.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "muster-bench",
     after_help = "\
 Exit codes:
-  0   all was measured, whatever the numbers are
-  1   something could not be measured
+0   all benchmarks have run, whatever the numbers are
+1   a benchmark could not run
 
 Examples:
   muster-bench
@@ -22,21 +22,21 @@ Examples:
   muster-bench --quick -o json"
 )]
 pub(crate) struct Args {
-    /// What to measure [default: everything]
+    /// Benchmarks to run [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<Name>,
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: Format,
-    /// Shorter and with fewer repetitions: shows that it works; the numbers are worth less
+    /// Shorter, with fewer repetitions: checks that the benchmarks work; the numbers are less precise
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Where to work: on a disk whose speed counts [default: the directory for temporary files]
+    /// Work directory, on the disk to be measured [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Where `muster` and `muster-agent` are [default: beside this program]
+    /// Directory of `muster` and `muster-agent` [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) programs: Option<PathBuf>,
-    /// Run this command and say what it took: how the program calls itself
+    /// Run this command and print its resource usage; used by the program itself
     #[arg(long, hide = true, num_args = 1.., allow_hyphen_values = true)]
     pub(crate) watch: Option<Vec<OsString>>,
 }
@@ -52,19 +52,19 @@ pub(crate) enum Format {
 pub(crate) enum Name {
     /// Memory of an idle agent
     AgentMemory,
-    /// What an idle fleet does
+    /// Activity of an idle fleet
     IdleFleet,
     /// From one node's validation to the next node's run
     WakeUp,
-    /// Who is woken by a change of data, and how often
+    /// Nodes woken by a change of data, and how often
     Data,
-    /// What Muster adds to a run of Puppet
+    /// Overhead of Muster over a run of Puppet
     Overhead,
-    /// A large release on its way to many agents
+    /// A large release downloaded by many agents
     Release,
-    /// Asking about 5,000 hosts
+    /// verify-hosts with 5,000 hosts
     VerifyHosts,
-    /// One screen of 5,000 nodes
+    /// status with 5,000 nodes
     Status,
     /// Reports per second, and fsyncs per report
     Reports,
@@ -74,15 +74,15 @@ pub(crate) enum Name {
     EtcdReports,
     /// The embedded store against etcd
     EtcdStore,
-    /// Agents that lose their server and go to the other one
+    /// Agents that lose their server and reconnect to another one
     Reconnect,
-    /// From one word to the last of 5,000 agents, against etcd's own watches
+    /// From one command to the last of 5,000 agents, compared with etcd's watches
     FanOut,
     /// The same through a rollout, with a grant for each
     FanOutStaged,
     /// A replica that starts beside others, on etcd
     Replica,
-    /// What reports make of an etcd's file
+    /// Growth of etcd's file with reports
     Growth,
     /// From the files of a site to its checked design
     DesignCheck,
@@ -90,7 +90,7 @@ pub(crate) enum Name {
     DesignEdit,
     /// Planning and deciding rollouts, and how long they take
     RolloutEngine,
-    /// A whole rollout of a simulated fleet, with its servers, store and agents
+    /// A complete rollout of a simulated fleet with servers, store and agents
     RolloutFleet,
 }
 

@@ -1,4 +1,4 @@
-//! What all benchmarks share: where the programs are, where to work, and the mark by which everything is found again.
+//! Settings of all benchmarks: programs, work directory, and the mark of their processes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::report;
 
 /// The environment variable that marks every process of a benchmark.
 pub(crate) const MARK: &str = "MUSTER_BENCH";
-/// How long a process may take to end when it is asked to.
+/// Time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Bench {
         program(&self.0.agent)
     }
 
-    /// A new directory; it goes with what is returned.
+    /// A new directory, removed when the result is dropped.
     pub(crate) fn dir(&self) -> anyhow::Result<TempDir> {
         tempfile::tempdir_in(self.scratch()).context("cannot make a directory to work in")
     }
@@ -75,7 +75,7 @@ impl Bench {
         if self.0.quick { quick } else { full }
     }
 
-    /// Ends everything that was started.
+    /// Ends all processes that were started.
     pub(crate) async fn end_processes(&self) {
         match muster_marked::terminate_all(MARK, self.mark(), GRACE).await {
             Ok(ended) if ended.is_complete() => {}

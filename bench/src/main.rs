@@ -31,13 +31,13 @@ use tokio::task::JoinSet;
 
 use crate::args::Args;
 use crate::bench::Bench;
-use crate::parts::watched;
+use crate::parts::resource_usage;
 use crate::report::Report;
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let ended = match &args.watch {
-        Some(words) => watched::watch(words).map(|()| ExitCode::SUCCESS),
+        Some(words) => resource_usage::watch(words).map(|()| ExitCode::SUCCESS),
         None => run(args),
     };
     match ended {
@@ -53,24 +53,24 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let bench = Bench::new(&args)?;
     let report = runtime.block_on(async {
-        let measured = until_signalled(&args, &bench).await;
+        let measured = run_until_signal(&args, &bench).await;
         bench.end_processes().await;
         measured
     })?;
-    // What still runs in the background is of no interest any more; the files go with `bench`.
+    // Remaining background tasks are not needed; the files are removed with `bench`.
     runtime.shutdown_background();
     report.print(args.output);
     Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the benchmarks that were chosen. A signal ends them, and is an error.
-async fn until_signalled(args: &Args, bench: &Bench) -> anyhow::Result<Report> {
+/// Runs the selected benchmarks. A signal ends them with an error.
+async fn run_until_signal(args: &Args, bench: &Bench) -> anyhow::Result<Report> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut report = Report::new(bench, args.quick)?;
     for name in args.chosen() {
         report::progress(format_args!("{}: {}", name.word(), name.what()));
-        // A task of its own: a panic in it is an error here, and what it started is cleaned up.
+        // In its own task, so that a panic is an error here and processes are cleaned up.
         let mut task = JoinSet::new();
         let bench = bench.clone();
         task.spawn(async move { measures::measure(name, &bench).await });

@@ -1,4 +1,4 @@
-//! What is printed: the table, how each number was measured, and on what machine.
+//! Prints the table, the methods and the machine.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the one place of this program that prints")]
 
 use std::fmt::Display;
@@ -11,11 +11,11 @@ use crate::measures;
 use crate::parts::machine::Machine;
 use crate::row::Row;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
-    /// Whether it was the short form, whose numbers are worth less.
+    /// Whether the benchmarks were run with --quick.
     quick: bool,
     measured: Vec<Measured>,
     pub(crate) failed: Vec<Failed>,
@@ -36,7 +36,7 @@ pub(crate) struct Failed {
 
 impl Report {
     pub(crate) fn new(bench: &Bench, quick: bool) -> anyhow::Result<Self> {
-        let machine = Machine::look(bench.scratch())?;
+        let machine = Machine::read(bench.scratch())?;
         Ok(Self { machine, quick, measured: Vec::new(), failed: Vec::new() })
     }
 
@@ -90,7 +90,7 @@ impl Report {
     }
 }
 
-/// Breaks a text into lines, which continue with an indentation.
+/// Wraps a text, with indented continuation lines.
 fn wrapped(text: &str) -> String {
     const WIDTH: usize = 110;
     let mut out = String::new();
@@ -109,13 +109,13 @@ fn wrapped(text: &str) -> String {
     out
 }
 
-/// Says something to a program.
+/// Prints JSON for another program.
 pub(crate) fn answer(value: &impl Serialize) -> anyhow::Result<()> {
     println!("{}", serde_json::to_string(value)?);
     Ok(())
 }
 
-/// Says what is going on, for whoever waits.
+/// Prints progress to standard error.
 pub(crate) fn progress(text: impl Display) {
     eprintln!("muster-bench: {text}");
 }

@@ -1,8 +1,8 @@
-//! One line of the table: what was measured, against which target.
+//! A line of the table: a number and its target.
 
 use serde::Serialize;
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
@@ -10,11 +10,11 @@ pub(crate) enum Unit {
     Seconds,
     PerSecond,
     Count,
-    /// A number to compare with 1.
+    /// A ratio of two numbers.
     Ratio,
 }
 
-/// What a number should be.
+/// Target of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -23,7 +23,7 @@ pub(crate) enum Target {
     AtMost(f64),
     /// Nothing at all.
     Zero,
-    /// It is shown, and nothing is asked of it.
+    /// Without a target.
     Shown,
 }
 
@@ -36,14 +36,14 @@ pub(crate) enum Verdict {
     Shown,
 }
 
-/// A number that was measured.
+/// A measured number.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) measure: String,
     pub(crate) target: Target,
     pub(crate) unit: Unit,
     pub(crate) value: f64,
-    /// What else is to be said of the number: spread, number of repetitions.
+    /// Additional information: spread, number of repetitions.
     pub(crate) detail: String,
     pub(crate) verdict: Verdict,
 }
@@ -115,7 +115,7 @@ impl Row {
 const KIB: f64 = 1024.0;
 
 impl Unit {
-    /// A number with its unit, in three significant digits or so.
+    /// A number with its unit, with about three significant digits.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
             Unit::Bytes if value >= KIB * KIB => format!("{} MiB", digits(value / KIB / KIB)),

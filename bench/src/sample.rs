@@ -1,4 +1,4 @@
-//! Repeated measurements. The median counts: on a machine that does other things too, a mean is about those.
+//! Repeated measurements. The median is used, because other load on the machine distorts a mean.
 
 use std::time::Duration;
 

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::sandbox::muster_agent;
 use crate::process::ChildProcess;
-use crate::server::ENV;
 use crate::sandbox::Sandbox;
+use crate::sandbox::muster_agent;
+use crate::server::ENV;
 
 /// The node of an agent: its directories and its configuration. Agents of it can be started and killed.
 #[derive(Debug)]

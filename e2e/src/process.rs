@@ -105,8 +105,14 @@ impl ChildProcess {
                 None => None,
             }
         });
-        found.flatten().unwrap_or_else(|| panic!("{} did not print {text:?}; its output:
-{}", self.name, self.transcript()))
+        found.flatten().unwrap_or_else(|| {
+            panic!(
+                "{} did not print {text:?}; its output:
+{}",
+                self.name,
+                self.transcript()
+            )
+        })
     }
 
     /// Number of lines so far.
@@ -117,8 +123,14 @@ impl ChildProcess {
     /// Waits for its exit.
     pub fn wait_exit(&self, deadline: Duration) -> ExitResult {
         let exit = self.watch.until(deadline, |output| output.exit);
-        let status = exit.unwrap_or_else(|| panic!("{} did not exit; its output:
-{}", self.name, self.transcript()));
+        let status = exit.unwrap_or_else(|| {
+            panic!(
+                "{} did not exit; its output:
+{}",
+                self.name,
+                self.transcript()
+            )
+        });
         // A leftover child may hold the output open; the output of the process itself arrives at once.
         self.watch.until(Duration::from_secs(5), |output| (output.closed == 2).then_some(()));
         let output = self.watch.output.lock().unwrap();
@@ -154,8 +166,11 @@ impl Drop for ChildProcess {
             let transcript = self.transcript();
             #[expect(clippy::print_stderr, reason = "shows the output of a failed test")]
             {
-                eprintln!("---- output of {} (pid {}):
-{transcript}----", self.name, self.pid);
+                eprintln!(
+                    "---- output of {} (pid {}):
+{transcript}----",
+                    self.name, self.pid
+                );
             }
         }
     }

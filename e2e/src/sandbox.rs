@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use muster_marked::Process;
 use muster_release::key::{SigningKey, read_public, write_public};
-use muster_testkit::{LoopbackNetwork, Mark, ProcessDir};
 use muster_testkit::wait::{TIMEOUT, eventually};
+use muster_testkit::{LoopbackNetwork, Mark, ProcessDir};
 use serde_json::Value;
 
 use crate::process::{ChildProcess, ExitResult};
@@ -119,7 +119,8 @@ impl Sandbox {
     /// The same in another directory of the stage.
     pub fn run_muster_in(&self, directory: &str, args: &[&str]) -> ExitResult {
         let mut command = self.muster(args);
-        ChildProcess::new(format!("muster {}", args.join(" ")), command.current_dir(self.path(directory))).wait_exit(TIMEOUT * 3)
+        ChildProcess::new(format!("muster {}", args.join(" ")), command.current_dir(self.path(directory)))
+            .wait_exit(TIMEOUT * 3)
     }
 
     /// The same with something to read.

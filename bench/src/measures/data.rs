@@ -1,4 +1,4 @@
-//! Who is woken by a change of configuration data, and how often.
+//! Nodes that are woken by a change of configuration data, and how often.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use super::populated::Populated;
 use crate::bench::Bench;
 use crate::parts::crowd::Crowd;
 use crate::parts::fleet::{Fleet, Plan};
-use crate::parts::open_files;
+use crate::parts::machine;
 use crate::parts::process::command;
 use crate::parts::reports::lookups;
 use crate::parts::server::Server;
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "one node of many: 1,000 agents, simulated in this process by one stream each; the last run of \
-    10 of them has looked up a datum that is not there. `muster data set` sets it, and who is sent a snapshot within two \
-    seconds is counted. The time is that from the start of the command to the tenth. Ten changes: a real agent, whose \
-    script has looked up a datum, and ten `muster data set` of it, spread evenly over 0.8 s; the script notes each of its \
-    starts. The script takes no time, which is the harder case: what changes while Puppet runs is merged anyway.";
+pub(crate) const HOW: &str = "one node of many: 1,000 agents, simulated in this process by one stream each; the last run of 10 of them has \
+    looked up a missing key. `muster data set` sets it, and the agents that get a snapshot within two seconds are \
+    counted. The time is from the start of the command to the tenth. Ten changes: a real agent whose script has \
+    looked up a key, and ten `muster data set` of it, spread evenly over 0.8 s; the script records each of its \
+    starts. The script takes no time, which is the harder case: changes during a Puppet run are merged anyway.";
 
 const KEY: &str = "ntp_servers";
-/// Whoever is told too much is told by then.
+/// Unexpected snapshots arrive within this time.
 const SETTLE: Duration = Duration::from_secs(2);
 const CHANGES: u32 = 10;
 const WITHIN: Duration = Duration::from_millis(800);
@@ -37,7 +37,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     const ASKED: usize = 10;
     let nodes = bench.size(1_000, 200);
-    open_files::allow(u64::from(nodes) + 500)?;
+    allow_open_files(u64::from(nodes) + 500)?;
     let fleet = Populated::start(bench, nodes).await?;
     let every = fleet.project.nodes.len() / ASKED;
     let looked_up = |number: usize| -> Lookups {
@@ -49,13 +49,13 @@ async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     };
     let crowd = Crowd::connect_as(&[&fleet.server.address], &fleet.project.nodes, looked_up).await?;
     tokio::time::sleep(SETTLE).await;
-    let early = crowd.told().len();
+    let early = crowd.snapshots().len();
     anyhow::ensure!(early == 0, "{early} snapshots were sent before anything had changed");
     let begin = Instant::now();
     set(bench, &fleet.server, 1).await?;
-    crowd.until_told(ASKED).await?;
+    crowd.wait_for_snapshots(ASKED).await?;
     tokio::time::sleep(SETTLE).await;
-    let told = crowd.told();
+    let told = crowd.snapshots();
     let tenth = told.get(ASKED - 1).context("they were told a moment ago")?.duration_since(begin);
     drop(crowd);
     fleet.server.stop().await?;
@@ -75,7 +75,7 @@ echo data::ntp_servers >> "$MUSTER_LOOKUPS_FILE"
 
 async fn ten_changes(bench: &Bench) -> anyhow::Result<Row> {
     let roles = [("web", 1)];
-    let fleet = Fleet::start_as(bench, &Plan { script: SCRIPT, ..Plan::of(&roles) }).await?;
+    let fleet = Fleet::start_as(bench, &Plan { script: SCRIPT, ..FleetOptions::new(&roles) }).await?;
     fleet.until_validated("v1").await?;
     let web = fleet.agent("web1")?;
     let before = web.starts()?.len();
@@ -99,7 +99,7 @@ async fn ten_changes(bench: &Bench) -> anyhow::Result<Row> {
         .detail(detail))
 }
 
-/// Sets the datum, as an operator does.
+/// Sets the key, as an operator does.
 async fn set(bench: &Bench, server: &Server, number: u32) -> anyhow::Result<()> {
     let mut muster = command(bench, bench.muster()?, server.state.parent().unwrap_or(&server.state));
     muster.args(["data", "set", KEY, &format!("[\"10.0.0.{number}\"]"), "--server", &server.url]);

@@ -1,4 +1,4 @@
-//! One node of a large design is edited.
+//! Edits one node of a large design.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,19 @@ use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::{Change, Design, Options};
 use muster_wire::client::{Client, WriteOptions};
-use muster_wire::design::{ApplyDesign, DesignInput, DocumentText, SourceBundle as Sent, SourceFile};
+use muster_wire::design::{ApplyDesign, DesignInput, DocumentText, SourceBundle as SentReports, SourceFile};
 
 use crate::bench::Bench;
-use crate::parts::inside::Inside;
+use crate::parts::in_process_server::InProcessServer;
 use crate::parts::project;
 use crate::parts::site::{self, Files};
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
-pub(crate) const HOW: &str = "the generated site of design-check, compiled in this process. An edit is a new text of one \
-    file, up to the new design with all its findings; the old one stays as it is. A file of its own: the node is \
-    overlaid by one document, as one that was written through the API is. In its rack's file: 100 nodes are read anew. \
-    Through the API: PUT to a server in this process on an embedded store, up to the answer, which comes when the revision \
-    and its files are on disk.";
+pub(crate) const HOW: &str = "the generated site of design-check, compiled in this process. An edit is a new text of one file, up to the new \
+    design with all findings; the old design is not changed. A file of its own: one document overlays the node, as a \
+    document written through the API does. In its rack's file: 100 nodes are parsed again. Through the API: a PUT to \
+    a server in this process on an embedded store, until the response, when the revision and its files are on disk.";
 
 /// The source that holds what was written through the API.
 const API: &str = "api";
@@ -52,14 +51,15 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// Edits a node of a design that a server has, through its API.
+/// Edits a node of a server's design through its API.
 async fn put(bench: &Bench, texts: &[(String, String)], repeat: u32) -> anyhow::Result<Sample> {
     let dir = bench.dir()?;
     let project = project::Project::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
-    let inside = Inside::start(dir.path(), &project).await?;
+    let inside = InProcessServer::start(dir.path(), &project).await?;
     let (client, env) = (Client::new(&format!("http://{}", inside.address))?, project::env()?);
     let files = texts.iter().map(|(path, text)| SourceFile { path: path.clone(), text: text.clone() }).collect();
-    let design = DesignInput { bundles: vec![Sent { name: "site".to_owned(), files }], ..DesignInput::default() };
+    let design =
+        DesignInput { bundles: vec![SentReports { name: "site".to_owned(), files }], ..DesignInput::default() };
     client.apply_design(&env, &ApplyDesign { design, ..ApplyDesign::default() }).await?;
     let mut times: Vec<Duration> = Vec::new();
     for number in 0..=repeat {
@@ -72,13 +72,13 @@ async fn put(bench: &Bench, texts: &[(String, String)], repeat: u32) -> anyhow::
     Ok(Sample::new(times.into_iter().skip(1)))
 }
 
-/// A document that is laid over one of the site's nodes.
+/// A document that overlays one of the site's nodes.
 fn overlay(tag: &str) -> FileText {
     let text = format!("kind: Node\nname: compute7\noverlay: true\nspec: {{tags: [{tag}]}}\n");
     FileText::new("Node/compute7.yaml", text)
 }
 
-/// Edits a design again and again, each time what the last edit has made of it.
+/// Edits a design repeatedly, each time based on the last result.
 fn edit(design: &Design, source: &str, repeat: u32, file: impl Fn(u32) -> FileText) -> anyhow::Result<Sample> {
     let mut design = design.clone();
     let mut times: Vec<Duration> = Vec::new();

@@ -1,21 +1,21 @@
-//! What a fleet does that has nothing to do.
+//! Activity of an idle fleet.
 
 use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::parts::fleet::Fleet;
-use crate::parts::memory::{self, Cpu};
 use crate::parts::project;
+use crate::parts::resource_usage::{self, Cpu};
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "four real agents (db1, web1, web2, lb1) with the script applier, all validated; each web \
-    waited for the db, and lb1 for both webs. Applier starts: the script notes each. Sync payload: a proxy between the \
-    agents and the server takes the event streams apart and counts the events by name; hello, desired, snapshot and run \
-    are payload. An agent answers each ping with one request, which is how the server knows that it lives. Store revisions: the API's `revision` before and after. Processor time: \
-    that of the four agents and the server together. The release is validated every 30 s. The share of a core is that of \
-    the busiest agent; what its checks need is theirs, and shown besides.";
+pub(crate) const HOW: &str = "four real agents (db1, web1, web2, lb1) with the script applier, all validated; each web waited for the db, and \
+    lb1 for both webs. Applier starts: the script records each. Sync payload: a proxy between the agents and the \
+    server parses the event streams and counts the events by name; hello, desired, snapshot and run are payload. An \
+    agent answers each ping with one request, by which the server knows that it is alive. Store revisions: the API's \
+    `revision` before and after. Processor time: the four agents and the server together. The release is validated \
+    every 30 s. The share of a core is that of the busiest agent; its checks are shown separately.";
 
-/// What the last run set off has died away by then.
+/// Effects of the last run are over after this time.
 const SETTLE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
@@ -24,9 +24,9 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     fleet.until_validated("v1").await?;
     tokio::time::sleep(SETTLE).await;
 
-    let before = look(&fleet).await?;
+    let before = read_counters(&fleet).await?;
     tokio::time::sleep(time).await;
-    let after = look(&fleet).await?;
+    let after = read_counters(&fleet).await?;
     let still = fleet.client.status(&project::env()?).await?;
     anyhow::ensure!(still.blocked == 0, "the fleet did not stay validated");
     fleet.stop().await?;
@@ -61,7 +61,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 }
 
 #[derive(Clone, Debug)]
-struct Looked {
+struct FleetCounters {
     starts: u64,
     payload: u64,
     pings: u64,
@@ -73,19 +73,19 @@ struct Looked {
     agents: Vec<Cpu>,
 }
 
-async fn look(fleet: &Fleet) -> anyhow::Result<Looked> {
+async fn read_counters(fleet: &Fleet) -> anyhow::Result<FleetCounters> {
     let mut starts = 0;
-    let mut cpu = memory::cpu(fleet.server.pid())?.own;
+    let mut cpu = resource_usage::cpu(fleet.server.pid())?.own;
     let mut agents = Vec::new();
     for agent in &fleet.agents {
         starts += agent.starts()?.len() as u64;
-        let used = memory::cpu(agent.pid())?;
+        let used = resource_usage::cpu(agent.pid())?;
         cpu += used.own;
         agents.push(used);
     }
-    let notes = fleet.proxy.notes();
+    let notes = fleet.proxy.traffic();
     let revision = fleet.client.status(&project::env()?).await?.revision.0;
-    Ok(Looked {
+    Ok(FleetCounters {
         starts,
         payload: notes.payload_events(),
         pings: notes.pings(),

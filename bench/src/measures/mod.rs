@@ -4,19 +4,12 @@ mod agent_memory;
 mod data;
 mod design_check;
 mod design_edit;
-mod etcd_reports;
-mod etcd_store;
-mod fan_out;
-mod fan_out_staged;
-mod growth;
+mod etcd;
 mod idle_fleet;
 mod overhead;
 mod populated;
-mod raw_etcd;
 mod raw_store;
-mod reconnect;
 mod release;
-mod replica;
 mod reports;
 mod rollout_engine;
 mod rollout_fleet;
@@ -29,7 +22,7 @@ use crate::args::Name;
 use crate::bench::Bench;
 use crate::row::Row;
 
-/// Carries a benchmark out.
+/// Runs a benchmark.
 pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row>> {
     match name {
         Name::AgentMemory => agent_memory::measure(bench).await,
@@ -42,13 +35,13 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row
         Name::Status => status::measure(bench).await,
         Name::Reports => reports::measure(bench).await,
         Name::Server => server::measure(bench).await,
-        Name::EtcdReports => etcd_reports::measure(bench).await,
-        Name::EtcdStore => etcd_store::measure(bench).await,
-        Name::Reconnect => reconnect::measure(bench).await,
-        Name::FanOut => fan_out::measure(bench).await,
-        Name::FanOutStaged => fan_out_staged::measure(bench).await,
-        Name::Replica => replica::measure(bench).await,
-        Name::Growth => growth::measure(bench).await,
+        Name::EtcdReports => etcd::reports::measure(bench).await,
+        Name::EtcdStore => etcd::store::measure(bench).await,
+        Name::Reconnect => etcd::reconnect::measure(bench).await,
+        Name::FanOut => etcd::fan_out::measure(bench).await,
+        Name::FanOutStaged => etcd::fan_out_staged::measure(bench).await,
+        Name::Replica => etcd::replica::measure(bench).await,
+        Name::Growth => etcd::growth::measure(bench).await,
         Name::DesignCheck => design_check::measure(bench).await,
         Name::DesignEdit => design_edit::measure(bench).await,
         Name::RolloutEngine => rollout_engine::measure(bench),
@@ -56,7 +49,7 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row
     }
 }
 
-/// How a benchmark measures, for whoever doubts its numbers.
+/// Method of a benchmark.
 pub(crate) fn how(name: Name) -> &'static str {
     match name {
         Name::AgentMemory => agent_memory::HOW,
@@ -69,13 +62,13 @@ pub(crate) fn how(name: Name) -> &'static str {
         Name::Status => status::HOW,
         Name::Reports => reports::HOW,
         Name::Server => server::HOW,
-        Name::EtcdReports => etcd_reports::HOW,
-        Name::EtcdStore => etcd_store::HOW,
-        Name::Reconnect => reconnect::HOW,
-        Name::FanOut => fan_out::HOW,
-        Name::FanOutStaged => fan_out_staged::HOW,
-        Name::Replica => replica::HOW,
-        Name::Growth => growth::HOW,
+        Name::EtcdReports => etcd::reports::HOW,
+        Name::EtcdStore => etcd::store::HOW,
+        Name::Reconnect => etcd::reconnect::HOW,
+        Name::FanOut => etcd::fan_out::HOW,
+        Name::FanOutStaged => etcd::fan_out_staged::HOW,
+        Name::Replica => etcd::replica::HOW,
+        Name::Growth => etcd::growth::HOW,
         Name::DesignCheck => design_check::HOW,
         Name::DesignEdit => design_edit::HOW,
         Name::RolloutEngine => rollout_engine::HOW,

@@ -1,4 +1,4 @@
-//! What Muster adds to a run of Puppet.
+//! Overhead of Muster over a run of Puppet.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use anyhow::Context;
 use muster_core::report::{Outcome, RunResult};
 
 use crate::bench::Bench;
-use crate::parts::clock;
 use crate::parts::fleet::{Fleet, Plan};
+use crate::parts::machine;
 use crate::parts::process::command;
-use crate::parts::proxy::Seen;
+use crate::parts::proxy::PassedReport;
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
-pub(crate) const HOW: &str = "a catalog of 262 resources (files, directories, execs) that are as they should be, so every run \
-    does the same work and changes nothing. In turn: a bare `puppet apply` of the manifest, from before its process is made \
-    until it has ended; and a run of a real agent with the same manifest and the same files, from before the operator's \
-    request for it (`muster node run`) until a proxy has read the last byte of the run's report. So the second holds the server's commit, the way to the agent, the 10 ms for which it collects causes, \
-    the check of the release, Puppet with Muster's module, its live log, and the report. Ratio of the medians. The order \
-    changes from pair to pair.";
+pub(crate) const HOW: &str = "a converged catalog of 262 resources (files, directories, execs), so every run does the same work and changes \
+    nothing. In turn: a bare `puppet apply` of the manifest, from before its process is created until it has ended; \
+    and a run of a real agent with the same manifest and files, from before the operator's request (`muster node \
+    run`) until a proxy has read the last byte of the run's report. The second includes the server's commit, the \
+    delivery to the agent, the 10 ms in which it merges causes, the verification of the release, Puppet with \
+    Muster's module, its live log, and the report. Ratio of the medians. The order alternates.";
 
 const LIMIT: f64 = 1.05;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,9 +33,9 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     std::fs::create_dir(dir.path().join("content"))?;
     std::fs::write(&site, &manifest)?;
     let roles = [("app", 1)];
-    let fleet = Fleet::start_as(bench, &Plan { manifest: Some(&manifest), ..Plan::of(&roles) }).await?;
+    let fleet = Fleet::start_as(bench, &Plan { manifest: Some(&manifest), ..FleetOptions::new(&roles) }).await?;
     fleet.until_validated("v1").await?;
-    // Each has its caches before it counts.
+    // Fills the caches first.
     bare(bench, dir.path(), &site).await?;
     run(&fleet).await?;
 
@@ -45,8 +45,8 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             alone.push(bare(bench, dir.path(), &site).await?);
         }
         let ran = run(&fleet).await?;
-        managed.push(ran.whole);
-        applied.push(ran.told);
+        managed.push(ran.total);
+        applied.push(ran.reported);
         if pair % 2 == 1 {
             alone.push(bare(bench, dir.path(), &site).await?);
         }
@@ -89,7 +89,7 @@ fn manifest(content: &Path) -> String {
     text
 }
 
-/// One `puppet apply`, as somebody would type it who has directories of his own for it.
+/// One `puppet apply` with its own directories.
 async fn bare(bench: &Bench, dir: &Path, site: &Path) -> anyhow::Result<Duration> {
     let mut puppet = command(bench, Path::new("puppet"), dir);
     puppet.arg("apply").args(["--detailed-exitcodes", "--color=false"]).env("LANG", "C.UTF-8");
@@ -105,34 +105,34 @@ async fn bare(bench: &Bench, dir: &Path, site: &Path) -> anyhow::Result<Duration
     Ok(took)
 }
 
-struct Ran {
+struct MeasuredRun {
     /// From the request to the report.
-    whole: Duration,
-    /// What the report says.
-    told: Duration,
+    total: Duration,
+    /// Duration in the report.
+    reported: Duration,
 }
 
 /// One run of the agent.
-async fn run(fleet: &Fleet) -> anyhow::Result<Ran> {
-    let before = fleet.proxy.notes().reports.len();
-    let is_it = |seen: &Seen| matches!(seen.report.outcome, Outcome::Configured(_));
+async fn run(fleet: &Fleet) -> anyhow::Result<MeasuredRun> {
+    let before = fleet.proxy.traffic().reports.len();
+    let is_it = |seen: &PassedReport| matches!(seen.report.outcome, Outcome::Configured(_));
     let deadline = Instant::now() + PATIENCE;
-    let begin = clock::now();
+    let begin = now();
     fleet.ask_for_run("app1").await?;
-    // Until it is over, checks and all: the next one is not to be slowed down by this one.
+    // Waits for the end with all checks, so that the next run is not slowed down.
     let seen = loop {
-        let reports = fleet.proxy.notes().reports.split_off(before);
+        let reports = fleet.proxy.traffic().reports.split_off(before);
         let over =
             reports.iter().any(|seen| matches!(seen.report.outcome, Outcome::Validated(_)) && seen.answered.is_some());
         if let Some(seen) = reports.into_iter().find(is_it).filter(|_| over) {
             break seen;
         }
-        let words = fleet.agent("app1")?.last_words();
+        let words = fleet.agent("app1")?.log_tail();
         anyhow::ensure!(Instant::now() < deadline, "the node has not run within {PATIENCE:?}:\n{words}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     let unchanged = seen.report.outcome == Outcome::Configured(RunResult::Unchanged);
     anyhow::ensure!(unchanged, "the run was not like the others: {:?}\n{}", seen.report.reason, seen.report.log);
-    let told = seen.report.ended.duration_since(seen.report.started).unsigned_abs();
-    Ok(Ran { whole: seen.sent.saturating_sub(begin), told })
+    let reported = seen.report.ended.duration_since(seen.report.started).unsigned_abs();
+    Ok(MeasuredRun { total: seen.sent.saturating_sub(begin), reported })
 }

@@ -1,4 +1,4 @@
-//! A real server with thousands of nodes, each of which has been configured and validated; and commands that ask it.
+//! A real server with thousands of validated nodes, and timed commands against it.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::bench::Bench;
 use crate::parts::agent::SCRIPT;
 use crate::parts::process::command;
 use crate::parts::project::{self, Project};
-use crate::parts::sender::{Senders, Sent, Until};
+use crate::parts::sender::{Senders, SentReports, StopAfter};
 use crate::parts::server::Server;
 
-/// How many send while the store is filled.
+/// Senders that fill the store.
 const SENDERS: usize = 64;
 /// A run makes two reports.
 const RUN: u64 = 2;
@@ -26,14 +26,14 @@ const RUN: u64 = 2;
 pub(crate) struct Populated {
     pub(crate) server: Server,
     pub(crate) project: Project,
-    /// How it was filled.
-    pub(crate) sent: Sent,
+    /// Reports that filled the store.
+    pub(crate) sent: SentReports,
     senders: Senders,
     pub(crate) dir: TempDir,
 }
 
 impl Populated {
-    /// A server with so many nodes, each with one whole run.
+    /// A server with this many nodes, each with one complete run.
     pub(crate) async fn start(bench: &Bench, nodes: u32) -> anyhow::Result<Self> {
         let dir = bench.dir()?;
         let store = format!("embedded:{}", dir.path().join("store").display());
@@ -53,7 +53,7 @@ impl Populated {
         store: &str,
         versions: &[Version],
     ) -> anyhow::Result<Self> {
-        // A role has at most four digits to number its nodes with.
+        // A role has at most 9,999 nodes.
         let roles = [("app", nodes / 2), ("store", nodes - nodes / 2)];
         let names: Vec<&str> = versions.iter().map(Version::as_str).collect();
         let project = Project::write(dir.path(), &roles, &names, SCRIPT)?;
@@ -61,21 +61,21 @@ impl Populated {
         let server = Server::start_on(bench, dir.path(), store, &blobs, Some(&project.dir)).await?;
         let runs = versions.first().context("no version was named")?;
         let mut senders = Senders::new(&server.address, &project.nodes, runs, SENDERS);
-        let sent = senders.send(Until::Each(RUN)).await.context("the store cannot be filled")?;
+        let sent = senders.send(StopAfter::Each(RUN)).await.context("the store cannot be filled")?;
         let populated = Self { server, project, sent, senders, dir };
         populated.all_run(runs).await?;
         Ok(populated)
     }
 
-    /// Every node reports a whole run of a version.
+    /// Every node reports a complete run of a version.
     pub(crate) async fn validate(&mut self, version: &Version) -> anyhow::Result<()> {
         self.senders.run(version);
-        self.senders.send(Until::Each(RUN)).await?;
+        self.senders.send(StopAfter::Each(RUN)).await?;
         self.all_run(version).await
     }
 
     /// The same, in answer to what the nodes were told under a generation.
-    pub(crate) async fn answer(&mut self, version: &Version, generation: Generation) -> anyhow::Result<()> {
+    pub(crate) async fn report_for(&mut self, version: &Version, generation: Generation) -> anyhow::Result<()> {
         self.senders.answer(generation);
         self.validate(version).await
     }
@@ -95,7 +95,7 @@ impl Populated {
         Ok(path)
     }
 
-    /// How long a whole command takes, from before its process is made until it has ended; it must answer "yes".
+    /// Time of a command, from before its process is created until it has ended. It must exit with 0.
     pub(crate) async fn time(&self, bench: &Bench, args: &[&str], input: Option<&PathBuf>) -> anyhow::Result<Duration> {
         let mut muster = command(bench, bench.muster()?, self.dir.path());
         muster.args(args).arg("--state").arg(&self.server.state).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! A store on its own, whichever it is: the same transactions as reports make, without the server.
+//! A store without the server: the same transactions as reports make.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use crate::parts::{clock, project};
 const FULL: usize = 42;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawRate {
     pub(crate) transactions_per_second: f64,
     /// Counted where this process makes them.
     pub(crate) fsyncs_each: f64,
 }
 
-/// Each writer moves one node again and again, and waits for each answer.
-pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration) -> anyhow::Result<Raw> {
+/// Each writer updates one node repeatedly and waits for each response.
+pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration) -> anyhow::Result<RawRate> {
     let mut moves = Vec::new();
     for number in 1..=writers {
         let node = NodeName::build(&Role::new("web")?, number, None)?;
@@ -38,7 +38,7 @@ pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration
     for (fence, moves) in moves {
         let store = store.clone();
         tasks.spawn(async move {
-            // An earlier round may have left it there.
+            // An earlier round may have created it.
             let mut last: Option<Revision> = store.get(&fence).await?.map(|kv| kv.revision);
             let mut done = 0_u32;
             for txn in moves.iter().cycle() {
@@ -62,10 +62,10 @@ pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration
     let (after, took) = (store.stats(), begin.elapsed().as_secs_f64());
     #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]
     let fsyncs = (after.fsyncs - before.fsyncs) as f64;
-    Ok(Raw { transactions_per_second: transactions / took, fsyncs_each: fsyncs / transactions })
+    Ok(RawRate { transactions_per_second: transactions / took, fsyncs_each: fsyncs / transactions })
 }
 
-/// How many bytes of keys and values a report writes: the mean of the two that a run makes.
+/// Bytes of keys and values that a report writes: the mean of the two reports of a run.
 pub(crate) fn bytes_of_a_report() -> anyhow::Result<usize> {
     let moves = last_moves(&NodeName::build(&Role::new("web")?, 1, None)?)?;
     let ops = moves.iter().flat_map(|txn| &txn.ops);
@@ -83,7 +83,7 @@ fn last_moves(node: &NodeName) -> anyhow::Result<Vec<Txn>> {
     let keys = Keys::new(&project::env()?);
     let role = Role::new("web")?;
     let mut reporter = Reporter::new(node.clone(), 1, project::version("v1")?);
-    let now = clock::timestamp()?;
+    let now = machine::timestamp()?;
     let mut known = (None, RunHistory::default());
     let mut moves = Vec::new();
     for _ in 0..FULL {

@@ -1,4 +1,4 @@
-//! A large release on its way to many agents.
+//! A large release downloaded by many agents.
 
 use std::time::Instant;
 
@@ -7,29 +7,29 @@ use crate::parts::fleet::{Fleet, Plan};
 use crate::parts::{memory, project};
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "real agents, directly at a real `muster serve`, all validated at a small release; then all of \
-    them are sent to one with 50 MB that cannot be packed into fewer, at once. Each downloads the bundle, checks it, \
-    unpacks it, runs its script and is validated. The server's memory: the most that was resident until the last agent was \
-    validated (VmHWM, counted anew from the start), less what was resident at the start. The seconds are those of all of \
-    them, on one machine and one disk: packing, hashing and unpacking compete with each other.";
+pub(crate) const HOW: &str = "real agents, directly at a real `muster serve`, all validated at a small release; then all of them get one with \
+    50 MB of incompressible data at once. Each downloads the bundle, verifies and unpacks it, runs its script and is \
+    validated. The server's memory: the peak resident set until the last agent was validated (VmHWM, reset at the \
+    start), minus the resident set at the start. The seconds are those of all of them on one machine and one disk: \
+    packing, hashing and unpacking compete.";
 
 const LIMIT: f64 = 32.0 * 1024.0 * 1024.0;
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let (agents, megabytes) = (bench.size(20, 4), bench.size(50, 8));
     let roles = [("app", agents)];
-    let plan = Plan { ballast: Some(("v2", megabytes * 1_000_000)), direct: true, ..Plan::of(&roles) };
+    let plan = Plan { ballast: Some(("v2", megabytes * 1_000_000)), direct: true, ..FleetOptions::new(&roles) };
     let fleet = Fleet::start_as(bench, &plan).await?;
     fleet.until_validated("v1").await?;
 
     let server = fleet.server.pid();
-    memory::forget_peak(server)?;
-    let before = memory::of(server)?.rss;
+    resource_usage::reset_peak(server)?;
+    let before = resource_usage::read(server)?.rss;
     let begin = Instant::now();
     fleet.client.trigger_at_once(&project::env()?, project::version("v2")?).await?;
     fleet.until_validated("v2").await?;
     let took = begin.elapsed();
-    let grown = memory::peak(server)?.saturating_sub(before);
+    let grown = resource_usage::peak(server)?.saturating_sub(before);
     fleet.stop().await?;
 
     let name = |what: &str| format!("a release of {megabytes} MB reaches {agents} agents: {what}");

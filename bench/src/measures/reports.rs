@@ -5,32 +5,32 @@ use std::time::Duration;
 
 use super::raw_store;
 use crate::bench::Bench;
-use crate::parts::inside::Inside;
-use crate::parts::sender::{Senders, Sent, Until};
+use crate::parts::in_process_server::InProcessServer;
+use crate::parts::sender::{Senders, SentReports, StopAfter};
 use crate::parts::{memory, project};
 use crate::row::{Row, Unit};
 use muster_store::embedded::Options;
 use muster_store::{EmbeddedStore, Store, StoreStats};
 
-pub(crate) const HOW: &str = "the server's own code on the embedded store, listening on loopback; in this process, so \
-    that the store's counters of transactions and of real fsyncs can be read. 1,024 nodes with full histories (20 \
-    runs). Each sender has one connection and waits for each answer before it sends the next report: about 3 KiB with \
-    log, by turns configured and validated, so that each moves the node's status and is durable when it is answered. \
-    Senders and server share the machine. The raw store is asked for the same transactions, one report each, by as many \
-    writers, in the same run. Processor time is the number to compare on a machine that is busy with other things.";
+pub(crate) const HOW: &str = "the server's code on the embedded store, listening on loopback; in this process, so that the store's counters of \
+    transactions and fsyncs can be read. 1,024 nodes with full histories (20 runs). Each sender has one connection \
+    and waits for each response before it sends the next report: about 3 KiB with log, alternately configured and \
+    validated, so that each changes the node's status and is durable when it is acknowledged. Senders and server \
+    share the machine. The raw store gets the same transactions, one report each, by the same number of writers, in \
+    the same run. On a busy machine, processor time is the number to compare.";
 
 const NODES: u32 = 1_024;
 /// Fills the histories: 20 runs of two reports.
 const HISTORY: u64 = 40;
 
-/// One stretch of sending.
+/// One interval of reports.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct Interval {
     senders: usize,
-    sent: Sent,
+    sent: SentReports,
     before: StoreStats,
     after: StoreStats,
-    /// Processor time of this process: of the senders and of the server.
+    /// Processor time of this process: senders and server.
     cpu: Duration,
 }
 
@@ -38,23 +38,23 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let time = bench.size(Duration::from_secs(10), Duration::from_secs(1));
     let dir = bench.dir()?;
     let project = project::Project::write(dir.path(), &[("web", NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
-    let inside = Inside::start(dir.path(), &project).await?;
+    let inside = InProcessServer::start(dir.path(), &project).await?;
     let store = &inside.store;
     let mut senders = Senders::new(&inside.address, &project.nodes, &project::version("v1")?, 64);
-    senders.send(Until::Each(bench.size(HISTORY, 4))).await?;
+    senders.send(StopAfter::Each(bench.size(HISTORY, 4))).await?;
 
     let mut stretches = Vec::new();
     for count in [64, 256] {
         senders = senders.with(count);
-        let (before, cpu) = (store.stats(), memory::cpu(std::process::id())?.own);
-        let sent = senders.send(Until::Elapsed(time)).await?;
-        let cpu = memory::cpu(std::process::id())?.own.saturating_sub(cpu);
-        stretches.push(Stretch { senders: count, sent, before, after: store.stats(), cpu });
+        let (before, cpu) = (store.stats(), resource_usage::cpu(std::process::id())?.own);
+        let sent = senders.send(StopAfter::Elapsed(time)).await?;
+        let cpu = resource_usage::cpu(std::process::id())?.own.saturating_sub(cpu);
+        stretches.push(Interval { senders: count, sent, before, after: store.stats(), cpu });
     }
     let raw: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path().join("raw"), Options::default()).await?);
     let raw = raw_store::measure(&raw, 64, bench.size(time / 2, time)).await?;
 
-    let mut rows: Vec<Row> = stretches.iter().flat_map(Stretch::rows).collect();
+    let mut rows: Vec<Row> = stretches.iter().flat_map(Interval::rows).collect();
     rows.push(
         Row::new("the store alone, 64 writers", Unit::PerSecond, raw.transactions_per_second)
             .detail(format!("transactions; {:.3} fsyncs each", raw.fsyncs_each)),
@@ -66,7 +66,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-impl Stretch {
+impl Interval {
     fn rows(&self) -> [Row; 3] {
         let Self { senders, sent, before, after, cpu } = self;
         #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]

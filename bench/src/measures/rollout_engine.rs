@@ -20,18 +20,17 @@ use crate::bench::Bench;
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
-pub(crate) const HOW: &str = "in this process, on an environment in memory that is made from its keys: 5,000 nodes in \
-    three roles, one after the other, in 50 failure domains, all validated and connected. The strategy is the default one \
-    (one node, 10 %, 50 %, all, with their soaks) with a budget of 10 % of each role and 20 nodes of each domain. Planning \
-    is from the environment to the plan with its order and its predicted time. A step with nothing to do: the rollout is \
-    half done, with nodes under way. Length: each node answers 60 s after its grant; the \
-    clock leaps to when the next node answers or the engine asks to look again, and whatever it wants to write is \
-    written at once. The theoretical minimum is that of the plan: with the same budgets, ramp and soaks, nothing lost \
-    between them.";
+pub(crate) const HOW: &str = "in this process, on an environment in memory that is built from its keys: 5,000 nodes in three roles, one after \
+    the other, in 50 failure domains, all validated and connected. The strategy is the default one (one node, 10 %, \
+    50 %, all, with their soaks) with a budget of 10 % of each role and 20 nodes of each domain. Planning is from \
+    the environment to the plan with its order and predicted time. An idle step: the rollout is half done, with \
+    nodes in progress. Length: each node answers 60 s after its grant; the clock jumps to the next answer or the \
+    engine's next check, and writes are applied at once. The theoretical minimum is that of the plan: the same \
+    budgets, ramp and soaks without any delay.";
 
-/// How many failure domains the nodes are spread over.
+/// Number of failure domains.
 pub(super) const DOMAINS: u32 = 50;
-/// How long a node takes, from its grant to its report.
+/// Time of a node from its grant to its report.
 pub(super) const NODE_TIME: SignedDuration = SignedDuration::from_secs(60);
 
 pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
@@ -54,7 +53,7 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rollout.run(|record, in_flight| record.healthy < half || in_flight < planned.node_count() / 100)?;
     let idle = rollout.idle(bench.size(2_000, 50))?;
     let in_flight = rollout.in_flight();
-    rollout.run(|record, _| record.phase == RolloutPhase::Running)?;
+    rollout.run(|record, _| record.phase == RolloutPhase::BenchProcess)?;
     let record = rollout.record()?.0;
     anyhow::ensure!(record.phase == RolloutPhase::Completed, "the rollout has not completed: it is {:?}", record.phase);
 
@@ -80,7 +79,7 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// Nodes in three roles; a tenth of them are databases.
+/// Nodes in three roles; one tenth are databases.
 pub(super) fn roles(nodes: u32) -> [(&'static str, u32); 3] {
     let (db, app) = (nodes / 10, nodes * 4 / 10);
     [("db", db), ("app", app), ("web", nodes - db - app)]
@@ -104,14 +103,14 @@ fn wanted(nodes: u32) -> Request {
     Request { after: after(&[("app", "db"), ("web", "app")]), ..request("v2", strategy(nodes)) }
 }
 
-/// A rollout in virtual time: nodes that always take equally long, and an executor that loses none.
+/// A rollout in virtual time with nodes that always take equally long.
 struct Rollout {
     world: World,
     plan: Indexed,
     started: Timestamp,
-    /// Who answers when.
-    under_way: BTreeMap<Timestamp, Vec<NodeName>>,
-    /// How long each decision took, in real time.
+    /// Nodes in progress, by the time of their report.
+    in_progress: BTreeMap<Timestamp, Vec<NodeName>>,
+    /// Real time of each decision.
     steps: Vec<Duration>,
 }
 
@@ -121,7 +120,7 @@ impl Rollout {
         let txn = world.see(|sight| start(sight, &plan, "digest", starting))?.txn.context("it is a new one")?;
         world.commit(&txn).map_err(|guard| anyhow::anyhow!("the rollout cannot start: {guard:?}"))?;
         let started = world.now;
-        Ok(Self { world, plan: Indexed::new(plan), started, under_way: BTreeMap::new(), steps: Vec::new() })
+        Ok(Self { world, plan: Indexed::new(plan), started, in_progress: BTreeMap::new(), steps: Vec::new() })
     }
 
     fn record(&self) -> anyhow::Result<(RolloutRecord, Revision)> {
@@ -138,21 +137,21 @@ impl Rollout {
     }
 
     fn in_flight(&self) -> usize {
-        self.under_way.values().map(Vec::len).sum()
+        self.in_progress.values().map(Vec::len).sum()
     }
 
-    /// Lets it go on for as long as this holds of the record and the number of nodes under way.
-    fn run(&mut self, goes_on: impl Fn(&RolloutRecord, usize) -> bool) -> anyhow::Result<()> {
+    /// Runs while a condition on the record and the number of nodes in progress holds.
+    fn run(&mut self, condition: impl Fn(&RolloutRecord, usize) -> bool) -> anyhow::Result<()> {
         loop {
-            let recheck = self.settle()?;
-            if !goes_on(&self.record()?.0, self.in_flight()) {
+            let recheck = self.apply_writes()?;
+            if !condition(&self.record()?.0, self.in_flight()) {
                 return Ok(());
             }
-            let answer = self.under_way.keys().next().copied();
+            let answer = self.in_progress.keys().next().copied();
             let next = [answer, recheck].into_iter().flatten().min();
             let next = next.context("nobody is under way, and the engine waits for nothing")?;
             self.world.now = self.world.now.max(next);
-            while let Some(due) = self.under_way.first_entry().filter(|due| *due.key() <= self.world.now) {
+            while let Some(due) = self.in_progress.first_entry().filter(|due| *due.key() <= self.world.now) {
                 for node in due.remove() {
                     self.world.answers(node.as_str(), Ended::Validated);
                 }
@@ -160,14 +159,14 @@ impl Rollout {
         }
     }
 
-    /// Writes whatever the engine wants to write now; says when it wants to look again.
-    fn settle(&mut self) -> anyhow::Result<Option<Timestamp>> {
+    /// Applies the engine's writes. Returns the time of its next check.
+    fn apply_writes(&mut self) -> anyhow::Result<Option<Timestamp>> {
         loop {
             let (step, at) = self.step()?;
             anyhow::ensure!(step.checks.is_none() && step.roll_back.is_none(), "the rollout does not go on: {step:?}");
             let Some(change) = step.change else { return Ok(step.recheck) };
             if !change.grants.is_empty() {
-                let answers = self.under_way.entry(self.world.now.saturating_add(NODE_TIME)?).or_default();
+                let answers = self.in_progress.entry(self.world.now.saturating_add(NODE_TIME)?).or_default();
                 answers.extend(change.grants.iter().map(|grant| grant.node.clone()));
             }
             let txn = change.txn(&self.world.fleet, at)?;
@@ -175,7 +174,7 @@ impl Rollout {
         }
     }
 
-    /// How long it takes to see that there is nothing to do.
+    /// Time of a step without anything to do.
     fn idle(&mut self, repeat: u32) -> anyhow::Result<Sample> {
         let made = self.steps.len();
         for _ in 0..repeat {

@@ -1,4 +1,5 @@
-//! A whole rollout of a simulated fleet, in virtual time: what servers, store, network and agents add to what its plan takes.
+//! A complete rollout of a simulated fleet in virtual time: the delay of servers, store, network and agents over the
+//! plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,12 +12,12 @@ use super::rollout_engine::{DOMAINS, NODE_TIME, roles, strategy};
 use crate::bench::Bench;
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "in this process, in virtual time: the simulator's three servers, one store, and an agent on each \
-    of 5,000 machines, all of it the product's own decisions. A message and a request take up to 10 ms each way, a watch \
-    too; reports wait for their groups; an agent collects causes for 200 ms. Nothing goes wrong. The fleet, its order and \
-    the strategy are those of `rollout-engine`. Each run takes 59 s and its checks one more. Length: from the operator's \
-    word to the transaction that completes the rollout. The theoretical minimum is that of the plan: with the same budgets, \
-    ramp and soaks, nothing lost between them.";
+pub(crate) const HOW: &str = "in this process, in virtual time: the simulator's three servers, one store, and an agent on each of 5,000 \
+    machines, with the product's decision code. A message and a request take up to 10 ms each way, as does a watch; \
+    reports wait for their groups; an agent merges causes for 200 ms. There are no faults. The fleet, its order and \
+    the strategy are those of `rollout-engine`. Each run takes 59 s and its checks one more. Length: from the \
+    operator's command to the transaction that completes the rollout. The theoretical minimum is that of the plan: \
+    the same budgets, ramp and soaks without any delay.";
 
 /// The checks after a run take a second.
 const CHECKS: Duration = Duration::from_secs(1);

@@ -1,31 +1,31 @@
-//! Memory of the server, and how long it takes to start.
+//! Memory of the server, and its time to start.
 
 use super::populated::Populated;
 use crate::bench::Bench;
-use crate::parts::memory;
 use crate::parts::project::Project;
+use crate::parts::resource_usage;
 use crate::parts::server::Server;
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
-pub(crate) const HOW: &str = "the real `muster serve`. Memory is the resident set that the kernel tells (RSS, with the \
-    store's page cache and the program itself), of a server that was started on the filled store and has answered one \
-    question, less that of one with a single node. Its nodes are not connected. To ready: from before the process is \
-    made until it says where it listens, when its view is complete; the store is in the file cache.";
+pub(crate) const HOW: &str = "the real `muster serve`. Memory is the resident set (RSS, with the store's page cache and the program itself) of \
+    a server that was started on the filled store and has answered one request, minus that of one with a single \
+    node. Its nodes are not connected. To ready: from before the process is created until it prints its address, \
+    when its view is complete; the store is in the page cache.";
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let base = {
         let dir = bench.dir()?;
         let project = Project::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
         let server = Server::start(bench, dir.path(), Some(&project.dir)).await?;
-        let memory = memory::of(server.pid())?;
+        let memory = resource_usage::read(server.pid())?;
         server.stop().await?;
         memory
     };
     let mut rows = vec![Row::new("server with 1 node: resident", Unit::Bytes, bytes(base.rss))];
     for nodes in bench.size([5_000_u32, 10_000], [500, 1_000]) {
         let Populated { server, sent, dir, .. } = Populated::start(bench, nodes).await?;
-        let busy = memory::of(server.pid())?;
+        let busy = resource_usage::read(server.pid())?;
         server.stop().await?;
 
         let mut starts = Vec::new();
@@ -33,7 +33,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         for _ in 0..bench.size(10, 3) {
             let server = Server::start(bench, dir.path(), None).await?;
             starts.push(server.ready_after);
-            rested = Some(memory::of(server.pid())?);
+            rested = Some(resource_usage::read(server.pid())?);
             server.stop().await?;
         }
         let starts = Sample::new(starts);

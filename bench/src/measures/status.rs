@@ -5,9 +5,9 @@ use crate::bench::Bench;
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
-pub(crate) const HOW: &str = "the same server as for verify-hosts; the real `muster status`, from before its process is \
-    made until it has ended. No agent is connected, so all 5,000 nodes are silent: the server has to judge and sort \
-    every one as a blocker, which is its worst case.";
+pub(crate) const HOW: &str = "the same server as for verify-hosts; the real `muster status`, from before its process is created until it has \
+    ended. No agent is connected, so all 5,000 nodes are silent: the server has to evaluate and sort every one as a \
+    blocker, which is its worst case.";
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes = bench.size(5_000, 1_000);

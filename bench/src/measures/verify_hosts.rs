@@ -11,10 +11,10 @@ use crate::parts::project::{self, ENV};
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
-pub(crate) const HOW: &str = "`muster serve` with 5,000 nodes whose reports it has taken, all validated; the question \
-    names all 5,000. In the server: the `micros` of its answers, which are reading the question and deciding it. Over \
-    HTTP: a raw client on one open connection, from sending the question until the whole answer is there. As a \
-    command: the real `muster verify-hosts v1 < hosts`, from before its process is made until it has ended.";
+pub(crate) const HOW: &str = "`muster serve` with 5,000 nodes that have reported, all validated; the request names all 5,000. In the server: \
+    the `micros` of its responses, which are parsing the request and deciding it. Over HTTP: a raw client on one \
+    open connection, from sending the request until the complete response. As a command: the real `muster \
+    verify-hosts v1 < hosts`, from before its process is created until it has ended.";
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes = bench.size(5_000, 1_000);

@@ -1,4 +1,4 @@
-//! From the moment that `db1` is validated to the start of `web1`'s next applier process.
+//! From the validation of `db1` to the start of `web1`'s next applier process.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,13 @@ use crate::parts::fleet::Fleet;
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
-pub(crate) const HOW: &str = "two real agents with the script applier and default settings, a new fleet each time. \
-    db1's first run is held back until web1 is pending (\"waiting for role db\"), and is then let go. The clock starts \
-    when a proxy has read the last byte of db1's `validated` report, before the server has it: the earliest sound \
-    moment, so the number holds the commit with its fsync. It stops with the time that web1's script notes first of \
-    all, when bash has started.";
+pub(crate) const HOW: &str = "two real agents with the script applier and default settings, a new fleet each time. db1's first run waits until \
+    web1 is pending (\"waiting for role db\"), and is then released. The clock starts when a proxy has read the last \
+    byte of db1's `validated` report, before the server has it: the earliest sound time, so the number includes the \
+    commit with its fsync. It stops at the time that web1's script records first, when bash has started.";
 
-/// How long web1 may take; a miss of the target is to be seen, not to be an error.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of web1; a missed target is shown and is not an error.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut all = Vec::new();
@@ -48,18 +47,18 @@ async fn once(bench: &Bench) -> anyhow::Result<(Duration, Duration)> {
     fleet.until("db1 is held back and web1 is pending", stands).await?;
     let web = fleet.agent("web1")?;
     let runs = web.starts()?.len();
-    fleet.agent("db1")?.let_go()?;
-    let deadline = Instant::now() + PATIENCE;
+    fleet.agent("db1")?.release()?;
+    let deadline = Instant::now() + TIMEOUT;
     let started = loop {
         if let Some(started) = web.starts()?.get(runs) {
             break *started;
         }
-        anyhow::ensure!(Instant::now() < deadline, "web1 was not woken within {PATIENCE:?}:\n{}", web.last_words());
+        anyhow::ensure!(Instant::now() < deadline, "web1 was not woken within {TIMEOUT:?}:\n{}", web.log_tail());
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     fleet.until_validated("v1").await?;
-    let notes = fleet.proxy.notes();
-    let is_it = |seen: &&crate::parts::proxy::Seen| {
+    let notes = fleet.proxy.traffic();
+    let is_it = |seen: &&crate::parts::proxy::PassedReport| {
         seen.report.node.as_str() == "db1" && seen.report.outcome == Outcome::Validated(Verdict::Passed)
     };
     let seen = notes.reports.iter().find(is_it).context("the report of db1 was not seen")?;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::Context;
 use muster_core::names::NodeName;
 
-use super::process::{Running, command};
+use super::process::{BenchProcess, command};
 use super::project::{ENV, Project};
 use crate::bench::Bench;
 
-/// What every node runs. It writes down when it was started; what a role needs is looked up and waited for.
+/// The script of every node. It records its start; needs of its role are looked up and waited for.
 ///
-/// `$EPOCHREALTIME` is bash's own: reading it starts no further process.
+/// `$EPOCHREALTIME` is built into bash and starts no process.
 pub(crate) const SCRIPT: &str = r#"#!/bin/bash
 echo "$EPOCHREALTIME" >> "$MUSTER_ROOT/starts"
 
@@ -41,13 +41,13 @@ exit 2
 
 #[derive(Debug)]
 pub(crate) struct Agent {
-    running: Running,
+    running: BenchProcess,
     pub(crate) node: NodeName,
     root: PathBuf,
 }
 
 impl Agent {
-    /// Makes a node's directories. With `hold`, its first run does not end before [`let_go`] is called.
+    /// Creates a node's directories. With `hold`, its first run waits for [`release`].
     pub(crate) fn start(
         bench: &Bench,
         dir: &Path,
@@ -76,7 +76,7 @@ impl Agent {
         fs::write(&config, text)?;
         let mut run = command(bench, bench.agent()?, &dir);
         run.arg("run").arg("--config").arg(&config);
-        let running = Running::start(run, &dir, "agent")?;
+        let running = BenchProcess::start(run, &dir, "agent")?;
         Ok(Self { running, node: node.clone(), root })
     }
 
@@ -84,12 +84,12 @@ impl Agent {
         self.running.pid()
     }
 
-    /// Lets the run go on that was held back.
-    pub(crate) fn let_go(&self) -> anyhow::Result<()> {
+    /// Lets the waiting run continue.
+    pub(crate) fn release(&self) -> anyhow::Result<()> {
         fs::remove_file(self.root.join("hold")).context("the node is not held back")
     }
 
-    /// When its applier was started, each time: the time since the epoch.
+    /// Start times of its applier, since the epoch.
     pub(crate) fn starts(&self) -> anyhow::Result<Vec<Duration>> {
         let text = match fs::read_to_string(self.root.join("starts")) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -100,8 +100,8 @@ impl Agent {
         whole.lines().map(time).collect()
     }
 
-    pub(crate) fn last_words(&self) -> String {
-        self.running.last_words()
+    pub(crate) fn log_tail(&self) -> String {
+        self.running.log_tail()
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {

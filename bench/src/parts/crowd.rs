@@ -1,7 +1,7 @@
-//! Thousands of agents in this process: each holds one stream open, and goes to another server when it breaks.
+//! Thousands of agents in this process: each holds one stream open, and reconnects to another server when it breaks.
 //!
-//! They do nothing but that. They answer no pings, so a server takes them for dead after 25 s: whoever uses them is done
-//! by then, or sees them come back.
+//! They answer no pings, so a server considers them dead after 25 s: a benchmark ends before that, or sees them
+//! reconnect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,10 +21,10 @@ use tokio::task::JoinSet;
 use super::project::{self, ENV};
 use super::reports::lookups;
 
-/// Real agents spread their return over seconds; a shorter time is harder for the server.
+/// Real agents spread their reconnects over seconds; a shorter time is harder for the server.
 const SPREAD: Duration = Duration::from_secs(1);
-/// How long all of them may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for all of them.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Crowd {
@@ -36,20 +36,20 @@ pub(crate) struct Crowd {
 #[derive(Debug)]
 struct Shared {
     addresses: Vec<String>,
-    /// Which of them each agent goes to.
+    /// Index of the address that agents use.
     target: AtomicUsize,
-    /// How many are connected to each.
+    /// Number of agents connected to each address.
     connected: watch::Sender<Vec<usize>>,
-    /// How often an agent had to try again.
+    /// Number of retries.
     retries: AtomicUsize,
-    /// When an agent was sent a snapshot, each time.
-    told: watch::Sender<Vec<Instant>>,
+    /// Times of received snapshots.
+    snapshots: watch::Sender<Vec<Instant>>,
     ended: AtomicBool,
 }
 
 impl Crowd {
-    /// All these nodes connect to the first address. They have a desired state and a snapshot already, as agents have
-    /// that lose their server.
+    /// Connects all nodes to the first address. They have a desired state and a snapshot, as agents that lose their
+    /// server have.
     pub(crate) async fn connect(addresses: &[&str], nodes: &[NodeName]) -> anyhow::Result<Self> {
         Self::connect_as(addresses, nodes, |_| lookups()).await
     }
@@ -68,7 +68,7 @@ impl Crowd {
             target: AtomicUsize::new(0),
             connected: sender,
             retries: AtomicUsize::new(0),
-            told: watch::Sender::new(Vec::new()),
+            snapshots: watch::Sender::new(Vec::new()),
             ended: AtomicBool::new(false),
         });
         let mut agents = JoinSet::new();
@@ -94,39 +94,39 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// From now on they go to this address.
+    /// Uses this address from now on.
     pub(crate) fn go_to(&self, index: usize) {
         self.shared.target.store(index, Ordering::Relaxed);
     }
 
-    /// How many are connected to an address.
+    /// Number of agents connected to an address.
     pub(crate) fn connected(&self, index: usize) -> usize {
         self.connected.borrow().get(index).copied().unwrap_or(0)
     }
 
-    /// How often one of them was not welcomed, and tried again.
+    /// Number of refused streams that were retried.
     pub(crate) fn retries(&self) -> usize {
         self.shared.retries.load(Ordering::Relaxed)
     }
 
-    /// When snapshots have come to them, so far.
-    pub(crate) fn told(&self) -> Vec<Instant> {
-        self.shared.told.borrow().clone()
+    /// Times of received snapshots.
+    pub(crate) fn snapshots(&self) -> Vec<Instant> {
+        self.shared.snapshots.borrow().clone()
     }
 
-    /// Waits until so many snapshots have come to them.
-    pub(crate) async fn until_told(&self, count: usize) -> anyhow::Result<()> {
-        let mut told = self.shared.told.subscribe();
-        let all = tokio::time::timeout(PATIENCE, told.wait_for(|told| told.len() >= count)).await.is_ok();
-        anyhow::ensure!(all, "only {} of {count} agents were told after {PATIENCE:?}", self.told().len());
+    /// Waits for this many snapshots.
+    pub(crate) async fn wait_for_snapshots(&self, count: usize) -> anyhow::Result<()> {
+        let mut snapshots = self.shared.snapshots.subscribe();
+        let all = tokio::time::timeout(TIMEOUT, snapshots.wait_for(|snapshots| snapshots.len() >= count)).await.is_ok();
+        anyhow::ensure!(all, "only {} of {count} agents were snapshots after {TIMEOUT:?}", self.snapshots().len());
         Ok(())
     }
 
-    /// Waits until so many are connected to an address.
+    /// Waits until this many agents are connected to an address.
     pub(crate) async fn all(&mut self, index: usize, count: usize) -> anyhow::Result<()> {
         let there = |connected: &Vec<usize>| connected.get(index).is_some_and(|connected| *connected >= count);
-        let all = tokio::time::timeout(PATIENCE, self.connected.wait_for(there)).await.is_ok();
-        anyhow::ensure!(all, "only {} of {count} agents are connected after {PATIENCE:?}", self.connected(index));
+        let all = tokio::time::timeout(TIMEOUT, self.connected.wait_for(there)).await.is_ok();
+        anyhow::ensure!(all, "only {} of {count} agents are connected after {TIMEOUT:?}", self.connected(index));
         Ok(())
     }
 }
@@ -168,7 +168,7 @@ async fn stream(shared: &Shared, address: &str, index: usize, request: &str) -> 
     Some(())
 }
 
-/// Reads to the end, and notes when a snapshot begins. The buffer is small: there are thousands of them.
+/// Reads to the end and records the start of each snapshot. The buffer is small, because there are thousands.
 async fn read_events(shared: &Shared, stream: &mut TcpStream) {
     const NAME: &[u8] = b"event: snapshot";
     let mut buffer = [0; 256];
@@ -177,15 +177,15 @@ async fn read_events(shared: &Shared, stream: &mut TcpStream) {
         let filled = kept + bytes;
         let found = buffer[..filled].windows(NAME.len()).filter(|bytes| *bytes == NAME).count();
         if found > 0 {
-            shared.told.send_modify(|told| told.extend(std::iter::repeat_n(Instant::now(), found)));
+            shared.snapshots.send_modify(|snapshots| snapshots.extend(std::iter::repeat_n(Instant::now(), found)));
         }
-        // A name may lie across two reads.
+        // A name may be split between two reads.
         kept = filled.min(NAME.len() - 1);
         buffer.copy_within(filled - kept..filled, 0);
     }
 }
 
-/// What the server wants its nodes to run: asked for by one that has nothing.
+/// The server's desired generation, for an agent without state.
 async fn generation(address: &str, node: &NodeName) -> anyhow::Result<Generation> {
     let client = Client::new(&format!("http://{address}"))?;
     let open = SyncOpen { incarnation: Some(1), has_snapshot: true, ..SyncOpen::default() };

@@ -1,4 +1,4 @@
-//! A real etcd with one member, on the disk that the benchmarks work on, with its fsyncs.
+//! A real etcd with one member, with fsync, on the disk of the benchmarks.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use etcd_client::Client;
 
-use super::process::{Running, command};
+use super::process::{BenchProcess, command};
 use super::scrape::Scrape;
 use crate::bench::Bench;
 
-/// It needs about a second.
+/// Timeout of the start, which needs about a second.
 const READY: Duration = Duration::from_secs(30);
-/// What a fleet of this size needs is far below it; nothing is to be said about quotas here.
+/// Far above the need of these fleets: quotas are not measured here.
 const QUOTA: &str = "8589934592";
 
 #[derive(Debug)]
 pub(crate) struct Etcd {
-    running: Running,
+    running: BenchProcess,
     /// `host:port`
     pub(crate) address: String,
     pub(crate) version: String,
 }
 
 impl Etcd {
-    /// Starts one with an empty disk in `dir`, and waits until it serves.
+    /// Starts one with an empty disk in `dir`, and waits until it is healthy.
     pub(crate) async fn start(bench: &Bench, dir: &Path) -> anyhow::Result<Self> {
         let (address, peer) = (free_address()?, free_address()?);
         let mut etcd = command(bench, &program()?, dir);
@@ -35,19 +35,24 @@ impl Etcd {
         let url = format!("http://{peer}");
         etcd.args(["--listen-peer-urls", &url, "--initial-advertise-peer-urls", &url]);
         etcd.args(["--initial-cluster", &format!("bench={url}"), "--logger", "zap", "--log-outputs", "stderr"]);
-        let running = Running::start(etcd, dir, "etcd")?;
+        let running = BenchProcess::start(etcd, dir, "etcd")?;
         let begin = Instant::now();
         let version = loop {
-            if let Ok(version) = serves(&address).await {
+            if let Ok(version) = version_of(&address).await {
                 break version;
             }
-            anyhow::ensure!(begin.elapsed() < READY, "etcd does not serve after {READY:?}:\n{}", running.last_words());
+            anyhow::ensure!(
+                begin.elapsed() < READY,
+                "etcd is not healthy after {READY:?}:
+{}",
+                running.log_tail()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
         Ok(Self { running, address, version })
     }
 
-    /// As `--store` takes it.
+    /// The argument of `--store`.
     pub(crate) fn spec(&self) -> String {
         format!("etcd://{}", self.address)
     }
@@ -61,15 +66,15 @@ impl Etcd {
     }
 
     pub(crate) async fn metrics(&self) -> anyhow::Result<Scrape> {
-        Scrape::of(&self.address).await
+        Scrape::read(&self.address).await
     }
 
-    /// Bytes of its file that hold something.
+    /// Bytes of its file in use.
     pub(crate) async fn bytes_in_use(&self) -> anyhow::Result<f64> {
         self.metrics().await?.get("etcd_mvcc_db_total_size_in_use_in_bytes")
     }
 
-    /// Forgets all that was before now, and waits until that is done on disk.
+    /// Discards all history, and waits until that is done on disk.
     pub(crate) async fn compact(&self) -> anyhow::Result<()> {
         let mut client = self.client().await?;
         let now = client.get("compact", None).await?.header().context("etcd does not say its revision")?.revision();
@@ -78,14 +83,14 @@ impl Etcd {
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        // It says goodbye with the signal itself, so its exit status tells nothing.
+        // It ends with the signal itself, so its exit status has no meaning.
         let _ = self.running.stop().await;
         Ok(())
     }
 }
 
-/// Its version, once it answers a read that no later answer can contradict.
-async fn serves(address: &str) -> anyhow::Result<String> {
+/// Its version, once it answers a linearizable read.
+async fn version_of(address: &str) -> anyhow::Result<String> {
     let mut client = Client::connect([address], None).await?;
     client.get("ready", None).await?;
     Ok(client.status().await?.version().to_owned())
@@ -97,7 +102,7 @@ fn program() -> anyhow::Result<PathBuf> {
     found.context("`etcd` is not on the PATH: `make bench` unpacks it into .tools and puts it there")
 }
 
-/// Free at this moment, which is soon enough: nothing else here takes ports.
+/// A free address; no other process here takes ports.
 fn free_address() -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").context("there is no free port")?;
     Ok(listener.local_addr()?.to_string())

@@ -1,4 +1,4 @@
-//! A few real agents, a real server, and the proxy between them.
+//! A few real agents, a real server, and a proxy between them.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use super::proxy::Proxy;
 use super::server::Server;
 use crate::bench::Bench;
 
-/// How long a fleet may take to get somewhere. It needs less than a second, unless it has much to download.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// How often is looked whether it got there. No number depends on it.
-const LOOK: Duration = Duration::from_millis(10);
+/// Timeout of a fleet. It needs less than a second, unless it has much to download.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Interval of checks. No number depends on it.
+const INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct Fleet {
@@ -28,34 +28,34 @@ pub(crate) struct Fleet {
     _dir: TempDir,
 }
 
-/// What a fleet is to be.
+/// Content of a fleet.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct FleetOptions<'a> {
     pub(crate) roles: Roles<'a>,
     /// The nodes of this role do not end their first run before they are let go.
     pub(crate) held: Option<&'a str>,
     pub(crate) script: &'a str,
-    /// With a manifest, Puppet applies it and there is no script.
+    /// With a manifest, Puppet is used instead of the script.
     pub(crate) manifest: Option<&'a str>,
-    /// So many bytes in the release of a version, which cannot be packed.
+    /// Incompressible bytes in the release of a version.
     pub(crate) ballast: Option<(&'a str, usize)>,
-    /// Whether the agents talk to the server itself: the proxy would have its share of the work.
+    /// Whether agents connect to the server directly: a proxy would use processor time.
     pub(crate) direct: bool,
 }
 
-impl<'a> Plan<'a> {
-    pub(crate) fn of(roles: Roles<'a>) -> Self {
+impl<'a> FleetOptions<'a> {
+    pub(crate) fn new(roles: Roles<'a>) -> Self {
         Self { roles, held: None, script: SCRIPT, manifest: None, ballast: None, direct: false }
     }
 }
 
 impl Fleet {
-    /// Starts a fleet. The nodes of role `held` do not end their first run before they are let go.
+    /// Starts a fleet. Nodes of the role `held` wait in their first run.
     pub(crate) async fn start(bench: &Bench, roles: Roles<'_>, held: Option<&str>) -> anyhow::Result<Self> {
-        Self::start_as(bench, &Plan { held, ..Plan::of(roles) }).await
+        Self::start_as(bench, &FleetOptions { held, ..FleetOptions::new(roles) }).await
     }
 
-    pub(crate) async fn start_as(bench: &Bench, plan: &Plan<'_>) -> anyhow::Result<Self> {
+    pub(crate) async fn start_as(bench: &Bench, plan: &FleetOptions<'_>) -> anyhow::Result<Self> {
         let dir = bench.dir()?;
         let versions = ["v1", "v2"];
         let project = Project::write(dir.path(), plan.roles, &versions, plan.script)?;
@@ -82,10 +82,10 @@ impl Fleet {
         found.ok_or_else(|| anyhow::anyhow!("there is no node {node}"))
     }
 
-    /// Waits until all nodes stand as they should.
+    /// Waits until a condition holds for all nodes.
     pub(crate) async fn until(&self, what: &str, stands: impl Fn(&NodeRow) -> bool) -> anyhow::Result<()> {
         let env = project::env()?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let rows = self.client.nodes(&env).await?.items;
             if rows.iter().all(&stands) {
@@ -94,15 +94,15 @@ impl Fleet {
             if Instant::now() >= deadline {
                 let rows: Vec<String> =
                     rows.iter().map(|row| format!("{} is {}", row.node, row.state.as_str())).collect();
-                let words: Vec<String> = self.agents.iter().map(Agent::last_words).collect();
+                let words: Vec<String> = self.agents.iter().map(Agent::log_tail).collect();
                 let (rows, words) = (rows.join(", "), words.join("\n"));
-                anyhow::bail!("after {PATIENCE:?} it is not so that {what}: {rows}\n{words}");
+                anyhow::bail!("after {TIMEOUT:?} it is not so that {what}: {rows}\n{words}");
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(INTERVAL).await;
         }
     }
 
-    /// Waits until all nodes have proved to run a version, and do nothing any more.
+    /// Waits until all nodes have validated a version and are idle.
     pub(crate) async fn until_validated(&self, version: &str) -> anyhow::Result<()> {
         let wanted = project::version(version)?;
         self.until(&format!("all nodes are validated at {version}"), |row| {
@@ -111,7 +111,7 @@ impl Fleet {
         .await
     }
 
-    /// Asks for a run, as `muster node run` does.
+    /// Requests a run, as `muster node run` does.
     pub(crate) async fn ask_for_run(&self, node: &str) -> anyhow::Result<()> {
         let node = &self.agent(node)?.node;
         self.client
@@ -120,12 +120,12 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until the applier of a node was started so many times.
+    /// Waits until the applier of a node was started this many times.
     pub(crate) async fn until_started(&self, node: &str, times: usize) -> anyhow::Result<()> {
-        let (agent, deadline) = (self.agent(node)?, Instant::now() + PATIENCE);
+        let (agent, deadline) = (self.agent(node)?, Instant::now() + TIMEOUT);
         while agent.starts()?.len() < times {
-            anyhow::ensure!(Instant::now() < deadline, "{node} has not run {times} times:\n{}", agent.last_words());
-            tokio::time::sleep(LOOK).await;
+            anyhow::ensure!(Instant::now() < deadline, "{node} has not run {times} times:\n{}", agent.log_tail());
+            tokio::time::sleep(INTERVAL).await;
         }
         Ok(())
     }

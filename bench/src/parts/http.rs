@@ -1,4 +1,4 @@
-//! A connection that sends requests and reads answers, and does nothing else: what is measured is the server.
+//! A minimal HTTP connection, so that the server is measured and not the client.
 
 use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 pub(crate) struct Connection {
     stream: TcpStream,
     address: String,
-    /// What was read and not yet used.
+    /// Bytes that were read and not used yet.
     read: Vec<u8>,
 }
 
@@ -77,4 +77,145 @@ pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
         let (found, value) = line.split_once(':')?;
         found.eq_ignore_ascii_case(name).then(|| value.trim())
     })
+}
+
+/// A parsed piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Head(String),
+    /// A part of a body, without the framing.
+    Body(Vec<u8>),
+    End,
+}
+
+/// Parses one direction. Unknown bytes are skipped: a proxy must not stop the connection.
+#[derive(Debug, Default)]
+pub(crate) struct Messages {
+    buffer: Vec<u8>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Head,
+    /// A body of known length, with the missing bytes.
+    Length(usize),
+    /// The line that says how long the next chunk is.
+    ChunkSize,
+    /// A chunk with its line end, with the missing bytes.
+    Chunk(usize),
+    /// The lines after the last chunk.
+    Trailer,
+}
+
+impl Messages {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Piece> {
+        self.buffer.extend_from_slice(bytes);
+        let mut pieces = Vec::new();
+        while self.step(&mut pieces) {}
+        pieces
+    }
+
+    /// Takes the next piece out of the buffer; false if it is not whole yet.
+    fn step(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        match self.state {
+            State::Head => {
+                let Some(end) = find(&self.buffer, b"\r\n\r\n") else { return false };
+                let head = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
+                self.buffer.drain(..end + 4);
+                self.state = if header(&head, "transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
+                    State::ChunkSize
+                } else {
+                    State::Length(header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0))
+                };
+                pieces.push(Piece::Head(head));
+                true
+            }
+            State::Length(0) => {
+                self.state = State::Head;
+                pieces.push(Piece::End);
+                true
+            }
+            State::Length(missing) => {
+                let part = self.take(missing);
+                self.state = State::Length(missing - part.len());
+                let some = !part.is_empty();
+                if some {
+                    pieces.push(Piece::Body(part));
+                }
+                some
+            }
+            State::ChunkSize => {
+                let Some(end) = find(&self.buffer, b"\r\n") else { return false };
+                let line = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
+                self.buffer.drain(..end + 2);
+                let size = line.split(';').next().and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
+                self.state = match size {
+                    None | Some(0) => State::Trailer,
+                    Some(size) => State::Chunk(size + 2),
+                };
+                true
+            }
+            State::Chunk(0) => {
+                self.state = State::ChunkSize;
+                true
+            }
+            State::Chunk(missing) => {
+                let mut part = self.take(missing);
+                let some = !part.is_empty();
+                self.state = State::Chunk(missing - part.len());
+                // The last two bytes of a chunk are its line end.
+                let data = missing.saturating_sub(2).min(part.len());
+                part.truncate(data);
+                if !part.is_empty() {
+                    pieces.push(Piece::Body(part));
+                }
+                some
+            }
+            State::Trailer => {
+                let Some(end) = find(&self.buffer, b"\r\n") else { return false };
+                self.buffer.drain(..end + 2);
+                if end == 0 {
+                    self.state = State::Head;
+                    pieces.push(Piece::End);
+                }
+                true
+            }
+        }
+    }
+
+    fn take(&mut self, at_most: usize) -> Vec<u8> {
+        let length = at_most.min(self.buffer.len());
+        self.buffer.drain(..length).collect()
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_found_however_they_are_cut() {
+        let stream = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 204 No\r\n\r\nHTTP/1.1 200 OK\r\n\
+            transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+        for size in [1, 2, 5, stream.len()] {
+            let mut messages = Messages::default();
+            let pieces: Vec<Piece> = stream.chunks(size).flat_map(|part| messages.feed(part)).collect();
+            let mut bodies = vec![Vec::new()];
+            for piece in &pieces {
+                match piece {
+                    Piece::Head(_) => {}
+                    Piece::Body(part) => bodies.last_mut().unwrap().extend_from_slice(part),
+                    Piece::End => bodies.push(Vec::new()),
+                }
+            }
+            assert_eq!(bodies, [&b"hello"[..], b"", b"abcde", b""], "in parts of {size}");
+            assert_eq!(pieces.iter().filter(|piece| matches!(piece, Piece::Head(_))).count(), 3);
+        }
+    }
 }

@@ -1,12 +1,13 @@
-//! Thousands of agents that wait for another version: each reads its stream with as little work as there can be.
+//! Thousands of agents that wait for another version: each reads its stream with as little work as possible.
 //!
-//! They share the machine with the server that is measured. So a task reads what is there into the stack of its thread
-//! and looks for one word; it keeps nothing but the end of what it has read.
+//! They share the machine with the measured server. A task reads into the stack of its thread and searches for one
+//! word; it keeps only the end of what it has read.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::Context;
+use etcd_client::{Client, ConnectOptions};
 use muster_core::lookup::Tag;
 use muster_core::names::NodeName;
 use muster_core::txn::Generation;
@@ -16,39 +17,41 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::countdown::Countdown;
-use super::project::{self, ENV};
+use super::etcd::Etcd;
+use super::fan_out_sample::Countdown;
+use super::project;
+use super::project::ENV;
 
 /// They come within this time, not all in one moment: a server lets in so many at once.
 const SPREAD: Duration = Duration::from_secs(1);
-/// An agent that was not let in tries again.
+/// Pause before the retry of a refused agent.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Which snapshot they have.
+/// Snapshot that the agents have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Holding {
     /// The one that is there now, as agents have when nothing has changed that can be looked up.
     Newest,
-    /// One that is older: each of them is sent the newest with its desired state.
+    /// An older one: each of them gets the newest with its desired state.
     Older,
 }
 
 /// They answer no pings: a server takes them for dead after 25 s. Whoever uses them is done by then.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    heard: Countdown,
+    received: Countdown,
     snapshot_bytes: usize,
     _agents: JoinSet<()>,
 }
 
 impl Listeners {
-    /// All these nodes connect. Their last run has looked nothing up, and they know what they should run now: the next
-    /// desired state that comes is another one.
+    /// Connects all nodes. Their last run has no lookups, and they have the present desired state: the next one is
+    /// another.
     pub(crate) async fn connect(address: &str, nodes: &[NodeName], holding: Holding) -> anyhow::Result<Self> {
         let listening = Countdown::from(nodes.len(), "connected");
-        let heard = Countdown::from(nodes.len(), "told what to run");
+        let received = Countdown::from(nodes.len(), "told what to run");
         let mut agents = JoinSet::new();
-        let (generation, tag, bytes) = standing(address, nodes.first().context("no nodes were named")?).await?;
+        let (generation, tag, bytes) = server_state(address, nodes.first().context("no nodes were named")?).await?;
         let snapshot = match holding {
             Holding::Newest => tag,
             Holding::Older => None,
@@ -63,18 +66,18 @@ impl Listeners {
                 body.len()
             );
             let wait = SPREAD * u32::try_from(number * 7919 % nodes.len())? / u32::try_from(nodes.len())?;
-            let (address, listening, heard) = (address.to_owned(), listening.clone(), heard.clone());
+            let (address, listening, received) = (address.to_owned(), listening.clone(), received.clone());
             agents.spawn(async move {
                 tokio::time::sleep(wait).await;
                 let mut is_first = true;
                 loop {
-                    if let Some(stream) = greeted(&address, &request).await {
+                    if let Some(stream) = accepted(&address, &request).await {
                         if std::mem::take(&mut is_first) {
                             listening.count();
                         }
                         if until(&stream, b"event: desired").await.is_some() {
-                            heard.count();
-                            // Nobody goes before all have heard.
+                            received.count();
+                            // No connection ends before all have received the event.
                             std::future::pending::<()>().await;
                         }
                     }
@@ -83,23 +86,23 @@ impl Listeners {
             });
         }
         listening.last().await?;
-        Ok(Self { heard, snapshot_bytes: bytes, _agents: agents })
+        Ok(Self { received, snapshot_bytes: bytes, _agents: agents })
     }
 
-    /// How large a snapshot is as text.
+    /// Size of a snapshot in bytes.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         self.snapshot_bytes
     }
 
-    /// When the last of them was told what to run.
-    pub(crate) fn heard(&self) -> &Countdown {
-        &self.heard
+    /// The time of the last desired state.
+    pub(crate) fn received(&self) -> &Countdown {
+        &self.received
     }
 }
 
-/// What all nodes have been told up to now and may look up, with the size of that: asked for by one that has nothing. No node
-/// has data of its own here.
-async fn standing(address: &str, node: &NodeName) -> anyhow::Result<(Option<Generation>, Option<Tag>, usize)> {
+/// Generation, snapshot tag and snapshot size of the server, from a stream without state. No node has its own data
+/// here.
+async fn server_state(address: &str, node: &NodeName) -> anyhow::Result<(Option<Generation>, Option<Tag>, usize)> {
     let client = Client::new(&format!("http://{address}"))?;
     let open = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
     let mut stream = client.sync(&project::env()?, node, &open).await?;
@@ -107,7 +110,7 @@ async fn standing(address: &str, node: &NodeName) -> anyhow::Result<(Option<Gene
     loop {
         match stream.next().await?.context("the stream has ended without a desired state")? {
             SyncEvent::Desired(desired) => {
-                // Where a rollout has granted each of them its own, none of that is newer than what is there now.
+                // If a rollout has granted each node, none of its grants is newer than the present revision.
                 let now = client.status(&project::env()?).await?.revision;
                 let generation = Generation { number: now.0.max(desired.generation.number), ..desired.generation };
                 return Ok((Some(generation), tag, bytes));
@@ -126,15 +129,15 @@ async fn standing(address: &str, node: &NodeName) -> anyhow::Result<(Option<Gene
     }
 }
 
-/// A stream that has been let in.
-async fn greeted(address: &str, request: &str) -> Option<TcpStream> {
+/// An accepted stream.
+async fn accepted(address: &str, request: &str) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     stream.write_all(request.as_bytes()).await.ok()?;
     until(&stream, b"event: hello").await?;
     Some(stream)
 }
 
-/// Reads until a word has come. None if the stream ends before, or is not one.
+/// Reads until a word has come. None if the stream ends before, or was refused.
 async fn until<const LENGTH: usize>(stream: &TcpStream, word: &[u8; LENGTH]) -> Option<()> {
     let mut tail = Tail { bytes: [0; LENGTH], length: 0 };
     loop {
@@ -159,7 +162,7 @@ struct Tail<const LENGTH: usize> {
     length: usize,
 }
 
-/// Reads what is there. Not async, so that its buffer is no part of a task.
+/// Reads the available bytes. Not async, so that its buffer is not part of a task.
 fn read<const LENGTH: usize>(stream: &TcpStream, word: &[u8; LENGTH], tail: &mut Tail<LENGTH>) -> Read {
     let mut buffer = [0; 16 * 1024];
     buffer[..tail.length].copy_from_slice(&tail.bytes[..tail.length]);
@@ -179,4 +182,53 @@ fn read<const LENGTH: usize>(stream: &TcpStream, word: &[u8; LENGTH], tail: &mut
     tail.length = filled.min(LENGTH - 1);
     tail.bytes[..tail.length].copy_from_slice(&all[filled - tail.length..]);
     Read::More
+}
+
+#[derive(Debug)]
+pub(crate) struct Watchers {
+    received: Countdown,
+    _watchers: JoinSet<()>,
+}
+
+impl Watchers {
+    /// Watches of their keys, on this many connections.
+    pub(crate) async fn connect(
+        etcd: &Etcd,
+        key: impl Fn(usize) -> String,
+        count: usize,
+        connections: usize,
+    ) -> anyhow::Result<Self> {
+        let mut clients = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            clients.push(Client::connect([&etcd.address], Some(ConnectOptions::new())).await?);
+        }
+        let watching = Countdown::from(count, "watching");
+        let received = Countdown::from(count, "told of the put");
+        let mut watchers = JoinSet::new();
+        for (number, client) in clients.iter().cycle().take(count).enumerate() {
+            let (mut client, key) = (client.watch_client(), key(number));
+            let (watching, received) = (watching.clone(), received.clone());
+            watchers.spawn(async move {
+                let Ok(mut stream) = client.watch(key, None).await else { return };
+                while let Ok(Some(message)) = stream.message().await {
+                    if message.created() {
+                        watching.count();
+                    }
+                    if !message.events().is_empty() {
+                        received.count();
+                        break;
+                    }
+                }
+                // No connection ends before all have received the event.
+                std::future::pending::<()>().await;
+            });
+        }
+        watching.last().await?;
+        Ok(Self { received, _watchers: watchers })
+    }
+
+    /// The time of the last event.
+    pub(crate) fn received(&self) -> &Countdown {
+        &self.received
+    }
 }

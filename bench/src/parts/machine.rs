@@ -1,10 +1,12 @@
-//! The machine in words: numbers without it say nothing. It has no name here.
+//! Description of the machine for the table, without its name.
 
-use std::fmt;
-use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
+use std::{fmt, fs};
 
 use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 
 use crate::row::Unit;
@@ -15,13 +17,13 @@ pub(crate) struct Machine {
     model: String,
     memory_bytes: u64,
     kernel: String,
-    /// Of the directory in which the benchmarks work.
+    /// File system of the work directory.
     file_system: String,
 }
 
 impl Machine {
-    /// Looks at the machine, and at the file system of a directory.
-    pub(crate) fn look(dir: &Path) -> anyhow::Result<Self> {
+    /// Reads the properties of the machine and of a directory's file system.
+    pub(crate) fn read(dir: &Path) -> anyhow::Result<Self> {
         let cpus = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
         let memory = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
         let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
@@ -49,7 +51,7 @@ fn file_system(mounts: &str, dir: &Path) -> String {
         Some((fields.nth(1)?, fields.next()?))
     });
     let over = fields.filter(|(at, _)| dir.starts_with(at));
-    // Of two at the same place the later one hides the earlier.
+    // Of two mounts at the same place the later one hides the earlier.
     over.max_by_key(|(at, _)| at.len()).map_or_else(|| "unknown".to_owned(), |(_, kind)| kind.to_owned())
 }
 
@@ -64,6 +66,29 @@ impl fmt::Display for Machine {
         }
         Ok(())
     }
+}
+
+/// Raises the limit of this process to the hard limit. Fails if that is too low.
+pub(crate) fn allow_open_files(needed: u64) -> anyhow::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let enough = limit.maximum.is_none_or(|maximum| maximum >= needed);
+    anyhow::ensure!(enough, "{needed} open files are needed, and this machine allows {:?} (ulimit -Hn)", limit.maximum);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).context("cannot allow more open files")
+}
+
+/// The time since the epoch, as a script sees it in `$EPOCHREALTIME`.
+pub(crate) fn now() -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+    let now = SystemTime::now();
+    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+pub(crate) fn timestamp() -> anyhow::Result<Timestamp> {
+    Ok(Timestamp::from_duration(SignedDuration::try_from(now())?)?)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A project as an operator would write it, with the script applier.
+//! A project directory with the script applier.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ pub(crate) struct Project {
 }
 
 impl Project {
-    /// Writes a project whose releases all have the same script.
+    /// Writes a project whose releases have the same script.
     pub(crate) fn write(dir: &Path, roles: Roles<'_>, versions: &[&str], script: &str) -> anyhow::Result<Self> {
         let dir = dir.join("project");
         let environments = dir.join("environments");
@@ -55,16 +55,16 @@ impl Project {
         Ok(Self { dir, nodes, trusted_key: key.public().to_string() })
     }
 
-    /// Lets Puppet apply a manifest instead of the script.
+    /// Uses a Puppet manifest instead of the script.
     pub(crate) fn use_puppet(&self, version: &str, manifest: &str) -> anyhow::Result<()> {
         let dir = self.dir.join("releases").join(version);
         fs::write(dir.join("release.yaml"), "applier: puppet\nmanifest: site.pp\ndeadline: 5m\n")?;
         fs::write(dir.join("site.pp"), manifest).with_context(|| format!("cannot write in {}", dir.display()))
     }
 
-    /// Adds so many bytes to a release that cannot be packed into fewer.
+    /// Adds incompressible bytes to a release.
     pub(crate) fn add_ballast(&self, version: &str, bytes: usize) -> anyhow::Result<()> {
-        /// A release is many files of no great size.
+        /// Releases have many files of moderate size.
         const FILE: usize = 1024 * 1024;
         let dir = self.dir.join("releases").join(version).join("ballast");
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -72,7 +72,7 @@ impl Project {
         for (number, start) in (0..bytes).step_by(FILE).enumerate() {
             let words = FILE.min(bytes - start).div_ceil(8);
             let noise = (0..words).flat_map(|_| {
-                // xorshift64*: noise enough for any packer, and the same in every benchmark.
+                // xorshift64*: incompressible, and the same in every benchmark.
                 state ^= state >> 12;
                 state ^= state << 25;
                 state ^= state >> 27;

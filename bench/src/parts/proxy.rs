@@ -1,4 +1,4 @@
-//! A TCP proxy between agents and the server that passes everything on at once, and takes notes.
+//! A TCP proxy between agents and the server that forwards at once and records requests, reports and events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,42 +13,42 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::clock;
-use super::message::{Messages, Piece};
+use super::http::{Messages, Piece};
+use super::machine;
 
-/// Ends, with all its connections, when it is dropped.
+/// A running proxy. It ends with all its connections when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) url: String,
-    notes: Arc<Mutex<Notes>>,
+    traffic: Arc<Mutex<Traffic>>,
     _tasks: JoinSet<()>,
 }
 
-/// What has passed.
+/// Recorded traffic.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct Traffic {
     pub(crate) connections: u64,
-    /// Bytes of the agents, and of the server.
+    /// Bytes from the agents and from the server.
     pub(crate) up: u64,
     pub(crate) down: u64,
     pub(crate) requests: u64,
     /// The events of the sync streams, by name.
     pub(crate) events: BTreeMap<&'static str, u64>,
-    pub(crate) reports: Vec<Seen>,
+    pub(crate) reports: Vec<PassedReport>,
 }
 
-/// A report that has passed.
+/// A forwarded report.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct PassedReport {
     pub(crate) report: Report,
-    /// When its last byte came from the agent, before the server got it.
+    /// The time of its last byte from the agent, before the server has it.
     pub(crate) sent: Duration,
-    /// When the server's answer to it came.
+    /// The time of the server's response.
     pub(crate) answered: Option<Duration>,
 }
 
-impl Notes {
-    /// How many events there were that say something; a ping does not.
+impl Traffic {
+    /// Number of events other than pings.
     pub(crate) fn payload_events(&self) -> u64 {
         self.events.iter().filter(|(name, _)| **name != PING).map(|(_, count)| count).sum()
     }
@@ -61,42 +61,42 @@ impl Notes {
 const PING: &str = "ping";
 
 impl Proxy {
-    /// Listens, and passes on to the server at `host:port`.
+    /// Listens, and forwards to the server at `host:port`.
     pub(crate) async fn start(server: &str) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("the proxy cannot listen")?;
         let url = format!("http://{}", listener.local_addr()?);
-        let notes = Arc::new(Mutex::new(Notes::default()));
+        let traffic = Arc::new(Mutex::new(Traffic::default()));
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, server.to_owned(), notes.clone()));
-        Ok(Self { url, notes, _tasks: tasks })
+        tasks.spawn(accept(listener, server.to_owned(), traffic.clone()));
+        Ok(Self { url, traffic, _tasks: tasks })
     }
 
-    pub(crate) fn notes(&self) -> Notes {
-        lock(&self.notes).clone()
+    pub(crate) fn traffic(&self) -> Traffic {
+        lock(&self.traffic).clone()
     }
 }
 
-fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
-    notes.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(traffic: &Mutex<Traffic>) -> MutexGuard<'_, Traffic> {
+    traffic.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, server: String, notes: Arc<Mutex<Notes>>) {
+async fn accept(listener: TcpListener, server: String, traffic: Arc<Mutex<Traffic>>) {
     let mut connections = JoinSet::new();
     while let Ok((agent, _)) = listener.accept().await {
-        lock(&notes).connections += 1;
-        let (server, notes) = (server.clone(), notes.clone());
+        lock(&traffic).connections += 1;
+        let (server, traffic) = (server.clone(), traffic.clone());
         connections.spawn(async move {
             let Ok(server) = TcpStream::connect(server).await else { return };
-            // Nothing may wait in the proxy.
+            // The proxy must not delay anything.
             if agent.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
                 return;
             }
             let (from_agent, to_agent) = agent.into_split();
             let (from_server, to_server) = server.into_split();
-            let asked = Arc::new(Mutex::new(VecDeque::new()));
-            let up = Up { notes: notes.clone(), asked: asked.clone(), messages: Messages::default(), request: None };
-            let down = Down { notes, asked, messages: Messages::default(), stream: None };
-            // When one side ends the connection, the other half is dropped with it.
+            let open = Arc::new(Mutex::new(VecDeque::new()));
+            let up = Up { traffic: traffic.clone(), open: open.clone(), messages: Messages::default(), request: None };
+            let down = Down { traffic, open, messages: Messages::default(), stream: None };
+            // When one side ends the connection, the other half is dropped.
             tokio::select! {
                 () = pass(from_agent, to_server, up) => {}
                 () = pass(from_server, to_agent, down) => {}
@@ -120,13 +120,13 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut watch: impl W
     }
 }
 
-/// The requests of a connection that wait for their answers: the place of the report among the notes, if it is one.
-type Asked = Arc<Mutex<VecDeque<Option<usize>>>>;
+/// The requests of a connection that wait for their answers: the place of the report among the traffic, if it is one.
+type OpenRequests = Arc<Mutex<VecDeque<Option<usize>>>>;
 
 /// From the agent to the server.
 struct Up {
-    notes: Arc<Mutex<Notes>>,
-    asked: Asked,
+    traffic: Arc<Mutex<Traffic>>,
+    open: OpenRequests,
     messages: Messages,
     /// The request that is passing: whether it is a report, and its body.
     request: Option<(bool, Vec<u8>)>,
@@ -134,8 +134,8 @@ struct Up {
 
 impl Watch for Up {
     fn saw(&mut self, bytes: &[u8]) {
-        let now = clock::now();
-        lock(&self.notes).up += bytes.len() as u64;
+        let now = now();
+        lock(&self.traffic).up += bytes.len() as u64;
         for piece in self.messages.feed(bytes) {
             match piece {
                 Piece::Head(head) => {
@@ -151,14 +151,14 @@ impl Watch for Up {
                 }
                 Piece::End => {
                     let Some((is_report, body)) = self.request.take() else { continue };
-                    let mut notes = lock(&self.notes);
-                    notes.requests += 1;
+                    let mut traffic = lock(&self.traffic);
+                    traffic.requests += 1;
                     let report = is_report.then(|| serde_json::from_slice(&body).ok()).flatten();
                     let place = report.map(|report| {
-                        notes.reports.push(Seen { report, sent: now, answered: None });
-                        notes.reports.len() - 1
+                        traffic.reports.push(PassedReport { report, sent: now, answered: None });
+                        traffic.reports.len() - 1
                     });
-                    self.asked.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
+                    self.open.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
                 }
             }
         }
@@ -167,23 +167,23 @@ impl Watch for Up {
 
 /// From the server to the agent.
 struct Down {
-    notes: Arc<Mutex<Notes>>,
-    asked: Asked,
+    traffic: Arc<Mutex<Traffic>>,
+    open: OpenRequests,
     messages: Messages,
-    /// Reads the events, if this is a sync stream.
+    /// Parses the events, if this is a sync stream.
     stream: Option<Decoder>,
 }
 
 impl Watch for Down {
     fn saw(&mut self, bytes: &[u8]) {
-        let now = clock::now();
-        let mut notes = lock(&self.notes);
-        notes.down += bytes.len() as u64;
+        let now = now();
+        let mut traffic = lock(&self.traffic);
+        traffic.down += bytes.len() as u64;
         for piece in self.messages.feed(bytes) {
             match piece {
                 Piece::Head(head) => {
-                    let of = self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front().flatten();
-                    if let Some(seen) = of.and_then(|place| notes.reports.get_mut(place)) {
+                    let of = self.open.lock().unwrap_or_else(PoisonError::into_inner).pop_front().flatten();
+                    if let Some(seen) = of.and_then(|place| traffic.reports.get_mut(place)) {
                         seen.answered = Some(now);
                     }
                     self.stream = head.contains("text/event-stream").then(Decoder::default);
@@ -193,9 +193,9 @@ impl Watch for Down {
                     match events {
                         None => {}
                         Some(Ok(events)) => {
-                            events.iter().for_each(|event| *notes.events.entry(name(event)).or_default() += 1);
+                            events.iter().for_each(|event| *traffic.events.entry(name(event)).or_default() += 1);
                         }
-                        Some(Err(_)) => *notes.events.entry("not understood").or_default() += 1,
+                        Some(Err(_)) => *traffic.events.entry("not understood").or_default() += 1,
                     }
                 }
                 Piece::End => self.stream = None,

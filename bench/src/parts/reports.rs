@@ -1,4 +1,4 @@
-//! Reports as agents send them: a whole run's log, its checks and what it looked up.
+//! Reports as agents send them: with log, checks and lookups.
 
 use jiff::SignedDuration;
 use muster_core::lookup::{Lookups, Tag};
@@ -6,13 +6,13 @@ use muster_core::names::{NodeName, RunId, Version};
 use muster_core::report::{Cause, CheckResult, Counts, Facts, LookupChange, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Generation;
 
-use super::clock;
+use super::machine;
 
-/// Stand for the number of a report, and of its run, while a template is made: no other number looks like them.
+/// Placeholders for the number of a report and of its run in a template.
 const SEQ: u64 = 8_446_744_073_701;
 const RUN: u64 = SEQ.div_ceil(2);
 
-/// Makes the reports of one node, in their order: `configured`, `validated`, `configured`, …
+/// Makes the reports of one node in order: `configured`, `validated`, `configured`, …
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
     node: NodeName,
@@ -23,9 +23,9 @@ pub(crate) struct Reporter {
     templates: Option<[Template; 2]>,
 }
 
-/// A report as it is sent, in the pieces between its numbers.
+/// A serialized report, split at its numbers.
 ///
-/// Whoever sends thousands in a second shares the machine with those who take them: all but the numbers is written once.
+/// Senders share the machine with the server, so everything except the numbers is serialized once.
 #[derive(Clone, Debug)]
 struct Template(Vec<Piece>);
 
@@ -38,13 +38,13 @@ enum Piece {
 
 impl Reporter {
     pub(crate) fn new(node: NodeName, number: usize, version: Version) -> Self {
-        // Newer than whatever the server has chosen by now.
+        // Newer than any generation of the server.
         let generation = Generation { epoch: 4_000_000_000, number: 1 };
         Self { node, number: number as u64, version, generation, seq: 0, templates: None }
     }
 
-    /// From now on it reports on what it was told under this generation.
-    pub(crate) fn answer(&mut self, generation: Generation) {
+    /// Reports for this generation from now on.
+    pub(crate) fn report_for(&mut self, generation: Generation) {
         (self.generation, self.templates) = (generation, None);
     }
 
@@ -61,7 +61,7 @@ impl Reporter {
     pub(crate) fn next_body(&mut self) -> anyhow::Result<Vec<u8>> {
         let templates = match self.templates.take() {
             Some(templates) => templates,
-            None => [Template::of(self.report(SEQ)?)?, Template::of(self.report(SEQ + 1)?)?],
+            None => [Template::new(self.report(SEQ)?)?, Template::new(self.report(SEQ + 1)?)?],
         };
         self.seq += 1;
         let [configured, validated] = &templates;
@@ -80,7 +80,7 @@ impl Reporter {
     fn report(&self, seq: u64) -> anyhow::Result<Report> {
         let run = seq.div_ceil(2);
         let is_validation = seq.is_multiple_of(2);
-        let ended = clock::timestamp()?;
+        let ended = machine::timestamp()?;
         Ok(Report {
             node: self.node.clone(),
             incarnation: 1,
@@ -120,7 +120,7 @@ impl Reporter {
 }
 
 impl Template {
-    fn of(report: Report) -> anyhow::Result<Self> {
+    fn new(report: Report) -> anyhow::Result<Self> {
         let (seq, run) = (report.seq.to_string(), RUN.to_string());
         let text = serde_json::to_string(&report)?;
         let mut pieces = Vec::new();
@@ -159,7 +159,7 @@ fn checks() -> Vec<CheckResult> {
         .to_vec()
 }
 
-/// Keys that nothing in these fleets has.
+/// Keys that do not exist in these fleets.
 pub(crate) fn lookups() -> Lookups {
     ["active_roles::db::eth0", "active_roles::web::eth0"].map(|key| (key.to_owned(), Tag::absent())).into()
 }
@@ -168,7 +168,7 @@ fn address(number: u64) -> String {
     format!("10.{}.{}.{}", number >> 16 & 255, number >> 8 & 255, number & 255)
 }
 
-/// About 2 KiB, as much as a run of Puppet with a handful of changes says. Different in each run, as logs are.
+/// About 2 KiB, as of a Puppet run with a few changes. It differs in each run.
 fn log(node: &NodeName, run: u64) -> String {
     let lines = (0..16).map(|line| {
         format!(

@@ -1,4 +1,4 @@
-//! What a program says of itself at `/metrics`: etcd's own counts, and the server's.
+//! Metrics of etcd and the server, from `/metrics`.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// All series of one moment, each by its name with its labels.
+/// All series at one time, by name with labels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrape(BTreeMap<String, f64>);
 
 impl Scrape {
-    /// Asks `host:port`.
-    pub(crate) async fn of(address: &str) -> anyhow::Result<Self> {
+    /// Reads the metrics of `host:port`.
+    pub(crate) async fn read(address: &str) -> anyhow::Result<Self> {
         let unreachable = || format!("cannot read the metrics of {address}");
         let mut stream = TcpStream::connect(address).await.with_context(unreachable)?;
-        // HTTP 1.0: the answer comes in one piece, and ends with the connection.
+        // HTTP/1.0: the response ends with the connection.
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.with_context(unreachable)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.with_context(unreachable)?;
@@ -30,28 +30,28 @@ impl Scrape {
         Self(series.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
     }
 
-    /// All series of a name whose labels hold all of these texts, added up.
+    /// Sum of all series of a name whose labels contain all of these texts.
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let all = self.0.iter().filter(|(series, _)| series.split('{').next() == Some(name));
         all.filter(|(series, _)| labels.iter().all(|label| series.contains(label))).map(|(_, value)| value).sum()
     }
 
-    /// One series, which has to be there.
+    /// One series, which must exist.
     pub(crate) fn get(&self, series: &str) -> anyhow::Result<f64> {
         self.0.get(series).copied().with_context(|| format!("there is no {series} in the metrics"))
     }
 
-    /// Reads of an etcd, by its own count: calls that ask for keys.
+    /// Reads of an etcd: Range calls.
     pub(crate) fn etcd_reads(&self) -> f64 {
         self.sum("grpc_server_handled_total", &["grpc_method=\"Range\""])
     }
 
-    /// Everything that an etcd looked up, with what its transactions compare and read.
+    /// All reads of an etcd, including those of transactions.
     pub(crate) fn etcd_lookups(&self) -> f64 {
         self.sum("etcd_mvcc_range_total", &[]) + self.sum("etcd_debugging_mvcc_range_total", &[])
     }
 
-    /// Reads of the store, by a server's own count.
+    /// Reads of the store, as counted by a server.
     pub(crate) fn server_reads(&self) -> f64 {
         ["get", "range", "revision"]
             .map(|operation| self.sum("muster_store_requests_total", &[format!("operation=\"{operation}\"").as_str()]))

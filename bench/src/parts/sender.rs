@@ -1,4 +1,4 @@
-//! Many agents' reports, sent at the same time.
+//! Sends reports of many agents concurrently.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,15 @@ use super::http::Connection;
 use super::project::ENV;
 use super::reports::Reporter;
 
-/// What was sent, and how long it took.
+/// Number of sent reports, and the time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sent {
+pub(crate) struct SentReports {
     pub(crate) reports: u64,
     pub(crate) bytes: u64,
     pub(crate) took: Duration,
 }
 
-impl Sent {
+impl SentReports {
     pub(crate) fn per_second(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]
         let reports = self.reports as f64;
@@ -30,13 +30,13 @@ impl Sent {
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Until {
-    /// Each node has sent so many.
+pub(crate) enum StopAfter {
+    /// Each node has sent this many.
     Each(u64),
     Elapsed(Duration),
 }
 
-/// Nodes that report, shared out to senders. A sender has one connection and waits for each answer, as an agent does.
+/// Reporting nodes, divided among senders. A sender has one connection and waits for each response, as an agent does.
 #[derive(Debug)]
 pub(crate) struct Senders {
     address: String,
@@ -67,20 +67,20 @@ impl Senders {
         self.shares.iter_mut().flatten().for_each(|reporter| reporter.run(version));
     }
 
-    /// From now on they report on what they were told under this generation.
-    pub(crate) fn answer(&mut self, generation: Generation) {
-        self.shares.iter_mut().flatten().for_each(|reporter| reporter.answer(generation));
+    /// Reports for this generation from now on.
+    pub(crate) fn report_for(&mut self, generation: Generation) {
+        self.shares.iter_mut().flatten().for_each(|reporter| reporter.report_for(generation));
     }
 
-    /// Sends, node after node and round after round.
-    pub(crate) async fn send(&mut self, until: Until) -> anyhow::Result<Sent> {
+    /// Sends reports of each node in turn, in rounds.
+    pub(crate) async fn send(&mut self, until: StopAfter) -> anyhow::Result<SentReports> {
         let begin = Instant::now();
         let mut tasks = JoinSet::new();
         for (at, share) in self.shares.drain(..).enumerate() {
             let address = self.address.clone();
             tasks.spawn(async move { (at, send(&address, share, until, begin).await) });
         }
-        let mut total = Sent::default();
+        let mut total = SentReports::default();
         let mut shares = Vec::new();
         while let Some(done) = tasks.join_next().await {
             let (at, sent) = done?;
@@ -99,18 +99,18 @@ impl Senders {
 async fn send(
     address: &str,
     mut share: Vec<Reporter>,
-    until: Until,
+    until: StopAfter,
     begin: Instant,
-) -> anyhow::Result<(Vec<Reporter>, Sent)> {
+) -> anyhow::Result<(Vec<Reporter>, SentReports)> {
     let mut connection = Connection::open(address).await?;
-    let mut sent = Sent::default();
+    let mut sent = SentReports::default();
     let mut round = 0;
     'rounds: loop {
         for reporter in &mut share {
             match until {
-                Until::Each(reports) if round >= reports => break 'rounds,
-                Until::Elapsed(limit) if begin.elapsed() >= limit => break 'rounds,
-                Until::Each(_) | Until::Elapsed(_) => {}
+                StopAfter::Each(reports) if round >= reports => break 'rounds,
+                StopAfter::Elapsed(limit) if begin.elapsed() >= limit => break 'rounds,
+                StopAfter::Each(_) | StopAfter::Elapsed(_) => {}
             }
             let body = reporter.next_body()?;
             let path = format!("/v1/envs/{ENV}/nodes/{}/reports", reporter.node());

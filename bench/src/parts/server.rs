@@ -9,22 +9,22 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
 use super::http::Connection;
-use super::process::{Running, command};
+use super::process::{BenchProcess, command};
 use super::project::release_key;
 use super::scrape::Scrape;
 use crate::bench::Bench;
 
-/// How long a server may take to be ready; it needs a fraction of a second.
+/// Timeout of the start, which needs a fraction of a second.
 const READY: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Server {
-    running: Running,
+    running: BenchProcess,
     pub(crate) url: String,
     /// `host:port`
     pub(crate) address: String,
     pub(crate) state: PathBuf,
-    /// From the start of the process until it said where it listens; its view is complete then.
+    /// From the start of the process until it prints its address; its view is complete then.
     pub(crate) ready_after: Duration,
 }
 
@@ -35,7 +35,7 @@ impl Server {
         Self::start_on(bench, dir, &store, &dir.join("blobs"), project).await
     }
 
-    /// Starts a server with a state of its own in `dir`, on a store and blobs that others may share.
+    /// Starts a server with its own state in `dir`, on a store and blobs that others may share.
     pub(crate) async fn start_on(
         bench: &Bench,
         dir: &Path,
@@ -51,14 +51,14 @@ impl Server {
             serve.arg("--project").arg(project).arg("--release-key").arg(release_key(project));
         }
         let begin = Instant::now();
-        let mut running = Running::start(serve, dir, "server")?;
+        let mut running = BenchProcess::start(serve, dir, "server")?;
         let stdout = running.child().stdout.take().context("its output is not there")?;
         let mut lines = BufReader::new(stdout).lines();
         let line = timeout(READY, lines.next_line()).await;
         let line = line.with_context(|| format!("it is not ready after {READY:?}"))??;
         let ready_after = begin.elapsed();
         let url = line.as_deref().and_then(|line| line.strip_prefix("API: ")).map(str::to_owned);
-        let url = url.with_context(|| format!("muster serve did not start:\n{}", running.last_words()))?;
+        let url = url.with_context(|| format!("muster serve did not start:\n{}", running.log_tail()))?;
         let address = url.trim_start_matches("http://").to_owned();
         let (status, _) = Connection::open(&address).await?.get("/readyz").await?;
         anyhow::ensure!(status == 204, "the server says that it is ready, but /readyz answers {status}");
@@ -74,7 +74,7 @@ impl Server {
     }
 
     pub(crate) async fn metrics(&self) -> anyhow::Result<Scrape> {
-        Scrape::of(&self.address).await
+        Scrape::read(&self.address).await
     }
 
     /// `kill -9`.

@@ -1,9 +1,8 @@
-//! A generated site: as many nodes as are asked for, written as an operator would write them.
+//! A generated site with any number of nodes.
 //!
-//! Nothing here is left to chance: the same number of nodes gives the same bytes. Every node has an address in each of six
-//! networks, and inherits the rest through four levels of host profiles; it takes some 460 bytes of YAML. The site
-//! compiles without a finding, whatever rules there are: a benchmark that measured the making of findings would say little
-//! about a design in use.
+//! It is deterministic: the same number of nodes gives the same bytes. Every node has an address in each of six
+//! networks, and inherits the rest through four levels of host profiles; it takes about 460 bytes of YAML. The site has
+//! no findings, because a design in use has none.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +25,7 @@ const NETWORKS: [(&str, Option<u32>, u32); 6] = [
     ("public", Some(106), 1500),
 ];
 
-/// How the documents of a site are spread over files.
+/// Files of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Files {
     /// One for the nodes of each rack, and one for everything else.
@@ -73,7 +72,7 @@ pub(crate) fn texts(nodes: u32, files: Files) -> Vec<(String, String)> {
     }
 }
 
-/// A node by its number from 1, with everything that it has for itself.
+/// A node by its number from 1, with its own values.
 pub(crate) fn node(number: u32) -> String {
     let rack = (number - 1) / RACK + 1;
     let [.., high, middle, low] = number.to_be_bytes();
@@ -104,7 +103,7 @@ fn rack_document(rack: u32) -> String {
     )
 }
 
-/// Everything that is there once.
+/// Documents that exist once.
 fn shared() -> String {
     let mut text = "kind: Region\nname: region-one\nspec: {}\n".to_owned();
     for (at, (name, vlan, mtu)) in NETWORKS.iter().enumerate() {
@@ -129,7 +128,7 @@ fn shared() -> String {
     text
 }
 
-/// Writing to a text cannot fail.
+/// Writing to a string cannot fail.
 fn writeln_to(text: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
@@ -164,7 +163,7 @@ spec:
   allowed_networks: [mgmt, storage, overlay, public]
 ";
 
-/// Four levels: what all machines have, how they are wired, what the role needs, and what is special here.
+/// Four levels: all machines, wiring, role, and site.
 const PROFILES: &str = "\
 ---
 kind: HardwareProfile

@@ -203,10 +203,9 @@ impl Fleet {
         let body = serde_json::json!({"value": before});
         let path = format!("/v1/envs/{ENV}/data/concerns_nobody");
         eventually("a replica commits a write", TIMEOUT, || {
-            let mut answers = self
-                .replicas
-                .iter()
-                .map(|replica| http::try_request_with("PUT", &replica.api.to, &path, Some(&body), &[], STOPPED_TIMEOUT));
+            let mut answers = self.replicas.iter().map(|replica| {
+                http::try_request_with("PUT", &replica.api.to, &path, Some(&body), &[], STOPPED_TIMEOUT)
+            });
             let taken = answers.any(|answer| answer.is_ok_and(|answer| answer.status == 200));
             if taken { Ok(()) } else { Err("nobody takes it".to_owned()) }
         });
@@ -269,7 +268,9 @@ impl Fleet {
             }
             Fault::KillReplica(Replica::LivenessHolder | Replica::RolloutHolder)
             | Fault::StopReplica(Replica::LivenessHolder | Replica::RolloutHolder)
-            | Fault::CompactUnder(Replica::LivenessHolder | Replica::RolloutHolder) => format!(" ({})", self.replicas[hit].name),
+            | Fault::CompactUnder(Replica::LivenessHolder | Replica::RolloutHolder) => {
+                format!(" ({})", self.replicas[hit].name)
+            }
             Fault::KillMember(_)
             | Fault::KillEtcd
             | Fault::StopMember(_)

@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_etcd_rig::{Cluster, ChangeRecorder, ClusterOptions};
+use muster_etcd_rig::{ChangeRecorder, Cluster, ClusterOptions};
 use muster_testkit::release::ScriptRelease;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::sandbox::muster_agent;
 use crate::cluster::agent_log::AgentLog;
 use crate::cluster::checker::Checker;
 use crate::cluster::load::Load;
 use crate::cluster::program::Program;
 use crate::cluster::proxy::Proxy;
 use crate::project::Project;
-use crate::server::{Api, ENV};
 use crate::sandbox::Sandbox;
+use crate::sandbox::muster_agent;
+use crate::server::{Api, ENV};
 
 /// Role `db` is looked up by nodes of the role `web`.
 const ROLES: [(&str, u8); 2] = [("db", 4), ("web", 16)];
@@ -139,8 +139,11 @@ impl Fleet {
     pub fn launch(sandbox: Sandbox, setup: &Setup, minutes: u64) -> Self {
         let logs = Logs::new();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let options =
-            ClusterOptions { quota_bytes: Some(quota(minutes)), logs: Some(logs.path().to_owned()), ..ClusterOptions::members(3) };
+        let options = ClusterOptions {
+            quota_bytes: Some(quota(minutes)),
+            logs: Some(logs.path().to_owned()),
+            ..ClusterOptions::members(3)
+        };
         let (etcd, changes) = runtime.block_on(async {
             let etcd = Cluster::start(options).await;
             let changes = etcd.record_changes(PREFIX, 1);

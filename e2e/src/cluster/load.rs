@@ -105,7 +105,8 @@ impl Operator {
         self.turn += 1;
         let api = &self.replicas[self.turn % self.replicas.len()];
         let path = format!("/v1/envs/{ENV}/current-version");
-        let now = http::try_request_with("GET", &api.to, &path, None, &[], TIMEOUT).map_err(|error| error.to_string())?;
+        let now =
+            http::try_request_with("GET", &api.to, &path, None, &[], TIMEOUT).map_err(|error| error.to_string())?;
         if now.status != 200 {
             return Err(now.body);
         }
@@ -113,8 +114,8 @@ impl Operator {
         let to = VERSIONS.into_iter().find(|version| now.json()["version"] != *version).unwrap();
         // All nodes switch between two versions, so that every change concerns every node.
         let body = serde_json::json!({"version": to, "allow_older": true, "at_once": true});
-        let answer =
-            http::try_request_with("PUT", &api.to, &path, Some(&body), &[], TIMEOUT).map_err(|error| error.to_string())?;
+        let answer = http::try_request_with("PUT", &api.to, &path, Some(&body), &[], TIMEOUT)
+            .map_err(|error| error.to_string())?;
         let said = answer.json();
         match (answer.status, said["changed"].as_bool(), said["revision"].as_i64()) {
             (200, Some(true), Some(revision)) => {

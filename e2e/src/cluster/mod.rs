@@ -11,9 +11,9 @@
 #![expect(clippy::print_stdout, reason = "a test tells what it does, and its runner shows that when it fails")]
 
 pub mod agent_log;
+pub mod checker;
 pub mod fault;
 pub mod fleet;
-pub mod checker;
 pub mod load;
 pub mod plan;
 pub mod program;

@@ -13,8 +13,8 @@ use muster_etcd_rig::{Dump, RevisionChanges};
 use muster_core::report::record::ObservedRecord;
 use muster_testkit::wait::eventually;
 
-use crate::cluster::fleet::{Fleet, PREFIX, START};
 use crate::cluster::checker::ExecutedRun;
+use crate::cluster::fleet::{Fleet, PREFIX, START};
 use crate::cluster::load::Trigger;
 
 /// Time to converge after a fault. A lease expires after 10 seconds. Agents detect a dead connection after 25 seconds,

@@ -25,7 +25,8 @@ impl Fleet {
                 return violations.into_iter().for_each(|violation| self.checker.add_violation(violation));
             }
         }
-        self.checker.add_violation(format!("the store was still changing after {TRIES} attempts, although the fleet is idle"));
+        self.checker
+            .add_violation(format!("the store was still changing after {TRIES} attempts, although the fleet is idle"));
     }
 
     /// None if the store changed meanwhile.
@@ -37,7 +38,8 @@ impl Fleet {
         for replica in &self.replicas {
             let mut ask = |path: &str| {
                 let path = format!("/v1/envs/{ENV}/{path}");
-                let answer = http::try_request_with("GET", &replica.api.to, &path, None, &[(MIN_REVISION, &newest)], TIMEOUT);
+                let answer =
+                    http::try_request_with("GET", &replica.api.to, &path, None, &[(MIN_REVISION, &newest)], TIMEOUT);
                 match answer {
                     Ok(answer) if answer.status == 200 => Some(answer.json()),
                     Ok(answer) => {

@@ -6,7 +6,7 @@ use muster_core::keys::Key;
 use muster_core::names::{NodeName, ReplicaId, Version};
 use muster_core::replica::{ControllerName, ControllerRecord};
 
-use super::{Violations, ChangedKey};
+use super::{ChangedKey, Violations};
 
 #[derive(Debug, Default)]
 pub(super) struct Controllers {
@@ -111,7 +111,7 @@ impl Controllers {
 #[cfg(test)]
 mod tests {
     use super::super::Judge;
-    use super::super::testing::{violations, delete, history, leased, put};
+    use super::super::testing::{delete, history, leased, put, violations};
 
     const A: &str = r#"{"replica":"a-1","since":"2026-11-15T10:00:00Z"}"#;
     const B: &str = r#"{"replica":"b-2","since":"2026-11-15T10:00:00Z"}"#;

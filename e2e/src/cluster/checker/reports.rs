@@ -7,7 +7,7 @@ use muster_core::names::NodeName;
 use muster_core::report::Outcome;
 use muster_core::report::record::ObservedRecord;
 
-use super::{Violations, ChangedKey};
+use super::{ChangedKey, Violations};
 
 /// A report that was acknowledged to its agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,9 +61,7 @@ impl Reports {
                 Some(other) => violations.push(format!(
                     "{node}: report {seq} of run {run} was acknowledged, but this number belongs to run {other}"
                 )),
-                None => violations.push(format!(
-                    "{node}: report {seq} of run {run} was acknowledged and is lost"
-                )),
+                None => violations.push(format!("{node}: report {seq} of run {run} was acknowledged and is lost")),
             }
         }
     }
@@ -110,7 +108,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::super::Judge;
-    use super::super::testing::{violations, configured, history, observed, put, validated};
+    use super::super::testing::{configured, history, observed, put, validated, violations};
     use super::*;
 
     fn report(incarnation: u64, seq: u64, run: &str) -> Vec<muster_etcd_rig::RawChange> {

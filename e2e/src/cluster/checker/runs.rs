@@ -8,7 +8,7 @@ use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Cause, Outcome, Verdict};
 use muster_core::rollout::record::DesiredRecord;
 
-use super::{Violations, ChangedKey};
+use super::{ChangedKey, Violations};
 
 /// A run in the applier's journal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,9 +102,7 @@ impl Runs {
                 Cause::Version { .. } => {
                     if let Some(before) = seen.answered.insert(number, last.run.to_string()) {
                         let run = &last.run;
-                        violations.push(format_args!(
-                            "{node}: run {run} repeats generation {number}, after {before}"
-                        ));
+                        violations.push(format_args!("{node}: run {run} repeats generation {number}, after {before}"));
                     }
                 }
                 Cause::AgentStarted => {
@@ -132,9 +130,8 @@ impl Runs {
     pub(super) fn triggered(&self, revision: i64, version: &str, violations: &mut Vec<String>) {
         match self.chosen.get(&revision).map(String::as_str) {
             Some(chosen) if chosen == version => {}
-            other => violations.push(format!(
-                "version {version} was acknowledged at revision {revision}, where it is {other:?}"
-            )),
+            other => violations
+                .push(format!("version {version} was acknowledged at revision {revision}, where it is {other:?}")),
         }
     }
 
@@ -160,8 +157,7 @@ impl Runs {
             }
         }
         for (node, executed) in executed {
-            violations
-                .push(format!("{node}: its applier ran {} times, and no run was reported", executed.len()));
+            violations.push(format!("{node}: its applier ran {} times, and no run was reported", executed.len()));
         }
     }
 }
@@ -211,7 +207,10 @@ mod tests {
         assert!(reports(&checker, "web1: run r1 has no cause"), "{checker:?}");
         assert!(reports(&checker, "web2: run r2 has the invalid cause retry 1"), "{checker:?}");
         assert!(!reports(&checker, "run r3"), "{checker:?}");
-        assert!(reports(&checker, "web3: run r4 has the cause agent start, but there were only 1 starts"), "{checker:?}");
+        assert!(
+            reports(&checker, "web3: run r4 has the cause agent start, but there were only 1 starts"),
+            "{checker:?}"
+        );
     }
 
     #[test]
@@ -221,7 +220,10 @@ mod tests {
         assert!(!reports(&check_runs(&[("web1", looked_up())]), "web1: run"));
         let mut checker = check_runs(&[]);
         checker.has_settled();
-        checker.read(&[muster_etcd_rig::RevisionChanges { revision: 9, changes: vec![observed("web1", 1, 1, looked_up())] }]);
+        checker.read(&[muster_etcd_rig::RevisionChanges {
+            revision: 9,
+            changes: vec![observed("web1", 1, 1, looked_up())],
+        }]);
         assert!(
             reports(&checker, "web1: run r1 has the invalid cause active_roles::db changed: db2 added"),
             "{checker:?}"

@@ -7,7 +7,7 @@ use muster_core::names::{NodeName, Version};
 use muster_core::node::service_state::ServiceState;
 use muster_core::report::record::ObservedRecord;
 
-use super::{Violations, ChangedKey};
+use super::{ChangedKey, Violations};
 
 #[derive(Debug, Default)]
 pub(super) struct States {
@@ -88,7 +88,7 @@ fn set<T: Ord + Clone>(all: &mut BTreeSet<T>, one: &T, there: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{violations, configured, delete, observed, put, validated};
+    use super::super::testing::{configured, delete, observed, put, validated, violations};
 
     #[test]
     fn status_moves_in_one_transaction() {

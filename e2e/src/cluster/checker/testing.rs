@@ -6,8 +6,8 @@ use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Cause, Counts, Outcome, RunResult, Verdict};
 use muster_etcd_rig::{RawChange, RevisionChanges};
 
-use muster_core::txn::Generation;
 use super::Judge;
+use muster_core::txn::Generation;
 
 pub(super) fn put(key: &str, value: &str) -> RawChange {
     RawChange::Put { key: format!("/muster/test/{key}"), value: value.into(), lease: 0 }

@@ -14,11 +14,11 @@ use muster_core::rollout::record::RolloutRecord;
 use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::Rule;
 
+use super::journal::{self, Entry, What};
 use super::operator::OperatorCommand;
 use super::trace_merge::{self, Evidence, Granted, ObservationCounts, changed};
-use super::journal::{self, Entry, What};
-use crate::cluster::fleet::Fleet;
 use crate::cluster::checker::ExecutedRun;
+use crate::cluster::fleet::Fleet;
 
 /// Maximum time of a takeover by another server.
 const TAKEOVER: Duration = Duration::from_secs(15);
@@ -38,10 +38,7 @@ impl Fleet {
     /// The present holder of the rollout controller, before a fault hits it.
     pub fn rollout_holder(&self) -> (ReplicaId, Timestamp) {
         let (_, id) = self.holder(ControllerName::Rollout);
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "takeovers are measured by the clock of the machine"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "takeovers are measured by the clock of the machine")]
         let now = Timestamp::now();
         (id, now)
     }

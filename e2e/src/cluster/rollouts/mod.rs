@@ -6,10 +6,10 @@
 //! - [`scenario_gen`] generates random rollouts under faults from a seed, and [`soak`] executes them.
 //! - [`trace_merge`] merges the history of etcd and the journal and feeds the checker. [`check`] asserts its result.
 
+pub mod check;
+pub mod fleet;
+pub mod journal;
 pub mod operator;
 pub mod scenario_gen;
-pub mod fleet;
-pub mod trace_merge;
-pub mod journal;
 pub mod soak;
-pub mod check;
+pub mod trace_merge;

@@ -44,7 +44,8 @@ impl Fleet {
         let started =
             self.post("rollouts", &json!({"what": {"plan": planned["plan"]}, "request": request, "by": "ann"}));
         let id = serde_json::from_value(started["id"].clone()).unwrap();
-        let command = OperatorCommand { word: format!("start {to}"), after, until: started["revision"].as_i64().unwrap() };
+        let command =
+            OperatorCommand { word: format!("start {to}"), after, until: started["revision"].as_i64().unwrap() };
         assert_eq!(self.record(id).plan, planned["digest"], "the started plan is the shown one");
         StartedRollout { id, plan, command }
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::cluster::fault::{Fault, Replica};
-use crate::cluster::plan::{Rng, Pace, Step, plan};
+use crate::cluster::plan::{Pace, Rng, Step, plan};
 
 /// Time of one rollout of [`Size::soaked`](super::fleet::Size::soaked) with its checks.
 pub const PACE: Pace = Pace { healing: Duration::from_secs(40), ..Pace::SHORT };
@@ -41,13 +41,23 @@ pub enum Intervention {
 }
 
 impl Intervention {
-    const ALL: [Intervention; 6] =
-        [Intervention::NoCommand, Intervention::PauseAndResume, Intervention::Supersede, Intervention::RollBack, Intervention::Abort, Intervention::GateFails];
+    const ALL: [Intervention; 6] = [
+        Intervention::NoCommand,
+        Intervention::PauseAndResume,
+        Intervention::Supersede,
+        Intervention::RollBack,
+        Intervention::Abort,
+        Intervention::GateFails,
+    ];
 
     /// Number of grants before the fault, so that the command still has an effect.
     fn granted(self, rng: &mut Rng) -> u64 {
         let most = match self {
-            Intervention::NoCommand | Intervention::PauseAndResume | Intervention::Supersede | Intervention::RollBack | Intervention::Abort => 12,
+            Intervention::NoCommand
+            | Intervention::PauseAndResume
+            | Intervention::Supersede
+            | Intervention::RollBack
+            | Intervention::Abort => 12,
             // All in the first stage, before the gate is asked.
             Intervention::GateFails => 4,
         };
@@ -60,7 +70,14 @@ impl Scenario {
         let Step { fault, lasts, second, before: _, quiet: _ } = step;
         let granted = intervention.granted(rng);
         let during_fault = rng.below(2) == 0 && leaves_a_replica(fault);
-        Self { granted, fault: target_rollout_holder(fault), lasts, second: second.map(target_rollout_holder), intervention, during_fault }
+        Self {
+            granted,
+            fault: target_rollout_holder(fault),
+            lasts,
+            second: second.map(target_rollout_holder),
+            intervention,
+            during_fault,
+        }
     }
 }
 
@@ -159,7 +176,12 @@ mod tests {
     fn ten_minutes_contain_every_command() {
         for seed in 0..100 {
             let told = scenarios(seed, MINUTE * 10, PACE);
-            assert!(Intervention::ALL.iter().all(|intervention| told.iter().any(|scenario| scenario.intervention == *intervention)), "seed {seed}");
+            assert!(
+                Intervention::ALL
+                    .iter()
+                    .all(|intervention| told.iter().any(|scenario| scenario.intervention == *intervention)),
+                "seed {seed}"
+            );
         }
     }
 

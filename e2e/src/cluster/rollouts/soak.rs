@@ -9,10 +9,10 @@ use muster_core::rollout::record::{PauseReason, RolloutPhase, RolloutRecord};
 use muster_etcd_rig::Dump;
 use muster_testkit::wait::eventually;
 
-use super::operator::StartedRollout;
-use super::scenario_gen::{Scenario, PACE, Intervention, scenarios};
-use super::fleet::{Size, VERSIONS};
 use super::check::FleetHistory;
+use super::fleet::{Size, VERSIONS};
+use super::operator::StartedRollout;
+use super::scenario_gen::{Intervention, PACE, Scenario, scenarios};
 use crate::cluster::fault::pause_for;
 use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::cluster::settle::servers;
@@ -138,8 +138,12 @@ fn not_validated(dump: &Dump) -> Vec<String> {
 /// rollout.
 fn check_ending(intervention: Intervention, record: &RolloutRecord, last: &RolloutRecord) {
     let as_expected = match (intervention, &record.phase) {
-        (Intervention::NoCommand | Intervention::PauseAndResume, RolloutPhase::Completed) => record.id == last.id && record.whole,
-        (Intervention::Supersede, RolloutPhase::Completed | RolloutPhase::Superseded { .. }) => last.id > record.id && last.whole,
+        (Intervention::NoCommand | Intervention::PauseAndResume, RolloutPhase::Completed) => {
+            record.id == last.id && record.whole
+        }
+        (Intervention::Supersede, RolloutPhase::Completed | RolloutPhase::Superseded { .. }) => {
+            last.id > record.id && last.whole
+        }
         (Intervention::RollBack, RolloutPhase::RolledBack { .. }) => last.rolls_back == Some(record.id),
         (Intervention::Abort, RolloutPhase::Completed | RolloutPhase::Aborted { .. }) => record.id == last.id,
         (Intervention::GateFails, RolloutPhase::RolledBack { why: PauseReason::GateFailed { .. }, .. }) => {

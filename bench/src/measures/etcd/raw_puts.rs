@@ -1,4 +1,4 @@
-//! What etcd itself does: puts of an etcd client, without Muster.
+//! Puts of an etcd client, without Muster.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,25 @@ use anyhow::Context;
 use tokio::task::JoinSet;
 
 use crate::parts::etcd::Etcd;
-use crate::parts::memory;
+use crate::parts::resource_usage;
 
-/// As large as the values that benchmarks of etcd put.
+/// The value size of etcd's own benchmarks.
 pub(crate) const SMALL: usize = 256;
-/// Each writer has a key for each of so many nodes, so that the keys are as many as those of a fleet.
+/// Each writer has this many keys, so that there are as many keys as in a fleet.
 const KEYS: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Puts {
     pub(crate) per_second: f64,
-    /// Processor time for each, of etcd and of this process.
+    /// Processor time per put, of etcd and of this process.
     pub(crate) etcd_cpu: f64,
     pub(crate) client_cpu: f64,
 }
 
-/// As many writers as asked for, over one connection, each waiting for each answer, with values of so many bytes.
+/// Puts by concurrent writers over one connection, each waiting for each response, with values of this size.
 pub(crate) async fn puts(etcd: &Etcd, writers: usize, bytes: usize, time: Duration) -> anyhow::Result<Puts> {
     let client = etcd.client().await?;
-    let cpu = |pid| memory::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
+    let cpu = |pid| resource_usage::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
     let (etcd_before, own_before) = (cpu(etcd.pid())?, cpu(std::process::id())?);
     let begin = Instant::now();
     let mut tasks = JoinSet::new();

@@ -1,20 +1,20 @@
-//! A replica that is started beside others, on an etcd with a large fleet.
+//! A replica that starts beside another, on an etcd with a large fleet.
 
 use std::time::Instant;
 
-use super::populated::Populated;
 use crate::bench::Bench;
+use crate::measures::populated::Populated;
 use crate::parts::etcd::Etcd;
 use crate::parts::http::Connection;
-use crate::parts::memory;
+use crate::parts::resource_usage;
 use crate::parts::server::Server;
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
-pub(crate) const HOW: &str = "an etcd with one member that holds 10,000 nodes, each with a whole run, and a real `muster \
-    serve` that runs all the time; a second one is started beside it, again and again, without a project. To ready: \
-    from before the process is made until /readyz answers 204. Its reads are what etcd counted as Range calls \
-    meanwhile. Memory is the resident set of the second, less that of a server with a single node.";
+pub(crate) const HOW: &str = "an etcd with one member that holds 10,000 nodes, each with a complete run, and a real `muster serve` that runs \
+    all the time; a second one is started beside it repeatedly, without a project. To ready: from before the process \
+    is created until /readyz answers 204. Its reads are etcd's count of Range calls meanwhile. Memory is the \
+    resident set of the second, minus that of a server with a single node.";
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes = bench.size(10_000, 1_000);
@@ -22,7 +22,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let dir = bench.dir()?;
         let etcd = Etcd::start(bench, dir.path()).await?;
         let Populated { server, .. } = Populated::start_on(bench, 2, dir, &etcd.spec()).await?;
-        let memory = memory::of(server.pid())?;
+        let memory = resource_usage::read(server.pid())?;
         server.stop().await?;
         etcd.stop().await?;
         memory
@@ -38,7 +38,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let second = Server::start_on(bench, other.path(), &etcd.spec(), &blobs, None).await?;
         starts.push(second.ready_after);
         reads = reads.max(etcd.metrics().await?.etcd_reads() - before.etcd_reads());
-        rss = memory::of(second.pid())?.rss;
+        rss = resource_usage::read(second.pid())?.rss;
         let mut connection = Connection::open(&second.address).await?;
         for _ in 0..5 {
             let begin = Instant::now();

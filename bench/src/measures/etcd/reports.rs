@@ -1,48 +1,49 @@
-//! Full reports per second through the HTTP API on etcd, against what etcd itself does.
+//! Full reports per second through the HTTP API on etcd, compared with puts of an etcd client.
 
 use std::time::Duration;
 
-use super::raw_etcd::{self, Puts, SMALL};
-use super::raw_store;
+use super::raw_puts::{self, Puts, SMALL};
 use crate::bench::Bench;
+use crate::measures::raw_store;
 use crate::parts::etcd::Etcd;
-use crate::parts::memory;
 use crate::parts::project::{self, Project};
+use crate::parts::resource_usage;
 use crate::parts::scrape::Scrape;
-use crate::parts::sender::{Senders, Sent, Until};
+use crate::parts::sender::{Senders, SentReports, StopAfter};
 use crate::parts::server::Server;
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "one etcd with one member, with its fsyncs, on the disk that --dir names; the real `muster \
-    serve` on it; senders in this process. All three share the machine. Reports are those of `reports`: about 3 KiB \
-    with log, 1,024 nodes with full histories, each report moves its node by several keys and is durable when it is \
-    answered. Right before and right after, as many writers of an etcd client put values of 256 bytes into the same etcd \
-    over one connection, and the mean counts; the same is shown with as many bytes as a report writes. What limits it is shown as processor time for each report: with two \
-    processors, all three together cannot use more than two seconds in a second.";
+pub(crate) const HOW: &str = "one etcd with one member, with fsync, on the disk of --dir; the real `muster serve` on it; senders in this \
+    process. All three share the machine. Reports are those of `reports`: about 3 KiB with log, 1,024 nodes with \
+    full histories; each report changes several keys of its node and is durable when it is acknowledged. Right \
+    before and after, the same number of writers of an etcd client put values of 256 bytes into the same etcd over \
+    one connection, and the mean counts; the same is shown with as many bytes as a report writes. The limit is shown \
+    as processor time per report: with two processors, all three together cannot use more than two seconds per \
+    second.";
 
 const NODES: u32 = 1_024;
 /// Fills the histories: 20 runs of two reports.
 const HISTORY: u64 = 40;
 
-/// One stretch of sending, and the same time of puts before it.
+/// One interval of reports, and one of puts before it.
 #[derive(Debug)]
-struct Stretch {
+struct Interval {
     senders: usize,
     puts: Vec<Puts>,
-    /// Puts of as many bytes as a report writes.
+    /// Puts with as many bytes as a report writes.
     large: Puts,
     bytes: usize,
-    sent: Sent,
-    took: Share,
-    /// How many reports one transaction carried, on average.
+    sent: SentReports,
+    took: CpuShare,
+    /// Average number of reports in one transaction.
     group: f64,
-    /// What the server waited for the store, on average.
+    /// Average time of a commit.
     commit: f64,
 }
 
-/// Processor time of each party, in seconds.
+/// Processor time of each process, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct CpuShare {
     etcd: f64,
     server: f64,
     senders: f64,
@@ -56,29 +57,29 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let blobs = dir.path().join("blobs");
     let server = Server::start_on(bench, dir.path(), &etcd.spec(), &blobs, Some(&project.dir)).await?;
     let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, 64);
-    senders.send(Until::Each(bench.size(HISTORY, 4))).await?;
+    senders.send(StopAfter::Each(bench.size(HISTORY, 4))).await?;
 
     let bytes = raw_store::bytes_of_a_report()?;
     let mut rows = Vec::new();
     for count in [64, 256] {
         senders = senders.with(count);
-        let mut puts = vec![raw_etcd::puts(&etcd, count, SMALL, time / 2).await?];
-        let (before, told) = (Share::of(&etcd, &server)?, server.metrics().await?);
-        let sent = senders.send(Until::Elapsed(time)).await?;
-        let took = Share::of(&etcd, &server)?.since(before);
+        let mut puts = vec![raw_puts::puts(&etcd, count, SMALL, time / 2).await?];
+        let (before, told) = (CpuShare::read(&etcd, &server)?, server.metrics().await?);
+        let sent = senders.send(StopAfter::Elapsed(time)).await?;
+        let took = CpuShare::read(&etcd, &server)?.since(before);
         let (group, commit) = waits(&told, &server.metrics().await?);
-        puts.push(raw_etcd::puts(&etcd, count, SMALL, time / 2).await?);
-        let large = raw_etcd::puts(&etcd, count, bytes, time / 2).await?;
-        rows.extend(Stretch { senders: count, puts, large, bytes, sent, took, group, commit }.rows());
+        puts.push(raw_puts::puts(&etcd, count, SMALL, time / 2).await?);
+        let large = raw_puts::puts(&etcd, count, bytes, time / 2).await?;
+        rows.extend(Interval { senders: count, puts, large, bytes, sent, took, group, commit }.rows());
     }
     server.stop().await?;
     etcd.stop().await?;
     Ok(rows)
 }
 
-impl Share {
-    fn of(etcd: &Etcd, server: &Server) -> anyhow::Result<Self> {
-        let cpu = |pid| memory::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
+impl CpuShare {
+    fn read(etcd: &Etcd, server: &Server) -> anyhow::Result<Self> {
+        let cpu = |pid| resource_usage::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
         Ok(Self { etcd: cpu(etcd.pid())?, server: cpu(server.pid())?, senders: cpu(std::process::id())? })
     }
 
@@ -100,7 +101,7 @@ fn waits(before: &Scrape, after: &Scrape) -> (f64, f64) {
     (group, grown(&format!("{name}_sum"), &commits) / grown(&format!("{name}_count"), &commits))
 }
 
-impl Stretch {
+impl Interval {
     fn rows(&self) -> [Row; 6] {
         let Self { senders, puts, large, bytes, sent, took, group, commit } = self;
         #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]

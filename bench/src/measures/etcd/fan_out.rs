@@ -1,32 +1,33 @@
-//! From one word of the operator to the last of 5,000 agents, against etcd's own watches.
+//! From one command of the operator to the last of 5,000 agents, compared with etcd's watches.
 
 use muster_core::names::Version;
 
-use super::populated::Populated;
 use crate::bench::Bench;
+use crate::measures::populated::Populated;
 use crate::parts::etcd::Etcd;
+use crate::parts::fan_out_sample::FanOutSample;
+use crate::parts::listeners::Watchers;
 use crate::parts::listeners::{Holding, Listeners};
-use crate::parts::watchers::Watchers;
-use crate::parts::way::Way;
-use crate::parts::{open_files, project};
+use crate::parts::machine::allow_open_files;
+use crate::parts::project;
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "an etcd with one member and one `muster serve` on it, with 5,000 nodes that have been \
-    configured and validated at the version before. 5,000 agents, simulated in this process by one stream each, hold what \
-    they need. The time begins when the request to move all of them at once is sent, and ends when the last of them has \
-    read the name of the event that holds its desired state. etcd: 5,000 watches of one key of the same etcd, each a stream of its own (as \
-    agents would have them), from sending a put of the version's name to the last of them having the event. They are \
-    measured with a connection for each watch, as agents have one each, and with 20 connections for all of them. \
-    All three take turns, each after the processes have come to rest, with nobody else connected.";
+pub(crate) const HOW: &str = "an etcd with one member and one `muster serve` on it, with 5,000 nodes that are validated at the version before. \
+    5,000 agents, simulated in this process by one stream each, are up to date. The time begins when the request to \
+    update all of them at once is sent, and ends when the last of them has read the name of the event with its \
+    desired state. etcd: 5,000 watches of one key of the same etcd, each its own stream (as agents would have them), \
+    from sending a put of the version's name until the last of them has the event. They are measured with one \
+    connection per watch, as agents have, and with 20 connections for all of them. All three take turns, each after \
+    the processes have become idle, with no other client connected.";
 
-/// Connections that watches share: few enough that their number does not matter.
+/// Shared connections of watches: few enough that their number does not matter.
 const FEW: usize = 20;
 const KEY: &str = "/raw/version";
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes: u32 = bench.size(5_000, 500);
     let count = usize::try_from(nodes)?;
-    open_files::allow(u64::from(nodes) + 500)?;
+    allow_open_files(u64::from(nodes) + 500)?;
     let dir = bench.dir()?;
     let etcd = Etcd::start(bench, dir.path()).await?;
     let rounds = bench.size(7, 2);
@@ -36,7 +37,8 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let client = populated.server.client()?;
     let mut raw = etcd.client().await?;
     let pids = [populated.server.pid(), etcd.pid(), std::process::id()];
-    let (mut heavy, mut muster, mut each, mut few) = (Way::default(), Way::default(), Way::default(), Way::default());
+    let (mut heavy, mut muster, mut each, mut few) =
+        (FanOutSample::default(), FanOutSample::default(), FanOutSample::default(), FanOutSample::default());
     let trigger = async |version: &Version| -> anyhow::Result<()> {
         client.trigger_at_once(&project::env()?, version.clone()).await?;
         Ok(())
@@ -47,17 +49,17 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     };
     let listeners = connect(&populated, Holding::Older).await?;
     let snapshot = listeners.snapshot_bytes();
-    heavy.time(pids, listeners.heard(), trigger(&versions[1])).await?;
+    heavy.time(pids, listeners.received(), trigger(&versions[1])).await?;
     drop(listeners);
     populated.validate(&versions[1]).await?;
     for version in &versions[2..] {
         let listeners = connect(&populated, Holding::Newest).await?;
-        muster.time(pids, listeners.heard(), trigger(version)).await?;
+        muster.time(pids, listeners.received(), trigger(version)).await?;
         drop(listeners);
         populated.validate(version).await?;
         for (way, connections) in [(&mut each, count), (&mut few, FEW)] {
             let watchers = Watchers::connect(&etcd, |_| KEY.to_owned(), count, connections).await?;
-            way.time(pids, watchers.heard(), async {
+            way.time(pids, watchers.received(), async {
                 raw.put(KEY, version.as_str(), None).await?;
                 Ok(())
             })

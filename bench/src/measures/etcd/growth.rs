@@ -1,16 +1,16 @@
-//! How much an etcd grows with reports, and what compaction gives back.
+//! Growth of etcd with reports, and the effect of compaction.
 
 use crate::bench::Bench;
 use crate::parts::etcd::Etcd;
 use crate::parts::project::{self, Project};
-use crate::parts::sender::{Senders, Until};
+use crate::parts::sender::{Senders, StopAfter};
 use crate::parts::server::Server;
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "an etcd with one member and the real `muster serve`; 100 nodes with full histories. Bytes \
-    are those of etcd's file that hold something, by its own count. They report 1,000 times, and the history is \
-    compacted to the newest revision; that is an age. After the first age, which makes the file, the bytes that are in \
-    use right after a compaction must not depend on how many ages there were.";
+pub(crate) const HOW: &str = "an etcd with one member and the real `muster serve`; 100 nodes with full histories. Bytes are those in use of \
+    etcd's file, as etcd reports them. The nodes report 1,000 times, and the history is compacted to the latest \
+    revision; that is an age. After the first age, which creates the file, the bytes in use right after a compaction \
+    must not depend on the number of ages.";
 
 const NODES: u32 = 100;
 const HISTORY: u64 = 40;
@@ -25,13 +25,13 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let blobs = dir.path().join("blobs");
     let server = Server::start_on(bench, dir.path(), &etcd.spec(), &blobs, Some(&project.dir)).await?;
     let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, 64);
-    senders.send(Until::Each(HISTORY)).await?;
+    senders.send(StopAfter::Each(HISTORY)).await?;
     etcd.compact().await?;
     let mut rested = vec![etcd.bytes_in_use().await?];
     let mut grown = Vec::new();
     for _ in 0..ages {
         let before = etcd.bytes_in_use().await?;
-        senders.send(Until::Each(AGE)).await?;
+        senders.send(StopAfter::Each(AGE)).await?;
         grown.push(etcd.bytes_in_use().await? - before);
         etcd.compact().await?;
         rested.push(etcd.bytes_in_use().await?);

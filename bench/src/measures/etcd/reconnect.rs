@@ -1,36 +1,36 @@
-//! Agents that lose their server and go to the other one.
+//! Agents that lose their server and reconnect to another one.
 
 use std::time::{Duration, Instant};
 
-use super::populated::Populated;
 use crate::bench::Bench;
+use crate::measures::populated::Populated;
 use crate::parts::crowd::Crowd;
 use crate::parts::etcd::Etcd;
+use crate::parts::machine::allow_open_files;
+use crate::parts::resource_usage;
 use crate::parts::server::Server;
-use crate::parts::{memory, open_files};
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "an etcd with one member and two real `muster serve` on it. 5,000 agents, simulated in this \
-    process by one stream each, hold what they need and are connected to the first server, which is then killed with \
-    SIGKILL; they come back within one second to the second. Reads are what etcd itself counted as Range calls \
-    meanwhile, and what the second server counted; they are counted until two seconds after the last agent was \
-    greeted. Transactions are what the servers write down about who is connected where; what they compare in etcd is \
-    shown with them. Memory per agent is what the second server's resident set grew by.";
+pub(crate) const HOW: &str = "an etcd with one member and two real `muster serve` on it. 5,000 agents, simulated in this process by one stream \
+    each, are up to date and connected to the first server, which is then killed with SIGKILL; they reconnect to the \
+    second within one second. Reads are etcd's own count of Range calls and the second server's count, until two \
+    seconds after the last agent has its hello. Transactions are the servers' writes of presence; their comparisons \
+    in etcd are shown with them. Memory per agent is the growth of the second server's resident set.";
 
-/// What comes a little later counts too.
+/// Later effects are counted until this time.
 const SETTLE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes = bench.size(5_000, 500);
-    // Each agent has a connection here and one at a server; the rest is room for what else a process has open.
-    open_files::allow(u64::from(nodes) + 500)?;
+    // Each agent has a connection here and one at a server, plus some other files.
+    allow_open_files(u64::from(nodes) + 500)?;
     let dir = bench.dir()?;
     let etcd = Etcd::start(bench, dir.path()).await?;
     let Populated { server: first, project, dir, .. } = Populated::start_on(bench, nodes, dir, &etcd.spec()).await?;
     let other = bench.dir()?;
     let blobs = dir.path().join("blobs");
     let second = Server::start_on(bench, other.path(), &etcd.spec(), &blobs, None).await?;
-    let alone = memory::of(second.pid())?;
+    let alone = resource_usage::read(second.pid())?;
     let mut crowd = Crowd::connect(&[&first.address, &second.address], &project.nodes).await?;
 
     let (etcd_before, told_before) = (etcd.metrics().await?, second.metrics().await?);
@@ -39,7 +39,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     first.kill().await?;
     crowd.all(1, project.nodes.len()).await?;
     let back = begin.elapsed();
-    let crowded = memory::of(second.pid())?;
+    let crowded = resource_usage::read(second.pid())?;
     tokio::time::sleep(SETTLE).await;
     let (etcd_after, told_after) = (etcd.metrics().await?, second.metrics().await?);
     let connected = crowd.connected(1);

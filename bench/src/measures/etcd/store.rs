@@ -6,16 +6,15 @@ use std::time::Duration;
 use muster_store::embedded::Options;
 use muster_store::{EmbeddedStore, Store, StoreAccess};
 
-use super::raw_store;
 use crate::bench::Bench;
+use crate::measures::raw_store;
 use crate::parts::etcd::Etcd;
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "the same transactions, those of reports of nodes with full histories, one report each, by \
-    as many writers, each waiting for each answer; by turns on the embedded store and on an etcd with one member, both \
-    on the disk that --dir names, both with their fsyncs, in this process through the same interface. The mean of the \
-    rounds counts. An etcd has to be reached over loopback and runs beside the writers: that is the difference between \
-    the two, and it is meant.";
+pub(crate) const HOW: &str = "the same transactions, those of reports of nodes with full histories, one report each, by the same number of \
+    writers, each waiting for each response; alternately on the embedded store and on an etcd with one member, both \
+    on the disk of --dir, both with fsync, in this process through the same interface. The mean of the rounds \
+    counts. etcd is reached over loopback and runs beside the writers; this difference is intended.";
 
 const WRITERS: [u32; 2] = [1, 64];
 

@@ -16,16 +16,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::project::{self, Project};
 
-/// A server on a runtime of its own, like that of `muster serve`. Ends when it is dropped.
+/// A server on its own runtime, like that of `muster serve`. Ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct InProcessServer {
     pub(crate) store: Arc<EmbeddedStore>,
     /// `host:port`
     pub(crate) address: String,
     _runtime: Background,
 }
 
-/// A runtime that is not waited for: it is dropped where nothing may block.
+/// A runtime that is shut down in the background, because it is dropped where blocking is not allowed.
 #[derive(Debug)]
 struct Background(Option<Runtime>);
 
@@ -37,7 +37,7 @@ impl Drop for Background {
     }
 }
 
-impl Inside {
+impl InProcessServer {
     /// Starts a server in `dir` with the nodes of a project.
     pub(crate) async fn start(dir: &Path, project: &Project) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;

@@ -1,5 +1,5 @@
-//! A rollout whose budget lets everybody go at once, from the operator's word to the last of 5,000 agents; against etcd's own
-//! watches of as many keys.
+//! A rollout without limits, from the operator's command to the last of 5,000 agents; compared with etcd's watches of
+//! as many keys.
 
 use std::time::{Duration, Instant};
 
@@ -14,29 +14,30 @@ use muster_rollout::step::MOST_GRANTS;
 use muster_wire::client::{Client, StatusQuery};
 use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget};
 
-use super::populated::Populated;
 use crate::bench::Bench;
+use crate::measures::populated::Populated;
 use crate::parts::etcd::Etcd;
+use crate::parts::fan_out_sample::FanOutSample;
+use crate::parts::listeners::Watchers;
 use crate::parts::listeners::{Holding, Listeners};
-use crate::parts::watchers::Watchers;
-use crate::parts::way::Way;
-use crate::parts::{open_files, project};
+use crate::parts::machine::allow_open_files;
+use crate::parts::project;
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "as `fan-out`, but each agent is granted its version by a rollout: one wave, a budget of all \
-    nodes, no ramp and no soak, 60 grants in each transaction, each decided when the view shows the one before. The time \
-    begins when the request to start is sent, so it holds the planning, the plan's file and the transaction that begins \
-    it. After each round all nodes report that they are validated, and the rollout completes. etcd: 5,000 watches, each of \
-    its own key and on a connection of its own, and as many puts in as many transactions, each sent when the one before is \
-    answered.";
+pub(crate) const HOW: &str = "as `fan-out`, but each agent is granted its version by a rollout: one wave, a budget of all nodes, no ramp and \
+    no soak, 60 grants in each transaction, each decided when the view shows the one before. The time begins when \
+    the start request is sent, so it includes the planning, the plan's file and the first transaction. After each \
+    round all nodes report that they are validated, and the rollout completes. etcd: 5,000 watches, each of its own \
+    key and on its own connection, and as many puts in as many transactions, each sent when the one before is \
+    acknowledged.";
 
-/// How long a rollout may take to see that all are well.
-const COMPLETES: Duration = Duration::from_secs(15);
+/// Timeout of a rollout to complete after all nodes have reported.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes: u32 = bench.size(5_000, 500);
     let count = usize::try_from(nodes)?;
-    open_files::allow(u64::from(nodes) + 500)?;
+    allow_open_files(u64::from(nodes) + 500)?;
     let dir = bench.dir()?;
     let etcd = Etcd::start(bench, dir.path()).await?;
     let rounds = bench.size(3, 2);
@@ -45,24 +46,24 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut populated = Populated::start_with(bench, nodes, dir, &etcd.spec(), &versions).await?;
     let (client, mut raw) = (populated.server.client()?, etcd.client().await?);
     let pids = [populated.server.pid(), etcd.pid(), std::process::id()];
-    let (mut muster, mut watches) = (Way::default(), Way::default());
-    populated.answer(&versions[0], told(&client).await?).await?;
+    let (mut muster, mut watches) = (FanOutSample::default(), FanOutSample::default());
+    populated.answer(&versions[0], latest_generation(&client).await?).await?;
     for version in &versions[1..] {
         let Populated { server, project, .. } = &populated;
         let listeners = Listeners::connect(&server.address, &project.nodes, Holding::Newest).await?;
         let mut started = None;
         muster
-            .time(pids, listeners.heard(), async {
+            .time(pids, listeners.received(), async {
                 started = Some(start(&client, version).await?);
                 Ok(())
             })
             .await?;
-        populated.answer(version, told(&client).await?).await?;
+        populated.answer(version, latest_generation(&client).await?).await?;
         completed(&client, started.context("it was started a moment ago")?).await?;
         drop(listeners);
         let key = |number: usize| format!("/raw/desired/{number}");
         let watchers = Watchers::connect(&etcd, key, count, count).await?;
-        watches.time(pids, watchers.heard(), put(&mut raw, (0..count).map(key).collect(), version)).await?;
+        watches.time(pids, watchers.received(), put(&mut raw, (0..count).map(key).collect(), version)).await?;
     }
     populated.server.stop().await?;
     etcd.stop().await?;
@@ -78,8 +79,8 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// Stands for whatever nodes have been told up to now.
-async fn told(client: &Client) -> anyhow::Result<Generation> {
+/// The generation that covers everything that nodes have received.
+async fn latest_generation(client: &Client) -> anyhow::Result<Generation> {
     let status = client.status(&project::env()?).await?;
     let generation = status.generation.context("no version was chosen")?;
     Ok(Generation { number: status.revision.0.max(generation.number), ..generation })
@@ -94,7 +95,7 @@ async fn start(client: &Client, version: &Version) -> anyhow::Result<RolloutId> 
     Ok(answer.started().context("every node runs the version already")?.id)
 }
 
-/// Waits until a rollout has seen that all nodes are well.
+/// Waits until a rollout has completed.
 async fn completed(client: &Client, id: RolloutId) -> anyhow::Result<()> {
     let (begin, mut after) = (Instant::now(), None);
     loop {
@@ -104,8 +105,12 @@ async fn completed(client: &Client, id: RolloutId) -> anyhow::Result<()> {
             return Ok(());
         }
         let how = || format!("{}, {:?}", status.record.phase.word(), status.counts);
-        anyhow::ensure!(status.record.phase == RolloutPhase::Running, "rollout {id} does not go on: {}", how());
-        anyhow::ensure!(begin.elapsed() < COMPLETES, "rollout {id} does not complete in {COMPLETES:?}: {}", how());
+        anyhow::ensure!(status.record.phase == RolloutPhase::BenchProcess, "rollout {id} does not go on: {}", how());
+        anyhow::ensure!(
+            begin.elapsed() < COMPLETION_TIMEOUT,
+            "rollout {id} does not complete in {COMPLETION_TIMEOUT:?}: {}",
+            how()
+        );
         after = Some(status.revision);
     }
 }
