@@ -10,7 +10,7 @@ use super::populated::Populated;
 
 use crate::bench::Bench;
 use crate::parts::agent::Agent;
-use crate::parts::fleet::{Fleet, Plan};
+use crate::parts::fleet::{Fleet, FleetOptions};
 use crate::parts::project;
 use crate::parts::resource_usage::{self, Memory};
 use crate::row::{Row, Unit};
@@ -30,7 +30,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let roles = [("db", 1)];
-    let plan = Plan { ballast: Some(("v1", bench.size(50, 8) * 1_000_000)), ..FleetOptions::new(&roles) };
+    let plan = FleetOptions { ballast: Some(("v1", bench.size(50, 8) * 1_000_000)), ..FleetOptions::new(&roles) };
     let fleet = Fleet::start_as(bench, &plan).await?;
     fleet.until_validated("v1").await?;
     let agent = fleet.agent("db1")?;

@@ -9,8 +9,8 @@ use muster_core::lookup::{Lookups, Tag};
 use super::populated::Populated;
 use crate::bench::Bench;
 use crate::parts::crowd::Crowd;
-use crate::parts::fleet::{Fleet, Plan};
-use crate::parts::machine;
+use crate::parts::fleet::{Fleet, FleetOptions};
+use crate::parts::machine::allow_open_files;
 use crate::parts::process::command;
 use crate::parts::reports::lookups;
 use crate::parts::server::Server;
@@ -75,7 +75,7 @@ echo data::ntp_servers >> "$MUSTER_LOOKUPS_FILE"
 
 async fn ten_changes(bench: &Bench) -> anyhow::Result<Row> {
     let roles = [("web", 1)];
-    let fleet = Fleet::start_as(bench, &Plan { script: SCRIPT, ..FleetOptions::new(&roles) }).await?;
+    let fleet = Fleet::start_as(bench, &FleetOptions { script: SCRIPT, ..FleetOptions::new(&roles) }).await?;
     fleet.until_validated("v1").await?;
     let web = fleet.agent("web1")?;
     let before = web.starts()?.len();

@@ -9,8 +9,8 @@ use anyhow::Context;
 use muster_core::report::{Outcome, RunResult};
 
 use crate::bench::Bench;
-use crate::parts::fleet::{Fleet, Plan};
-use crate::parts::machine;
+use crate::parts::fleet::{Fleet, FleetOptions};
+use crate::parts::machine::now;
 use crate::parts::process::command;
 use crate::parts::proxy::PassedReport;
 use crate::row::{Row, Unit};
@@ -33,7 +33,8 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     std::fs::create_dir(dir.path().join("content"))?;
     std::fs::write(&site, &manifest)?;
     let roles = [("app", 1)];
-    let fleet = Fleet::start_as(bench, &Plan { manifest: Some(&manifest), ..FleetOptions::new(&roles) }).await?;
+    let fleet =
+        Fleet::start_as(bench, &FleetOptions { manifest: Some(&manifest), ..FleetOptions::new(&roles) }).await?;
     fleet.until_validated("v1").await?;
     // Fills the caches first.
     bare(bench, dir.path(), &site).await?;

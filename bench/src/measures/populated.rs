@@ -76,7 +76,7 @@ impl Populated {
 
     /// The same, in answer to what the nodes were told under a generation.
     pub(crate) async fn report_for(&mut self, version: &Version, generation: Generation) -> anyhow::Result<()> {
-        self.senders.answer(generation);
+        self.senders.report_for(generation);
         self.validate(version).await
     }
 

@@ -13,7 +13,7 @@ use muster_store::{CommitOutcome, Store};
 use tokio::task::JoinSet;
 
 use crate::parts::reports::Reporter;
-use crate::parts::{clock, project};
+use crate::parts::{machine, project};
 
 /// Reports until a node's history is full.
 const FULL: usize = 42;

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use crate::bench::Bench;
-use crate::parts::fleet::{Fleet, Plan};
-use crate::parts::{memory, project};
+use crate::parts::fleet::{Fleet, FleetOptions};
+use crate::parts::{project, resource_usage};
 use crate::row::{Row, Unit};
 
 pub(crate) const HOW: &str = "real agents, directly at a real `muster serve`, all validated at a small release; then all of them get one with \
@@ -18,7 +18,7 @@ const LIMIT: f64 = 32.0 * 1024.0 * 1024.0;
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let (agents, megabytes) = (bench.size(20, 4), bench.size(50, 8));
     let roles = [("app", agents)];
-    let plan = Plan { ballast: Some(("v2", megabytes * 1_000_000)), direct: true, ..FleetOptions::new(&roles) };
+    let plan = FleetOptions { ballast: Some(("v2", megabytes * 1_000_000)), direct: true, ..FleetOptions::new(&roles) };
     let fleet = Fleet::start_as(bench, &plan).await?;
     fleet.until_validated("v1").await?;
 

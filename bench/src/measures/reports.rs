@@ -7,7 +7,7 @@ use super::raw_store;
 use crate::bench::Bench;
 use crate::parts::in_process_server::InProcessServer;
 use crate::parts::sender::{Senders, SentReports, StopAfter};
-use crate::parts::{memory, project};
+use crate::parts::{project, resource_usage};
 use crate::row::{Row, Unit};
 use muster_store::embedded::Options;
 use muster_store::{EmbeddedStore, Store, StoreStats};

@@ -53,7 +53,7 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rollout.run(|record, in_flight| record.healthy < half || in_flight < planned.node_count() / 100)?;
     let idle = rollout.idle(bench.size(2_000, 50))?;
     let in_flight = rollout.in_flight();
-    rollout.run(|record, _| record.phase == RolloutPhase::BenchProcess)?;
+    rollout.run(|record, _| record.phase == RolloutPhase::Running)?;
     let record = rollout.record()?.0;
     anyhow::ensure!(record.phase == RolloutPhase::Completed, "the rollout has not completed: it is {:?}", record.phase);
 

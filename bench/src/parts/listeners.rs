@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::Context;
-use etcd_client::{Client, ConnectOptions};
+use etcd_client::{Client as EtcdClient, ConnectOptions};
 use muster_core::lookup::Tag;
 use muster_core::names::NodeName;
 use muster_core::txn::Generation;
@@ -22,7 +22,7 @@ use super::fan_out_sample::Countdown;
 use super::project;
 use super::project::ENV;
 
-/// They come within this time, not all in one moment: a server lets in so many at once.
+/// They connect within this time: a server limits concurrent opens.
 const SPREAD: Duration = Duration::from_secs(1);
 /// Pause before the retry of a refused agent.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -200,7 +200,7 @@ impl Watchers {
     ) -> anyhow::Result<Self> {
         let mut clients = Vec::with_capacity(connections);
         for _ in 0..connections {
-            clients.push(Client::connect([&etcd.address], Some(ConnectOptions::new())).await?);
+            clients.push(EtcdClient::connect([&etcd.address], Some(ConnectOptions::new())).await?);
         }
         let watching = Countdown::from(count, "watching");
         let received = Countdown::from(count, "told of the put");

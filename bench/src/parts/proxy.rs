@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::http::{Messages, Piece};
-use super::machine;
+use super::machine::now;
 
 /// A running proxy. It ends with all its connections when it is dropped.
 #[derive(Debug)]

@@ -136,7 +136,7 @@ mod tests {
         let text = "55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss:    8420 kB\nPss:    4211 kB\nPss_Dirty: 9 kB\nAnonymous:   1024 kB\n";
         let memory = Memory { rss: 8420 * 1024, pss: 4211 * 1024, anonymous: 1024 * 1024 };
         assert_eq!(parse(text), Some(memory));
-        assert!(of(std::process::id()).unwrap().rss > 0);
+        assert!(read(std::process::id()).unwrap().rss > 0);
         assert!(cpu(std::process::id()).is_ok());
         reset_peak(std::process::id()).unwrap();
         assert!(peak(std::process::id()).unwrap() > 0);

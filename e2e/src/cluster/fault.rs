@@ -87,7 +87,7 @@ impl fmt::Display for Member {
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Holder => f.write_str("the replica that holds the controllers"),
+            Self::LivenessHolder => f.write_str("the replica that holds the controllers"),
             Self::RolloutHolder => f.write_str("the replica that carries rollouts out"),
             Self::Number(index) => write!(f, "replica{}", index + 1),
         }

@@ -24,7 +24,7 @@ fn resumed_replica_verifies_nothing_from_a_stale_view() {
     let path = format!("/v1/envs/{ENV}/verify-hosts");
     let question = json!({"version": old, "hosts": nodes});
     let ask = || PendingResponse::send("POST", &to, &path, Some(&question), &[], TIMEOUT).unwrap();
-    assert_eq!(ask().answer().unwrap().json()["verified"], true);
+    assert_eq!(ask().wait().unwrap().json()["verified"], true);
     sleeper.program.stop();
     let gone = fleet.begin(Fault::KillEtcd);
     fleet.end(gone);
@@ -39,7 +39,7 @@ fn resumed_replica_verifies_nothing_from_a_stale_view() {
     // The request is pending when it resumes, before it can update its view.
     let asked = ask();
     fleet.replicas[SLEEPER].program.cont();
-    let answer = asked.answer().unwrap();
+    let answer = asked.wait().unwrap();
 
     // "Cannot tell" is also correct.
     assert!(answer.status != 200 || answer.json()["verified"] == false, "{answer:?}");

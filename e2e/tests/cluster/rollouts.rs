@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use muster_e2e::cluster::fault::{Fault, Member, Replica, pause_for};
 use muster_e2e::cluster::fleet::Fleet;
+use muster_e2e::cluster::rollouts::check::FleetHistory;
 use muster_e2e::cluster::rollouts::fleet::Size;
 use muster_e2e::cluster::rollouts::soak::soak;
-use muster_e2e::cluster::rollouts::check::FleetHistory;
 
 /// Time that a server is stopped.
 const STOPPED: Duration = Duration::from_secs(30);
@@ -42,7 +42,8 @@ fn rollout_survives_etcd_leader_and_server_loss() {
     fleet.end(stopped);
     fleet.wait_completed(id);
 
-    let mut past = FleetHistory { went: vec![went, also_went], commands: vec![started.command], ..FleetHistory::default() };
+    let mut past =
+        FleetHistory { went: vec![went, also_went], commands: vec![started.command], ..FleetHistory::default() };
     let heard = fleet.check_rollouts(&mut past);
     assert_eq!(heard.grants, started.plan.node_count(), "each node was granted once");
     assert!(heard.gates >= started.plan.waves.len(), "{heard:?}");

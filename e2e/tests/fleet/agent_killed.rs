@@ -6,11 +6,11 @@ use muster_testkit::release::ScriptRelease;
 use serde_json::json;
 
 use muster_e2e::agent::Node;
-use muster_e2e::project::Barrier;
 use muster_e2e::process::Signal;
+use muster_e2e::project::Barrier;
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::{Sandbox, describe};
+use muster_e2e::server::Server;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 #[test]

@@ -1,8 +1,8 @@
 //! A backup is restored over a later state: the agents roll back to it and validate.
 
 use muster_e2e::project::Project;
-use muster_e2e::server::ENV;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::ENV;
 use muster_e2e::server::Up;
 use muster_testkit::release::ScriptRelease;
 use serde_json::Value;

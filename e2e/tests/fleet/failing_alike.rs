@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use muster_e2e::agent::Node;
 use muster_e2e::http::Events;
 use muster_e2e::project::Project;
-use muster_e2e::server::{Api, Server};
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::{Api, Server};
 
 const NODES: u32 = 50;
 const REAL: u32 = 2;

@@ -2,8 +2,8 @@
 
 use muster_e2e::process::Signal;
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::TIMEOUT;
 

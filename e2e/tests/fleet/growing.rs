@@ -9,13 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 use muster_testkit::release::ScriptRelease;
 use serde_json::Value;
 
-use muster_e2e::project::Barrier;
 use muster_e2e::http;
 use muster_e2e::process::Process;
+use muster_e2e::project::Barrier;
 use muster_e2e::project::Project;
-use muster_e2e::server::{Api, repository};
 use muster_e2e::sandbox::{Sandbox, describe};
 use muster_e2e::server::Up;
+use muster_e2e::server::{Api, repository};
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 /// Timeout of Puppet runs.
@@ -88,8 +88,13 @@ fn quickstart_grows_and_shrinks() {
     assert_eq!(behind_lb(&sandbox), ["web1", "web2", "web3"], "at the address that it had");
     assert_eq!(lives(&api, &others), before, "nobody else ran, and no agent was started again");
     assert_eq!(sandbox.run_muster(&["verify-hosts", "v1", "web3"]).code(), 0);
-    let planned =
-        sandbox.run_muster(&["env", "plan", "quickstart", sandbox.path("quickstart").to_str().unwrap(), "--detailed-exitcode"]);
+    let planned = sandbox.run_muster(&[
+        "env",
+        "plan",
+        "quickstart",
+        sandbox.path("quickstart").to_str().unwrap(),
+        "--detailed-exitcode",
+    ]);
     assert_eq!(planned.code(), 0, "nothing is to do: {planned:?}");
 
     // Requests continue while it shrinks, and all succeed.

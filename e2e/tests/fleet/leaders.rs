@@ -11,8 +11,8 @@ use serde_json::Value;
 use muster_e2e::agent::Node;
 use muster_e2e::process::ChildProcess;
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 use muster_testkit::wait::eventually;
 
 /// The server's grace time, the time until a silent node is lost, and some starts of Puppet.

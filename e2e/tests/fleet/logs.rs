@@ -1,11 +1,11 @@
 //! Logs during and after a run, and requested runs.
 
 use muster_e2e::agent::Node;
-use muster_e2e::project::Barrier;
 use muster_e2e::process::ChildProcess;
+use muster_e2e::project::Barrier;
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::TIMEOUT;
 use rustix::process::Signal;

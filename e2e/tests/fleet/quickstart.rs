@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use muster_e2e::http;
-use muster_e2e::server::{Api, repository};
 use muster_e2e::sandbox::Sandbox;
 use muster_e2e::server::Up;
+use muster_e2e::server::{Api, repository};
 use muster_testkit::wait::eventually;
 
 const NODES: [&str; 4] = ["db1", "web1", "web2", "lb1"];
@@ -105,8 +105,8 @@ fn quickstart_starts_updates_and_restarts() {
         let triggered = sandbox.run_muster_in("elsewhere", &["trigger-update", "v2", "--at-once"]);
         assert_eq!(triggered.code(), 0, "{triggered:?}");
         assert!(triggered.stdout.contains("quickstart goes from v1 to v2"), "{triggered:?}");
-        let arrived =
-            sandbox.run_muster_in("elsewhere", &[&["verify-hosts", "v2", "--wait", "--timeout", "3m"], &NODES[..]].concat());
+        let arrived = sandbox
+            .run_muster_in("elsewhere", &[&["verify-hosts", "v2", "--wait", "--timeout", "3m"], &NODES[..]].concat());
         moved.store(true, Ordering::SeqCst);
         assert_eq!(arrived.code(), 0, "{arrived:?}");
         watching.join().unwrap()
@@ -132,7 +132,11 @@ fn quickstart_starts_updates_and_restarts() {
     let missing = sandbox.run_muster_with_input(&["verify-hosts", "v2"], "db1 web9");
     assert_eq!(missing.code(), 1, "{missing:?}");
     assert!(missing.stdout.contains("web9 is not in the design"), "{missing:?}");
-    assert_eq!(sandbox.run_muster_with_input(&["verify-hosts", "v2", "-"], "").code(), 64, "an empty list is nobody's yes");
+    assert_eq!(
+        sandbox.run_muster_with_input(&["verify-hosts", "v2", "-"], "").code(),
+        64,
+        "an empty list is nobody's yes"
+    );
     assert_eq!(asked(&["verify-hosts", "v2"]).code(), 0, "every node");
     assert_eq!(asked(&["trigger-update", "v9"]).code(), 1);
     assert_eq!(asked(&["current-version"]).stdout.trim(), "v2");

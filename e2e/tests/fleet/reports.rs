@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
 use muster_e2e::project::Project;
-use muster_e2e::server::{Api, Server};
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::{Api, Server};
 use muster_testkit::wait::TIMEOUT;
 
 /// A report as an agent makes it.

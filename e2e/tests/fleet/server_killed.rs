@@ -7,11 +7,11 @@ use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
-use muster_e2e::project::Barrier;
 use muster_e2e::process::ChildProcess;
+use muster_e2e::project::Barrier;
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 const NODES: [&str; 5] = ["web1", "web2", "web3", "web4", "web5"];

@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::TIMEOUT;
 
@@ -20,8 +20,15 @@ fn second_server_on_a_store_is_refused() {
 
     let store = format!("embedded:{}", sandbox.path("state").join("store").display());
     let other = sandbox.path("other");
-    let second =
-        sandbox.run_muster(&["serve", "--store", &store, "--listen", "127.0.0.1:0", "--state", other.to_str().unwrap()]);
+    let second = sandbox.run_muster(&[
+        "serve",
+        "--store",
+        &store,
+        "--listen",
+        "127.0.0.1:0",
+        "--state",
+        other.to_str().unwrap(),
+    ]);
 
     assert_eq!(second.code(), 1, "{second:?}");
     assert!(second.stderr.contains("state/store") && second.stderr.contains("in use"), "{}", second.stderr);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use muster_e2e::agent::Node;
 use muster_e2e::project::Barrier;
 use muster_e2e::project::Project;
-use muster_e2e::server::{Api, Server};
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::{Api, Server};
 use muster_testkit::wait::TIMEOUT;
 use muster_testkit::{SmallDisk, passed_in_a_namespace};
 

@@ -210,8 +210,9 @@ fn once_ends_with_the_unmet_needs() {
 fn first_version_applies_to_a_new_environment_only() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
-    let once =
-        |first: &str| Up::start(&sandbox, &project.dir, &["--once", "--first-version", first]).process.wait_exit(TIMEOUT);
+    let once = |first: &str| {
+        Up::start(&sandbox, &project.dir, &["--once", "--first-version", first]).process.wait_exit(TIMEOUT)
+    };
     let begun = once("v2");
     assert_eq!(begun.code(), 0, "{begun:?}");
     assert!(begun.stdout.contains("all 3 nodes validated at v2"), "{}", begun.stdout);

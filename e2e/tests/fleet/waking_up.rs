@@ -9,8 +9,8 @@ use serde_json::json;
 use muster_e2e::agent::Node;
 use muster_e2e::project::Barrier;
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 /// `db` waits at the barrier, `web` needs a `db`, and `cache` needs none.

@@ -226,7 +226,9 @@ impl Graph {
         reached
             .iter()
             .filter(|(name, _)| name.as_str() != rule.name && forbidden(name))
-            .map(|(name, path)| format!("{} must not depend on {name}: {}\n    {}", rule.name, rule.why, path.join(" → ")))
+            .map(|(name, path)| {
+                format!("{} must not depend on {name}: {}\n    {}", rule.name, rule.why, path.join(" → "))
+            })
             .collect()
     }
 

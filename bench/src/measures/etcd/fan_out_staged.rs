@@ -47,7 +47,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let (client, mut raw) = (populated.server.client()?, etcd.client().await?);
     let pids = [populated.server.pid(), etcd.pid(), std::process::id()];
     let (mut muster, mut watches) = (FanOutSample::default(), FanOutSample::default());
-    populated.answer(&versions[0], latest_generation(&client).await?).await?;
+    populated.report_for(&versions[0], latest_generation(&client).await?).await?;
     for version in &versions[1..] {
         let Populated { server, project, .. } = &populated;
         let listeners = Listeners::connect(&server.address, &project.nodes, Holding::Newest).await?;
@@ -58,7 +58,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
                 Ok(())
             })
             .await?;
-        populated.answer(version, latest_generation(&client).await?).await?;
+        populated.report_for(version, latest_generation(&client).await?).await?;
         completed(&client, started.context("it was started a moment ago")?).await?;
         drop(listeners);
         let key = |number: usize| format!("/raw/desired/{number}");
@@ -105,7 +105,7 @@ async fn completed(client: &Client, id: RolloutId) -> anyhow::Result<()> {
             return Ok(());
         }
         let how = || format!("{}, {:?}", status.record.phase.word(), status.counts);
-        anyhow::ensure!(status.record.phase == RolloutPhase::BenchProcess, "rollout {id} does not go on: {}", how());
+        anyhow::ensure!(status.record.phase == RolloutPhase::Running, "rollout {id} does not go on: {}", how());
         anyhow::ensure!(
             begin.elapsed() < COMPLETION_TIMEOUT,
             "rollout {id} does not complete in {COMPLETION_TIMEOUT:?}: {}",

@@ -102,7 +102,7 @@ async fn read_back(store: &EtcdStore, key: &str) -> bool {
 
 /// Writes and watches during a fault, and compares with an independent reader.
 async fn under_load(cluster: &Cluster, hurt: impl AsyncFnOnce(&Cluster, &EtcdStore)) {
-    let outside = cluster.follow("/muster/", 1);
+    let outside = cluster.record_changes("/muster/", 1);
     let store = open(cluster).await;
     let (stop, stopped) = watch::channel(false);
     let mut writers = JoinSet::new();

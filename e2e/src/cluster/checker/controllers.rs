@@ -110,7 +110,7 @@ impl Controllers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Judge;
+    use super::super::Checker;
     use super::super::testing::{delete, history, leased, put, violations};
 
     const A: &str = r#"{"replica":"a-1","since":"2026-11-15T10:00:00Z"}"#;

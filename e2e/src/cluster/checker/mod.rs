@@ -68,7 +68,7 @@ impl Checker {
 
     /// Checks that each acknowledged report was applied once.
     pub fn acknowledged(&mut self, acknowledged: &[AcknowledgedReport]) {
-        self.reports.compare(told, &mut self.violations);
+        self.reports.compare(acknowledged, &mut self.violations);
     }
 
     /// Checks that each applied report was acknowledged. Only when the fleet is idle.
@@ -150,7 +150,7 @@ impl<'a> ChangedKey<'a> {
             | Key::Node { node }
             | Key::Machine { node }
             | Key::Published { node }
-            | Key::PendingResponse { node }
+            | Key::Asked { node }
             | Key::Desired { node }
             | Key::Presence { node } => Some(node),
             Key::StoreEpoch

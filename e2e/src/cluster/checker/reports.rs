@@ -107,7 +107,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Judge;
+    use super::super::Checker;
     use super::super::testing::{configured, history, observed, put, validated, violations};
     use super::*;
 

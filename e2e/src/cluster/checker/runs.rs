@@ -166,7 +166,7 @@ impl Runs {
 mod tests {
     use muster_core::report::{Cause, LookupChange};
 
-    use super::super::Judge;
+    use super::super::Checker;
     use super::super::testing::{caused, configured, history, observed, put, validated};
     use super::*;
 

@@ -6,7 +6,7 @@ use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Cause, Counts, Outcome, RunResult, Verdict};
 use muster_etcd_rig::{RawChange, RevisionChanges};
 
-use super::Judge;
+use super::Checker;
 use muster_core::txn::Generation;
 
 pub(super) fn put(key: &str, value: &str) -> RawChange {

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use super::{shown, until};
+use super::{shown, wait_rollout};
 use muster_e2e::agent::Node;
 use muster_e2e::project::Project;
-use muster_e2e::server::{Api, Server};
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::{Api, Server};
 use muster_testkit::release::ScriptRelease;
 
 const NODES: [&str; 3] = ["web1", "web2", "web3"];
@@ -78,7 +78,7 @@ fn failing_manifest_stops_the_rollout_and_rolls_back() {
     let watched = sandbox.run_muster(&["rollout", "start", "v3", "--strategy", strategy.to_str().unwrap(), "--watch"]);
     assert_eq!(watched.code(), 1, "{watched:?}");
     assert!(watched.stdout.contains(PLACE), "{watched:?}");
-    let halted = until(&sandbox, "is paused", |shown| shown["record"]["phase"] == "paused");
+    let halted = wait_rollout(&sandbox, "is paused", |shown| shown["record"]["phase"] == "paused");
     assert_eq!(halted["record"]["why"]["because"], "failures", "{halted:#}");
     assert_eq!(halted["record"]["grants"], 1, "{halted:#}");
     let asked = sandbox.run_muster(&["rollout", "status"]);

@@ -9,13 +9,13 @@ use jiff::SignedDuration;
 use muster_testkit::release::ScriptRelease;
 use serde_json::Value;
 
-use super::{shown, text, time, until};
+use super::{shown, text, time, wait_rollout};
 use muster_e2e::agent::Node;
+use muster_e2e::process::{ChildProcess, Process};
 use muster_e2e::project::Barrier;
-use muster_e2e::process::{Process, ChildProcess};
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 const NODES: [&str; 4] = ["web1", "web2", "web3", "web4"];
@@ -92,9 +92,9 @@ fn lines(path: &PathBuf) -> Vec<String> {
 
 /// Waits until the file has this many lines with the suffix.
 fn wait_for_lines(path: &PathBuf, suffix: &str, count: usize) -> Vec<String> {
-    eventually(&format!("{many} lines end with {suffix:?}"), TIMEOUT, || {
+    eventually(&format!("{count} lines end with {suffix:?}"), TIMEOUT, || {
         let lines: Vec<String> = lines(path).into_iter().filter(|line| line.ends_with(suffix)).collect();
-        if lines.len() >= many { Ok(lines) } else { Err(format!("{lines:?}")) }
+        if lines.len() >= count { Ok(lines) } else { Err(format!("{lines:?}")) }
     })
 }
 
@@ -113,7 +113,7 @@ fn kill_within_a_wave() {
     // Two appliers run, and the budget allows no more. One of them ends while there is no server.
     wait_for_lines(&journal(&sandbox), "v2", 2);
     let fleet = fleet.killed(|| gate.release(1));
-    until(&sandbox, "grants to a third", |shown| shown["record"]["grants"].as_u64() >= Some(3));
+    wait_rollout(&sandbox, "grants to a third", |shown| shown["record"]["grants"].as_u64() >= Some(3));
     // Again, with two other nodes whose progress is unknown.
     wait_for_lines(&journal(&sandbox), "v2", 3);
     let fleet = fleet.killed(|| gate.release(3));
@@ -133,7 +133,7 @@ fn kill_while_a_wave_soaks() {
     let fleet = StartedFleet::new(&sandbox, rollout, "", "");
 
     fleet.start_rollout();
-    until(&sandbox, "watches its first wave", |shown| !shown["record"]["waves"][0]["settled"].is_null());
+    wait_rollout(&sandbox, "watches its first wave", |shown| !shown["record"]["waves"][0]["settled"].is_null());
     let fleet = fleet.killed(|| {});
 
     let shown = fleet.ends(0);
@@ -202,7 +202,7 @@ fn kill_during_an_automatic_rollback() {
     fleet.start_rollout();
     wait_for_lines(&journal(&sandbox), "v1", NODES.len() + 1);
     let fleet = fleet.killed(|| {});
-    until(&sandbox, "goes back", |shown| shown["record"]["rolls_back"] == 1);
+    wait_rollout(&sandbox, "goes back", |shown| shown["record"]["rolls_back"] == 1);
     // One node has rolled back, the other is running.
     gate.release(1);
     wait_for_lines(&journal(&sandbox), "v1", NODES.len() + 2);

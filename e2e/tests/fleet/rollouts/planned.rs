@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{nodes_of, shown, text, time};
 use muster_e2e::agent::Node;
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 
 const NODES: [&str; 5] = ["db1", "web1", "web2", "web3", "web4"];
 const ENVIRONMENT: &str = "
@@ -48,7 +48,8 @@ fn printed_plan_is_the_order_of_execution() {
     let project = Project::with_environment(&sandbox, ENVIRONMENT);
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
     let server = Server::start(&sandbox, &project);
-    let _agents: Vec<_> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
+    let _agents: Vec<_> =
+        NODES.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
     sandbox.wait_validated("v1", &NODES);
 
     // For people and for programs, the same.

@@ -2,11 +2,11 @@
 
 use std::thread;
 
-use super::{nodes_of, time, until};
+use super::{nodes_of, time, wait_rollout};
 use muster_e2e::agent::Node;
 use muster_e2e::project::Project;
-use muster_e2e::server::Server;
 use muster_e2e::sandbox::Sandbox;
+use muster_e2e::server::Server;
 use muster_testkit::release::ScriptRelease;
 
 const NODES: [&str; 3] = ["web1", "web2", "web3"];
@@ -25,7 +25,8 @@ fn concurrent_pause_promote_and_start() {
     let project = Project::with_environment(&sandbox, ENVIRONMENT);
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
     let _server = Server::start(&sandbox, &project);
-    let _agents: Vec<_> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
+    let _agents: Vec<_> =
+        NODES.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
     sandbox.wait_validated("v1", &NODES);
 
     let started = sandbox.run_muster(&["trigger-update", "v2"]);
@@ -33,7 +34,7 @@ fn concurrent_pause_promote_and_start() {
     let second = sandbox.run_muster(&["rollout", "start", "v3"]);
     assert_eq!(second.code(), 1, "{second:?}");
     assert!(second.stderr.contains("--supersede"), "what can be done about it is said: {second:?}");
-    let waiting = until(&sandbox, "waits for a person", |shown| shown["holds"][0]["hold"] == "promotion");
+    let waiting = wait_rollout(&sandbox, "waits for a person", |shown| shown["holds"][0]["hold"] == "promotion");
     assert_eq!(waiting["record"]["grants"], 1);
 
     let (paused, promoted) = thread::scope(|scope| {
@@ -43,7 +44,7 @@ fn concurrent_pause_promote_and_start() {
     });
     // Both commands succeed in any order, and the pause wins.
     assert_eq!((paused.code(), promoted.code()), (0, 0), "{paused:?}\n{promoted:?}");
-    let halted = until(&sandbox, "is paused", |shown| shown["record"]["phase"] == "paused");
+    let halted = wait_rollout(&sandbox, "is paused", |shown| shown["record"]["phase"] == "paused");
     assert_eq!(halted["record"]["why"]["because"], "operator", "{halted:#}");
     assert_eq!(halted["record"]["why"]["reason"], "lunch", "{halted:#}");
     assert!(!halted["record"]["waves"][0]["promoted"].is_null(), "{halted:#}");
