@@ -1,7 +1,7 @@
-//! The names of the keys, in both directions: building them, and reading what was found in the store.
+//! Keys of the store: building and parsing them.
 //!
-//! Whoever opens the store with another tool finds these words; `docs/src/keys.md` is the table of them. Every segment
-//! is a name whose alphabet holds neither `/` nor `%`, so nothing needs escaping; free text never becomes a segment.
+//! `docs/src/keys.md` lists them. Each segment is a name whose alphabet holds neither `/` nor `%`, so nothing is
+//! escaped. Free text never becomes a segment.
 
 use crate::design::DesignRevision;
 use crate::lookup::config_data::Layer;
@@ -11,7 +11,7 @@ use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult
 use crate::replica::ControllerName;
 use crate::rollout::RolloutId;
 
-/// What all keys of Muster begin with.
+/// Prefix of all keys of Muster.
 pub const ROOT: &str = "/muster/";
 
 /// Builds the keys of one environment.
@@ -25,7 +25,7 @@ impl Keys {
         Self { prefix: format!("{ROOT}{env}/").into_boxed_str() }
     }
 
-    /// The prefix of everything that belongs to the environment.
+    /// Prefix of all keys of the environment.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -38,12 +38,12 @@ impl Keys {
         self.key(format_args!("store_epoch"))
     }
 
-    /// There while the environment is being restored from a backup.
+    /// Exists while the environment is being restored from a backup.
     pub fn restoring(&self) -> String {
         self.key(format_args!("restoring"))
     }
 
-    /// There while the environment is being destroyed.
+    /// Exists while the environment is being destroyed.
     pub fn destroying(&self) -> String {
         self.key(format_args!("destroying"))
     }
@@ -52,12 +52,12 @@ impl Keys {
         self.key(format_args!("current_version"))
     }
 
-    /// There while the environment's version may be older than what its nodes ran before.
+    /// Exists while the environment's version may be older than what its nodes ran before.
     pub fn allow_older(&self) -> String {
         self.key(format_args!("allow_older"))
     }
 
-    /// The keys that the environment's releases are signed with.
+    /// Keys that sign the releases of the environment.
     pub fn trust(&self) -> String {
         self.key(format_args!("trust"))
     }
@@ -66,7 +66,7 @@ impl Keys {
         self.key(format_args!("leaders/{role}"))
     }
 
-    /// All that a node publishes for others.
+    /// Values that a node publishes for other nodes.
     pub fn published(&self, node: &NodeName) -> String {
         self.key(format_args!("published/{node}"))
     }
@@ -87,7 +87,7 @@ impl Keys {
         }
     }
 
-    /// The last run of a node that a person asked for.
+    /// Last run of a node that an operator requested.
     pub fn asked(&self, node: &NodeName) -> String {
         self.key(format_args!("asked/{node}"))
     }
@@ -101,7 +101,7 @@ impl Keys {
         self.key(format_args!("status/provisioned/{result}/{node}"))
     }
 
-    /// The one leaf that says in which service state a node is.
+    /// Service state of a node.
     pub fn status(&self, state: &ServiceState, node: &NodeName) -> String {
         let (kind, result, version) = match state {
             ServiceState::Configured { result, version } => ("configured", result.as_str(), version),
@@ -134,7 +134,7 @@ impl Keys {
         self.key(format_args!("releases/{version}"))
     }
 
-    /// Which rollout decides what nodes run that were granted nothing.
+    /// The rollout that decides the version of nodes without a grant.
     pub fn active_rollout(&self) -> String {
         self.key(format_args!("rollouts/active"))
     }
@@ -143,22 +143,22 @@ impl Keys {
         self.key(format_args!("rollouts/{id}"))
     }
 
-    /// What a rollout has granted to a node.
+    /// Grant of a node by a rollout.
     pub fn desired(&self, node: &NodeName) -> String {
         self.key(format_args!("desired/{node}"))
     }
 
-    /// One accepted change of the design, for ever.
+    /// One accepted design change. Never deleted or changed.
     pub fn design_revision(&self, revision: DesignRevision) -> String {
         self.key(format_args!("design/{revision}"))
     }
 
-    /// The newest revision of the design.
+    /// Newest design revision.
     pub fn design_head(&self) -> String {
         self.key(format_args!("design/head"))
     }
 
-    /// The revision of the design that the nodes follow.
+    /// Design revision that the nodes follow.
     pub fn design_applied(&self) -> String {
         self.key(format_args!("design/applied"))
     }
@@ -176,7 +176,7 @@ impl Keys {
     }
 }
 
-/// A key of an environment, taken apart.
+/// A parsed key of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     StoreEpoch,
@@ -253,11 +253,11 @@ pub enum Key {
     Controller {
         name: ControllerName,
     },
-    /// A key of a later Muster, or of nobody: kept out of the view, never touched.
+    /// A key of a newer Muster, or a foreign key. It is ignored and never written.
     Unknown,
 }
 
-/// Takes a key apart: its environment, and what it says there. `None` if it is not a key of any environment.
+/// Parses a key into its environment and the rest. `None` if it is not a key of an environment.
 pub fn parse(key: &str) -> Option<(EnvName, Key)> {
     let (env, rest) = key.strip_prefix(ROOT)?.split_once('/')?;
     Some((EnvName::new(env).ok()?, parse_in_env(rest).unwrap_or(Key::Unknown)))

@@ -1,30 +1,20 @@
-//! The heart of Muster: names, keys, the life of a node, and what a report changes. Pure functions and data.
+//! Domain types and decisions of Muster: names, keys, records, node status, rollouts as data. Pure functions, no IO.
 //!
-//! Nothing here waits, reads a clock, opens a socket or knows a store. Time is an argument; a decision is a value. That
-//! is what lets the same code run in the server, in tests over millions of histories, and in a simulator.
+//! Nothing here waits, reads a clock, opens a socket or uses a store. Time is an argument and a decision is a value, so the
+//! same code runs in the server, in property tests and in the simulator.
 //!
-//! - [`names`] and [`keys`]: what may be written where. A role is data, never recovered from a name.
-//! - [`report`], [`reason`]: what an agent says of a run. [`service_state`]: the one state that it leaves a node in.
-//! - [`status_move`]: (observed, report) → one transaction. The only place that moves a node's status.
-//! - [`fleet`]: an environment in memory, fed by key changes; every question is answered from it.
-//! - [`lookups`], [`snapshot`]: what nodes learn of each other, and how either side knows that it has changed.
-//! - [`lookup`]: what one node sees at one key, and where it comes from.
-//! - [`config_data`], [`published`]: what operators and other nodes say to content. [`snapshot_diff`]: what has changed
-//!   of it, in words. [`pause`]: who is not to run.
-//! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
-//!   [`leaders`]: who leads each role.
-//! - [`departure`]: nodes that leave, and who has yet to run without them.
-//! - [`rollout`]: how an environment is moved from one version to the next, as data.
-//! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom. [`tenure`]: who
-//!   takes a controller, and lets go of it. [`presence`]: what a server has to write down of its agents. [`links`]: who is
-//!   connected, wherever that is.
-//! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
-//! - [`finding`]: errors and warnings about a design.
-//! - [`design_state`]: the revisions of the design and which one the nodes follow. [`design_plan`]: what applying one does.
-//! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content. [`release_manifest`]: what
-//!   is signed of it, and by which keys.
+//! - [`names`], [`keys`], [`txn`]: legal names, store keys, and transactions as data.
+//! - [`node`]: node records, service state, status with its reason, liveness, leaders, pauses, decommissioning.
+//! - [`report`]: reports of agents, and the status move that applies a report in one transaction.
+//! - [`fleet`]: one environment in memory, updated by key changes. All reads are answered from it.
+//! - [`lookup`]: values that nodes look up, their snapshots and tags.
+//! - [`design`]: design revisions, and the plan of applying one.
+//! - [`release`]: release content, registered releases and signed manifests.
+//! - [`rollout`]: strategies, plans, records and progress of rollouts.
+//! - [`replica`]: server replicas, controller locks, presence and links of agents.
+//! - [`filter`], [`spelling`]: the filter language of lists, and suggestions for misspelt words.
 //!
-//! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
+//! A decision must not depend on the local clock or hold a lock, and a reason is an enum, never free text.
 
 pub mod design;
 pub mod filter;

@@ -1,7 +1,7 @@
-//! Names, each a type of its own that can only hold a legal value.
+//! Names: one type for each, holding only legal values.
 //!
-//! A role is data: nothing in Muster recovers it by taking a node's name apart. The name is *built* from the role, so
-//! a role never ends in a digit, and `<role><num>` stays readable in both directions for people.
+//! A role is data and is never parsed from a node's name. The name is *built* from the role. A role does not end in a
+//! digit, so people can read `<role><num>` in both directions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use utoipa::ToSchema;
 
-/// Why a name was refused.
+/// An illegal name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{text:?} is not a legal {what}: {rule}")]
 pub struct NameError {
@@ -22,14 +22,15 @@ pub struct NameError {
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $rule:expr, $legal:path) => {
         $(#[$doc])*
-        // A view holds the same name in a dozen places, and thousands of them are looked at in one decision: copies share it.
+        // A view holds the same name in a dozen places, and one decision reads thousands of names. Copies share the
+        // text.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ToSchema)]
         #[serde(try_from = "String")]
         #[schema(value_type = String, description = $rule)]
         pub struct $type(std::sync::Arc<str>);
 
         impl $type {
-            /// What a legal one looks like, for messages to people.
+            /// Rule for legal names, for error messages.
             pub const RULE: &'static str = $rule;
 
             pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
@@ -88,24 +89,24 @@ macro_rules! name {
 pub(crate) use name;
 
 name!(
-    /// One fleet: everything of it lives under its own key prefix.
+    /// One environment: a fleet with its own key prefix.
     EnvName, "environment name",
     "1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit", is_env
 );
 name!(
-    /// What a node is for.
+    /// Purpose of a node.
     Role, "role name",
     "a-z, 0-9 and '-', beginning and ending with a letter, at most 40 characters", is_role
 );
 name!(
-    /// One machine: `<role><num>[_<stack>]` if an environment file names it, or as its own document does, which may follow
-    /// the names on a machine's door: `r1-compute-07`.
+    /// One machine: `<role><num>[_<stack>]` if an environment file generates it, or the name of its own document, such
+    /// as `r1-compute-07`.
     NodeName, "node name",
     "1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, and optionally '_' and a stack name",
     is_node
 );
 name!(
-    /// Tells two deployments of one environment's design apart, as a suffix of each node's name.
+    /// Suffix of node names that separates two deployments of one design.
     Stack, "stack name",
     "1 to 20 of a-z, 0-9 and '-', beginning and ending with a letter or digit", is_stack
 );
@@ -115,26 +116,26 @@ name!(
     "1 to 64 of A-Z, a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit", is_version
 );
 name!(
-    /// One execution of the applier and then the validation on a node. Unique within the node.
+    /// One run: the applier and then the validation on a node. Unique within the node.
     RunId, "run id",
     "1 to 64 of a-z, 0-9 and '-'", is_run
 );
 name!(
-    /// One server process: another start of the same server is another replica.
+    /// One server process. A restarted server is another replica.
     ReplicaId, "replica id",
     "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit", is_replica
 );
 
 name!(
-    /// What configuration data and published values are looked up by: a plain Hiera key. A dot is not legal, since Hiera
-    /// takes it for a step into a hash.
+    /// Key of configuration data and published values: a plain Hiera key. Dots are not legal: Hiera reads a dot as
+    /// access into a hash.
     DataKey, "data key",
     "1 to 200 of A-Z, a-z, 0-9, '_' and '-' in parts joined by '::', each beginning with a letter or '_'; neither \
      'lookup_options' nor 'etcdlookup::…', which have a meaning already", is_data_key
 );
 
 impl NodeName {
-    /// Builds the name of the `number`th node of a role.
+    /// Builds the name of node `number` of a role.
     pub fn build(role: &Role, number: u32, stack: Option<&Stack>) -> Result<Self, NameError> {
         Self::new(match stack {
             None => format!("{role}{number}"),
@@ -142,12 +143,12 @@ impl NodeName {
         })
     }
 
-    /// The host name: the same with `_` turned into `-`, since `_` is not legal there.
+    /// Host name: the node name with `_` replaced by `-`, which host names do not allow.
     pub fn host(&self) -> String {
         self.0.replace('_', "-")
     }
 
-    /// A key that sorts `web2` before `web10`.
+    /// Sort key that puts `web2` before `web10`.
     pub fn natural(&self) -> (&str, u32, &str) {
         split_node(&self.0).unwrap_or((&self.0, 0, ""))
     }
@@ -210,8 +211,8 @@ fn is_node(text: &str) -> bool {
         && stack.is_none_or(is_stack)
 }
 
-/// Splits a node's name into what it was built from. Roles end in a letter and stacks follow the first `_`, which no
-/// role holds, so there is one way only.
+/// Splits a node name into role, number and stack. The split is unique: roles end in a letter, and the stack follows
+/// the first `_`, which no role contains.
 fn split_node(text: &str) -> Option<(&str, u32, &str)> {
     let (base, stack) = match text.split_once('_') {
         None => (text, ""),

@@ -1,11 +1,12 @@
-//! "Did you mean …?"
+//! Suggestions for misspelt words ("did you mean …?").
 
-/// Longer words are not compared: the distance costs the product of both lengths, and files may hold anything.
+/// Longest word to compare. The distance costs the product of both lengths, and input may hold anything.
 const LONGEST: usize = 64;
-/// More words are not looked through: a design may have a hundred thousand names, and as many that are misspelt.
+/// Maximum number of known words to compare with. A design may have a hundred thousand names, and as many misspelt
+/// ones.
 const MOST_WORDS: usize = 500;
 
-/// The one of the known words that was probably meant, if any is near enough.
+/// The known word closest to a misspelt one, if any is close enough.
 pub fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let written = letters(written)?;
     known
@@ -13,13 +14,13 @@ pub fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> O
         .take(MOST_WORDS)
         .filter_map(|word| Some((word, letters(word)?)))
         .filter_map(|(word, letters)| {
-            // A third of a word may be wrong: more, and the guess would be as wrong as the word.
+            // Up to a third of a word may be wrong. Beyond that a suggestion is more likely wrong than right.
             let most = letters.len().max(written.len()).div_ceil(3);
             let possible = letters.len().abs_diff(written.len()) <= most;
             let distance = possible.then(|| distance(&written, &letters)).filter(|&distance| distance <= most)?;
             Some((distance, word))
         })
-        // Of two that are equally near the first by name: the guess is the same in whatever order they are known.
+        // Of two equally close words the first by name wins, so the result does not depend on the order.
         .min()
         .map(|(_, word)| word)
 }
@@ -29,9 +30,9 @@ fn letters(word: &str) -> Option<Vec<char>> {
     (letters.len() <= LONGEST).then_some(letters)
 }
 
-/// How many letters must be changed, added, left out or swapped with their neighbour (optimal string alignment).
+/// Number of letters changed, added, removed or swapped with a neighbour (optimal string alignment distance).
 fn distance(a: &[char], b: &[char]) -> usize {
-    // Three rows of the table are all that is looked at: a swap reaches two rows back.
+    // Three rows of the table are enough: a swap reaches two rows back.
     let mut before_last = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {

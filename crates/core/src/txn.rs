@@ -1,12 +1,12 @@
-//! An atomic change of the store, as plain data: what must hold, and what then becomes true.
+//! Transactions of the store as plain data: guards and operations. Also revisions, generations and leases.
 //!
-//! The planners of this workspace return these; only the store carries them out. Keeping the type here lets a
-//! status move or a rollout step be tested without a store.
+//! Decisions return transactions; only the store executes them. Status moves and rollout steps can be tested without a
+//! store.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A point in the store's history. Every committed transaction gets the next one.
+/// Revision of the store. Each committed transaction gets the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Revision(pub u64);
@@ -17,11 +17,10 @@ impl std::fmt::Display for Revision {
     }
 }
 
-/// Orders what an agent is told. An agent refuses an older generation than it has written down.
+/// Orders the desired states that an agent is sent. An agent refuses an older generation than the one it has stored.
 ///
-/// The number is a store revision, so it grows with every decision. The epoch is the time at which the store's content
-/// began; it is larger for a store that was made anew or restored, whose revisions may start below those that agents
-/// have already seen.
+/// The number is a store revision and grows with each decision. The epoch is the time at which the content of the store
+/// began. It is larger for a new or restored store, whose revisions may start below those that agents have seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub struct Generation {
     pub epoch: u64,
@@ -34,26 +33,26 @@ impl std::fmt::Display for Generation {
     }
 }
 
-/// How many bytes a value may have. Anything bigger is a blob, and its key holds the digest. Small values keep a watch of
-/// everything affordable.
+/// Maximum size of a value in bytes. Larger content is stored as a blob and its key holds the digest. Small values keep
+/// a watch of all keys affordable.
 pub const MAX_VALUE: usize = 16 * 1024;
 
-/// A lease: keys bound to it go when it ends.
+/// A lease. Its keys are deleted when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LeaseId(pub i64);
 
-/// What must hold for a transaction to be carried out.
+/// Condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// The key does not exist.
     Absent { key: String },
-    /// The key exists, and was last changed at exactly this revision.
+    /// The key exists and was last changed at exactly this revision.
     Unchanged { key: String, since: Revision },
 }
 
 impl Guard {
-    /// Guards a key by what a reader saw of it: its revision, or that it was not there.
+    /// Guards a key by its observed revision. None: the key did not exist.
     pub fn observed(key: impl Into<String>, revision: Option<Revision>) -> Self {
         let key = key.into();
         match revision {
@@ -62,7 +61,6 @@ impl Guard {
         }
     }
 
-    /// The key that is guarded.
     pub fn key(&self) -> &str {
         match self {
             Guard::Absent { key } | Guard::Unchanged { key, .. } => key,
@@ -70,7 +68,7 @@ impl Guard {
     }
 }
 
-/// One operation of a transaction. A transaction names each key at most once.
+/// One operation. A transaction names each key at most once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     Put {
@@ -78,7 +76,7 @@ pub enum Op {
         value: Vec<u8>,
         lease: Option<LeaseId>,
     },
-    /// Deleting a key that is not there is no error and changes nothing.
+    /// Deletes a key. No-op if it does not exist.
     Delete {
         key: String,
     },
@@ -105,7 +103,7 @@ impl Op {
     }
 }
 
-/// All of the guards hold and all of the operations happen, or nothing does.
+/// Guards and operations, executed atomically: all operations if all guards hold, else none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     pub guards: Vec<Guard>,
@@ -129,7 +127,7 @@ impl Txn {
         self
     }
 
-    /// Joins two changes of different keys into one.
+    /// Merges a transaction of other keys into this one.
     pub fn merge(&mut self, other: Txn) {
         self.guards.extend(other.guards);
         self.ops.extend(other.ops);

@@ -153,9 +153,9 @@ fn every_obstacle_has_its_word_and_its_reason() {
             Activity::Idle,
             "silent: its agent is not connected",
         ),
-        (node(validated(ValidationResult::Success), None), connected, applying, "applying: run r9 is under way"),
+        (node(validated(ValidationResult::Success), None), connected, applying, "applying: run r9 is in progress"),
         (node(None, None), connected, Activity::Blocked { problem: "disk full".into() }, "blocked: disk full"),
-        (node(None, None), connected, Activity::Idle, "outdated: should run v1, and has not begun"),
+        (node(None, None), connected, Activity::Idle, "outdated: has not begun to run v1"),
         (
             node(configured(ConfigureResult::Pending), Some(last(Some(RunReason::Waiting { needs }), vec![]))),
             connected,
@@ -207,7 +207,7 @@ fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
         DesiredVersion { version: version("v1"), generation: chosen_since, allow_older: false, confirm_within: None };
     let standing =
         node_status(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.reason.unwrap().to_string(), "should run v1, and has not begun");
+    assert_eq!(standing.reason.unwrap().to_string(), "has not begun to run v1");
 }
 
 #[test]
@@ -221,9 +221,9 @@ fn another_desired_version_makes_a_validated_node_outdated() {
     };
     let standing =
         node_status(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.reason.unwrap().to_string(), "should run v2, and has not begun");
+    assert_eq!(standing.reason.unwrap().to_string(), "has not begun to run v2");
     let standing = node_status(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.reason.unwrap().to_string(), "no version was chosen yet: muster trigger-update VERSION");
+    assert_eq!(standing.reason.unwrap().to_string(), "no version was chosen yet: run `muster trigger-update VERSION`");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_pause_is_why_a_node_does_not_begin_and_nothing_else() {
         (standing.state.as_str(), standing.reason.map(|why| why.to_string()))
     };
     let connected = Link::Connected { since: at(0) };
-    let behind = "should run v1, and role web is paused by jo@desk: disk swap (until 2026-11-15 12:00:00 UTC)";
+    let behind = "has not begun to run v1: role web is paused by jo@desk: disk swap (until 2026-11-15 12:00:00 UTC)";
     assert_eq!(judged(&Node::default(), &Activity::Idle, connected), ("outdated", Some(behind.to_owned())));
     // Whatever else is in its way is said first: it would not run if it were not paused.
     let silent = Link::Silent { since: at(0) };

@@ -146,7 +146,7 @@ impl Measure<'_> {
         if *state.version() != self.record.to {
             // Checks between runs speak of what the node ran before: they are no answer.
             let went_back = went_back(node, &self.record.to);
-            return went_back.map_or_else(|| moving(expires), |at| failed(FailureKind::WentBack, at));
+            return went_back.map_or_else(|| moving(expires), |at| failed(FailureKind::RolledBack, at));
         }
         // One that is granted once more may give the same answer as before, and has its whole time for that again.
         let since = leaf.since.max(grant.granted);
@@ -245,7 +245,7 @@ pub(crate) fn proved_at(node: &Node, granted: Revision) -> Revision {
 /// When a node went back by itself from a version, if its last run was for that.
 fn went_back(node: &Node, from: &Version) -> Option<Timestamp> {
     let last = node.observed.as_ref()?.0.last.as_ref()?;
-    let is_it = |cause: &Cause| matches!(cause, Cause::WentBack { version, .. } if version == from);
+    let is_it = |cause: &Cause| matches!(cause, Cause::AutoRollback { version, .. } if version == from);
     last.causes.iter().any(is_it).then_some(last.ended)
 }
 

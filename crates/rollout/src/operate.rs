@@ -231,7 +231,7 @@ fn enter(record: &mut RolloutRecord, phase: RolloutPhase, now: Timestamp) {
 
 fn resume(record: &mut RolloutRecord, why: &PauseReason, sight: &Sight<'_>) {
     match why {
-        PauseReason::Operator { over: Some(why), .. } | PauseReason::NothingToGoBackTo { why } => {
+        PauseReason::Operator { over: Some(why), .. } | PauseReason::NoRollbackTarget { why } => {
             return resume(record, why, sight);
         }
         PauseReason::Failures { .. } => record.forgiven = Some(until_now(sight)),
@@ -346,7 +346,7 @@ fn retry(
     record.retry.append(&mut again);
     record.retry_before = all.or(record.retry_before);
     let stopped_by_them = |why: &PauseReason| match why {
-        PauseReason::Failures { .. } | PauseReason::NoProgress { .. } | PauseReason::NothingToGoBackTo { .. } => true,
+        PauseReason::Failures { .. } | PauseReason::NoProgress { .. } | PauseReason::NoRollbackTarget { .. } => true,
         PauseReason::Operator { .. }
         | PauseReason::GateFailed { .. }
         | PauseReason::GateInconclusive { .. }

@@ -60,7 +60,7 @@ fn failed(phase: &mut RolloutPhase, less: fn(&mut Vec<FailedNode>)) {
     loop {
         halt = match halt {
             PauseReason::Failures { nodes, .. } => return less(nodes),
-            PauseReason::Operator { over: Some(why), .. } | PauseReason::NothingToGoBackTo { why } => why,
+            PauseReason::Operator { over: Some(why), .. } | PauseReason::NoRollbackTarget { why } => why,
             PauseReason::Operator { over: None, .. }
             | PauseReason::GateFailed { .. }
             | PauseReason::GateInconclusive { .. }

@@ -282,7 +282,7 @@ impl World {
         self.ends(name, to, Ended::Validated);
         let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;
         if let Some(last) = &mut observed.last {
-            last.causes = vec![Cause::WentBack { version: version(from), within: PATIENCE }];
+            last.causes = vec![Cause::AutoRollback { version: version(from), within: PATIENCE }];
         }
         self.put_json(self.keys.observed(&node(name)), &observed);
     }

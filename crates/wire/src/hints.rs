@@ -39,7 +39,7 @@ fn in_spite_of_it() -> Hint {
 fn is_of_failures(why: &PauseReason) -> bool {
     match why {
         PauseReason::Failures { .. } => true,
-        PauseReason::NothingToGoBackTo { why } => is_of_failures(why),
+        PauseReason::NoRollbackTarget { why } => is_of_failures(why),
         PauseReason::Operator { .. }
         | PauseReason::GateFailed { .. }
         | PauseReason::GateInconclusive { .. }
@@ -60,10 +60,10 @@ pub fn next_commands(situation: RolloutSituation<'_>) -> Vec<Hint> {
         RolloutPhase::Running => vec![hint("muster rollout status --watch", "follow it to its end")],
         RolloutPhase::Paused { why } => match why {
             PauseReason::Operator { .. } => vec![hint("muster rollout resume", "go on"), leave()],
-            PauseReason::Failures { .. } | PauseReason::NothingToGoBackTo { .. } if at_once && failed > 0 => {
+            PauseReason::Failures { .. } | PauseReason::NoRollbackTarget { .. } if at_once && failed > 0 => {
                 vec![hint("muster rollout resume", "go on in spite of them"), leave()]
             }
-            PauseReason::Failures { .. } | PauseReason::NothingToGoBackTo { .. } if failed > 0 => vec![
+            PauseReason::Failures { .. } | PauseReason::NoRollbackTarget { .. } if failed > 0 => vec![
                 hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
                 hint("muster rollout skip NODE", "set a node aside, then resume"),
                 hint("muster rollout resume", "go on in spite of them"),
@@ -86,7 +86,7 @@ pub fn next_commands(situation: RolloutSituation<'_>) -> Vec<Hint> {
             }
             why if is_of_failures(why) => vec![hint("muster rollout resume", "go on"), leave()],
             PauseReason::Failures { .. }
-            | PauseReason::NothingToGoBackTo { .. }
+            | PauseReason::NoRollbackTarget { .. }
             | PauseReason::NoProgress { .. }
             | PauseReason::Blocked { .. } => {
                 vec![hint("muster rollout resume", "ask and look again"), leave()]

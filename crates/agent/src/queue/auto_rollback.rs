@@ -304,7 +304,7 @@ impl RunQueue {
         let Some(rollback) = self.ledger.auto_rollback.as_mut() else { return };
         if let RollbackStage::CannotRollBack { problem, reported } = &mut rollback.stage {
             let (version, within, problem) = (rollback.version.clone(), rollback.within, problem.clone());
-            report.reason = Some(RunReason::NotGoneBack { version, within, problem });
+            report.reason = Some(RunReason::AutoRollbackFailed { version, within, problem });
             *reported = true;
         }
     }

@@ -131,7 +131,7 @@ pub fn decide(
         }
         QueueEvent::RolledBack { version, within } => {
             schedule.retry = None;
-            schedule.add(Cause::WentBack { version, within }, now);
+            schedule.add(Cause::AutoRollback { version, within }, now);
             QueueAction::Wait
         }
         QueueEvent::Finished => {

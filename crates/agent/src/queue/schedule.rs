@@ -213,7 +213,7 @@ pub fn merge(causes: &mut Vec<Cause>, cause: Cause) {
             }
             causes.push(Cause::LookedUp { changes });
         }
-        Cause::WentBack { .. } => replace(causes, cause, |other| matches!(other, Cause::WentBack { .. })),
+        Cause::AutoRollback { .. } => replace(causes, cause, |other| matches!(other, Cause::AutoRollback { .. })),
         Cause::AgentStarted | Cause::Interrupted { .. } | Cause::Operator { .. } | Cause::Schedule => {
             if !causes.contains(&cause) {
                 causes.push(cause);

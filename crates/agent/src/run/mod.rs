@@ -79,7 +79,7 @@ impl WorkOrder {
             | Cause::Retry { .. }
             | Cause::Interrupted { .. }
             | Cause::Schedule
-            | Cause::WentBack { .. } => None,
+            | Cause::AutoRollback { .. } => None,
         });
         Source::new(self.run.run.clone(), requests.collect(), directory, &release.directory, secrets.clone())
     }

@@ -258,7 +258,7 @@ impl Ledger {
 
     /// True if a rollback run waits to start.
     pub fn has_waiting_rollback(&self) -> bool {
-        self.waiting.iter().any(|cause| matches!(cause, Cause::WentBack { .. }))
+        self.waiting.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }))
     }
 
     /// Failed runs in a row at the current desired state.

@@ -65,7 +65,7 @@ async fn a_node_that_no_server_hears_of_goes_back_if_it_was_asked_to_and_stays_i
         let report = server.report().await;
         assert_eq!(report.generation.number, 2);
         told.push((report.version.to_string(), report.outcome.phase()));
-        let went_back = Cause::WentBack { version: second.version.clone(), within: WITHIN };
+        let went_back = Cause::AutoRollback { version: second.version.clone(), within: WITHIN };
         assert_eq!(report.causes.contains(&went_back), report.version.as_str() == "v1", "{:?}", report.causes);
     }
     let phases = [("v2", "configured"), ("v2", "validated"), ("v1", "configured"), ("v1", "validated")];

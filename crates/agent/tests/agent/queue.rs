@@ -186,7 +186,7 @@ fn an_agent_that_nobody_hears_of_goes_back_wherever_it_is_killed() {
         let told = taken.last().unwrap();
         assert_eq!((told.generation.number, told.version.as_str()), (2, "v1"), "{lives_for}");
         assert_eq!(told.outcome, Outcome::Validated(Verdict::Passed), "{lives_for}");
-        let went_back = Cause::WentBack { version: desired(2, "v2").version, within: WITHIN };
+        let went_back = Cause::AutoRollback { version: desired(2, "v2").version, within: WITHIN };
         assert!(taken.iter().any(|report| report.causes.contains(&went_back)), "{lives_for}");
         // A newer generation is taken as ever.
         greet(&mut world, Says { number: 3, version: "v2", asked: None }).unwrap();
@@ -214,7 +214,7 @@ fn one_that_cannot_go_back_stays_and_says_so() {
         world.settle().unwrap();
         let told = world.seen.taken.last().unwrap();
         let (version, problem) = (desired(2, "v2").version, says.to_owned());
-        assert_eq!(told.reason, Some(RunReason::NotGoneBack { version, within: WITHIN, problem }));
+        assert_eq!(told.reason, Some(RunReason::AutoRollbackFailed { version, within: WITHIN, problem }));
         assert_eq!(told.outcome, Outcome::Validated(Verdict::Passed));
         world.next_tick().unwrap();
         world.settle().unwrap();

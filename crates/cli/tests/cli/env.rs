@@ -133,7 +133,7 @@ async fn stale_plan_is_refused() {
     documents: 1 added, 0 changed, 0 removed
     lab: 1 to create, 0 to change, 0 to remove, 3 to keep
     --- stderr
-    error: the plan is no longer true: the files are not those that the plan was made from
+    error: the plan is no longer true: the files changed since the plan was made
     hint: plan again, look at it, and apply that
     ");
     site(&fleet, 3);
@@ -150,7 +150,7 @@ async fn stale_plan_is_refused() {
     documents: 1 added, 0 changed, 0 removed
     lab: 1 to create, 0 to change, 0 to remove, 3 to keep
     --- stderr
-    error: the plan is no longer true: the newest revision of the design was 1, and is 2; the nodes followed revision 1, and follow 2
+    error: the plan is no longer true: the newest design revision was 1 and is now 2; the applied design revision was 1 and is now 2
     hint: plan again, look at it, and apply that
     ");
     write(&fleet.machine.path("elsewhere/no-plan.json"), "{}");
@@ -171,7 +171,7 @@ async fn saved_plan_keeps_its_cardinality() {
     assert!(plan.starts_with("exit 0\n"), "{plan}");
     let apply = ["env", "apply", "lab", "site", "--plan", "plan.json", "--no-wait"];
     let other = fleet.muster(&[&apply[..], &["--cardinality", "web=4"]].concat()).await;
-    assert!(other.contains("the numbers of nodes that were given were web=3, and are web=4\n"), "{other}");
+    assert!(other.contains("the given numbers of nodes were web=3 and are now web=4\n"), "{other}");
     let done = fleet.muster(&apply).await;
     assert!(done.starts_with("exit 0\n") && done.contains("+ create  web3\n"), "{done}");
 }

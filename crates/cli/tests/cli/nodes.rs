@@ -361,19 +361,19 @@ async fn invalid_filter_has_a_hint() {
     snapshot!(fleet.muster(&["node", "list", "role=web", "stat=pending"]).await, @r#"
     exit 1
     --- stderr
-    error: cannot read the filter at character 10, "stat=pending": there is no key "stat"
+    error: invalid filter at character 10, "stat=pending": unknown key "stat"
     hint: did you mean state? there is name, role, state, reason, version, desired, liveness, active, phase, failure_domain, profile, label.NAME
     "#);
     snapshot!(fleet.muster(&["status", "label.owner=\"the team"]).await, @r#"
     exit 1
     --- stderr
-    error: cannot read the filter at character 13, "label.owner=\"the team": the quote " is not closed
+    error: invalid filter at character 13, "label.owner=\"the team": the quote " is not closed
     hint: close it with "; on a command line the shell takes quotes away, so quote the whole term too
     "#);
     snapshot!(fleet.muster(&["node", "list", "role>web"]).await, @r#"
     exit 1
     --- stderr
-    error: cannot read the filter at character 5, "role>web": '>' cannot stand there
+    error: invalid filter at character 5, "role>web": unexpected '>'
     hint: values are compared with = and !=, and * stands for any text: name=web*
     "#);
 }

@@ -43,7 +43,11 @@ async fn pause_is_listed_and_resumed() {
     ");
     let _ = fleet.muster(&["trigger-update", "v2", "--at-once"]).await;
     let shown = fleet.muster(&["node", "list", "reason=paused"]).await;
-    assert_eq!(shown.matches("should run v2, and role web is paused by jo@desk: a longer one").count(), 2, "{shown}");
+    assert_eq!(
+        shown.matches("has not begun to run v2: role web is paused by jo@desk: a longer one").count(),
+        2,
+        "{shown}"
+    );
     let shown = fleet.muster(&["node", "show", "web1"]).await;
     assert!(shown.contains("\npaused      role web is paused by jo@desk: a longer one\n"), "{shown}");
     snapshot!(fleet.muster(&["resume", "--role", "web"]).await, @"

@@ -238,9 +238,9 @@ async fn activity_of_agents_is_shown() {
 
     NODE  STATE     FOR  RUNS  WHY
     lb1   blocked   -    v1    its disk is full
-    db1   outdated  -    v1    should run v2, and has not begun
-    web2  outdated  -    v1    should run v2, and has not begun
-    web1  applying  2d   v1    run run-7 is under way
+    db1   outdated  -    v1    has not begun to run v2
+    web2  outdated  -    v1    has not begun to run v2
+    web1  applying  2d   v1    run run-7 is in progress
     ");
 }
 

@@ -1,8 +1,8 @@
-//! The design in the store: the chain of its revisions, and which of them the nodes follow.
+//! Design of an environment in the store: its revisions, the newest one and the applied one.
 //!
-//! `design/<revision>` is written once and never changed. `design/head` moves by compare-and-swap, from each revision to
-//! the next number: so there is one chain without gaps, whoever writes. `design/applied` says which revision the nodes
-//! have, or are getting. The documents themselves are blobs; a revision names them by the digest of its manifest.
+//! `design/<revision>` is written once. `design/head` moves by compare-and-swap to the next number, so the revisions
+//! form one chain without gaps. `design/applied` is the revision that the nodes follow. The documents are blobs; a
+//! revision names them by the digest of its manifest.
 
 pub mod plan;
 
@@ -15,20 +15,19 @@ use utoipa::ToSchema;
 
 use crate::txn::Revision;
 
-/// The number of one accepted change of a design, from 1. Not a revision of the store.
+/// Number of an accepted design change, from 1. Not a revision of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = u64)]
 pub struct DesignRevision(pub u64);
 
 impl DesignRevision {
-    /// Reads a number as it is written in a key: from 1, without leading zeros.
+    /// Parses a number as written in a key: from 1, without leading zeros.
     pub fn parse(text: &str) -> Option<Self> {
         let number: u64 = text.parse().ok()?;
         (number > 0 && number.to_string() == text).then_some(Self(number))
     }
 
-    /// The one after it.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -41,7 +40,7 @@ impl fmt::Display for DesignRevision {
     }
 }
 
-/// `design/<revision>`: who changed the design, why, and to what.
+/// `design/<revision>`: author, message and content of a design change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesignRevisionRecord {
     pub author: String,
@@ -49,29 +48,29 @@ pub struct DesignRevisionRecord {
     pub message: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// Digest of the blob that lists all of its files.
+    /// Digest of the blob that lists all files.
     pub manifest: String,
-    /// The revision that it was made from; none for the first.
+    /// Revision that it was made from. None for the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<DesignRevision>,
 }
 
-/// `design/applied`: the revision that the nodes follow.
+/// `design/applied`: revision that the nodes follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AppliedRecord {
     pub revision: DesignRevision,
-    /// Who said that they should.
+    /// Operator who applied it.
     pub author: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }
 
-/// What is known of an environment's design, without its documents.
+/// Design revisions of an environment, without documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesignState {
-    /// The newest revision, and when `design/head` was put.
+    /// Newest revision, with the revision of `design/head`.
     pub head: Option<(DesignRevision, Revision)>,
-    /// The revision that the nodes follow, and when `design/applied` was put.
+    /// Applied revision, with the revision of `design/applied`.
     pub applied: Option<(AppliedRecord, Revision)>,
     pub revisions: BTreeMap<DesignRevision, DesignRevisionRecord>,
 }

@@ -1,7 +1,7 @@
-//! What applying a design would do to the nodes: plain data, made by `muster-design`, shown and compared by everybody.
+//! Plan of applying a design: the nodes and documents that change.
 //!
-//! A plan says what it was made from: the revisions that were there, and the digest of the design that is to be. Whoever
-//! carries it out later makes it anew and compares: what was shown is what is done, or nothing is.
+//! A plan records what it was made from: the design revisions and the digest of the new design. On apply the server
+//! makes the plan again and compares. It applies exactly the plan that was shown, or refuses.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +12,41 @@ use utoipa::ToSchema;
 use crate::design::DesignRevision;
 use crate::names::{EnvName, NodeName, Role};
 
-/// What applying a design would do.
+/// Plan of applying a design.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DesignPlan {
     pub env: EnvName,
     pub base: PlanBase,
-    /// Digest of the manifest of the design that is to be: of every file of every source, and of their order.
+    /// Digest of the manifest of the new design: all files of all sources, in their order.
     pub design: String,
-    /// How many nodes roles have, in place of what the environment file says: as it was given, and again when the plan is
-    /// carried out.
+    /// Number of nodes per role, replacing the environment file. The same numbers are used when the plan is applied.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, u32>)]
     pub cardinality: BTreeMap<Role, u32>,
-    /// Every node that there is or is to be, in the order of the design; those that go come last.
+    /// All nodes, present and planned, in the order of the design. Removed nodes come last.
     pub nodes: Vec<NodePlan>,
     pub roles: Vec<RolePlan>,
     pub totals: Totals,
-    /// Documents whose effective values change, those of nodes too.
+    /// Documents whose effective values change, including those of nodes.
     pub documents: DocumentTotals,
 }
 
-/// What a plan was made from.
+/// Revisions that a plan was made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanBase {
-    /// The newest revision of the design at that moment; none if there was no design.
+    /// Newest design revision. None if there was no design.
     pub head: Option<DesignRevision>,
-    /// The revision that the nodes followed.
+    /// Applied design revision.
     pub applied: Option<DesignRevision>,
 }
 
-/// What happens to one node.
+/// Planned action for one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodePlan {
     pub node: NodeName,
     pub role: Role,
     pub action: NodeAction,
-    /// The effective values that change, by path.
+    /// Effective values that change, by path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<ValueChange>,
 }
@@ -61,7 +60,7 @@ pub enum NodeAction {
     Keep,
 }
 
-/// One effective value, before and after; absent: it was not there, or will not be.
+/// One effective value before and after. Absent means not set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ValueChange {
     pub path: String,
@@ -73,14 +72,14 @@ pub struct ValueChange {
     pub after: Option<Value>,
 }
 
-/// How a role grows or shrinks.
+/// Change in the size of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RolePlan {
     pub role: Role,
-    /// How many nodes it has, and will have.
+    /// Number of nodes.
     pub before: usize,
     pub after: usize,
-    /// It shrinks, and those that go are its highest numbers.
+    /// The role shrinks by its highest numbers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removes_highest: bool,
 }
@@ -101,58 +100,58 @@ pub struct DocumentTotals {
 }
 
 impl DesignPlan {
-    /// Whether there is nothing to do: every node stays, and no document says anything else than before.
+    /// Whether there is nothing to do: all nodes stay and no document changes.
     pub fn is_empty(&self) -> bool {
         let Totals { create, change, remove, keep: _ } = self.totals;
         create + change + remove == 0 && self.documents == DocumentTotals::default()
     }
 
-    /// Whether no node would be left where there are some.
+    /// Whether the plan removes all nodes of a non-empty environment.
     pub fn removes_all(&self) -> bool {
         let Totals { create, change, remove, keep } = self.totals;
         create + change + keep == 0 && remove > 0
     }
 
-    /// What is different in a plan that was made later, in words; empty if it would do the same.
-    pub fn moved(&self, now: &DesignPlan) -> Vec<String> {
-        let mut moved = Vec::new();
+    /// Differences to a plan made later, as messages. Empty if both do the same.
+    pub fn differences(&self, now: &DesignPlan) -> Vec<String> {
+        let mut differences = Vec::new();
         if self.env != now.env {
-            moved.push(format!("the plan is for environment {}, not for {}", self.env, now.env));
+            differences.push(format!("the plan is for environment {}, not {}", self.env, now.env));
         }
         if self.cardinality != now.cardinality {
             let (then, now) = (given(&self.cardinality), given(&now.cardinality));
-            moved.push(format!("the numbers of nodes that were given were {then}, and are {now}"));
+            differences.push(format!("the given numbers of nodes were {then} and are now {now}"));
         } else if self.design != now.design {
-            moved.push("the files are not those that the plan was made from".to_owned());
+            differences.push("the files changed since the plan was made".to_owned());
         }
         let revision =
             |revision: Option<DesignRevision>| revision.map_or("none".to_owned(), |number| number.to_string());
         if self.base.head != now.base.head {
             let (then, now) = (revision(self.base.head), revision(now.base.head));
-            moved.push(format!("the newest revision of the design was {then}, and is {now}"));
+            differences.push(format!("the newest design revision was {then} and is now {now}"));
         }
         if self.base.applied != now.base.applied {
             let (then, now) = (revision(self.base.applied), revision(now.base.applied));
-            moved.push(format!("the nodes followed revision {then}, and follow {now}"));
+            differences.push(format!("the applied design revision was {then} and is now {now}"));
         }
-        if moved.is_empty() && self.nodes != now.nodes {
-            moved.extend(moved_nodes(&self.nodes, &now.nodes));
+        if differences.is_empty() && self.nodes != now.nodes {
+            differences.extend(node_differences(&self.nodes, &now.nodes));
         }
-        if moved.is_empty() && self != now {
-            moved.push("the plan was not made by this server, or was edited".to_owned());
+        if differences.is_empty() && self != now {
+            differences.push("the plan was not made by this server, or was edited".to_owned());
         }
-        moved
+        differences
     }
 }
 
-/// "web=3, db=1": as it is given.
+/// Cardinality as given on the command line: `web=3, db=1`.
 fn given(cardinality: &BTreeMap<Role, u32>) -> String {
     let all: Vec<String> = cardinality.iter().map(|(role, nodes)| format!("{role}={nodes}")).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-/// The first few nodes of which the two plans say different things.
-fn moved_nodes(then: &[NodePlan], now: &[NodePlan]) -> Vec<String> {
+/// Differences between nodes, at most five.
+fn node_differences(then: &[NodePlan], now: &[NodePlan]) -> Vec<String> {
     const SHOWN: usize = 5;
     let by_name = |plans: &[NodePlan]| -> BTreeMap<NodeName, NodePlan> {
         plans.iter().map(|plan| (plan.node.clone(), plan.clone())).collect()
@@ -161,16 +160,16 @@ fn moved_nodes(then: &[NodePlan], now: &[NodePlan]) -> Vec<String> {
     let names = then.keys().chain(now.keys().filter(|name| !then.contains_key(*name)));
     let different: Vec<&NodeName> = names.filter(|name| then.get(*name) != now.get(*name)).collect();
     let word = |plan: Option<&NodePlan>| plan.map_or("nothing", |plan| plan.action.word());
-    let told = different.iter().take(SHOWN);
-    let mut told: Vec<String> = told
-        .map(|name| format!("{name}: was to {}, and now {}", word(then.get(*name)), word(now.get(*name))))
+    let shown = different.iter().take(SHOWN);
+    let mut messages: Vec<String> = shown
+        .map(|name| format!("{name}: planned to {}, now {}", word(then.get(*name)), word(now.get(*name))))
         .collect();
     match different.len().saturating_sub(SHOWN) {
-        0 if different.is_empty() => told.push("the order of the nodes is another one".to_owned()),
+        0 if different.is_empty() => messages.push("the order of the nodes changed".to_owned()),
         0 => {}
-        more => told.push(format!("and {more} more nodes")),
+        more => messages.push(format!("and {more} more nodes")),
     }
-    told
+    messages
 }
 
 impl NodeAction {
@@ -183,7 +182,7 @@ impl NodeAction {
         }
     }
 
-    /// The sign before it in a list.
+    /// Sign shown before the action in a list.
     pub fn sign(self) -> char {
         match self {
             NodeAction::Create => '+',
@@ -220,22 +219,22 @@ mod tests {
     #[test]
     fn what_moved_is_said() {
         let then = plan();
-        assert_eq!(then.moved(&then), Vec::<String>::new());
+        assert_eq!(then.differences(&then), Vec::<String>::new());
         let mut now = then.clone();
         now.base.head = Some(DesignRevision(4));
-        assert_eq!(then.moved(&now), ["the newest revision of the design was 3, and is 4"]);
+        assert_eq!(then.differences(&now), ["the newest design revision was 3 and is now 4"]);
         now.base = PlanBase { head: then.base.head, applied: None };
-        assert_eq!(then.moved(&now), ["the nodes followed revision 3, and follow none"]);
+        assert_eq!(then.differences(&now), ["the applied design revision was 3 and is now none"]);
         let mut now = then.clone();
         now.nodes[0].action = NodeAction::Keep;
-        assert_eq!(then.moved(&now), ["web1: was to create, and now keep"]);
-        // The digest is of these as well, and the files need not be others.
+        assert_eq!(then.differences(&now), ["web1: planned to create, now keep"]);
+        // The digest covers the cardinality too, so the files need not differ.
         let mut now = then.clone();
         (now.design, now.cardinality) = ("cd".into(), BTreeMap::from([(Role::new("web").unwrap(), 3)]));
-        assert_eq!(then.moved(&now), ["the numbers of nodes that were given were none, and are web=3"]);
+        assert_eq!(then.differences(&now), ["the given numbers of nodes were none and are now web=3"]);
         let mut edited = then.clone();
         edited.totals.create = 0;
-        assert_eq!(edited.moved(&then), ["the plan was not made by this server, or was edited"]);
+        assert_eq!(edited.differences(&then), ["the plan was not made by this server, or was edited"]);
     }
 
     #[test]

@@ -1,51 +1,51 @@
-//! What is wrong with a filter, where, and what would be right.
+//! Errors of the filter language, with position and hint.
 
 use thiserror::Error;
 
 use super::MAX_LENGTH;
 
-/// A filter that cannot be read.
+/// A filter that cannot be parsed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("cannot read the filter at character {at}, {term:?}: {trouble}")]
+#[error("invalid filter at character {at}, {term:?}: {trouble}")]
 pub struct FilterError {
-    /// The character at which it is wrong, from 1.
+    /// Position of the error in characters, from 1.
     pub at: usize,
-    /// The term in which it is wrong.
+    /// Term that contains the error.
     pub term: String,
     pub trouble: FilterProblem,
 }
 
-/// What is wrong with a term.
+/// Problem with a term.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FilterProblem {
-    #[error("there is no key {key:?}")]
+    #[error("unknown key {key:?}")]
     UnknownKey {
         key: String,
-        /// What was probably meant.
+        /// Closest known key.
         meant: Option<String>,
-        /// All that can be asked for, for people.
+        /// All known keys, for the message.
         known: String,
     },
     #[error("a term begins with a key")]
     NoKey,
-    #[error("there is no value after {before:?}")]
+    #[error("missing value after {before:?}")]
     NoValue {
-        /// The sign after which it is missing.
+        /// Sign that the value is missing after.
         before: &'static str,
         key: String,
     },
-    #[error("{found:?} cannot stand there")]
+    #[error("unexpected {found:?}")]
     UnexpectedSign { found: char },
-    #[error("{key:?} is said to be not set, and to have a value")]
+    #[error("{key:?} cannot be unset and have a value")]
     NotSetAndEqual { key: String },
     #[error("the quote {quote} is not closed")]
     Unclosed { quote: char },
-    #[error("a filter has {MAX_LENGTH} characters at most")]
+    #[error("a filter has at most {MAX_LENGTH} characters")]
     TooLong,
 }
 
 impl FilterError {
-    /// What to write instead.
+    /// Suggested correction.
     pub fn hint(&self) -> String {
         match &self.trouble {
             FilterProblem::UnknownKey { key, .. } if ["and", "or", "not"].contains(&key.to_lowercase().as_str()) => {
@@ -54,17 +54,17 @@ impl FilterError {
                     .to_owned()
             }
             FilterProblem::UnknownKey { meant: Some(meant), known, .. } => {
-                format!("did you mean {meant}? there is {known}")
+                format!("did you mean {meant}? known keys: {known}")
             }
             FilterProblem::UnknownKey { meant: None, known, .. } => {
-                format!("there is {known}; a value that holds a space is quoted: key=\"two words\"")
+                format!("known keys: {known}; quote a value with spaces: key=\"two words\"")
             }
             FilterProblem::NoKey => "a term is key=value, key!=value, key or !key".to_owned(),
             FilterProblem::NoValue { before: ",", .. } => {
                 "alternatives are joined by commas without spaces: key=a,b".to_owned()
             }
             FilterProblem::NoValue { key, .. } => {
-                format!("{key} alone asks whether it is set, !{key} whether it is not, and {key}=\"\" whether it is empty")
+                format!("{key} alone tests that it is set, !{key} that it is not set, and {key}=\"\" that it is empty")
             }
             FilterProblem::UnexpectedSign { found: '<' | '>' | '~' | '=' } => {
                 "values are compared with = and !=, and * stands for any text: name=web*".to_owned()
@@ -74,9 +74,9 @@ impl FilterError {
             }
             FilterProblem::NotSetAndEqual { key } => format!("the opposite of {key}=value is {key}!=value"),
             FilterProblem::Unclosed { quote } => {
-                format!("close it with {quote}; on a command line the shell takes quotes away, so quote the whole term too")
+                format!("close it with {quote}; the shell removes quotes on a command line, so quote the whole term too")
             }
-            FilterProblem::TooLong => "choose with fewer terms, or with * in a value".to_owned(),
+            FilterProblem::TooLong => "use fewer terms, or * in a value".to_owned(),
         }
     }
 }

@@ -1,19 +1,19 @@
-//! One language to choose by, for the command line, the API and the dashboard.
+//! Filter language of lists, for the command line, the API and the dashboard.
 //!
 //! ```text
 //! kind=Node role=web,db label.rack=r1 state!=validated !reason name=web*
 //! ```
 //!
-//! Terms are joined by spaces, and all of them must hold:
+//! Terms are separated by spaces, and all of them must hold:
 //!
-//! - `key=value`: a value of the field is this one; `key=a,b`: one of these.
-//! - `key!=value`, `key!=a,b`: no value of the field is. A field that is not set has no value, so this holds for it.
-//! - `key`: the field is set; `!key`: it is not.
-//! - `*` in a value stands for any text, also for none. In quotes it is a star.
-//! - What holds a space, a comma, a star or a quote is quoted: `label.owner="the web team"`. In double quotes `\"` and
+//! - `key=value`: a value of the field is equal; `key=a,b`: equal to one of these.
+//! - `key!=value`, `key!=a,b`: no value of the field is equal. This holds for a field that is not set.
+//! - `key`: the field is set; `!key`: it is not set.
+//! - `*` in a value matches any text, also the empty one. In quotes it is a plain star.
+//! - Values with a space, a comma, a star or a quote are quoted: `label.owner="the web team"`. In double quotes `\"` and
 //!   `\\` stand for the character after the backslash.
 //!
-//! A field may have several values: `=` asks for one of them, and `!=` is always the exact opposite of `=`.
+//! A field may have several values. `=` matches one of them, and `!=` is the exact opposite of `=`.
 
 mod error;
 mod pattern;
@@ -24,22 +24,22 @@ use std::fmt;
 pub use error::{FilterError, FilterProblem};
 pub use pattern::Pattern;
 
-/// The longest filter that is read. Nobody types more, and a filter is matched against every item of a list.
+/// Longest filter in characters. A filter is matched against every item of a list, so its cost is bounded.
 pub const MAX_LENGTH: usize = 4096;
 
-/// Something that can be chosen by its fields.
+/// An item that can be filtered by its fields.
 pub trait Fields {
-    /// Hands the values of a field to `test`, one after the other, until it says yes; tells whether it did. A field that
-    /// is not set has no value.
+    /// Calls `test` with the values of a field until it returns true. Returns whether it did. A field that is not set
+    /// has no value.
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool;
 }
 
-/// The keys that can be asked for.
+/// Keys that a filter may use.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterKeys<'k> {
-    /// Those with a name of their own.
+    /// Keys with a fixed name.
     pub fixed: &'k [&'k str],
-    /// What the others begin with, such as `label.`; what follows is anybody's choice.
+    /// Prefixes of open keys, such as `label.`.
     pub open: &'k [&'k str],
 }
 
@@ -50,7 +50,7 @@ impl FilterKeys<'_> {
     }
 }
 
-/// What a list is cut down to. The empty one chooses everything.
+/// Filter of a list. The empty filter matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     terms: Vec<Term>,
@@ -61,20 +61,20 @@ pub struct Filter {
 pub struct Term {
     pub key: Box<str>,
     pub test: Test,
-    /// Whether it holds exactly when the test does not.
+    /// Inverts the test.
     pub not: bool,
 }
 
-/// What a field is tested for.
+/// Test of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
     IsSet,
-    /// A value is like one of these; there is at least one.
+    /// A value matches one of these patterns. At least one.
     IsLike(Vec<Pattern>),
 }
 
 impl Filter {
-    /// Reads a filter whose keys must be known.
+    /// Parses a filter. All keys must be known.
     pub fn parse(text: &str, keys: &FilterKeys<'_>) -> Result<Self, FilterError> {
         read::filter(text, keys).map(|terms| Self { terms })
     }
@@ -102,7 +102,7 @@ impl Term {
     }
 }
 
-/// As it would be typed; read again, it is the same filter.
+/// As it would be typed. Parsing the output gives the same filter.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, term) in self.terms.iter().enumerate() {

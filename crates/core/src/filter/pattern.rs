@@ -1,32 +1,33 @@
-//! Values with stars, and how they are written.
+//! Patterns: values in which `*` matches any text.
 
 use std::fmt;
 
-/// The characters that may stand in a key outside of quotes, beside letters and digits.
+/// Characters allowed in an unquoted key besides letters and digits.
 pub(super) const KEY_SIGNS: [char; 5] = ['.', '_', '-', '/', ':'];
 
-/// A value in which stars stand for any text.
+/// A value in which `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// The text between the stars: one part without a star, two with one. None but the first and the last is empty, so
-    /// that there is one way only to write a pattern.
+    /// Text between the stars: one part without a star, two parts with one star. Only the first and last part may be
+    /// empty, so each pattern has one representation.
     parts: Vec<Box<str>>,
 }
 
 impl Pattern {
-    /// The text between the stars, as it was read.
+    /// Builds a pattern from the text between the stars.
     pub fn new(parts: Vec<String>) -> Self {
         let last = parts.len().saturating_sub(1);
         let kept = |(at, part): (usize, String)| (at == 0 || at == last || !part.is_empty()).then(|| part.into());
         Self { parts: parts.into_iter().enumerate().filter_map(kept).collect() }
     }
 
-    /// The text itself, if no star is in it.
+    /// The text, if there is no star.
     pub fn exact(&self) -> Option<&str> {
         if let [text] = &self.parts[..] { Some(text) } else { None }
     }
 
-    /// Takes each part at the first place where it fits: with stars alone, a later place never fits better.
+    /// Matches each part at its first occurrence. A later occurrence never matches better when the only wildcard is
+    /// `*`.
     pub fn matches(&self, value: &str) -> bool {
         let (first, middle, last) = match &self.parts[..] {
             [] => return value.is_empty(),

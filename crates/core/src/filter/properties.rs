@@ -8,7 +8,7 @@ use super::*;
 
 const KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role"], open: &["label."] };
 
-/// Field → values. Few letters, so that things meet.
+/// Field → values. Few letters, so that generated keys and values collide.
 #[derive(Clone, Debug)]
 struct Item(BTreeMap<String, Vec<String>>);
 
@@ -43,7 +43,7 @@ fn item() -> impl Strategy<Value = Item> {
     prop::collection::btree_map(key(), prop::collection::vec(text(), 0..3), 0..4).prop_map(Item)
 }
 
-/// The slow and obvious way to match.
+/// Reference implementation of matching: slow and obvious.
 fn by_the_book(parts: &[Box<str>], value: &str) -> bool {
     match parts {
         [] => false,

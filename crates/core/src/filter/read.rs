@@ -1,4 +1,4 @@
-//! Reads filters: one pass over the characters, and an error knows where it is.
+//! Parser of the filter language: one pass over the characters, errors with position.
 
 use crate::spelling;
 
@@ -21,14 +21,14 @@ pub(super) fn filter(text: &str, keys: &FilterKeys<'_>) -> Result<Vec<Term>, Fil
 
 struct Reader<'t> {
     text: &'t str,
-    /// Where the next character begins.
+    /// Byte position of the next character.
     at: usize,
-    /// Where the term begins that is being read.
+    /// Byte position of the current term.
     term: usize,
 }
 
 impl Reader<'_> {
-    /// Goes to the next term; false if there is none.
+    /// Advances to the next term. Returns false at the end.
     fn skip_spaces(&mut self) -> bool {
         while self.next_if(char::is_whitespace).is_some() {}
         self.term = self.at;
@@ -72,7 +72,7 @@ impl Reader<'_> {
         Ok(Term { key: key.into(), test: Test::IsSet, not })
     }
 
-    /// Letters, digits and a few signs; anything else in quotes.
+    /// Letters, digits and a few signs. Anything else must be quoted.
     fn key(&mut self) -> Result<String, FilterError> {
         let mut key = String::new();
         while let Some(c) = self.peek() {
@@ -107,7 +107,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text between the stars, up to a comma or the end of the term.
+    /// Text between the stars, up to a comma or the end of the term.
     fn value(&mut self) -> Result<Vec<String>, FilterError> {
         let (mut parts, mut part) = (Vec::new(), String::new());
         while let Some(c) = self.peek() {
@@ -127,7 +127,7 @@ impl Reader<'_> {
         Ok(parts)
     }
 
-    /// What stands in quotes, as it is; in double quotes a backslash protects a quote or a backslash.
+    /// Quoted text. In double quotes a backslash escapes a quote or a backslash.
     fn quoted(&mut self, into: &mut String) -> Result<(), FilterError> {
         let start = self.at;
         let Some(quote) = self.next() else { return Ok(()) };
@@ -176,7 +176,7 @@ impl Reader<'_> {
 
     fn wrong(&self, at: usize, trouble: FilterProblem) -> FilterError {
         let term = &self.text[self.term..];
-        // Where a quote ends is just what is not known.
+        // The end of an unclosed quote is unknown, so the rest of the filter is shown.
         let whole = matches!(trouble, FilterProblem::Unclosed { .. });
         let term = if whole { term } else { term.split(char::is_whitespace).next().unwrap_or(term) };
         FilterError { at: self.text[..at].chars().count() + 1, term: term.to_owned(), trouble }

@@ -1,7 +1,7 @@
-//! Configuration data in layers: what an operator sets for all nodes, for a role, or for one node.
+//! Configuration data in layers: for all nodes, for a role, or for one node.
 //!
-//! A node sees one value for a key: that of its own layer, else that of its role, else the one for all. Values are not
-//! merged with each other: whoever reads one knows where it comes from.
+//! A node sees one value for a key: from its own layer, else from its role, else the global one. Values of different
+//! layers are not merged, so each value has one source.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use crate::names::{DataKey, NodeName, Role};
 use crate::txn::Revision;
 
-/// Whom a datum is for; the narrower one wins.
+/// Scope of a datum. The narrower layer wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "layer", rename_all = "snake_case")]
 pub enum Layer {
@@ -33,32 +33,32 @@ impl fmt::Display for Layer {
     }
 }
 
-/// Stands where a secret is not shown.
+/// Shown in place of a secret.
 pub const SECRET: &str = "[secret]";
 
 /// `data/…/<key>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DatumRecord {
     pub value: Value,
-    /// Shown to nodes, and to nobody else.
+    /// Shown to nodes only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
     pub by: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// Why it was set.
+    /// Reason for setting it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl DatumRecord {
-    /// The value as people see it.
-    pub fn shown(&self) -> Value {
+    /// The value as shown to operators.
+    pub fn redacted(&self) -> Value {
         if self.secret { Value::from(SECRET) } else { self.value.clone() }
     }
 }
 
-/// A datum as a node sees it.
+/// A datum as a node looks it up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Datum {
     pub value: Value,
@@ -68,7 +68,7 @@ pub struct Datum {
     pub layer: Layer,
 }
 
-/// All data of an environment.
+/// All configuration data of an environment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigData {
     layers: BTreeMap<Layer, BTreeMap<DataKey, (DatumRecord, Revision)>>,
@@ -96,13 +96,13 @@ impl ConfigData {
         self.layers.get(layer)?.get(key)
     }
 
-    /// Every datum, the widest layers first.
+    /// All data, the widest layers first.
     pub fn all(&self) -> impl Iterator<Item = (&Layer, &DataKey, &(DatumRecord, Revision))> {
         self.layers.iter().flat_map(|(layer, data)| data.iter().map(move |(key, datum)| (layer, key, datum)))
     }
 
-    /// What a node sees at a key, and what is hidden by it: the narrowest first.
-    pub fn of<'a>(
+    /// Data of a key that apply to a node, the narrowest layer first. The first one is effective.
+    pub fn layers_for<'a>(
         &'a self,
         node: &NodeName,
         role: &Role,
@@ -116,13 +116,13 @@ impl ConfigData {
         found.into_iter().flatten()
     }
 
-    /// Whether a node has data of its own: those that do not see what their role sees.
-    pub fn is_of_its_own(&self, node: &NodeName) -> bool {
+    /// Whether a node has a layer of its own, so that its data differ from those of its role.
+    pub fn has_own_layer(&self, node: &NodeName) -> bool {
         self.layers.contains_key(&Layer::Host { node: node.clone() })
     }
 
-    /// Everything that a node sees.
-    pub fn seen_by(&self, node: &NodeName, role: &Role) -> BTreeMap<DataKey, Datum> {
+    /// All data that apply to a node.
+    pub fn effective_for(&self, node: &NodeName, role: &Role) -> BTreeMap<DataKey, Datum> {
         let mut seen = BTreeMap::new();
         for layer in [Layer::Global, Layer::Role { role: role.clone() }, Layer::Host { node: node.clone() }] {
             for (key, (datum, _)) in self.layers.get(&layer).into_iter().flatten() {
@@ -154,17 +154,17 @@ mod tests {
         data.set(Layer::Host { node: web1.clone() }, key.clone(), datum(3.into()));
         let values = |node: &NodeName, role: &Role| {
             let all: Vec<Value> =
-                data.of(node, role, "ntp_servers").map(|(_, (datum, _))| datum.value.clone()).collect();
-            let seen = data.seen_by(node, role)[&key].clone();
+                data.layers_for(node, role, "ntp_servers").map(|(_, (datum, _))| datum.value.clone()).collect();
+            let seen = data.effective_for(node, role)[&key].clone();
             assert_eq!(Some(&seen.value), all.first());
             all
         };
         assert_eq!(values(&web1, &web), [3, 2, 1]);
         assert_eq!(values(&web2, &web), [2, 1]);
         assert_eq!(values(&web2, &db), [1]);
-        assert!(data.is_of_its_own(&web1) && !data.is_of_its_own(&web2));
+        assert!(data.has_own_layer(&web1) && !data.has_own_layer(&web2));
         data.set(Layer::Host { node: web1.clone() }, key.clone(), None);
-        assert!(!data.is_of_its_own(&web1));
+        assert!(!data.has_own_layer(&web1));
         assert_eq!(data.all().count(), 2);
     }
 

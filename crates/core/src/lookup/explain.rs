@@ -1,4 +1,4 @@
-//! What one node would see at one key, and where that comes from: for people who want to know why.
+//! Explains a lookup: the value that a node would get for a key, and its source.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,31 +13,31 @@ use crate::names::{DataKey, NodeName, Role};
 use crate::spelling::nearest;
 use crate::txn::Revision;
 
-/// What Hiera keys begin with that ask for something else than configuration data.
+/// Prefix of Hiera keys that are not configuration data.
 pub const PREFIX: &str = "etcdlookup::";
 
-/// What is at a key.
+/// Value of a lookup key, with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LookupResult {
-    /// As content gets it; `[secret]` for a secret.
+    /// As content gets it. `[secret]` for a secret.
     pub value: Value,
     #[serde(flatten)]
     pub source: LookupSource,
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum LookupSource {
-    /// Somebody has set it.
+    /// Set by an operator.
     Data {
         #[serde(flatten)]
         set: DatumSource,
-        /// The wider layers that it hides, the narrowest first.
+        /// Wider layers that it overrides, the narrowest first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         hides: Vec<DatumSource>,
     },
-    /// The nodes of a role that others may count on.
+    /// Active nodes of a role.
     ActiveRole { role: Role, nodes: Vec<NodeKey> },
     Leader {
         role: Role,
@@ -47,7 +47,7 @@ pub enum LookupSource {
         since: Timestamp,
         changed_at: Revision,
     },
-    /// What nodes publish.
+    /// Published by nodes.
     Published { nodes: Vec<NodeKey> },
 }
 
@@ -69,14 +69,14 @@ pub struct DatumSource {
     pub changed_at: Revision,
 }
 
-/// A node, and the key in the store that says what is seen of it.
+/// A node, and the store key that its value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeKey {
     pub node: NodeName,
     pub store_key: String,
 }
 
-/// The key as runs record it: without the prefix, and for configuration data with another.
+/// The key as runs record it: without the Hiera prefix, and with `data::` for configuration data.
 pub fn recorded_key(asked: &str) -> String {
     match asked.strip_prefix(PREFIX) {
         Some(key) => key.to_owned(),
@@ -84,7 +84,7 @@ pub fn recorded_key(asked: &str) -> String {
     }
 }
 
-/// What a node would see at a key. A node that the design does not know sees nothing.
+/// Value that a node would get for a key. None for nodes outside the design.
 pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResult> {
     let keys = Keys::new(&fleet.env);
     match LookupKey::parse(&recorded_key(asked)) {
@@ -123,15 +123,17 @@ pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResu
             let values = fleet.published().at(key);
             let nodes = values.into_iter().flat_map(|values| values.keys());
             let nodes = nodes.map(|node| NodeKey { node: node.clone(), store_key: keys.published(node) }).collect();
-            // What nobody publishes is empty, and not absent.
+            // A key without publishers has an empty value, not an absent one.
             let value = values.map_or_else(|| json!({}), |values| json!(values));
             Some(LookupResult { value, source: LookupSource::Published { nodes } })
         }
         LookupKey::Datum { key } => {
             let role = &fleet.get(node)?.record.as_ref()?.role;
             let key = DataKey::new(key).ok()?;
-            let mut layers =
-                fleet.data().of(node, role, key.as_str()).map(|(layer, datum)| place(&keys, layer, &key, datum));
+            let mut layers = fleet
+                .data()
+                .layers_for(node, role, key.as_str())
+                .map(|(layer, datum)| place(&keys, layer, &key, datum));
             let set = layers.next()?;
             Some(LookupResult { value: set.is.clone(), source: LookupSource::Data { set, hides: layers.collect() } })
         }
@@ -139,7 +141,7 @@ pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResu
     }
 }
 
-/// What was probably meant by a key at which there is nothing.
+/// Suggestion for a key without a value.
 pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
     let roles = || fleet.roles().map(|(role, _)| role.as_str());
     let key = recorded_key(asked);
@@ -153,13 +155,13 @@ pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
         }
         LookupKey::Published { .. } => None,
         LookupKey::Datum { key } => {
-            // Somebody has forgotten the prefix.
+            // The prefix was forgotten.
             let forgotten = format!("{PREFIX}{key}");
             if resolve(fleet, node, &forgotten).is_some() {
                 return Some(forgotten);
             }
             let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role)?;
-            let seen = fleet.data().seen_by(node, role);
+            let seen = fleet.data().effective_for(node, role);
             nearest(key, seen.keys().map(DataKey::as_str)).map(str::to_owned)
         }
         LookupKey::Unknown => {
@@ -184,7 +186,7 @@ fn place(keys: &Keys, layer: Layer, key: &DataKey, (datum, at): &(DatumRecord, R
     DatumSource {
         store_key: keys.datum(&layer, key),
         layer,
-        is: datum.shown(),
+        is: datum.redacted(),
         secret: datum.secret,
         by: datum.by.clone(),
         at: datum.at,

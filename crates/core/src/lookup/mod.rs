@@ -1,8 +1,9 @@
-//! What a run looked up, and what it saw there: the reason for which a node wakes up, and the only one.
+//! Lookups: keys that a run can look up, and tags that detect changed values. A changed tag is the only reason to wake
+//! a node.
 //!
-//! A tag stands for a value. Server and agent make it from their own data in the same way, so that after any
-//! disconnection, restart or lost message one comparison tells whether the node has seen what is there now. The tag of
-//! a role is a sum over its nodes: the server keeps it up to date at a cost that does not grow with the fleet.
+//! A tag stands for a value. Server and agent compute it from their own data in the same way. After a disconnect,
+//! restart or lost message one comparison shows whether the node has seen the current value. The tag of a role is a sum
+//! over its nodes, so the server updates it at a cost that does not depend on the size of the fleet.
 
 pub mod config_data;
 pub mod explain;
@@ -20,16 +21,16 @@ use utoipa::ToSchema;
 use crate::names::NodeName;
 use crate::report::Interfaces;
 
-/// Looked-up key → tag of the value that was seen.
+/// Looked-up key → tag of the observed value.
 pub type Lookups = BTreeMap<String, Tag>;
 
-/// Stands for a value; equal values have equal tags.
+/// Tag of a value. Equal values have equal tags.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Tag(String);
 
 impl Tag {
-    /// The tag of a key that has no value.
+    /// Tag of a key without a value.
     pub fn absent() -> Self {
         Tag("-".into())
     }
@@ -39,7 +40,7 @@ impl Tag {
     }
 }
 
-/// A key that content can look up, taken apart.
+/// A parsed lookup key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LookupKey<'a> {
     /// `active_roles::<role>`
@@ -52,7 +53,7 @@ pub enum LookupKey<'a> {
     Published { key: &'a str },
     /// `data::<key>`: configuration data, which content looks up by its plain key.
     Datum { key: &'a str },
-    /// A key that this version of Muster has no values for.
+    /// A key without values in this version of Muster.
     Unknown,
 }
 
@@ -75,7 +76,7 @@ impl<'a> LookupKey<'a> {
     }
 }
 
-/// A value as text, the same for equal values whatever the order in which their members were written.
+/// JSON text that is equal for equal values: members are sorted.
 pub fn stable_text(value: &Value) -> String {
     match value {
         Value::Object(members) => {
@@ -90,27 +91,27 @@ pub fn stable_text(value: &Value) -> String {
     }
 }
 
-/// The tag of a datum: its value, and whether it is a secret, which is another thing to Puppet.
+/// Tag of a datum: its value, and whether it is a secret (Puppet treats secrets differently).
 pub fn datum_tag(value: &Value, secret: bool) -> Tag {
     Tag(format!("d{:x}", hash(&[&stable_text(value), if secret { "secret" } else { "" }])))
 }
 
-/// The tag of a leader. Its epoch is what content passes on, so another epoch is another value.
+/// Tag of a leader. Content passes the epoch on, so another epoch is another value.
 pub fn leader_tag(node: &NodeName, epoch: u64, interfaces: &Interfaces) -> Tag {
     Tag(format!("l{:x}", hash(&[node.as_str(), &epoch.to_string(), &canonical(interfaces)])))
 }
 
-/// The tag of something that is known by its text, in parts.
+/// Tag of a text in parts.
 pub fn text_tag(parts: &[&str]) -> Tag {
     Tag(format!("t{:x}", hash(parts)))
 }
 
-/// The name of an interface as it stands in a key: Hiera takes `.` for a step into a hash.
+/// Interface name in a lookup key. Hiera reads `.` as access into a hash.
 pub fn interface_in_key(interface: &str) -> String {
     interface.replace('.', "_")
 }
 
-/// The tags of one role's active nodes, kept by adding and taking away single nodes.
+/// Tags of the active nodes of one role, updated node by node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleTags {
     all: Sum,
@@ -129,7 +130,7 @@ impl Sum {
         self.total = self.total.wrapping_add(part);
     }
 
-    pub(crate) fn take(&mut self, part: u64) {
+    pub(crate) fn remove(&mut self, part: u64) {
         self.count = self.count.saturating_sub(1);
         self.total = self.total.wrapping_sub(part);
     }
@@ -148,12 +149,12 @@ impl RoleTags {
         }
     }
 
-    pub fn take(&mut self, node: &NodeName, interfaces: &Interfaces) {
-        self.all.take(hash(&[node.as_str(), &canonical(interfaces)]));
+    pub fn remove(&mut self, node: &NodeName, interfaces: &Interfaces) {
+        self.all.remove(hash(&[node.as_str(), &canonical(interfaces)]));
         for (interface, address) in interfaces {
             let key = interface_in_key(interface);
             if let Some(sum) = self.interfaces.get_mut(&key) {
-                sum.take(hash(&[node.as_str(), interface, address]));
+                sum.remove(hash(&[node.as_str(), interface, address]));
                 if sum.count == 0 {
                     self.interfaces.remove(&key);
                 }
@@ -165,7 +166,7 @@ impl RoleTags {
         self.all.tag()
     }
 
-    /// An interface that no node has is an empty list, not an absent value.
+    /// Tag of an interface. An interface that no node has is an empty list, not an absent value.
     pub fn interface(&self, interface: &str) -> Tag {
         self.interfaces.get(interface).copied().unwrap_or_default().tag()
     }
@@ -175,7 +176,7 @@ fn canonical(interfaces: &Interfaces) -> String {
     interfaces.iter().map(|(name, address)| format!("{name}={address}\n")).collect()
 }
 
-/// Length before each part, so that no two lists of parts run into the same bytes.
+/// Hashes each part with its length, so that different lists of parts never hash the same bytes.
 pub(crate) fn hash(parts: &[&str]) -> u64 {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -208,9 +209,9 @@ mod tests {
         other.add(&node("db2"), &eth0("10.0.0.2"));
         other.add(&node("db1"), &eth0("10.0.0.1"));
         assert_eq!(one, other);
-        other.take(&node("db2"), &eth0("10.0.0.2"));
+        other.remove(&node("db2"), &eth0("10.0.0.2"));
         assert_eq!(other, only_first);
-        other.take(&node("db1"), &eth0("10.0.0.1"));
+        other.remove(&node("db1"), &eth0("10.0.0.1"));
         assert_eq!(other, RoleTags::default());
     }
 

@@ -1,4 +1,4 @@
-//! What nodes publish for others, by key and by node, with tags that are kept by adding and taking away single values.
+//! Values that nodes publish for other nodes, by key and by node, with their tags.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use serde_json::Value;
 use crate::lookup::{Sum, Tag, hash, stable_text};
 use crate::names::{DataKey, NodeName};
 
-/// A node publishes at most this much, as JSON.
+/// Maximum size of what a node publishes, in bytes of JSON.
 pub const PUBLISHED_LIMIT: usize = 4 * 1024;
 
-/// `published/<node>`: what the node's last run published. Another run replaces all of it.
+/// `published/<node>`: values that the node's last run published. The next run replaces all of them.
 pub type Publication = BTreeMap<DataKey, Value>;
 
-/// How large a publication is.
+/// Size in bytes of JSON.
 pub fn size(publication: &Publication) -> usize {
     serde_json::to_vec(publication).map_or(usize::MAX, |text| text.len())
 }
 
-/// Stands for a publication.
+/// Tag of a publication.
 pub fn tag(publication: &Publication) -> Tag {
     let mut sum = Sum::default();
     publication.iter().for_each(|(key, value)| sum.add(hash(&[key.as_str(), &stable_text(value)])));
     sum.tag()
 }
 
-/// What all nodes of an environment publish.
+/// Publications of all nodes of an environment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Publications {
     nodes: BTreeMap<NodeName, Publication>,
@@ -39,7 +39,7 @@ struct Values {
 }
 
 impl Publications {
-    /// A node publishes something else now, or nothing. Returns the keys at which others see a difference.
+    /// Replaces the publication of a node. Returns the keys whose value changed for other nodes.
     pub fn replace(&mut self, node: &NodeName, now: Publication) -> Vec<DataKey> {
         let before = self.nodes.remove(node).unwrap_or_default();
         let mut changed = Vec::new();
@@ -48,7 +48,7 @@ impl Publications {
                 changed.push(key.clone());
                 if let Some(values) = self.keys.get_mut(key) {
                     values.by_node.remove(node);
-                    values.tag.take(part(node, value));
+                    values.tag.remove(part(node, value));
                     if values.by_node.is_empty() {
                         self.keys.remove(key);
                     }
@@ -71,11 +71,11 @@ impl Publications {
         changed
     }
 
-    pub fn of(&self, node: &NodeName) -> Option<&Publication> {
+    pub fn of_node(&self, node: &NodeName) -> Option<&Publication> {
         self.nodes.get(node)
     }
 
-    /// What is published under a key. What nobody publishes is empty, and not absent.
+    /// Tag of the values under a key. A key without publishers is empty, not absent.
     pub fn tag(&self, key: &str) -> Tag {
         self.keys.get(key).map_or_else(Sum::default, |values| values.tag).tag()
     }
@@ -89,7 +89,7 @@ impl Publications {
     }
 }
 
-/// The tag of values that are not kept here.
+/// Tag of values that are not stored here.
 pub fn tag_of<'a>(values: impl Iterator<Item = (&'a NodeName, &'a Value)>) -> Tag {
     let mut sum = Sum::default();
     values.for_each(|(node, value)| sum.add(part(node, value)));

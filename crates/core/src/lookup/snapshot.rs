@@ -1,4 +1,4 @@
-//! Everything that a node may look up, at one revision. A run reads this and never the network.
+//! Snapshot of everything that a node may look up, at one revision. A run reads the snapshot and never the network.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::report::Interfaces;
 use crate::report::reason::Need;
 use crate::txn::Revision;
 
-/// role → node → interface → address. Every role of the environment is there, also one without active nodes.
+/// role → node → interface → address. Contains every role of the environment, also without active nodes.
 pub type ActiveRoles = BTreeMap<Role, BTreeMap<NodeName, Interfaces>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     pub revision: Revision,
-    /// Stands for all that is in it but its revision: a server that is told it need not send the same again.
+    /// Tag of the content without the revision. The server does not send a snapshot that the agent already has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
     #[schema(value_type = BTreeMap<String, BTreeMap<String, Interfaces>>)]
     pub active_roles: ActiveRoles,
-    /// A role without a leader is not there.
+    /// Roles without a leader are missing.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, LeaderInfo>)]
     pub leaders: BTreeMap<Role, LeaderInfo>,
@@ -32,18 +32,18 @@ pub struct Snapshot {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, Value>>)]
     pub published: BTreeMap<DataKey, BTreeMap<NodeName, Value>>,
-    /// Configuration data, as this node sees them.
+    /// Configuration data that apply to this node.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, Datum>)]
     pub data: BTreeMap<DataKey, Datum>,
 }
 
-/// The leader of a role.
+/// Leader of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeaderInfo {
     pub node: NodeName,
     pub host: String,
-    /// Grows with each election: whoever passes it on can tell an old leader's word from a new one's.
+    /// Grows with each election. Content can use it as a fencing token.
     pub epoch: u64,
     pub interfaces: Interfaces,
 }
@@ -55,7 +55,7 @@ impl LeaderInfo {
 }
 
 impl Snapshot {
-    /// The tag of what a run would see at a key.
+    /// Tag of the value that a run would look up.
     pub fn tag(&self, key: &str) -> Tag {
         let tags = |role: &str| {
             let nodes = self.active_roles.get(role)?;
@@ -74,7 +74,7 @@ impl Snapshot {
         .unwrap_or_else(Tag::absent)
     }
 
-    /// Whether a need is still unmet for sure. What cannot be judged from here may have been met.
+    /// Whether a need is certainly unmet. A need that cannot be decided from the snapshot may be met.
     pub fn still_lacks(&self, need: &Need) -> bool {
         match need {
             Need::Role { role, want, .. } => self.active_roles.get(role).map_or(0, BTreeMap::len) < *want as usize,

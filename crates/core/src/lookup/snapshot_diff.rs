@@ -1,4 +1,4 @@
-//! What has changed between two snapshots at a key, in a few words: what a run says of why it was made.
+//! Describes the difference of two snapshots at a key, for the causes of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use crate::names::NodeName;
 use crate::report::summary::clip;
 use crate::report::{Interfaces, LookupChange};
 
-/// So many nodes are named; of the others the number says enough.
+/// Maximum number of nodes to name. The others are counted.
 const NAMED: usize = 3;
-/// A value that is longer than this is not shown.
+/// Maximum length of a value to show, in bytes.
 const VALUE: usize = 60;
 
-/// The change at a key.
+/// Change of a key between two snapshots.
 pub fn describe_change(key: &str, before: &Snapshot, after: &Snapshot) -> LookupChange {
     let what = match LookupKey::parse(key) {
         LookupKey::ActiveRole { role } => {
@@ -42,7 +42,7 @@ pub fn describe_change(key: &str, before: &Snapshot, after: &Snapshot) -> Lookup
             }
             (Some(_), Some(new)) => format!("{} moved", new.node),
             (None, Some(new)) => format!("{}, epoch {}", new.node, new.epoch),
-            (Some(old), None) => format!("{} lost, nobody leads", old.node),
+            (Some(old), None) => format!("{} lost, no leader", old.node),
             (None, None) => String::new(),
         },
         LookupKey::Datum { key } => match (before.data.get(key), after.data.get(key)) {
@@ -61,7 +61,7 @@ fn address(interfaces: &Interfaces, wanted: &str) -> Option<Value> {
     found.map(|(_, address)| Value::from(address.as_str()))
 }
 
-/// Which nodes came, went or changed; none at all means that there was nothing to have nodes.
+/// Nodes that were added, removed or changed. `None`: the role or key did not exist.
 fn members<T: PartialEq>(
     before: Option<BTreeMap<NodeName, T>>,
     after: Option<BTreeMap<NodeName, T>>,
@@ -132,7 +132,7 @@ mod tests {
                 "db1, db2, db3 and 2 more added",
             ),
             ("leader::db", &led("db1", 1), &led("db2", 2), "db2 after db1, epoch 2"),
-            ("leader::db", &led("db1", 1), &Snapshot::default(), "db1 lost, nobody leads"),
+            ("leader::db", &led("db1", 1), &Snapshot::default(), "db1 lost, no leader"),
             ("data::ntp", &data("x", false), &data("y", false), "\"y\" (global)"),
             ("data::ntp", &data("x", false), &data("y", true), "a secret of layer global"),
             ("data::ntp", &data("x", false), &Snapshot::default(), "removed"),

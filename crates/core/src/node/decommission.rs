@@ -1,9 +1,9 @@
-//! Nodes that leave, and who has yet to run without them.
+//! Decommissioning: nodes that leave, and the nodes that still use them.
 //!
-//! A node that leaves is out of its role at once, and those whose last run looked that role up are woken, as by any
-//! change. Its machine goes on meanwhile: it is released when all of them have run with what is there now. Reports say
-//! what a run looked up and saw, so this is known to every server, and after any restart. Nobody is waited for for ever:
-//! a node that is silent, fails or waits keeps another one for two minutes and no longer.
+//! A leaving node is removed from its role at once. Nodes whose last run looked that role up are woken, as by any
+//! change. The machine keeps running until all of them have run with the new value, or until a timeout of two minutes.
+//! Reports record what a run looked up and saw, so every server can decide this, also after a restart. A node that is
+//! silent, fails or waits delays another one by the timeout at most.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,21 @@ use crate::lookup::{LookupKey, Lookups};
 use crate::names::{NodeName, Role};
 use crate::node::record::Decommission;
 
-/// A run of Puppet takes seconds to a minute or so. Whoever has not run without a node by then does not run at all.
+/// Time that dependent nodes have to run. A Puppet run takes seconds to about a minute; a node that has not run by then
+/// does not run at all.
 pub const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
-/// A node that leaves now.
+/// Starts decommissioning a node.
 pub fn begin(now: Timestamp) -> Decommission {
     Decommission { since: now, until: now.saturating_add(DRAIN_TIMEOUT).unwrap_or(Timestamp::MAX) }
 }
 
-/// What a run looked up of roles, and what it saw there.
+/// Role lookups of a run, with the tags that it observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RoleLookups {
     #[serde(default, skip_serializing_if = "Lookups::is_empty")]
     keys: Lookups,
-    /// It is more than is kept: the run may have looked up anything.
+    /// More lookups than are recorded. The run may have looked up anything.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     too_much: bool,
 }
@@ -56,14 +57,14 @@ impl RoleLookups {
         self.keys.keys().filter_map(|key| Role::new(role(key)?).ok()).collect()
     }
 
-    /// Whether the run saw something else of a role than there is now.
+    /// Whether the run observed another value of a role than the current one.
     fn differs(&self, fleet: &Fleet, of: &Role) -> bool {
         let seen = self.keys.iter().filter(|(key, _)| role(key) == Some(of.as_str()));
         self.too_much || seen.into_iter().any(|(key, tag)| fleet.tag(key, None) != *tag)
     }
 }
 
-/// Whose `active_roles` a key is.
+/// Role of an `active_roles` lookup key.
 fn role(key: &str) -> Option<&str> {
     match LookupKey::parse(key) {
         LookupKey::ActiveRole { role } | LookupKey::ActiveRoleInterface { role, .. } => Some(role),
@@ -71,17 +72,18 @@ fn role(key: &str) -> Option<&str> {
     }
 }
 
-/// When a node came into its role, if it left so soon after that a run which it woke may not have been reported yet.
+/// Time at which a node joined its role, if it left within the timeout after that. A run that the join started may not
+/// be reported yet.
 fn came_just_before(node: &Node) -> Option<Timestamp> {
     let left = node.record.as_ref()?.leaving?.since;
     let (observed, _) = node.observed.as_ref()?;
     observed.since.filter(|came| left.duration_since(*came) < DRAIN_TIMEOUT)
 }
 
-/// Who has yet to run without a node that leaves. Others that leave do not count.
+/// Nodes that have yet to run without a leaving node. Nodes that leave themselves do not count.
 pub fn dependents(fleet: &Fleet, node: &Node) -> Vec<NodeName> {
     let Some(record) = &node.record else { return Vec::new() };
-    // Nobody can have found a node that never passed.
+    // A node that never validated was in no lookup.
     if node.observed.as_ref().is_none_or(|(observed, _)| observed.passed.is_none()) {
         return Vec::new();
     }
@@ -90,7 +92,7 @@ pub fn dependents(fleet: &Fleet, node: &Node) -> Vec<NodeName> {
         let other = fleet.get(name).filter(|other| other.is_designed());
         let observed = other.and_then(|other| other.observed.as_ref());
         observed.is_some_and(|(observed, _)| {
-            // What has been reported may be as if the node had never been there, while a run that has found it is under way.
+            // The last report may be from before the node joined while a run that saw it is still in progress.
             let ran_before = |came| observed.last.as_ref().is_some_and(|last| last.started < came);
             observed.looked_up.differs(fleet, &record.role) || came.is_some_and(ran_before)
         })

@@ -1,13 +1,12 @@
-//! Who leads each role: one node at a time, and the same one for as long as it can.
+//! Election of the leader of each role: one node at a time, and the same one as long as possible.
 //!
-//! A leader is live and in service. It is one that others count on if the role has any; else the first that is connected,
-//! since a fresh fleet could never start otherwise. Whoever leads goes on leading until it cannot: a node that comes back
-//! does not take the place again.
+//! A leader is live and in service. It is an active node if the role has any, else the first connected node, since a
+//! new fleet could not start otherwise. A leader stays until it cannot lead. A node that returns does not take the role
+//! back.
 //!
-//! Each election has a higher epoch than all before it, so that content can pass it on as a fencing token: whoever holds
-//! an older one speaks for a leader that is none any more. The epoch outlives the leader, the role and a restore from a
-//! backup, of which the elections since are lost: it is never below the epoch of the store, which is the second at which the
-//! store's life began, and a role sees no more than one election a second over time.
+//! Each election has a higher epoch than all before, so content can use the epoch as a fencing token. The epoch
+//! survives the leader, the role and a restore from a backup: it is never below the epoch of the store, which is the
+//! second at which the content of the store began, and a role has at most one election per second over time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,37 +25,37 @@ use crate::txn::{Guard, Op, Revision, Txn};
 /// `leaders/<role>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeaderRecord {
-    /// None while nobody can lead.
+    /// None while no node can lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// Grows with each election, and never goes back.
+    /// Grows with each election and never decreases.
     pub epoch: u64,
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
 }
 
-/// Another leader of a role, or none.
+/// New leader of a role, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderChange {
     pub role: Role,
-    /// What was seen of its key: fences the change.
+    /// Observed record, which fences the change.
     pub before: Option<(LeaderRecord, Revision)>,
     pub now: LeaderRecord,
     pub because: ElectionCause,
 }
 
-/// Why a role gets another leader.
+/// Cause of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElectionCause {
-    /// It had none.
+    /// The role had no leader.
     Vacant,
-    /// Its agent has been silent for too long.
+    /// The agent was silent for too long.
     Lost,
-    /// The design does not want it any more, or wants something else of it.
+    /// The node left the design or has another role now.
     Left,
-    /// Others do not count on it, and there are some on whom they do.
+    /// The leader is not active, and other nodes are.
     NotActive,
-    /// The store was restored: what was said in its last life may have been of a later epoch.
+    /// The store was restored. Epochs before the restore may have been higher.
     Restored,
 }
 
@@ -65,24 +64,23 @@ impl fmt::Display for ElectionCause {
         f.write_str(match self {
             ElectionCause::Vacant => "it had no leader",
             ElectionCause::Lost => "its leader is lost",
-            ElectionCause::Left => "its leader left it",
-            ElectionCause::NotActive => "its leader is not in service, and others are",
-            ElectionCause::Restored => "the store was restored, and earlier epochs are not to be trusted",
+            ElectionCause::Left => "its leader left the role",
+            ElectionCause::NotActive => "its leader is not active, and other nodes are",
+            ElectionCause::Restored => "the store was restored, and earlier epochs are not valid",
         })
     }
 }
 
-/// What to do about leaders, and when to look again.
+/// Elections to perform, and the time of the next check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElectionDecision {
     pub changes: Vec<LeaderChange>,
-    /// Nothing changes before this moment, unless something else does.
+    /// No election is due before this time unless the fleet changes.
     pub recheck: Option<Timestamp>,
 }
 
 impl LeaderChange {
-    /// The change as a transaction. Refused if the record is not the one that was seen, or the one that is to lead has
-    /// left meanwhile.
+    /// Transaction of the change. It fails if the record changed, or if the new leader left the design.
     pub fn txn(&self, fleet: &Fleet) -> Result<Txn, serde_json::Error> {
         let keys = Keys::new(&fleet.env);
         let key = keys.leader(&self.role);
@@ -103,8 +101,7 @@ struct Member<'a> {
     active: bool,
 }
 
-/// Decides who leads. Writes nothing in an environment that is being restored or destroyed: what is there is not what
-/// will be.
+/// Decides the leaders. No elections in an environment that is being restored or destroyed.
 pub fn decide(
     fleet: &Fleet,
     link: impl Fn(&NodeName) -> Link,
@@ -119,7 +116,7 @@ pub fn decide(
         fleet.leaders().values().filter_map(|(leader, _)| leader.node.as_ref()).collect();
     let serving: Vec<_> = fleet.designed().filter(|(_, node, _)| !is_released(node)).collect();
     let links: Vec<Link> = serving.iter().map(|(name, ..)| link(name)).collect();
-    // By the same rules as for all who are counted on: patience, grace, and domains in which too many are silent at once.
+    // Same rules as for active nodes: timeout, grace period, and domains in which too many nodes are silent.
     let seen = serving.iter().zip(&links).map(|((name, node, record), link)| LivenessInput {
         node: name,
         failure_domain: &record.failure_domain,
@@ -145,7 +142,7 @@ pub fn decide(
     ElectionDecision { changes, recheck: liveness.recheck }
 }
 
-/// Who is to lead a role, if that is not as it is.
+/// Elects a leader of a role if the current one cannot stay.
 fn elect(
     fleet: &Fleet,
     role: &Role,
@@ -158,7 +155,7 @@ fn elect(
     let epoch = before.as_ref().map_or(0, |(record, _)| record.epoch);
     let is_leader = |member: &&Member<'_>| leader == Some(member.name);
     let any_active = members.iter().any(|member| member.active);
-    // A leader that is silent for a moment is not replaced by one that happens to be connected.
+    // A leader that is silent for a moment is not replaced by another connected node.
     let could = |member: &&Member<'_>| {
         if any_active { member.active } else { member.connected || is_leader(member) }
     };
@@ -184,7 +181,7 @@ fn elect(
     Some(LeaderChange { role: role.clone(), before, now: LeaderRecord { node, epoch, since: now }, because })
 }
 
-/// Its machine is being given back: nothing that it is told to lead would be led for long.
+/// The machine is being released, so the node cannot lead for long.
 fn is_released(node: &Node) -> bool {
     node.machine.as_ref().is_some_and(|(machine, _)| machine.phase.is_releasing())
 }

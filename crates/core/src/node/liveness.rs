@@ -1,8 +1,9 @@
-//! Who is lost, and who only seems to be.
+//! Liveness: decides which silent nodes are lost, and takes them out of service.
 //!
-//! A node whose agent keeps no connection is silent; silent for long enough, it is lost, and others stop counting on
-//! it. Two cases are not the node's fault, and nobody is declared lost in them: shortly after the server started, when
-//! agents have not had time to come back; and when more than half of what lives in a failure domain goes silent together.
+//! A node without a connection is silent. After a timeout it is lost and leaves `active_roles`. No node is declared
+//! lost in two cases: during the grace period after the server started, when agents have not had time to reconnect; and
+//! when more than half of the live nodes of a failure domain are silent at once, which points to the network or the
+//! servers.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +17,25 @@ use crate::names::NodeName;
 use crate::report::record::ActiveRole;
 use crate::txn::{Guard, Op, Txn};
 
-/// How patient the server is.
+/// Timeouts of liveness decisions.
 #[derive(Clone, Copy, Debug)]
 pub struct LivenessTimeouts {
     /// A node that is silent for this long is lost.
     pub lost_after: SignedDuration,
-    /// Nobody is lost before this much time has passed since the server started to listen.
+    /// No node is lost within this time after the server started to listen.
     pub grace: SignedDuration,
 }
 
 impl Default for LivenessTimeouts {
-    /// Agents notice a dead connection after two missed pings (20 s) and come back within 5 s; a node that needs
-    /// longer than 30 s has more than a short interruption. The grace is twice that: a server that starts meets agents
-    /// that have backed off.
+    /// Agents detect a dead connection after two missed pings (20 s) and reconnect within 5 s. A node that needs more
+    /// than 30 s has more than a short interruption. The grace period is twice that: agents have backed off when a
+    /// server starts.
     fn default() -> Self {
         Self { lost_after: SignedDuration::from_secs(30), grace: SignedDuration::from_secs(60) }
     }
 }
 
-/// Whether the agent of a node keeps a connection.
+/// Connection of a node's agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Link {
@@ -42,39 +43,39 @@ pub enum Link {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
-    /// Not connected, since the connection ended or since the server started.
+    /// Not connected, since the connection ended or the server started.
     Silent {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
 }
 
-/// What is decided on, for one node.
+/// Facts about one node.
 #[derive(Clone, Copy, Debug)]
 pub struct LivenessInput<'a> {
     pub node: &'a NodeName,
     pub failure_domain: &'a str,
     pub link: Link,
-    /// Its last validation passed, and it is in service: others may count on it as long as it is live.
+    /// The last validation passed and the node is in service. It is active while it is live.
     pub fit: bool,
-    /// Others count on it now.
+    /// The node is in `active_roles`.
     pub active: bool,
 }
 
-/// What to do about liveness, and when to look again.
+/// Nodes to withdraw and restore, and the time of the next check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LivenessDecision {
-    /// Lost: to be taken out of `active_roles`.
+    /// Lost nodes, to be removed from `active_roles`.
     pub withdraw: Vec<NodeName>,
-    /// Back: to be put into `active_roles` again.
+    /// Nodes that are back, to be added to `active_roles`.
     pub restore: Vec<NodeName>,
-    /// Domains in which too many are silent for it to be their own fault.
+    /// Failure domains with too many silent nodes to blame the nodes.
     pub held: Vec<SilentDomain>,
-    /// Nothing changes before this moment, unless a connection begins or ends.
+    /// Nothing changes before this time unless a connection begins or ends.
     pub recheck: Option<Timestamp>,
 }
 
-/// A failure domain in which nobody is declared lost.
+/// A failure domain in which no node is declared lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SilentDomain {
     pub failure_domain: String,
@@ -82,7 +83,7 @@ pub struct SilentDomain {
     pub nodes: usize,
 }
 
-/// Decides who is lost and who is back.
+/// Decides which nodes are lost and which are back.
 pub fn decide<'a>(
     seen: impl IntoIterator<Item = LivenessInput<'a>>,
     patience: LivenessTimeouts,
@@ -93,14 +94,14 @@ pub fn decide<'a>(
     let mut domains: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for node in &seen {
         let silent = matches!(node.link, Link::Silent { .. });
-        // A node that was never made, or was lost long ago, says nothing about what happens now.
+        // A node that was never provisioned, or was lost long ago, is no evidence of what happens now.
         if !silent || node.active {
             let (silent_here, alive) = domains.entry(node.failure_domain).or_default();
             *silent_here += usize::from(silent);
             *alive += 1;
         }
     }
-    // One node alone cannot be told from its domain; two or more that fall silent together can.
+    // One node cannot be distinguished from its domain. Two or more that become silent together can.
     let held = |domain: &str| domains.get(domain).is_some_and(|(silent, all)| *silent >= 2 && silent * 2 > *all);
 
     let mut decision = LivenessDecision::default();
@@ -115,7 +116,7 @@ pub fn decide<'a>(
             Link::Silent { since } if node.active => {
                 let lost_at = since.saturating_add(patience.lost_after).unwrap_or(Timestamp::MAX).max(graceful_until);
                 if held(node.failure_domain) {
-                    // Shown from the end of the grace on: somebody has to look at that moment.
+                    // The domain is reported at the end of the grace period, so a check is due then.
                     if now < graceful_until {
                         decision.recheck = Some(decision.recheck.map_or(graceful_until, |at| at.min(graceful_until)));
                     }
@@ -141,14 +142,14 @@ pub fn decide<'a>(
     decision
 }
 
-/// Its last validation passed, its machine has not been started again since, and is not being given back.
+/// The last validation passed, the machine was not restarted since, and it is not being released.
 pub fn is_fit(node: &Node) -> bool {
     let released = node.machine.as_ref().is_some_and(|(machine, _)| machine.phase.is_releasing());
     !released && node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted)
 }
 
-/// The transactions of a decision, each fenced by the node's last report, and by the design: one that leaves meanwhile is
-/// not put back.
+/// Transactions of a decision. Each is fenced by the node's last report and its design record, so a node that left is
+/// not restored.
 pub fn transactions(fleet: &Fleet, decision: &LivenessDecision) -> Vec<(NodeName, Txn)> {
     let keys = Keys::new(&fleet.env);
     let change = |name: &NodeName, back: bool| {

@@ -1,4 +1,4 @@
-//! Nodes: their records, their status, and the decisions that take them in and out of service.
+//! Nodes: records, status, and the decisions that take them in and out of service.
 
 pub mod decommission;
 pub mod leaders;

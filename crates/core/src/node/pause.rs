@@ -1,4 +1,4 @@
-//! Pauses: nodes that are not to run, by whose word, and until when.
+//! Pauses: nodes, roles or environments that must not run, with operator, reason and end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::names::{NodeName, Role};
 use crate::txn::Revision;
 
-/// Whom a pause is for.
+/// Scope of a pause.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "scope", rename_all = "snake_case")]
 pub enum PauseScope {
@@ -46,7 +46,7 @@ pub struct PauseRecord {
     pub reason: String,
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// When it ends by itself; without it, when somebody ends it.
+    /// End of the pause. Without it an operator has to end it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub until: Option<Timestamp>,
@@ -58,7 +58,7 @@ impl PauseRecord {
     }
 }
 
-/// A pause as it stands for one node.
+/// A pause that applies to one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodePause {
     #[serde(flatten)]
@@ -78,23 +78,23 @@ impl fmt::Display for NodePause {
     }
 }
 
-/// Of several pauses the one that lasts longest is the one that a node waits for.
+/// The pause that ends last. A node waits for that one.
 pub fn longest(pauses: impl Iterator<Item = NodePause>) -> Option<NodePause> {
     pauses.max_by(|a, b| {
         let end = |paused: &NodePause| (paused.pause.until.is_none(), paused.pause.until);
-        // Of those that end together, the narrowest says most.
+        // Of pauses that end together, the narrowest is the most specific.
         end(a).cmp(&end(b)).then_with(|| a.scope.cmp(&b.scope))
     })
 }
 
-/// Pauses whose time is over, and when the next one's is.
+/// Expired pauses, and the time at which the next one expires.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpiredPauses {
     pub over: Vec<(PauseScope, Revision)>,
     pub next: Option<Timestamp>,
 }
 
-/// Which pauses are to be taken away, and when to look again.
+/// Pauses to delete, and the time of the next check.
 pub fn expired(pauses: &BTreeMap<PauseScope, (PauseRecord, Revision)>, now: Timestamp) -> ExpiredPauses {
     let (over, lasting): (Vec<_>, Vec<_>) = pauses.iter().partition(|(_, (pause, _))| pause.is_over(now));
     ExpiredPauses {

@@ -1,4 +1,4 @@
-//! The values of the keys, as JSON.
+//! Records of a node in the store: `nodes/…`, `asked/…` and `machines/…`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::names::Role;
 
-/// `nodes/<node>`: what the design says of a node. A node cannot change it.
+/// `nodes/<node>`: the node in the design. An agent cannot change it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeRecord {
     pub role: Role,
@@ -16,16 +16,16 @@ pub struct NodeRecord {
     pub profile: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Nodes that are likely to fail together.
+    /// Nodes of one failure domain are likely to fail together.
     pub failure_domain: String,
-    /// Its place in the design, for showing nodes in the order that their author chose.
+    /// Position in the design, for listing nodes in the author's order.
     #[serde(default)]
     pub position: u32,
-    /// What machine it needs, in the design's words.
+    /// Kind of machine, as named in the design.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<String>,
-    /// The design does not want it any more: it is taken out of service, and its machine is released. Its keys stay until
-    /// that is done.
+    /// Set when the node was removed from the design. It leaves service and its machine is released. Its keys stay
+    /// until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Decommission>,
 }
@@ -36,21 +36,21 @@ impl NodeRecord {
     }
 }
 
-/// A node leaves.
+/// Decommissioning of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Decommission {
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Until then its machine goes on, so that those who looked it up can run without it first.
+    /// The machine runs until then at most, so that nodes that looked it up can run without it first.
     #[schema(value_type = String, format = DateTime)]
     pub until: Timestamp,
 }
 
-/// `asked/<node>`: the last run that a person asked for.
+/// `asked/<node>`: the last run that an operator requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunRequest {
     pub id: String,
-    /// Only to say what would change.
+    /// Preview only: report what would change.
     #[serde(default)]
     pub noop: bool,
     pub by: String,
@@ -64,8 +64,8 @@ pub struct MachineRecord {
     pub driver: String,
     #[serde(flatten)]
     pub phase: MachinePhase,
-    /// Which attempt at becoming provisioned, or at being released, this is, from 1. It outlives the phases: a machine that fails at its third
-    /// step again and again has failed so many times, not once so many times over.
+    /// Attempt to provision or release the machine, from 1. It counts across phases: a machine that fails at its third
+    /// step again and again has that many failed attempts.
     #[serde(default = "first_attempt")]
     pub attempt: u32,
     #[schema(value_type = String, format = DateTime)]
@@ -76,7 +76,7 @@ fn first_attempt() -> u32 {
     1
 }
 
-/// How far a machine has come. Named for what has been achieved or is being done.
+/// Phase of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum MachinePhase {
@@ -84,24 +84,25 @@ pub enum MachinePhase {
     Allocating,
     Deploying,
     Booting,
-    /// The machine runs; its agent has not said hello yet.
+    /// The machine runs. Its agent has not connected yet.
     Bootstrapping,
     Provisioned,
-    /// What began in `during` did not end well.
+    /// The stage `during` failed.
     Failed {
         during: MachineStage,
         cause: String,
-        /// When the next attempt is made. None: not by itself, somebody has to look at it.
+        /// Time of the next attempt. None: an operator has to act.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
         retry: Option<Timestamp>,
     },
-    /// The node leaves: its machine is being given back, with all that is on it. Then its keys go, this one too.
+    /// The node leaves: its machine is being released with everything on it. Then all its keys are deleted, this one
+    /// too.
     Releasing,
 }
 
 impl MachinePhase {
-    /// Whether the machine is being given back, or could not be.
+    /// Whether the machine is being released, or its release failed.
     pub fn is_releasing(&self) -> bool {
         match self {
             MachinePhase::Releasing | MachinePhase::Failed { during: MachineStage::Releasing, .. } => true,
@@ -129,7 +130,7 @@ impl MachinePhase {
     }
 }
 
-/// The phases in which something is being done, and can fail.
+/// Phases with work in progress, which can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineStage {
@@ -159,7 +160,7 @@ impl MachineStage {
         }
     }
 
-    /// The phase in which this is being done.
+    /// Phase in which the work is in progress.
     pub fn phase(self) -> MachinePhase {
         match self {
             MachineStage::Allocating => MachinePhase::Allocating,

@@ -1,4 +1,8 @@
-//! How a node stands, and why it does not move: four separate facts put into one line for people and machines.
+//! Status of a node: one state and, if the node is not validated at its desired version, the reason.
+//!
+//! The status combines four facts that are stored apart: machine, connection, activity of the agent, and service state.
+//! [`Reason`] says why a node does not progress; [`Hold`](crate::rollout::progress::Hold) says it for a rollout, with
+//! the node as part of the value and under another tag in JSON.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,7 +18,7 @@ use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult
 use crate::report::ResourceError;
 use crate::report::reason::{Need, RunReason};
 
-/// What the agent does right now. An observation, never a key: it dies with the connection.
+/// Current activity of the agent. It is not stored and ends with the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "activity", rename_all = "snake_case")]
 pub enum Activity {
@@ -32,31 +36,31 @@ pub enum Activity {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
-    /// The last run failed, or waits for something that only a run can see; the next one is due.
+    /// The last run failed, or waits for something that only another run can detect. The next run is scheduled.
     Retrying {
         attempt: u32,
         #[schema(value_type = String, format = DateTime)]
         at: Timestamp,
     },
-    /// The agent cannot act; for example its disk is full.
+    /// The agent cannot act, for example because its disk is full.
     Blocked { problem: String },
 }
 
-/// Where a node stands, in one word.
+/// State of a node for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// The design does not want it any more: it is out of service, and its machine is released.
+    /// Removed from the design: out of service, its machine is being released.
     Leaving,
-    /// In the design; its machine is on its way.
+    /// In the design. Its machine is being provisioned.
     Provisioning,
-    /// Its machine could not be made.
+    /// Provisioning of its machine failed.
     Unprovisioned,
-    /// Its agent keeps no connection.
+    /// Its agent is not connected.
     Silent,
     Applying,
     Validating,
-    /// Waits for something from another node.
+    /// Waits for another node.
     Pending,
     /// The applier failed.
     Failed,
@@ -64,16 +68,16 @@ pub enum NodeState {
     Invalid,
     /// Its agent cannot act.
     Blocked,
-    /// Should run another version, and has not begun.
+    /// Has not begun to run its desired version.
     Outdated,
-    /// Configured; its validation has not been made.
+    /// Configured. Its validation has not been reported.
     Configured,
-    /// Runs what it should, and has proved it.
+    /// Has validated its desired version.
     Validated,
 }
 
 impl NodeState {
-    /// In the order of a node's way to service.
+    /// In the order of a node's way into service.
     pub const ALL: [NodeState; 13] = [
         NodeState::Leaving,
         NodeState::Provisioning,
@@ -109,47 +113,47 @@ impl NodeState {
     }
 }
 
-/// Why a node is not validated at what it should run. Always there when it is not.
+/// Reason why a node is not validated at its desired version. Every node that is not validated has one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Reason {
-    /// The node leaves, and its machine goes on until these have run without it, or until its time is over.
+    /// The node leaves. Its machine runs until these nodes have run without it, or until a timeout.
     Leaving {
-        /// The first of them.
+        /// First nodes that it waits for.
         waits_for: Vec<NodeName>,
-        /// How many there are besides.
+        /// Number of further nodes.
         #[serde(default, skip_serializing_if = "is_none")]
         more: usize,
         #[schema(value_type = String, format = DateTime)]
         until: Timestamp,
     },
-    /// Its machine is being made, or could not be.
+    /// Its machine is being provisioned or released, or that failed.
     Machine {
         #[serde(flatten)]
         phase: MachinePhase,
         attempt: u32,
     },
     Silent,
-    /// A run is under way.
+    /// A run is in progress.
     Running {
         run: RunId,
     },
-    /// No version was chosen for the environment yet.
+    /// The environment has no version yet.
     NoVersion,
-    /// What it should run, and has not begun with.
+    /// The run of the desired version has not begun.
     Behind {
         version: Version,
     },
-    /// It should run something, and somebody has said that it is not to run now.
+    /// The run of the desired version has not begun because of a pause.
     Paused {
-        /// What it should run.
+        /// Desired version.
         version: Version,
         #[serde(flatten)]
         paused: NodePause,
     },
     Waiting {
         needs: Vec<Need>,
-        /// When the agent looks again by itself: for what no change in the store can tell of.
+        /// Next run, for needs that no change in the store can announce.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
         retry: Option<Timestamp>,
@@ -158,7 +162,7 @@ pub enum Reason {
         reason: Option<RunReason>,
         errors: Vec<ResourceError>,
         attempt: u32,
-        /// When the agent tries again by itself.
+        /// Next attempt of the agent.
         #[schema(value_type = Option<String>, format = DateTime)]
         retry: Option<Timestamp>,
     },
@@ -166,12 +170,12 @@ pub enum Reason {
         problem: String,
     },
     NotValidated,
-    /// Its machine was started again, and it has not been validated since.
+    /// Its machine was restarted, and it has not been validated since.
     Restarted,
 }
 
 impl Reason {
-    /// Why in one word, as it crosses the wire.
+    /// Name of the reason in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Reason::Leaving { .. } => "leaving",
@@ -207,10 +211,10 @@ impl std::fmt::Display for Reason {
             Reason::Machine { phase: MachinePhase::Releasing, .. } => f.write_str("its machine is being released"),
             Reason::Machine { phase, .. } => write!(f, "its machine is {}", phase.word()),
             Reason::Silent => f.write_str("its agent is not connected"),
-            Reason::Running { run } => write!(f, "run {run} is under way"),
-            Reason::NoVersion => f.write_str("no version was chosen yet: muster trigger-update VERSION"),
-            Reason::Behind { version } => write!(f, "should run {version}, and has not begun"),
-            Reason::Paused { version, paused } => write!(f, "should run {version}, and {paused}"),
+            Reason::Running { run } => write!(f, "run {run} is in progress"),
+            Reason::NoVersion => f.write_str("no version was chosen yet: run `muster trigger-update VERSION`"),
+            Reason::Behind { version } => write!(f, "has not begun to run {version}"),
+            Reason::Paused { version, paused } => write!(f, "has not begun to run {version}: {paused}"),
             Reason::Waiting { needs, .. } => write!(f, "{}", RunReason::Waiting { needs: needs.clone() }),
             Reason::Failed { reason, errors, .. } => match (reason, errors.first()) {
                 (_, Some(error)) => write!(f, "{error}"),
@@ -219,12 +223,12 @@ impl std::fmt::Display for Reason {
             },
             Reason::Blocked { problem } => f.write_str(problem),
             Reason::NotValidated => f.write_str("configured; its validation has not been reported"),
-            Reason::Restarted => f.write_str("its machine was started again, and it has not been validated since"),
+            Reason::Restarted => f.write_str("its machine was restarted, and it has not been validated since"),
         }
     }
 }
 
-/// So many of those that a node waits for are named; more of them say no more.
+/// Maximum number of nodes to name in a reason.
 const NAMED: usize = 5;
 
 fn is_none(more: &usize) -> bool {
@@ -242,19 +246,19 @@ fn named(names: &[NodeName], more: usize) -> String {
     }
 }
 
-/// How a node stands.
+/// State of a node with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
     pub state: NodeState,
-    /// Since when, if that is known.
+    /// Begin of the state, if known.
     pub since: Option<Timestamp>,
     pub reason: Option<Reason>,
 }
 
-/// Judges a node by its machine, its connection, what its agent does, and what its last run left.
+/// Determines the status of a node from its machine, its connection, the activity of its agent and its last run.
 ///
-/// A pause is a reason where a run is what is missing: a node that runs what it should stands where it should, and one
-/// that has failed says why it failed.
+/// A pause is a reason only where a run is missing. A node at its desired version is validated although it is paused,
+/// and a failed node reports its failure.
 pub fn node_status(
     fleet: &Fleet,
     node: &Node,
@@ -328,7 +332,7 @@ fn not_ready(state: NodeState, since: Option<Timestamp>, reason: Reason) -> Node
     NodeStatus { state, since, reason: Some(reason) }
 }
 
-/// What the node waits for, with how much of it is there now: the run's own count may be old.
+/// Needs of a pending node with the current counts. The counts of the run may be out of date.
 fn needs_now(fleet: &Fleet, node: &Node) -> Vec<Need> {
     let Some(RunReason::Waiting { needs }) = last(node).and_then(|last| last.reason.clone()) else { return Vec::new() };
     let now = |need: Need| match need {
@@ -339,7 +343,7 @@ fn needs_now(fleet: &Fleet, node: &Node) -> Vec<Need> {
     needs.into_iter().map(now).collect()
 }
 
-/// When the agent runs again by itself.
+/// Time of the next run that the agent has scheduled.
 fn retry(activity: &Activity) -> Option<Timestamp> {
     if let Activity::Retrying { at, .. } = activity { Some(*at) } else { None }
 }

@@ -1,7 +1,7 @@
-//! The content of a release in a directory, and its digest.
+//! Content of a release in a directory, and its digest.
 //!
-//! The digest covers each file's path, whether it is executable, and its bytes; nothing that differs between two
-//! copies of the same content (times, owners, the order in which a directory lists its files).
+//! The digest covers path, executable bit and bytes of each file. It ignores what differs between two copies of the
+//! same content: times, owners and the order of directory entries.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// A release larger than this is a mistake, such as a package or an image in the wrong place.
+/// Maximum size of a release in bytes. A larger one is a mistake, such as a package or an image in the wrong place.
 pub const SIZE_LIMIT: u64 = 256 * 1024 * 1024;
-/// So is one of more files than this.
+/// Maximum number of files of a release.
 pub const FILE_LIMIT: usize = 50_000;
 
 #[derive(Debug, Error)]
@@ -77,7 +77,7 @@ pub fn list(root: &Path) -> Result<Vec<ReleaseFile>, ReadReleaseError> {
     Ok(files)
 }
 
-/// The digest of the release in a directory, as `sha256:<hex>`.
+/// Digest of the release in a directory, as `sha256:<hex>`.
 pub fn digest(root: &Path) -> Result<String, ReadReleaseError> {
     let mut content = ContentHash::default();
     let mut buffer = vec![0; 64 * 1024];
@@ -103,15 +103,15 @@ pub fn digest(root: &Path) -> Result<String, ReadReleaseError> {
 }
 
 fn changed() -> io::Error {
-    io::Error::other("it changed while it was read")
+    io::Error::other("it changed while it was being read")
 }
 
-/// The digest of a release's content, from its files in the order of their paths.
+/// Hash of a release's content. Files are added in the order of their paths.
 #[derive(Clone, Debug, Default)]
 pub struct ContentHash(Sha256);
 
 impl ContentHash {
-    /// Begins the next file; exactly `size` bytes follow.
+    /// Begins the next file. Exactly `size` bytes follow.
     pub fn begin(&mut self, path: &str, executable: bool, size: u64) {
         self.0.update((path.len() as u64).to_le_bytes());
         self.0.update(path.as_bytes());
@@ -119,7 +119,7 @@ impl ContentHash {
         self.0.update(size.to_le_bytes());
     }
 
-    /// The next bytes of the file.
+    /// Adds bytes of the current file.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

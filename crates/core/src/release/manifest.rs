@@ -1,8 +1,8 @@
-//! What is signed: the manifest of a release, and the list of keys that agents trust. Plain data; who may sign, and
-//! whether somebody did, is proved in `muster-release`.
+//! Signed data: the manifest of a release, and the list of keys that agents trust. Signatures are made and verified in
+//! `muster-release`.
 //!
-//! A payload is kept as the exact text that was signed. Nobody writes it anew: a second writer that orders fields or
-//! spells a time otherwise would break every signature.
+//! A payload is kept as the exact text that was signed. It is never serialised again: another order of fields or
+//! another time format would break the signature.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,38 +20,38 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::names::{NameError, Version, name};
 use crate::release::dir::hex;
 
-/// The format of payloads that this Muster writes and understands.
+/// Payload format of this version of Muster.
 pub const FORMAT: u32 = 1;
-/// A payload that is longer is not looked at: it is read before anything of it is proved.
+/// Maximum size of a payload in bytes. It is parsed before its signatures are verified.
 pub const PAYLOAD_LIMIT: usize = 8 * 1024;
-/// So many signatures are enough for two keys of every person in the largest team, and few enough to prove each.
+/// Maximum number of signatures. Enough for two keys of each person in a large team, and few enough to verify all of
+/// them.
 pub const SIGNATURE_LIMIT: usize = 16;
-/// So many keys may be trusted at a time.
+/// Maximum number of trusted keys.
 pub const KEY_LIMIT: usize = 32;
 
 const ALGORITHM: &str = "ed25519:";
-/// Room for a name, an address and a machine.
+/// Enough for a name, an address and a machine.
 const COMMENT_LIMIT: usize = 128;
 
 name!(
-    /// Says which key: the first 16 hexadecimal digits of the SHA-256 of the public key. A hint for finding the key, never
-    /// a proof.
+    /// Key id: the first 16 hexadecimal digits of the SHA-256 of the public key. It helps to find the key and proves
+    /// nothing.
     KeyId, "key id",
     "16 of 0-9 and a-f", is_key_id
 );
 name!(
-    /// What content is called by: it can be used as a name of a file.
+    /// Content digest. It is a legal file name.
     Digest, "digest",
     "sha256: and 64 of 0-9 and a-f", is_digest
 );
 
 impl Digest {
-    /// The digest that a hash has come to.
     pub fn of_sha256(hash: &[u8; 32]) -> Self {
         Self(format!("sha256:{}", hex(hash)).into())
     }
 
-    /// The hexadecimal digits alone.
+    /// The hexadecimal digits without the prefix.
     pub fn hex(&self) -> &str {
         self.0.trim_start_matches("sha256:")
     }
@@ -69,7 +69,7 @@ fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|digits| is_hex(digits, 64))
 }
 
-/// The public half of a signing key: `ed25519:<base64 of 32 bytes>`, then optionally a space and a comment.
+/// Public key: `ed25519:<base64 of 32 bytes>`, optionally followed by a space and a comment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey {
@@ -78,13 +78,13 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// What a legal one looks like, for messages to people.
+    /// Rule for legal keys, for error messages.
     pub const RULE: &'static str = "ed25519: and 32 bytes in base64, then optionally a space and a comment in one line";
 
     pub fn new(text: &str) -> Result<Self, NameError> {
         Self::parse(text).ok_or_else(|| NameError {
             what: "public key",
-            // Whoever gives a private key by mistake must not find it in a log.
+            // A private key given by mistake must not end up in a log.
             text: text.chars().take(ALGORITHM.len()).chain("…".chars()).collect(),
             rule: Self::RULE,
         })
@@ -100,7 +100,7 @@ impl PublicKey {
         Self { bytes, comment: None }
     }
 
-    /// The same key with another comment; `None` if that is not one line of a reasonable length.
+    /// The same key with another comment. `None` if the comment is too long or has control characters.
     pub fn with_comment(self, comment: &str) -> Option<Self> {
         let comment = comment.trim();
         let legal = comment.len() <= COMMENT_LIMIT && !comment.chars().any(char::is_control);
@@ -147,7 +147,7 @@ impl From<PublicKey> for String {
     }
 }
 
-/// Written by hand: the derive can say "a string" of a tuple alone.
+/// Written by hand: the derive macro supports `value_type` for tuple structs only.
 impl PartialSchema for PublicKey {
     fn schema() -> RefOr<Schema> {
         let text = Object::builder().schema_type(Type::String).description(Some(Self::RULE));
@@ -166,32 +166,32 @@ pub struct Signature {
     pub signature: String,
 }
 
-/// What a release is, in the words that were signed.
+/// Signed description of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     pub format: u32,
     pub version: Version,
-    /// Grows with each release: an agent goes to a lower one only when it is told that it may.
+    /// Grows with each release. An agent moves to a lower serial only with permission.
     pub serial: u64,
-    /// Of the bundle, which is a `tar.zst`.
+    /// Digest of the bundle, a `tar.zst` file.
     pub digest: Digest,
-    /// Of the bundle, in bytes.
+    /// Size of the bundle in bytes.
     pub size: u64,
-    /// Of the unpacked tree: see [`crate::release::dir::digest`].
+    /// Digest of the unpacked tree, see [`crate::release::dir::digest`].
     pub content: Digest,
     #[schema(value_type = String, format = DateTime)]
     pub created: Timestamp,
-    /// From then on no node goes to it any more; one that runs it already goes on.
+    /// No node moves to the release after this time. Nodes that already run it keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires: Option<Timestamp>,
-    /// The version that it was made from, for people.
+    /// Version that it was derived from. Informational.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Version>,
 }
 
-/// A [`Manifest`] and who stands for it.
+/// A [`Manifest`] with its signatures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignedManifest {
@@ -200,17 +200,17 @@ pub struct SignedManifest {
     pub signatures: Vec<Signature>,
 }
 
-/// The keys that agents trust from now on: exactly these.
+/// Keys that agents trust. A new list replaces the old one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrustList {
     pub format: u32,
-    /// Grows with each list: an agent takes only a higher one.
+    /// Grows with each list. An agent accepts only a higher serial.
     pub serial: u64,
     pub keys: Vec<PublicKey>,
 }
 
-/// A [`TrustList`] and who stands for it.
+/// A [`TrustList`] with its signatures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignedTrust {
@@ -219,40 +219,40 @@ pub struct SignedTrust {
     pub signatures: Vec<Signature>,
 }
 
-/// Why a payload cannot be understood, whoever signed it.
+/// A payload that cannot be read, regardless of its signatures.
 #[derive(Debug, Error)]
 pub enum PayloadError {
     #[error("it is longer than {PAYLOAD_LIMIT} bytes")]
     TooLong,
     #[error("it has more than {SIGNATURE_LIMIT} signatures")]
     TooManySignatures,
-    #[error("it is of format {found}, and this Muster understands {FORMAT}; a newer Muster made it")]
+    #[error("it has format {found}, and this version of Muster supports {FORMAT}: a newer version made it")]
     Format { found: u64 },
-    #[error("it is not what it should be")]
+    #[error("it is malformed")]
     Malformed {
         #[source]
         source: serde_json::Error,
     },
-    #[error("it names no key at all: nobody could ever replace it")]
+    #[error("it names no key, and could never be replaced")]
     NoKeys,
     #[error("it names more than {KEY_LIMIT} keys")]
     TooManyKeys,
 }
 
 impl SignedManifest {
-    /// What the payload says. Nothing is proved by it: use what `muster-release` verifies for any decision.
+    /// Parses the payload without verifying it. Decisions must use what `muster-release` verified.
     pub fn read(&self) -> Result<Manifest, PayloadError> {
         read(&self.payload, &self.signatures)
     }
 
-    /// What is signed: the payload, after words that no other kind of document begins with.
+    /// Bytes that are signed: the payload after a prefix that is unique to this kind of document.
     pub fn signed_bytes(&self) -> Vec<u8> {
         [b"muster release manifest 1\n", self.payload.as_bytes()].concat()
     }
 }
 
 impl SignedTrust {
-    /// What the payload says. Nothing is proved by it: use what `muster-release` verifies for any decision.
+    /// Parses the payload without verifying it. Decisions must use what `muster-release` verified.
     pub fn read(&self) -> Result<TrustList, PayloadError> {
         let list: TrustList = read(&self.payload, &self.signatures)?;
         match list.keys.len() {
@@ -262,14 +262,14 @@ impl SignedTrust {
         }
     }
 
-    /// What is signed: the payload, after words that no other kind of document begins with.
+    /// Bytes that are signed: the payload after a prefix that is unique to this kind of document.
     pub fn signed_bytes(&self) -> Vec<u8> {
         [b"muster trusted keys 1\n", self.payload.as_bytes()].concat()
     }
 }
 
 fn read<T: DeserializeOwned>(payload: &str, signatures: &[Signature]) -> Result<T, PayloadError> {
-    /// Looked at first: fields that we do not know are a newer format's good right.
+    /// Read first: a newer format may have unknown fields.
     #[derive(Deserialize)]
     struct Marked {
         format: u64,

@@ -14,22 +14,22 @@ use manifest::SignedManifest;
 /// `releases/<version>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseRecord {
-    /// Of the bundle, which is the blob of this name.
+    /// Digest of the bundle, and name of its blob.
     pub digest: String,
-    /// Grows with each release: a node goes to a lower one only if somebody allows it.
+    /// Grows with each release. A node moves to a lower serial only with permission.
     pub serial: u64,
-    /// Of the bundle, in bytes.
+    /// Size of the bundle in bytes.
     pub size: u64,
-    /// The digest of what is in it.
+    /// Digest of the unpacked content.
     pub content: String,
-    /// What its builder signed. Nodes believe this, and nothing else here.
+    /// Signed by the builder. Agents trust this field only.
     pub signed: SignedManifest,
     #[schema(value_type = String, format = DateTime)]
     pub pushed: Timestamp,
     pub by: String,
 }
 
-/// `allow_older`: written with `current_version` when somebody sends nodes back to an earlier release.
+/// `allow_older`: written with `current_version` when an operator moves nodes to an earlier release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AllowOlder {
     pub version: Version,

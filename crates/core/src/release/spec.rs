@@ -1,4 +1,4 @@
-//! `release.yaml`: what a release says of itself.
+//! `release.yaml`: the specification of a release.
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
@@ -6,64 +6,63 @@ use serde::{Deserialize, Serialize};
 use crate::lookup::LookupKey;
 use crate::names::Role;
 
-/// How long the applier may take if the release does not say. Long enough for a first run that installs packages.
+/// Default deadline of the applier. Long enough for a first run that installs packages.
 pub const APPLIER_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
-/// How long a check may take if the release does not say.
+/// Default deadline of a check.
 pub const CHECK_DEADLINE: SignedDuration = SignedDuration::from_secs(30);
-/// How often a node is validated between runs if the release does not say: a node that breaks leaves service soon, and
-/// its checks are no load.
+/// Default interval of validations between runs. A broken node leaves service soon, and the checks are no load.
 pub const VALIDATE_EVERY: SignedDuration = SignedDuration::from_mins(5);
-/// Checks that never rest are a load, and would be in the way of runs.
+/// Minimum interval of validations. More frequent checks would be a load and delay runs.
 pub const VALIDATE_EVERY_LEAST: SignedDuration = SignedDuration::from_secs(10);
-/// How long a hook may take if the release does not say.
+/// Default deadline of a hook.
 pub const HOOK_DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseSpec {
     pub applier: Applier,
-    /// The manifest that Puppet applies, or the executable that the script applier runs; a path in the release.
+    /// Manifest that Puppet applies, or executable of the script applier. A path in the release.
     pub manifest: String,
-    /// Directories of modules, relative to the release.
+    /// Module directories, relative to the release.
     #[serde(default)]
     pub modulepath: Vec<String>,
-    /// Hiera's configuration; without it only the node's snapshot is looked up.
+    /// Hiera configuration. Without it only the node's snapshot is looked up.
     #[serde(default)]
     pub hiera: Option<String>,
     #[serde(default = "applier_deadline")]
     pub deadline: SignedDuration,
-    /// The script promises to change nothing when `MUSTER_NOOP` is set. Puppet needs no promise.
+    /// The script supports previews: it changes nothing when `MUSTER_NOOP` is set. Puppet always does.
     #[serde(default)]
     pub noop: bool,
     #[serde(default)]
     pub validate: Vec<Check>,
-    /// How often the checks are made between runs.
+    /// Interval of validations between runs.
     #[serde(default = "validate_every")]
     pub validate_every: SignedDuration,
-    /// Executables that react to a change without a run.
+    /// Executables that react to a changed lookup without a run.
     #[serde(default)]
     pub hooks: Vec<Hook>,
 }
 
-/// An executable of the release that runs when something that it is about has changed.
+/// An executable that runs when a lookup key changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hook {
-    /// What it is shown as; without it, its path.
+    /// Name to show. Default: the path.
     #[serde(default)]
     pub name: Option<String>,
-    /// The keys whose change it is about, as they are looked up: `active_roles::db`.
+    /// Lookup keys that trigger it, such as `active_roles::db`.
     pub on: OneOrMore,
-    /// An executable of the release; 0 means that it has done its work.
+    /// Executable of the release. Exit code 0 is success.
     pub run: String,
-    /// The roles that it is for; without it, all.
+    /// Roles that it applies to. Default: all.
     #[serde(default)]
     pub roles: Vec<Role>,
     #[serde(default = "hook_deadline")]
     pub deadline: SignedDuration,
 }
 
-/// One text, or a list of them.
+/// One string or a list of strings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMore {
@@ -102,10 +101,10 @@ pub enum Applier {
 #[serde(deny_unknown_fields)]
 pub struct Check {
     pub name: String,
-    /// An executable of the release, run once; 0 is a pass.
+    /// Executable of the release. Exit code 0 passes.
     #[serde(default)]
     pub exec: Option<String>,
-    /// `address:port` that must take a connection.
+    /// `address:port` that must accept a connection.
     #[serde(default)]
     pub tcp: Option<String>,
     #[serde(default)]
@@ -114,7 +113,7 @@ pub struct Check {
     pub process: Option<ProcessCheck>,
     #[serde(default)]
     pub file: Option<FileCheck>,
-    /// The roles that it is for; without it, all.
+    /// Roles that it applies to. Default: all.
     #[serde(default)]
     pub roles: Vec<Role>,
     #[serde(default = "check_deadline")]
@@ -125,7 +124,7 @@ pub struct Check {
 #[serde(deny_unknown_fields)]
 pub struct HttpCheck {
     pub url: String,
-    /// Text that the body must hold.
+    /// Text that the body must contain.
     #[serde(default)]
     pub expect: Option<String>,
 }
@@ -133,23 +132,23 @@ pub struct HttpCheck {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessCheck {
-    /// A file with the id of a process that must be alive.
+    /// File with the id of a process that must be alive.
     pub pidfile: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileCheck {
-    /// A file that must be there and readable; or, if it must be absent, nothing may be there.
+    /// File that must exist and be readable, or must not exist if `absent` is set.
     pub path: String,
-    /// Text that it must hold.
+    /// Text that the file must contain.
     #[serde(default)]
     pub contains: Option<String>,
     #[serde(default)]
     pub absent: bool,
 }
 
-/// What a check does: exactly one of its kinds.
+/// Kind of a check. Exactly one must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckKind<'a> {
     Exec(&'a str),
@@ -160,7 +159,7 @@ pub enum CheckKind<'a> {
 }
 
 impl Check {
-    /// The check's kind, or what is wrong with it.
+    /// Kind of the check, or an error message.
     pub fn kind(&self) -> Result<CheckKind<'_>, String> {
         let exec = self.exec.as_deref().map(CheckKind::Exec);
         let tcp = self.tcp.as_deref().map(CheckKind::Tcp);
@@ -170,9 +169,9 @@ impl Check {
         let mut kinds = [exec, tcp, http, process, file].into_iter().flatten();
         match (kinds.next(), kinds.next()) {
             (Some(kind), None) => Ok(kind),
-            (None, _) => Err(format!("check {:?} says none of exec, tcp, http, process and file", self.name)),
+            (None, _) => Err(format!("check {:?} has none of exec, tcp, http, process and file", self.name)),
             (Some(_), Some(_)) => {
-                Err(format!("check {:?} says more than one of exec, tcp, http, process and file", self.name))
+                Err(format!("check {:?} has more than one of exec, tcp, http, process and file", self.name))
             }
         }
     }
@@ -181,7 +180,7 @@ impl Check {
         self.roles.is_empty() || self.roles.contains(role)
     }
 
-    /// Whether there can be a node that both checks are for.
+    /// Whether both checks can apply to one node.
     fn shares_a_role_with(&self, other: &Check) -> bool {
         share_a_role(&self.roles, &other.roles)
     }
@@ -192,7 +191,7 @@ fn share_a_role(one: &[Role], other: &[Role]) -> bool {
 }
 
 impl ReleaseSpec {
-    /// What no syntax says: paths stay in the release, names of checks are unique for each role, deadlines are not negative.
+    /// Semantic errors: paths outside the release, duplicate names within a role, deadlines that are not positive.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let paths = [Some(&self.manifest), self.hiera.as_ref()].into_iter().flatten().chain(&self.modulepath);
@@ -210,10 +209,10 @@ impl ReleaseSpec {
                 problems.push(format!("two checks of a role are named {:?}", check.name));
             }
             if check.file.as_ref().is_some_and(|file| file.absent && file.contains.is_some()) {
-                problems.push(format!("check {:?} wants a file both absent and with a text in it", check.name));
+                problems.push(format!("check {:?} requires a file to be absent and to contain a text", check.name));
             }
             if !check.deadline.is_positive() {
-                problems.push(format!("the deadline of check {:?} must be longer than nothing", check.name));
+                problems.push(format!("the deadline of check {:?} must be positive", check.name));
             }
         }
         for (number, hook) in self.hooks.iter().enumerate() {
@@ -222,29 +221,29 @@ impl ReleaseSpec {
                 problems.push(format!("two hooks of a role are named {:?}", hook.name()));
             }
             if hook.on.as_slice().is_empty() {
-                problems.push(format!("hook {:?} says nothing that it is `on`", hook.name()));
+                problems.push(format!("hook {:?} has no key in `on`", hook.name()));
             }
             for key in hook.on.as_slice().iter().filter(|key| LookupKey::parse(key) == LookupKey::Unknown) {
                 problems.push(format!(
-                    "hook {:?} is on {key:?}, which nobody looks up: write active_roles::ROLE for example",
+                    "hook {:?} has the unknown key {key:?} in `on`: write a lookup key such as active_roles::ROLE",
                     hook.name()
                 ));
             }
             if !hook.deadline.is_positive() {
-                problems.push(format!("the deadline of hook {:?} must be longer than nothing", hook.name()));
+                problems.push(format!("the deadline of hook {:?} must be positive", hook.name()));
             }
         }
         if self.validate_every < VALIDATE_EVERY_LEAST {
             problems.push(format!("validate_every must be at least {} s", VALIDATE_EVERY_LEAST.as_secs()));
         }
         if !self.deadline.is_positive() {
-            problems.push("the deadline of the applier must be longer than nothing".into());
+            problems.push("the deadline of the applier must be positive".into());
         }
         problems
     }
 }
 
-/// Whether a path is relative and never climbs.
+/// Whether a path is relative and stays inside its directory.
 pub fn stays_inside(path: &str) -> bool {
     use std::path::{Component, Path};
     !path.is_empty()
@@ -297,11 +296,11 @@ mod tests {
                 "path \"../run\" leads out of the release",
                 "path \"/etc/hiera.yaml\" leads out of the release",
                 "path \"a/../../b\" leads out of the release",
-                "check \"a\" says none of exec, tcp, http, process and file",
-                "check \"a\" says more than one of exec, tcp, http, process and file",
+                "check \"a\" has none of exec, tcp, http, process and file",
+                "check \"a\" has more than one of exec, tcp, http, process and file",
                 "two checks of a role are named \"a\"",
-                "the deadline of check \"a\" must be longer than nothing",
-                "the deadline of the applier must be longer than nothing",
+                "the deadline of check \"a\" must be positive",
+                "the deadline of the applier must be positive",
             ]
         );
     }
@@ -325,9 +324,9 @@ mod tests {
             bad.problems(),
             [
                 "path \"/x\" leads out of the release",
-                "hook \"/x\" is on \"active_role::db\", which nobody looks up: write active_roles::ROLE for example",
-                "hook \"y\" says nothing that it is `on`",
-                "the deadline of hook \"y\" must be longer than nothing",
+                "hook \"/x\" has the unknown key \"active_role::db\" in `on`: write a lookup key such as active_roles::ROLE",
+                "hook \"y\" has no key in `on`",
+                "the deadline of hook \"y\" must be positive",
                 "two hooks of a role are named \"y\"",
             ]
         );
@@ -348,7 +347,7 @@ mod tests {
     fn a_file_cannot_be_absent_and_hold_something() {
         let check = serde_json::json!({"name": "a", "file": {"path": "/x", "absent": true, "contains": "y"}});
         let spec = spec(serde_json::json!({"applier": "script", "manifest": "run", "validate": [check]}));
-        assert_eq!(spec.problems(), ["check \"a\" wants a file both absent and with a text in it"]);
+        assert_eq!(spec.problems(), ["check \"a\" requires a file to be absent and to contain a text"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Whether to take a controller, to keep it, or to let it go: a pure decision on what the view shows. And the fence around
-//! what its holder writes.
+//! Controller locks: which replica runs a controller. Decides when to acquire, keep or release a lock, and fences the
+//! writes of its holder.
 
 use jiff::Timestamp;
 
@@ -8,58 +8,58 @@ use crate::names::{EnvName, ReplicaId};
 use crate::replica::{ControllerName, ControllerRecord};
 use crate::txn::{Guard, LeaseId, Op, Revision, Txn};
 
-/// The lease that a replica has now.
+/// Current lease of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaLease {
     pub lease: LeaseId,
-    /// A revision at which the lease was not granted yet and the one before it had ended: what this replica has put
-    /// later goes with this lease, and what it put earlier is gone, whatever a view that lags still shows.
+    /// Revision before the lease was granted and after the previous one had ended. Keys that this replica wrote later
+    /// belong to this lease. Keys that it wrote earlier are gone, even if a stale view still shows them.
     pub after: Revision,
 }
 
-/// A controller that a replica holds. What is written in its name carries [`ControllerLock::guard`].
+/// A lock that a replica holds. Each write of the controller carries [`ControllerLock::guard`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerLock {
     pub env: EnvName,
     pub name: ControllerName,
-    /// The revision of its key: whoever takes it over changes that.
+    /// Revision of its key. It changes when another replica acquires the lock.
     pub revision: Revision,
-    /// The lease that its key goes with: without that one, it is not held.
+    /// Lease of its key. The lock is lost with the lease.
     pub lease: LeaseId,
-    /// Since when, by this server's clock: it has not watched over anything before.
+    /// Time of acquisition by this server's clock. The controller has observed nothing before.
     pub since: Timestamp,
 }
 
 impl ControllerLock {
-    /// What every write of the controller compares.
+    /// Guard for each write of the controller.
     pub fn guard(&self) -> Guard {
         Guard::Unchanged { key: Keys::new(&self.env).controller(self.name), since: self.revision }
     }
 }
 
-/// A controller that is to be taken, and what that was decided on.
+/// A lock to acquire, with the facts that the decision rests on.
 #[derive(Clone, Debug)]
 pub struct LockClaim<'a> {
     pub env: &'a EnvName,
     pub name: ControllerName,
     pub me: &'a ReplicaId,
     pub lease: LeaseId,
-    /// The revision of this replica's own key.
+    /// Revision of this replica's own key.
     pub my_key: Revision,
-    /// Whoever held it is gone, and its key is still there.
+    /// Previous holder that is gone while its key still exists.
     pub over: Option<(ReplicaId, Revision)>,
     pub now: Timestamp,
 }
 
 impl LockClaim<'_> {
-    /// The transaction that takes it, if nothing has changed.
+    /// Transaction that acquires the lock, if nothing changed.
     pub fn txn(&self) -> Result<Txn, serde_json::Error> {
         let keys = Keys::new(self.env);
         let record = ControllerRecord { replica: self.me.clone(), since: self.now };
         let value = serde_json::to_vec(&record)?;
         let key = keys.controller(self.name);
         let mut txn = Txn::new()
-            // A replica that nobody can see, because its lease has ended, takes nothing.
+            // A replica whose lease has ended is invisible to others and must not acquire locks.
             .guard(Guard::Unchanged { key: keys.replica(self.me), since: self.my_key })
             .guard(Guard::observed(key.clone(), self.over.as_ref().map(|(_, at)| *at)));
         if let Some((gone, _)) = &self.over {
@@ -69,38 +69,38 @@ impl LockClaim<'_> {
     }
 }
 
-/// What is decided on, for one controller of one environment.
+/// Facts about one controller of one environment.
 #[derive(Clone, Copy, Debug)]
 pub struct LockInput<'a> {
     pub me: &'a ReplicaId,
-    /// The lease of this replica, if it surely lives.
+    /// Lease of this replica, if it is certainly alive.
     pub current: Option<ReplicaLease>,
-    /// The revision of this replica's own key, if the view shows it.
+    /// Revision of this replica's own key, if the view shows it.
     pub my_key: Option<Revision>,
-    /// Who holds the controller, by the view.
+    /// Holder of the controller in the view.
     pub holder: Option<(&'a ReplicaId, Revision)>,
-    /// Whether the holder's own key is there.
+    /// Whether the holder's own key exists.
     pub holder_lives: bool,
-    /// The lease under which this replica took the controller, and the revision at which it did, as far as it knows.
+    /// Lease and revision under which this replica acquired the lock, as far as it knows.
     pub held: Option<(LeaseId, Revision)>,
-    /// A write was refused at this revision because somebody else holds the controller.
+    /// A write was refused at this revision because another replica holds the lock.
     pub refused: Option<Revision>,
-    /// How far the view is.
+    /// Revision of the view.
     pub view: Revision,
 }
 
-/// What to do about a controller.
+/// Action on a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockStep {
-    /// It is held, and stays so.
+    /// The lock is held and stays held.
     Keep,
-    /// The view shows that it is held by this replica, which did not know: the answer to the taking was lost.
+    /// The view shows that this replica holds the lock. The response to the acquisition was lost.
     Adopt { at: Revision, lease: LeaseId },
-    /// It is not held any more.
+    /// The lock is lost.
     Drop,
-    /// Nobody holds it, or only somebody who is gone.
+    /// The lock is free, or its holder is gone.
     Take { over: Option<(ReplicaId, Revision)> },
-    /// Another replica holds it, or this one may not.
+    /// Another replica holds the lock, or this one must not acquire it.
     Wait,
 }
 
@@ -109,19 +109,19 @@ pub fn decide(sight: LockInput<'_>) -> LockStep {
         return if sight.held.is_some() { LockStep::Drop } else { LockStep::Wait };
     };
     if let Some((lease, held)) = sight.held {
-        // It went with its lease, however quickly there was a new one.
+        // The lock went with its lease, even if there is a new lease already.
         if lease != current.lease {
             return LockStep::Drop;
         }
         let shown = sight.holder.map(|(_, at)| at);
-        // What the view has not reached yet says nothing against it.
+        // A view that is behind the acquisition is no evidence against it.
         return if shown == Some(held) || sight.view < held { LockStep::Keep } else { LockStep::Drop };
     }
     if sight.refused.is_some_and(|refused| sight.view < refused) {
         return LockStep::Wait;
     }
     match sight.holder {
-        // What this replica took under an earlier lease is gone, and the view is about to show it.
+        // Acquired under an earlier lease and deleted with it. The view is about to show that.
         Some((holder, at)) if holder == sight.me && at <= current.after => LockStep::Wait,
         Some((holder, at)) if holder == sight.me => LockStep::Adopt { at, lease: current.lease },
         Some(_) if sight.holder_lives => LockStep::Wait,

@@ -1,7 +1,7 @@
-//! Whether a node's agent is connected, wherever that is: what a server sees itself, and what the others have written down.
+//! Connection of a node's agent to any replica: local sessions, and the presence records of other replicas.
 //!
-//! Since when an agent is away is told by the clock of the server that asks, wherever it saw it happen: another one's clock
-//! may be wrong, and would have the node lost too early.
+//! The begin of a silence is measured by the clock of the observing server where it observed the event. Another
+//! server's clock may be wrong and would make nodes lost too early.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,48 +12,47 @@ use crate::names::{EnvName, NodeName, ReplicaId};
 use crate::node::liveness::Link;
 use crate::txn::Revision;
 
-/// Who went longer ago than this is forgotten, and its agents are silent since somebody asks: by then they have been lost
-/// for long.
+/// Gone replicas are forgotten after this time. Their agents were lost long before.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 
-/// What a server itself knows of the connection of a node's agent.
+/// Connection of a node's agent to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalLink {
     Connected {
         since: Timestamp,
     },
-    /// Not here, since it went or since this server began to listen.
+    /// Not connected here, since the connection ended or this server began to listen.
     Not {
         since: Timestamp,
     },
 }
 
-/// Where a node's agent is connected.
+/// Location of an agent's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentLocation {
     Here,
-    /// Only that replica knows what the agent does.
+    /// Connected to another replica, which alone knows the agent's activity.
     Elsewhere(ReplicaId),
     Nowhere,
 }
 
-/// What a server has seen of others going away.
+/// Tracks when replicas and remote agents disappeared, as observed by this server.
 #[derive(Clone, Debug)]
 pub struct LinkTracker {
     me: ReplicaId,
     listening: Timestamp,
-    /// How far the view was when this server started: what was written before, it did not see happen.
+    /// Revision of the view when this server started. It did not observe earlier changes.
     began: Revision,
-    /// When this server saw that a replica is gone, by its own clock.
+    /// Time at which this server observed that a replica is gone, by its own clock.
     gone: BTreeMap<ReplicaId, Timestamp>,
-    /// When it saw that a node has become silent elsewhere, and by which revision of its key. One entry for each node
-    /// that ever was.
+    /// Time at which it observed that a node became silent elsewhere, with the revision of the record. One entry per
+    /// node.
     silent: HashMap<(EnvName, NodeName), (Revision, Timestamp)>,
     known: BTreeSet<ReplicaId>,
 }
 
 impl LinkTracker {
-    /// The view must be complete: replicas that are gone already are known to be so since this server started.
+    /// Requires a complete view. Replicas that are already gone count as gone since this server started.
     pub fn new<'a>(
         me: ReplicaId,
         listening: Timestamp,
@@ -68,7 +67,7 @@ impl LinkTracker {
         Self { me, listening, began, gone, silent: HashMap::new(), known: BTreeSet::new() }
     }
 
-    /// Whether a node's agent is connected, and to whom.
+    /// Connection of a node's agent, and its location.
     pub fn link(&mut self, fleet: &Fleet, name: &NodeName, here: LocalLink, now: Timestamp) -> (Link, AgentLocation) {
         let silent_here = match here {
             LocalLink::Connected { since } => return (Link::Connected { since }, AgentLocation::Here),
@@ -79,19 +78,19 @@ impl LinkTracker {
         let Some((presence, at)) = presence else { return silent(silent_here) };
         match &presence.replica {
             None => silent(self.silent_since(fleet, name, (presence.since, *at), silent_here, now)),
-            // It has just gone, and that is not written yet.
+            // The connection has just ended, and that is not written yet.
             Some(replica) if *replica == self.me => silent(silent_here),
             Some(replica) if fleet.replicas().contains_key(replica) => {
                 self.gone.remove(replica);
                 (Link::Connected { since: presence.since }, AgentLocation::Elsewhere(replica.clone()))
             }
-            // Noted here too, in case the question comes before anybody has looked.
+            // Recorded here too, in case a link is read before the replicas are observed.
             Some(replica) => silent(*self.gone.entry(replica.clone()).or_insert(now)),
         }
     }
 
-    /// Notes which replicas live, and so the moment at which each goes.
-    pub fn note(&mut self, live: BTreeSet<ReplicaId>, now: Timestamp) {
+    /// Records the live replicas, and the time at which each disappears.
+    pub fn observe_replicas(&mut self, live: BTreeSet<ReplicaId>, now: Timestamp) {
         self.gone.retain(|id, since| !live.contains(id) && now.duration_since(*since) < REMEMBERED);
         for id in self.known.difference(&live) {
             self.gone.entry(id.clone()).or_insert(now);
@@ -99,7 +98,7 @@ impl LinkTracker {
         self.known = live;
     }
 
-    /// Since when a node is silent of which that is written: by the clock of this server, if it saw it happen.
+    /// Begin of a recorded silence, by this server's clock if it observed the change.
     fn silent_since(
         &mut self,
         fleet: &Fleet,

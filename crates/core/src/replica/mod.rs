@@ -1,8 +1,8 @@
-//! The servers themselves, in the store: which replicas there are, who holds a controller, who has which agent.
+//! Server replicas in the store: live replicas, holders of controllers, and connections of agents.
 //!
-//! `replicas/<id>` and `controllers/<name>` go with the replica's lease, so what is there is held by somebody who lives.
-//! `presence/<node>` has no lease: it counts only while its replica is there, and a lease with thousands of keys would
-//! stall an etcd cluster at the moment at which it ends.
+//! `replicas/<id>` and `controllers/<name>` are bound to the replica's lease and vanish with it. `presence/<node>` has
+//! no lease and counts only while its replica exists: a lease with thousands of keys would stall an etcd cluster when
+//! it ends.
 
 pub mod controller_lock;
 pub mod links;
@@ -16,12 +16,12 @@ use utoipa::ToSchema;
 
 use crate::names::ReplicaId;
 
-/// `replicas/<id>`: one server that lives.
+/// `replicas/<id>`: a live server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicaRecord {
-    /// Where the other replicas reach it.
+    /// URL for other replicas.
     pub url: String,
-    /// The machine that it runs on, and its process there, for people.
+    /// Machine and process id, for operators.
     pub host: String,
     pub pid: u32,
     pub version: String,
@@ -30,26 +30,26 @@ pub struct ReplicaRecord {
     pub blobs: BlobsMark,
 }
 
-/// How another replica recognises that it sees the same directory of blobs.
+/// Marks a blob directory, so that another replica can check that it sees the same one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlobsMark {
-    /// The directory, as the replica calls it.
+    /// Path of the directory on the replica.
     pub directory: String,
-    /// What stands in the file `.replicas/<id>` in it.
+    /// Content of the file `.replicas/<id>` in the directory.
     pub nonce: String,
 }
 
-/// A part of the server that acts on its own, at one replica at a time.
+/// A control loop of the server. One replica runs it at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ControllerName {
-    /// Makes the nodes follow the design that was applied.
+    /// Makes the nodes follow the applied design.
     Design,
-    /// Sees to it that each role has one leader, and ends pauses whose time is over.
+    /// Elects a leader for each role and deletes expired pauses.
     Leaders,
-    /// Takes lost nodes out of their roles.
+    /// Removes lost nodes from their roles.
     Liveness,
-    /// Brings machines up, and keeps them so.
+    /// Provisions and releases machines.
     Provision,
     /// Moves the environment from one version to the next.
     Rollout,
@@ -64,7 +64,7 @@ impl ControllerName {
         ControllerName::Rollout,
     ];
 
-    /// Its word, which is also its key.
+    /// Name in the key and in JSON.
     pub fn word(self) -> &'static str {
         match self {
             ControllerName::Design => "design",
@@ -86,7 +86,7 @@ impl fmt::Display for ControllerName {
     }
 }
 
-/// `controllers/<name>`: who holds a controller. Its revision fences every write of that controller.
+/// `controllers/<name>`: holder of a controller. Its revision fences each write of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ControllerRecord {
     pub replica: ReplicaId,
@@ -94,10 +94,10 @@ pub struct ControllerRecord {
     pub since: Timestamp,
 }
 
-/// `presence/<node>`: which replica a node's agent is connected to, since when; or that it is to none, since when.
+/// `presence/<node>`: replica that the agent is connected to, or none, and since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PresenceRecord {
-    /// Counts only while `replicas/<id>` is there.
+    /// Counts only while `replicas/<id>` exists.
     pub replica: Option<ReplicaId>,
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,

@@ -1,9 +1,8 @@
-//! What a server has to write down of its agents, for the others: `presence/<node>`. Pure: it compares what the view shows
-//! with who is connected here.
+//! Decides which `presence/<node>` records a replica has to write: compares the view with its local sessions.
 //!
-//! Two replicas never fight over a node. Its agent has moved, and the connection that it left is not known to be dead
-//! yet: so when the view shows that another replica has the agent, this one claims it again only after it has *heard*
-//! the agent since. From a dead connection nothing is heard.
+//! Two replicas never overwrite each other in turn. When an agent has moved, its old connection is not known to be dead
+//! yet. If the view shows the agent at another replica, this one claims it again only after it has received something
+//! from the agent since. A dead connection delivers nothing.
 
 use std::collections::HashMap;
 
@@ -15,35 +14,35 @@ use crate::names::{EnvName, NodeName, ReplicaId};
 use crate::replica::PresenceRecord;
 use crate::txn::{Guard, Op, Revision, Txn};
 
-/// How many nodes one transaction takes: each is a guard and an operation, and etcd takes 128 of either.
+/// Nodes per transaction. Each takes a guard and an operation, and etcd allows 128 of either.
 pub const BATCH: usize = 64;
 
-/// A connection as far as this is concerned.
+/// A session of a local agent.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalSession {
     pub since: Timestamp,
-    /// How far the view was when the agent was last heard.
+    /// Revision of the view when something was last received from the agent.
     pub heard_at: Revision,
 }
 
-/// One key to write.
+/// One record to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceWrite {
     pub node: NodeName,
-    /// The revision of the key that this was decided on; none if it was not there.
+    /// Observed revision of the key. None if it did not exist.
     pub seen: Option<Revision>,
-    /// None for a node that has left the design: its key goes.
+    /// None for a node that left the design: the key is deleted.
     pub record: Option<PresenceRecord>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PresencePlan {
     pub writes: Vec<PresenceWrite>,
-    /// Connected here, and another replica says the same: their next word decides.
+    /// Connected here, and recorded at another replica. The next message of the agent decides.
     pub contested: Vec<NodeName>,
 }
 
-/// Compares what the view shows with who is here.
+/// Compares the view with the local sessions.
 pub fn plan(
     fleet: &Fleet,
     me: &ReplicaId,
@@ -77,7 +76,7 @@ pub fn plan(
     plan
 }
 
-/// The transaction that writes them, each if it is still as it was seen.
+/// Transaction of the writes. Each is guarded by its observed revision.
 pub fn txn(env: &EnvName, writes: &[PresenceWrite]) -> Result<Txn, serde_json::Error> {
     let keys = Keys::new(env);
     let mut txn = Txn::new();
@@ -107,7 +106,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// A fleet of one node, in the design or not, of which the store says where its agent is.
+    /// A fleet of one node, in the design or not, with a presence record.
     fn fleet(designed: bool, presence: Option<(Option<&str>, u64)>) -> Fleet {
         let env = EnvName::new("test").unwrap();
         let (keys, mut fleet) = (Keys::new(&env), Fleet::new(env));
@@ -138,7 +137,7 @@ mod tests {
             contested: Vec::new(),
         };
         let contested = || PresencePlan { writes: Vec::new(), contested: vec![web1.clone()] };
-        // (what, in the design, what the store says, heard here when the view was at)
+        // (case, in the design, presence in the store, view revision when last heard, expected)
         let table = [
             ("a new agent", true, None, Some(1), write(None, mine())),
             ("known to be here", true, Some((Some("me"), 3)), Some(1), PresencePlan::default()),

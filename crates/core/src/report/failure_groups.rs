@@ -1,8 +1,8 @@
-//! Failures that are the same, put together: when one broken manifest reaches fifty nodes, it is one thing to repair.
+//! Groups equal failures: a broken manifest that fails on fifty nodes is one problem.
 //!
-//! Two failures are the same if resource, file, line and message are, after everything has been taken out of the texts
-//! that only says where and when it happened: the node's own names and addresses, times, identifiers, and large numbers
-//! such as those of processes. Small numbers stay: `version 1.2` and `version 1.3` are two things.
+//! Two failures are equal if resource, file, line and message are equal after removing what depends on place and time:
+//! names and addresses of the node, times, identifiers, and large numbers such as process ids. Small numbers stay:
+//! `version 1.2` and `version 1.3` differ.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use utoipa::ToSchema;
 use crate::names::NodeName;
 use crate::report::{Interfaces, ResourceError};
 
-/// Numbers with so many digits name a process, a port, a moment: not what went wrong.
+/// Numbers with at least this many digits are process ids, ports or times.
 const LARGE: usize = 4;
-/// Hexadecimal words of this length are identifiers.
+/// Hexadecimal words of at least this length are identifiers.
 const IDENTIFIER: usize = 8;
 
-/// A node that failed, and what is known of it.
+/// A failed node with its first error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFailure {
     pub member: GroupMember,
     pub interfaces: Interfaces,
-    /// What went wrong first.
+    /// First error.
     pub error: ResourceError,
 }
 
@@ -31,28 +31,28 @@ pub struct NodeFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupMember {
     pub node: NodeName,
-    /// Since when it has failed.
+    /// Begin of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
-    /// How many runs in a row have failed.
+    /// Number of failed runs in a row.
     pub attempt: u32,
-    /// When the agent tries again by itself.
+    /// Time of the agent's next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry: Option<Timestamp>,
 }
 
-/// Nodes that failed in the same way.
+/// Nodes with equal failures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FailureGroup {
-    /// What all of them say. Where they differ, there are words in angle brackets.
+    /// The common error. Parts that differ are replaced by words in angle brackets.
     pub error: ResourceError,
     /// In natural order.
     pub nodes: Vec<GroupMember>,
 }
 
-/// Puts failures together: the largest group first. The order in which they come does not matter, and each node is in
+/// Groups failures, the largest group first. The result does not depend on the order of the input. Each node is in
 /// exactly one group.
 pub fn group(failed: impl IntoIterator<Item = NodeFailure>) -> Vec<FailureGroup> {
     let mut groups: BTreeMap<Key, Vec<NodeFailure>> = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Key {
             let first = nodes.first().and_then(|node| text(&node.error));
             nodes.iter().all(|node| text(&node.error) == first).then(|| first.map(str::to_owned))
         };
-        // What all say word for word is shown word for word.
+        // Texts that are equal on all nodes are shown unchanged.
         let error = ResourceError {
             resource: same(|error| error.resource.as_deref()).unwrap_or(self.resource),
             file: same(|error| error.file.as_deref()).unwrap_or(self.file),
@@ -102,7 +102,7 @@ impl Key {
     }
 }
 
-/// What is a node's own in the texts that it writes, with what stands for it; the longest first.
+/// Texts that are specific to a node, with their placeholders, the longest first.
 struct Own(Vec<(String, &'static str)>);
 
 impl Own {
@@ -116,7 +116,7 @@ impl Own {
         Self(own)
     }
 
-    /// A text without what only says where and when.
+    /// The text with everything specific to place and time replaced.
     fn in_general(&self, text: &str) -> String {
         let mut general = String::with_capacity(text.len());
         let mut rest = text;
@@ -131,7 +131,7 @@ impl Own {
                 }
                 None if at_word && is_of_word(first) => {
                     let length = rest.find(|c: char| !is_of_word(c)).unwrap_or(rest.len());
-                    // A time goes on where a word ends: 10:04:55.123, 2026-11-15.
+                    // A time continues after the end of a word: 10:04:55.123, 2026-11-15.
                     let long =
                         rest.find(|c: char| !is_of_word(c) && !matches!(c, ':' | '-' | '.')).unwrap_or(rest.len());
                     let (word, wide) = (&rest[..length], rest[..long].trim_end_matches([':', '-', '.']));
@@ -154,7 +154,7 @@ impl Own {
         general
     }
 
-    /// Something of the node's own that a text begins with, as a whole word.
+    /// A node-specific text at the start, as a whole word.
     fn begin(&self, text: &str) -> Option<(usize, &'static str)> {
         let whole = |own: &str| text[own.len()..].chars().next().is_none_or(|next| !is_of_word(next));
         let own = self.0.iter().find(|(own, _)| text.starts_with(own.as_str()) && whole(own));

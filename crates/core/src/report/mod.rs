@@ -1,4 +1,4 @@
-//! What an agent says of a run.
+//! Reports of agents: results, causes, errors and facts of a run.
 
 pub mod failure_groups;
 pub mod group_commit;
@@ -24,26 +24,26 @@ use crate::txn::Generation;
 /// Interface name → address.
 pub type Interfaces = BTreeMap<String, String>;
 
-/// One report. A run makes two, after the applier and after the validation; a validation on its own makes one.
+/// One report. A run sends two: after the applier and after the validation. A validation between runs sends one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Report {
     pub node: NodeName,
-    /// Given out by the server when the agent said hello.
+    /// Assigned by the server when the agent connects.
     pub incarnation: u64,
-    /// Counts the reports of an incarnation, from 1.
+    /// Sequence number within the incarnation, from 1.
     pub seq: u64,
     pub run: RunId,
     #[serde(flatten)]
     pub outcome: Outcome,
     pub version: Version,
-    /// The digest of the content that ran; empty if the run did not get that far.
+    /// Digest of the content that ran. Empty if the run failed before.
     pub digest: String,
     pub generation: Generation,
-    /// Why the run was made; the causes that arrived while it waited are merged.
+    /// Causes of the run. Causes that arrived while it waited are merged.
     pub causes: Vec<Cause>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<RunReason>,
-    /// How many runs in a row have failed at this generation, this one included; 0 if this one did not.
+    /// Number of failed runs in a row at this generation, including this one. 0 if this run did not fail.
     #[serde(default)]
     pub attempt: u32,
     #[schema(value_type = String, format = DateTime)]
@@ -54,41 +54,41 @@ pub struct Report {
     pub counts: Counts,
     #[serde(default)]
     pub errors: Vec<ResourceError>,
-    /// What was changed, or would be; the agent bounds it.
+    /// Changes made, or planned in a preview. The agent bounds their number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<ResourceChange>,
-    /// The first failure of the streak that `attempt` counts; none if this run did not fail.
+    /// First failure in a row of `attempt` failures. None if this run did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
     #[serde(default)]
     pub checks: Vec<CheckResult>,
-    /// The hooks that ran.
+    /// Hooks that ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookResult>,
-    /// What the run publishes for others, all of it; none if it says nothing about that, and what was published stays.
+    /// All values that the run publishes. None: the published values stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     pub published: Option<Publication>,
     pub facts: Facts,
-    /// What the run looked up, found or not, and what it saw there.
+    /// Keys that the run looked up, found or not, with the tags of their values.
     #[serde(default)]
     pub lookups: Lookups,
-    /// The run's log; the agent bounds its size.
+    /// Log of the run. The agent bounds its size.
     #[serde(default)]
     pub log: String,
 }
 
-/// What part of a run is reported, and how it ended.
+/// Reported part of a run, with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "phase", content = "result", rename_all = "snake_case")]
 pub enum Outcome {
     Configured(RunResult),
     Validated(Verdict),
-    /// Nothing was applied: what a run would do.
+    /// Preview: what a run would do. Nothing was applied.
     Previewed(RunResult),
 }
 
-/// How the applier ended. An exit code that is not understood is a failure.
+/// Result of the applier. An unknown exit code is a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunResult {
@@ -98,7 +98,7 @@ pub enum RunResult {
     Pending,
 }
 
-/// How the validation ended.
+/// Result of the validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -135,46 +135,47 @@ impl RunResult {
     }
 }
 
-/// Why a run was made.
+/// Cause of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Cause {
-    /// The agent started, and cannot know what happened to the node before.
+    /// The agent started and does not know what happened to the node before.
     AgentStarted,
-    /// The node should run another version.
+    /// The desired version changed.
     Version { version: Version },
-    /// Something that the last run looked up has changed.
+    /// A value that the last run looked up has changed.
     LookedUp {
         #[serde(default)]
         changes: Vec<LookupChange>,
     },
     /// The last run failed.
     Retry { attempt: u32 },
-    /// An earlier run was cut off.
+    /// An earlier run was interrupted.
     Interrupted { run: RunId },
-    /// A person asked for it.
+    /// Requested by an operator.
     Operator {
         #[serde(default)]
         id: String,
         #[serde(default)]
         by: String,
     },
-    /// It was time to validate again.
+    /// Periodic validation.
     Schedule,
-    /// The node was brought to this version, and nothing that it said of it was taken in time: it goes back by itself to
-    /// what it ran before.
-    WentBack {
+    /// Automatic rollback: the server took no report of this version in time, so the node returns to what it ran
+    /// before.
+    #[serde(rename = "went_back")]
+    AutoRollback {
         version: Version,
         #[schema(value_type = String, format = Duration)]
         within: SignedDuration,
     },
 }
 
-/// Something that was looked up is different now.
+/// A changed lookup value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LookupChange {
     pub key: String,
-    /// In a few words: `db2 added`.
+    /// Short description, such as `db2 added`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub what: String,
 }
@@ -199,14 +200,14 @@ impl fmt::Display for Cause {
             Cause::Operator { by, .. } if by.is_empty() => f.write_str("operator"),
             Cause::Operator { by, .. } => write!(f, "operator {by}"),
             Cause::Schedule => f.write_str("schedule"),
-            Cause::WentBack { version, within } => {
-                write!(f, "went back from {version}: no server took a report of it within {within:#}")
+            Cause::AutoRollback { version, within } => {
+                write!(f, "rolled back from {version}: no server took a report of it within {within:#}")
             }
         }
     }
 }
 
-/// How many resources the applier looked after, and what became of them.
+/// Number of resources by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
     pub total: u32,
@@ -215,7 +216,7 @@ pub struct Counts {
     pub skipped: u32,
 }
 
-/// One thing that went wrong, and where.
+/// One error, and its location.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceError {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,7 +242,7 @@ impl fmt::Display for ResourceError {
     }
 }
 
-/// One property of a resource that was changed, or would be. Secrets are left out.
+/// One changed property of a resource. Secrets are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceChange {
     pub resource: String,
@@ -255,12 +256,12 @@ pub struct ResourceChange {
     pub file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// It was not made, since the run was a preview.
+    /// Not applied: the run was a preview.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noop: bool,
 }
 
-/// When and how a streak of failures began.
+/// First of several failures in a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FirstFailure {
     pub run: RunId,
@@ -269,33 +270,33 @@ pub struct FirstFailure {
     pub error: ResourceError,
 }
 
-/// What became of a hook.
+/// Result of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HookResult {
     pub name: String,
-    /// The keys whose change made it run.
+    /// Changed keys that triggered it.
     pub keys: Vec<String>,
     pub verdict: Verdict,
-    /// What it said, or why it counts as failed.
+    /// Output of the hook, or reason of its failure.
     pub message: String,
     pub millis: u64,
 }
 
-/// The result of one check of the validation. All are kept, not only the first that failed.
+/// Result of one check of the validation. All results are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckResult {
     pub name: String,
     pub verdict: Verdict,
-    /// What the check said, or why it counts as failed.
+    /// Output of the check, or reason of its failure.
     pub message: String,
     pub millis: u64,
 }
 
-/// What the agent sees of its machine.
+/// Facts about the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Facts {
     pub interfaces: Interfaces,
-    /// Which start of the machine this is from.
+    /// Id of the machine's current boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Why a run did not end in a validated node. Always an enum: a machine reads it as well as a person.
+//! Reasons why a run did not end with a validated node. Always an enum, for machines and people.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use utoipa::ToSchema;
 
 use crate::names::{DataKey, Role, RunId, Version};
 
-/// What a pending run needs from other nodes.
+/// Something that a pending run needs from other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Need {
-    /// So many active nodes of a role.
+    /// A number of active nodes of a role.
     Role { role: Role, want: u32, have: u32 },
-    /// A role's leader.
+    /// A leader of a role.
     Leader { role: Role },
-    /// So many nodes that publish under a key.
+    /// A number of nodes that publish under a key.
     Published { key: DataKey, want: u32, have: u32 },
-    /// Something that the content put in words of its own.
+    /// A need in the content's own words.
     Other { reason: String },
 }
 
@@ -33,49 +33,50 @@ impl fmt::Display for Need {
     }
 }
 
-/// Why a run ended as it did.
+/// Reason for the result of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum RunReason {
-    /// Something is not there yet. The only reason of a pending run.
+    /// Something is missing. The only reason of a pending run.
     Waiting { needs: Vec<Need> },
-    /// The content could not be compiled: nothing was applied. The report's errors say where.
+    /// The content did not compile. Nothing was applied. The errors of the report have the location.
     NotCompiled,
-    /// Some resources could not be brought to their state.
+    /// Resources failed to apply.
     ResourcesFailed { count: u32 },
-    /// The applier ended with a code that means failure, or one that is not understood.
+    /// The applier ended with a failure code or an unknown code.
     ExitCode { program: String, code: i32 },
-    /// Somebody else ended the applier.
+    /// The applier was killed from outside.
     Killed { program: String, signal: i32 },
-    /// The applier was ended at its deadline, with all of its processes.
+    /// The applier was killed at its deadline, with all of its processes.
     Deadline { program: String, seconds: u64 },
-    /// The agent was ended while the run went on.
+    /// The agent was killed during the run.
     Interrupted { run: RunId },
-    /// The applier said success although something that it needs is missing.
+    /// The applier reported success although a need is unmet.
     PendingIgnored { needs: Vec<Need> },
-    /// The applier is not on this machine.
+    /// The applier is not installed on this machine.
     NotInstalled { program: String },
-    /// The release cannot be had, or cannot be used.
+    /// The release cannot be downloaded or used.
     Release { problem: String },
-    /// The release is not one that this node may run: nothing of it was executed.
+    /// The node may not run this release. Nothing was executed.
     ReleaseRefused { refusal: ReleaseRefusal },
-    /// What was found is not what was promised: nothing of it was executed.
+    /// The content is not the registered one. Nothing was executed.
     DigestMismatch { expected: String, found: String },
-    /// The node's own disk or processes failed the agent.
+    /// A local failure of disk or processes.
     Machine { problem: String },
-    /// Checks did not pass.
+    /// Checks failed.
     ChecksFailed { names: Vec<String> },
-    /// Hooks that react to a change did not end well.
+    /// Hooks failed.
     HooksFailed { names: Vec<String> },
-    /// The run publishes more than a node may.
+    /// The run publishes more than the limit.
     PublishedTooMuch { bytes: u64, most: u64 },
-    /// What the run publishes is not for others, or not understood.
+    /// The published values are not allowed or not understood.
     NotPublished { problem: String },
-    /// The applier cannot say what it would change without changing it.
+    /// The applier cannot preview changes without applying them.
     NoPreview { program: String },
-    /// No server took a report of this version in time, so the node was to go back by itself; it could not, and stays. Beside
-    /// whatever came of the run, which may be well.
-    NotGoneBack {
+    /// No server took a report of this version in time, and the automatic rollback failed. The node stays at the
+    /// version. The run itself may have succeeded.
+    #[serde(rename = "not_gone_back")]
+    AutoRollbackFailed {
         version: Version,
         #[schema(value_type = String, format = Duration)]
         within: SignedDuration,
@@ -83,24 +84,24 @@ pub enum RunReason {
     },
 }
 
-/// Why a release may not run on a node.
+/// Reason why a release may not run on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "refusal", rename_all = "snake_case")]
 pub enum ReleaseRefusal {
-    /// None of its signatures is of a key that the node trusts.
+    /// No signature is from a trusted key.
     UnknownKey { signed_by: Vec<String> },
-    /// A signature of a trusted key does not fit what it stands under.
+    /// A signature of a trusted key does not match the payload.
     BadSignature { key: String },
-    /// Its time was over before the node came to it.
+    /// The release expired before the node moved to it.
     Expired {
         #[schema(value_type = String, format = DateTime)]
         at: Timestamp,
     },
-    /// The node has run a later one, and nobody allows it to go back.
+    /// The node has run a higher serial, and an older release is not allowed.
     Older { serial: u64, highest: u64 },
-    /// The signed manifest says something else than the server.
+    /// The signed manifest differs from what the server sent.
     Another { what: String },
-    /// The bundle holds what no bundle may hold.
+    /// The bundle contains something that is not allowed.
     Unsafe { problem: String },
 }
 
@@ -118,21 +119,21 @@ impl fmt::Display for ReleaseRefusal {
                 write!(f, "the signature of key {key} is wrong: it was changed after it was signed")
             }
             ReleaseRefusal::Expired { at } => {
-                write!(f, "its time ended at {}: build and sign it again", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+                write!(f, "it expired at {}: build and sign it again", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
             }
             ReleaseRefusal::Older { serial, highest } => write!(
                 f,
                 "its serial {serial} is lower than {highest}, which this node has run: `muster trigger-update VERSION \
-                 --allow-older` lets it go back"
+                 --allow-older` allows it"
             ),
-            ReleaseRefusal::Another { what } => write!(f, "its signed manifest is of another release: {what}"),
+            ReleaseRefusal::Another { what } => write!(f, "its signed manifest is for another release: {what}"),
             ReleaseRefusal::Unsafe { problem } => f.write_str(problem),
         }
     }
 }
 
 impl RunReason {
-    /// The reason in one word, as it is stored.
+    /// Name of the reason in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             RunReason::Waiting { .. } => "waiting",
@@ -153,7 +154,7 @@ impl RunReason {
             RunReason::PublishedTooMuch { .. } => "published_too_much",
             RunReason::NotPublished { .. } => "not_published",
             RunReason::NoPreview { .. } => "no_preview",
-            RunReason::NotGoneBack { .. } => "not_gone_back",
+            RunReason::AutoRollbackFailed { .. } => "not_gone_back",
         }
     }
 }
@@ -166,16 +167,16 @@ impl fmt::Display for RunReason {
             RunReason::ResourcesFailed { count: 1 } => f.write_str("1 resource failed"),
             RunReason::ResourcesFailed { count } => write!(f, "{count} resources failed"),
             RunReason::ExitCode { program, code } => write!(f, "{program} ended with exit code {code}"),
-            RunReason::Killed { program, signal } => write!(f, "{program} was ended from outside by signal {signal}"),
+            RunReason::Killed { program, signal } => write!(f, "{program} was killed from outside by signal {signal}"),
             RunReason::Deadline { program, seconds } => {
-                write!(f, "{program} was still running at its deadline of {seconds} s and was ended")
+                write!(f, "{program} was still running at its deadline of {seconds} s and was killed")
             }
-            RunReason::Interrupted { run } => write!(f, "run {run} was interrupted: its agent was ended"),
+            RunReason::Interrupted { run } => write!(f, "run {run} was interrupted: its agent was killed"),
             RunReason::PendingIgnored { needs } => {
-                write!(f, "the applier said success, but still waits for {}", joined(needs))
+                write!(f, "the applier reported success but still waits for {}", joined(needs))
             }
             RunReason::NotInstalled { program } => {
-                write!(f, "{program} is not installed on this node: install it, and the next run goes on")
+                write!(f, "{program} is not installed on this node: install it; the next run continues")
             }
             RunReason::Release { problem } | RunReason::Machine { problem } | RunReason::NotPublished { problem } => {
                 f.write_str(problem)
@@ -185,20 +186,23 @@ impl fmt::Display for RunReason {
                 "the release is not what was registered (expected digest {expected}, found {found}); \
                  a release never changes: publish the new content as a new version"
             ),
-            RunReason::ReleaseRefused { refusal } => write!(f, "the release is refused: {refusal}"),
+            RunReason::ReleaseRefused { refusal } => write!(f, "the node refused the release: {refusal}"),
             RunReason::ChecksFailed { names } => write!(f, "checks failed: {}", names.join(", ")),
             RunReason::HooksFailed { names } => write!(f, "hooks failed: {}", names.join(", ")),
             RunReason::PublishedTooMuch { bytes, most } => {
-                write!(f, "the node publishes {bytes} bytes, and may publish {most}: publish less, or where to find it")
+                write!(
+                    f,
+                    "the node publishes {bytes} bytes, over the limit of {most}: publish less, or publish where to find it"
+                )
             }
             RunReason::NoPreview { program } => write!(
                 f,
-                "{program} cannot say what it would change; if it honours MUSTER_NOOP, say `noop: true` in release.yaml"
+                "{program} cannot preview changes; if it honours MUSTER_NOOP, set `noop: true` in release.yaml"
             ),
-            RunReason::NotGoneBack { version, within, problem } => {
+            RunReason::AutoRollbackFailed { version, within, problem } => {
                 write!(
                     f,
-                    "no server took a report of {version} within {within:#}, and the node stays all the same: {problem}"
+                    "no server took a report of {version} within {within:#}, and the automatic rollback failed: {problem}"
                 )
             }
         }

@@ -20,7 +20,7 @@ pub struct StatusLeaf {
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
     pub run: RunId,
-    /// Digest of the blob that holds the report with its log.
+    /// Digest of the blob with the report and its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
@@ -40,44 +40,44 @@ pub struct ActiveRole {
     pub interfaces: Interfaces,
 }
 
-/// `observed/<node>`: the last report in summary. Its revision fences every move of the node's status.
+/// `observed/<node>`: summary of the last report. Its revision fences each move of the node's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ObservedRecord {
-    /// The last incarnation that was given out. Reports of an earlier one change nothing.
+    /// Newest incarnation. Reports of earlier incarnations are ignored.
     pub incarnation: u64,
-    /// The last report of that incarnation that was applied; 0 before the first.
+    /// Last applied report of the incarnation. 0 before the first.
     pub seq: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ServiceState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
-    /// Which start of the machine its agent last said hello from.
+    /// Boot id of the machine when its agent last connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
-    /// The machine was started again since its last validation passed: what ran on it then need not run now.
+    /// The machine was restarted since its last passed validation. What ran then may not run now.
     #[serde(default)]
     pub rebooted: bool,
-    /// Where `running_version/…/<node>` stands.
+    /// Version in `running_version/…/<node>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Version>,
-    /// The version at which the last validation passed; none if it failed. `active_roles` follows this one.
+    /// Version of the last passed validation. None if the last one failed. `active_roles` follows this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<Version>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub interfaces: Interfaces,
-    /// What the last run that was carried out looked up of roles: whoever leaves one waits for it. A run that failed or
-    /// waits has left the node as it was before.
+    /// Role lookups of the last run that was applied. Decommissioning waits for readers of a role. A failed or pending
+    /// run leaves this unchanged.
     #[serde(default, skip_serializing_if = "RoleLookups::is_empty")]
     pub looked_up: RoleLookups,
-    /// Stands for what `published/<node>` holds.
+    /// Tag of `published/<node>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Tag>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastRun>,
 }
 
-/// The last report's run, for people.
+/// Summary of the last reported run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LastRun {
     pub run: RunId,
@@ -98,19 +98,19 @@ pub struct LastRun {
     pub counts: Counts,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
-    /// The first errors; all of them are in the blob.
+    /// First errors. The blob has all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ResourceError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
 
-/// `history/<node>`: the last runs in short, newest first.
+/// `history/<node>`: summaries of the last runs, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct RunHistory(pub Vec<PastRun>);
 
-/// One run in short: both of its reports make one entry.
+/// Summary of one run. Both of its reports make one entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PastRun {
     pub run: RunId,
@@ -122,10 +122,10 @@ pub struct PastRun {
     pub started: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     pub ended: Timestamp,
-    /// In a few words, if it did not end well.
+    /// Short reason, if the run was not successful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Digests of the blobs that hold its reports.
+    /// Digests of the blobs with its reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<String>,
 }

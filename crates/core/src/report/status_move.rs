@@ -1,8 +1,7 @@
-//! From what is known of a node and a report to the one transaction that moves its status.
+//! Status move: the transaction that applies a report to a node's status.
 //!
-//! Pure: the caller reads, this decides, the store carries out. The transaction is fenced by the revision of
-//! `observed/<node>`, so two servers that both apply a report make one move; and it names the old leaf exactly, because
-//! `observed` says where it stands, so no move has to search the store for what to remove.
+//! The transaction is fenced by the revision of `observed/<node>`, so a report that two servers apply moves the status
+//! once. `observed` says which status leaf exists, so a move deletes the old leaf by name without searching.
 
 use jiff::Timestamp;
 
@@ -17,48 +16,48 @@ use crate::report::summary::{self, HistoryUpdate, OBSERVED_LIMIT, clip};
 use crate::report::{Cause, Outcome, Report, RunResult, Verdict};
 use crate::txn::{Guard, Op, Revision, Txn};
 
-/// The identity of a start is a UUID; whatever else somebody sends is cut to this.
+/// Maximum length of a boot id. It is a UUID; anything longer is cut.
 const LONGEST_BOOT: usize = 64;
 
-/// What a move is decided on.
+/// Facts that a move is decided on.
 #[derive(Clone, Copy, Debug)]
 pub struct MoveInput<'a> {
     pub keys: &'a Keys,
     pub node: &'a NodeName,
-    /// From the design: a node cannot claim a role.
+    /// From the design. An agent cannot choose its role.
     pub role: &'a Role,
-    /// When the design said it: a node that has left it meanwhile is not brought back by a report.
+    /// Revision of the design record. A report does not restore a node that left the design since.
     pub designed_at: Revision,
-    /// Whether the node may serve others, by its operator's word and the design's: one that leaves may not.
+    /// Whether the node may be active. A leaving node may not.
     pub in_service: bool,
     pub observed: Option<(&'a ObservedRecord, Revision)>,
     pub history: &'a RunHistory,
-    /// Digest of the blob that holds this report.
+    /// Digest of the blob with this report.
     pub log: Option<&'a str>,
     pub now: Timestamp,
 }
 
-/// What a report does.
+/// Effect of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StatusMove {
     Apply(Box<AppliedMove>),
-    /// The same report was applied before: answering "done" again is right.
+    /// Duplicate: the report was applied before. The agent gets the same response.
     AlreadyApplied,
-    /// The report is older than what is known, or of an earlier incarnation: it changes nothing.
+    /// Stale: older than the last applied report, or of an earlier incarnation. No-op.
     Outdated,
 }
 
-/// A move that changes something.
+/// Transaction of a report, with the new records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppliedMove {
     pub txn: Txn,
     pub observed: ObservedRecord,
     pub history: RunHistory,
-    /// Blobs that nothing refers to once the transaction is committed.
+    /// Blobs that are unreferenced after the commit.
     pub dropped: Vec<String>,
 }
 
-/// Decides what a report changes.
+/// Decides the effect of a report.
 pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde_json::Error> {
     let before = known.observed.map(|(observed, _)| observed.clone()).unwrap_or_default();
     match (report.incarnation, report.seq).cmp(&(before.incarnation, before.seq)) {
@@ -71,7 +70,7 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         return preview(known, before, report);
     }
 
-    // What was proved in another life of the store proves nothing in this one: the node may have gone elsewhere meanwhile.
+    // Validations from another epoch of the store do not count: the node may have moved elsewhere meanwhile.
     let same_life = before.last.as_ref().is_none_or(|last| last.generation.epoch == report.generation.epoch);
     let left = before.state.as_ref().filter(|state| same_life && is_left_by_a_newer_run(state, report));
     let kept = left.and(before.last.clone());
@@ -127,14 +126,14 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
     Ok(StatusMove::Apply(Box::new(AppliedMove { txn, observed: after, history, dropped })))
 }
 
-/// What every move compares: nobody has moved the node since, and it has not left the design.
+/// Guards of each move: the status did not change, and the node is still in the design.
 fn fenced(known: MoveInput<'_>) -> Txn {
     Txn::new()
         .guard(Guard::observed(known.keys.observed(known.node), known.observed.map(|(_, at)| at)))
         .guard(Guard::Unchanged { key: known.keys.node(known.node), since: known.designed_at })
 }
 
-/// A preview moves nothing; it is remembered, and counts in the order of reports.
+/// A preview does not change the status. It is recorded in the history and in the order of reports.
 fn preview(known: MoveInput<'_>, before: ObservedRecord, report: &Report) -> Result<StatusMove, serde_json::Error> {
     let after = ObservedRecord { incarnation: report.incarnation, seq: report.seq, ..before };
     let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log)?;
@@ -144,8 +143,7 @@ fn preview(known: MoveInput<'_>, before: ObservedRecord, report: &Report) -> Res
     Ok(StatusMove::Apply(Box::new(AppliedMove { txn, observed: after, history, dropped })))
 }
 
-/// What the node publishes from now on, if that is something else than before. More than it may publish is as if it had
-/// said nothing: its agent does not send that.
+/// New publication of the node, if it changed. A publication over the limit is ignored; agents do not send one.
 fn next_publication<'a>(before: &ObservedRecord, report: &'a Report) -> Option<&'a Publication> {
     let said = match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => report.published.as_ref()?,
@@ -157,16 +155,16 @@ fn next_publication<'a>(before: &ObservedRecord, report: &'a Report) -> Option<&
     (tag != before.published && published::size(said) <= PUBLISHED_LIMIT).then_some(said)
 }
 
-/// What an agent that says hello gets.
+/// Incarnation of an agent that connects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IncarnationGrant {
     pub incarnation: u64,
-    /// None if the agent is the one that is known, on a machine that was not started again: nothing is written.
+    /// None if nothing has to be written: the agent has the newest incarnation, and the machine was not restarted.
     pub txn: Option<Txn>,
 }
 
-/// Welcomes an agent: it keeps its incarnation if that is the newest, else it gets the next. If its machine was started
-/// again, others do not count on it until it has proved itself once more.
+/// Assigns an incarnation to an agent that connects. It keeps its incarnation if that is the newest, else it gets the
+/// next. After a restart of the machine the node is not active until it validates again.
 pub fn assign_incarnation(
     keys: &Keys,
     node: &NodeName,
@@ -199,9 +197,9 @@ pub fn assign_incarnation(
     Ok(IncarnationGrant { incarnation, txn: Some(txn.op(Op::put_json(keys.observed(node), &after)?)) })
 }
 
-/// Whether checks between runs were of the release that the node was brought to last, while a newer run waits or has failed
-/// before it changed anything. They say whether others may count on the node; where it stands, and why, is still what the
-/// newer run left.
+/// Whether a periodic validation was of the last applied release while a newer run is pending or failed before it
+/// changed anything. Such a validation decides whether the node is active. State and reason stay those of the newer
+/// run.
 fn is_left_by_a_newer_run(state: &ServiceState, report: &Report) -> bool {
     let is_unfinished = match state {
         ServiceState::Configured { result: ConfigureResult::Pending | ConfigureResult::Failure, version } => {
@@ -215,7 +213,7 @@ fn is_left_by_a_newer_run(state: &ServiceState, report: &Report) -> bool {
 fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
     let version = report.version.clone();
     match report.outcome {
-        // Nothing changed, so what the validation said of this version still stands; it is being made again anyway.
+        // Nothing changed, so the last validation of this version still holds. It is repeated anyway.
         Outcome::Configured(RunResult::Unchanged) => match before {
             Some(state @ ServiceState::Validated { version: at, .. }) if *at == version => state.clone(),
             Some(ServiceState::Validated { .. } | ServiceState::Configured { .. }) | None => {
@@ -233,7 +231,7 @@ fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
         }
         Outcome::Validated(Verdict::Passed) => ServiceState::Validated { result: ValidationResult::Success, version },
         Outcome::Validated(Verdict::Failed) => ServiceState::Validated { result: ValidationResult::Failure, version },
-        // Decided before; here it would leave the node where it is, or at nothing that it has proved.
+        // Handled before. This arm would leave the state unchanged.
         Outcome::Previewed(_) => {
             before.cloned().unwrap_or(ServiceState::Configured { result: ConfigureResult::Pending, version })
         }
@@ -258,7 +256,7 @@ fn next_passed(before: Option<&Version>, report: &Report) -> Option<Version> {
     }
 }
 
-/// A validation follows a run that has told what it looked up.
+/// A validation has no lookups of its own.
 fn next_looked_up(before: &ObservedRecord, report: &Report) -> RoleLookups {
     match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => RoleLookups::of(&report.lookups),
@@ -268,7 +266,7 @@ fn next_looked_up(before: &ObservedRecord, report: &Report) -> RoleLookups {
     }
 }
 
-/// A validation proves something of the machine as it runs now only if it was made since the machine's last start.
+/// A validation counts for the running machine only if it was made since the last boot.
 fn next_rebooted(before: &ObservedRecord, report: &Report) -> bool {
     let since_start = report.facts.boot.is_none() || report.facts.boot == before.boot;
     match report.outcome {
@@ -278,7 +276,7 @@ fn next_rebooted(before: &ObservedRecord, report: &Report) -> bool {
     }
 }
 
-/// Whether the run left the node exactly as it was: it stopped before it touched anything.
+/// Whether the run stopped before it changed anything.
 pub fn applied_nothing(report: &Report) -> bool {
     match report.outcome {
         Outcome::Configured(RunResult::Pending) => true,
@@ -304,7 +302,7 @@ pub fn applied_nothing(report: &Report) -> bool {
                 | RunReason::HooksFailed { .. }
                 | RunReason::PublishedTooMuch { .. }
                 | RunReason::NotPublished { .. }
-                | RunReason::NotGoneBack { .. },
+                | RunReason::AutoRollbackFailed { .. },
             )
             | None => false,
         },
@@ -351,7 +349,7 @@ fn move_running(
     Ok(())
 }
 
-/// Others see a node from its first passed validation until one fails: an upgrade in between does not hide it.
+/// A node is active from its first passed validation until one fails. An upgrade in between does not change that.
 fn move_active(
     txn: &mut Txn,
     known: MoveInput<'_>,
@@ -369,7 +367,7 @@ fn move_active(
         let key = known.keys.active_role(passed, known.node);
         txn.ops.push(if known.in_service && !after.rebooted {
             let value = ActiveRole { role: known.role.clone(), interfaces: after.interfaces.clone() };
-            // Written even if it was there: the node may have been withdrawn as lost since.
+            // Written even if it exists: the node may have been withdrawn as lost meanwhile.
             Op::put_json(key, &value)?
         } else {
             Op::delete(key)

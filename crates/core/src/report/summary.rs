@@ -1,19 +1,19 @@
-//! What of a report goes into the store, which holds summaries only; the whole report is a blob.
+//! Bounded summaries of reports for the store. The whole report is a blob.
 
 use crate::report::reason::{Need, ReleaseRefusal, RunReason};
 use crate::report::record::{LastRun, PastRun, RunHistory};
 use crate::report::{Cause, FirstFailure, Interfaces, LookupChange, Report, ResourceError};
 
-/// `observed/<node>` is at most this large.
+/// Maximum size of `observed/<node>` in bytes.
 pub const OBSERVED_LIMIT: usize = 4 * 1024;
-/// How many runs `history/<node>` holds.
+/// Number of runs in `history/<node>`.
 pub const HISTORY_LENGTH: usize = 20;
-/// `history/<node>` stays well below the largest value that the store takes (16 KiB).
+/// Maximum size of `history/<node>` in bytes, well below the limit of a value (16 KiB).
 const HISTORY_LIMIT: usize = 12 * 1024;
 
 // The parts of `observed` are bounded so that their sum stays below its limit: errors 2 × 0.5 KiB, the reason 0.6 KiB,
-// causes 0.7 KiB, interfaces 0.8 KiB, and 0.6 KiB of names, digests and times. What began a streak of failures and what
-// was looked up come last: what does not fit any more is left out.
+// causes 0.7 KiB, interfaces 0.8 KiB, and 0.6 KiB of names, digests and times. The first failure and the lookups come
+// last and are dropped if they do not fit.
 const ERRORS: usize = 2;
 const INTERFACES: usize = 12;
 const CAUSES: usize = 3;
@@ -22,7 +22,7 @@ const CHANGES: usize = 3;
 const MESSAGE: usize = 240;
 const WORD: usize = 80;
 
-/// Shortens a text to at most `limit` bytes, and shows that it did.
+/// Cuts a text to at most `limit` bytes and marks the cut.
 pub fn clip(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -32,7 +32,7 @@ pub fn clip(text: &str, limit: usize) -> String {
     format!("{}{MARK}", &text[..end])
 }
 
-/// The first interfaces: a node with more than a dozen says in its content which ones matter.
+/// The first interfaces. A node with more than a dozen must name the relevant ones in its content.
 pub(crate) fn interfaces(all: &Interfaces) -> Interfaces {
     let legal = |(name, address): &(&String, &String)| name.len() <= 16 && address.len() <= 46;
     all.iter().filter(legal).take(INTERFACES).map(|(name, address)| (name.clone(), address.clone())).collect()
@@ -61,13 +61,13 @@ pub(crate) fn last_run(report: &Report, log: Option<&str>) -> LastRun {
 #[derive(Debug)]
 pub(crate) struct HistoryUpdate {
     pub(crate) history: RunHistory,
-    /// As it is stored. It had to be made to know how large it is, and is not made twice.
+    /// As stored. Computed for the size check and reused.
     pub(crate) text: Vec<u8>,
-    /// The blobs that fell out.
+    /// Blobs of the runs that were dropped.
     pub(crate) dropped: Vec<String>,
 }
 
-/// Adds a report to the history; both reports of a run make one entry.
+/// Adds a report to the history. Both reports of a run make one entry.
 pub(crate) fn record(
     history: &RunHistory,
     report: &Report,
@@ -116,7 +116,7 @@ fn causes(all: &[Cause]) -> Vec<Cause> {
         | Cause::Retry { .. }
         | Cause::Interrupted { .. }
         | Cause::Schedule
-        | Cause::WentBack { .. } => cause.clone(),
+        | Cause::AutoRollback { .. } => cause.clone(),
     };
     all.iter().take(CAUSES).map(short).collect()
 }
@@ -124,7 +124,7 @@ fn causes(all: &[Cause]) -> Vec<Cause> {
 fn error(error: &ResourceError) -> ResourceError {
     ResourceError {
         resource: error.resource.as_deref().map(|resource| clip(resource, WORD)),
-        // The end of a path says more than its beginning.
+        // The end of a path is the more specific part.
         file: error.file.as_deref().map(|file| tail(file, WORD)),
         line: error.line,
         message: clip(&error.message, MESSAGE),
@@ -173,8 +173,8 @@ fn reason(reason: &RunReason) -> RunReason {
             RunReason::HooksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
         }
         RunReason::NotPublished { problem } => RunReason::NotPublished { problem: clip(problem, MESSAGE) },
-        RunReason::NotGoneBack { version, within, problem } => {
-            RunReason::NotGoneBack { version: version.clone(), within: *within, problem: clip(problem, MESSAGE) }
+        RunReason::AutoRollbackFailed { version, within, problem } => {
+            RunReason::AutoRollbackFailed { version: version.clone(), within: *within, problem: clip(problem, MESSAGE) }
         }
         RunReason::NoPreview { program } => RunReason::NoPreview { program: clip(program, WORD) },
         RunReason::ReleaseRefused { refusal: it } => RunReason::ReleaseRefused { refusal: refusal(it) },

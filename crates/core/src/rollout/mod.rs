@@ -1,6 +1,12 @@
-//! Rollouts as data: how an environment wants to be moved ([`strategy`]; [`legal`] says whether that can be), what is going to happen ([`plan`]), how far
-//! it has come ([`record`]), and how that looks at one moment ([`progress`]). What is decided on them is in the crate
-//! `rollout`; [`windows`] is the calendar for it.
+//! Rollouts as data: strategy, plan, record and progress. The engine that decides on them is the crate
+//! `muster-rollout`.
+//!
+//! - [`request`]: requests to plan or start a rollout.
+//! - [`strategy`] and [`strategy_check`]: waves, budgets and gates of an environment, and their validation.
+//! - [`plan`]: the waves of a rollout, node by node.
+//! - [`record`]: the state of a rollout in the store.
+//! - [`progress`]: states of the nodes and reasons for waiting, computed on request.
+//! - [`windows`]: maintenance windows.
 
 pub mod plan;
 pub mod progress;
@@ -15,20 +21,19 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The number of a rollout in its environment, from 1.
+/// Number of a rollout in its environment, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = u64)]
 pub struct RolloutId(pub u64);
 
 impl RolloutId {
-    /// Reads a number as it is written in a key: from 1, without leading zeros.
+    /// Parses a number as written in a key: from 1, without leading zeros.
     pub fn parse(text: &str) -> Option<Self> {
         let number: u64 = text.parse().ok()?;
         (number > 0 && number.to_string() == text).then_some(Self(number))
     }
 
-    /// The one after it.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))

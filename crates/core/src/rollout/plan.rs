@@ -1,4 +1,4 @@
-//! What is going to happen, node by node, before it does. A plan is made once, kept as a blob, and carried out as it is.
+//! Rollout plan: the waves of a rollout, node by node. A plan is made once, stored as a blob, and executed unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,42 +12,42 @@ use crate::node::status::NodeState;
 use crate::rollout::RolloutId;
 use crate::rollout::strategy::{Promote, Strategy};
 
-/// The format that this code reads and writes.
+/// Plan format of this version of Muster.
 pub const FORMAT: u32 = 1;
 
-/// The waves of a rollout, and all that they follow from. The same world, strategy and seed give the same plan.
+/// Plan of a rollout. The same fleet, strategy and seed give the same plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RolloutPlan {
     pub format: u32,
     pub env: EnvName,
-    /// What nodes should run before that were granted nothing else; none before the first version.
+    /// Version of nodes without a grant before the rollout. None before the first version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Version>,
     pub to: Version,
-    /// Digest of the release that is gone to: the same name need not be the same content in a restored store.
+    /// Digest of the target release. In a restored store the same version may have other content.
     pub digest: String,
-    /// Whether nodes may go to it from a later release.
+    /// Whether nodes may move to it from a release with a higher serial.
     #[serde(default)]
     pub allow_older: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolls_back: Option<RolloutId>,
-    /// Everybody in one transaction: the waves are there to be looked at.
+    /// All nodes move in one transaction. The waves are informational then.
     #[serde(default)]
     pub at_once: bool,
-    /// Decides the order among equals.
+    /// Decides the order among equal nodes.
     pub seed: u64,
     pub strategy: Strategy,
-    /// Which roles each role comes after.
+    /// Roles that each role comes after.
     #[serde(default)]
     pub after: BTreeMap<Role, BTreeSet<Role>>,
     pub waves: Vec<PlannedWave>,
     pub budgets: Budgets,
-    /// Nodes that run the target already: nothing is done with them, and they count for the budget. Where a rollout goes
-    /// back, also those that never went or were set aside, whether they are well or not.
+    /// Nodes that already run the target. They are not moved and count for the budget. In a rollback also nodes that
+    /// never moved or were skipped, healthy or not.
     #[serde(default)]
     pub already: BTreeSet<NodeName>,
-    /// Nodes that are not well before it begins. They use the budget up, unless their machines are still being made; those
-    /// that can be repaired come first.
+    /// Nodes that are unhealthy before the rollout. They use the budget unless their machines are still being
+    /// provisioned. Those that can be repaired come first.
     #[serde(default)]
     pub unwell: Vec<UnhealthyNode>,
     pub predicted: Prediction,
@@ -55,13 +55,13 @@ pub struct RolloutPlan {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlannedWave {
-    /// Which stage it belongs to, from 1: roles that have no order between them.
+    /// Stage, from 1. Roles of one stage have no order between them.
     pub stage: u32,
-    /// Which wave of the strategy it is, from 1. Those without new nodes are left out.
+    /// Wave of the strategy, from 1. Waves without new nodes are left out.
     pub wave: u32,
-    /// The first of its stage.
+    /// First wave of its stage.
     pub canary: bool,
-    /// In the order in which they are granted, as far as the budget lets them.
+    /// In the order in which they are granted, as far as the budget allows.
     pub nodes: Vec<PlannedNode>,
     #[schema(value_type = String)]
     pub soak: SignedDuration,
@@ -72,15 +72,15 @@ pub struct PlannedWave {
 pub struct PlannedNode {
     pub node: NodeName,
     pub role: Role,
-    /// Its value of the label that has a budget of its own; empty if it does not have that label.
+    /// Value of the label that has a budget. None if the node does not have the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// It is not well now, and this may help: it costs no budget, and does not count if it fails again.
+    /// The node is unhealthy now and the rollout may repair it. It costs no budget and does not count as a failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repair: bool,
 }
 
-/// How many may be unavailable, in numbers.
+/// Maximum numbers of unavailable nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Budgets {
     pub roles: BTreeMap<Role, RoleBudget>,
@@ -90,33 +90,32 @@ pub struct Budgets {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RoleBudget {
-    /// How many nodes the role has.
+    /// Number of nodes of the role.
     pub nodes: u32,
-    /// A share is one of those whose machines are there.
+    /// A percentage is of the nodes with a provisioned machine.
     pub max_unavailable: u32,
 }
 
-/// A node that is not well before a rollout begins.
+/// A node that is unhealthy before a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnhealthyNode {
     pub node: NodeName,
-    /// How it stands.
     pub word: NodeState,
-    /// Why, in a sentence.
+    /// The reason as a sentence.
     pub why: String,
-    /// Whether the rollout may repair it; else it waits until its agent is there, or somebody ends its pause.
+    /// Whether the rollout may repair it. If not, it waits until its agent connects or its pause ends.
     pub repaired: bool,
 }
 
-/// How long it will take, if nothing goes wrong and nobody is waited for.
+/// Predicted duration without failures and waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Prediction {
-    /// How long one node takes from its grant until it is validated: the median of what they took lately.
+    /// Duration of one node from grant to validation: the median of recent ones.
     #[schema(value_type = String)]
     pub node: SignedDuration,
-    /// Whether that was measured; else it is a guess.
+    /// Whether the duration was measured. If not, it is an assumption.
     pub measured: bool,
-    /// The whole rollout, soaks included, windows and promotions not.
+    /// The whole rollout with soak times, without windows and promotions.
     #[schema(value_type = String)]
     pub total: SignedDuration,
 }

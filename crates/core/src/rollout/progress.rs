@@ -1,5 +1,8 @@
-//! How a rollout and its nodes stand at one moment, and who or what holds it up: data for people and programs. It is worked
-//! out from the plan, the record and the environment whenever somebody asks, and is kept nowhere.
+//! Progress of a rollout: states of its nodes, and the reasons why it waits. It is computed from plan, record and fleet
+//! on request and is not stored.
+//!
+//! [`RolloutNodeState`] is the position of a node in one rollout. It is not
+//! [`NodeState`](crate::node::status::NodeState): a node may be validated and still wait for its grant.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,16 +17,16 @@ use crate::report::ResourceError;
 
 use crate::rollout::record::{FailureKind, PauseReason};
 
-/// How a rollout stands.
+/// Progress of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
-    /// In the order of the plan. Nodes that joined later are in the wave that they are treated in.
+    /// In the order of the plan. Nodes that joined later are in the wave in which they are moved.
     pub waves: Vec<WaveProgress>,
-    /// What holds the rollout up now, the widest first: what concerns everybody before what concerns one node.
+    /// Current holds, the widest first: holds of the whole rollout before holds of one node.
     pub holds: Vec<Hold>,
 }
 
-/// How the nodes of one wave stand.
+/// Progress of one wave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaveProgress {
     pub nodes: Vec<NodeProgress>,
@@ -36,33 +39,33 @@ pub struct NodeProgress {
     pub role: Role,
     #[serde(flatten)]
     pub state: RolloutNodeState,
-    /// When this rollout granted it the target.
+    /// Time of the grant by this rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub granted: Option<Timestamp>,
-    /// When it counts as failed if it is not healthy by then.
+    /// Time at which the node counts as failed if it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
-    /// What it waits for before it is granted; none if its turn has not come, or is over.
+    /// Reason why the node has no grant. None if its wave has not begun or it needs no grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
 }
 
-/// Where a node is on its way.
+/// Position of a node in a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RolloutNodeState {
-    /// It was not granted anything yet.
+    /// Not granted yet.
     Waiting,
-    /// It was granted the target, and has not answered.
+    /// Granted, no report yet.
     Granted,
-    /// It waits for something from others. That is no failure.
+    /// Waits for other nodes. Not a failure.
     Pending {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
-    /// It has proved that it runs the target, and is watched until it counts.
+    /// Has validated the target. It counts as healthy after the soak time.
     Soaking {
         #[schema(value_type = String, format = DateTime)]
         until: Timestamp,
@@ -72,13 +75,13 @@ pub enum RolloutNodeState {
         how: FailureKind,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<ResourceError>,
-        /// It does not count: it was not well before either, or somebody has resumed since.
+        /// Does not count for the limits: it was unhealthy before, or an operator has resumed since.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         forgiven: bool,
     },
-    /// An operator has set it aside.
+    /// Skipped by an operator.
     Skipped,
-    /// The design does not want it any more.
+    /// Removed from the design.
     Removed,
 }
 
@@ -97,11 +100,11 @@ impl RolloutNodeState {
     }
 }
 
-/// What a rollout, or one node of it, waits for.
+/// Reason why a rollout, or one of its nodes, does not progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "hold", rename_all = "snake_case")]
 pub enum Hold {
-    /// It is paused: nothing is granted until a person says so.
+    /// The rollout is paused. Nothing is granted until an operator acts.
     Halted { why: PauseReason },
     /// No window is open.
     Window {
@@ -109,29 +112,29 @@ pub enum Hold {
         #[schema(value_type = Option<String>, format = DateTime)]
         opens: Option<Timestamp>,
     },
-    /// The wave before has not passed.
+    /// The previous wave has not passed.
     Turn { stage: u32, wave: u32 },
-    /// All nodes of the wave are well; it is watched.
+    /// All nodes of the wave are healthy. The soak time is running.
     Soak {
         #[schema(value_type = String, format = DateTime)]
         until: Timestamp,
     },
-    /// The checks of the gate are being asked.
+    /// The checks of the gate are running.
     Gate {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
-    /// A person has to promote the wave.
+    /// An operator has to promote the wave.
     Promotion { stage: u32, wave: u32 },
-    /// As many nodes of the role are unavailable as may be.
+    /// The role has its maximum number of unavailable nodes.
     RoleBudget { role: Role, unavailable: u32, allowed: u32 },
-    /// As many nodes with this value of the label are unavailable as may be.
+    /// The label value has its maximum number of unavailable nodes.
     DomainBudget { domain: String, unavailable: u32, allowed: u32 },
-    /// The wave begins with few, and goes on when those are well.
+    /// The wave ramps up: it grants more nodes when the first ones are healthy.
     Ramp { in_flight: u32, allowed: u32 },
-    /// Most of a failure domain is silent: nothing is done there.
+    /// Most of a failure domain is silent. No node of it is granted.
     Brake { domain: String, silent: u32, nodes: u32 },
-    /// A granted node has not become healthy yet.
+    /// A granted node is not healthy yet.
     Node {
         node: NodeName,
         #[serde(flatten)]
@@ -140,24 +143,24 @@ pub enum Hold {
         #[schema(value_type = Option<String>, format = DateTime)]
         deadline: Option<Timestamp>,
     },
-    /// A node is not to run, by somebody's word.
+    /// A node is paused by an operator.
     Paused {
         node: NodeName,
-        /// Not flattened: it may name the node itself.
+        /// Not flattened: it may have a field `node` itself.
         paused: NodePause,
     },
-    /// The agent of a node is not there.
+    /// The agent of a node is not connected.
     Silent {
         node: NodeName,
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
-    /// The machine of a node is not there yet.
+    /// The machine of a node is not provisioned yet.
     Machine { node: NodeName },
 }
 
 impl Hold {
-    /// Why in one word, as it crosses the wire.
+    /// Name of the hold in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Hold::Halted { .. } => "halted",
@@ -183,34 +186,39 @@ impl fmt::Display for Hold {
         match self {
             Hold::Halted { why } => why.fmt(f),
             Hold::Window { opens: Some(opens) } => write!(f, "no window is open before {}", clock(*opens)),
-            Hold::Window { opens: None } => f.write_str("no window is open, and none opens again"),
+            Hold::Window { opens: None } => f.write_str("no window is open, and none will open"),
             Hold::Turn { stage, wave } => write!(f, "wave {wave} of stage {stage} has not passed"),
-            Hold::Soak { until } => write!(f, "the wave is watched until {}", clock(*until)),
-            Hold::Gate { since } => write!(f, "the checks of the gate are asked since {}", clock(*since)),
+            Hold::Soak { until } => write!(f, "the wave soaks until {}", clock(*until)),
+            Hold::Gate { since } => write!(f, "the checks of the gate are running since {}", clock(*since)),
             Hold::Promotion { stage, wave } => {
-                write!(f, "wave {wave} of stage {stage} waits for a person to promote it")
+                write!(f, "wave {wave} of stage {stage} waits for promotion by an operator")
             }
             Hold::RoleBudget { role, unavailable, allowed } => {
                 write!(
                     f,
-                    "{} of role {role} {} unavailable, and {allowed} may be",
+                    "{} of role {role} {} unavailable, the limit is {allowed}",
                     nodes(*unavailable),
                     are(*unavailable)
                 )
             }
             Hold::DomainBudget { domain, unavailable, allowed } => {
-                write!(f, "{} of {domain} {} unavailable, and {allowed} may be", nodes(*unavailable), are(*unavailable))
+                write!(
+                    f,
+                    "{} of {domain} {} unavailable, the limit is {allowed}",
+                    nodes(*unavailable),
+                    are(*unavailable)
+                )
             }
             Hold::Ramp { in_flight, allowed } => {
                 write!(
                     f,
-                    "{} {} under way, and the wave goes on with {allowed} at a time for now",
+                    "{} {} in progress, the wave ramps up with {allowed} at a time",
                     nodes(*in_flight),
                     are(*in_flight)
                 )
             }
             Hold::Brake { domain, silent, nodes } => {
-                write!(f, "{silent} of {nodes} nodes of {domain} are silent: nothing is done there")
+                write!(f, "{silent} of {nodes} nodes of {domain} are silent: no node there is granted")
             }
             Hold::Node { node, state, deadline } => {
                 write!(f, "{node} is {}", state.word())?;
@@ -218,11 +226,11 @@ impl fmt::Display for Hold {
                     write!(f, ": {}", how.words())?;
                     error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))?;
                 }
-                deadline.map_or(Ok(()), |deadline| write!(f, ", and has until {}", clock(deadline)))
+                deadline.map_or(Ok(()), |deadline| write!(f, ", deadline {}", clock(deadline)))
             }
-            Hold::Paused { node, paused } => write!(f, "{node} is not to run: {paused}"),
+            Hold::Paused { node, paused } => write!(f, "{node} is paused: {paused}"),
             Hold::Silent { node, since } => write!(f, "the agent of {node} is silent since {}", clock(*since)),
-            Hold::Machine { node } => write!(f, "the machine of {node} is not there yet"),
+            Hold::Machine { node } => write!(f, "the machine of {node} is not provisioned yet"),
         }
     }
 }
@@ -239,12 +247,12 @@ fn clock(at: Timestamp) -> impl fmt::Display {
     at.strftime("%Y-%m-%d %H:%M:%S UTC")
 }
 
-/// How many nodes stand where.
+/// Number of nodes by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeCounts {
     pub nodes: u32,
     pub waiting: u32,
-    /// Granted, and not answered.
+    /// Granted, no report yet.
     pub granted: u32,
     pub pending: u32,
     pub soaking: u32,
@@ -271,7 +279,7 @@ impl NodeCounts {
 }
 
 impl WaveProgress {
-    /// How many nodes of each role stand where.
+    /// Number of nodes by role and state.
     pub fn counts(&self) -> BTreeMap<Role, NodeCounts> {
         let mut counts: BTreeMap<Role, NodeCounts> = BTreeMap::new();
         self.nodes.iter().for_each(|node| counts.entry(node.role.clone()).or_default().add(&node.state));

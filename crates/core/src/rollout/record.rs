@@ -1,4 +1,4 @@
-//! How far a rollout has come: what is in the store of it.
+//! Records of rollouts in the store: `rollouts/active`, `rollouts/<id>` and the grants in `desired/<node>`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,42 +13,43 @@ use crate::txn::{Generation, Revision};
 
 use crate::rollout::RolloutId;
 
-/// `rollouts/active`: which rollout decides what nodes run that were not granted anything. It stays when that has ended.
+/// `rollouts/active`: the rollout that decides the version of nodes without a grant. It stays after the rollout has
+/// ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActiveRollout {
     pub id: RolloutId,
-    /// What nodes stay at until they are granted; none before the first version.
+    /// Version of nodes until they are granted. None before the first version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<FromVersion>,
     pub to: Version,
-    /// What was granted before this rollout no longer counts: it moved everybody.
+    /// Grants of rollouts before this one are not valid: it moved all nodes.
     pub floor: RolloutId,
     #[serde(default)]
     pub at_once: bool,
-    /// Every node has been moved: who has no word of its own goes by `current_version`.
+    /// All nodes have moved. Nodes without a grant run `current_version`.
     #[serde(default)]
     pub completed: bool,
 }
 
-/// What nodes were told to run before a rollout.
+/// Version that nodes should run before a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FromVersion {
     pub version: Version,
-    /// The one under which they were told so: they are not told anew.
+    /// Generation under which it was sent. The nodes are not sent the version again.
     pub generation: Generation,
     #[serde(default)]
     pub allow_older: bool,
 }
 
-/// `desired/<node>`: the grant. Its revision is the generation under which the node is told, and fences what it answers.
+/// `desired/<node>`: the grant. Its revision is the generation that the node is sent, and fences its reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredRecord {
     pub version: Version,
-    /// Who granted it.
+    /// Rollout that granted it.
     pub rollout: RolloutId,
     #[schema(value_type = String, format = DateTime)]
     pub granted: Timestamp,
-    /// A node that is not healthy by then counts as failed. None for one that was set aside, or is not waited for.
+    /// A node that is not healthy by then counts as failed. None for nodes that were skipped or are not waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires: Option<Timestamp>,
@@ -57,27 +58,27 @@ pub struct DesiredRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub confirm_within: Option<SignedDuration>,
-    /// It was left where it is by somebody: it is not told anew, and keeps the generation that it had.
+    /// An operator skipped the node. It keeps this generation and is not sent the version again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Generation>,
 }
 
-/// `rollouts/<id>`. Every step of the engine and every word of an operator rewrites it, under its revision: what was decided
-/// on an older one is not carried out.
+/// `rollouts/<id>`. Each step of the engine and each operator command rewrites it. Writes are guarded by its revision,
+/// so a decision on an older record fails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RolloutRecord {
     pub id: RolloutId,
-    /// Of whoever asked for it: the same request again is this rollout.
+    /// Idempotency key of the request that started it.
     pub request: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Version>,
-    /// Whether every node had proved that it runs that, when this began: then it can be gone back to, whoever chose it.
+    /// Every node had validated `from` when this rollout started. It can be rolled back to then.
     #[serde(default)]
     pub from_proved: bool,
     pub to: Version,
-    /// Digest of the blob that holds the plan.
+    /// Digest of the blob with the plan.
     pub plan: String,
-    /// Digest of the blob that holds how each node stood when it ended. Grants are overwritten by those of later rollouts.
+    /// Digest of the blob with the final state of each node. Later rollouts overwrite the grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,102 +92,100 @@ pub struct RolloutRecord {
     pub phase: RolloutPhase,
     #[schema(value_type = String, format = DateTime)]
     pub phase_since: Timestamp,
-    /// The waves that have begun, in the order of the plan; the last of them goes on.
+    /// Waves that have begun, in the order of the plan. The last one is in progress.
     pub waves: Vec<WaveState>,
-    /// It has ended with every node at the target: nobody was set aside, nobody failed, and somebody proved it. Only such a
-    /// version is gone back to.
+    /// Completed with every node at the target: none skipped, none failed, at least one validated. Only such a version
+    /// is a rollback target.
     #[serde(default)]
     pub whole: bool,
-    /// Nobody has to promote a wave any more.
+    /// No further wave needs a promotion.
     #[serde(default)]
     pub full: bool,
-    /// Nodes that an operator has set aside.
+    /// Nodes skipped by an operator.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub skipped: BTreeSet<NodeName>,
-    /// Nodes whose slots an operator has released: they no longer count for the budget.
+    /// Nodes whose slots an operator released. They no longer count for the budget.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub released: BTreeSet<NodeName>,
-    /// Nodes that are to be granted once more.
+    /// Nodes to grant again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub retry: BTreeSet<NodeName>,
-    /// All nodes that had failed by then are to be granted once more.
+    /// All nodes that had failed by then are granted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_before: Option<FailureCutoff>,
-    /// Failures that were there by then were seen by the operator who resumed: they no longer stop anything.
+    /// Failures up to here were seen by the operator who resumed. They no longer pause the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgiven: Option<FailureCutoff>,
-    /// The requests of the last words that operators said: the same request again is the same word.
+    /// Idempotency keys of the last operator commands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub said: Vec<String>,
-    /// How many nodes were healthy when that was last written, and when something last got better.
+    /// Number of healthy nodes at the last write.
     #[serde(default)]
     pub healthy: u32,
     #[schema(value_type = String, format = DateTime)]
     pub progress: Timestamp,
-    /// Since when nothing can be done, and nobody is to blame: it is not the time for it, or what is left is paused. The
-    /// deadline for progress stands still meanwhile.
+    /// Begin of a time in which nothing can be done: no window is open, or the remaining nodes are paused. The deadline
+    /// for progress does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub idle: Option<Timestamp>,
-    /// How many grants were made.
+    /// Number of grants.
     #[serde(default)]
     pub grants: u64,
-    /// The revision of the view that the last step was decided on.
+    /// Revision of the view at the last step.
     #[serde(default)]
     pub seen: Revision,
 }
 
-/// Which failures were there when somebody looked.
+/// Limit that separates known failures from new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FailureCutoff {
-    /// Of grants that were made before this, in the same life of the store: revisions of another one say nothing. One that is
-    /// granted once more and fails again fails anew.
+    /// Covers grants before this generation of the same epoch. A node that is granted again and fails is a new failure.
     pub before: Generation,
-    /// A node that was on its way at that moment, and failed later, was not seen.
+    /// A node that was in progress at this time and failed later is not covered.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }
 
 impl FailureCutoff {
-    /// Everything that a view of the store holds, and that has happened by now.
+    /// Covers everything in a view of the store up to now.
     pub fn than(epoch: u64, seen: Revision, now: Timestamp) -> Self {
         Self { before: Generation { epoch, number: seen.0.saturating_add(1) }, at: now }
     }
 
-    /// Whether a failure was there: of a grant, and clear since a moment.
+    /// Whether a failure is covered, by its grant and its time.
     pub fn covers(&self, epoch: u64, granted: Revision, since: Timestamp) -> bool {
         self.before.epoch == epoch && granted.0 < self.before.number && since <= self.at
     }
 }
 
-/// How a rollout stands.
+/// Phase of a rollout.
 ///
-/// It is flattened into the record, which says already by whom the rollout was started: so each ending says in its own words
-/// by whom it was ended.
+/// It is flattened into the record, which has a field `by` already. The fields of an end are renamed for that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum RolloutPhase {
     Running,
-    /// Nothing is granted until a person says so.
+    /// Nothing is granted until an operator acts.
     Paused {
         why: PauseReason,
     },
-    /// Every node of the design runs the target, or was set aside.
+    /// Every node of the design runs the target or was skipped.
     Completed,
-    /// Somebody has ended it; nodes stay where they are.
+    /// Ended by an operator. Nodes keep their versions.
     Aborted {
         #[serde(rename = "aborted_by")]
         by: String,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
     },
-    /// It failed, or somebody wished it: the other rollout goes back.
+    /// Rolled back after a failure or by an operator. The other rollout moves the nodes back.
     RolledBack {
         #[serde(rename = "rolled_back_by")]
         by: RolloutId,
         why: PauseReason,
     },
-    /// Another one was started instead.
+    /// Replaced by another rollout.
     Superseded {
         #[serde(rename = "superseded_by")]
         by: RolloutId,
@@ -194,10 +193,9 @@ pub enum RolloutPhase {
 }
 
 impl RolloutPhase {
-    /// All words that there are.
     pub const WORDS: [&str; 6] = ["running", "paused", "completed", "aborted", "rolled back", "superseded"];
 
-    /// Whether it may still grant something, now or after a word of an operator.
+    /// Whether it may still grant nodes, now or after an operator command.
     pub fn is_open(&self) -> bool {
         match self {
             RolloutPhase::Running | RolloutPhase::Paused { .. } => true,
@@ -220,7 +218,7 @@ impl RolloutPhase {
     }
 }
 
-/// Why a rollout grants nothing more.
+/// Reason why a rollout is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "because", rename_all = "snake_case")]
 pub enum PauseReason {
@@ -228,17 +226,17 @@ pub enum PauseReason {
         by: String,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
-        /// Why it stood still already. Never an operator's pause again.
+        /// Earlier reason, if the rollout was paused already. Never another operator's pause.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(no_recursion)]
         over: Option<Box<PauseReason>>,
     },
-    /// More nodes have failed than are tolerated.
+    /// More nodes have failed than the limit allows.
     Failures {
         threshold: Threshold,
         failed: u32,
         tolerated: u32,
-        /// The first few of them, with what went wrong.
+        /// First failed nodes with their errors.
         nodes: Vec<FailedNode>,
     },
     GateFailed {
@@ -253,25 +251,26 @@ pub enum PauseReason {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
-    /// It was to be rolled back, and no whole rollout has ever validated a version.
-    NothingToGoBackTo {
+    /// A rollback was due, and there is no version to roll back to.
+    #[serde(rename = "nothing_to_go_back_to")]
+    NoRollbackTarget {
         #[schema(no_recursion)]
         why: Box<PauseReason>,
     },
-    /// The plan cannot be read, or what it says cannot be done.
+    /// The plan cannot be read or executed.
     Blocked {
         problem: String,
     },
 }
 
 impl PauseReason {
-    /// Whether the rollout itself went wrong; else somebody has to look, and nobody can say yet.
+    /// Whether the rollout failed. If not, an operator has to look.
     pub fn is_failure(&self) -> bool {
         match self {
-            PauseReason::Failures { .. } | PauseReason::GateFailed { .. } | PauseReason::NothingToGoBackTo { .. } => {
+            PauseReason::Failures { .. } | PauseReason::GateFailed { .. } | PauseReason::NoRollbackTarget { .. } => {
                 true
             }
-            // What went wrong is not undone by somebody who holds it.
+            // A failure is not undone by an operator's pause.
             PauseReason::Operator { over, .. } => over.as_ref().is_some_and(|over| over.is_failure()),
             PauseReason::GateInconclusive { .. } | PauseReason::NoProgress { .. } | PauseReason::Blocked { .. } => {
                 false
@@ -279,50 +278,53 @@ impl PauseReason {
         }
     }
 
-    /// What an operator says, to a rollout that did not stand still.
+    /// Pause by an operator of a rollout that was not paused.
     pub fn by_operator(by: impl Into<String>, reason: impl Into<String>) -> Self {
         PauseReason::Operator { by: by.into(), reason: reason.into(), over: None }
     }
 }
 
-/// Which limit of failures was exceeded.
+/// Failure limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {
     Canary,
     Wave,
     Total,
-    /// All that can be done is done, and these could not go back.
-    GoingBack,
-    /// All that can be done is done, and nobody is well.
-    Everybody,
+    /// Nothing is left to do, and these nodes failed to roll back.
+    #[serde(rename = "going_back")]
+    Rollback,
+    /// Nothing is left to do, and no node is healthy.
+    #[serde(rename = "everybody")]
+    AllNodes,
 }
 
-/// So many failed nodes are named where a rollout says why it stopped.
+/// Maximum number of failed nodes to name in a pause reason.
 pub const NAMED_FAILURES: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FailedNode {
     pub node: NodeName,
     pub how: FailureKind,
-    /// The first thing that went wrong, with file and line if those are known.
+    /// First error, with file and line if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ResourceError>,
 }
 
-/// How a granted node failed.
+/// Kind of failure of a granted node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     NotConfigured,
     NotValidated,
-    /// It could not report in time, and went back to what it ran before.
-    WentBack,
-    /// It was not healthy when its grant expired.
+    /// It could not report in time and rolled back by itself.
+    #[serde(rename = "went_back")]
+    RolledBack,
+    /// Not healthy when its grant expired.
     Expired,
-    /// It waited for others for too long.
+    /// Waited for other nodes for too long.
     PendingTooLong,
-    /// Its agent was not there for too long.
+    /// Its agent was not connected for too long.
     Unreachable,
 }
 
@@ -331,10 +333,10 @@ impl FailureKind {
         match self {
             FailureKind::NotConfigured => "its run failed",
             FailureKind::NotValidated => "its validation failed",
-            FailureKind::WentBack => "it could not report in time, and went back by itself",
+            FailureKind::RolledBack => "it could not report in time and rolled back by itself",
             FailureKind::Expired => "it was not healthy in time",
-            FailureKind::PendingTooLong => "it waited for others for too long",
-            FailureKind::Unreachable => "its agent was not there for too long",
+            FailureKind::PendingTooLong => "it was pending for too long",
+            FailureKind::Unreachable => "its agent was not connected for too long",
         }
     }
 }
@@ -349,16 +351,16 @@ impl fmt::Display for FailedNode {
     }
 }
 
-/// One wave that has begun.
+/// State of a wave that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaveState {
     #[schema(value_type = String, format = DateTime)]
     pub began: Timestamp,
-    /// When its last node became healthy, or was set aside. Withdrawn if one of them is no longer.
+    /// Time at which its last node became healthy or was skipped. Cleared if a node becomes unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub settled: Option<Timestamp>,
-    /// What its gate said.
+    /// Result of its gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateVerdict>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -381,7 +383,7 @@ pub struct Promotion {
     pub at: Timestamp,
 }
 
-/// What the checks at the end of a wave said.
+/// Result of the checks at the end of a wave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum GateVerdict {
@@ -395,7 +397,7 @@ pub enum GateVerdict {
         check: String,
         message: String,
     },
-    /// Nobody can say: the rollout pauses, and a person looks.
+    /// A check had no result. The rollout pauses for an operator.
     Inconclusive {
         #[schema(value_type = String, format = DateTime)]
         at: Timestamp,
@@ -412,30 +414,30 @@ impl fmt::Display for PauseReason {
                 if !reason.is_empty() {
                     write!(f, ": {reason}")?;
                 }
-                over.as_ref().map_or(Ok(()), |over| write!(f, "; it stood still already: {over}"))
+                over.as_ref().map_or(Ok(()), |over| write!(f, "; it was paused already: {over}"))
             }
             PauseReason::Failures { threshold, failed, tolerated, nodes } => {
                 let (were, are) = (plural(*failed, "node has", "nodes have"), plural(*tolerated, "is", "are"));
-                let of = |of| format!(" failed, and {tolerated} {are} tolerated {of}");
-                let so = match threshold {
-                    Threshold::Canary => of("in the first wave of a stage"),
-                    Threshold::Wave => of("in a wave"),
-                    Threshold::Total => of("in all"),
-                    Threshold::GoingBack => " failed to go back".to_owned(),
-                    Threshold::Everybody => " failed, and nobody is well".to_owned(),
+                let limit = |place| format!(" failed, and {tolerated} {are} tolerated {place}");
+                let consequence = match threshold {
+                    Threshold::Canary => limit("in the first wave of a stage"),
+                    Threshold::Wave => limit("in a wave"),
+                    Threshold::Total => limit("in all"),
+                    Threshold::Rollback => " failed to roll back".to_owned(),
+                    Threshold::AllNodes => " failed, and no node is healthy".to_owned(),
                 };
-                write!(f, "{failed} {were}{so}")?;
+                write!(f, "{failed} {were}{consequence}")?;
                 nodes.first().map_or(Ok(()), |first| write!(f, "; {first}"))
             }
             PauseReason::GateFailed { check, message } => write!(f, "the check {check:?} failed: {message}"),
             PauseReason::GateInconclusive { check, message } => {
-                write!(f, "the check {check:?} could not say whether all is well: {message}")
+                write!(f, "the check {check:?} is inconclusive: {message}")
             }
             PauseReason::NoProgress { since } => {
-                write!(f, "nothing has got better since {} UTC", since.strftime("%Y-%m-%d %H:%M:%S"))
+                write!(f, "no progress since {} UTC", since.strftime("%Y-%m-%d %H:%M:%S"))
             }
-            PauseReason::NothingToGoBackTo { why } => {
-                write!(f, "{why}; no version was ever validated by a whole rollout, so there is none to go back to")
+            PauseReason::NoRollbackTarget { why } => {
+                write!(f, "{why}; there is no version to roll back to: no complete rollout has validated one")
             }
             PauseReason::Blocked { problem } => f.write_str(problem),
         }
@@ -468,12 +470,12 @@ mod tests {
         let inner = PauseReason::GateFailed { check: "door".into(), message: "503".into() };
         let held = PauseReason::Operator { by: "bob".into(), reason: "lunch".into(), over: Some(Box::new(inner)) };
         assert!(held.is_failure() && !why().is_failure());
-        assert_eq!(held.to_string(), "paused by bob: lunch; it stood still already: the check \"door\" failed: 503");
+        assert_eq!(held.to_string(), "paused by bob: lunch; it was paused already: the check \"door\" failed: 503");
         let phases = [
             RolloutPhase::Running,
             RolloutPhase::Paused { why: why() },
             RolloutPhase::Paused { why: held },
-            RolloutPhase::Paused { why: PauseReason::NothingToGoBackTo { why: Box::new(why()) } },
+            RolloutPhase::Paused { why: PauseReason::NoRollbackTarget { why: Box::new(why()) } },
             RolloutPhase::Completed,
             RolloutPhase::Aborted { by: "bob".into(), reason: "no".into() },
             RolloutPhase::RolledBack { by: RolloutId(8), why: why() },

@@ -1,7 +1,7 @@
-//! How an environment wants to be moved from one version to the next.
+//! Rollout strategy of an environment: waves, budgets, gates, deadlines and windows.
 //!
-//! What a person writes is read by the crate `design`, with positions and findings. What stands here is legal already:
-//! its invariants are in the documentation of each field, and whoever makes one by hand keeps to them.
+//! The crate `muster-design` parses strategies from environment files with positions and findings. Code that builds a
+//! strategy itself must keep the invariants in the field docs; [`Strategy::check`] verifies them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,28 +17,29 @@ use crate::names::Role;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Strategy {
-    /// At least one; each goes further than the one before; the last is 100 %.
+    /// At least one. Each reaches further than the one before. The last is 100 %.
     pub waves: Vec<Wave>,
     pub max_unavailable: MaxUnavailable,
-    /// Whether each wave begins with one node, then two, four, …, up to the budget.
+    /// Each wave begins with one node, then two, four, …, up to the budget.
     pub ramp: bool,
-    /// How long a node must be healthy before it counts as such, and its slot is free.
+    /// Time that a node must be healthy before it counts as healthy and its slot is free.
     #[schema(value_type = String)]
     pub soak: SignedDuration,
     pub gate: Gate,
     pub failures: FailureLimits,
     pub on_failure: OnFailure,
     pub deadlines: Deadlines,
-    /// No windows: always.
+    /// Empty: always open.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// A node that cannot report for this long after it has applied goes back by itself.
+    /// A node that cannot report for this long after applying rolls back by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub confirm_within: Option<SignedDuration>,
 }
 
-/// Half of all bad releases show on the first node, and most others within the first tenth: so one, a tenth, a half, all.
+/// Half of all bad releases fail on the first node, and most others within the first tenth. Hence one node, 10 %, 50 %,
+/// all.
 impl Default for Strategy {
     fn default() -> Self {
         let wave = |reach| Wave { reach, soak: None, promote: Promote::Auto };
@@ -63,7 +64,7 @@ impl Default for Strategy {
 }
 
 impl Strategy {
-    /// One wave of everybody, as many at once as the budget is large, nothing waited for but that each node is well.
+    /// One wave of all nodes, limited by the budget only, without soak times.
     pub fn one_wave(max_unavailable: Amount) -> Self {
         Self {
             waves: vec![Wave { reach: Reach::Percent(100), soak: Some(SignedDuration::ZERO), promote: Promote::Auto }],
@@ -74,7 +75,7 @@ impl Strategy {
         }
     }
 
-    /// How long the end of a wave waits before its gate. The first of a stage is the first of its kind, and waits longest.
+    /// Soak time of a wave before its gate. The first wave of a stage tests the release and waits longest.
     pub fn soak_of(&self, wave: &Wave, is_first: bool, is_last: bool) -> SignedDuration {
         let default = match (is_first, is_last) {
             (_, true) => SignedDuration::ZERO,
@@ -90,7 +91,7 @@ impl Strategy {
 pub struct Wave {
     #[serde(flatten)]
     pub reach: Reach,
-    /// How long it is watched after its last node became healthy. None: the default, which depends on its place.
+    /// Soak time after its last node became healthy. None: the default for its position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub soak: Option<SignedDuration>,
@@ -98,28 +99,28 @@ pub struct Wave {
     pub promote: Promote,
 }
 
-/// How far a wave goes, counted from the beginning of the stage.
+/// End of a wave, counted from the begin of the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// Until so many nodes of the stage have been moved; at least 1.
+    /// Until this many nodes of the stage have moved. At least 1.
     Nodes(u32),
-    /// Until this share of each role has been moved, rounded up; from 1 to 100.
+    /// Until this percentage of each role has moved, rounded up. From 1 to 100.
     Percent(u8),
 }
 
-/// Who lets the next wave begin.
+/// Promotion of a wave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Promote {
-    /// The gate alone.
+    /// By the gate.
     #[default]
     Auto,
-    /// A person, after the gate.
+    /// By an operator, after the gate.
     Manual,
 }
 
-/// A number of nodes, or a share of them. In JSON `2` or `"20%"`.
+/// A number of nodes, or a percentage. In JSON `2` or `"20%"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "AmountText", into = "AmountText")]
 pub enum Amount {
@@ -129,7 +130,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// How many of so many, rounded down.
+    /// Number of nodes out of `all`, rounded down.
     pub fn of(self, all: usize) -> usize {
         match self {
             Amount::Nodes(nodes) => usize::try_from(nodes).unwrap_or(usize::MAX),
@@ -137,7 +138,7 @@ impl Amount {
         }
     }
 
-    /// The same for what must be possible at all: at least one.
+    /// As [`Amount::of`], at least one.
     pub fn at_least_one_of(self, all: usize) -> usize {
         self.of(all).max(1)
     }
@@ -191,11 +192,11 @@ impl TryFrom<AmountText> for Amount {
     }
 }
 
-/// How many nodes may be unavailable at the same time, whatever the reason. Percentages are rounded down, to at least one.
+/// Maximum number of unavailable nodes, for any reason. Percentages are rounded down, to at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct MaxUnavailable {
-    /// For each role that is not named; never 0.
+    /// For roles that are not listed. Not 0.
     pub default: Amount,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub roles: BTreeMap<Role, Amount>,
@@ -203,7 +204,7 @@ pub struct MaxUnavailable {
     pub per: Option<PerLabel>,
 }
 
-/// One of each role: whoever has two can lose one.
+/// One node of each role.
 impl Default for MaxUnavailable {
     fn default() -> Self {
         Self { default: Amount::Nodes(1), roles: BTreeMap::new(), per: None }
@@ -225,11 +226,11 @@ pub struct PerLabel {
     pub count: u32,
 }
 
-/// What must hold before the next wave.
+/// Conditions for the next wave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Gate {
-    /// Whether a node counts as healthy only once its validation has passed; else once it is configured.
+    /// A node is healthy only after its validation passed. If false, after it is configured.
     pub validated: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<GateCheck>,
@@ -241,18 +242,18 @@ impl Default for Gate {
     }
 }
 
-/// A question that is asked at the end of each wave, by the server.
+/// A check by the server at the end of each wave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GateCheck {
     pub name: String,
     #[serde(flatten)]
     pub kind: GateCheckKind,
-    /// How long one try may take.
+    /// Timeout of one attempt.
     #[schema(value_type = String)]
     pub timeout: SignedDuration,
-    /// How often it is tried again before it counts as failed, or as inconclusive.
+    /// Further attempts before it counts as failed or inconclusive.
     pub retries: u32,
-    /// The pause between two tries.
+    /// Pause between two attempts.
     #[schema(value_type = String)]
     pub every: SignedDuration,
 }
@@ -267,11 +268,11 @@ impl GateCheck {
 #[serde(rename_all = "snake_case")]
 pub enum GateCheckKind {
     Http(GateHttpCheck),
-    /// A program with its arguments; no shell. 0 passes, 1 fails, all else is inconclusive.
+    /// A program with its arguments, without a shell. Exit code 0 passes, 1 fails, others are inconclusive.
     Command(Vec<String>),
 }
 
-/// Passes if the answer has this status, or any of 2xx; another answer fails; no answer is inconclusive.
+/// Passes with this status, or any 2xx. Another response fails. No response is inconclusive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GateHttpCheck {
     pub url: String,
@@ -279,7 +280,7 @@ pub struct GateHttpCheck {
     pub status: Option<u16>,
 }
 
-/// How many failed nodes are tolerated: the rollout stops when there are *more*. Percentages are of all nodes in the plan.
+/// Maximum number of failed nodes. The rollout stops when there are *more*. Percentages are of all nodes in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct FailureLimits {
@@ -299,24 +300,24 @@ impl Default for FailureLimits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// Nothing more is granted until a person decides.
+    /// Nothing is granted until an operator acts.
     #[default]
     Pause,
-    /// Back to the last version that a whole rollout has validated.
+    /// Roll back to the last version that a complete rollout has validated.
     Rollback,
 }
 
-/// How long things may take before they count as failed.
+/// Deadlines after which a node or rollout counts as failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Deadlines {
-    /// From a node's grant until it is validated; while it waits for others it has the next one instead.
+    /// From a node's grant until its validation. A pending node has the next deadline instead.
     #[schema(value_type = String)]
     pub node: SignedDuration,
-    /// How long a node may wait for others.
+    /// For a pending node.
     #[schema(value_type = String)]
     pub pending: SignedDuration,
-    /// How long nothing at all may get better. Longer than the other two.
+    /// For progress of the rollout. Longer than the other two.
     #[schema(value_type = String)]
     pub progress: SignedDuration,
 }
@@ -331,14 +332,14 @@ impl Default for Deadlines {
 /// A time of the week in which nodes may be granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Window {
-    /// On which days it opens, from Monday as 1 to Sunday as 7; sorted, none twice, at least one.
+    /// Days on which it opens, from Monday as 1 to Sunday as 7. Sorted, unique, at least one.
     pub days: Vec<u8>,
     #[schema(value_type = String)]
     pub from: Time,
-    /// If that is not after `from`, the window ends on the next day.
+    /// If not after `from`, the window ends on the next day.
     #[schema(value_type = String)]
     pub to: Time,
-    /// By its name in the IANA database.
+    /// Name in the IANA database.
     pub tz: String,
 }
 

@@ -1,7 +1,7 @@
-//! Whether a strategy keeps its promises.
+//! Checks the invariants of a strategy.
 //!
-//! One that was read from a file does: whoever reads it says what is wrong, and where. One that came as JSON was read by
-//! nobody, and a rollout that can never end, or ends before it began, must not begin.
+//! A strategy from a file was checked by the parser, with positions. A strategy from JSON was not. A rollout that could
+//! never end must not start.
 
 use jiff::SignedDuration;
 use thiserror::Error;
@@ -10,25 +10,27 @@ use crate::names::Role;
 use crate::rollout::strategy::{Amount, GateCheck, GateCheckKind, Reach, Strategy, Window};
 use crate::rollout::windows::never_opens;
 
-/// Longer is a typing error. Who wants to wait for a month promotes by hand.
+/// Longest duration. A longer one is a typing error; a wave that has to wait for a month is promoted by hand.
 pub const MAX_DURATION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// So many waves may a strategy have. Each that has begun is written down in the record of the rollout, in every stage, and a
-/// key of the store holds 16 KiB. Who doubles from one node reaches two thousand with as many.
+/// Maximum number of waves. The record of a rollout lists each wave that has begun, in each stage, and a value of the
+/// store holds 16 KiB. Doubling from one node, twelve waves reach two thousand nodes.
 pub const MAX_WAVES: usize = 12;
 
-/// What a strategy must not be. Waves, windows and checks are counted from 1.
+/// A violated invariant. Waves, windows and checks are counted from 1.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StrategyError {
     #[error("the strategy has no waves: end with one of 100 %")]
     NoWaves,
-    #[error("the strategy has {waves} waves: {MAX_WAVES} are the most; let each go further")]
+    #[error("the strategy has {waves} waves: at most {MAX_WAVES} are allowed; let each reach further")]
     TooManyWaves { waves: usize },
     #[error("wave {wave} of the strategy reaches {}: write at least one node, or 1 to 100 %", show(*reach))]
     Reach { wave: usize, reach: Reach },
-    #[error("wave {wave} of the strategy goes no further than one before it: each counts from the beginning")]
+    #[error(
+        "wave {wave} of the strategy reaches no further than one before it: each counts from the begin of the stage"
+    )]
     NoFurther { wave: usize },
-    #[error("the last wave of the strategy does not reach everybody: end with one of 100 %")]
+    #[error("the last wave of the strategy does not reach all nodes: end with one of 100 %")]
     LastWave,
     #[error("the budget of {} is {amount}: write at least one node, or 1 to 100 %", whose(role.as_ref()))]
     Budget { role: Option<Role>, amount: Amount },
@@ -39,22 +41,22 @@ pub enum StrategyError {
     #[error("{what} of the strategy is {duration:#}: write {}0s, and at most 720h", if *is_deadline { "more than " } else { "at least " })]
     Duration { what: &'static str, duration: SignedDuration, is_deadline: bool },
     #[error(
-        "deadlines.progress is {progress:#}: it must be longer than those of a node and of pending ones, {longest:#}"
+        "deadlines.progress is {progress:#}: it must be longer than deadlines.node and deadlines.pending, {longest:#}"
     )]
     Progress { progress: SignedDuration, longest: SignedDuration },
-    #[error("no node could become healthy: it must be well for {soak:#}, and fails after {deadline:#}")]
+    #[error("no node could become healthy: the soak time is {soak:#}, and a node fails after {deadline:#}")]
     Soak { soak: SignedDuration, deadline: SignedDuration },
     #[error("gate check {check} has no name, no program or no URL that begins with http://")]
     Check { check: usize },
     #[error(
-        "gate check {check} asks by https, which the server cannot: let a command ask instead, for instance [curl, --fail, \
+        "gate check {check} uses https, which the server does not support: use a command instead, for example [curl, --fail, \
          --silent, URL]"
     )]
     Https { check: usize },
-    #[error("gate check {check} could take {longest:#}: 720h is the most, all tries together")]
+    #[error("gate check {check} could take {longest:#}: at most 720h are allowed for all attempts together")]
     CheckNeverEnds { check: usize, longest: SignedDuration },
     #[error(
-        "window {number} of the strategy (from {} to {}, {}) never opens, so nothing would ever be granted: correct its \
+        "window {number} of the strategy (from {} to {}, {}) never opens, and nothing would be granted: correct its \
          days, times or time zone",
         window.from.strftime("%H:%M"), window.to.strftime("%H:%M"), window.tz
     )]
@@ -73,7 +75,7 @@ fn whose(role: Option<&Role>) -> String {
 }
 
 impl Strategy {
-    /// Says the first thing that keeps it from being carried out.
+    /// Returns the first violated invariant.
     pub fn check(&self) -> Result<(), StrategyError> {
         self.check_waves()?;
         self.check_amounts()?;
@@ -99,7 +101,7 @@ impl Strategy {
             if !is_legal {
                 return Err(StrategyError::Reach { wave: number, reach: wave.reach });
             }
-            // What a share is in nodes depends on the stage; but nothing is further than everybody.
+            // A percentage means another number of nodes in each stage, but nothing is further than 100 %.
             let is_further = percent < 100
                 && match wave.reach {
                     Reach::Nodes(reach) => reach > nodes,
@@ -190,7 +192,7 @@ impl Strategy {
 }
 
 impl GateCheck {
-    /// How long it takes if each of its tries takes as long as it may.
+    /// Maximum duration of all attempts.
     pub fn longest(&self) -> SignedDuration {
         let times = |duration: SignedDuration, times: u32| {
             let times = i32::try_from(times).unwrap_or(i32::MAX);
@@ -200,7 +202,6 @@ impl GateCheck {
     }
 }
 
-/// A percentage is one of all at most.
 fn is_share(amount: Amount) -> bool {
     match amount {
         Amount::Nodes(_) => true,

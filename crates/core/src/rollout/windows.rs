@@ -1,11 +1,11 @@
-//! When nodes may be granted: windows of the week as times of a wall clock.
+//! Maintenance windows: times of the week in which nodes may be granted.
 //!
-//! A window is open while the wall clock of its time zone shows a time inside it, and that is all there is to say about
-//! daylight saving: what the clock skips is not there (a window that lies in the skipped hour does not open on that day;
-//! one that begins in it opens when the hour has been skipped), and what the clock shows twice is there twice. So a
-//! night from 22:00 to 04:00 has five hours once a year, and seven once a year, and begins and ends when people expect.
+//! A window is open while the wall clock of its time zone shows a time inside it. Daylight saving follows from that. A
+//! time that the clock skips does not exist: a window inside the skipped hour does not open on that day, and one that
+//! begins in it opens after the hour. A time that the clock shows twice exists twice. A night from 22:00 to 04:00 has
+//! five hours once a year and seven hours once a year.
 //!
-//! Time zones are looked up in the database that is built in: a window means the same on every machine.
+//! Time zones come from the built-in database, so a window means the same on every machine.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -13,26 +13,25 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use crate::rollout::strategy::Window;
 
-/// How far ahead is looked. Windows come back every week. A change of the clocks, or a day that a country leaves out, can
-/// take one occurrence away, and hardly two in a row.
+/// How far to look ahead. Windows repeat every week. A clock change, or a day that a country skips, can remove one
+/// occurrence, hardly two in a row.
 const HORIZON: SignedDuration = SignedDuration::from_hours(6 * 7 * 24);
 
-/// The years in which it is looked whether a window opens at all, and whether the clocks skip it. Which they are hardly
-/// matters: the rules of summer time repeat. They are fixed so that a file means the same whenever it is read.
+/// Years in which windows are tested for never opening or being skipped. The rules of daylight saving repeat, so the
+/// choice hardly matters. They are fixed so that a file means the same whenever it is read.
 const YEARS: std::ops::Range<i16> = 2026..2036;
 
-/// A time zone by its name in the IANA database, in any case of letters. None if there is none of that name.
+/// Time zone by its IANA name, ignoring case. None if unknown.
 pub fn time_zone(name: &str) -> Option<TimeZone> {
     TimeZone::get(name).ok().filter(|zone| !zone.is_unknown())
 }
 
-/// Whether nodes may be granted now. Without windows, always. A window in an unknown time zone is never open.
+/// Whether nodes may be granted now. Always without windows. A window in an unknown time zone is never open.
 pub fn is_open(windows: &[Window], now: Timestamp) -> bool {
     windows.is_empty() || zoned(windows).iter().any(|window| window.is_open(now))
 }
 
-/// The first moment, from now on, at which nodes may be granted: now, if they may. None if no window opens within weeks,
-/// so never.
+/// First time from now on at which nodes may be granted. None if no window opens within the horizon.
 pub fn next_opening(windows: &[Window], now: Timestamp) -> Option<Timestamp> {
     if windows.is_empty() {
         return Some(now);
@@ -41,26 +40,26 @@ pub fn next_opening(windows: &[Window], now: Timestamp) -> Option<Timestamp> {
     first(&windows, now, |at| windows.iter().any(|window| window.is_open(at)))
 }
 
-/// The first moment at which nodes may no longer be granted. None if they may not now, or if that never ends.
+/// First time at which nodes may no longer be granted. None if no window is open now, or if it never closes.
 pub fn closes_at(windows: &[Window], now: Timestamp) -> Option<Timestamp> {
     let windows = zoned(windows);
     let is_open = |at| windows.iter().any(|window| window.is_open(at));
     if !is_open(now) { None } else { first(&windows, now, |at| !is_open(at)) }
 }
 
-/// Whether a window is never open: it has no days, or its time zone is not known, or its clocks skip it each time.
+/// Whether a window is never open: it has no days, its time zone is unknown, or the clocks always skip it.
 pub fn never_opens(window: &Window) -> bool {
     let Some(zone) = time_zone(&window.tz) else { return true };
     !days(window).any(|day| opens_for(window, &zone, day))
 }
 
-/// The first day on which a window does not open because the clocks skip all of it, though it does on others.
+/// First day on which the clocks skip the whole window.
 pub fn skipped_on(window: &Window) -> Option<Date> {
     let zone = time_zone(&window.tz)?;
     days(window).find(|day| !opens_for(window, &zone, *day))
 }
 
-/// The first moment, from now on, of which something holds that can only change when a window opens or closes.
+/// First time from now on at which a condition holds that changes only when a window opens or closes.
 fn first(windows: &[Zoned<'_>], now: Timestamp, holds: impl Fn(Timestamp) -> bool) -> Option<Timestamp> {
     let mut moments: Vec<Timestamp> = windows.iter().flat_map(|window| window.changes(now)).collect();
     moments.push(now);
@@ -68,7 +67,7 @@ fn first(windows: &[Zoned<'_>], now: Timestamp, holds: impl Fn(Timestamp) -> boo
     moments.into_iter().find(|at| *at >= now && holds(*at))
 }
 
-/// A window whose time zone has been looked up.
+/// A window with its resolved time zone.
 struct Zoned<'w> {
     window: &'w Window,
     zone: TimeZone,
@@ -88,15 +87,14 @@ impl Zoned<'_> {
         begun_on(Ok(clock.date())) || begun_on(clock.date().yesterday())
     }
 
-    /// The moments within the horizon at which the window can open or close, in no order, and some more: when the clock
-    /// shows its ends, and when the clock is changed.
+    /// Times within the horizon at which the window can open or close, unsorted: its ends, and changes of the clock.
     fn changes(&self, now: Timestamp) -> Vec<Timestamp> {
         let end = now.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
         let clock_changes = self.zone.following(now).map(|change| change.timestamp()).take_while(|at| *at <= end);
         let mut moments: Vec<Timestamp> = clock_changes.collect();
         let today = self.zone.to_datetime(now).date();
         let last = self.zone.to_datetime(end).date();
-        // One that is open now may have begun yesterday, and ends today.
+        // A window that is open now may have begun yesterday and end today.
         for day in today.series(1.day()).take_while(|day| *day <= last) {
             for time in [self.window.from, self.window.to] {
                 moments.extend(shown(&self.zone, day.to_datetime(time)));
@@ -106,20 +104,20 @@ impl Zoned<'_> {
     }
 }
 
-/// Whether a time of the wall clock lies in the window that opens on a day.
+/// Whether a wall clock time is in the window that opens on a day.
 fn contains(window: &Window, day: Date, clock: DateTime) -> bool {
     let Some(end) = end(window, day) else { return false };
     day.to_datetime(window.from) <= clock && clock < end
 }
 
-/// When, by the wall clock, the window of a day ends.
+/// Wall clock time at which the window of a day ends.
 fn end(window: &Window, day: Date) -> Option<DateTime> {
     let last = if window.to > window.from { day } else { day.tomorrow().ok()? };
     Some(last.to_datetime(window.to))
 }
 
-/// When the clock shows a time: once, twice where it is put back, and where it is put forward never, but then the moments
-/// that are given are no others than just before and after.
+/// Times at which the clock shows a time: one, or two where it is set back. Where it is set forward, the times just
+/// before and after the gap.
 fn shown(zone: &TimeZone, clock: DateTime) -> impl Iterator<Item = Timestamp> + use<> {
     let (first, second) = match zone.to_ambiguous_timestamp(clock).offset() {
         AmbiguousOffset::Unambiguous { offset } => (offset, None),
@@ -128,17 +126,17 @@ fn shown(zone: &TimeZone, clock: DateTime) -> impl Iterator<Item = Timestamp> + 
     [Some(first), second].into_iter().flatten().filter_map(move |offset| offset.to_timestamp(clock).ok())
 }
 
-/// The days of ten years on which a window is meant to open.
+/// Days of ten years on which a window should open.
 fn days(window: &Window) -> impl Iterator<Item = Date> {
     let days = Date::new(YEARS.start, 1, 1).into_iter().flat_map(|first| first.series(1.day()));
     days.take_while(|day| day.year() < YEARS.end).filter(|day| window.opens_on(day.weekday()))
 }
 
-/// Whether the clock ever shows a time of the window of this day: its beginning, or the end of a leap into it.
+/// Whether the clock shows any time of the window of a day: its begin, or the end of a gap inside it.
 fn opens_for(window: &Window, zone: &TimeZone, day: Date) -> bool {
     let begin = day.to_datetime(window.from);
     let AmbiguousOffset::Gap { after, .. } = zone.to_ambiguous_timestamp(begin).offset() else { return true };
-    // Read with the offset that holds after the leap, a time that is skipped is a moment shortly before it.
+    // With the offset after the gap, a skipped time is shortly before the gap.
     let Ok(before) = after.to_timestamp(begin) else { return false };
     let leap = zone.following(before).next().map(|change| after.to_datetime(change.timestamp()));
     leap.is_some_and(|clock| contains(window, day, clock))

@@ -46,8 +46,8 @@ pub(crate) fn in_the_end(record: &RolloutRecord, survey: &Survey<'_>) -> Option<
         return None;
     }
     let threshold = match record.rolls_back {
-        Some(_) => Threshold::GoingBack,
-        None if survey.healthy == 0 => Threshold::Everybody,
+        Some(_) => Threshold::Rollback,
+        None if survey.healthy == 0 => Threshold::AllNodes,
         None => return None,
     };
     Some(halt(threshold, failed, 0, survey.unseen()))
@@ -80,7 +80,7 @@ impl Fact<'_> {
 pub(crate) fn what_went_wrong(last: &LastRun, how: FailureKind) -> Option<ResourceError> {
     let reason = match how {
         FailureKind::NotConfigured | FailureKind::NotValidated => last.reason.as_ref(),
-        FailureKind::WentBack | FailureKind::Expired | FailureKind::PendingTooLong | FailureKind::Unreachable => None,
+        FailureKind::RolledBack | FailureKind::Expired | FailureKind::PendingTooLong | FailureKind::Unreachable => None,
     };
     let said = reason.map(|reason| ResourceError { message: reason.to_string(), ..ResourceError::default() });
     let began = last.first_failure.as_ref().filter(|first| first.run == last.run).map(|first| first.error.clone());

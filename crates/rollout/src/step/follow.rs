@@ -113,7 +113,7 @@ pub(super) fn follow(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) 
             PauseReason::Failures { threshold: Threshold::Total, failed: failures, tolerated: 0, nodes: failed }
         }
         (0, 0) if forgiven > 0 => {
-            let (threshold, nodes) = (Threshold::Everybody, still_failed);
+            let (threshold, nodes) = (Threshold::AllNodes, still_failed);
             PauseReason::Failures { threshold, failed: forgiven, tolerated: 0, nodes }
         }
         (0, 0) if away => PauseReason::NoProgress { since: better },

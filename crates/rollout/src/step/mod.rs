@@ -185,7 +185,7 @@ fn failed(plan: &Indexed, record: &RolloutRecord, why: PauseReason, survey: &Sur
         // Going back from going back would lead nowhere.
         OnFailure::Rollback if record.rolls_back.is_some() => pause(why),
         OnFailure::Rollback if stable_version(sight.fleet, record.id).is_none() => {
-            pause(PauseReason::NothingToGoBackTo { why: Box::new(why) })
+            pause(PauseReason::NoRollbackTarget { why: Box::new(why) })
         }
         OnFailure::Rollback => Step { roll_back: Some(why), ..Step::default() },
     }

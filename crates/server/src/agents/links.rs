@@ -83,7 +83,7 @@ impl Links {
         loop {
             servers.mark_unchanged();
             let live = view.fleets().values().flat_map(|fleet| fleet.replicas().keys().cloned()).collect();
-            self.absences().note(live, self.clock.now());
+            self.absences().observe_replicas(live, self.clock.now());
             if servers.changed().await.is_err() {
                 return;
             }

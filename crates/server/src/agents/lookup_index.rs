@@ -164,7 +164,7 @@ impl Comparisons {
         node: Option<&Node>,
         seen: &Arc<SeenLookups>,
     ) -> Arc<LookupDiff> {
-        let scope = if fleet.data().is_of_its_own(name) {
+        let scope = if fleet.data().has_own_layer(name) {
             DataScope::Node(name.clone())
         } else {
             DataScope::Role(node.and_then(|node| node.record.as_ref()).map(|record| record.role.clone()))

@@ -67,7 +67,7 @@ pub(crate) async fn list_data(
             Some(node) => {
                 let found = fleet.find(node).and_then(|(name, node)| Some((name, &node.record.as_ref()?.role)));
                 let (name, role) = found.ok_or_else(|| unknown_place(fleet, &Given::node(node)))?;
-                let seen = fleet.data().seen_by(name, role);
+                let seen = fleet.data().effective_for(name, role);
                 let datum = |key: &DataKey, layer: &Layer| Some(row(fleet, layer, key, fleet.data().get(layer, key)?));
                 seen.iter().filter_map(|(key, seen)| datum(key, &seen.layer)).collect()
             }
@@ -194,7 +194,7 @@ fn row(fleet: &Fleet, layer: &Layer, key: &DataKey, (datum, at): &(DatumRecord, 
     DatumRow {
         key: key.clone(),
         layer: layer.clone(),
-        value: datum.shown(),
+        value: datum.redacted(),
         secret: datum.secret,
         by: datum.by.clone(),
         at: datum.at,

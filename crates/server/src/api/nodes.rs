@@ -86,7 +86,7 @@ pub(crate) async fn show_node(
             incarnation: observed.incarnation,
             last: observed.last,
             history: node.history().0,
-            published: fleet.published().of(&name).cloned().unwrap_or_default(),
+            published: fleet.published().of_node(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
             hold: status_response::hold_of(&app, fleet, plan.as_deref(), &name),

@@ -167,7 +167,7 @@ fn answers(past: &PastRun, id: &str) -> bool {
         | Cause::Retry { .. }
         | Cause::Interrupted { .. }
         | Cause::Schedule
-        | Cause::WentBack { .. } => false,
+        | Cause::AutoRollback { .. } => false,
     })
 }
 

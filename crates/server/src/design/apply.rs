@@ -148,7 +148,7 @@ pub async fn apply(
     for _ in 0..TRIES {
         let laid = propose(app, env, input).await?;
         let plan = plan(app, &laid).await?;
-        if let Some(moved) = terms.shown.map(|shown| shown.moved(&plan)).filter(|moved| !moved.is_empty()) {
+        if let Some(moved) = terms.shown.map(|shown| shown.differences(&plan)).filter(|moved| !moved.is_empty()) {
             return Err(ApplyError::Moved(moved));
         }
         if plan.removes_all() && !terms.remove_all {

@@ -91,7 +91,7 @@ impl EnvSnapshots {
         let role = node.and_then(|node| node.record.as_ref()).map(|record| &record.role);
         let (data, tag) = match role {
             None => self.tagged("{}".into()),
-            Some(role) if fleet.data().is_of_its_own(name) => self.tagged(data_text(fleet, name, role)?),
+            Some(role) if fleet.data().has_own_layer(name) => self.tagged(data_text(fleet, name, role)?),
             Some(role) => match self.of_roles.get(role) {
                 Some(known) => known.clone(),
                 None => {
@@ -110,7 +110,7 @@ impl EnvSnapshots {
 }
 
 fn data_text(fleet: &Fleet, node: &NodeName, role: &Role) -> Result<Arc<str>, serde_json::Error> {
-    Ok(serde_json::to_string(&fleet.data().seen_by(node, role))?.into())
+    Ok(serde_json::to_string(&fleet.data().effective_for(node, role))?.into())
 }
 
 impl SnapshotText {

@@ -73,7 +73,7 @@ async fn a_list_is_cut_down_by_a_filter_before_it_is_cut_into_pages() {
     let refused = fixture.client.nodes_of(&fixture.env, "rolle=web").await.unwrap_err();
     let problem = refused.problem().unwrap();
     assert_eq!(problem.code, ProblemCode::InvalidRequest);
-    assert_eq!(problem.detail, "cannot read the filter at character 1, \"rolle=web\": there is no key \"rolle\"");
+    assert_eq!(problem.detail, "invalid filter at character 1, \"rolle=web\": unknown key \"rolle\"");
     assert!(problem.hint.as_ref().unwrap().starts_with("did you mean role?"), "{:?}", problem.hint);
 
     let status = fixture.client.status_of(&fixture.env, "role=web").await.unwrap();

@@ -107,7 +107,7 @@ on_both_stores! {
         let text = DocumentText::Yaml("kind: Region\nname: r1\nspec: {}\n".into());
         a.client.put_document(&env(), "Region", "r1", &text, &WriteOptions::default()).await.unwrap();
         let moved = refused(apply(2, &shown).await);
-        assert!(moved.detail.contains("the newest revision of the design was 1, and is 2"), "{}", moved.detail);
+        assert!(moved.detail.contains("the newest design revision was 1 and is now 2"), "{}", moved.detail);
         assert_eq!(a.nodes(), ["db1", "web1"]);
 
         let shown = plan(&a, &input(2)).await;

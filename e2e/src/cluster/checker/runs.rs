@@ -120,7 +120,7 @@ impl Runs {
                 | Cause::Interrupted { .. }
                 | Cause::Operator { .. }
                 | Cause::Schedule
-                | Cause::WentBack { .. } => {
+                | Cause::AutoRollback { .. } => {
                     violations.push(format_args!("{node}: run {} has the invalid cause {cause}", last.run));
                 }
             }

@@ -122,7 +122,7 @@ mod tests {
             (paused(held(PauseReason::Blocked { problem: String::new() })), RolloutOutcome::CannotTell, 2),
             (paused(failures()), RolloutOutcome::Failed, 1),
             (paused(PauseReason::GateFailed { check, message }), RolloutOutcome::Failed, 1),
-            (paused(PauseReason::NothingToGoBackTo { why: Box::new(failures()) }), RolloutOutcome::Failed, 1),
+            (paused(PauseReason::NoRollbackTarget { why: Box::new(failures()) }), RolloutOutcome::Failed, 1),
             (
                 paused(PauseReason::GateInconclusive { check: other_check, message: other_message }),
                 RolloutOutcome::CannotTell,

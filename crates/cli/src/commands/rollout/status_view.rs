@@ -130,7 +130,7 @@ fn reason_text(why: &PauseReason, have_failed: bool) -> String {
                 ),
             }
         }
-        PauseReason::NothingToGoBackTo { why } => {
+        PauseReason::NoRollbackTarget { why } => {
             format!(
                 "{}; there is no version to roll back to, because no rollout was ever completed",
                 reason_text(why, have_failed)
@@ -152,7 +152,7 @@ pub(super) fn rollback_reason(why: &PauseReason) -> String {
         | PauseReason::GateFailed { .. }
         | PauseReason::GateInconclusive { .. }
         | PauseReason::NoProgress { .. }
-        | PauseReason::NothingToGoBackTo { .. }
+        | PauseReason::NoRollbackTarget { .. }
         | PauseReason::Blocked { .. } => pause_reason(why),
     }
 }
@@ -304,7 +304,7 @@ fn skipped_line(status: &RolloutStatus) -> Option<String> {
 pub(super) fn failed_of(why: &PauseReason) -> &[FailedNode] {
     match why {
         PauseReason::Failures { nodes, .. } => nodes,
-        PauseReason::NothingToGoBackTo { why } => failed_of(why),
+        PauseReason::NoRollbackTarget { why } => failed_of(why),
         PauseReason::Operator { over, .. } => over.as_ref().map(|over| failed_of(over)).unwrap_or_default(),
         PauseReason::GateFailed { .. }
         | PauseReason::GateInconclusive { .. }
@@ -426,7 +426,7 @@ mod tests {
               web   2        0        0         0        0       -
 
         waits: wave 1 has not passed
-        waits: web1 is granted, and has until 2027-01-15 10:15:00 UTC
+        waits: web1 is granted, deadline 2027-01-15 10:15:00 UTC
 
         next: muster rollout status --watch      follow it to its end
         ");

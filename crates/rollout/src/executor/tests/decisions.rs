@@ -108,7 +108,7 @@ fn that_nodes_have_failed_can_be_written_however_long_it_went_well() {
     let nodes: Vec<FailedNode> = (0..NAMED_FAILURES).map(node).collect();
     let failures = |nodes| PauseReason::Failures { threshold: Threshold::Wave, failed: 9, tolerated: 1, nodes };
     let mut full = RolloutRecord {
-        phase: RolloutPhase::Paused { why: PauseReason::NothingToGoBackTo { why: Box::new(failures(nodes)) } },
+        phase: RolloutPhase::Paused { why: PauseReason::NoRollbackTarget { why: Box::new(failures(nodes)) } },
         waves: vec![passed; MOST_PLANNED_WAVES],
         skipped: (0..crate::operate::MOST_NAMED).map(name).collect(),
         said: vec!["s".repeat(64); 16],
@@ -119,7 +119,7 @@ fn that_nodes_have_failed_can_be_written_however_long_it_went_well() {
     assert!(serde_json::to_vec(&full).unwrap().len() <= MAX_VALUE);
     assert_eq!((full.skipped.len(), full.waves.len()), (crate::operate::MOST_NAMED, MOST_PLANNED_WAVES));
     assert!(full.waves.iter().all(|wave| wave.passed == Some(at)));
-    let RolloutPhase::Paused { why: PauseReason::NothingToGoBackTo { why } } = &full.phase else {
+    let RolloutPhase::Paused { why: PauseReason::NoRollbackTarget { why } } = &full.phase else {
         panic!("{:?}", full.phase)
     };
     let PauseReason::Failures { failed: 9, nodes, .. } = &**why else { panic!("{why:?}") };

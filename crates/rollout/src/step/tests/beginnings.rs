@@ -247,7 +247,7 @@ fn who_was_set_aside_stays_there_when_others_go_back_and_who_cannot_go_back_is_t
     assert_eq!(ride.phase(), RolloutPhase::Running, "it keeps no other from it");
     ride.well(&granted[2]);
     let RolloutPhase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
-    assert!(why.is_failure() && why.to_string().starts_with("1 node has failed to go back; "), "{why}");
+    assert!(why.is_failure() && why.to_string().starts_with("1 node has failed to roll back; "), "{why}");
     assert_eq!(ride.version_of(&granted[0]), "v2", "somebody wanted it there");
     ride.say(&Command::Retry(crate::operate::Retried::AllFailed)).unwrap();
     assert_eq!(ride.ride_on(), RolloutPhase::Completed);
@@ -263,7 +263,7 @@ fn where_somebody_failed_and_nobody_is_well_nothing_is_completed() {
     ride.go();
     ride.answers("web1", failed());
     let RolloutPhase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
-    assert!(why.to_string().starts_with("1 node has failed, and nobody is well"), "{why}");
+    assert!(why.to_string().starts_with("1 node has failed, and no node is healthy"), "{why}");
 }
 
 #[test]
@@ -314,5 +314,5 @@ fn who_resumes_what_nobody_has_proved_is_told_again_that_nobody_has() {
     assert_eq!(ride.look().recheck, Some(ride.world.now + patience));
     ride.after(patience);
     let RolloutPhase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
-    assert!(why.to_string().starts_with("2 nodes have failed, and nobody is well"), "{why}");
+    assert!(why.to_string().starts_with("2 nodes have failed, and no node is healthy"), "{why}");
 }

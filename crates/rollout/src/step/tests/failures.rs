@@ -131,7 +131,7 @@ fn without_a_version_to_go_back_to_it_pauses_and_says_so() {
     assert_eq!(ride.granted, ["web2", "web1"]);
     ride.answers("web1", failed());
     assert!(
-        matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::NothingToGoBackTo { .. } }),
+        matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::NoRollbackTarget { .. } }),
         "{:?}",
         ride.phase()
     );

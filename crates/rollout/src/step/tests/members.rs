@@ -155,5 +155,5 @@ fn a_node_that_went_back_by_itself_has_failed() {
     ride.go();
     let phase = ride.phase();
     let RolloutPhase::Paused { why: PauseReason::Failures { nodes, .. } } = phase else { panic!("{phase:?}") };
-    assert_eq!(nodes[0].how, FailureKind::WentBack);
+    assert_eq!(nodes[0].how, FailureKind::RolledBack);
 }

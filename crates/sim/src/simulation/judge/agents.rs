@@ -79,7 +79,7 @@ impl Judge {
             *acted = generation;
         }
         // Going back by itself is the node's own decision.
-        let goes_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. }));
+        let goes_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }));
         let own = self.agents.own.get(&(name.clone(), generation));
         let told = own.or_else(|| self.agents.base.get(&generation)).cloned();
         let may_be_older = goes_back || told.as_ref().is_none_or(|told| told.allow_older);

@@ -157,7 +157,8 @@ impl Facts {
             rebooted: observed.is_some_and(|observed| observed.rebooted),
             gone: node.presence.as_ref().is_some_and(|(presence, _)| presence.replica.is_none()),
             interrupted: last.is_some_and(|last| matches!(last.reason, Some(RunReason::Interrupted { .. }))),
-            went_back: last.is_some_and(|last| last.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. }))),
+            went_back: last
+                .is_some_and(|last| last.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }))),
             grant,
         };
         entries.push((revision, standing));

@@ -152,7 +152,7 @@ impl World {
                 && let Some(absences) = &mut server.absences
             {
                 let live: BTreeSet<_> = fleet.replicas().keys().cloned().collect();
-                absences.note(live, clock);
+                absences.observe_replicas(live, clock);
             }
         }
         if effects.servers || self.replicas[replica].awaits_the_view() {
