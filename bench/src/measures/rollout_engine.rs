@@ -12,9 +12,9 @@ use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel, Strategy}
 use muster_core::txn::Revision;
 use muster_rollout::plan::{Request, plan};
 use muster_rollout::predict;
-use muster_rollout::start::{Starting, start};
-use muster_rollout::step::{Indexed, Step, step};
-use muster_rollout::testing::{Ended, World, after, request};
+use muster_rollout::start::{StartOptions, start};
+use muster_rollout::step::{IndexedPlan, Step, step};
+use muster_rollout::testing::{FakeFleet, RunEnd, after, request};
 
 use crate::bench::Bench;
 use crate::row::{Row, Unit};
@@ -42,7 +42,7 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut planning = Vec::new();
     for _ in 0..repeat {
         let begin = Instant::now();
-        let made = world.see(|sight| plan(sight, &request))?;
+        let made = world.with_input(|sight| plan(sight, &request))?;
         planning.push(begin.elapsed());
         planned = Some(made);
     }
@@ -58,7 +58,7 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     anyhow::ensure!(record.phase == RolloutPhase::Completed, "the rollout has not completed: it is {:?}", record.phase);
 
     let took = rollout.world.now.duration_since(rollout.started);
-    let least = predict::minimum(&planned, NODE_TIME);
+    let least = predict::minimum_duration(&planned, NODE_TIME);
     let (planning, steps) = (Sample::new(planning), Sample::new(rollout.steps));
     Ok(vec![
         Row::new(format!("rollout of {nodes} nodes: planned"), Unit::Seconds, planning.median())
@@ -85,10 +85,10 @@ pub(super) fn roles(nodes: u32) -> [(&'static str, u32); 3] {
     [("db", db), ("app", app), ("web", nodes - db - app)]
 }
 
-fn world(nodes: u32) -> World {
+fn world(nodes: u32) -> FakeFleet {
     let domains: Vec<String> = (1..=DOMAINS).map(|number| format!("rack{number}")).collect();
     let domains = domains.join(" ");
-    World::of(&roles(nodes).map(|(role, count)| (role, count, domains.as_str())))
+    FakeFleet::of(&roles(nodes).map(|(role, count)| (role, count, domains.as_str())))
 }
 
 pub(super) fn strategy(nodes: u32) -> Strategy {
@@ -105,8 +105,8 @@ fn wanted(nodes: u32) -> Request {
 
 /// A rollout in virtual time with nodes that always take equally long.
 struct Rollout {
-    world: World,
-    plan: Indexed,
+    world: FakeFleet,
+    plan: IndexedPlan,
     started: Timestamp,
     /// Nodes in progress, by the time of their report.
     in_progress: BTreeMap<Timestamp, Vec<NodeName>>,
@@ -115,12 +115,12 @@ struct Rollout {
 }
 
 impl Rollout {
-    fn start(mut world: World, plan: RolloutPlan) -> anyhow::Result<Self> {
-        let starting = Starting { request: "bench".to_owned(), by: "the benchmark".to_owned(), supersede: false };
-        let txn = world.see(|sight| start(sight, &plan, "digest", starting))?.txn.context("it is a new one")?;
+    fn start(mut world: FakeFleet, plan: RolloutPlan) -> anyhow::Result<Self> {
+        let starting = StartOptions { request: "bench".to_owned(), by: "the benchmark".to_owned(), supersede: false };
+        let txn = world.with_input(|sight| start(sight, &plan, "digest", starting))?.txn.context("it is a new one")?;
         world.commit(&txn).map_err(|guard| anyhow::anyhow!("the rollout cannot start: {guard:?}"))?;
         let started = world.now;
-        Ok(Self { world, plan: Indexed::new(plan), started, in_progress: BTreeMap::new(), steps: Vec::new() })
+        Ok(Self { world, plan: IndexedPlan::new(plan), started, in_progress: BTreeMap::new(), steps: Vec::new() })
     }
 
     fn record(&self) -> anyhow::Result<(RolloutRecord, Revision)> {
@@ -131,7 +131,7 @@ impl Rollout {
     fn step(&mut self) -> anyhow::Result<(Step, Revision)> {
         let (record, at) = self.record()?;
         let begin = Instant::now();
-        let step = self.world.see(|sight| step(&self.plan, &record, sight));
+        let step = self.world.with_input(|sight| step(&self.plan, &record, sight));
         self.steps.push(begin.elapsed());
         Ok((step, at))
     }
@@ -153,7 +153,7 @@ impl Rollout {
             self.world.now = self.world.now.max(next);
             while let Some(due) = self.in_progress.first_entry().filter(|due| *due.key() <= self.world.now) {
                 for node in due.remove() {
-                    self.world.answers(node.as_str(), Ended::Validated);
+                    self.world.answers(node.as_str(), RunEnd::Validated);
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::names::Role;
 use muster_sim::simulation::design::Design;
-use muster_sim::simulation::undisturbed::{Timed, roll_out};
+use muster_sim::simulation::undisturbed::{TimedRollout, roll_out};
 
 use super::rollout_engine::{DOMAINS, NODE_TIME, roles, strategy};
 use crate::bench::Bench;
@@ -28,7 +28,7 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let begin = Instant::now();
     let timed = roll_out(design(nodes)?, strategy(nodes), applies)?;
     let took = begin.elapsed();
-    let Timed { plan, length, minimum, world } = &timed;
+    let TimedRollout { plan, length, minimum, world } = &timed;
     let seconds = |time: &Duration| time.as_secs_f64();
     let name = |what: &str| format!("rollout of {nodes} simulated nodes: {what}");
     Ok(vec![

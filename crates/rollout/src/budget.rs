@@ -1,4 +1,4 @@
-//! How many nodes may be unavailable, in numbers.
+//! Budgets of a plan: how many nodes of each role and label value may be unavailable.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use muster_core::node::record::NodeRecord;
 use muster_core::rollout::plan::{Budgets, RoleBudget};
 use muster_core::rollout::strategy::{MaxUnavailable, PerLabel};
 
-use crate::unwell::is_still_being_made;
+use crate::preflight::is_unprovisioned;
 
-/// The name of a node's failure domain, where a label is asked for.
+/// The label name that stands for a node's failure domain.
 pub const FAILURE_DOMAIN: &str = "failure_domain";
 
-/// Which budget of its own, beside that of its role, a node uses up: its value of the label. Those without the label share
-/// one, which is called by an empty name. None if the strategy speaks of no label.
+/// The node's value of the label that has a budget of its own. Nodes without the label share the empty value. None if
+/// the strategy names no label.
 pub fn domain_of<'a>(record: &'a NodeRecord, per: Option<&PerLabel>) -> Option<&'a str> {
     let per = per?;
     if per.label == FAILURE_DOMAIN {
@@ -23,10 +23,10 @@ pub fn domain_of<'a>(record: &'a NodeRecord, per: Option<&PerLabel>) -> Option<&
     Some(record.labels.get(&per.label).map_or("", String::as_str))
 }
 
-/// The budgets of all roles and domains that have nodes.
+/// The budgets of all roles and label values that have nodes.
 ///
-/// A share is one of the nodes that have a machine, or had one: those that are still being made serve nobody, and while
-/// there are many of them, a share of all would be a larger one of those that do.
+/// A percentage counts the nodes that have, or had, a machine. Nodes that are still being provisioned serve nothing,
+/// and counting them would allow a larger share of the serving nodes to be down.
 pub(crate) fn budgets<'a>(
     designed: impl Iterator<Item = (&'a NodeName, &'a Node, &'a NodeRecord)>,
     max: &MaxUnavailable,
@@ -41,7 +41,7 @@ pub(crate) fn budgets<'a>(
     for (_, node, record) in designed {
         let members = roles.entry(&record.role).or_default();
         members.all += 1;
-        members.made += usize::from(!is_still_being_made(node));
+        members.made += usize::from(!is_unprovisioned(node));
         if let (Some(domain), Some(per)) = (domain_of(record, max.per.as_ref()), &max.per) {
             domains.insert(domain, per.count.max(1));
         }

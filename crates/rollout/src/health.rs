@@ -1,4 +1,4 @@
-//! How a node stands in a rollout: what it was granted, what it answered, and whether its agent is there.
+//! Health of a node in a rollout, from its grant, its reports and its connection.
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Node;
@@ -10,30 +10,30 @@ use muster_core::report::reason::RunReason;
 use muster_core::report::record::StatusLeaf;
 use muster_core::rollout::record::{DesiredRecord, FailureKind, RolloutRecord};
 use muster_core::rollout::strategy::Strategy;
-use muster_core::txn::{Generation, Revision};
+use muster_core::txn::Generation;
+use muster_core::txn::Revision;
 
-use crate::sight::Sight;
-use crate::unwell::is_still_being_made;
+use crate::decision::DecisionInput;
+use crate::preflight::is_unprovisioned;
 
-/// How a node stands in a rollout.
+/// Health of a node in a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It was not granted anything yet, or is to be granted once more.
+    /// Not granted yet, or to be granted again.
     Waiting,
-    /// It was granted, and has not proved itself. Without a deadline: its machine was started again, and it proves itself
-    /// once more.
+    /// Granted, and not validated yet. Without a deadline: its machine rebooted, and it validates again.
     Moving {
         deadline: Option<Timestamp>,
     },
-    /// It waits for others.
+    /// Its run waits for other nodes.
     Pending {
         deadline: Timestamp,
     },
-    /// It has proved itself, and is watched for a moment.
+    /// Validated, and in its soak time.
     Soaking {
         until: Timestamp,
     },
-    /// It has proved itself, and its agent is away.
+    /// Validated, and its agent is disconnected.
     Away {
         since: Timestamp,
     },
@@ -42,25 +42,25 @@ pub enum Health {
     },
     Failed {
         how: FailureKind,
-        /// When it was clear that it had.
+        /// When the failure was certain.
         since: Timestamp,
     },
-    /// An operator has set it aside.
+    /// An operator has skipped it.
     Skipped,
-    /// It has no machine yet and never served: it blocks nobody, uses no budget up, and begins with the target once it is
-    /// there. A node that served and died is no such one: it fails when its grant expires, and counts as unavailable until it
-    /// is well or an operator releases its slot.
+    /// It has no machine yet and has never served. It blocks nothing, uses no budget, and starts with the target
+    /// version. A node that has served and died is not in this state: it fails when its grant expires, and counts as
+    /// unavailable until it is healthy or an operator releases its slot.
     NotThere,
 }
 
 impl Health {
-    /// Whether it failed by not answering in time.
+    /// Whether it failed by missing a deadline.
     pub(crate) fn is_late(self) -> bool {
         let late = [FailureKind::Expired, FailureKind::Unreachable, FailureKind::PendingTooLong];
         matches!(self, Health::Failed { how, .. } if late.contains(&how))
     }
 
-    /// Whether a wave need not wait for it.
+    /// Whether its wave need not wait for it.
     pub fn is_done(self) -> bool {
         match self {
             Health::Healthy { .. } | Health::Failed { .. } | Health::Skipped | Health::NotThere => true,
@@ -73,29 +73,30 @@ impl Health {
     }
 }
 
-/// What the nodes of a rollout are judged by.
+/// Rules and times by which the nodes of a rollout are judged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measure<'a> {
+pub(crate) struct HealthRules<'a> {
     pub record: &'a RolloutRecord,
     pub strategy: &'a Strategy,
     pub epoch: u64,
-    /// When this life of the store began.
+    /// When the current store epoch began.
     pub epoch_began: Timestamp,
     pub now: Timestamp,
-    pub patience: SignedDuration,
+    pub disconnect_grace: SignedDuration,
 }
 
-/// What a rollout has granted to a node, with its revision. Who was set aside keeps what it had: that is no grant.
+/// The grant of a rollout to a node, with its revision. The kept version of a skipped node is not a grant.
 pub(crate) fn grant_of<'n>(record: &RolloutRecord, node: &'n Node) -> Option<(&'n DesiredRecord, Revision)> {
     let (grant, at) = node.desired.as_ref()?;
     (grant.rollout == record.id && grant.kept.is_none() && grant.version == record.to).then_some((grant, *at))
 }
 
-impl Measure<'_> {
-    /// How a node stands. `is_settled`: its wave was whole, and a short interruption does not undo that.
+impl HealthRules<'_> {
+    /// The health of a node. `is_settled`: all nodes of its wave were done before, and a short disconnection does not
+    /// undo that.
     pub(crate) fn health(
         &self,
-        sight: &Sight<'_>,
+        input: &DecisionInput<'_>,
         name: &NodeName,
         node: &Node,
         link: Link,
@@ -104,14 +105,14 @@ impl Measure<'_> {
         if self.record.skipped.contains(name) {
             return Health::Skipped;
         }
-        if is_not_there(node, link) {
+        if has_no_machine(node, link) {
             return Health::NotThere;
         }
         let Some((grant, at)) = grant_of(self.record, node) else { return Health::Waiting };
         let mut health = self.health_of(grant, at, node, link, is_settled);
-        // A wave that is whole stays so: it is the wave then that is watched for long enough.
+        // In a settled wave the soak of the wave counts instead.
         if let (Health::Healthy { since }, false) = (health, is_settled) {
-            health = self.if_known_for_long(sight, node, at, since);
+            health = self.after_observed_soak(input, node, at, since);
         }
         let failed_before = |since| self.record.retry_before.is_some_and(|before| before.covers(self.epoch, at, since));
         let again = match health {
@@ -119,7 +120,7 @@ impl Measure<'_> {
             Health::Waiting | Health::Moving { .. } | Health::Pending { .. } | Health::Away { .. } => {
                 self.record.retry.contains(name)
             }
-            // It has proved itself meanwhile.
+            // It has validated meanwhile.
             Health::Soaking { .. } | Health::Healthy { .. } | Health::Skipped | Health::NotThere => false,
         };
         if again { Health::Waiting } else { health }
@@ -128,7 +129,7 @@ impl Measure<'_> {
     fn health_of(&self, grant: &DesiredRecord, at: Revision, node: &Node, link: Link, is_settled: bool) -> Health {
         let deadlines = &self.strategy.deadlines;
         let expires = grant.expires.unwrap_or_else(|| later(grant.granted, deadlines.node));
-        // In a new life of the store everybody is asked anew, and has the whole time for it.
+        // In a new store epoch every node is asked again, and has its full time.
         let expires = expires.max(later(self.epoch_began, deadlines.node));
         let silent = match link {
             Link::Connected { .. } => None,
@@ -144,14 +145,14 @@ impl Measure<'_> {
             return moving(expires);
         };
         if *state.version() != self.record.to {
-            // Checks between runs speak of what the node ran before: they are no answer.
-            let went_back = went_back(node, &self.record.to);
-            return went_back.map_or_else(|| moving(expires), |at| failed(FailureKind::RolledBack, at));
+            // Periodic validations report the version that the node ran before. They do not answer the grant.
+            let rolled_itself_back = rolled_itself_back(node, &self.record.to);
+            return rolled_itself_back.map_or_else(|| moving(expires), |at| failed(FailureKind::RolledBack, at));
         }
-        // One that is granted once more may give the same answer as before, and has its whole time for that again.
+        // A node that is granted again may report the same state as before, and has its full time for that.
         let since = leaf.since.max(grant.granted);
         match state {
-            // Its agent was ended in the middle of the run, and makes it again by itself: that says nothing of the version.
+            // The agent was stopped during the run and repeats it. This says nothing about the version.
             ServiceState::Configured { result: ConfigureResult::Failure, .. } if was_interrupted(node) => {
                 moving(expires)
             }
@@ -166,40 +167,46 @@ impl Measure<'_> {
             ServiceState::Validated { result: ValidationResult::Failure, .. } if self.strategy.gate.validated => {
                 failed(FailureKind::NotValidated, since)
             }
-            // It may have waited for others until then, and that does not count.
+            // Time that it waited for other nodes does not count.
             ServiceState::Configured { result: ConfigureResult::Success, .. } if self.strategy.gate.validated => {
                 moving(expires.max(later(since, deadlines.node)))
             }
             ServiceState::Configured { result: ConfigureResult::Success, .. } | ServiceState::Validated { .. } => {
-                self.proved(node, since, silent, is_settled)
+                self.validated(node, since, silent, is_settled)
             }
         }
     }
 
-    fn proved(&self, node: &Node, proved: Timestamp, silent: Option<Timestamp>, is_settled: bool) -> Health {
+    fn validated(&self, node: &Node, validated: Timestamp, silent: Option<Timestamp>, is_settled: bool) -> Health {
         if is_rebooted(node) {
             return Health::Moving { deadline: None };
         }
         if let Some(since) = silent {
-            let is_hiccup = is_settled && self.now.duration_since(since) < self.patience;
+            let is_hiccup = is_settled && self.now.duration_since(since) < self.disconnect_grace;
             if !is_hiccup {
                 return Health::Away { since };
             }
         }
-        let until = later(proved, self.strategy.soak);
+        let until = later(validated, self.strategy.soak);
         if self.now < until { Health::Soaking { until } } else { Health::Healthy { since: until } }
     }
 
-    /// Healthy by the times that stand in the store; but those are of other clocks, and whoever decides has to have seen it for
-    /// as long.
-    fn if_known_for_long(&self, sight: &Sight<'_>, node: &Node, granted: Revision, since: Timestamp) -> Health {
-        match sight.not_before(proved_at(node, granted), self.strategy.soak) {
+    /// Healthy by the times in the store. These are from other clocks, and this replica must also have observed the
+    /// state for the whole soak time.
+    fn after_observed_soak(
+        &self,
+        input: &DecisionInput<'_>,
+        node: &Node,
+        granted: Revision,
+        since: Timestamp,
+    ) -> Health {
+        match input.not_before(validated_at(node, granted), self.strategy.soak) {
             Some(until) if self.now < until => Health::Soaking { until },
             Some(_) | None => Health::Healthy { since },
         }
     }
 
-    /// Whether others can count on a node now that no rollout moves: it has proved that it runs what it was told.
+    /// Whether a node that this rollout does not move is available: it has validated its desired version.
     pub(crate) fn is_serving(&self, node: &Node, told: Option<(&Version, Generation)>) -> bool {
         let Some((version, generation)) = told else { return false };
         let Some((state, _)) = answer(node, generation) else { return false };
@@ -213,18 +220,18 @@ impl Measure<'_> {
     }
 }
 
-/// Whether a node's last run did not come to its own end.
+/// Whether a node's last run was interrupted.
 fn was_interrupted(node: &Node) -> bool {
     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
     last.is_some_and(|last| matches!(last.reason, Some(RunReason::Interrupted { .. })))
 }
 
-/// Whether a node that serves was told together with everybody else to go elsewhere, and has not answered. It may run at any
-/// moment, so nobody can count on it; but it is not broken, and to move it takes something away.
+/// Whether a node that has validated a version was moved together with all nodes at once, and has not reported yet. It
+/// may run at any moment and is not available, but it is not broken either: moving it takes it out of service.
 ///
-/// Who was granted something by another rollout is no such node: those are few, and hold their slots already. But in a new
-/// life of the store everybody is asked anew, granted or not.
-pub(crate) fn is_on_its_way(node: &Node, told: Option<(&Version, Generation)>, was_granted: bool) -> bool {
+/// A node with a grant of another rollout does not count here: there are few of them, and they hold their slots
+/// already. In a new store epoch every node is asked again, granted or not.
+pub(crate) fn is_moving_at_once(node: &Node, told: Option<(&Version, Generation)>, was_granted: bool) -> bool {
     let Some((observed, _)) = &node.observed else { return false };
     let Some((_, told)) = told else { return false };
     let is_asked_anew = observed.last.as_ref().is_some_and(|last| last.generation.epoch != told.epoch);
@@ -232,18 +239,18 @@ pub(crate) fn is_on_its_way(node: &Node, told: Option<(&Version, Generation)>, w
     serves && !node.has_answered(told) && (!was_granted || is_asked_anew)
 }
 
-/// The state that a node is in, if that is its answer to what it was told under a generation.
+/// The node's state, if it reports the result of this generation.
 fn answer(node: &Node, told: Generation) -> Option<(&ServiceState, &StatusLeaf)> {
     node.state().filter(|_| node.has_answered(told))
 }
 
-/// When what proves a node was written: its state, or the grant that this answers if that came later.
-pub(crate) fn proved_at(node: &Node, granted: Revision) -> Revision {
+/// The revision of the node's validation: that of its state, or of the grant if that is later.
+pub(crate) fn validated_at(node: &Node, granted: Revision) -> Revision {
     node.state_at.map_or(granted, |state| state.max(granted))
 }
 
-/// When a node went back by itself from a version, if its last run was for that.
-fn went_back(node: &Node, from: &Version) -> Option<Timestamp> {
+/// When a node rolled itself back from a version, if its last run did that.
+fn rolled_itself_back(node: &Node, from: &Version) -> Option<Timestamp> {
     let last = node.observed.as_ref()?.0.last.as_ref()?;
     let is_it = |cause: &Cause| matches!(cause, Cause::AutoRollback { version, .. } if version == from);
     last.causes.iter().any(is_it).then_some(last.ended)
@@ -253,21 +260,21 @@ fn is_rebooted(node: &Node) -> bool {
     node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted)
 }
 
-/// Whether there is nobody to be told: the node has no machine yet, and never served.
-fn is_not_there(node: &Node, link: Link) -> bool {
-    matches!(link, Link::Silent { .. }) && is_still_being_made(node)
+/// Whether a node has no machine yet and has never served.
+fn has_no_machine(node: &Node, link: Link) -> bool {
+    matches!(link, Link::Silent { .. }) && is_unprovisioned(node)
 }
 
-/// Whether others can count on a node, as far as its own records say: it has proved that it runs what it was told, and its
-/// agent is there. A node that never served takes nothing from anybody either.
-pub(crate) fn is_well(sight: &Sight<'_>, record: &RolloutRecord, name: &NodeName, node: &Node) -> bool {
-    if grant_of(record, node).is_none() && is_still_being_made(node) {
+/// Whether a node is available, by its own records: it has validated its desired version and its agent is connected. A
+/// node that has never served counts as available.
+pub(crate) fn is_available(input: &DecisionInput<'_>, record: &RolloutRecord, name: &NodeName, node: &Node) -> bool {
+    if grant_of(record, node).is_none() && is_unprovisioned(node) {
         return true;
     }
-    let Some(told) = sight.fleet.desired_of(name) else { return false };
+    let Some(told) = input.fleet.desired_of(name) else { return false };
     let proved = answer(node, told.generation)
         .is_some_and(|(state, _)| state.is_validated() && *state.version() == told.version);
-    proved && sight.is_connected(name) && !is_rebooted(node)
+    proved && input.is_connected(name) && !is_rebooted(node)
 }
 
 pub(crate) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {

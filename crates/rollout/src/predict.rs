@@ -1,4 +1,4 @@
-//! How long a rollout takes if nothing goes wrong: it is played through, with the rules of the engine and a clock that leaps.
+//! Predicts the duration of a rollout by simulating its plan with the engine's rules and no failures.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -8,27 +8,28 @@ use muster_core::names::{NodeName, Role};
 use muster_core::report::{Cause, Outcome, Verdict};
 use muster_core::rollout::plan::{PlannedNode, PlannedWave, Prediction, RolloutPlan};
 
-use crate::unwell::is_still_being_made;
+use crate::preflight::is_unprovisioned;
 
-/// What a node is taken to need as long as none has shown it. Package managers and service restarts take about that long.
-pub const GUESS: SignedDuration = SignedDuration::from_secs(60);
-/// So many nodes are asked how long they took, evenly from all of the fleet: what they remember is text, and reading that of
-/// all would take longer than the rest of the planning. The median of so many is a good one.
-const ASKED: usize = 64;
+/// The assumed run time while no node has reported one: a typical time of package managers and service restarts.
+pub const DEFAULT_NODE_TIME: SignedDuration = SignedDuration::from_secs(60);
+/// Nodes that are sampled for their last run time, evenly over the fleet. Decoding the history of all nodes would take
+/// longer than the planning, and the median of 64 samples is accurate enough.
+const SAMPLES: usize = 64;
 
 pub(crate) fn predict(fleet: &Fleet, plan: &RolloutPlan) -> Prediction {
     let measured = median(sample(fleet));
-    let node = measured.unwrap_or(GUESS);
-    // They are all among those that are listed: nobody else is looked up.
+    let node = measured.unwrap_or(DEFAULT_NODE_TIME);
+    // Nodes without a machine are always among the unhealthy ones: no other node is looked up.
     let listed = plan.unwell.iter().map(|unwell| &unwell.node);
-    let unmade: BTreeSet<&NodeName> = listed.filter(|name| fleet.get(name).is_some_and(is_still_being_made)).collect();
-    let total = length(plan, node, &|planned| !unmade.contains(&planned.node));
+    let unprovisioned: BTreeSet<&NodeName> =
+        listed.filter(|name| fleet.get(name).is_some_and(is_unprovisioned)).collect();
+    let total = duration(plan, node, &|planned| !unprovisioned.contains(&planned.node));
     Prediction { node, measured: measured.is_some(), total }
 }
 
 fn sample(fleet: &Fleet) -> Vec<SignedDuration> {
-    let step = fleet.designed().count().div_ceil(ASKED).max(1);
-    fleet.designed().step_by(step).filter_map(|(_, node, _)| took(node)).collect()
+    let step = fleet.designed().count().div_ceil(SAMPLES).max(1);
+    fleet.designed().step_by(step).filter_map(|(_, node, _)| last_run_time(node)).collect()
 }
 
 fn median(mut times: Vec<SignedDuration>) -> Option<SignedDuration> {
@@ -36,66 +37,66 @@ fn median(mut times: Vec<SignedDuration>) -> Option<SignedDuration> {
     times.get(times.len() / 2).copied()
 }
 
-/// How long the node's last whole run took, from its start until it was validated.
-fn took(node: &Node) -> Option<SignedDuration> {
-    let is_whole = |outcome: Outcome, causes: &[Cause]| {
+/// The duration of the node's last complete run, from its start to its validation.
+fn last_run_time(node: &Node) -> Option<SignedDuration> {
+    let is_complete = |outcome: Outcome, causes: &[Cause]| {
         outcome == Outcome::Validated(Verdict::Passed) && causes.iter().any(|cause| *cause != Cause::Schedule)
     };
     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    if let Some(last) = last.filter(|last| is_whole(last.outcome, &last.causes)) {
+    if let Some(last) = last.filter(|last| is_complete(last.outcome, &last.causes)) {
         return Some(last.ended.duration_since(last.started).max(SignedDuration::ZERO));
     }
-    let past = node.history().0.into_iter().find(|past| is_whole(past.outcome, &past.causes))?;
+    let past = node.history().0.into_iter().find(|past| is_complete(past.outcome, &past.causes))?;
     Some(past.ended.duration_since(past.started).max(SignedDuration::ZERO))
 }
 
-/// How long a plan takes if each node is validated this long after its grant, and nothing is waited for but what the plan
-/// itself says: no window, no promotion, no check, no server. Whatever the budgets and the ramp have room for is granted at
-/// once, in the plan's order. An engine that keeps the plan cannot be faster.
+/// The duration of a plan if each node validates this long after its grant, and nothing else takes time: no window, no
+/// promotion, no check, no server. Every node for which the budgets and the ramp have room is granted at once, in the
+/// order of the plan. No engine that follows the plan is faster.
 ///
-/// Costs as much as sorting the nodes, as long as a domain has nodes of few roles.
-pub fn minimum(plan: &RolloutPlan, node_time: SignedDuration) -> SignedDuration {
-    length(plan, node_time, &|_| true)
+/// Costs as much as sorting the nodes, as long as each domain has nodes of few roles.
+pub fn minimum_duration(plan: &RolloutPlan, node_time: SignedDuration) -> SignedDuration {
+    duration(plan, node_time, &|_| true)
 }
 
-/// The same with some nodes only: whose machine is still being made is not waited for.
-fn length(plan: &RolloutPlan, node_time: SignedDuration, is_moved: &dyn Fn(&PlannedNode) -> bool) -> SignedDuration {
+/// The same for some of the nodes. Nodes that are still being provisioned are not waited for.
+fn duration(plan: &RolloutPlan, node_time: SignedDuration, is_moved: &dyn Fn(&PlannedNode) -> bool) -> SignedDuration {
     if plan.at_once {
         return if plan.nodes().any(is_moved) { node_time } else { SignedDuration::ZERO };
     }
     let slot = node_time.saturating_add(plan.strategy.soak);
     let mut now = SignedDuration::ZERO;
     for wave in &plan.waves {
-        now = Wave::new(plan, wave, is_moved).end(now, slot).saturating_add(wave.soak);
+        now = WaveSimulation::new(plan, wave, is_moved).end(now, slot).saturating_add(wave.soak);
     }
     now
 }
 
-/// A wave as it is played through. Nodes are numbered by their place in it, roles and domains by when they first appear.
-struct Wave {
+/// The simulation of one wave. Nodes are numbered by their place in it, roles and domains by their first appearance.
+struct WaveSimulation {
     roles: Vec<Pool>,
     domains: Vec<Pool>,
-    /// For each role, the first waiting node of each of its lines that the domain has room for.
+    /// For each role, the first waiting node of each of its queues whose domain has room.
     next_of_role: Vec<BTreeSet<(usize, usize)>>,
-    /// Those of the roles that have room: the first of these is granted next.
+    /// The first node of each role that has room. The first of these is granted next.
     next: BTreeSet<(usize, usize)>,
-    lines: Vec<Line>,
-    /// Which lines a domain holds up.
-    lines_of_domain: Vec<Vec<usize>>,
-    /// Those that are not well already. They cost nothing, and come first.
+    queues: Vec<NodeQueue>,
+    /// The queues that wait for a domain.
+    queues_of_domain: Vec<Vec<usize>>,
+    /// Nodes that are unavailable already. They use no further budget, and go first.
     repairs: VecDeque<Slots>,
     ramp: bool,
 }
 
-/// What a node uses up.
+/// The budgets that a node uses.
 #[derive(Clone, Copy)]
 struct Slots {
     role: usize,
     domain: usize,
 }
 
-/// The nodes of one role in one domain. All but the first wait for the first.
-struct Line {
+/// The nodes of one role in one domain. All of them wait for the first one.
+struct NodeQueue {
     slots: Slots,
     nodes: VecDeque<usize>,
 }
@@ -112,16 +113,16 @@ impl Pool {
     }
 }
 
-impl Wave {
+impl WaveSimulation {
     fn new(plan: &RolloutPlan, wave: &PlannedWave, is_moved: &dyn Fn(&PlannedNode) -> bool) -> Self {
         let mut numbers = Numbers::default();
-        let mut this = Wave {
+        let mut this = WaveSimulation {
             roles: Vec::new(),
             domains: Vec::new(),
             next_of_role: Vec::new(),
             next: BTreeSet::new(),
-            lines: Vec::new(),
-            lines_of_domain: Vec::new(),
+            queues: Vec::new(),
+            queues_of_domain: Vec::new(),
             repairs: VecDeque::new(),
             ramp: plan.strategy.ramp,
         };
@@ -133,12 +134,12 @@ impl Wave {
                 this.repairs.push_back(slots);
                 continue;
             }
-            let line = *numbers.lines.entry((slots.role, slots.domain)).or_insert_with(|| {
-                this.lines_of_domain[slots.domain].push(this.lines.len());
-                this.lines.push(Line { slots, nodes: VecDeque::new() });
-                this.lines.len() - 1
+            let queue = *numbers.queues.entry((slots.role, slots.domain)).or_insert_with(|| {
+                this.queues_of_domain[slots.domain].push(this.queues.len());
+                this.queues.push(NodeQueue { slots, nodes: VecDeque::new() });
+                this.queues.len() - 1
             });
-            this.lines[line].nodes.push_back(place);
+            this.queues[queue].nodes.push_back(place);
         }
         for domain in 0..this.domains.len() {
             this.open(domain);
@@ -157,16 +158,16 @@ impl Wave {
             let most = node.domain.as_ref().and_then(|domain| plan.budgets.domains.get(domain));
             let most = most.map_or(usize::MAX, |most| usize::try_from((*most).max(1)).unwrap_or(usize::MAX));
             self.domains.push(Pool { used: 0, most });
-            self.lines_of_domain.push(Vec::new());
+            self.queues_of_domain.push(Vec::new());
             self.domains.len() - 1
         });
         Slots { role, domain }
     }
 
-    /// Plays it through: when its last node is healthy.
+    /// Simulates the wave. Returns when its last node is healthy.
     fn end(mut self, start: SignedDuration, slot: SignedDuration) -> SignedDuration {
         let mut now = start;
-        // All take equally long, so who was granted first is healthy first: a line does what a heap would.
+        // All runs take equally long and end in the order of their grants: a queue is enough.
         let mut in_flight: VecDeque<(SignedDuration, Slots)> = VecDeque::new();
         let mut healthy = 0;
         loop {
@@ -191,20 +192,20 @@ impl Wave {
         if let Some(slots) = self.repairs.pop_front() {
             return Some(slots);
         }
-        let (place, line) = self.next.pop_first()?;
-        let slots = self.lines[line].slots;
-        self.next_of_role[slots.role].remove(&(place, line));
-        self.lines[line].nodes.pop_front();
+        let (place, queue) = self.next.pop_first()?;
+        let slots = self.queues[queue].slots;
+        self.next_of_role[slots.role].remove(&(place, queue));
+        self.queues[queue].nodes.pop_front();
         self.roles[slots.role].used += 1;
         self.domains[slots.domain].used += 1;
         if self.domains[slots.domain].has_room() {
-            if let Some(place) = self.lines[line].nodes.front() {
-                self.next_of_role[slots.role].insert((*place, line));
+            if let Some(place) = self.queues[queue].nodes.front() {
+                self.next_of_role[slots.role].insert((*place, queue));
             }
         } else {
             self.close(slots.domain);
         }
-        self.put_forward(slots.role);
+        self.offer(slots.role);
         Some(slots)
     }
 
@@ -215,9 +216,9 @@ impl Wave {
         if !had_room && domain.has_room() {
             self.open(slots.domain);
         }
-        self.take_back(slots.role);
+        self.withdraw(slots.role);
         self.roles[slots.role].used -= 1;
-        self.put_forward(slots.role);
+        self.offer(slots.role);
     }
 
     /// A domain has room again.
@@ -225,38 +226,38 @@ impl Wave {
         if !self.domains[domain].has_room() {
             return;
         }
-        for index in 0..self.lines_of_domain[domain].len() {
-            let line = self.lines_of_domain[domain][index];
-            let role = self.lines[line].slots.role;
-            if let Some(place) = self.lines[line].nodes.front().copied() {
-                self.take_back(role);
-                self.next_of_role[role].insert((place, line));
-                self.put_forward(role);
+        for index in 0..self.queues_of_domain[domain].len() {
+            let queue = self.queues_of_domain[domain][index];
+            let role = self.queues[queue].slots.role;
+            if let Some(place) = self.queues[queue].nodes.front().copied() {
+                self.withdraw(role);
+                self.next_of_role[role].insert((place, queue));
+                self.offer(role);
             }
         }
     }
 
     /// A domain is full.
     fn close(&mut self, domain: usize) {
-        for index in 0..self.lines_of_domain[domain].len() {
-            let line = self.lines_of_domain[domain][index];
-            let role = self.lines[line].slots.role;
-            if let Some(place) = self.lines[line].nodes.front().copied() {
-                self.take_back(role);
-                self.next_of_role[role].remove(&(place, line));
-                self.put_forward(role);
+        for index in 0..self.queues_of_domain[domain].len() {
+            let queue = self.queues_of_domain[domain][index];
+            let role = self.queues[queue].slots.role;
+            if let Some(place) = self.queues[queue].nodes.front().copied() {
+                self.withdraw(role);
+                self.next_of_role[role].remove(&(place, queue));
+                self.offer(role);
             }
         }
     }
 
-    /// Takes a role's first one out of those that can be granted, while that may become another.
-    fn take_back(&mut self, role: usize) {
+    /// Removes a role's first node from the candidates, while it may change.
+    fn withdraw(&mut self, role: usize) {
         if let Some(first) = self.next_of_role[role].first() {
             self.next.remove(first);
         }
     }
 
-    fn put_forward(&mut self, role: usize) {
+    fn offer(&mut self, role: usize) {
         if self.roles[role].has_room()
             && let Some(first) = self.next_of_role[role].first()
         {
@@ -269,7 +270,7 @@ impl Wave {
 struct Numbers<'p> {
     roles: HashMap<&'p Role, usize>,
     domains: HashMap<Option<&'p str>, usize>,
-    lines: HashMap<(usize, usize), usize>,
+    queues: HashMap<(usize, usize), usize>,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How a rollout begins: one transaction, in which the environment gets its new version, and nobody moves yet.
+//! Starts a rollout: one transaction sets the environment's version. No node moves yet.
 
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
@@ -8,32 +8,33 @@ use muster_core::release::AllowOlder;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::{ActiveRollout, FromVersion, PauseReason, RolloutPhase, RolloutRecord, WaveState};
-use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
+use muster_core::txn::Generation;
+use muster_core::txn::{Guard, Op, Revision, Txn};
 use thiserror::Error;
 
+use crate::decision::DecisionInput;
 use crate::health::grant_of;
-use crate::outgrown;
-use crate::sight::Sight;
-use crate::unwell::is_still_being_made;
+use crate::preflight::is_unprovisioned;
+use crate::record_limit;
 
-/// So many rollouts are remembered.
-pub const REMEMBERED: usize = 50;
-/// So many are forgotten at a time, so that the transaction stays small.
-const FORGOTTEN_AT_ONCE: usize = 8;
+/// Rollout records that are kept.
+pub const MAX_RECORDS: usize = 50;
+/// Old records that one transaction deletes, which keeps it small.
+const MAX_DELETED_RECORDS: usize = 8;
 
-/// Who wants a rollout.
+/// Author and options of a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Starting {
-    /// Made by whoever asks: the same request again is the same rollout.
+pub struct StartOptions {
+    /// Id of the request, chosen by the client. The same id again is the same rollout.
     pub request: String,
     pub by: String,
-    /// Take the place of a rollout that is not over.
+    /// Replace a rollout that has not ended.
     pub supersede: bool,
 }
 
-/// A rollout that begins.
+/// A rollout that is about to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Started {
+pub struct StartTxn {
     pub id: RolloutId,
     /// None if the same request has started it before.
     pub txn: Option<Txn>,
@@ -42,86 +43,83 @@ pub struct Started {
 #[derive(Debug, Error)]
 pub enum StartRefused {
     #[error(
-        "rollout {id} to {to} is {phase}: {}; end it with `muster rollout abort`, or take its place with --supersede",
-        how_far(*.sent, *.validated)
+        "rollout {id} to {to} is {phase}: {}; end it with `muster rollout abort`, or replace it with --supersede",
+        describe_progress(*.sent, *.validated)
     )]
     Open { id: RolloutId, to: Version, phase: &'static str, sent: usize, validated: usize },
     #[error("the environment is being destroyed")]
     Destroying,
-    #[error("the environment is being restored from a backup; wait until that is done, then start again")]
+    #[error("the environment is being restored from a backup; wait until the restore has finished, then start again")]
     Restoring,
     #[error(
-        "nobody can say what the nodes should run: rollouts/active in the store cannot be read; put it right (muster status \
-         says what is wrong with it), then start again"
+        "the desired version of the nodes is unknown, since rollouts/active in the store cannot be read; repair it \
+         (`muster status` shows the problem), then start again"
     )]
     Unreadable,
     #[error("release {version} is not in the environment; push it with `muster release push`, then start again")]
     NoRelease { version: Version },
-    #[error("release {version} is another one than the one that was planned for; make a new plan")]
-    AnotherRelease { version: Version },
-    #[error(
-        "this plan takes rollout {id} back: such a plan is not started but made and begun together, by \
-         `muster rollout rollback`"
-    )]
-    IsWayBack { id: RolloutId },
-    #[error("rollout {id} is {phase}; there is nothing of it to go back from")]
-    NotGoverning { id: RolloutId, phase: &'static str },
+    #[error("release {version} is not the one that the plan was made for; make a new plan")]
+    ReleaseChanged { version: Version },
+    #[error("this plan rolls rollout {id} back, and such a plan cannot be started: use `muster rollout rollback`")]
+    RollbackPlan { id: RolloutId },
+    #[error("rollout {id} is {phase} and no longer active: there is nothing to roll back")]
+    NotActive { id: RolloutId, phase: &'static str },
     #[error("rollout {id} was rolled back by rollout {by} already")]
-    RolledBackAlready { id: RolloutId, by: RolloutId },
+    AlreadyRolledBack { id: RolloutId, by: RolloutId },
     #[error(
-        "rollout {id} is itself the way back from rollout {back_from}, to {to}; to leave {to}, start a version, or say \
+        "rollout {id} is itself the rollback of rollout {back_from}, to {to}; to leave {to}, start another version, or use \
          `--id {id}`"
     )]
     IsRollback { id: RolloutId, back_from: RolloutId, to: Version },
-    #[error("what is to be stored cannot be written as JSON")]
-    Unwritable(#[from] serde_json::Error),
+    #[error("the rollout record cannot be serialised as JSON")]
+    Serialize(#[from] serde_json::Error),
 }
 
-fn how_far(sent: usize, validated: usize) -> String {
+fn describe_progress(sent: usize, validated: usize) -> String {
     let nodes = match sent {
-        0 => return "it has sent no node there yet".to_owned(),
+        0 => return "it has granted no node yet".to_owned(),
         1 => "1 node".to_owned(),
         _ => format!("{sent} nodes"),
     };
     let are = if validated == 1 { "is" } else { "are" };
-    format!("it has sent {nodes} there, of which {validated} {are} validated")
+    format!("it has granted {nodes}, of which {validated} {are} validated")
 }
 
-/// Begins a rollout. `plan_digest` names the blob that holds the plan.
+/// Starts a rollout. `plan_digest` names the blob with the plan.
 pub fn start(
-    sight: &Sight<'_>,
+    input: &DecisionInput<'_>,
     plan: &RolloutPlan,
     plan_digest: &str,
-    starting: Starting,
-) -> Result<Started, StartRefused> {
-    if let Some(record) = of_request(sight.fleet, &starting.request) {
-        return Ok(Started { id: record.id, txn: None });
+    starting: StartOptions,
+) -> Result<StartTxn, StartRefused> {
+    if let Some(record) = rollout_of_request(input.fleet, &starting.request) {
+        return Ok(StartTxn { id: record.id, txn: None });
     }
-    // It must end the rollout that it takes back, and has laxer rules than anybody may ask for.
+    // A rollback must also end the rollout that it rolls back, and has weaker rules than a client may request.
     if let Some(id) = plan.rolls_back {
-        return Err(StartRefused::IsWayBack { id });
+        return Err(StartRefused::RollbackPlan { id });
     }
-    let open = sight.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
-    let Some((old, at)) = open else { return begin(sight, plan, plan_digest, starting, None) };
-    may_take_over(sight.fleet, starting.supersede)?;
-    begin(sight, plan, plan_digest, starting, Some((old, at, &|by| RolloutPhase::Superseded { by })))
+    let open = input.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
+    let Some((old, at)) = open else { return start_txn(input, plan, plan_digest, starting, None) };
+    check_supersede(input.fleet, starting.supersede)?;
+    start_txn(input, plan, plan_digest, starting, Some((old, at, &|by| RolloutPhase::Superseded { by })))
 }
 
-/// Whether a rollout may begin: none is under way, or its place is to be taken. One that told everybody at its start has
-/// nothing left to grant: it only watches, and gives way.
-pub fn may_take_over(fleet: &Fleet, supersede: bool) -> Result<(), StartRefused> {
+/// Refuses to start while another rollout is open, unless it is superseded. An at-once rollout has nothing left to
+/// grant and can always be replaced.
+pub fn check_supersede(fleet: &Fleet, supersede: bool) -> Result<(), StartRefused> {
     match fleet.deciding_rollout() {
         Some((old, _)) if old.phase.is_open() && !supersede && !old.at_once => {
-            let (sent, validated) = sent_by(fleet, old);
+            let (sent, validated) = granted_and_validated(fleet, old);
             Err(StartRefused::Open { id: old.id, to: old.to.clone(), phase: old.phase.word(), sent, validated })
         }
         Some(_) | None => Ok(()),
     }
 }
 
-/// How many nodes a rollout has sent to its target, and how many of those have said that they are there. What its record says
-/// was so at its last step; and how many it moves in all, only its plan says.
-fn sent_by(fleet: &Fleet, record: &RolloutRecord) -> (usize, usize) {
+/// Nodes that a rollout has granted its target, and how many of them have validated it. The counts in the record are of
+/// its last step.
+fn granted_and_validated(fleet: &Fleet, record: &RolloutRecord) -> (usize, usize) {
     let sent = || fleet.designed().filter_map(|(_, node, _)| grant_of(record, node).map(|(_, at)| (node, at)));
     let is_there = |(node, at): &(&Node, Revision)| {
         let runs_it = |state: &ServiceState| state.is_validated() && *state.version() == record.to;
@@ -131,29 +129,29 @@ fn sent_by(fleet: &Fleet, record: &RolloutRecord) -> (usize, usize) {
     (sent().count(), sent().filter(is_there).count())
 }
 
-/// Begins the rollout that goes back from another one, and ends that. It does so once: the record of the old one says by
-/// which it was rolled back, and is compared.
+/// Starts the rollback of a rollout, and ends that rollout. This happens once: the old record names its rollback, and
+/// is compared.
 pub fn roll_back(
-    sight: &Sight<'_>,
+    input: &DecisionInput<'_>,
     plan: &RolloutPlan,
     plan_digest: &str,
-    starting: Starting,
+    starting: StartOptions,
     back_from: (&RolloutRecord, Revision),
     why: &PauseReason,
-) -> Result<Started, StartRefused> {
-    if let Some(record) = of_request(sight.fleet, &starting.request) {
-        return Ok(Started { id: record.id, txn: None });
+) -> Result<StartTxn, StartRefused> {
+    if let Some(record) = rollout_of_request(input.fleet, &starting.request) {
+        return Ok(StartTxn { id: record.id, txn: None });
     }
     let (old, at) = back_from;
-    may_go_back(sight.fleet, old)?;
+    check_can_roll_back(input.fleet, old)?;
     let ended = |by| RolloutPhase::RolledBack { by, why: why.clone() };
-    begin(sight, plan, plan_digest, starting, Some((old, at, &ended)))
+    start_txn(input, plan, plan_digest, starting, Some((old, at, &ended)))
 }
 
-/// Whether a rollout can be gone back from: it was not yet, and it decides what nodes run.
-pub fn may_go_back(fleet: &Fleet, old: &RolloutRecord) -> Result<(), StartRefused> {
+/// Whether a rollout can be rolled back: it is the active one, and was not rolled back before.
+pub fn check_can_roll_back(fleet: &Fleet, old: &RolloutRecord) -> Result<(), StartRefused> {
     match &old.phase {
-        RolloutPhase::RolledBack { by, .. } => return Err(StartRefused::RolledBackAlready { id: old.id, by: *by }),
+        RolloutPhase::RolledBack { by, .. } => return Err(StartRefused::AlreadyRolledBack { id: old.id, by: *by }),
         RolloutPhase::Running
         | RolloutPhase::Paused { .. }
         | RolloutPhase::Completed
@@ -161,52 +159,52 @@ pub fn may_go_back(fleet: &Fleet, old: &RolloutRecord) -> Result<(), StartRefuse
         | RolloutPhase::Superseded { .. } => {}
     }
     if fleet.active_rollout().is_none_or(|(active, _)| active.id != old.id) {
-        return Err(StartRefused::NotGoverning { id: old.id, phase: old.phase.word() });
+        return Err(StartRefused::NotActive { id: old.id, phase: old.phase.word() });
     }
     Ok(())
 }
 
-/// The last version that a whole rollout has validated (nobody set aside, nobody failed, somebody well), for going back from another one; or, where none has, what every node
-/// had proved when that one began: the first version of an environment comes with its nodes, not by a rollout. Going back
-/// from a version to itself is not going back.
+/// The version to roll back to: that of the last complete rollout, in which no node was skipped or failed and at least
+/// one validated. Otherwise the version that every node had validated when `except` started, since the first version of
+/// an environment does not come by a rollout. Never the version of `except` itself.
 pub fn stable_version(fleet: &Fleet, except: RolloutId) -> Option<Version> {
     let leaving = fleet.rollouts().get(&except).map(|(record, _)| record);
     let left = leaving.map(|record| &record.to);
-    let completed = fleet.rollouts().values().rev().filter(|(record, _)| is_whole(record));
+    let completed = fleet.rollouts().values().rev().filter(|(record, _)| is_complete(record));
     let others = completed.filter(|(record, _)| record.id != except && Some(&record.to) != left);
     let proved = leaving.filter(|record| record.from_proved && record.from.as_ref() != left);
     others.map(|(record, _)| record.to.clone()).next().or_else(|| proved.and_then(|record| record.from.clone()))
 }
 
-fn is_whole(record: &RolloutRecord) -> bool {
+fn is_complete(record: &RolloutRecord) -> bool {
     record.phase == RolloutPhase::Completed && record.whole
 }
 
-/// Whether every node of the design has proved that it runs a version, and was told nothing else since.
-fn is_proved(fleet: &Fleet, version: &Version) -> bool {
-    let mut nodes = fleet.designed().filter(|(_, node, _)| !is_still_being_made(node)).peekable();
+/// Whether every node of the design has validated a version, and has no other desired version since.
+fn is_validated_by_all(fleet: &Fleet, version: &Version) -> bool {
+    let mut nodes = fleet.designed().filter(|(_, node, _)| !is_unprovisioned(node)).peekable();
     let runs = |node: &Node| node.state().is_some_and(|(state, _)| state.is_validated() && state.version() == version);
     let proves = |name: &NodeName, node: &Node| runs(node) && !fleet.late().contains(name);
     nodes.peek().is_some() && nodes.all(|(name, node, _)| proves(name, node))
 }
 
-/// A rollout whose place is taken, and how it ends by that.
-type Ended<'a> = (&'a RolloutRecord, Revision, &'a dyn Fn(RolloutId) -> RolloutPhase);
+/// A rollout that ends by the start of another one, and its final phase.
+type EndedRollout<'a> = (&'a RolloutRecord, Revision, &'a dyn Fn(RolloutId) -> RolloutPhase);
 
-fn begin(
-    sight: &Sight<'_>,
+fn start_txn(
+    input: &DecisionInput<'_>,
     plan: &RolloutPlan,
     plan_digest: &str,
-    starting: Starting,
-    ended: Option<Ended<'_>>,
-) -> Result<Started, StartRefused> {
-    let Sight { fleet, now, .. } = *sight;
-    may_begin(fleet, plan)?;
+    starting: StartOptions,
+    ended: Option<EndedRollout<'_>>,
+) -> Result<StartTxn, StartRefused> {
+    let DecisionInput { fleet, now, .. } = *input;
+    check_can_start(fleet, plan)?;
     let keys = Keys::new(&fleet.env);
     let active = fleet.active_rollout();
     let newest = fleet.rollouts().keys().next_back().copied().unwrap_or_default();
     let id = newest.max(active.map(|(active, _)| active.id).unwrap_or_default()).next();
-    // Before the first version there is nothing that nodes could stay at.
+    // Without a version there is nothing that nodes could keep.
     let base = fleet.base();
     let at_once = plan.at_once || base.is_none();
     let floor = if at_once { id } else { active.map(|(active, _)| active.floor).unwrap_or_default() };
@@ -219,7 +217,7 @@ fn begin(
         id,
         request: starting.request,
         from: from.as_ref().map(|from| from.version.clone()),
-        from_proved: from.as_ref().is_some_and(|from| is_proved(fleet, &from.version)),
+        from_proved: from.as_ref().is_some_and(|from| is_validated_by_all(fleet, &from.version)),
         to: plan.to.clone(),
         plan: plan_digest.to_owned(),
         outcome: None,
@@ -259,19 +257,19 @@ fn begin(
     let mut kept = None;
     if let Some((old, at, phase)) = ended {
         let mut old = RolloutRecord { phase: phase(id), phase_since: now, seen: fleet.revision, ..old.clone() };
-        outgrown::fit(&mut old);
+        record_limit::fit(&mut old);
         txn = txn
             .guard(Guard::Unchanged { key: keys.rollout(old.id), since: at })
             .op(Op::put_json(keys.rollout(old.id), &old)?);
         kept = Some(old.id);
     }
-    for old in outlived(fleet).filter(|old| Some(old.id) != kept) {
+    for old in expired_records(fleet).filter(|old| Some(old.id) != kept) {
         txn.ops.push(Op::delete(keys.rollout(old.id)));
     }
-    Ok(Started { id, txn: Some(txn) })
+    Ok(StartTxn { id, txn: Some(txn) })
 }
 
-fn may_begin(fleet: &Fleet, plan: &RolloutPlan) -> Result<(), StartRefused> {
+fn check_can_start(fleet: &Fleet, plan: &RolloutPlan) -> Result<(), StartRefused> {
     if fleet.restoring().is_some() {
         return Err(StartRefused::Restoring);
     }
@@ -284,13 +282,13 @@ fn may_begin(fleet: &Fleet, plan: &RolloutPlan) -> Result<(), StartRefused> {
     match fleet.releases().get(&plan.to) {
         None => Err(StartRefused::NoRelease { version: plan.to.clone() }),
         Some(release) if release.digest != plan.digest => {
-            Err(StartRefused::AnotherRelease { version: plan.to.clone() })
+            Err(StartRefused::ReleaseChanged { version: plan.to.clone() })
         }
         Some(_) => Ok(()),
     }
 }
 
-/// Written with the version: the permission is for this choice of it, and for no later one.
+/// The permission is written with the version that it is for, and ends with it.
 fn permission(keys: &Keys, plan: &RolloutPlan, by: String) -> Result<Op, serde_json::Error> {
     if plan.allow_older {
         Op::put_json(keys.allow_older(), &AllowOlder { version: plan.to.clone(), by })
@@ -299,21 +297,21 @@ fn permission(keys: &Keys, plan: &RolloutPlan, by: String) -> Result<Op, serde_j
     }
 }
 
-/// The rollout that a request has begun.
-pub(crate) fn of_request<'a>(fleet: &'a Fleet, request: &str) -> Option<&'a RolloutRecord> {
+/// The rollout that a request has started.
+pub(crate) fn rollout_of_request<'a>(fleet: &'a Fleet, request: &str) -> Option<&'a RolloutRecord> {
     let same = fleet.rollouts().values().find(|(record, _)| !request.is_empty() && record.request == request);
     same.map(|(record, _)| record)
 }
 
-/// Rollouts that need not be remembered any more. The last ones that were completed are, however old: they say where one
-/// can go back to.
-fn outlived(fleet: &Fleet) -> impl Iterator<Item = &RolloutRecord> {
+/// Rollout records that can be deleted. The last completed ones are kept however old they are: they name the version to
+/// roll back to.
+fn expired_records(fleet: &Fleet) -> impl Iterator<Item = &RolloutRecord> {
     let records = || fleet.rollouts().values().map(|(record, _)| record);
-    let completed = records().rev().filter(|record| is_whole(record));
+    let completed = records().rev().filter(|record| is_complete(record));
     let needed: Vec<RolloutId> = completed.take(2).map(|record| record.id).collect();
     let active = fleet.active_rollout().map(|(active, _)| active.id);
-    // The one that begins is remembered too.
-    let old = records().rev().skip(REMEMBERED.saturating_sub(1));
+    // The rollout that starts counts too.
+    let old = records().rev().skip(MAX_RECORDS.saturating_sub(1));
     let old = old.filter(move |record| !needed.contains(&record.id) && Some(record.id) != active);
-    old.take(FORGOTTEN_AT_ONCE)
+    old.take(MAX_DELETED_RECORDS)
 }

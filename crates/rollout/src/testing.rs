@@ -1,6 +1,6 @@
-//! A small environment in memory, made in a few lines, for tests of the engine and of whatever drives it.
+//! A small environment in memory, for tests of the engine and its hosts.
 //!
-//! It is built from keys, as a real one is. Time stands still until somebody moves it.
+//! It is built from keys, as a real one is. Its clock moves only when a test advances it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests alone use it")]
 
@@ -23,13 +23,14 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::{PlannedNode, PlannedWave, Prediction, RoleBudget, RolloutPlan, UnhealthyNode};
 use muster_core::rollout::record::{ActiveRollout, DesiredRecord, FromVersion};
 use muster_core::rollout::strategy::{Promote, Strategy};
-use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
+use muster_core::txn::Generation;
+use muster_core::txn::{Guard, Op, Revision, Txn};
 
+use crate::decision::DecisionInput;
 use crate::plan::Request;
-use crate::sight::Sight;
 
-/// How long an agent is looked for in these tests.
-pub const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+/// How long a disconnection is tolerated in these tests.
+pub const DISCONNECT_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
 pub fn role(name: &str) -> Role {
     Role::new(name).unwrap()
@@ -49,7 +50,7 @@ pub fn after(order: &[(&str, &str)]) -> BTreeMap<Role, BTreeSet<Role>> {
     order.iter().map(|(name, names)| (role(name), parents(names))).collect()
 }
 
-/// A request for a version with a strategy, seed 1, and nothing else.
+/// A request with this version and strategy, seed 1, and defaults otherwise.
 pub fn request(to: &str, strategy: Strategy) -> Request {
     Request {
         to: version(to),
@@ -62,9 +63,9 @@ pub fn request(to: &str, strategy: Strategy) -> Request {
     }
 }
 
-/// How the last run of a node has ended.
+/// The end of a node's run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     Validated,
     Configured,
     Pending(RunReason),
@@ -72,24 +73,24 @@ pub enum Ended {
     Invalid(RunReason),
 }
 
-/// An environment, and who is connected.
+/// An environment and its connections.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct FakeFleet {
     pub fleet: Fleet,
     pub keys: Keys,
     pub now: Timestamp,
-    /// How long a run takes, in what nodes report.
+    /// The run time that nodes report.
     pub run_time: SignedDuration,
     revision: u64,
-    /// When each key was last put.
+    /// When each key was last written.
     put_at: BTreeMap<String, Revision>,
     silent: BTreeMap<NodeName, Timestamp>,
-    /// Since when whoever looks knows what there is to see; none if it believes the times that stand there.
+    /// Since when the deciding replica has observed the store; none if it trusts the times there.
     pub known_since: Option<Timestamp>,
 }
 
-impl World {
-    /// With the releases v1 to v4, of serials 1 to 4, and no version chosen.
+impl FakeFleet {
+    /// Releases v1 to v4 with serials 1 to 4, and no version chosen.
     pub fn new() -> Self {
         let env = EnvName::new("test").unwrap();
         let mut world = Self {
@@ -109,8 +110,8 @@ impl World {
         world
     }
 
-    /// The same with v1 chosen, and nodes that run it: `World::of(&[("web", 4, "a b"), ("db", 2, "a b")])` are web1 to web4
-    /// and db1 and db2, in the failure domains a and b by turns.
+    /// The same with v1 chosen, and nodes that run it: `FakeFleet::of(&[("web", 4, "a b"), ("db", 2, "a b")])` has web1
+    /// to web4, db1 and db2, in the failure domains a and b by turns.
     pub fn of(roles: &[(&str, u32, &str)]) -> Self {
         let mut world = Self::new();
         world.choose("v1");
@@ -120,20 +121,26 @@ impl World {
                 let at = usize::try_from(number - 1).unwrap() % domains.len();
                 let node = format!("{name}{number}");
                 world.node(&node, name, domains[at], &[]);
-                world.ends(&node, "v1", Ended::Validated);
+                world.ends(&node, "v1", RunEnd::Validated);
             }
         }
         world
     }
 
-    /// Looks at it.
-    pub fn see<R>(&self, look: impl FnOnce(&Sight<'_>) -> R) -> R {
+    /// Calls a function with the current decision input.
+    pub fn with_input<R>(&self, look: impl FnOnce(&DecisionInput<'_>) -> R) -> R {
         let link = |node: &NodeName| match self.silent.get(node) {
             Some(since) => Link::Silent { since: *since },
             None => Link::Connected { since: Timestamp::UNIX_EPOCH },
         };
-        let known_for = |_: Revision| self.known_since.map(|since| self.now.duration_since(since));
-        look(&Sight { fleet: &self.fleet, link: &link, patience: PATIENCE, now: self.now, known_for: &known_for })
+        let observed_for = |_: Revision| self.known_since.map(|since| self.now.duration_since(since));
+        look(&DecisionInput {
+            fleet: &self.fleet,
+            link: &link,
+            disconnect_grace: DISCONNECT_GRACE,
+            now: self.now,
+            observed_for: &observed_for,
+        })
     }
 
     pub fn pass(&mut self, time: SignedDuration) {
@@ -159,7 +166,7 @@ impl World {
         self.put(self.keys.current_version(), name)
     }
 
-    /// A node of the design with a machine and a connected agent, which has reported nothing.
+    /// Adds a node of the design with a machine and a connected agent, and no report.
     pub fn node(&mut self, name: &str, of: &str, failure_domain: &str, labels: &[(&str, &str)]) {
         let record = NodeRecord {
             role: role(of),
@@ -174,7 +181,7 @@ impl World {
         self.put(self.keys.provisioned(true, &node(name)), "{}");
     }
 
-    /// Changes what the design says of a node.
+    /// Changes the node's record in the design.
     pub fn redesign(&mut self, name: &str, change: impl FnOnce(&mut NodeRecord)) {
         let mut record = self.fleet.get(&node(name)).unwrap().record.clone().unwrap();
         change(&mut record);
@@ -190,13 +197,13 @@ impl World {
         self.delete(self.keys.node(&node(name)));
     }
 
-    /// The node's machine has never been there, nor its agent.
+    /// The node has never had a machine or an agent.
     pub fn unmade(&mut self, name: &str) {
         self.delete(self.keys.provisioned(true, &node(name)));
         self.silent(name, SignedDuration::from_hours(1));
     }
 
-    /// The agent's connection ended so long ago.
+    /// The agent disconnected this long ago.
     pub fn silent(&mut self, name: &str, ago: SignedDuration) {
         self.silent.insert(node(name), self.now - ago);
     }
@@ -210,25 +217,25 @@ impl World {
         self.put_json(self.keys.pause(&PauseScope::Host { node: node(name) }), &pause);
     }
 
-    /// A run of what the node should run now ends, and is reported.
-    pub fn answers(&mut self, name: &str, ended: Ended) {
+    /// A run of the node's desired version ends, and is reported.
+    pub fn answers(&mut self, name: &str, ended: RunEnd) {
         let desired = self.fleet.desired_of(&node(name)).expect("a version was chosen").version;
         self.ends(name, desired.as_str(), ended);
     }
 
-    /// A run of this version ends, for whatever the node was last told.
-    pub fn ends(&mut self, name: &str, at: &str, ended: Ended) {
+    /// A run of this version ends, for the node's current generation.
+    pub fn ends(&mut self, name: &str, at: &str, ended: RunEnd) {
         let generation = self.fleet.desired_of(&node(name)).map(|desired| desired.generation).unwrap_or_default();
         let (result, outcome, reason) = match ended {
-            Ended::Validated => (Ok(ValidationResult::Success), Outcome::Validated(Verdict::Passed), None),
-            Ended::Invalid(reason) => {
+            RunEnd::Validated => (Ok(ValidationResult::Success), Outcome::Validated(Verdict::Passed), None),
+            RunEnd::Invalid(reason) => {
                 (Ok(ValidationResult::Failure), Outcome::Validated(Verdict::Failed), Some(reason))
             }
-            Ended::Configured => (Err(ConfigureResult::Success), Outcome::Configured(RunResult::Changed), None),
-            Ended::Pending(reason) => {
+            RunEnd::Configured => (Err(ConfigureResult::Success), Outcome::Configured(RunResult::Changed), None),
+            RunEnd::Pending(reason) => {
                 (Err(ConfigureResult::Pending), Outcome::Configured(RunResult::Pending), Some(reason))
             }
-            Ended::Failed(reason) => {
+            RunEnd::Failed(reason) => {
                 (Err(ConfigureResult::Failure), Outcome::Configured(RunResult::Failed), Some(reason))
             }
         };
@@ -242,7 +249,7 @@ impl World {
             txn = txn.op(Op::delete(self.keys.status(old, &node(name))));
         }
         let run = RunId::new(format!("run-{}", self.revision)).unwrap();
-        // Who stays in a state is in it since it came there.
+        // A state that repeats keeps its start.
         let since = known.states.get(&state).map_or(self.now, |leaf| leaf.since);
         let leaf = StatusLeaf { since, run: run.clone(), log: None };
         txn = txn.op(Op::put_json(self.keys.status(&state, &node(name)), &leaf).unwrap());
@@ -277,18 +284,18 @@ impl World {
         self.commit(&txn).unwrap();
     }
 
-    /// The node could not report in time, and goes back by itself.
-    pub fn went_back(&mut self, name: &str, from: &str, to: &str) {
-        self.ends(name, to, Ended::Validated);
+    /// The node could not report in time, and rolled itself back.
+    pub fn rolled_itself_back(&mut self, name: &str, from: &str, to: &str) {
+        self.ends(name, to, RunEnd::Validated);
         let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;
         if let Some(last) = &mut observed.last {
-            last.causes = vec![Cause::AutoRollback { version: version(from), within: PATIENCE }];
+            last.causes = vec![Cause::AutoRollback { version: version(from), within: DISCONNECT_GRACE }];
         }
         self.put_json(self.keys.observed(&node(name)), &observed);
     }
 
-    /// What went wrong in the node's last run takes long to tell.
-    pub fn says_at_length(&mut self, name: &str) {
+    /// The node's last run has a very long error.
+    pub fn reports_long_error(&mut self, name: &str) {
         let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;
         let long = "long ".repeat(300);
         if let Some(last) = &mut observed.last {
@@ -298,14 +305,14 @@ impl World {
         self.put_json(self.keys.observed(&node(name)), &observed);
     }
 
-    /// The machine was started again.
+    /// The machine rebooted.
     pub fn reboots(&mut self, name: &str) {
         let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;
         observed.rebooted = true;
         self.put_json(self.keys.observed(&node(name)), &observed);
     }
 
-    /// A staged rollout is under way: `current_version` and `rollouts/active` in one transaction.
+    /// A staged rollout is active: `current_version` and `rollouts/active` in one transaction.
     pub fn active(&mut self, id: u64, from: &str, to: &str) {
         let number = self.fleet.current_version().map(|(_, at)| at.0).unwrap_or_default();
         let generation = Generation { epoch: 7, number };
@@ -350,7 +357,7 @@ impl World {
         self.commit(&Txn::new().op(Op::delete(key))).unwrap()
     }
 
-    /// Commits a transaction as a store would; or says which guard did not hold, and changes nothing.
+    /// Commits a transaction as a store would; returns the guard that failed, and then changes nothing.
     pub fn commit(&mut self, txn: &Txn) -> Result<Revision, Guard> {
         for guard in &txn.guards {
             let there = self.put_at.get(guard.key()).copied();
@@ -378,14 +385,14 @@ impl World {
     }
 }
 
-impl Default for World {
+impl Default for FakeFleet {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// A plan as text: a line for each wave, `*` for what is repaired.
-pub fn story(plan: &RolloutPlan) -> String {
+/// A plan as text: one line per wave, `*` for repairs.
+pub fn describe_plan(plan: &RolloutPlan) -> String {
     let mut lines = Vec::new();
     let from = plan.from.as_ref().map_or("nothing", Version::as_str);
     lines.push(format!("{from} -> {}{}", plan.to, if plan.at_once { ", at once" } else { "" }));

@@ -1,33 +1,22 @@
-//! For tests only: the store as a model, in memory, with faults on demand.
+//! Test support: a model of the store with fault injection, and a simulator of a fleet in virtual time.
 //!
-//! [`Model`] is what the contract of [`muster_store::Store`] means, written down so plainly that a reader can see that
-//! it is right: a map, the list of what changed since, and a clock. It passes the same suite as the real backends, and
-//! a differential test runs the same random operations on it, on the embedded backend and on a real etcd: whatever
-//! the three do not agree on is a mistake in one of them.
+//! - [`Model`] implements the contract of [`muster_store::Store`] in memory, as plainly as possible: a map, the list of
+//!   changes, and a clock. It passes the same test suite as the real backends. A differential test runs the same random
+//!   operations on it, on the embedded backend and on a real etcd, and compares every answer.
+//! - [`Faults`] decides from a seed, or from a script, what happens to each request: it is late, the store is unreachable,
+//!   the request or the answer is lost, or the transaction commits after the client was told that its outcome is unknown.
+//! - [`simulation`] runs servers, agents, operators and their network from a seed, with faults, and checks the rules of the
+//!   design after every transaction.
+//! - [`script`] plays the scenarios in `scenarios/` in the same simulation, and compares their transcripts.
 //!
-//! ```text
-//! Model ── Faults: what becomes of this request? ──▶ World: History, under one lock
-//!   │         (odds and a seed, or a script)            │
-//!   └── client(faults): another way to the same store   └──▶ watches pull, each with the faults of its client
-//! ```
-//!
-//! - [`Faults`] decide, from a seed, what a real network and a real etcd do to a request: it arrives late, the store is
-//!   not reached, the answer is lost, the request is lost, it is carried out *after* its sender was told that nobody
-//!   knows. A test may also script the fate of the very next commit.
-//! - Nothing here waits for a wall clock. Delays are steps of the runtime; leases end by the [`muster_store::Clock`]
-//!   that was passed in.
-//! - There are no tasks. What is due (a lease that is over, a request that was held back) is carried out by whoever
-//!   asks next, before his own request; a watch waits for the next change or the next deadline, whichever comes first.
+//! Nothing here waits for the wall clock. The model has no tasks: an overdue lease or a delayed transaction takes effect
+//! before the next request, and a watch waits for the next change or the next deadline.
 
-mod dice;
-mod faults;
-mod follow;
-mod history;
 mod model;
+mod rng;
 pub mod script;
 pub mod simulation;
-mod world;
 
-pub use self::dice::Dice;
-pub use self::faults::{Fate, Faults, Odds};
 pub use self::model::Model;
+pub use self::model::faults::{Faults, RequestFate, StoreFaultRates};
+pub use self::rng::Rng;

@@ -7,18 +7,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use muster_sim::script::{Wanted, go_through};
-use muster_sim::simulation::mishap::Tally;
-use muster_sim::simulation::scenario::{Story, tell};
+use muster_sim::script::{GoldenMode, check_script};
+use muster_sim::simulation::fault_counts::FaultCounts;
+use muster_sim::simulation::seed_run::{SeedRun, run_seed};
 
 const EXAMPLES: &str = "\
 Examples:
   muster-sim scenarios/*.txt      play these scripts, and compare what is told with what was told before
-  muster-sim --seed 4711          tell the story of one seed, line by line
+  muster-sim --seed 4711          tell the run of one seed, line by line
   muster-sim --seeds 0..10000     look for a seed that breaks a rule, and say how often each fault happened
 ";
 
-/// A fleet in virtual time, from a seed: real decisions, a model of everything else, and a judge who looks on.
+/// A fleet in virtual time, from a seed: real decisions, a model of everything else, and a checker who looks on.
 #[derive(Debug, Parser)]
 #[command(name = "muster-sim", version, after_help = EXAMPLES)]
 struct Arguments {
@@ -31,7 +31,7 @@ struct Arguments {
     /// Only show the transcripts of the scripts.
     #[arg(long, requires = "scripts", conflicts_with = "update")]
     print: bool,
-    /// Tell the story of this seed.
+    /// Tell the run of this seed.
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
     /// Go through these seeds, up to the first that breaks a rule.
@@ -55,14 +55,14 @@ fn range(text: &str) -> Result<Seeds, String> {
 fn main() -> ExitCode {
     let Arguments { scripts, update, print, seed, seeds } = Arguments::parse();
     let wanted = match (update, print) {
-        (true, _) => Wanted::Update,
-        (false, true) => Wanted::Print,
-        (false, false) => Wanted::Compare,
+        (true, _) => GoldenMode::Update,
+        (false, true) => GoldenMode::Print,
+        (false, false) => GoldenMode::Compare,
     };
     let mut out = std::io::stdout().lock();
     let done = match (seed, seeds) {
-        (Some(seed), _) => tell_one(&mut out, seed),
-        (None, Some(seeds)) => tell_many(&mut out, seeds),
+        (Some(seed), _) => run_one(&mut out, seed),
+        (None, Some(seeds)) => run_many(&mut out, seeds),
         (None, None) if !scripts.is_empty() => play_all(&mut out, &scripts, wanted),
         (None, None) => writeln!(out, "muster-sim: name a script, or say --seed N or --seeds FROM..TO\n\n{EXAMPLES}")
             .map(|()| ExitCode::from(64)),
@@ -71,10 +71,10 @@ fn main() -> ExitCode {
     done.unwrap_or(ExitCode::FAILURE)
 }
 
-fn play_all(out: &mut impl Write, scripts: &[PathBuf], wanted: Wanted) -> std::io::Result<ExitCode> {
+fn play_all(out: &mut impl Write, scripts: &[PathBuf], wanted: GoldenMode) -> std::io::Result<ExitCode> {
     let mut failed = 0;
     for script in scripts {
-        let compared = go_through(script, wanted);
+        let compared = check_script(script, wanted);
         write!(out, "{}", compared.text)?;
         failed += usize::from(compared.failed);
     }
@@ -85,46 +85,46 @@ fn play_all(out: &mut impl Write, scripts: &[PathBuf], wanted: Wanted) -> std::i
     Ok(ExitCode::FAILURE)
 }
 
-fn tell_one(out: &mut impl Write, seed: u64) -> std::io::Result<ExitCode> {
+fn run_one(out: &mut impl Write, seed: u64) -> std::io::Result<ExitCode> {
     let began = Instant::now();
-    let story = tell(seed);
-    for line in story.world.log().lines() {
+    let run = run_seed(seed);
+    for line in run.world.log().lines() {
         writeln!(out, "{line}")?;
     }
-    for line in story.world.standings() {
+    for line in run.world.node_summaries() {
         writeln!(out, "{line}")?;
     }
-    summary(out, &story, began.elapsed())?;
-    Ok(if story.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    summary(out, &run, began.elapsed())?;
+    Ok(if run.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn summary(out: &mut impl Write, story: &Story, took: Duration) -> std::io::Result<()> {
+fn summary(out: &mut impl Write, run: &SeedRun, took: Duration) -> std::io::Result<()> {
     writeln!(out)?;
-    write!(out, "{}", story.tally)?;
-    let (length, took) = (story.length.as_secs_f64(), took.as_secs_f64());
-    writeln!(out, "seed {}: {} after {length:.0} s of its own time, in {took:.3} s", story.seed, story.ended)?;
-    writeln!(out, "its event log is {:016x}", story.hash)?;
-    if let Some(violation) = &story.violation {
+    write!(out, "{}", run.faults)?;
+    let (length, took) = (run.length.as_secs_f64(), took.as_secs_f64());
+    writeln!(out, "seed {}: {} after {length:.0} s of its own time, in {took:.3} s", run.seed, run.ended)?;
+    writeln!(out, "its event log is {:016x}", run.hash)?;
+    if let Some(violation) = &run.violation {
         writeln!(out, "VIOLATION of {violation}")?;
     }
     Ok(())
 }
 
-fn tell_many(out: &mut impl Write, Seeds { from, to }: Seeds) -> std::io::Result<ExitCode> {
+fn run_many(out: &mut impl Write, Seeds { from, to }: Seeds) -> std::io::Result<ExitCode> {
     let began = Instant::now();
-    let (mut tally, mut length) = (Tally::default(), Duration::ZERO);
+    let (mut faults, mut length) = (FaultCounts::default(), Duration::ZERO);
     let mut ends: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for seed in from..to {
-        let story = tell(seed);
-        tally.add(&story.tally);
-        length += story.length;
-        *ends.entry(story.ended).or_default() += 1;
-        if let Some(violation) = &story.violation {
-            writeln!(out, "{}", story.report(violation))?;
+        let run = run_seed(seed);
+        faults.add(&run.faults);
+        length += run.length;
+        *ends.entry(run.ended).or_default() += 1;
+        if let Some(violation) = &run.violation {
+            writeln!(out, "{}", run.report(violation))?;
             return Ok(ExitCode::FAILURE);
         }
     }
-    write!(out, "{tally}")?;
+    write!(out, "{faults}")?;
     let took = began.elapsed().as_secs_f64();
     writeln!(out, "{} seeds, {ends:?}", to.saturating_sub(from))?;
     writeln!(

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use muster_sim::{Dice, Fate, Faults, Model, Odds};
+use muster_sim::{Faults, Model, RequestFate, Rng, StoreFaultRates};
 use muster_store::contract::Mirror;
 use muster_store::{
     CommitOutcome, GapCause, Guard, ManualClock, Op, Revision, Store, StoreError, Txn, Watch, WatchEvent, WatchFrom,
@@ -27,20 +27,20 @@ async fn a_commit_meets_the_fate_that_was_scripted() {
     let faults = Faults::none();
     let store = model(&faults);
     for (fate, done) in [
-        (Fate::Answered, true),
-        (Fate::NotReached, false),
-        (Fate::Full, false),
-        (Fate::RequestLost, false),
-        (Fate::AnswerLost, true),
+        (RequestFate::Answered, true),
+        (RequestFate::NotReached, false),
+        (RequestFate::Full, false),
+        (RequestFate::RequestLost, false),
+        (RequestFate::AnswerLost, true),
     ] {
         faults.next_commit(fate);
         let key = format!("{fate:?}");
         let answer = store.commit(put(&key, "1")).await;
         match fate {
-            Fate::Answered => assert!(matches!(answer, Ok(CommitOutcome::Committed { .. }))),
-            Fate::NotReached => assert!(matches!(answer, Err(StoreError::Unavailable { .. }))),
-            Fate::Full => assert!(matches!(answer, Err(StoreError::Full { .. }))),
-            Fate::RequestLost | Fate::AnswerLost | Fate::DoneLater => {
+            RequestFate::Answered => assert!(matches!(answer, Ok(CommitOutcome::Committed { .. }))),
+            RequestFate::NotReached => assert!(matches!(answer, Err(StoreError::Unavailable { .. }))),
+            RequestFate::Full => assert!(matches!(answer, Err(StoreError::Full { .. }))),
+            RequestFate::RequestLost | RequestFate::AnswerLost | RequestFate::DoneLater => {
                 assert!(matches!(answer, Err(StoreError::Unknown { .. })));
             }
         }
@@ -55,7 +55,7 @@ async fn what_is_done_later_may_come_after_a_look_found_nothing() {
     let faults = Faults::none();
     let store = model(&faults);
     let absent = || Guard::Absent { key: "k".into() };
-    faults.next_commit(Fate::DoneLater);
+    faults.next_commit(RequestFate::DoneLater);
     assert!(store.commit(put("k", "first").guard(absent())).await.is_err());
 
     // A second attempt under the same guard: one of the two is carried out, whichever comes first.
@@ -107,15 +107,15 @@ async fn an_interrupted_watch_goes_on_and_a_lost_one_starts_again() {
     assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(0) });
     store.commit(put("k", "1")).await.unwrap();
 
-    faults.set(Odds { watch_interrupted: 1.0, ..Odds::default() });
+    faults.set(StoreFaultRates { watch_interrupted: 1.0, ..StoreFaultRates::default() });
     assert!(matches!(watch.next().await, Err(StoreError::Unavailable { .. })));
-    faults.set(Odds::default());
+    faults.set(StoreFaultRates::default());
     assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changes { revision: Revision(1), .. }));
 
     store.commit(put("k", "2")).await.unwrap();
-    faults.set(Odds { watch_lost: 1.0, ..Odds::default() });
+    faults.set(StoreFaultRates { watch_lost: 1.0, ..StoreFaultRates::default() });
     assert_eq!(watch.next().await.unwrap(), WatchEvent::Gap { after: Revision(1), cause: GapCause::Lost });
-    faults.set(Odds::default());
+    faults.set(StoreFaultRates::default());
     assert!(matches!(watch.next().await.unwrap(), WatchEvent::Snapshot(kvs) if kvs.len() == 1));
     assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(2) });
 }
@@ -129,7 +129,7 @@ async fn a_watch_that_lags_behind_a_compaction_has_a_gap() {
     for n in 0..10 {
         store.commit(put("k", &n.to_string())).await.unwrap();
     }
-    faults.set(Odds { compacted: 1.0, ..Odds::default() });
+    faults.set(StoreFaultRates { compacted: 1.0, ..StoreFaultRates::default() });
     store.commit(put("k", "last")).await.unwrap();
     let gap = watch.next().await.unwrap();
     assert!(
@@ -154,8 +154,8 @@ async fn clients_that_read_back_lose_nothing_and_do_nothing_twice() {
     for seed in seeds() {
         println!("SEED={seed}");
         let store = Arc::new(model(&Faults::none()));
-        let mut seeds = Dice::new(seed);
-        let mut faulty = || Faults::seeded(seeds.roll(), Odds::harsh());
+        let mut seeds = Rng::new(seed);
+        let mut faulty = || Faults::seeded(seeds.next_u64(), StoreFaultRates::harsh());
 
         let mut mirrors = JoinSet::new();
         let (finished, end) = tokio::sync::watch::channel(None);

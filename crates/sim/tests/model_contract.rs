@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use muster_sim::{Faults, Model, Odds};
+use muster_sim::{Faults, Model, StoreFaultRates};
 use muster_store::contract::Subject;
 use muster_store::{ManualClock, Store};
 
@@ -18,7 +18,7 @@ impl InMemory {
     /// Delays are no faults: with them too, every promise of the contract holds.
     async fn fresh() -> Self {
         let clock = Arc::new(ManualClock::new());
-        let slow = Faults::seeded(1, Odds { delay: 0.2, ..Odds::default() });
+        let slow = Faults::seeded(1, StoreFaultRates { delay: 0.2, ..StoreFaultRates::default() });
         Self { store: Arc::new(Model::new(clock.clone(), slow)), clock }
     }
 }

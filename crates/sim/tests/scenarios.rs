@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_sim::script::{Wanted, go_through, play, read};
+use muster_sim::script::{GoldenMode, check_script, parse, play};
 
 fn scripts() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
@@ -18,7 +18,7 @@ fn scripts() -> Vec<PathBuf> {
 fn every_story_is_told_as_it_was() {
     let scripts = scripts();
     assert!(scripts.len() >= 10, "only {} scenarios", scripts.len());
-    let told = scripts.iter().map(|script| go_through(script, Wanted::Compare));
+    let told = scripts.iter().map(|script| check_script(script, GoldenMode::Compare));
     let wrong: String = told.filter(|told| told.failed).map(|told| told.text).collect();
     assert!(wrong.is_empty(), "{wrong}");
 }
@@ -38,7 +38,7 @@ const HEAD: &str = "# A story\nAbout nothing.\n\nfleet\n  web: 3 nodes\n";
 
 /// What is said of a story with these lines in it.
 fn refused(lines: &str) -> String {
-    read("a.txt", &format!("{HEAD}{lines}")).unwrap_err().to_string()
+    parse("a.txt", &format!("{HEAD}{lines}")).unwrap_err().to_string()
 }
 
 #[test]
@@ -71,15 +71,15 @@ fn what_is_wrong_with_a_strategy_is_found_where_it_stands() {
 #[test]
 fn what_did_not_come_true_is_said_with_its_line_and_how_it_is_instead() {
     let source = format!("{HEAD}at 0s ada starts v2\nuntil wave 1 has begun\nexpect web runs v2\n");
-    let told = play(&read("a.txt", &source).unwrap(), "a.txt");
-    let troubles: Vec<String> = told.troubles.iter().map(ToString::to_string).collect();
-    assert_eq!(troubles, ["a.txt:8: this is not so: web1 is validated at v1"]);
+    let told = play(&parse("a.txt", &source).unwrap(), "a.txt");
+    let failures: Vec<String> = told.failures.iter().map(ToString::to_string).collect();
+    assert_eq!(failures, ["a.txt:8: this is not so: web1 is validated at v1"]);
     assert!(told.transcript.contains("NO: web runs v2"), "{}", told.transcript);
 }
 
 #[test]
 fn a_story_is_told_the_same_way_twice() {
     let source = format!("{HEAD}at 0s ada starts v2\nuntil the rollout has ended\n");
-    let script = read("a.txt", &source).unwrap();
+    let script = parse("a.txt", &source).unwrap();
     assert_eq!(play(&script, "a.txt").transcript, play(&script, "a.txt").transcript);
 }

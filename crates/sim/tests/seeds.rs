@@ -1,4 +1,4 @@
-//! Ten thousand stories, with everything going wrong that can: no rule is broken, a seed tells the same story twice, and
+//! Ten thousand runs, with everything going wrong that can: no rule is broken, a seed tells the same run twice, and
 //! virtual time is much faster than real time.
 //!
 //! `MUSTER_SIM_SEEDS=100000` tells more of them, and `MUSTER_SIM_BASE=7` others: those from seed 7,000,000 on.
@@ -9,18 +9,18 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use muster_sim::simulation::mishap::{Mishap, Tally};
-use muster_sim::simulation::scenario::{Story, takeover, tell};
+use muster_sim::simulation::fault::{Fault, FaultCounts};
+use muster_sim::simulation::seed_run::{SeedRun, run_seed, takeover};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The stories are told by so many tests, so that all processors have something to do.
+/// The runs are totals by so many tests, so that all processors have something to do.
 const PARTS: u64 = 8;
 const SEEDS: u64 = 10_000;
-/// How far the stories of one base are from those of the next.
+/// How far the runs of one base are from those of the next.
 const BASE: u64 = 1_000_000;
-/// Every so many stories one is told twice.
+/// Every so many runs one is totals twice.
 const TWICE: u64 = 100;
-/// From so many stories on, everything that can go wrong must have gone wrong in one of them.
+/// From so many runs on, everything that can go wrong must have gone wrong in one of them.
 const ENOUGH: u64 = 1_000;
 /// The speed is measured on so many.
 const TIMED: u64 = 100;
@@ -40,26 +40,26 @@ fn seeds() -> Range<u64> {
 
 /// Stories, all together.
 #[derive(Default)]
-struct Told {
-    stories: u64,
-    tally: Tally,
+struct SeedTotals {
+    runs: u64,
+    faults: FaultCounts,
     length: Duration,
     /// What this thread has computed for them. The clock on the wall would tell what else the machine had to do.
     computed: Duration,
 }
 
-impl Told {
-    fn add(&mut self, seed: u64) -> Story {
+impl SeedTotals {
+    fn add(&mut self, seed: u64) -> SeedRun {
         let began = computed();
-        let story = tell(seed);
+        let run = run_seed(seed);
         self.computed += computed() - began;
-        if let Some(violation) = &story.violation {
-            panic!("{}", story.report(violation));
+        if let Some(violation) = &run.violation {
+            panic!("{}", run.report(violation));
         }
-        self.tally.add(&story.tally);
-        self.length += story.length;
-        self.stories += 1;
-        story
+        self.faults.add(&run.faults);
+        self.length += run.length;
+        self.runs += 1;
+        run
     }
 
     /// How many times as fast as real time.
@@ -68,9 +68,9 @@ impl Told {
     }
 
     fn print(&self) {
-        print!("{}", self.tally);
+        print!("{}", self.faults);
         let (length, computed) = (self.length.as_secs_f64(), self.computed.as_secs_f64());
-        println!("{} stories of {length:.0} s, computed in {computed:.1} s", self.stories);
+        println!("{} runs of {length:.0} s, computed in {computed:.1} s", self.runs);
         println!("{:.0} times as fast as real time", self.speed());
     }
 }
@@ -81,18 +81,18 @@ fn computed() -> Duration {
 }
 
 fn part(number: u64) {
-    let (mut told, seeds) = (Told::default(), seeds());
+    let (mut totals, seeds) = (SeedTotals::default(), seeds());
     println!("seeds {seeds:?}, each eighth");
     for (place, seed) in (0..).zip(seeds).filter(|(place, _)| place % PARTS == number) {
-        let story = told.add(seed);
+        let run = totals.add(seed);
         if (place / PARTS).is_multiple_of(TWICE) {
-            assert_eq!(tell(seed).hash, story.hash, "seed {seed} tells another story the second time");
+            assert_eq!(run_seed(seed).hash, run.hash, "seed {seed} tells another run the second time");
         }
     }
-    told.print();
+    totals.print();
     // Each part has enough of them to see everything by itself, so nobody has to add the parts up.
-    for mishap in Mishap::ALL {
-        assert!(told.stories < ENOUGH || told.tally.of(mishap) > 0, "in no story: {}", mishap.words());
+    for fault in Fault::ALL {
+        assert!(totals.runs < ENOUGH || totals.faults.of(fault) > 0, "in no run: {}", fault.words());
     }
 }
 
@@ -121,19 +121,19 @@ parts! {
 #[test]
 fn virtual_time_is_much_faster_than_real_time() {
     // The first of all makes the fleets that the others begin with.
-    tell(0);
-    let mut told = Told::default();
+    run_seed(0);
+    let mut totals = SeedTotals::default();
     for seed in 0..TIMED {
-        told.add(seed);
+        totals.add(seed);
     }
-    told.print();
-    assert!(told.speed() >= SPEED, "virtual time is only {:.0} times as fast as real time", told.speed());
+    totals.print();
+    assert!(totals.speed() >= SPEED, "virtual time is only {:.0} times as fast as real time", totals.speed());
 }
 
 #[test]
 fn another_server_takes_over_in_less_than_fifteen_seconds() {
     let times: Vec<Duration> = (0..100).flat_map(takeover).collect();
-    assert_eq!(times.len(), 100, "each story has one");
+    assert_eq!(times.len(), 100, "each run has one");
     let longest = times.iter().max().unwrap();
     println!("the longest takeover took {longest:?}");
     assert!(*longest < Duration::from_secs(15), "{longest:?}");

@@ -10,7 +10,7 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::{Amount, Strategy};
 use muster_core::txn::Generation;
-use muster_rollout::step::MOST_GRANTS;
+use muster_rollout::step::MAX_GRANTS;
 use muster_wire::client::{Client, StatusQuery};
 use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget};
 
@@ -117,7 +117,7 @@ async fn completed(client: &Client, id: RolloutId) -> anyhow::Result<()> {
 
 /// As many puts in a transaction as a step of a rollout has grants.
 async fn put(raw: &mut RawClient, keys: Vec<String>, version: &Version) -> anyhow::Result<()> {
-    for keys in keys.chunks(MOST_GRANTS) {
+    for keys in keys.chunks(MAX_GRANTS) {
         let puts: Vec<TxnOp> = keys.iter().map(|key| TxnOp::put(key.as_str(), version.as_str(), None)).collect();
         raw.txn(Txn::new().and_then(puts)).await?;
     }

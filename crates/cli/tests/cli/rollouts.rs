@@ -171,7 +171,7 @@ async fn stale_plan_is_refused_with_the_difference() {
     snapshot!(fleet.muster(&["rollout", "start", "v2", "--plan", "v2.plan"]).await, @"
     exit 1
     --- stderr
-    error: the world has moved since the plan was made: web3 is invalid now: failed without a reason
+    error: the plan is stale, since the environment changed after it was made: web3 is invalid now: failed without a reason
     hint: plan again, look at it, and start that
     ");
     snapshot!(fleet.muster(&["rollout", "start", "v1", "--plan", "v2.plan"]).await, @"
@@ -341,7 +341,7 @@ async fn rollout_waits_for_promotion() {
     snapshot!(fleet.muster(&["rollout", "start", "v2", "--strategy", "quick.yaml"]).await, @"
     exit 1
     --- stderr
-    error: rollout 1 to v2 is running: it has sent 1 node there, of which 1 is validated; end it with `muster rollout abort`, or take its place with --supersede
+    error: rollout 1 to v2 is running: it has granted 1 node, of which 1 is validated; end it with `muster rollout abort`, or replace it with --supersede
     ");
     snapshot!(fleet.muster(&["rollout", "promote"]).await, @"
     exit 0
@@ -468,7 +468,7 @@ async fn aborted_rollout_is_rolled_back() {
     snapshot!(fleet.muster(&["rollout", "rollback"]).await, @"
     exit 1
     --- stderr
-    error: rollout 3 is itself the way back from rollout 2, to v2; to leave v2, start a version, or say `--id 3`
+    error: rollout 3 is itself the rollback of rollout 2, to v2; to leave v2, start another version, or use `--id 3`
     ");
     snapshot!(fleet.muster(&["rollout", "rollback", "--id", "2"]).await, @"
     exit 1
@@ -508,7 +508,7 @@ async fn rollout_is_superseded_and_nodes_are_skipped() {
     assert!(status.contains("because 1 node had failed, and 0 are tolerated"), "{status}");
     assert!(status.contains("; it is skipped now\n") && status.contains(&format!("\nskipped: {failed}\n")), "{status}");
     let promoted = fleet.muster(&["rollout", "promote"]).await;
-    let refused = "no wave of rollout 2 waits for being promoted: it is paused: 1 node has failed";
+    let refused = "no wave of rollout 2 waits for a promotion: it is paused: 1 node has failed";
     assert!(promoted.starts_with("exit 1\n") && promoted.contains(refused), "{promoted}");
     let unknown = fleet.muster(&["rollout", "skip", "web9"]).await;
     assert!(unknown.starts_with("exit 1\n"), "{unknown}");

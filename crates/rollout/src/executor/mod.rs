@@ -1,47 +1,40 @@
-//! Carries rollouts out, without hands: what is needed next, in which order, and what follows from what it was brought.
+//! Drives rollouts without doing IO: names the next read or write, and decides what follows from its result.
 //!
-//! [`Executor`] looks after the rollouts of one environment, for whoever holds the controller. An [`Errand`] is what a person
-//! asks for: it is begun, a rollout is rolled back, a word is said. Each says what it needs ([`Need`]), one thing after the
-//! other, and goes on when it is brought ([`Got`]). Who brings it (a server, or the simulator) decides nothing, and may stop at
-//! any point: what was begun is forgotten, and the next look decides on what is there then. So is one that has died.
+//! [`Executor`] reconciles the rollout of one environment, for the replica that holds the rollout controller. A
+//! [`RequestExecutor`] carries out one request of an operator: start a rollout, roll one back, or send one a command. Both
+//! return an [`IoRequest`] or a transaction to commit, and continue with its [`IoResult`]. The host (a server or the
+//! simulator) performs the IO and decides nothing. It may drop either of them at any point: the next reconciliation decides
+//! again on the current state of the store.
 //!
-//! Between a need and what is brought anything may have happened. Whatever was decided before is looked at again.
+//! Anything may change between a request and its result. Every decision made before an IO request is checked again after it.
 
-mod begin;
-mod decided;
-mod ended;
-mod errand;
-mod freshness;
-mod gate;
-mod look;
-mod need;
-mod roll_back;
-mod say;
-mod way;
-mod way_back;
+mod io;
+mod operator_command;
+mod reconcile;
+mod rollback;
 
-pub use begin::{AlreadyThere, Begin, BeginRefused, Begun, Outset, resolve_request};
-pub use ended::unkept;
-pub use errand::{Decided, Errand, Wish};
-pub use gate::Question;
-pub use look::{Executor, Looked};
-pub use need::{Got, Need, Next, Write, Written, Wrote};
-pub use roll_back::RollBack;
-pub use say::{Said, Say, SayRefused};
-pub use way::{Way, own_commands};
-pub use way_back::NoWayBack;
+pub use io::{
+    CommitResult, ControllerWrite, IoRequest, IoResult, NextAction, RolloutConfig, WriteKind, check_gate_commands,
+};
+pub use operator_command::{
+    AlreadyAtVersion, CommandOutcome, OperatorCommand, OperatorCommandError, OperatorRequest, RequestDecision,
+    RequestExecutor, StartOutcome, StartRollout, StartRolloutError, StartedRollout, resolve_request,
+};
+pub use reconcile::{Executor, GateRequest, ReconcileResult, unsaved_outcome};
+pub use rollback::{RollBackRollout, RollbackPlanError};
 
 use std::time::Duration;
 
-/// What happens together is looked at together: nodes of a wave report in bursts.
-pub const PACE: Duration = Duration::from_millis(25);
-/// After something could not be had, or the store did not take something, the next look comes this soon.
-pub const AGAIN: Duration = Duration::from_secs(1);
+/// The delay between a change and the reconciliation that it triggers. Nodes of a wave report in bursts, which are handled
+/// together.
+pub const DEBOUNCE: Duration = Duration::from_millis(25);
+/// The delay before the next reconciliation after failed IO.
+pub const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// An error and all that lies behind it, on one line.
+/// An error and its chain of sources on one line.
 fn chain(error: &dyn std::error::Error) -> String {
-    let behind = std::iter::successors(error.source(), |cause| cause.source());
-    behind.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    let sources = std::iter::successors(error.source(), |cause| cause.source());
+    sources.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

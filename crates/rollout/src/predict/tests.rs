@@ -1,5 +1,4 @@
-//! Lengths that were worked out by hand, and the same game played by the engine itself, and by somebody who looks at every
-//! node each time.
+//! Predictions compared with results worked out by hand, with the engine itself, and with a naive simulation.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +10,11 @@ use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::{Amount, PerLabel, Promote, Strategy};
 use proptest::prelude::*;
 
-use super::{GUESS, minimum};
+use super::{DEFAULT_NODE_TIME, minimum_duration};
 use crate::plan::{Request, plan};
-use crate::start::{Starting, start};
-use crate::step::{Indexed, Step, step};
-use crate::testing::{Ended, World, after, node, request, role};
+use crate::start::{StartOptions, start};
+use crate::step::{IndexedPlan, Step, step};
+use crate::testing::{FakeFleet, RunEnd, after, node, request, role};
 
 const NODE: SignedDuration = SignedDuration::from_secs(10);
 
@@ -24,18 +23,18 @@ fn simple(budget: u32) -> Strategy {
     Strategy::one_wave(Amount::Nodes(budget))
 }
 
-fn planned(world: &World, strategy: Strategy) -> RolloutPlan {
-    world.see(|sight| plan(sight, &request("v2", strategy))).unwrap()
+fn planned(world: &FakeFleet, strategy: Strategy) -> RolloutPlan {
+    world.with_input(|input| plan(input, &request("v2", strategy))).unwrap()
 }
 
 /// In seconds, with ten for each node.
-fn takes(world: &World, strategy: Strategy) -> i64 {
-    minimum(&planned(world, strategy), NODE).as_secs()
+fn takes(world: &FakeFleet, strategy: Strategy) -> i64 {
+    minimum_duration(&planned(world, strategy), NODE).as_secs()
 }
 
 #[test]
-fn as_many_at_a_time_as_the_budget_is_large() {
-    let world = World::of(&[("web", 5, "a")]);
+fn budget_limits_parallel_nodes() {
+    let world = FakeFleet::of(&[("web", 5, "a")]);
     assert_eq!(takes(&world, simple(1)), 50);
     assert_eq!(takes(&world, simple(2)), 30);
     assert_eq!(takes(&world, simple(5)), 10);
@@ -43,104 +42,104 @@ fn as_many_at_a_time_as_the_budget_is_large() {
 }
 
 #[test]
-fn a_node_keeps_its_slot_until_it_has_soaked() {
-    let world = World::of(&[("web", 5, "a")]);
+fn soaking_node_keeps_its_slot() {
+    let world = FakeFleet::of(&[("web", 5, "a")]);
     assert_eq!(takes(&world, Strategy { soak: SignedDuration::from_secs(2), ..simple(2) }), 36);
 }
 
 #[test]
-fn a_wave_begins_with_one_then_two_then_four() {
+fn ramp_doubles_the_grants() {
     let ramp = |budget| Strategy { ramp: true, ..simple(budget) };
-    assert_eq!(takes(&World::of(&[("web", 7, "a")]), ramp(100)), 30, "1, 2, 4");
-    assert_eq!(takes(&World::of(&[("web", 8, "a")]), ramp(100)), 40, "1, 2, 4, 1");
-    assert_eq!(takes(&World::of(&[("web", 10, "a")]), ramp(3)), 50, "1, 2, 3, 3, 1");
+    assert_eq!(takes(&FakeFleet::of(&[("web", 7, "a")]), ramp(100)), 30, "1, 2, 4");
+    assert_eq!(takes(&FakeFleet::of(&[("web", 8, "a")]), ramp(100)), 40, "1, 2, 4, 1");
+    assert_eq!(takes(&FakeFleet::of(&[("web", 10, "a")]), ramp(3)), 50, "1, 2, 3, 3, 1");
 }
 
 #[test]
-fn roles_go_side_by_side_and_stages_one_after_the_other() {
-    let world = World::of(&[("db", 2, "a"), ("web", 3, "a")]);
+fn roles_are_parallel_and_stages_sequential() {
+    let world = FakeFleet::of(&[("db", 2, "a"), ("web", 3, "a")]);
     assert_eq!(takes(&world, simple(1)), 30);
     let staged = Request { after: after(&[("web", "db")]), ..request("v2", simple(1)) };
-    let plan = world.see(|sight| plan(sight, &staged)).unwrap();
-    assert_eq!(minimum(&plan, NODE).as_secs(), 50);
+    let plan = world.with_input(|input| plan(input, &staged)).unwrap();
+    assert_eq!(minimum_duration(&plan, NODE).as_secs(), 50);
 }
 
 #[test]
-fn a_domain_is_a_limit_beside_the_role() {
+fn domain_budget_limits_too() {
     let per = |budget, count| {
         let mut strategy = simple(budget);
         strategy.max_unavailable.per = Some(PerLabel { label: "failure_domain".into(), count });
         strategy
     };
-    let world = World::of(&[("web", 6, "a b c")]);
+    let world = FakeFleet::of(&[("web", 6, "a b c")]);
     assert_eq!(takes(&world, per(6, 1)), 20, "three domains at a time");
     assert_eq!(takes(&world, per(2, 1)), 30, "two nodes of the role at a time");
     // Both roles have all of their nodes in one domain: they share its one slot.
-    assert_eq!(takes(&World::of(&[("db", 2, "a"), ("web", 3, "a")]), per(1, 1)), 50);
-    assert_eq!(takes(&World::of(&[("db", 2, "a"), ("web", 3, "b")]), per(1, 1)), 30);
-    // Four in a and one in b: the large domain is begun with, and b goes beside it.
-    assert_eq!(takes(&World::of(&[("web", 5, "a b a a a")]), per(5, 1)), 40);
+    assert_eq!(takes(&FakeFleet::of(&[("db", 2, "a"), ("web", 3, "a")]), per(1, 1)), 50);
+    assert_eq!(takes(&FakeFleet::of(&[("db", 2, "a"), ("web", 3, "b")]), per(1, 1)), 30);
+    // Four in a and one in b: the large domain starts, and b goes beside it.
+    assert_eq!(takes(&FakeFleet::of(&[("web", 5, "a b a a a")]), per(5, 1)), 40);
 }
 
 #[test]
-fn waves_and_their_soaks_add_up() {
-    // 1, then 1 (a tenth of 12 are 2), then 4, then 6; soaks of 5 and 1 and 1 minutes, and none after the last.
-    let world = World::of(&[("web", 12, "a")]);
+fn wave_times_and_soaks_add_up() {
+    // 1, then 1 (a tenth of 12 is 2), then 4, then 6; soaks of 5, 1 and 1 minutes, and none after the last.
+    let world = FakeFleet::of(&[("web", 12, "a")]);
     let strategy = Strategy { soak: SignedDuration::ZERO, ..Strategy::default() };
     assert_eq!(takes(&world, strategy), 120 + 7 * 60);
 }
 
 #[test]
-fn what_is_repaired_uses_the_budget_up_and_costs_nothing() {
-    let mut world = World::of(&[("web", 3, "a")]);
-    world.answers("web1", Ended::Failed(RunReason::NotCompiled));
+fn repair_uses_budget_and_needs_no_slot() {
+    let mut world = FakeFleet::of(&[("web", 3, "a")]);
+    world.answers("web1", RunEnd::Failed(RunReason::NotCompiled));
     assert_eq!(takes(&world, simple(1)), 30, "the repair, then the others one by one");
     assert_eq!(takes(&world, simple(2)), 20, "the repair beside one of the others");
-    world.answers("web2", Ended::Failed(RunReason::NotCompiled));
+    world.answers("web2", RunEnd::Failed(RunReason::NotCompiled));
     assert_eq!(takes(&world, simple(1)), 20, "both repairs, then the other");
 }
 
 #[test]
-fn all_at_once_takes_as_long_as_one_and_nothing_takes_no_time() {
-    let world = World::of(&[("web", 100, "a")]);
+fn at_once_takes_one_node_time() {
+    let world = FakeFleet::of(&[("web", 100, "a")]);
     let at_once = Request { at_once: true, ..request("v2", Strategy::default()) };
-    let plan = world.see(|sight| plan(sight, &at_once)).unwrap();
-    assert_eq!(minimum(&plan, NODE), NODE);
+    let plan = world.with_input(|input| plan(input, &at_once)).unwrap();
+    assert_eq!(minimum_duration(&plan, NODE), NODE);
     let none = RolloutPlan { waves: Vec::new(), ..plan };
-    assert_eq!(minimum(&none, NODE), SignedDuration::ZERO);
+    assert_eq!(minimum_duration(&none, NODE), SignedDuration::ZERO);
 }
 
 #[test]
-fn how_long_a_node_takes_is_what_most_took_lately() {
-    let mut world = World::of(&[("web", 5, "a")]);
+fn node_time_is_the_median_of_recent_runs() {
+    let mut world = FakeFleet::of(&[("web", 5, "a")]);
     for (name, seconds) in [("web1", 30), ("web2", 300), ("web3", 40)] {
         world.run_time = SignedDuration::from_secs(seconds);
-        world.answers(name, Ended::Validated);
+        world.answers(name, RunEnd::Validated);
     }
-    // A run that failed says nothing, nor one that has not been validated.
+    // Failed runs, and runs without validation, do not count.
     world.run_time = SignedDuration::from_secs(1);
-    world.answers("web4", Ended::Failed(RunReason::NotCompiled));
-    world.answers("web5", Ended::Configured);
+    world.answers("web4", RunEnd::Failed(RunReason::NotCompiled));
+    world.answers("web5", RunEnd::Configured);
     let predicted = planned(&world, simple(1)).predicted;
     assert_eq!((predicted.node.as_secs(), predicted.measured), (40, true));
 
-    // Whose machine is still being made is not waited for.
+    // A node without a machine is not waited for.
     world.node("web6", "web", "a", &[]);
     world.unmade("web6");
     let plan = planned(&world, simple(1));
     assert_eq!((plan.node_count(), plan.predicted.total), (6, predicted.total));
 
-    let mut unknown = World::new();
+    let mut unknown = FakeFleet::new();
     unknown.choose("v1");
     unknown.node("web1", "web", "a", &[]);
     let predicted = planned(&unknown, simple(1)).predicted;
-    assert_eq!((predicted.node, predicted.measured, predicted.total), (GUESS, false, GUESS));
+    assert_eq!((predicted.node, predicted.measured, predicted.total), (DEFAULT_NODE_TIME, false, DEFAULT_NODE_TIME));
 }
 
 #[test]
-fn five_thousand_nodes_in_two_hundred_racks_are_played_through() {
+fn five_thousand_nodes_are_simulated() {
     let racks: Vec<String> = (0..200).map(|rack| format!("rack{rack}")).collect();
-    let world = World::of(&[("web", 5_000, &racks.join(" "))]);
+    let world = FakeFleet::of(&[("web", 5_000, &racks.join(" "))]);
     let mut strategy = simple(1);
     strategy.max_unavailable.per = Some(PerLabel { label: "failure_domain".into(), count: 1 });
     assert_eq!(takes(&world, strategy.clone()), 50_000);
@@ -148,16 +147,16 @@ fn five_thousand_nodes_in_two_hundred_racks_are_played_through() {
     assert_eq!(takes(&world, strategy), 250);
 }
 
-/// Carries a plan out with the engine itself: each node is validated ten seconds after its grant.
-fn carried_out(world: &mut World, plan: &RolloutPlan) -> SignedDuration {
-    let starting = Starting { request: "r".into(), by: "ann".into(), supersede: false };
-    let started = world.see(|sight| start(sight, plan, "sha256:plan", starting)).unwrap();
+/// Carries a plan out with the engine: each node validates ten seconds after its grant.
+fn carried_out(world: &mut FakeFleet, plan: &RolloutPlan) -> SignedDuration {
+    let starting = StartOptions { request: "r".into(), by: "ann".into(), supersede: false };
+    let started = world.with_input(|input| start(input, plan, "sha256:plan", starting)).unwrap();
     world.commit(&started.txn.unwrap()).unwrap();
-    let (indexed, began) = (Indexed::new(plan.clone()), world.now);
+    let (indexed, began) = (IndexedPlan::new(plan.clone()), world.now);
     let mut answers: BTreeMap<Timestamp, Vec<NodeName>> = BTreeMap::new();
     loop {
         let (record, at) = world.fleet.deciding_rollout().map(|(record, at)| (record.clone(), at)).unwrap();
-        let Step { change, recheck, .. } = world.see(|sight| step(&indexed, &record, sight));
+        let Step { change, recheck, .. } = world.with_input(|input| step(&indexed, &record, input));
         if let Some(change) = change {
             world.commit(&change.txn(&world.fleet, at).unwrap()).unwrap();
             for grant in change.grants {
@@ -170,29 +169,29 @@ fn carried_out(world: &mut World, plan: &RolloutPlan) -> SignedDuration {
         }
         world.now = answers.keys().next().copied().into_iter().chain(recheck).min().expect("something is to come");
         for name in answers.remove(&world.now).unwrap_or_default() {
-            world.answers(name.as_str(), Ended::Validated);
+            world.answers(name.as_str(), RunEnd::Validated);
         }
     }
 }
 
 #[test]
-fn the_engine_takes_as_long_as_was_predicted() {
+fn engine_takes_the_predicted_time() {
     let mut racks = Strategy::default();
     racks.max_unavailable.default = Amount::Percent(30);
     racks.max_unavailable.per = Some(PerLabel { label: "failure_domain".into(), count: 2 });
     let steep = Strategy { ramp: false, soak: SignedDuration::ZERO, ..racks.clone() };
     for strategy in [simple(1), simple(7), Strategy::default(), racks, steep] {
         for order in [after(&[]), after(&[("web", "db"), ("lb", "web")])] {
-            let mut world = World::of(&[("db", 7, "a b c"), ("lb", 2, "a"), ("web", 40, "a b c d")]);
-            world.answers("web3", Ended::Failed(RunReason::NotCompiled));
+            let mut world = FakeFleet::of(&[("db", 7, "a b c"), ("lb", 2, "a"), ("web", 40, "a b c d")]);
+            world.answers("web3", RunEnd::Failed(RunReason::NotCompiled));
             let request = Request { after: order, ..request("v2", strategy.clone()) };
-            let plan = world.see(|sight| plan(sight, &request)).unwrap();
-            assert_eq!(carried_out(&mut world, &plan), minimum(&plan, NODE), "{strategy:?}");
+            let plan = world.with_input(|input| plan(input, &request)).unwrap();
+            assert_eq!(carried_out(&mut world, &plan), minimum_duration(&plan, NODE), "{strategy:?}");
         }
     }
 }
 
-/// Plays a wave through as one would by hand: always the first in order whom the budgets let through.
+/// A naive simulation of a wave: always grants the first node in order that the budgets allow.
 fn by_hand(plan: &RolloutPlan, wave: &PlannedWave) -> i64 {
     let mut waiting: Vec<&PlannedNode> = wave.nodes.iter().collect();
     let mut in_flight: Vec<(i64, &PlannedNode)> = Vec::new();
@@ -223,7 +222,7 @@ fn by_hand(plan: &RolloutPlan, wave: &PlannedWave) -> i64 {
 
 proptest! {
     #[test]
-    fn it_is_what_one_finds_by_hand(
+    fn prediction_matches_naive_simulation(
         nodes in prop::collection::vec((0..3usize, prop::option::of(0..4usize), prop::bool::weighted(0.1)), 1..40),
         roles in prop::collection::vec(1..5u32, 3),
         domains in prop::collection::vec(1..4u32, 4),
@@ -238,7 +237,7 @@ proptest! {
         }).collect();
         nodes.sort_by_key(|planned| !planned.repair);
         let budget = |(at, most): (usize, &u32)| (role(names[at]), RoleBudget { nodes: 40, max_unavailable: *most });
-        let world = World::of(&[("web", 1, "a")]);
+        let world = FakeFleet::of(&[("web", 1, "a")]);
         let wave = PlannedWave { stage: 1, wave: 1, canary: true, nodes, soak: SignedDuration::ZERO, promote: Promote::Auto };
         let plan = RolloutPlan {
             budgets: Budgets {
@@ -248,6 +247,6 @@ proptest! {
             waves: vec![wave.clone()],
             ..planned(&world, Strategy { ramp, ..simple(1) })
         };
-        prop_assert_eq!(minimum(&plan, NODE).as_secs(), by_hand(&plan, &wave));
+        prop_assert_eq!(minimum_duration(&plan, NODE).as_secs(), by_hand(&plan, &wave));
     }
 }

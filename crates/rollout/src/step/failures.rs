@@ -1,19 +1,18 @@
-//! When too much has failed.
+//! Failure limits of a rollout: when it stops because of failed nodes.
 
 use muster_core::report::ResourceError;
 use muster_core::report::record::LastRun;
 use muster_core::report::summary::clip;
 use muster_core::rollout::record::{FailedNode, FailureKind, NAMED_FAILURES, PauseReason, RolloutRecord, Threshold};
 
-use crate::operate::LONGEST_WORDS;
+use crate::command::MAX_TEXT;
 
-use super::{Fact, Indexed, Survey};
+use super::{IndexedPlan, NodeFacts, Survey};
 
-/// Whether a limit is exceeded: more have failed than it says, not as many.
+/// The first failure limit that is exceeded: more nodes have failed than it allows.
 ///
-/// Each wave that has begun is looked at, also those that have passed: a first node that fails after an hour says as much
-/// as one that fails at once.
-pub(crate) fn exceeded(plan: &Indexed, record: &RolloutRecord, survey: &Survey<'_>) -> Option<PauseReason> {
+/// Waves that have passed are checked too: a canary that fails after an hour counts as much as one that fails at once.
+pub(crate) fn exceeded(plan: &IndexedPlan, record: &RolloutRecord, survey: &Survey<'_>) -> Option<PauseReason> {
     if survey.failures == 0 {
         return None;
     }
@@ -35,13 +34,13 @@ pub(crate) fn exceeded(plan: &Indexed, record: &RolloutRecord, survey: &Survey<'
     (survey.failures > limit).then(|| halt(Threshold::Total, survey.failures, limit, survey.failed()))
 }
 
-/// Whether a rollout must not end as completed though it waits for nobody.
+/// Whether a rollout must not complete although it waits for no node.
 ///
-/// One that goes back lets no node keep another from it; but who could not go back still runs what was to be taken away. And
-/// one that goes forward has arrived nowhere if somebody failed and nobody is well, whatever was tolerated. Where there was
-/// nobody to fail (all were set aside, or have no machine yet) it is over: nodes that come later begin with the target.
-pub(crate) fn in_the_end(record: &RolloutRecord, survey: &Survey<'_>) -> Option<PauseReason> {
-    let failed = survey.unseen().count();
+/// In a rollback no failed node stops the others, but such a node still runs the version that was to be removed. A
+/// forward rollout has not arrived if a node failed and none is healthy, whatever the limits allow. If there was no
+/// node to fail (all were skipped, or have no machine yet), it completes: nodes that join later start with the target.
+pub(crate) fn blocks_completion(record: &RolloutRecord, survey: &Survey<'_>) -> Option<PauseReason> {
+    let failed = survey.unreviewed_failures().count();
     if failed == 0 {
         return None;
     }
@@ -50,34 +49,33 @@ pub(crate) fn in_the_end(record: &RolloutRecord, survey: &Survey<'_>) -> Option<
         None if survey.healthy == 0 => Threshold::AllNodes,
         None => return None,
     };
-    Some(halt(threshold, failed, 0, survey.unseen()))
+    Some(halt(threshold, failed, 0, survey.unreviewed_failures()))
 }
 
 fn halt<'s>(
     threshold: Threshold,
     failed: usize,
     tolerated: usize,
-    nodes: impl Iterator<Item = &'s Fact<'s>>,
+    nodes: impl Iterator<Item = &'s NodeFacts<'s>>,
 ) -> PauseReason {
     let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
-    let nodes = nodes.take(NAMED_FAILURES).filter_map(Fact::failure).collect();
+    let nodes = nodes.take(NAMED_FAILURES).filter_map(NodeFacts::failure).collect();
     PauseReason::Failures { threshold, failed: count(failed), tolerated: count(tolerated), nodes }
 }
 
-impl Fact<'_> {
-    /// How it failed, with the first thing that went wrong.
+impl NodeFacts<'_> {
+    /// How the node failed, with its first error.
     pub(crate) fn failure(&self) -> Option<FailedNode> {
         let how = self.failed_how()?;
         let last = self.node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-        let error = last.and_then(|last| what_went_wrong(last, how));
+        let error = last.and_then(|last| first_error(last, how));
         Some(FailedNode { node: self.name.clone(), how, error })
     }
 }
 
-/// The first thing that went wrong in a run: its first error. A validation has none: there it is what the run itself took
-/// for its failure, or why it ended as it did, which names the checks that failed. Who was late, or was not there, did not
-/// fail by that reason.
-pub(crate) fn what_went_wrong(last: &LastRun, how: FailureKind) -> Option<ResourceError> {
+/// The first error of a run. A validation has none: there it is the first failure that the run recorded, or its reason,
+/// which names the failed checks. A node that missed a deadline or was unreachable did not fail for that reason.
+pub(crate) fn first_error(last: &LastRun, how: FailureKind) -> Option<ResourceError> {
     let reason = match how {
         FailureKind::NotConfigured | FailureKind::NotValidated => last.reason.as_ref(),
         FailureKind::RolledBack | FailureKind::Expired | FailureKind::PendingTooLong | FailureKind::Unreachable => None,
@@ -86,9 +84,9 @@ pub(crate) fn what_went_wrong(last: &LastRun, how: FailureKind) -> Option<Resour
     let began = last.first_failure.as_ref().filter(|first| first.run == last.run).map(|first| first.error.clone());
     let error = last.errors.first().cloned().or(began).or(said)?;
     Some(ResourceError {
-        resource: error.resource.as_ref().map(|resource| clip(resource, LONGEST_WORDS)),
-        file: error.file.as_ref().map(|file| clip(file, LONGEST_WORDS)),
+        resource: error.resource.as_ref().map(|resource| clip(resource, MAX_TEXT)),
+        file: error.file.as_ref().map(|file| clip(file, MAX_TEXT)),
         line: error.line,
-        message: clip(&error.message, LONGEST_WORDS),
+        message: clip(&error.message, MAX_TEXT),
     })
 }

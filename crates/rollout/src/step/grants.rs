@@ -1,30 +1,30 @@
-//! Who may move now.
+//! Chooses the nodes that may be granted now, within budgets, ramp and brake.
 
 use muster_core::names::Role;
 use muster_core::rollout::plan::PlannedWave;
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{DesiredRecord, RolloutRecord};
 
+use crate::decision::DecisionInput;
 use crate::health::{Health, later};
-use crate::sight::Sight;
 
-use super::change::{Grant, MOST_GRANTS};
-use super::{Fact, Indexed, Survey};
+use super::{Grant, MAX_GRANTS};
+use super::{IndexedPlan, NodeFacts, Survey};
 
 /// Receives the reason why a node may not move now.
-pub(crate) type OnRefused<'f, 's> = &'f mut dyn FnMut(&Fact<'s>, Hold);
+pub(crate) type OnRefused<'f, 's> = &'f mut dyn FnMut(&NodeFacts<'s>, Hold);
 
-/// What is used up of the budgets, and what is left.
-pub(crate) struct Ledger<'s> {
-    plan: &'s Indexed,
+/// The budgets, and how much of them is used.
+pub(crate) struct BudgetTracker<'s> {
+    plan: &'s IndexedPlan,
     record: &'s RolloutRecord,
     survey: &'s Survey<'s>,
-    sight: &'s Sight<'s>,
+    input: &'s DecisionInput<'s>,
     roles: Vec<Slots>,
     domains: Vec<Slots>,
-    /// How many are on their way in each wave.
+    /// Granted, unfinished nodes of each wave.
     moving: Vec<usize>,
-    /// How many waves have passed.
+    /// Waves that have passed.
     passed: usize,
 }
 
@@ -34,17 +34,18 @@ struct Slots {
     max: usize,
 }
 
-impl<'s> Ledger<'s> {
-    pub(crate) fn open(
-        plan: &'s Indexed,
+impl<'s> BudgetTracker<'s> {
+    pub(crate) fn new(
+        plan: &'s IndexedPlan,
         record: &'s RolloutRecord,
         survey: &'s Survey<'s>,
-        sight: &'s Sight<'s>,
+        input: &'s DecisionInput<'s>,
     ) -> Self {
         let strategy = &plan.plan().strategy;
         let budgets = &plan.plan().budgets;
         let roles = survey.roles.all.iter().map(|(name, tally)| {
-            // A role that has shrunk since the plan was made can lose fewer; one that has grown keeps to the plan.
+            // A role that has shrunk since the plan was made has a smaller budget. One that has grown keeps the planned
+            // budget.
             let now =
                 Role::new(*name).map_or(1, |role| strategy.max_unavailable.of(&role).at_least_one_of(tally.nodes));
             let planned = budgets.roles.get(*name).and_then(|budget| usize::try_from(budget.max_unavailable).ok());
@@ -58,7 +59,7 @@ impl<'s> Ledger<'s> {
             plan,
             record,
             survey,
-            sight,
+            input,
             roles: roles.collect(),
             domains: domains.collect(),
             moving: survey.waves.iter().map(|wave| wave.moving).collect(),
@@ -66,8 +67,8 @@ impl<'s> Ledger<'s> {
         }
     }
 
-    /// Selects the nodes that may move now, in the order of the plan. `refused` gets the reason for each other node; without
-    /// it no reason is worked out.
+    /// Selects the nodes that may move now, in the order of the plan. `refused` gets the reason for each other node. Without
+    /// it no reason is computed.
     pub(crate) fn choose(&mut self, mut refused: Option<OnRefused<'_, 's>>) -> Vec<Grant> {
         let mut grants = Vec::new();
         let survey = self.survey;
@@ -88,9 +89,9 @@ impl<'s> Ledger<'s> {
         grants
     }
 
-    /// Whether a node may move now. The reason is worked out only if `explain` is set: a step looks at thousands of nodes and
-    /// needs none. A node that comes with the next transaction has no reason.
-    fn check(&self, fact: &Fact<'_>, granted: usize, explain: bool) -> Result<(), Option<Box<Hold>>> {
+    /// Whether a node may move now. The reason is computed only if `explain` is set: a step checks thousands of nodes and
+    /// needs none. A node that follows in the next transaction has no reason.
+    fn check(&self, fact: &NodeFacts<'_>, granted: usize, explain: bool) -> Result<(), Option<Box<Hold>>> {
         let wave = fact.wave.unwrap_or_default();
         let node = || fact.name.clone();
         let held = |hold: &dyn Fn() -> Option<Hold>| Err(if explain { hold().map(Box::new) } else { None });
@@ -101,7 +102,7 @@ impl<'s> Ledger<'s> {
             return held(&|| Some(Hold::Silent { node: node(), since }));
         }
         if self.is_paused(fact) {
-            let pause = || self.sight.fleet.pause_of(fact.name, &fact.record.role, self.sight.now);
+            let pause = || self.input.fleet.pause_of(fact.name, &fact.record.role, self.input.now);
             return held(&|| pause().map(|paused| Hold::Paused { node: node(), paused }));
         }
         if self.survey.racks.all.get(fact.rack).is_some_and(|(_, rack)| rack.is_braked()) {
@@ -130,16 +131,16 @@ impl<'s> Ledger<'s> {
                 return held(&|| domain().map(hold));
             }
         }
-        if granted < MOST_GRANTS { Ok(()) } else { Err(None) }
+        if granted < MAX_GRANTS { Ok(()) } else { Err(None) }
     }
 
     /// The wave that must pass before the node's role may move. The plan orders the roles already; this does not rely on it.
-    fn role_before(&self, fact: &Fact<'_>) -> Option<&PlannedWave> {
+    fn role_before(&self, fact: &NodeFacts<'_>) -> Option<&PlannedWave> {
         let opens = self.plan.role(&fact.record.role)?.opens;
         if opens <= self.passed { None } else { self.plan.plan().waves.get(opens - 1) }
     }
 
-    fn grant(&mut self, fact: &Fact<'_>) -> Option<Grant> {
+    fn grant(&mut self, fact: &NodeFacts<'_>) -> Option<Grant> {
         let record_at = fact.node.record_at?;
         let cost = usize::from(!fact.is_free);
         if let Some(slots) = self.roles.get_mut(fact.role) {
@@ -155,8 +156,8 @@ impl<'s> Ledger<'s> {
         let desired = DesiredRecord {
             version: plan.to.clone(),
             rollout: self.record.id,
-            granted: self.sight.now,
-            expires: Some(later(self.sight.now, plan.strategy.deadlines.node)),
+            granted: self.input.now,
+            expires: Some(later(self.input.now, plan.strategy.deadlines.node)),
             allow_older: plan.allow_older,
             confirm_within: plan.strategy.confirm_within,
             kept: None,
@@ -164,11 +165,11 @@ impl<'s> Ledger<'s> {
         Some(Grant { node: fact.name.clone(), desired, record_at })
     }
 
-    fn is_paused(&self, fact: &Fact<'_>) -> bool {
+    fn is_paused(&self, fact: &NodeFacts<'_>) -> bool {
         self.survey.pauses.concern(fact.name, &fact.record.role)
     }
 
-    /// Whether all that is left to do in the waves that have begun is paused by somebody.
+    /// Whether all remaining nodes of the started waves are paused.
     pub(crate) fn only_paused(&self) -> bool {
         if self.survey.pauses.is_empty() {
             return false;

@@ -1,170 +1,184 @@
-//! One step of a rollout: what is to be written now, and when to look again.
+//! One step of a rollout: the next transaction, and when to decide again.
 //!
-//! A step is a function of what it is given. Twice the same gives twice the same; and once its change is in the store, the
-//! next step has nothing more to say until something happens. It is called after each change of the environment that may
-//! matter, after each change of its own, and at `recheck`.
+//! A step is a pure function: the same input gives the same result. Once its change is in the store, the next step
+//! returns nothing until something changes. It is called after each relevant change of the environment, after each
+//! change of its own, and at `recheck`.
 
-mod change;
-mod fact;
+mod at_once;
+mod facts;
 mod failures;
-mod follow;
 mod grants;
-mod indexed;
-mod numbered;
-mod pauses;
+mod indexed_plan;
 mod survey;
 mod waves;
 
 use jiff::Timestamp;
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
 use muster_core::names::NodeName;
 use muster_core::report::summary::clip;
 use muster_core::rollout::progress::Hold;
-use muster_core::rollout::record::{FailureCutoff, GateVerdict, PauseReason, RolloutPhase, RolloutRecord};
+use muster_core::rollout::record::{
+    ActiveRollout, DesiredRecord, FailureCutoff, GateVerdict, PauseReason, RolloutPhase, RolloutRecord,
+};
 use muster_core::rollout::strategy::OnFailure;
 use muster_core::rollout::windows;
+use muster_core::txn::{Guard, Op, Revision, Txn};
 
-pub use change::{Change, Grant, MOST_GRANTS};
-pub use indexed::Indexed;
+pub use indexed_plan::IndexedPlan;
 
-pub(crate) use change::untouched;
-pub(crate) use fact::Fact;
-pub(crate) use follow::{AtOnce, Stands, error_of};
-pub(crate) use grants::Ledger;
-pub(crate) use indexed::Place;
+pub(crate) use at_once::{AtOnceCheck, AtOnceState, first_error_of};
+pub(crate) use facts::NodeFacts;
+pub(crate) use grants::BudgetTracker;
+pub(crate) use indexed_plan::PlanPosition;
 pub(crate) use survey::Survey;
-pub(crate) use waves::{WaveAdvance, move_on};
+pub(crate) use waves::{WaveAdvance, advance_waves};
 
-use follow::follow;
+use at_once::follow_at_once;
 
+use crate::command::{MAX_NAMED_NODES, MAX_TEXT};
+use crate::decision::DecisionInput;
 use crate::health::later;
-use crate::operate::{LONGEST_WORDS, MOST_NAMED};
-use crate::sight::Sight;
 use crate::start::stable_version;
 
-/// What a rollout needs now.
+/// The result of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// To be written, as one transaction. None: the record says it all already.
-    pub change: Option<Change>,
-    /// The wave (by its place in the plan, from 0) whose checks are to be made now; what they say goes to [`judged`].
+    /// The change to write, in one transaction. None: nothing to do.
+    pub change: Option<RolloutChange>,
+    /// Index of the wave, from 0, whose gate is to be checked now. The verdict goes to [`gate_verdict_change`].
     pub checks: Option<usize>,
-    /// The rollout has failed and is to be rolled back now, for this reason. Nothing else happens until then.
+    /// The rollout has failed and is to be rolled back, for this reason. Nothing else happens until then.
     pub roll_back: Option<PauseReason>,
-    /// Nothing changes before this moment, unless something is written or a connection begins or ends.
+    /// No change before this time, unless a key is written or a connection starts or ends.
     pub recheck: Option<Timestamp>,
 }
 
 impl Step {
-    fn look_again(&mut self, at: Timestamp) {
+    fn recheck_at(&mut self, at: Timestamp) {
         self.recheck = Some(self.recheck.map_or(at, |before| before.min(at)));
     }
 }
 
-/// Decides what a rollout needs. The record, with the revision of its key, is of the fleet in sight.
-pub fn step(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
-    let governs = sight.fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
-    let between = sight.fleet.restoring().is_some() || sight.fleet.destroying().is_some();
-    if record.phase != RolloutPhase::Running || !governs || between {
+/// Decides the next step of a rollout. The record is the one in the input's fleet.
+pub fn step(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Step {
+    let is_active = input.fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let is_maintained = input.fleet.restoring().is_some() || input.fleet.destroying().is_some();
+    if record.phase != RolloutPhase::Running || !is_active || is_maintained {
         return Step::default();
     }
-    if record.at_once { follow(plan, record, sight) } else { staged(plan, record, sight) }
+    if record.at_once { follow_at_once(plan, record, input) } else { staged(plan, record, input) }
 }
 
-fn completed(mut record: RolloutRecord, sight: &Sight<'_>) -> Change {
+fn complete_change(mut record: RolloutRecord, input: &DecisionInput<'_>) -> RolloutChange {
     record.phase = RolloutPhase::Completed;
-    record.phase_since = sight.now;
-    record.progress = sight.now;
-    record.seen = sight.fleet.revision;
-    Change { record, grants: Vec::new(), completes: true }
+    record.phase_since = input.now;
+    record.progress = input.now;
+    record.seen = input.fleet.revision;
+    RolloutChange { record, grants: Vec::new(), completes: true }
 }
 
-fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
-    let survey = Survey::take(plan, record, sight);
+fn staged(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Step {
+    let survey = Survey::new(plan, record, input);
     let mut step = Step { recheck: survey.recheck, ..Step::default() };
     if let Some(why) = failures::exceeded(plan, record, &survey) {
-        return failed(plan, record, why, &survey, sight);
+        return handle_failure(plan, record, why, &survey, input);
     }
     let mut next = record.clone();
-    match move_on(plan, &mut next, &survey, sight.now) {
+    match advance_waves(plan, &mut next, &survey, input.now) {
         WaveAdvance::InProgress => {}
-        WaveAdvance::Held(Hold::Soak { until }) => step.look_again(until),
+        WaveAdvance::Held(Hold::Soak { until }) => step.recheck_at(until),
         WaveAdvance::Held(Hold::Gate { .. }) => step.checks = next.waves.len().checked_sub(1),
         WaveAdvance::Held(_) => {}
         WaveAdvance::Complete => {
-            let next = noted(next, &survey);
-            let change = match failures::in_the_end(record, &survey) {
-                Some(why) => paused(next, why, sight),
-                None => completed(RolloutRecord { whole: survey.is_whole(record, sight.fleet), ..next }, sight),
+            let next = with_progress(next, &survey);
+            let change = match failures::blocks_completion(record, &survey) {
+                Some(why) => pause_change(next, why, input),
+                None => {
+                    complete_change(RolloutRecord { whole: survey.is_complete(record, input.fleet), ..next }, input)
+                }
             };
             return Step { change: Some(change), ..Step::default() };
         }
-        WaveAdvance::GateFailed(why) => return failed(plan, record, why, &survey, sight),
+        WaveAdvance::GateFailed(why) => return handle_failure(plan, record, why, &survey, input),
         WaveAdvance::GateInconclusive(why) => {
-            return Step { change: Some(paused(noted(record.clone(), &survey), why, sight)), ..Step::default() };
+            return Step {
+                change: Some(pause_change(with_progress(record.clone(), &survey), why, input)),
+                ..Step::default()
+            };
         }
     }
-    remember(&mut next, &survey.kept_from_answering, sight);
+    record_retries(&mut next, &survey.paused_past_deadline, input);
     let windows = &plan.plan().strategy.windows;
-    let is_open = windows::is_open(windows, sight.now);
-    let mut ledger = Ledger::open(plan, &next, &survey, sight);
-    let grants = if is_open { ledger.choose(None) } else { Vec::new() };
-    let is_idle = !is_open || (grants.is_empty() && ledger.only_paused());
-    let opens = if is_open { None } else { windows::next_opening(windows, sight.now) };
-    opens.into_iter().chain(survey.pauses.first_end()).for_each(|at| step.look_again(at));
-    match keep_time(plan, &mut next, &survey, is_idle, sight.now) {
-        Time::DoesNotCount => {}
-        Time::Until(deadline) => step.look_again(deadline),
-        Time::IsUp(why) => {
-            return Step { change: Some(paused(noted(record.clone(), &survey), why, sight)), ..Step::default() };
+    let is_open = windows::is_open(windows, input.now);
+    let mut budgets = BudgetTracker::new(plan, &next, &survey, input);
+    let grants = if is_open { budgets.choose(None) } else { Vec::new() };
+    let is_idle = !is_open || (grants.is_empty() && budgets.only_paused());
+    let opens = if is_open { None } else { windows::next_opening(windows, input.now) };
+    opens.into_iter().chain(survey.pauses.first_end()).for_each(|at| step.recheck_at(at));
+    match check_progress(plan, &mut next, &survey, is_idle, input.now) {
+        ProgressDeadline::NotRunning => {}
+        ProgressDeadline::Until(deadline) => step.recheck_at(deadline),
+        ProgressDeadline::Expired(why) => {
+            return Step {
+                change: Some(pause_change(with_progress(record.clone(), &survey), why, input)),
+                ..Step::default()
+            };
         }
     }
     if next == *record && grants.is_empty() {
         return step;
     }
-    next.retry.retain(|node| survey.is_to_be_retried(node) && !grants.iter().any(|grant| grant.node == *node));
-    // Whoever is granted something holds a slot again.
+    next.retry.retain(|node| survey.awaits_retry(node) && !grants.iter().any(|grant| grant.node == *node));
+    // A granted node holds a slot again.
     next.released.retain(|node| !grants.iter().any(|grant| grant.node == *node));
     next.grants = next.grants.saturating_add(u64::try_from(grants.len()).unwrap_or(u64::MAX));
-    let mut next = noted(next, &survey);
-    next.seen = sight.fleet.revision;
-    step.change = Some(Change { record: next, grants, completes: false });
+    let mut next = with_progress(next, &survey);
+    next.seen = input.fleet.revision;
+    step.change = Some(RolloutChange { record: next, grants, completes: false });
     step
 }
 
-/// Writes down who is to be granted once more: when the pause is over, nobody can see any more why they have not answered.
-fn remember(record: &mut RolloutRecord, nodes: &[&NodeName], sight: &Sight<'_>) {
-    if record.retry.len() + nodes.len() <= MOST_NAMED {
+/// Records the nodes that are to be granted again: after the pause there is no other sign why they have not reported.
+fn record_retries(record: &mut RolloutRecord, nodes: &[&NodeName], input: &DecisionInput<'_>) {
+    if record.retry.len() + nodes.len() <= MAX_NAMED_NODES {
         record.retry.extend(nodes.iter().map(|name| (*name).clone()));
     } else {
-        record.retry_before = Some(FailureCutoff::than(sight.fleet.epoch(), sight.fleet.revision, sight.now));
+        record.retry_before = Some(FailureCutoff::than(input.fleet.epoch(), input.fleet.revision, input.now));
     }
 }
 
-/// Writes down how far it has come: with something else, never for its own sake.
-fn noted(mut record: RolloutRecord, survey: &Survey<'_>) -> RolloutRecord {
+/// Records the progress, but only together with another change.
+fn with_progress(mut record: RolloutRecord, survey: &Survey<'_>) -> RolloutRecord {
     record.healthy = survey.healthy;
     record.progress = record.progress.max(survey.last_healthy);
     record
 }
 
-/// How long nothing may get better.
-enum Time {
-    /// It is not the time for it, or it is a person's turn.
-    DoesNotCount,
+/// The progress deadline.
+enum ProgressDeadline {
+    /// No window is open, or the rollout waits for an operator.
+    NotRunning,
     Until(Timestamp),
-    IsUp(PauseReason),
+    Expired(PauseReason),
 }
 
-/// Watches that something gets better while something is to be done.
-fn keep_time(plan: &Indexed, record: &mut RolloutRecord, survey: &Survey<'_>, is_idle: bool, now: Timestamp) -> Time {
-    // A wave that is being watched, checked or promoted waits for no node.
+/// Checks that the rollout makes progress while there is work to do.
+fn check_progress(
+    plan: &IndexedPlan,
+    record: &mut RolloutRecord,
+    survey: &Survey<'_>,
+    is_idle: bool,
+    now: Timestamp,
+) -> ProgressDeadline {
+    // A wave that soaks, is checked or waits for its promotion waits for no node.
     if record.waves.last().is_some_and(|wave| wave.settled.is_some() && wave.passed.is_none()) {
-        return Time::DoesNotCount;
+        return ProgressDeadline::NotRunning;
     }
     match (is_idle, record.idle) {
         (true, since) => {
             record.idle = since.or(Some(now));
-            return Time::DoesNotCount;
+            return ProgressDeadline::NotRunning;
         }
         (false, Some(_)) => {
             record.idle = None;
@@ -174,49 +188,64 @@ fn keep_time(plan: &Indexed, record: &mut RolloutRecord, survey: &Survey<'_>, is
     }
     let since = record.progress.max(survey.last_healthy);
     let deadline = later(since, plan.plan().strategy.deadlines.progress);
-    if now < deadline { Time::Until(deadline) } else { Time::IsUp(PauseReason::NoProgress { since }) }
+    if now < deadline {
+        ProgressDeadline::Until(deadline)
+    } else {
+        ProgressDeadline::Expired(PauseReason::NoProgress { since })
+    }
 }
 
-/// More has failed than is tolerated: what the strategy says for that.
-fn failed(plan: &Indexed, record: &RolloutRecord, why: PauseReason, survey: &Survey<'_>, sight: &Sight<'_>) -> Step {
-    let pause = |why| Step { change: Some(paused(noted(record.clone(), survey), why, sight)), ..Step::default() };
+/// A failure limit is exceeded: applies the strategy's `on_failure`.
+fn handle_failure(
+    plan: &IndexedPlan,
+    record: &RolloutRecord,
+    why: PauseReason,
+    survey: &Survey<'_>,
+    input: &DecisionInput<'_>,
+) -> Step {
+    let pause =
+        |why| Step { change: Some(pause_change(with_progress(record.clone(), survey), why, input)), ..Step::default() };
     match plan.plan().strategy.on_failure {
         OnFailure::Pause => pause(why),
-        // Going back from going back would lead nowhere.
+        // A failed rollback is not rolled back.
         OnFailure::Rollback if record.rolls_back.is_some() => pause(why),
-        OnFailure::Rollback if stable_version(sight.fleet, record.id).is_none() => {
+        OnFailure::Rollback if stable_version(input.fleet, record.id).is_none() => {
             pause(PauseReason::NoRollbackTarget { why: Box::new(why) })
         }
         OnFailure::Rollback => Step { roll_back: Some(why), ..Step::default() },
     }
 }
 
-/// Stops a rollout for a reason: what a step decides, and what whoever carries it out does when it cannot go on.
-pub fn paused(mut record: RolloutRecord, why: PauseReason, sight: &Sight<'_>) -> Change {
+/// Pauses a rollout: as the decision of a step, or because the executor cannot continue.
+pub fn pause_change(mut record: RolloutRecord, why: PauseReason, input: &DecisionInput<'_>) -> RolloutChange {
     record.phase = RolloutPhase::Paused { why };
-    record.phase_since = sight.now;
+    record.phase_since = input.now;
     record.idle = None;
-    record.seen = sight.fleet.revision;
-    Change { record, grants: Vec::new(), completes: false }
+    record.seen = input.fleet.revision;
+    RolloutChange { record, grants: Vec::new(), completes: false }
 }
 
-/// Takes in what the checks of a wave said. None if nobody waits for that any more: the wave is whole no longer, or somebody
-/// has stopped the rollout meanwhile.
-pub fn judged(record: &RolloutRecord, wave: usize, verdict: GateVerdict, sight: &Sight<'_>) -> Option<Change> {
+/// Records the verdict of a gate. None if it is not awaited any more: the wave has changed, or the rollout was stopped.
+pub fn gate_verdict_change(
+    record: &RolloutRecord,
+    wave: usize,
+    verdict: GateVerdict,
+    input: &DecisionInput<'_>,
+) -> Option<RolloutChange> {
     let mut next = record.clone();
     let is_last = next.waves.len() == wave + 1;
     let state = next.waves.last_mut().filter(|state| state.settled.is_some() && state.passed.is_none())?;
     if record.phase != RolloutPhase::Running || !is_last || state.gate.is_some() {
         return None;
     }
-    state.gate = Some(shortened(verdict));
-    next.seen = sight.fleet.revision;
-    Some(Change { record: next, grants: Vec::new(), completes: false })
+    state.gate = Some(clip_verdict(verdict));
+    next.seen = input.fleet.revision;
+    Some(RolloutChange { record: next, grants: Vec::new(), completes: false })
 }
 
-/// What programs print may be long, and a record is small.
-fn shortened(verdict: GateVerdict) -> GateVerdict {
-    let short = |text: String| clip(&text, LONGEST_WORDS);
+/// Programs may print a lot, and a record is small.
+fn clip_verdict(verdict: GateVerdict) -> GateVerdict {
+    let short = |text: String| clip(&text, MAX_TEXT);
     match verdict {
         GateVerdict::Passed { at } => GateVerdict::Passed { at },
         GateVerdict::Failed { at, check, message } => {
@@ -226,6 +255,59 @@ fn shortened(verdict: GateVerdict) -> GateVerdict {
             GateVerdict::Inconclusive { at, check: short(check), message: short(message) }
         }
     }
+}
+
+/// Grants in one transaction: each is a comparison and an operation, and etcd takes at most 128 of either. The rest
+/// follows in the next transaction, at once.
+pub const MAX_GRANTS: usize = 60;
+
+/// The new record and the grants that go with it, written together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolloutChange {
+    pub record: RolloutRecord,
+    pub grants: Vec<Grant>,
+    /// The rollout ends, and nodes without a desired version of their own get the environment's version.
+    pub completes: bool,
+}
+
+/// Permission for a node to move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub node: NodeName,
+    pub desired: DesiredRecord,
+    /// Revision of the node's record in the design. A node that has left meanwhile is not granted.
+    pub record_at: Revision,
+}
+
+impl RolloutChange {
+    /// The transaction. It is refused if the record was rewritten since `at`, by an operator or another replica. The
+    /// host adds the guard of its controller lock.
+    pub fn txn(&self, fleet: &Fleet, at: Revision) -> Result<Txn, serde_json::Error> {
+        let keys = Keys::new(&fleet.env);
+        let mut txn = unchanged_guards(&keys, fleet, &self.record, at);
+        for Grant { node, record_at, .. } in &self.grants {
+            txn.guards.push(Guard::Unchanged { key: keys.node(node), since: *record_at });
+        }
+        txn.ops.push(Op::put_json(keys.rollout(self.record.id), &self.record)?);
+        for Grant { node, desired, .. } in &self.grants {
+            txn.ops.push(Op::put_json(keys.desired(node), desired)?);
+        }
+        if let Some((active, _)) = fleet.active_rollout().filter(|_| self.completes) {
+            let active = ActiveRollout { completed: true, ..active.clone() };
+            txn.ops.push(Op::put_json(keys.active_rollout(), &active)?);
+        }
+        Ok(txn)
+    }
+}
+
+/// Guards that nothing was decided about this rollout, or in place of it, since the input was read.
+pub(crate) fn unchanged_guards(keys: &Keys, fleet: &Fleet, record: &RolloutRecord, at: Revision) -> Txn {
+    let active = fleet.active_rollout().map(|(_, at)| at);
+    Txn::new()
+        .guard(Guard::Unchanged { key: keys.rollout(record.id), since: at })
+        .guard(Guard::observed(keys.active_rollout(), active))
+        .guard(Guard::Absent { key: keys.destroying() })
+        .guard(Guard::Absent { key: keys.restoring() })
 }
 
 #[cfg(test)]

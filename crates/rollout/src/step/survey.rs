@@ -1,4 +1,4 @@
-//! One look at the whole fleet, through the eyes of a rollout.
+//! Surveys the fleet for a step: the facts of each node, and their totals.
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::{Fleet, Node};
@@ -8,72 +8,84 @@ use muster_core::node::record::NodeRecord;
 use muster_core::rollout::record::{DesiredRecord, FailureCutoff, FailureKind, RolloutRecord};
 use muster_core::rollout::strategy::PerLabel;
 use muster_core::txn::Generation;
+use muster_core::txn::Revision;
 
 use crate::budget::domain_of;
-use crate::health::{Health, Measure, grant_of, is_on_its_way, later, proved_at};
-use crate::sight::Sight;
-use crate::unwell::is_still_being_made;
+use crate::decision::DecisionInput;
+use crate::health::{Health, HealthRules, grant_of, is_moving_at_once, later, validated_at};
+use crate::preflight::is_unprovisioned;
 
-use super::fact::{Fact, RackTally, Tally, WaveTally};
-use super::numbered::Numbered;
-use super::pauses::Pauses;
-use super::{Indexed, Place};
+use super::facts::{NameIndex, NodeFacts, Pauses, RackTally, Tally, WaveTally};
+use super::{IndexedPlan, PlanPosition};
 
 pub(crate) struct Survey<'a> {
-    /// The nodes of the design, by name.
-    pub facts: Vec<Fact<'a>>,
-    /// Where in `facts` the nodes of the plan are, in its order; none for those that have left.
+    /// The nodes of the design, sorted by name.
+    pub facts: Vec<NodeFacts<'a>>,
+    /// Indexes into `facts` of the nodes of the plan, in its order; none for nodes that have left.
     pub by_order: Vec<Option<usize>>,
-    /// Those that joined after the plan was made.
+    /// Nodes that joined after the plan was made.
     pub late: Vec<usize>,
-    pub roles: Numbered<'a, Tally>,
-    pub domains: Numbered<'a, Tally>,
-    pub racks: Numbered<'a, RackTally>,
+    pub roles: NameIndex<'a, Tally>,
+    pub domains: NameIndex<'a, Tally>,
+    pub racks: NameIndex<'a, RackTally>,
     pub waves: Vec<WaveTally>,
     pub pauses: Pauses<'a>,
-    /// Nodes that were granted something, were paused then, and have not answered in time.
-    pub kept_from_answering: Vec<&'a NodeName>,
+    /// Granted nodes that were paused and have missed their deadline.
+    pub paused_past_deadline: Vec<&'a NodeName>,
     pub healthy: u32,
     pub forgiven: Option<FailureCutoff>,
-    /// Those that count against the limits, in all.
+    /// Failures that count against the limits.
     pub failures: usize,
     /// When a node last became healthy.
     pub last_healthy: Timestamp,
-    /// When a node will be seen otherwise though nothing happens.
+    /// The next time at which a node's health changes by itself.
     pub recheck: Option<Timestamp>,
 }
 
-/// What is the same for all nodes.
-struct Ground<'a> {
-    measure: Measure<'a>,
+/// Values that are the same for all nodes.
+struct SurveyContext<'a> {
+    rules: HealthRules<'a>,
     floor: muster_core::rollout::RolloutId,
     base: Option<(Version, Generation)>,
     passed: usize,
     per: Option<&'a PerLabel>,
 }
 
-/// Whether a rollout that goes back leaves a node alone that was granted this.
-pub(crate) fn stays(record: &RolloutRecord, granted: &DesiredRecord) -> bool {
+impl SurveyContext<'_> {
+    /// A node's desired version and its generation: its own, or that of the environment.
+    fn desired<'d>(&'d self, own: Option<&'d (DesiredRecord, Revision)>) -> Option<(&'d Version, Generation)> {
+        match own {
+            Some((desired, at)) => {
+                let kept = desired.kept.filter(|kept| kept.epoch == self.rules.epoch);
+                Some((&desired.version, kept.unwrap_or(Generation { epoch: self.rules.epoch, number: at.0 })))
+            }
+            None => self.base.as_ref().map(|(version, generation)| (version, *generation)),
+        }
+    }
+}
+
+/// Whether a rollback leaves a node with this grant alone.
+pub(crate) fn keeps_grant(record: &RolloutRecord, granted: &DesiredRecord) -> bool {
     record.rolls_back.is_some_and(|back_from| granted.rollout != back_from || granted.kept.is_some())
 }
 
-/// An epoch is called by the second in which it began.
-pub(super) fn began(epoch: u64, now: Timestamp) -> Timestamp {
+/// An epoch is named after the second in which it began.
+pub(super) fn epoch_start(epoch: u64, now: Timestamp) -> Timestamp {
     let second = i64::try_from(epoch).ok().and_then(|second| Timestamp::from_second(second).ok());
     second.unwrap_or(Timestamp::UNIX_EPOCH).min(now)
 }
 
 impl<'a> Survey<'a> {
-    pub(crate) fn take(plan: &'a Indexed, record: &'a RolloutRecord, sight: &Sight<'a>) -> Self {
-        let fleet = sight.fleet;
-        let ground = Ground {
-            measure: Measure {
+    pub(crate) fn new(plan: &'a IndexedPlan, record: &'a RolloutRecord, input: &DecisionInput<'a>) -> Self {
+        let fleet = input.fleet;
+        let context = SurveyContext {
+            rules: HealthRules {
                 record,
                 strategy: &plan.plan().strategy,
                 epoch: fleet.epoch(),
-                epoch_began: began(fleet.epoch(), sight.now),
-                now: sight.now,
-                patience: sight.patience,
+                epoch_began: epoch_start(fleet.epoch(), input.now),
+                now: input.now,
+                disconnect_grace: input.disconnect_grace,
             },
             floor: fleet.active_rollout().map(|(active, _)| active.floor).unwrap_or_default(),
             base: fleet.base().map(|base| (base.version, base.generation)),
@@ -81,128 +93,127 @@ impl<'a> Survey<'a> {
             per: plan.plan().strategy.max_unavailable.per.as_ref(),
         };
         let mut survey = Survey {
-            facts: Vec::with_capacity(plan.places().len()),
+            facts: Vec::with_capacity(plan.positions().len()),
             by_order: vec![None; plan.plan().node_count()],
             late: Vec::new(),
-            roles: Numbered::new(),
-            domains: Numbered::new(),
-            racks: Numbered::new(),
+            roles: NameIndex::new(),
+            domains: NameIndex::new(),
+            racks: NameIndex::new(),
             waves: vec![WaveTally::default(); plan.plan().waves.len()],
-            pauses: Pauses::of(fleet, sight.now),
-            kept_from_answering: Vec::new(),
+            pauses: Pauses::of(fleet, input.now),
+            paused_past_deadline: Vec::new(),
             healthy: 0,
             forgiven: record.forgiven.filter(|forgiven| forgiven.before.epoch == fleet.epoch()),
             failures: 0,
-            // In a new life of the store everybody begins anew.
-            last_healthy: record.started.max(began(fleet.epoch(), sight.now)),
+            // A new store epoch restarts the progress deadline.
+            last_healthy: record.started.max(epoch_start(fleet.epoch(), input.now)),
             recheck: None,
         };
-        // Both are sorted by name: they are gone through side by side.
-        let mut places = plan.places().iter().peekable();
+        // Both are sorted by name.
+        let mut positions = plan.positions().iter().peekable();
         for (name, node, design) in fleet.designed() {
-            while places.next_if(|(planned, _)| planned < name).is_some() {}
-            let place = places.next_if(|(planned, _)| planned == name).map(|(_, place)| *place);
-            survey.see(plan, &ground, sight, name, node, design, place);
+            while positions.next_if(|(planned, _)| planned < name).is_some() {}
+            let position = positions.next_if(|(planned, _)| planned == name).map(|(_, position)| *position);
+            survey.add(plan, &context, input, (name, node, design), position);
         }
-        survey.give_up_on_silent(&ground.measure);
+        survey.expire_disconnected(&context.rules);
         survey.count_failures();
         survey
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the body of one loop, given a name")]
-    fn see(
+    fn add(
         &mut self,
-        plan: &Indexed,
-        ground: &Ground<'a>,
-        sight: &Sight<'a>,
-        name: &'a NodeName,
-        node: &'a Node,
-        design: &'a NodeRecord,
-        place: Option<Place>,
+        plan: &IndexedPlan,
+        context: &SurveyContext<'a>,
+        input: &DecisionInput<'a>,
+        (name, node, design): (&'a NodeName, &'a Node, &'a NodeRecord),
+        position: Option<PlanPosition>,
     ) {
-        let Ground { measure, .. } = ground;
-        let record = measure.record;
-        let link = (sight.link)(name);
-        let silent = match link {
-            Link::Connected { .. } => None,
-            Link::Silent { since } => Some(since),
-        };
-        let grant = grant_of(record, node);
-        let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= ground.floor);
-        let told = match own {
-            Some((desired, at)) => {
-                let kept = desired.kept.filter(|kept| kept.epoch == measure.epoch);
-                Some((&desired.version, kept.unwrap_or(Generation { epoch: measure.epoch, number: at.0 })))
+        let rules = &context.rules;
+        let grant = grant_of(rules.record, node);
+        let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= context.floor);
+        let desired = context.desired(own);
+        let has_target = desired.is_some_and(|(version, _)| *version == rules.record.to);
+        let (wave, order, excused) = match position {
+            Some(PlanPosition::InWave { wave, order, excused }) => (Some(wave), Some(order), excused),
+            Some(PlanPosition::Already) | None => {
+                let is_left_alone = grant.is_none()
+                    // Its own desired version is not from the rollout that is rolled back: it was skipped, or never moved.
+                    && (has_target || own.is_some_and(|(own, _)| keeps_grant(rules.record, own)));
+                let is_moved = !is_left_alone && !plan.plan().waves.is_empty();
+                (is_moved.then(|| plan.wave_of_late(&design.role, context.passed)), None, false)
             }
-            None => ground.base.as_ref().map(|(version, generation)| (version, *generation)),
         };
-        let is_told = told.is_some_and(|(version, _)| *version == record.to);
-        let (wave, order, excused) = match place {
-            Some(Place::InWave { wave, order, excused }) => (Some(wave), Some(order), excused),
-            Some(Place::Already) | None if is_told && grant.is_none() => (None, None, false),
-            Some(Place::Already) | None if plan.plan().waves.is_empty() => (None, None, false),
-            // Who has a word of its own that is not of what is taken back was set aside, or never went.
-            Some(Place::Already) | None if grant.is_none() && own.is_some_and(|(own, _)| stays(record, own)) => {
-                (None, None, false)
-            }
-            Some(Place::Already) | None => (Some(plan.wave_of_late(&design.role, ground.passed)), None, false),
-        };
-        let is_settled = wave.and_then(|wave| record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
-        let health = match measure.health(sight, name, node, link, is_settled) {
-            // It could not answer: it is granted once more when it may run again.
-            late if late.is_late() && self.pauses.concern(name, &design.role) => {
-                self.kept_from_answering.push(name);
-                Health::Waiting
-            }
-            health => health,
-        };
-        let is_heard_of = matches!(link, Link::Connected { .. });
-        let is_up = is_heard_of
+        let link = (input.link)(name);
+        let health = self.health(rules, input, (name, node, design), link, wave);
+        let is_connected = matches!(link, Link::Connected { .. });
+        let is_up = is_connected
             && match grant {
                 Some(_) if health != Health::Skipped => matches!(health, Health::Healthy { .. }),
-                Some(_) | None => measure.is_serving(node, told),
+                Some(_) | None => rules.is_serving(node, desired),
             };
-        let is_new = grant.is_none() && is_still_being_made(node);
-        let is_released = record.released.contains(name);
-        let is_counted = !is_new && !is_released;
-        let on_its_way = is_on_its_way(node, told, own.is_some());
-        let fact = Fact {
+        let is_new = grant.is_none() && is_unprovisioned(node);
+        let is_counted = !is_new && !rules.record.released.contains(name);
+        let fact = NodeFacts {
             name,
             node,
             record: design,
             wave,
             excused,
             role: self.roles.number(design.role.as_str()),
-            domain: domain_of(design, ground.per).map(|domain| self.domains.number(domain)),
+            domain: domain_of(design, context.per).map(|domain| self.domains.number(domain)),
             rack: self.racks.number(&design.failure_domain),
-            silent,
+            silent: match link {
+                Link::Connected { .. } => None,
+                Link::Silent { since } => Some(since),
+            },
             health,
             is_new,
             is_unavailable: !is_up && is_counted,
-            is_free: !is_up && is_counted && !on_its_way,
+            is_free: !is_up && is_counted && !is_moving_at_once(node, desired, own.is_some()),
             grant_at: grant.map(|(_, at)| at),
-            is_asked_again: false,
+            is_retried: false,
         };
         self.count(&fact);
-        if wave.is_some_and(|wave| wave >= ground.passed) {
-            self.note_seen(&fact, sight, measure.strategy.soak);
+        if wave.is_some_and(|wave| wave >= context.passed) {
+            self.record_observed(&fact, input, rules.strategy.soak);
         }
-        self.watch(&fact, sight);
-        let index = self.facts.len();
-        match order {
-            Some(order) => {
-                if let Some(slot) = self.by_order.get_mut(order) {
-                    *slot = Some(index);
-                }
-            }
-            None if wave.is_some() => self.late.push(index),
-            None => {}
-        }
+        self.schedule_recheck(&fact, input);
+        self.index(order, wave);
         self.facts.push(fact);
     }
 
-    /// Counts it for the budgets and for the brake.
-    fn count(&mut self, fact: &Fact<'_>) {
+    /// The health of a node. One that was paused and missed its deadline could not report: it is granted again after that.
+    fn health(
+        &mut self,
+        rules: &HealthRules<'_>,
+        input: &DecisionInput<'_>,
+        (name, node, design): (&'a NodeName, &Node, &NodeRecord),
+        link: Link,
+        wave: Option<usize>,
+    ) -> Health {
+        let is_settled = wave.and_then(|wave| rules.record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
+        let health = rules.health(input, name, node, link, is_settled);
+        if health.is_late() && self.pauses.concern(name, &design.role) {
+            self.paused_past_deadline.push(name);
+            return Health::Waiting;
+        }
+        health
+    }
+
+    /// Indexes the next entry of `facts`.
+    fn index(&mut self, order: Option<usize>, wave: Option<usize>) {
+        let index = self.facts.len();
+        match order.map(|order| self.by_order.get_mut(order)) {
+            Some(Some(slot)) => *slot = Some(index),
+            Some(None) => {}
+            None if wave.is_some() => self.late.push(index),
+            None => {}
+        }
+    }
+
+    /// Counts a node for the budgets, the brake and its wave.
+    fn count(&mut self, fact: &NodeFacts<'_>) {
         if !matches!(fact.health, Health::NotThere | Health::Skipped)
             && let Some(rack) = self.racks.at(fact.rack)
         {
@@ -243,36 +254,36 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Notes since when a healthy node of a wave is so in the eyes of whoever decides.
-    fn note_seen(&mut self, fact: &Fact<'_>, sight: &Sight<'_>, soak: SignedDuration) {
+    /// Records since when this replica has observed a healthy node of a wave.
+    fn record_observed(&mut self, fact: &NodeFacts<'_>, input: &DecisionInput<'_>, soak: SignedDuration) {
         let (Health::Healthy { .. }, Some(granted)) = (fact.health, fact.grant_at) else { return };
         if let Some(tally) = fact.wave.and_then(|wave| self.waves.get_mut(wave)) {
-            tally.last_seen = tally.last_seen.max(sight.not_before(proved_at(fact.node, granted), soak));
+            tally.last_observed = tally.last_observed.max(input.not_before(validated_at(fact.node, granted), soak));
         }
     }
 
-    /// Notes when the node will be seen otherwise though nothing happens.
-    fn watch(&mut self, fact: &Fact<'_>, sight: &Sight<'_>) {
+    /// Records when the node's health changes by itself.
+    fn schedule_recheck(&mut self, fact: &NodeFacts<'_>, input: &DecisionInput<'_>) {
         let at = match fact.health {
             Health::Moving { deadline } => deadline,
             Health::Pending { deadline } => Some(deadline),
             Health::Soaking { until } => Some(until),
-            // Its wave is whole, and its agent is away for a moment, or for longer.
-            Health::Healthy { .. } => fact.silent.map(|since| later(since, sight.patience)),
+            // In a settled wave a short disconnection is tolerated.
+            Health::Healthy { .. } => fact.silent.map(|since| later(since, input.disconnect_grace)),
             Health::Waiting | Health::Away { .. } | Health::Failed { .. } | Health::Skipped | Health::NotThere => None,
         };
         if let Some(at) = at {
-            self.look_again(at);
+            self.recheck_at(at);
         }
     }
 
-    fn look_again(&mut self, at: Timestamp) {
+    fn recheck_at(&mut self, at: Timestamp) {
         self.recheck = Some(self.recheck.map_or(at, |before| before.min(at)));
     }
 
-    /// Once everybody else of a wave is done, those whose agents are away are waited for no longer than their time.
-    fn give_up_on_silent(&mut self, measure: &Measure<'_>) {
-        let Measure { record, strategy, epoch, now, .. } = *measure;
+    /// Once all other nodes of a wave are done, disconnected nodes fail after the pending deadline.
+    fn expire_disconnected(&mut self, rules: &HealthRules<'_>) {
+        let HealthRules { record, strategy, epoch, now, .. } = *rules;
         let begun = record.waves.len();
         let mut recheck = None;
         for fact in &mut self.facts {
@@ -285,7 +296,7 @@ impl<'a> Survey<'a> {
             if now >= until {
                 fact.health = Health::Failed { how: FailureKind::Unreachable, since: until };
                 let granted = fact.grant_at.unwrap_or_default();
-                fact.is_asked_again = record.retry.contains(fact.name)
+                fact.is_retried = record.retry.contains(fact.name)
                     || record.retry_before.is_some_and(|before| before.covers(epoch, granted, until));
                 tally.undone -= 1;
             } else {
@@ -293,7 +304,7 @@ impl<'a> Survey<'a> {
             }
         }
         if let Some(at) = recheck {
-            self.look_again(at);
+            self.recheck_at(at);
         }
     }
 
@@ -307,17 +318,18 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Those that have failed and that nobody has looked at, also those that were not well before.
-    pub(crate) fn unseen(&self) -> impl Iterator<Item = &Fact<'a>> {
-        self.facts.iter().filter(|fact| fact.wave.is_some() && fact.is_unseen_failure(self.forgiven))
+    /// Failures that no operator has reviewed, including those of nodes that were unhealthy before.
+    pub(crate) fn unreviewed_failures(&self) -> impl Iterator<Item = &NodeFacts<'a>> {
+        self.facts.iter().filter(|fact| fact.wave.is_some() && fact.is_unreviewed_failure(self.forgiven))
     }
 
-    /// Whether everybody is at the target, nobody was set aside or has failed, and somebody has proved it.
-    pub(crate) fn is_whole(&self, record: &RolloutRecord, fleet: &Fleet) -> bool {
-        let is_told = |fact: &Fact<'_>| fleet.desired_of(fact.name).is_some_and(|told| told.version == record.to);
-        let is_there = |fact: &Fact<'_>| match fact.health {
+    /// Whether all nodes run the target, none was skipped or failed, and at least one has validated it.
+    pub(crate) fn is_complete(&self, record: &RolloutRecord, fleet: &Fleet) -> bool {
+        let has_target =
+            |fact: &NodeFacts<'_>| fleet.desired_of(fact.name).is_some_and(|desired| desired.version == record.to);
+        let is_at_target = |fact: &NodeFacts<'_>| match fact.health {
             Health::Healthy { .. } | Health::NotThere => true,
-            Health::Waiting => fact.wave.is_none() && is_told(fact),
+            Health::Waiting => fact.wave.is_none() && has_target(fact),
             Health::Moving { .. }
             | Health::Pending { .. }
             | Health::Soaking { .. }
@@ -325,9 +337,9 @@ impl<'a> Survey<'a> {
             | Health::Failed { .. }
             | Health::Skipped => false,
         };
-        let has_proved = |fact: &Fact<'_>| match fact.health {
+        let has_validated = |fact: &NodeFacts<'_>| match fact.health {
             Health::Healthy { .. } => true,
-            Health::Waiting => !fact.is_unavailable && is_told(fact),
+            Health::Waiting => !fact.is_unavailable && has_target(fact),
             Health::Moving { .. }
             | Health::Pending { .. }
             | Health::Soaking { .. }
@@ -336,21 +348,21 @@ impl<'a> Survey<'a> {
             | Health::Skipped
             | Health::NotThere => false,
         };
-        record.skipped.is_empty() && self.facts.iter().all(is_there) && self.facts.iter().any(has_proved)
+        record.skipped.is_empty() && self.facts.iter().all(is_at_target) && self.facts.iter().any(has_validated)
     }
 
-    /// Those that count against the limits, by name.
-    pub(crate) fn failed(&self) -> impl Iterator<Item = &Fact<'a>> {
+    /// Failures that count against the limits, sorted by node name.
+    pub(crate) fn failed(&self) -> impl Iterator<Item = &NodeFacts<'a>> {
         self.facts.iter().filter(|fact| fact.counts_as_failed(self.forgiven))
     }
 
-    /// Whether a node that is to be granted once more still is: it is there, and has not proved itself meanwhile.
-    pub(crate) fn is_to_be_retried(&self, name: &NodeName) -> bool {
-        self.of(name).is_some_and(|fact| fact.health == Health::Waiting || fact.is_asked_again)
+    /// Whether a node still waits for its retry: it exists, and has not validated meanwhile.
+    pub(crate) fn awaits_retry(&self, name: &NodeName) -> bool {
+        self.facts_of(name).is_some_and(|fact| fact.health == Health::Waiting || fact.is_retried)
     }
 
-    /// What is known of a node of the design.
-    pub(crate) fn of(&self, name: &NodeName) -> Option<&Fact<'a>> {
+    /// The facts of a node.
+    pub(crate) fn facts_of(&self, name: &NodeName) -> Option<&NodeFacts<'a>> {
         let found = self.facts.binary_search_by(|fact| fact.name.cmp(name)).ok();
         found.and_then(|at| self.facts.get(at))
     }
@@ -365,17 +377,17 @@ impl<'a> Survey<'a> {
         self.waves.get(wave)?.last_healthy
     }
 
-    /// The same in the eyes of whoever decides, who may have learnt of it much later. None: the times in the store count.
-    pub(crate) fn last_seen_in(&self, wave: usize) -> Option<Timestamp> {
-        self.waves.get(wave)?.last_seen
+    /// When this replica observed that, if that is later. None: the times in the store count.
+    pub(crate) fn last_observed_in(&self, wave: usize) -> Option<Timestamp> {
+        self.waves.get(wave)?.last_observed
     }
 
     pub(crate) fn is_all_done(&self) -> bool {
         self.waves.iter().all(|tally| tally.undone == 0)
     }
 
-    /// The nodes of the waves that have begun, in the order in which they are granted; those that joined later come last.
-    pub(crate) fn in_order(&self, plan: &Indexed, begun: usize) -> impl Iterator<Item = &Fact<'a>> {
+    /// The nodes of the started waves in the order of their grants. Nodes that joined later come last.
+    pub(crate) fn in_order(&self, plan: &IndexedPlan, begun: usize) -> impl Iterator<Item = &NodeFacts<'a>> {
         let planned = (0..begun).flat_map(|wave| plan.orders_in(wave));
         let planned = planned.filter_map(|order| self.by_order.get(order).copied().flatten());
         let late = self.late.iter().copied();
@@ -383,21 +395,21 @@ impl<'a> Survey<'a> {
         facts.filter(move |fact| fact.wave.is_some_and(|wave| wave < begun))
     }
 
-    /// The node at a place in the order of the plan, unless it has left.
-    pub(crate) fn at(&self, order: usize) -> Option<&Fact<'a>> {
+    /// The node at a position of the plan, unless it has left.
+    pub(crate) fn at(&self, order: usize) -> Option<&NodeFacts<'a>> {
         self.facts.get(self.by_order.get(order).copied().flatten()?)
     }
 
-    /// Those that joined after the plan was made.
-    pub(crate) fn late(&self) -> impl Iterator<Item = &Fact<'a>> {
+    /// Nodes that joined after the plan was made.
+    pub(crate) fn late(&self) -> impl Iterator<Item = &NodeFacts<'a>> {
         self.late.iter().filter_map(|index| self.facts.get(*index))
     }
 
-    pub(crate) fn rack(&self, fact: &Fact<'_>) -> RackTally {
+    pub(crate) fn rack(&self, fact: &NodeFacts<'_>) -> RackTally {
         self.racks.all.get(fact.rack).map(|(_, rack)| *rack).unwrap_or_default()
     }
 
-    pub(crate) fn domain_name(&self, fact: &Fact<'_>) -> Option<&'a str> {
+    pub(crate) fn domain_name(&self, fact: &NodeFacts<'_>) -> Option<&'a str> {
         self.domains.all.get(fact.domain?).map(|(name, _)| *name)
     }
 }

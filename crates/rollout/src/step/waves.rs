@@ -1,4 +1,4 @@
-//! How one wave ends and the next begins.
+//! Ends a wave and starts the next one: soak, gate and promotion.
 
 use jiff::Timestamp;
 use muster_core::rollout::progress::Hold;
@@ -7,7 +7,7 @@ use muster_core::rollout::strategy::Promote;
 
 use crate::health::later;
 
-use super::{Indexed, Survey};
+use super::{IndexedPlan, Survey};
 
 /// Result of advancing through the waves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,13 @@ pub(crate) enum WaveAdvance {
     Complete,
 }
 
-/// Moves on through the waves as far as that is possible now, and says what comes in the way.
-pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Survey<'_>, now: Timestamp) -> WaveAdvance {
+/// Advances the waves as far as possible now. Returns what the rollout waits for.
+pub(crate) fn advance_waves(
+    plan: &IndexedPlan,
+    record: &mut RolloutRecord,
+    survey: &Survey<'_>,
+    now: Timestamp,
+) -> WaveAdvance {
     let waves = plan.plan().waves.len();
     loop {
         let Some(wave) = record.waves.len().checked_sub(1).filter(|_| waves > 0) else {
@@ -43,14 +48,14 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
         let settled = match (state.settled, is_done) {
             (None, false) => return WaveAdvance::InProgress,
             (Some(_), false) => {
-                // Somebody is no longer well, or has joined: the wave is watched anew once it is whole again.
+                // A node is no longer healthy, or has joined: the soak starts again once all nodes are done.
                 *state = WaveState { settled: None, gate: None, promoted: None, ..state.clone() };
                 record.progress = now;
                 return WaveAdvance::InProgress;
             }
             (Some(settled), true) => match survey.last_healthy_in(wave).filter(|since| *since > settled) {
                 None => settled,
-                // It was paused, and nobody saw that one of them was not well, or was not yet: it is watched from then on.
+                // While the rollout was paused a node became healthy later than recorded: the soak starts at that time.
                 Some(since) => {
                     *state = WaveState { settled: Some(since), gate: None, promoted: None, ..state.clone() };
                     record.progress = now;
@@ -64,9 +69,10 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
             }
         };
         let Some(planned) = plan.plan().waves.get(wave) else { return WaveAdvance::InProgress };
-        let until = later(settled, planned.soak);
-        // That is another server's time, perhaps: nobody goes on who has not seen it for as long.
-        let until = survey.last_seen_in(wave).map_or(until, |seen| until.max(later(seen, planned.soak)));
+        let soaked = later(settled, planned.soak);
+        // The settled time may be from another replica's clock: this replica must have observed the wave for the whole
+        // soak.
+        let until = survey.last_observed_in(wave).map_or(soaked, |seen| soaked.max(later(seen, planned.soak)));
         if now < until {
             return WaveAdvance::Held(Hold::Soak { until });
         }
@@ -75,7 +81,7 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
                 None if plan.plan().strategy.gate.checks.is_empty() => {
                     state.gate = Some(GateVerdict::Passed { at: now });
                 }
-                None => return WaveAdvance::Held(Hold::Gate { since: later(settled, planned.soak) }),
+                None => return WaveAdvance::Held(Hold::Gate { since: soaked }),
                 Some(GateVerdict::Passed { .. }) => {}
                 Some(GateVerdict::Failed { check, message, .. }) => {
                     let (check, message) = (check.clone(), message.clone());
@@ -86,7 +92,7 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
                     return WaveAdvance::GateInconclusive(PauseReason::GateInconclusive { check, message });
                 }
             }
-            // After the last wave there is nothing to let begin.
+            // No wave follows the last one.
             if planned.promote == Promote::Manual && !record.full && wave + 1 < waves {
                 return WaveAdvance::Held(Hold::Promotion { stage: planned.stage, wave: planned.wave });
             }

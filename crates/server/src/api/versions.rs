@@ -11,8 +11,8 @@ use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::RolloutPhase;
-use muster_rollout::executor::{AlreadyThere, Begun, Outset};
-use muster_rollout::start::Starting;
+use muster_rollout::executor::{AlreadyAtVersion, StartOutcome, StartedRollout};
+use muster_rollout::start::StartOptions;
 use muster_wire::operator::{
     CurrentVersion, LONGEST_WAIT, MissingHost, Page, RunningVersionRow, TriggerUpdate, UpdateResponse,
     VerifyHostsRequest, VerifyHostsResponse,
@@ -78,13 +78,13 @@ pub(crate) async fn change_current_version(
     // Made up here: each time that somebody asks is another one. It is found again after an unknown outcome.
     let request = format!("trigger-{}", RandomState::new().hash_one((app.clock.now().as_nanosecond(), &by)));
     // At once is for emergencies: it takes the place of whatever is under way.
-    let starting = Starting { request, by, supersede: at_once };
+    let starting = StartOptions { request, by, supersede: at_once };
     let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
     Ok(Json(match begin_downloadable(&app, &scope, StartTarget::Now(asked), starting).await? {
-        Outset::Begun(Begun { id, from, to, changed, revision, .. }) => {
+        StartOutcome::Started(StartedRollout { id, from, to, changed, revision, .. }) => {
             UpdateResponse { from, to, changed, rollout: Some(id), revision }
         }
-        Outset::Nothing(AlreadyThere { to, by, revision, .. }) => {
+        StartOutcome::NoOp(AlreadyAtVersion { to, by, revision, .. }) => {
             UpdateResponse { from: Some(to.clone()), to, changed: false, rollout: by, revision }
         }
     }))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use muster_core::names::EnvName;
 use muster_core::rollout::record::GateVerdict;
-use muster_rollout::executor::Question;
+use muster_rollout::executor::GateRequest;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::clock::Clock;
@@ -14,8 +14,8 @@ use crate::rollouts::gate::{self, Mark, Subject};
 #[derive(Debug)]
 pub(super) struct Gates {
     mark: Mark,
-    tasks: JoinSet<(EnvName, Question, GateVerdict)>,
-    asking: BTreeMap<EnvName, (Question, AbortHandle)>,
+    tasks: JoinSet<(EnvName, GateRequest, GateVerdict)>,
+    asking: BTreeMap<EnvName, (GateRequest, AbortHandle)>,
 }
 
 impl Gates {
@@ -25,7 +25,7 @@ impl Gates {
     }
 
     /// Sees to it that this is being asked for an environment, and nothing else.
-    pub(super) fn ask(&mut self, env: &EnvName, question: Option<&Question>, clock: &Clock) {
+    pub(super) fn ask(&mut self, env: &EnvName, question: Option<&GateRequest>, clock: &Clock) {
         if self.asking.get(env).map(|(asked, _)| asked) == question {
             return;
         }
@@ -33,7 +33,7 @@ impl Gates {
             task.abort();
         }
         let Some(question) = question.cloned() else { return };
-        let Question { rollout, from, to, stage, wave, .. } = question.clone();
+        let GateRequest { rollout, from, to, stage, wave, .. } = question.clone();
         tracing::info!(%env, %rollout, stage, wave, "the checks are asked");
         let subject = Subject { env: env.clone(), rollout, from, to, stage, wave };
         let (asked, mark, clock) = (question.clone(), self.mark.clone(), clock.clone());
@@ -45,7 +45,7 @@ impl Gates {
     }
 
     /// Waits until some checks have come to a verdict; for ever while none are asked.
-    pub(super) async fn answered(&mut self) -> (EnvName, Question, GateVerdict) {
+    pub(super) async fn answered(&mut self) -> (EnvName, GateRequest, GateVerdict) {
         loop {
             match self.tasks.join_next().await {
                 None => std::future::pending().await,

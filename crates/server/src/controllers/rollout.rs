@@ -6,8 +6,10 @@ use std::time::Duration;
 use muster_core::names::EnvName;
 use muster_core::replica::ControllerName;
 use muster_core::rollout::record::{GateVerdict, RolloutPhase, RolloutRecord, WaveState};
-use muster_rollout::executor::{AGAIN, Executor, Got, Looked, Next, PACE, Write, Written, Wrote};
-use muster_rollout::step::Change;
+use muster_rollout::executor::{
+    CommitResult, ControllerWrite, DEBOUNCE, Executor, IoResult, NextAction, RETRY_DELAY, ReconcileResult, WriteKind,
+};
+use muster_rollout::step::RolloutChange;
 use muster_store::StoreError;
 
 use super::gates::Gates;
@@ -44,12 +46,12 @@ impl RolloutController {
                 _ = controller_locks.changed() => {}
                 (env, question, verdict) = gates.answered() => {
                     if let Some(executor) = executors.get_mut(&env) {
-                        executor.answered(question, verdict);
+                        executor.record_verdict(question, verdict);
                     }
                 }
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
-            tokio::time::sleep(PACE).await;
+            tokio::time::sleep(DEBOUNCE).await;
         }
     }
 
@@ -73,21 +75,21 @@ impl RolloutController {
                 Some(held) => self.step_environment(&held, executor).await,
                 None => {
                     *executor = Executor::default();
-                    Looked::Quiet
+                    ReconcileResult::Idle
                 }
             };
-            gates.ask(&env, executor.asks(), &self.app.clock);
-            is_busy |= looked != Looked::Quiet;
+            gates.ask(&env, executor.gate_request(), &self.app.clock);
+            is_busy |= looked != ReconcileResult::Idle;
             match looked {
-                Looked::Quiet | Looked::Waits(None) => {}
-                Looked::Waits(Some(at)) => {
+                ReconcileResult::Idle | ReconcileResult::WaitUntil(None) => {}
+                ReconcileResult::WaitUntil(Some(at)) => {
                     sooner(Duration::try_from(at.duration_since(self.app.clock.now())).unwrap_or_default());
                 }
-                Looked::Failed => sooner(AGAIN),
-                Looked::Stuck { problem } => {
+                ReconcileResult::Failed => sooner(RETRY_DELAY),
+                ReconcileResult::Stuck { problem } => {
                     tracing::error!(%env, error = problem, "the record of a rollout cannot be written");
                 }
-                Looked::More => sooner(Duration::ZERO),
+                ReconcileResult::More => sooner(Duration::ZERO),
             }
         }
         self.app.rollouts_checked_at.send_replace(seen);
@@ -95,75 +97,75 @@ impl RolloutController {
     }
 
     /// Takes as many steps as there are to take.
-    async fn step_environment(&self, held: &ControllerLock, executor: &mut Executor) -> Looked {
+    async fn step_environment(&self, held: &ControllerLock, executor: &mut Executor) -> ReconcileResult {
         let env = &held.env;
-        let mut got = Got::Nothing;
+        let mut got = IoResult::Start;
         loop {
             let next = match with_decision_input(&self.app, env, |sight| executor.next(sight, got)) {
-                Ok(Next::Done(looked)) => return looked,
-                Ok(Next::Commit(write)) => Ok(Got::Wrote(self.commit(held, *write).await)),
-                Ok(Next::Needs(need)) => serve_io(&self.app, env, need).await,
+                Ok(NextAction::Done(looked)) => return looked,
+                Ok(NextAction::Commit(write)) => Ok(IoResult::Commit(self.commit(held, *write).await)),
+                Ok(NextAction::Io(need)) => serve_io(&self.app, env, need).await,
                 // It is gone.
-                Err(_) => return Looked::Quiet,
+                Err(_) => return ReconcileResult::Idle,
             };
             got = match next {
                 Ok(got) => got,
                 Err(error) => {
                     tracing::warn!(%env, error = chain(&error), "a rollout cannot go on; it is looked at again in a moment");
-                    return Looked::Failed;
+                    return ReconcileResult::Failed;
                 }
             };
         }
     }
 
-    async fn commit(&self, held: &ControllerLock, Write { txn, what }: Write) -> Wrote {
+    async fn commit(&self, held: &ControllerLock, ControllerWrite { txn, kind }: ControllerWrite) -> CommitResult {
         let env = &held.env;
         match self.app.controller_locks.commit(held, txn).await {
             Ok(FencedOutcome::Committed { revision }) => {
-                log_written(env, &what);
-                Wrote::Committed(revision)
+                log_written(env, &kind);
+                CommitResult::Committed(revision)
             }
-            Ok(FencedOutcome::Refused { revision }) => Wrote::Refused(revision),
-            Ok(FencedOutcome::LockLost) => Wrote::Deposed,
+            Ok(FencedOutcome::Refused { revision }) => CommitResult::Conflict(revision),
+            Ok(FencedOutcome::LockLost) => CommitResult::LockLost,
             // No store takes it, however often it is asked.
             Err(StoreError::Invalid(error)) => {
-                tracing::error!(%env, error = chain(&error), "{}", failure_text(&what));
-                Wrote::Unwritable(error.to_string())
+                tracing::error!(%env, error = chain(&error), "{}", failure_text(&kind));
+                CommitResult::Invalid(error.to_string())
             }
             Err(error) => {
-                let failed = failure_text(&what);
+                let failed = failure_text(&kind);
                 tracing::warn!(%env, error = chain(&error), "{failed}; it is decided anew in a moment");
-                Wrote::Unknown
+                CommitResult::Unknown
             }
         }
     }
 }
 
 /// It was written.
-pub(super) fn log_written(env: &EnvName, what: &Written) {
+pub(super) fn log_written(env: &EnvName, what: &WriteKind) {
     match what {
-        Written::Step { before, change } => log_step(env, before, change),
-        Written::Back { from, rollout, to, why } => {
+        WriteKind::Step { before, change } => log_step(env, before, change),
+        WriteKind::Rollback { from, rollout, to, why } => {
             tracing::warn!(%env, %rollout, %to, %why, "goes back from rollout {from}");
         }
-        Written::Outcome { rollout } => tracing::debug!(%env, %rollout, "what became of it is kept"),
+        WriteKind::Outcome { rollout } => tracing::debug!(%env, %rollout, "what became of it is kept"),
     }
 }
 
 /// It was not.
-pub(super) fn failure_text(what: &Written) -> &'static str {
+pub(super) fn failure_text(what: &WriteKind) -> &'static str {
     match what {
-        Written::Step { change, .. } if matches!(change.record.phase, RolloutPhase::Paused { .. }) => {
+        WriteKind::Step { change, .. } if matches!(change.record.phase, RolloutPhase::Paused { .. }) => {
             "a rollout cannot be paused"
         }
-        Written::Step { .. } => "a step of a rollout cannot be written",
-        Written::Back { .. } => "the way back from a rollout cannot be begun",
-        Written::Outcome { .. } => "what became of a rollout cannot be written",
+        WriteKind::Step { .. } => "a step of a rollout cannot be written",
+        WriteKind::Rollback { .. } => "the way back from a rollout cannot be begun",
+        WriteKind::Outcome { .. } => "what became of a rollout cannot be written",
     }
 }
 
 /// What a step has changed.
-fn log_step(env: &EnvName, before: &RolloutRecord, change: &Change) {
+fn log_step(env: &EnvName, before: &RolloutRecord, change: &RolloutChange) {
     let (now, rollout) = (&change.record, change.record.id);
     for (number, wave) in now.waves.iter().enumerate() {
         let (old, number) = (before.waves.get(number), number + 1);

@@ -4,8 +4,10 @@ use jiff::SignedDuration;
 use muster_core::fleet::Fleet;
 use muster_core::names::EnvName;
 use muster_core::txn::Txn;
-use muster_rollout::executor::{Errand, Got, Need, Next, Way, Wish, Wrote};
-use muster_rollout::sight::Sight;
+use muster_rollout::decision::DecisionInput;
+use muster_rollout::executor::{
+    CommitResult, IoRequest, IoResult, NextAction, OperatorRequest, RequestExecutor, RolloutConfig,
+};
 use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
@@ -34,51 +36,53 @@ pub(crate) enum HostError {
 }
 
 /// Brings what is needed.
-pub(crate) async fn serve_io(app: &App, env: &EnvName, need: Need) -> Result<Got, HostError> {
+pub(crate) async fn serve_io(app: &App, env: &EnvName, need: IoRequest) -> Result<IoResult, HostError> {
     Ok(match need {
-        Need::Newest => Got::Newest(app.latest_revision.read().await?),
-        Need::View(revision) => {
+        IoRequest::StoreRevision => IoResult::StoreRevision(app.latest_revision.read().await?),
+        IoRequest::AwaitView(revision) => {
             app.view.reach(revision).await?;
-            Got::Viewed
+            IoResult::ViewReached
         }
-        Need::Plan(digest) => match app.plans.get(&digest).await {
+        IoRequest::LoadPlan(digest) => match app.plans.get(&digest).await {
             Err(error) if error.may_pass() => return Err(error.into()),
-            plan => Got::Plan(plan.map_err(|error| chain(&error))),
+            plan => IoResult::Plan(plan.map_err(|error| chain(&error))),
         },
-        Need::Way { required: true } => Got::Way(Box::new(read_rollout_config(app, env).await?)),
-        Need::Way { required: false } => Got::Way(Box::new(read_rollout_config(app, env).await.unwrap_or_default())),
-        Need::Keep(plan) => Got::Kept(app.plans.keep(&plan).await?),
-        Need::KeepOutcome(stood) => match keep_outcome(app, &stood).await {
-            Ok(name) => Got::OutcomeKept(Some(name)),
+        IoRequest::LoadConfig { required: true } => IoResult::Config(Box::new(read_rollout_config(app, env).await?)),
+        IoRequest::LoadConfig { required: false } => {
+            IoResult::Config(Box::new(read_rollout_config(app, env).await.unwrap_or_default()))
+        }
+        IoRequest::SavePlan(plan) => IoResult::PlanSaved(app.plans.keep(&plan).await?),
+        IoRequest::SaveOutcome(stood) => match keep_outcome(app, &stood).await {
+            Ok(name) => IoResult::OutcomeSaved(Some(name)),
             Err(error) => {
                 tracing::warn!(%env, error = chain(&error), "what became of a rollout cannot be kept");
-                Got::OutcomeKept(None)
+                IoResult::OutcomeSaved(None)
             }
         },
     })
 }
 
 /// Does what a person asks for, until it is done or refused.
-pub(crate) async fn run<W: Wish, E>(app: &App, env: &EnvName, wish: W) -> Result<W::Done, E>
+pub(crate) async fn run<R: OperatorRequest, E>(app: &App, env: &EnvName, request: R) -> Result<R::Outcome, E>
 where
-    E: From<W::Refused> + From<HostError>,
+    E: From<R::Error> + From<HostError>,
 {
-    let (mut errand, first) = Errand::new(wish);
+    let (mut errand, first) = RequestExecutor::new(request);
     let mut got = serve_io(app, env, first).await?;
     loop {
         got = match with_decision_input(app, env, |sight| errand.next(sight, got))?? {
-            Next::Needs(need) => serve_io(app, env, need).await?,
-            Next::Commit(txn) => Got::Wrote(commit(app, txn).await?),
-            Next::Done(done) => return Ok(done),
+            NextAction::Io(need) => serve_io(app, env, need).await?,
+            NextAction::Commit(txn) => IoResult::Commit(commit(app, txn).await?),
+            NextAction::Done(done) => return Ok(done),
         };
     }
 }
 
-async fn commit(app: &App, txn: Txn) -> Result<Wrote, HostError> {
+async fn commit(app: &App, txn: Txn) -> Result<CommitResult, HostError> {
     match app.store.commit(txn).await {
-        Ok(CommitOutcome::Committed { revision }) => Ok(Wrote::Committed(revision)),
-        Ok(CommitOutcome::Conflict { revision, .. }) => Ok(Wrote::Refused(revision)),
-        Err(StoreError::Unknown { .. }) => Ok(Wrote::Unknown),
+        Ok(CommitOutcome::Committed { revision }) => Ok(CommitResult::Committed(revision)),
+        Ok(CommitOutcome::Conflict { revision, .. }) => Ok(CommitResult::Conflict(revision)),
+        Err(StoreError::Unknown { .. }) => Ok(CommitResult::Unknown),
         Err(error) => Err(error.into()),
     }
 }
@@ -87,7 +91,7 @@ async fn commit(app: &App, txn: Txn) -> Result<Wrote, HostError> {
 pub(crate) fn with_decision_input<T>(
     app: &App,
     env: &EnvName,
-    look: impl FnOnce(&Sight<'_>) -> T,
+    look: impl FnOnce(&DecisionInput<'_>) -> T,
 ) -> Result<T, HostError> {
     let fleets = app.view.fleets();
     let fleet: &Fleet = fleets.get(env).ok_or_else(|| HostError::Env(env.clone()))?;
@@ -95,28 +99,28 @@ pub(crate) fn with_decision_input<T>(
 }
 
 /// Decides something on what there is to see of a fleet now.
-pub(crate) fn with_sight<T>(app: &App, fleet: &Fleet, decide: impl FnOnce(&Sight<'_>) -> T) -> T {
+pub(crate) fn with_sight<T>(app: &App, fleet: &Fleet, decide: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
     let link = |name: &_| app.links.link(fleet, name);
     // Whoever is lost by then has more than a hiccup.
-    let patience: SignedDuration = app.patience.lost_after;
+    let disconnect_grace: SignedDuration = app.patience.lost_after;
     let (arrivals, since) = app.view.arrivals();
-    let known_for = |revision| arrivals.known_for(revision, since);
-    decide(&Sight { fleet, link: &link, patience, now: app.clock.now(), known_for: &known_for })
+    let observed_for = |revision| arrivals.age_of(revision, since);
+    decide(&DecisionInput { fleet, link: &link, disconnect_grace, now: app.clock.now(), observed_for: &observed_for })
 }
 
 /// Reads the design that the nodes follow. Without one there is no order, and no strategy.
-pub(crate) async fn read_rollout_config(app: &App, env: &EnvName) -> Result<Way, ReadDesignError> {
+pub(crate) async fn read_rollout_config(app: &App, env: &EnvName) -> Result<RolloutConfig, ReadDesignError> {
     let meant = {
         let fleets = app.view.fleets();
         let applied = fleets.get(env).and_then(|fleet| Some((fleet, fleet.design().applied.as_ref()?)));
         match applied {
             Some((fleet, (applied, _))) => DesignRef::of(fleet, Some(applied.revision))?,
-            None => return Ok(Way::default()),
+            None => return Ok(RolloutConfig::default()),
         }
     };
     let compiled = app.designs.get(env, &meant).await?;
     let environment = compiled.design.environment();
-    Ok(Way {
+    Ok(RolloutConfig {
         strategy: environment.and_then(|environment| environment.rollout.clone()),
         after: environment.map(|environment| environment.after()).unwrap_or_default(),
         design: Some(meant.number),

@@ -3,12 +3,13 @@
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::request::{PlanRequest, StartTarget};
+use muster_rollout::command::RolloutCommand;
 use muster_rollout::executor::{
-    Begin, BeginRefused, Begun, Need, Outset, RollBack, Said, Say, SayRefused, Way, own_commands, resolve_request,
+    CommandOutcome, IoRequest, OperatorCommand, OperatorCommandError, RollBackRollout, RolloutConfig, StartOutcome,
+    StartRollout, StartRolloutError, StartedRollout, check_gate_commands, resolve_request,
 };
-use muster_rollout::operate::Command;
 use muster_rollout::plan::plan;
-use muster_rollout::start::Starting;
+use muster_rollout::start::StartOptions;
 use muster_wire::rollout::{PlanResponse, StrategySource};
 use thiserror::Error;
 
@@ -19,7 +20,7 @@ use crate::rollouts::plans::{KeepPlanError, Plans};
 #[derive(Debug, Error)]
 pub(crate) enum BeginError {
     #[error(transparent)]
-    Refused(#[from] BeginRefused),
+    Refused(#[from] StartRolloutError),
     #[error(transparent)]
     HostError(#[from] HostError),
 }
@@ -27,7 +28,7 @@ pub(crate) enum BeginError {
 #[derive(Debug, Error)]
 pub(crate) enum CommandError {
     #[error(transparent)]
-    Refused(#[from] SayRefused),
+    Refused(#[from] OperatorCommandError),
     #[error(transparent)]
     HostError(#[from] HostError),
 }
@@ -35,19 +36,19 @@ pub(crate) enum CommandError {
 /// What would happen.
 pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Result<PlanResponse, BeginError> {
     let newest = app.latest_revision.read().await.map_err(HostError::from)?;
-    serve_io(app, env, Need::View(newest)).await?;
+    serve_io(app, env, IoRequest::AwaitView(newest)).await?;
     let way = read_rollout_config(app, env).await.map_err(HostError::from)?;
     let (design, strategy_from) = (way.design, strategy_from(&asked, &way));
-    asked.strategy.as_ref().map_or(Ok(()), |given| own_commands(given, &way))?;
+    asked.strategy.as_ref().map_or(Ok(()), |given| check_gate_commands(given, &way))?;
     let (plan, revision) = with_decision_input(app, env, |sight| {
-        let plan = plan(sight, &resolve_request(asked, way, sight.fleet)).map_err(BeginRefused::from)?;
+        let plan = plan(sight, &resolve_request(asked, way, sight.fleet)).map_err(StartRolloutError::from)?;
         Ok::<_, BeginError>((plan, sight.fleet.revision))
     })??;
     let digest = Plans::digest(&plan).map_err(|error| HostError::Keep(KeepPlanError::from(error)))?;
     Ok(PlanResponse { plan, digest, design, strategy_from, revision })
 }
 
-fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategySource {
+fn strategy_from(asked: &PlanRequest, way: &RolloutConfig) -> StrategySource {
     match (&asked.strategy, &way.strategy) {
         (Some(_), _) => StrategySource::Given,
         (None, Some(_)) => StrategySource::Environment,
@@ -56,10 +57,15 @@ fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategySource {
 }
 
 /// Plans and starts a rollout, or starts a plan that still holds.
-pub(crate) async fn begin(app: &App, env: &EnvName, what: StartTarget, who: Starting) -> Result<Outset, BeginError> {
+pub(crate) async fn begin(
+    app: &App,
+    env: &EnvName,
+    what: StartTarget,
+    who: StartOptions,
+) -> Result<StartOutcome, BeginError> {
     let by = who.by.clone();
-    let outset: Outset = run::<_, BeginError>(app, env, Begin::new(what, who)).await?;
-    if let Outset::Begun(Begun { id, from, to, at_once, changed: true, .. }) = &outset {
+    let outset: StartOutcome = run::<_, BeginError>(app, env, StartRollout::new(what, who)).await?;
+    if let StartOutcome::Started(StartedRollout { id, from, to, at_once, changed: true, .. }) = &outset {
         let from = from.as_ref().map(Version::as_str);
         tracing::info!(%env, rollout = %id, from, %to, by, at_once, "a rollout begins");
     }
@@ -67,9 +73,9 @@ pub(crate) async fn begin(app: &App, env: &EnvName, what: StartTarget, who: Star
 }
 
 /// Goes back from a rollout, by somebody's word.
-pub(crate) async fn roll_back(app: &App, env: &EnvName, wish: RollBack) -> Result<Begun, BeginError> {
-    let (id, by) = (wish.id, wish.who.by.clone());
-    let begun: Begun = run::<_, BeginError>(app, env, wish).await?;
+pub(crate) async fn roll_back(app: &App, env: &EnvName, wish: RollBackRollout) -> Result<StartedRollout, BeginError> {
+    let (id, by) = (wish.id, wish.options.by.clone());
+    let begun: StartedRollout = run::<_, BeginError>(app, env, wish).await?;
     if begun.changed {
         tracing::info!(%env, rollout = %begun.id, to = %begun.to, by, "goes back from rollout {id}");
     }
@@ -81,9 +87,9 @@ pub(crate) async fn send_command(
     app: &App,
     env: &EnvName,
     id: RolloutId,
-    command: Command,
+    command: RolloutCommand,
     by: String,
     request: String,
-) -> Result<Said, CommandError> {
-    run(app, env, Say { id, command, by, request }).await
+) -> Result<CommandOutcome, CommandError> {
+    run(app, env, OperatorCommand { id, command, by, request }).await
 }

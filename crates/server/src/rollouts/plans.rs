@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::rollout::plan::{FORMAT, RolloutPlan};
 use muster_core::rollout::progress::Progress;
-use muster_rollout::step::Indexed;
+use muster_rollout::step::IndexedPlan;
 use thiserror::Error;
 
 use crate::App;
@@ -19,7 +19,7 @@ const KEPT: usize = 16;
 pub struct Plans {
     blobs: Arc<Blobs>,
     /// The last one used first.
-    kept: Mutex<VecDeque<(String, Arc<Indexed>)>>,
+    kept: Mutex<VecDeque<(String, Arc<IndexedPlan>)>>,
 }
 
 #[derive(Debug, Error)]
@@ -75,19 +75,19 @@ impl Plans {
     }
 
     /// A plan by its name.
-    pub(crate) async fn get(&self, digest: &str) -> Result<Arc<Indexed>, PlanUnreadable> {
+    pub(crate) async fn get(&self, digest: &str) -> Result<Arc<IndexedPlan>, PlanUnreadable> {
         if let Some(found) = self.find(digest) {
             return Ok(found);
         }
         let (blobs, name) = (self.blobs.clone(), digest.to_owned());
         let reading = tokio::task::spawn_blocking(move || read(&blobs, &name));
-        let plan = Arc::new(Indexed::new(reading.await.map_err(|_| PlanUnreadable::CutOff)??));
+        let plan = Arc::new(IndexedPlan::new(reading.await.map_err(|_| PlanUnreadable::CutOff)??));
         self.remember(digest, plan.clone());
         Ok(plan)
     }
 
     /// A plan that is in memory.
-    pub(crate) fn find(&self, digest: &str) -> Option<Arc<Indexed>> {
+    pub(crate) fn find(&self, digest: &str) -> Option<Arc<IndexedPlan>> {
         let mut kept = self.kept();
         let at = kept.iter().position(|(name, _)| name == digest)?;
         let found = kept.remove(at)?;
@@ -103,18 +103,18 @@ impl Plans {
         let name = digest.clone();
         let writing = tokio::task::spawn_blocking(move || blobs.keep_for_good([(name.as_str(), bytes.as_slice())]));
         writing.await.map_err(|_| KeepPlanError::CutOff)??;
-        self.remember(&digest, Arc::new(Indexed::new(plan.clone())));
+        self.remember(&digest, Arc::new(IndexedPlan::new(plan.clone())));
         Ok(digest)
     }
 
-    fn remember(&self, digest: &str, plan: Arc<Indexed>) {
+    fn remember(&self, digest: &str, plan: Arc<IndexedPlan>) {
         let mut kept = self.kept();
         kept.retain(|(name, _)| name != digest);
         kept.push_front((digest.to_owned(), plan));
         kept.truncate(KEPT);
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<(String, Arc<Indexed>)>> {
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(String, Arc<IndexedPlan>)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

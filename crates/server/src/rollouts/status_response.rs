@@ -10,9 +10,9 @@ use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, Progress, RolloutNodeState};
 use muster_core::rollout::record::{FailedNode, RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision;
-use muster_rollout::progress::{self, why_not};
+use muster_rollout::progress::{self, hold_reason};
 use muster_rollout::start::stable_version;
-use muster_rollout::step::Indexed;
+use muster_rollout::step::IndexedPlan;
 use muster_wire::hints::{RolloutSituation, next_commands};
 use muster_wire::rollout::{
     FAILED_SHOWN, LEFT_ALONE_SHOWN, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, UnmovedNode, WaveRow,
@@ -24,10 +24,10 @@ use crate::App;
 use crate::api::chain;
 
 /// A plan that was looked for.
-pub(crate) type Looked = Result<Arc<Indexed>, PlanUnreadable>;
+pub(crate) type Looked = Result<Arc<IndexedPlan>, PlanUnreadable>;
 
 /// The plan of the rollout that decides, read before the view is asked.
-pub(crate) async fn deciding_plan(app: &App, env: &muster_core::names::EnvName) -> Option<Arc<Indexed>> {
+pub(crate) async fn deciding_plan(app: &App, env: &muster_core::names::EnvName) -> Option<Arc<IndexedPlan>> {
     let digest = {
         let fleets = app.view.fleets();
         let (record, _) = fleets.get(env)?.deciding_rollout()?;
@@ -119,8 +119,8 @@ fn told(fleet: &Fleet) -> BTreeMap<Version, u32> {
 }
 
 /// How the nodes of a rollout stand.
-fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Progress {
-    with_sight(app, fleet, |sight| progress::stood(plan, record, sight))
+fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &IndexedPlan) -> Progress {
+    with_sight(app, fleet, |sight| progress::final_progress(plan, record, sight))
 }
 
 fn all(stood: &Progress) -> NodeCounts {
@@ -137,7 +137,7 @@ fn failure(node: &NodeProgress) -> Option<FailedNode> {
 }
 
 /// The slots of the rollout that decides.
-pub(crate) fn slots(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Vec<SlotRow> {
+pub(crate) fn slots(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &IndexedPlan) -> Vec<SlotRow> {
     let stood = stood(app, fleet, record, plan);
     stood.waves.iter().flat_map(|wave| &wave.nodes).filter_map(|node| slot(fleet, record, node)).collect()
 }
@@ -187,7 +187,7 @@ pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
 }
 
 /// The rollout that decides, in short. Without its plan only what its record says is known.
-pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<RolloutBrief> {
+pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&IndexedPlan>) -> Option<RolloutBrief> {
     let (record, _) = fleet.deciding_rollout()?;
     // Of one that was ended halfway it is of interest how far it came; of the others, their record says it.
     let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, RolloutPhase::Aborted { .. }));
@@ -220,9 +220,9 @@ pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<
 }
 
 /// Why a node does not move in the rollout that goes on.
-pub(crate) fn hold_of(app: &App, fleet: &Fleet, plan: Option<&Indexed>, node: &NodeName) -> Option<Hold> {
+pub(crate) fn hold_of(app: &App, fleet: &Fleet, plan: Option<&IndexedPlan>, node: &NodeName) -> Option<Hold> {
     let (record, _) = fleet.deciding_rollout()?;
-    with_sight(app, fleet, |sight| why_not(plan?, record, sight, node))
+    with_sight(app, fleet, |sight| hold_reason(plan?, record, sight, node))
 }
 
 fn rolled_back_by(phase: &RolloutPhase) -> Option<RolloutId> {

@@ -19,7 +19,7 @@ use muster_core::keys::{self, Key, ROOT};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::txn::Revision;
-use muster_rollout::arrivals::Arrivals;
+use muster_rollout::observation_age::ObservationAge;
 use muster_store::{KeyValue, Sharing, Store, StoreError, WatchChange, WatchEvent, WatchFrom};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
@@ -64,7 +64,7 @@ pub struct View {
     snapshots: SnapshotCache,
     desired: DesiredCache,
     builds: AtomicU64,
-    arrivals: Mutex<Arrivals>,
+    arrivals: Mutex<ObservationAge>,
     /// Start of the times in `arrivals`.
     began: Instant,
 }
@@ -104,7 +104,7 @@ impl View {
     }
 
     /// Arrival times of the revisions, and the current time by the same clock.
-    pub(crate) fn arrivals(&self) -> (MutexGuard<'_, Arrivals>, Duration) {
+    pub(crate) fn arrivals(&self) -> (MutexGuard<'_, ObservationAge>, Duration) {
         (self.arrivals.lock().unwrap_or_else(PoisonError::into_inner), self.began.elapsed())
     }
 
@@ -241,7 +241,7 @@ impl View {
 
     fn reached(&self, revision: Revision) {
         let (mut arrivals, now) = self.arrivals();
-        arrivals.note(revision, now);
+        arrivals.record(revision, now);
         drop(arrivals);
         self.revision.send_replace(Some(revision));
     }

@@ -130,7 +130,7 @@ async fn a_fleet_goes_back_only_when_it_is_said_to_be_meant() {
     assert_eq!((problem.code, problem.status), (ProblemCode::OlderRelease, 409));
     assert_eq!(
         problem.detail,
-        "release v1 (serial 1) is older than v2 (serial 2), which nodes should run now: say --allow-older if they are to go back"
+        "release v1 (serial 1) is older than v2 (serial 2), which nodes should run now: use --allow-older to move nodes to an older release"
     );
     assert!(problem.hint.as_ref().unwrap().contains("--allow-older"));
     assert_eq!(client.current_version(env).await.unwrap().version, Some(version("v2")));

@@ -53,7 +53,7 @@ on_both_stores! {
         let start = StartRequest { what, request: "one".into(), supersede: true, by: "ann".into() };
         let problem = refused(a.client.start_rollout(&env(), &start).await);
         assert_eq!(problem.code, ProblemCode::PlanOutdated);
-        assert!(problem.detail.contains("role web waits for no other role any more"), "{}", problem.detail);
+        assert!(problem.detail.contains("role web waits for no other role now"), "{}", problem.detail);
 
         // An environment that says nothing goes as Muster does by itself.
         a.apply(site("", "")).await.unwrap();

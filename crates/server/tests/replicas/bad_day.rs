@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_core::fleet::Fleet;
 use muster_core::report::record::ObservedRecord;
 use muster_server::View;
-use muster_sim::{Faults, Model, Odds};
+use muster_sim::{Faults, Model, StoreFaultRates};
 use muster_store::Store;
 use muster_wire::sync::ReportResult;
 use tokio::sync::mpsc;
@@ -38,7 +38,7 @@ async fn bad_day(seed: u64) {
     let model = Model::default();
     let outside: Arc<dyn Store> = Arc::new(model.client(Faults::none()));
     let cluster = Cluster::on(outside.clone(), tempfile::tempdir().unwrap());
-    let faults = [seed, seed + 1000].map(|seed| Faults::seeded(seed, Odds::default()));
+    let faults = [seed, seed + 1000].map(|seed| Faults::seeded(seed, StoreFaultRates::default()));
     let start = |faults: &Faults| cluster.start_on(Arc::new(model.client(faults.clone())), cluster.blobs());
     let replicas = [start(&faults[0]).await.unwrap(), start(&faults[1]).await.unwrap()];
     muster_server::register(&replicas[0].app, &registration(&NODES)).await.unwrap();
@@ -46,7 +46,7 @@ async fn bad_day(seed: u64) {
         replica.sees("all nodes and both servers", is_complete).await;
     }
 
-    faults.iter().for_each(|faults| faults.set(Odds::harsh()));
+    faults.iter().for_each(|faults| faults.set(StoreFaultRates::harsh()));
     let replicas = Arc::new(replicas);
     let mut nodes = JoinSet::new();
     for (number, (name, _)) in NODES.into_iter().enumerate() {
@@ -54,7 +54,7 @@ async fn bad_day(seed: u64) {
         nodes.spawn(async move { report_all(&replicas, name, number).await });
     }
     nodes.join_all().await;
-    faults.iter().for_each(|faults| faults.set(Odds::default()));
+    faults.iter().for_each(|faults| faults.set(StoreFaultRates::default()));
 
     let end = model.settle();
     for (name, _) in NODES {

@@ -6,23 +6,21 @@
 //! ```
 //!
 //! A script is read line by line, and its lines are carried out one after the other in a quiet world: nothing goes wrong
-//! but what it says. The judge of the simulation looks on all the same, so a script fails if one of its expectations does,
+//! but what it says. The checker of the simulation looks on all the same, so a script fails if one of its expectations does,
 //! if something happens that must never happen, or if its transcript is not the one that is checked in beside it.
 
-mod deed;
-mod ending;
+mod action;
+mod assertion;
+mod format_events;
 mod golden;
 mod names;
-mod read;
-mod retell;
-mod sign;
-mod stage;
+mod observations;
+mod parser;
+mod player;
+mod syntax;
 mod transcript;
-mod trouble;
-mod witness;
-mod words;
 
-pub use self::golden::{Compared, Wanted, go_through};
-pub use self::read::{Script, read};
-pub use self::stage::{Told, play};
-pub use self::trouble::Trouble;
+pub use self::golden::{GoldenMode, GoldenResult, check_script};
+pub use self::parser::{Script, parse};
+pub use self::player::{PlayedScript, play};
+pub use self::syntax::ScriptFailure;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::names::{NodeName, Role, Version};
 use muster_core::spelling::nearest;
 
-use super::trouble::Complaint;
+use super::syntax::ScriptError;
 use crate::simulation::World;
 use crate::simulation::design::Design;
 
@@ -52,16 +52,16 @@ impl Names {
         roles.chain(nodes).chain(racks).chain(servers).chain(versions).collect()
     }
 
-    fn unknown(&self, word: &str, what: &str) -> Complaint {
+    fn unknown(&self, word: &str, what: &str) -> ScriptError {
         let all = self.all();
-        let complaint = Complaint::new(format!("there is no {what} {word:?} in this story"));
+        let error = ScriptError::new(format!("there is no {what} {word:?} in this story"));
         match nearest(word, all.iter().map(String::as_str)) {
-            Some(meant) => complaint.help(format!("did you mean {meant}?")),
-            None => complaint.help(format!("these are known: {}", all.join(" "))),
+            Some(meant) => error.help(format!("did you mean {meant}?")),
+            None => error.help(format!("these are known: {}", all.join(" "))),
         }
     }
 
-    pub(super) fn group(&self, word: &str) -> Result<Group, Complaint> {
+    pub(super) fn group(&self, word: &str) -> Result<Group, ScriptError> {
         if let Some(role) = self.roles.keys().find(|role| role.as_str() == word) {
             return Ok(Group::Role(role.clone()));
         }
@@ -72,21 +72,21 @@ impl Names {
     }
 
     /// `web1`, `web1 and web2`, `web1 web2`, `web`, `rack1`, `the fleet`.
-    pub(super) fn groups(&self, words: &[&str]) -> Result<Vec<Group>, Complaint> {
+    pub(super) fn groups(&self, words: &[&str]) -> Result<Vec<Group>, ScriptError> {
         if matches!(words, ["the", "fleet"] | ["everywhere"]) {
             return Ok(vec![Group::Fleet]);
         }
-        let groups: Result<Vec<Group>, Complaint> =
+        let groups: Result<Vec<Group>, ScriptError> =
             words.iter().filter(|word| **word != "and").map(|word| self.group(word)).collect();
         match groups {
             Ok(groups) if groups.is_empty() => {
-                Err(Complaint::new("nobody is named here").help("name nodes, a role, a rack, or the fleet"))
+                Err(ScriptError::new("nobody is named here").help("name nodes, a role, a rack, or the fleet"))
             }
             groups => groups,
         }
     }
 
-    pub(super) fn node(&self, word: &str) -> Result<NodeName, Complaint> {
+    pub(super) fn node(&self, word: &str) -> Result<NodeName, ScriptError> {
         let known = self.roles.iter().any(|(role, count)| {
             let number = word.strip_prefix(role.as_str()).and_then(|number| number.parse::<u32>().ok());
             number.is_some_and(|number| (1..=*count).contains(&number))
@@ -94,20 +94,20 @@ impl Names {
         NodeName::new(word).ok().filter(|_| known).ok_or_else(|| self.unknown(word, "node, role or rack"))
     }
 
-    pub(super) fn role(&self, word: &str) -> Result<Role, Complaint> {
+    pub(super) fn role(&self, word: &str) -> Result<Role, ScriptError> {
         let found = self.roles.keys().find(|role| role.as_str() == word);
         found.cloned().ok_or_else(|| self.unknown(word, "role"))
     }
 
-    pub(super) fn version(&self, word: &str) -> Result<Version, Complaint> {
+    pub(super) fn version(&self, word: &str) -> Result<Version, ScriptError> {
         let known = (1..=RELEASES).any(|number| word == format!("v{number}"));
         Version::new(word).ok().filter(|_| known).ok_or_else(|| {
-            Complaint::new(format!("there is no release {word:?}")).help(format!("every story has v1 to v{RELEASES}"))
+            ScriptError::new(format!("there is no release {word:?}")).help(format!("every story has v1 to v{RELEASES}"))
         })
     }
 
     /// `ctl1`, or `the acting server`.
-    pub(super) fn server(&self, words: &[&str]) -> Result<Server, Complaint> {
+    pub(super) fn server(&self, words: &[&str]) -> Result<Server, ScriptError> {
         if let ["the", "acting", "server"] = words {
             return Ok(Server::Acting);
         }
@@ -120,7 +120,7 @@ impl Names {
 impl Group {
     /// Who that is now.
     pub(super) fn nodes(&self, world: &World) -> Vec<NodeName> {
-        let fleet = world.judge.fleet();
+        let fleet = world.checker.fleet();
         match self {
             Group::Node(node) => vec![node.clone()],
             Group::Fleet => fleet.designed().map(|(name, _, _)| name.clone()).collect(),
@@ -138,6 +138,6 @@ impl Group {
 }
 
 /// Who all of them are.
-pub(super) fn everybody(groups: &[Group], world: &World) -> Vec<NodeName> {
+pub(super) fn nodes_of(groups: &[Group], world: &World) -> Vec<NodeName> {
     groups.iter().flat_map(|group| group.nodes(world)).collect()
 }

@@ -1,6 +1,7 @@
 //! What happened, as somebody tells it who looks at everything: when, who, what, and why nothing more does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -8,25 +9,25 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::progress::{Hold, RolloutNodeState};
-use muster_core::rollout::record::RolloutPhase;
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::Promote;
 use muster_core::txn::Revision;
 
-use super::read::Script;
-use super::retell::Retell;
-use super::witness::Witness;
+use super::format_events::EventFormatter;
+use super::observations::Observations;
+use super::parser::Script;
 use crate::simulation::World;
-use crate::simulation::agenda::Moment;
+use crate::simulation::event_queue::SimTime;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Transcript {
     lines: Vec<String>,
     clock: Clock,
-    retell: Retell,
+    formatter: EventFormatter,
     /// How much of the log was heard, and which revision and time were seen.
     heard: usize,
     seen: Revision,
-    looked: Moment,
+    looked: SimTime,
     /// How many waves of each rollout have begun.
     waves: BTreeMap<RolloutId, usize>,
     /// What held the rollout up when last looked, and what was said about it in this wave.
@@ -37,13 +38,13 @@ pub(super) struct Transcript {
 /// Time as the story counts it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
-    begins: Moment,
+    begins: SimTime,
     begins_at: Timestamp,
     zone: Option<TimeZone>,
 }
 
 impl Clock {
-    pub(super) fn time(&self, at: Moment) -> String {
+    pub(super) fn time(&self, at: SimTime) -> String {
         let passed = at.saturating_sub(self.begins);
         if let Some(zone) = &self.zone {
             let passed = SignedDuration::try_from(passed).unwrap_or_default();
@@ -98,8 +99,8 @@ impl Transcript {
     pub(super) fn new(script: &Script, world: &World) -> Self {
         let (begins, begins_at) = (world.now(), world.timestamp(world.now()));
         let zone = script.clock.as_ref().map(|clock| clock.time_zone().clone());
-        let rollouts = world.judge.fleet().rollouts();
-        let mut page = Self {
+        let rollouts = world.checker.fleet().rollouts();
+        let mut transcript = Self {
             clock: Clock { begins, begins_at, zone },
             heard: world.log().lines().len(),
             seen: world.depot.history.head(),
@@ -107,23 +108,23 @@ impl Transcript {
             waves: rollouts.iter().map(|(id, (record, _))| (*id, record.waves.len())).collect(),
             ..Self::default()
         };
-        page.lines.push(script.title.clone());
-        page.lines.push("=".repeat(script.title.chars().count()));
-        page.lines.extend(script.introduction.iter().cloned());
-        page.lines.push(String::new());
+        transcript.lines.push(script.title.clone());
+        transcript.lines.push("=".repeat(script.title.chars().count()));
+        transcript.lines.extend(script.introduction.iter().cloned());
+        transcript.lines.push(String::new());
         let mut racks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (name, _, record) in world.judge.fleet().designed() {
+        for (name, _, record) in world.checker.fleet().designed() {
             racks.entry(&record.failure_domain).or_default().push(name.as_str());
         }
         for (rack, nodes) in racks {
-            page.lines.push(format!("{rack}: {}", nodes.join(" ")));
+            transcript.lines.push(format!("{rack}: {}", nodes.join(" ")));
         }
-        page.lines.push("The whole fleet runs v1, and nothing is under way.".into());
-        page.lines.push(String::new());
-        page
+        transcript.lines.push("The whole fleet runs v1, and nothing is under way.".into());
+        transcript.lines.push(String::new());
+        transcript
     }
 
-    pub(super) fn time(&self, at: Moment) -> String {
+    pub(super) fn time(&self, at: SimTime) -> String {
         self.clock.time(at)
     }
 
@@ -134,14 +135,14 @@ impl Transcript {
             || world.now() >= self.looked + Duration::from_secs(1)
     }
 
-    pub(super) fn look(&mut self, world: &mut World, witness: &mut Witness) {
+    pub(super) fn look(&mut self, world: &mut World, observations: &mut Observations) {
         self.looked = world.now();
         self.seen = world.depot.history.head();
         self.tell_waves(world);
         let news: Vec<String> = world.log().lines()[self.heard..].to_vec();
         self.heard = world.log().lines().len();
         for line in &news {
-            if let Some(told) = self.retell.line(line, world, witness) {
+            if let Some(told) = self.formatter.line(line, world, observations) {
                 let told = self.clock.translate(&told);
                 self.tell(world, &told);
             }
@@ -159,7 +160,7 @@ impl Transcript {
     /// The waves after the first, as they begin.
     fn tell_waves(&mut self, world: &World) {
         let mut begun = Vec::new();
-        for (id, (record, _)) in world.judge.fleet().rollouts() {
+        for (id, (record, _)) in world.checker.fleet().rollouts() {
             let Some(known) = self.waves.get_mut(id) else { continue };
             for wave in *known..record.waves.len() {
                 begun.push((wave > 0).then(|| format!("rollout {id}: wave {} begins", wave + 1)));
@@ -172,7 +173,7 @@ impl Transcript {
     /// What is going to happen, when a rollout has begun.
     fn tell_plans(&mut self, world: &World) {
         let width = self.clock.width() + 4;
-        for (id, (record, _)) in world.judge.fleet().rollouts() {
+        for (id, (record, _)) in world.checker.fleet().rollouts() {
             if self.waves.contains_key(id) {
                 continue;
             }
@@ -184,7 +185,7 @@ impl Transcript {
     }
 
     fn tell_holds(&mut self, world: &mut World) {
-        let deciding = world.judge.fleet().deciding_rollout();
+        let deciding = world.checker.fleet().deciding_rollout();
         let Some((id, wave)) = deciding
             .filter(|(record, _)| record.phase == RolloutPhase::Running && !record.at_once)
             .map(|(record, _)| (record.id, record.waves.len()))
@@ -270,4 +271,57 @@ fn planned(plan: &RolloutPlan) -> Vec<String> {
         lines.push(format!("wave {}: {}{watched}{promoted}", place + 1, nodes.join(" ")));
     }
     lines
+}
+
+pub(super) fn summary(world: &World, clock: &Clock, expected: &[(String, Result<(), String>)]) -> String {
+    let mut text = String::from("\nHow it ended\n------------\n");
+    // The first rollout was before the story.
+    for (record, _) in world.checker.fleet().rollouts().values().skip(1) {
+        rollout(&mut text, record, world, clock);
+    }
+    let mut runs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (name, node, _) in world.checker.fleet().designed() {
+        let state = node.state().map(|(state, _)| format!("{} at {}", state.word(), state.version()));
+        runs.entry(state.unwrap_or_else(|| "nothing yet".into())).or_default().push(name.as_str());
+    }
+    for (state, nodes) in runs {
+        line(&mut text, format_args!("{state}: {}", nodes.join(" ")));
+    }
+    if !expected.is_empty() {
+        text.push_str("\nWhat was expected\n-----------------\n");
+    }
+    for (what, held) in expected {
+        match held {
+            Ok(()) => line(&mut text, format_args!("yes: {what}")),
+            Err(instead) => line(&mut text, format_args!("NO: {what}: {instead}")),
+        }
+    }
+    text
+}
+
+fn rollout(text: &mut String, record: &RolloutRecord, world: &World, clock: &Clock) {
+    let how = match &record.phase {
+        RolloutPhase::Paused { why } => format!("paused: {why}"),
+        RolloutPhase::RolledBack { by, why } => format!("rolled back by rollout {by}: {why}"),
+        RolloutPhase::Superseded { by } => format!("superseded by rollout {by}"),
+        RolloutPhase::Aborted { by, reason } => format!("ended by {by}: {reason}"),
+        phase @ (RolloutPhase::Running | RolloutPhase::Completed) => phase.word().to_owned(),
+    };
+    line(text, format_args!("rollout {}, to {}, by {}: {}", record.id, record.to, record.by, clock.translate(&how)));
+    let Some(plan) = world.blobs.get(&record.plan).filter(|_| !record.at_once) else { return };
+    let of = |time: Option<jiff::Timestamp>| time.map_or_else(|| "-".into(), |time| clock.of(time));
+    let width = clock.width() + 2;
+    line(text, format_args!("  {:<6}{:<width$}{:<width$}{:<width$}nodes", "wave", "began", "whole", "passed"));
+    for (place, wave) in plan.plan().waves.iter().enumerate() {
+        let state = record.waves.get(place);
+        let (began, whole) = (of(state.map(|wave| wave.began)), of(state.and_then(|wave| wave.settled)));
+        let passed = of(state.and_then(|wave| wave.passed));
+        let nodes: Vec<&str> = wave.nodes.iter().map(|node| node.node.as_str()).collect();
+        line(text, format_args!("  {:<6}{began:<width$}{whole:<width$}{passed:<width$}{}", place + 1, nodes.join(" ")));
+    }
+}
+
+fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
+    // A String takes everything.
+    let _ = writeln!(text, "{what}");
 }

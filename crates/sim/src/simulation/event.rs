@@ -6,15 +6,15 @@ use muster_core::names::NodeName;
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
 use muster_core::txn::{Revision, Txn};
-use muster_rollout::executor::{Need, Question};
+use muster_rollout::executor::{GateRequest, IoRequest};
 use muster_wire::sync::SyncOpen;
 
-use super::network::Said;
-use super::operator::Wish;
-use super::replica::Needy;
+use super::network::StreamMessage;
+use super::operator::OperatorAction;
+use super::replica::IoClient;
 use super::replica::calls::{Answer, Call, Request};
-use super::replica::chore::Chore;
 use super::replica::reports::GroupRequest;
+use super::replica::task::ReplicaTask;
 use super::store::Writer;
 
 /// A server, by its place; a machine, by its place.
@@ -40,7 +40,7 @@ pub(crate) enum Event {
         what: MachineEvent,
     },
     /// The weather turns: something goes wrong, or is well again.
-    Strike,
+    InjectFault,
     ReplicaStarts {
         replica: ReplicaNumber,
         life: u64,
@@ -50,16 +50,16 @@ pub(crate) enum Event {
         number: u64,
     },
     /// Both ends of a connection over which nothing comes any more give it up.
-    Unheard {
+    StreamTimedOut {
         session: SessionNumber,
     },
-    Operator(Wish),
+    Operator(OperatorAction),
     /// The design grows by a node, or one leaves it, and is gone.
-    Joins,
-    Leaves {
+    AddNode,
+    Decommission {
         node: NodeName,
     },
-    Gone {
+    RemoveNode {
         node: NodeName,
     },
 }
@@ -85,7 +85,7 @@ pub(crate) enum StoreEvent {
 #[derive(Clone, Debug)]
 pub(crate) enum ReplicaEvent {
     /// The watch says what happened up to a revision.
-    Told {
+    WatchNotified {
         watch: u64,
         upto: Revision,
     },
@@ -93,12 +93,12 @@ pub(crate) enum ReplicaEvent {
         call: Call,
         answer: Answer,
     },
-    Due(Chore),
+    Due(ReplicaTask),
     Opened {
         session: SessionNumber,
         open: Box<SyncOpen>,
     },
-    Acts {
+    ActivityReported {
         session: SessionNumber,
         activity: Activity,
     },
@@ -115,11 +115,11 @@ pub(crate) enum ReplicaEvent {
     Pings {
         session: SessionNumber,
     },
-    Wished(Wish),
+    OperatorAction(OperatorAction),
     /// What the rollout engine needs has been read, or is to be written now.
-    Brings {
-        who: Needy,
-        need: Box<Need>,
+    PerformIo {
+        who: IoClient,
+        request: Box<IoRequest>,
     },
     /// A refused report has waited for the view long enough.
     CatchUpEnds {
@@ -127,12 +127,12 @@ pub(crate) enum ReplicaEvent {
         revision: Revision,
     },
     /// The view did not come so far in time.
-    StopsWaiting {
-        who: Needy,
+    ViewWaitExpired {
+        who: IoClient,
         revision: Revision,
     },
     /// The checks of a gate are made.
-    Checked(Box<Question>),
+    GateChecked(Box<GateRequest>),
 }
 
 #[derive(Clone, Debug)]
@@ -144,7 +144,7 @@ pub(crate) enum AgentEvent {
     Dials,
     Heard {
         session: SessionNumber,
-        said: Box<Said>,
+        said: Box<StreamMessage>,
     },
     SessionLost {
         session: SessionNumber,
@@ -171,5 +171,5 @@ pub(crate) enum MachineEvent {
         number: u64,
     },
     /// What was broken by itself is well again.
-    Mends,
+    Recovers,
 }

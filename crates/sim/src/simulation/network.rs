@@ -11,9 +11,9 @@ use muster_core::node::status::Activity;
 use muster_core::report::Report;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
-use super::agenda::Moment;
 use super::event::{AgentEvent, Event, MachineNumber, ReplicaEvent, ReplicaNumber, SessionNumber};
-use super::mishap::Mishap;
+use super::event_queue::SimTime;
+use super::fault_counts::Fault;
 use super::world::World;
 
 /// How long either end of a stream goes without hearing from the other before it gives it up: two pings.
@@ -30,19 +30,19 @@ pub(crate) struct Session {
     agent_open: bool,
     replica_open: bool,
     /// What was said last arrives then: nothing overtakes it.
-    busy_until: Moment,
-    /// Said while nothing came through.
-    waiting: VecDeque<Said>,
+    busy_until: SimTime,
+    /// StreamMessage while nothing came through.
+    waiting: VecDeque<StreamMessage>,
 }
 
 /// What a server says on a stream. A snapshot is the same for all who may look up the same, and in a large fleet it is large.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum StreamMessage {
     Event(SyncEvent),
     Snapshot(Arc<Snapshot>),
 }
 
-impl From<SyncEvent> for Said {
+impl From<SyncEvent> for StreamMessage {
     fn from(event: SyncEvent) -> Self {
         Self::Event(event)
     }
@@ -74,13 +74,13 @@ impl World {
         };
         self.sessions.insert(number, session);
         let what = ReplicaEvent::Opened { session: number, open: Box::new(open) };
-        let (at, life) = (self.now + self.travel(), self.replicas[replica].life);
-        self.agenda.put(at, Event::Replica { replica, life, what });
+        let (at, life) = (self.now + self.latency(), self.replicas[replica].life);
+        self.queue.schedule(at, Event::Replica { replica, life, what });
         number
     }
 
     /// Says something on a stream.
-    pub(crate) fn send(&mut self, number: SessionNumber, said: impl Into<Said>) {
+    pub(crate) fn send(&mut self, number: SessionNumber, said: impl Into<StreamMessage>) {
         let said = said.into();
         let Some(session) = self.sessions.get(&number).filter(|session| session.replica_open) else { return };
         if self.machines[session.machine].is_cut_off(self.now) {
@@ -89,10 +89,10 @@ impl World {
             }
             return;
         }
-        let mut delay = self.travel();
-        if self.may_go_wrong(self.odds.message_delayed) {
-            self.mishap(Mishap::MessageDelayed);
-            delay += self.between(200, 4_000);
+        let mut delay = self.latency();
+        if self.fault_occurs(self.odds.message_delayed) {
+            self.count_fault(Fault::MessageDelayed);
+            delay += self.random_between(200, 4_000);
         }
         let now = self.now;
         let Some(session) = self.sessions.get_mut(&number) else { return };
@@ -100,11 +100,11 @@ impl World {
         session.busy_until = at;
         let (machine, life) = (session.machine, session.agent);
         let what = AgentEvent::Heard { session: number, said: Box::new(said) };
-        self.agenda.put(at, Event::Agent { machine, life, what });
+        self.queue.schedule(at, Event::Agent { machine, life, what });
     }
 
     /// What was held up comes through.
-    pub(crate) fn let_through(&mut self, machine: MachineNumber) {
+    pub(crate) fn flush_delayed(&mut self, machine: MachineNumber) {
         let held_up: Vec<SessionNumber> = self
             .sessions
             .iter()
@@ -129,14 +129,14 @@ impl World {
         self.sessions.iter().filter(|(_, session)| session.machine == machine).map(|(number, _)| *number).collect()
     }
 
-    pub(crate) fn agent_lets_go(&mut self, number: SessionNumber) {
+    pub(crate) fn close_agent_end(&mut self, number: SessionNumber) {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.agent_open = false;
         }
         self.forget(number);
     }
 
-    pub(crate) fn replica_lets_go(&mut self, number: SessionNumber) {
+    pub(crate) fn close_replica_end(&mut self, number: SessionNumber) {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.replica_open = false;
         }
@@ -150,25 +150,25 @@ impl World {
     }
 
     /// The server's end is closed: the agent hears of it, at once or when it has heard nothing for long enough.
-    pub(crate) fn tell_agent_of_loss(&mut self, number: SessionNumber) {
+    pub(crate) fn notify_agent_of_loss(&mut self, number: SessionNumber) {
         let Some(session) = self.sessions.get(&number).filter(|session| session.agent_open) else { return };
         let (machine, life) = (session.machine, session.agent);
-        let after = if self.machines[machine].is_cut_off(self.now) { SILENCE } else { self.travel() };
+        let after = if self.machines[machine].is_cut_off(self.now) { SILENCE } else { self.latency() };
         let what = AgentEvent::SessionLost { session: number };
-        self.agenda.put(self.now + after, Event::Agent { machine, life, what });
+        self.queue.schedule(self.now + after, Event::Agent { machine, life, what });
     }
 
     /// The agent's end is closed: the server hears of it in the same way.
-    pub(crate) fn tell_replica_of_loss(&mut self, number: SessionNumber) {
+    pub(crate) fn notify_replica_of_loss(&mut self, number: SessionNumber) {
         let Some(session) = self.sessions.get(&number).filter(|session| session.replica_open) else { return };
         let (machine, replica, life) = (session.machine, session.replica, session.server);
-        let after = if self.machines[machine].is_cut_off(self.now) { SILENCE } else { self.travel() };
+        let after = if self.machines[machine].is_cut_off(self.now) { SILENCE } else { self.latency() };
         let what = ReplicaEvent::SessionLost { session: number };
-        self.agenda.put(self.now + after, Event::Replica { replica, life, what });
+        self.queue.schedule(self.now + after, Event::Replica { replica, life, what });
     }
 
     /// Nothing came over a stream for long: whoever of both still waits gives it up.
-    pub(crate) fn unheard(&mut self, number: SessionNumber) {
+    pub(crate) fn stream_timed_out(&mut self, number: SessionNumber) {
         let Some(session) = self.sessions.get(&number) else { return };
         let (machine, agent, replica, server) = (session.machine, session.agent, session.replica, session.server);
         let lost = self.machines[machine].is_cut_off(self.now);
@@ -177,22 +177,22 @@ impl World {
             return;
         }
         let what = AgentEvent::SessionLost { session: number };
-        self.agenda.put(self.now, Event::Agent { machine, life: agent, what });
+        self.queue.schedule(self.now, Event::Agent { machine, life: agent, what });
         let what = ReplicaEvent::SessionLost { session: number };
-        self.agenda.put(self.now, Event::Replica { replica, life: server, what });
+        self.queue.schedule(self.now, Event::Replica { replica, life: server, what });
     }
 
     /// Says what an agent does, to the server that it is connected to.
-    pub(crate) fn tell_activity(&mut self, machine: MachineNumber, activity: Activity) {
+    pub(crate) fn send_activity(&mut self, machine: MachineNumber, activity: Activity) {
         let Some(number) = self.machines[machine].session else { return };
         if self.machines[machine].is_cut_off(self.now) {
             return;
         }
         let Some(session) = self.sessions.get(&number) else { return };
         let (replica, life) = (session.replica, session.server);
-        let at = self.now + self.travel();
-        let what = ReplicaEvent::Acts { session: number, activity };
-        self.agenda.put(at, Event::Replica { replica, life, what });
+        let at = self.now + self.latency();
+        let what = ReplicaEvent::ActivityReported { session: number, activity };
+        self.queue.schedule(at, Event::Replica { replica, life, what });
     }
 
     /// Sends a report. It may be lost, come late, or come twice.
@@ -207,28 +207,28 @@ impl World {
         if self.machines[machine].is_cut_off(self.now) || !self.replicas[replica].up {
             return;
         }
-        if self.may_go_wrong(self.odds.report_lost) {
-            self.mishap(Mishap::ReportLost);
+        if self.fault_occurs(self.odds.report_lost) {
+            self.count_fault(Fault::ReportLost);
             return;
         }
-        let mut at = self.now + self.travel();
-        if self.may_go_wrong(self.odds.report_delayed) {
-            self.mishap(Mishap::ReportDelayed);
-            at += self.between(500, 20_000);
+        let mut at = self.now + self.latency();
+        if self.fault_occurs(self.odds.report_delayed) {
+            self.count_fault(Fault::ReportDelayed);
+            at += self.random_between(500, 20_000);
         }
         let life = self.replicas[replica].life;
-        if self.may_go_wrong(self.odds.report_duplicated) {
-            self.mishap(Mishap::ReportDuplicated);
-            let again = at + self.between(10, 15_000);
+        if self.fault_occurs(self.odds.report_duplicated) {
+            self.count_fault(Fault::ReportDuplicated);
+            let again = at + self.random_between(10, 15_000);
             // The second one comes by another way.
-            let other = self.dice.below(self.replicas.len() as u64) as usize;
+            let other = self.rng.below(self.replicas.len() as u64) as usize;
             let (other, life) =
                 if self.replicas[other].up { (other, self.replicas[other].life) } else { (replica, life) };
             let what = ReplicaEvent::Reported { machine, agent, ticket, report: report.clone() };
-            self.agenda.put(again, Event::Replica { replica: other, life, what });
+            self.queue.schedule(again, Event::Replica { replica: other, life, what });
         }
         let what = ReplicaEvent::Reported { machine, agent, ticket, report };
-        self.agenda.put(at, Event::Replica { replica, life, what });
+        self.queue.schedule(at, Event::Replica { replica, life, what });
     }
 
     pub(crate) fn answer_report(
@@ -242,13 +242,13 @@ impl World {
         if self.machines[machine].is_cut_off(self.now) {
             return;
         }
-        if self.may_go_wrong(self.odds.report_answer_lost) {
-            self.mishap(Mishap::ReportAnswerLost);
+        if self.fault_occurs(self.odds.report_answer_lost) {
+            self.count_fault(Fault::ReportAnswerLost);
             return;
         }
-        let at = self.now + self.travel();
+        let at = self.now + self.latency();
         let what = AgentEvent::Answered { ticket, answer };
-        self.agenda.put(at, Event::Agent { machine, life: agent, what });
+        self.queue.schedule(at, Event::Agent { machine, life: agent, what });
     }
 
     /// Cuts machines off from everybody, for a while.
@@ -262,10 +262,10 @@ impl World {
         self.machines[machine].cut_offs += 1;
         self.note_reach(machine);
         let number = self.machines[machine].cut_offs;
-        self.agenda.put(until, Event::CutOffEnds { machine, number });
+        self.queue.schedule(until, Event::CutOffEnds { machine, number });
         for session in self.sessions_of(machine) {
             if length > SILENCE {
-                self.agenda.put(self.now + SILENCE, Event::Unheard { session });
+                self.queue.schedule(self.now + SILENCE, Event::StreamTimedOut { session });
             }
         }
     }

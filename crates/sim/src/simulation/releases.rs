@@ -8,11 +8,11 @@ use muster_core::report::ResourceError;
 use muster_core::report::reason::Need;
 
 use super::world::World;
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// How a run ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum RunEnding {
     Well,
     /// The applier does well, and the checks fail.
     Invalid,
@@ -24,7 +24,7 @@ pub(crate) enum Ending {
 
 /// What a release does to nodes, in parts of a hundred. Which nodes are hit follows from their names and the release.
 #[derive(Clone, Copy, Debug)]
-pub struct Nature {
+pub struct ReleaseBehaviour {
     /// Fails there, each time.
     pub fails_on: u64,
     /// Its checks fail there, each time.
@@ -41,7 +41,7 @@ pub struct Nature {
     pub checks: (u64, u64),
 }
 
-impl Default for Nature {
+impl Default for ReleaseBehaviour {
     /// A release with which nothing is wrong.
     fn default() -> Self {
         Self {
@@ -58,27 +58,27 @@ impl Default for Nature {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Releases {
-    natures: BTreeMap<Version, Nature>,
+    natures: BTreeMap<Version, ReleaseBehaviour>,
     /// Where a script says how it ends, and what goes wrong.
-    scripted: BTreeMap<(Version, NodeName), Scripted>,
+    scripted: BTreeMap<(Version, NodeName), ScriptedFailure>,
     /// Decides which nodes are hit.
     pub(crate) seed: u64,
 }
 
 /// How a run of a release ends on one node, each time.
 #[derive(Clone, Debug)]
-pub(crate) enum Scripted {
+pub(crate) enum ScriptedFailure {
     Fails(ResourceError),
     /// Its checks fail there.
     Invalid,
 }
 
 impl Releases {
-    pub(crate) fn script(&mut self, version: Version, node: NodeName, ending: Scripted) {
+    pub(crate) fn script(&mut self, version: Version, node: NodeName, ending: ScriptedFailure) {
         self.scripted.insert((version, node), ending);
     }
 
-    fn scripted(&self, version: &Version, node: &NodeName) -> Option<&Scripted> {
+    fn scripted(&self, version: &Version, node: &NodeName) -> Option<&ScriptedFailure> {
         // Stories from seeds have none, and look at this for each run.
         if self.scripted.is_empty() { None } else { self.scripted.get(&(version.clone(), node.clone())) }
     }
@@ -86,8 +86,8 @@ impl Releases {
     /// What goes wrong where a run fails.
     pub(crate) fn error(&self, version: &Version, node: &NodeName) -> ResourceError {
         match self.scripted(version, node) {
-            Some(Scripted::Fails(error)) => error.clone(),
-            Some(Scripted::Invalid) | None => ResourceError {
+            Some(ScriptedFailure::Fails(error)) => error.clone(),
+            Some(ScriptedFailure::Invalid) | None => ResourceError {
                 resource: Some("Service[app]".into()),
                 file: Some("site.pp".into()),
                 line: Some(12),
@@ -96,11 +96,11 @@ impl Releases {
         }
     }
 
-    pub(crate) fn set(&mut self, version: Version, nature: Nature) {
+    pub(crate) fn set(&mut self, version: Version, nature: ReleaseBehaviour) {
         self.natures.insert(version, nature);
     }
 
-    pub(crate) fn of(&self, version: &Version) -> Nature {
+    pub(crate) fn of(&self, version: &Version) -> ReleaseBehaviour {
         self.natures.get(version).copied().unwrap_or_default()
     }
 
@@ -108,23 +108,23 @@ impl Releases {
         let letters = version.as_str().bytes().chain(node.as_str().bytes());
         let hash =
             letters.fold(self.seed ^ what, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        Dice::new(hash).below(100)
+        Rng::new(hash).below(100)
     }
 
     pub(crate) fn is_invalid_at(&self, version: &Version, node: &NodeName) -> bool {
-        matches!(self.scripted(version, node), Some(Scripted::Invalid))
+        matches!(self.scripted(version, node), Some(ScriptedFailure::Invalid))
             || self.place(version, node, 1) < self.of(version).invalid_on
     }
 
-    pub(crate) fn ending(&self, version: &Version, node: &NodeName, dice: &mut Dice) -> Ending {
+    pub(crate) fn ending(&self, version: &Version, node: &NodeName, rng: &mut Rng) -> RunEnding {
         let nature = self.of(version);
-        let fails = matches!(self.scripted(version, node), Some(Scripted::Fails(_)));
-        if fails || self.place(version, node, 2) < nature.fails_on || dice.below(100) < nature.flaky {
-            Ending::Failed
+        let fails = matches!(self.scripted(version, node), Some(ScriptedFailure::Fails(_)));
+        if fails || self.place(version, node, 2) < nature.fails_on || rng.below(100) < nature.flaky {
+            RunEnding::Failed
         } else if self.is_invalid_at(version, node) {
-            Ending::Invalid
+            RunEnding::Invalid
         } else {
-            Ending::Well
+            RunEnding::Well
         }
     }
 }
@@ -133,12 +133,12 @@ impl World {
     /// How long the checks of a release take this time.
     pub(crate) fn check_time(&mut self, version: &Version) -> Duration {
         let (least, most) = self.releases.of(version).checks;
-        self.between(least, most)
+        self.random_between(least, most)
     }
 
     /// How long a run of a release takes this time.
     pub(crate) fn apply_time(&mut self, version: &Version) -> Duration {
         let (least, most) = self.releases.of(version).takes;
-        self.between(least, most)
+        self.random_between(least, most)
     }
 }

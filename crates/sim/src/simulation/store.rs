@@ -1,5 +1,5 @@
 //! The one store of the world: the model's history, with the network before it. A request arrives late, or not at all; its
-//! answer is lost; it is carried out after its sender was told that nobody knows.
+//! answer is lost; it is carried out after its sender was answered_after that nobody knows.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use muster_core::names::ReplicaId;
 use muster_core::replica::ControllerName;
 use muster_store::{CommitOutcome, Revision, StoreError, Txn};
 
-use super::agenda::Moment;
 use super::event::{Event, ReplicaEvent, ReplicaNumber, StoreEvent};
-use super::mishap::Mishap;
+use super::event_queue::SimTime;
+use super::fault_counts::Fault;
 use super::replica::calls::{Answer, Call, Failure, Request};
 use super::world::World;
-use crate::history::History;
+use crate::model::history::History;
 
-/// In whose name something is written; for the judge, who asks whether they may.
+/// In whose name something is written; for the checker, who asks whether they may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     /// A controller, at a server.
@@ -30,22 +30,22 @@ pub(crate) enum Writer {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Depot {
+pub(crate) struct SimStore {
     pub(crate) history: History,
     /// Nobody is answered before then: the store looks for a leader.
-    pub(crate) leaderless_until: Option<Moment>,
+    pub(crate) leaderless_until: Option<SimTime>,
 }
 
 /// What becomes of one write of the rollout controller, where a script says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepFate {
+pub(crate) enum ControllerWriteFault {
     /// Its server freezes between deciding and sending.
     Frozen {
         pause: Duration,
     },
     /// It is carried out, and its sender never hears of it.
     AnswerLost,
-    /// It is carried out this much later, when its sender has long been told that nobody knows.
+    /// It is carried out this much later, when its sender has long been answered_after that nobody knows.
     DoneLater {
         after: Duration,
     },
@@ -53,16 +53,16 @@ pub(crate) enum StepFate {
 }
 
 /// What becomes of a request.
-enum Way {
-    Through,
+enum Delivery {
+    Delivered,
     Fails {
         failure: Failure,
         after: Duration,
     },
     /// It is carried out this much later, and its sender hears this much later that nobody knows.
-    InTheDark {
-        done: Duration,
-        told: Duration,
+    Unanswered {
+        done_after: Duration,
+        answered_after: Duration,
     },
 }
 
@@ -72,36 +72,38 @@ impl World {
         let life = self.replicas[replica].life;
         let mut departs = self.now;
         let fate = self.next_step.take_if(|_| matches!(call, Call::Step { .. }));
-        if let Some(StepFate::Frozen { pause }) = fate {
-            self.mishap(Mishap::FrozenBeforeSending);
+        if let Some(ControllerWriteFault::Frozen { pause }) = fate {
+            self.count_fault(Fault::FrozenBeforeSending);
             self.freeze(replica, pause);
             departs += pause;
-        } else if matches!(request, Request::Commit(_)) && self.may_go_wrong(self.odds.frozen_before_sending) {
-            let pause = self.between(11_000, 25_000);
-            self.mishap(Mishap::FrozenBeforeSending);
+        } else if matches!(request, Request::Commit(_)) && self.fault_occurs(self.odds.frozen_before_sending) {
+            let pause = self.random_between(11_000, 25_000);
+            self.count_fault(Fault::FrozenBeforeSending);
             self.freeze(replica, pause);
             departs += pause;
         }
-        let way = fate.and_then(|fate| self.fated(replica, fate)).unwrap_or_else(|| self.way(replica, &request));
+        let delivery = fate
+            .and_then(|fate| self.scripted_delivery(replica, fate))
+            .unwrap_or_else(|| self.random_delivery(replica, &request));
         let writer = self.writer(replica, &call);
-        let arrives = departs + self.travel();
+        let arrives = departs + self.latency();
         let answered = |call, failure| Event::Replica {
             replica,
             life,
             what: ReplicaEvent::Answered { call, answer: Answer::Failed(failure) },
         };
-        match way {
-            Way::Through => {
+        match delivery {
+            Delivery::Delivered => {
                 let event =
                     StoreEvent::Arrives { replica, life, call: Box::new(call), request, writer, answered: true };
-                self.agenda.put(arrives, Event::Store(event));
+                self.queue.schedule(arrives, Event::Store(event));
             }
-            Way::Fails { failure, after } => self.agenda.put(departs + after, answered(call, failure)),
-            Way::InTheDark { done, told } => {
-                self.agenda.put(departs + told, answered(call.clone(), Failure::Unknown));
+            Delivery::Fails { failure, after } => self.queue.schedule(departs + after, answered(call, failure)),
+            Delivery::Unanswered { done_after, answered_after } => {
+                self.queue.schedule(departs + answered_after, answered(call.clone(), Failure::Unknown));
                 match request {
                     Request::Commit(txn) => {
-                        self.agenda.put(departs + done, Event::Store(StoreEvent::DoneLater { txn, writer }));
+                        self.queue.schedule(departs + done_after, Event::Store(StoreEvent::DoneLater { txn, writer }));
                     }
                     Request::Read { .. } | Request::Join { .. } | Request::KeepAlive { .. } => {
                         let event = StoreEvent::Arrives {
@@ -112,7 +114,7 @@ impl World {
                             writer,
                             answered: false,
                         };
-                        self.agenda.put(departs + done, Event::Store(event));
+                        self.queue.schedule(departs + done_after, Event::Store(event));
                     }
                 }
             }
@@ -120,63 +122,69 @@ impl World {
     }
 
     /// What a script says becomes of a write.
-    fn fated(&mut self, replica: ReplicaNumber, fate: StepFate) -> Option<Way> {
-        let told = Duration::from_secs(3);
+    fn scripted_delivery(&mut self, replica: ReplicaNumber, fate: ControllerWriteFault) -> Option<Delivery> {
+        let answered_after = Duration::from_secs(3);
         match fate {
-            StepFate::Frozen { .. } => None,
-            StepFate::AnswerLost => {
-                self.mishap(Mishap::AnswerLost);
-                self.server_says(replica, format_args!("what it writes arrives, and the answer is lost"));
-                Some(Way::InTheDark { done: self.travel(), told })
+            ControllerWriteFault::Frozen { .. } => None,
+            ControllerWriteFault::AnswerLost => {
+                self.count_fault(Fault::AnswerLost);
+                self.log_replica(replica, format_args!("what it writes arrives, and the answer is lost"));
+                Some(Delivery::Unanswered { done_after: self.latency(), answered_after })
             }
-            StepFate::DoneLater { after } => {
-                self.mishap(Mishap::DoneLater);
-                self.server_says(
+            ControllerWriteFault::DoneLater { after } => {
+                self.count_fault(Fault::DoneLater);
+                self.log_replica(
                     replica,
                     format_args!("what it writes is held up on its way for {} s", after.as_secs()),
                 );
-                Some(Way::InTheDark { done: after, told })
+                Some(Delivery::Unanswered { done_after: after, answered_after })
             }
-            StepFate::RequestLost => {
-                self.mishap(Mishap::RequestLost);
-                self.server_says(replica, format_args!("what it writes is lost on its way"));
-                Some(Way::Fails { failure: Failure::Unknown, after: told })
+            ControllerWriteFault::RequestLost => {
+                self.count_fault(Fault::RequestLost);
+                self.log_replica(replica, format_args!("what it writes is lost on its way"));
+                Some(Delivery::Fails { failure: Failure::Unknown, after: answered_after })
             }
         }
     }
 
-    fn way(&mut self, replica: ReplicaNumber, request: &Request) -> Way {
+    fn random_delivery(&mut self, replica: ReplicaNumber, request: &Request) -> Delivery {
         let now = self.now;
         if self.replicas[replica].cut_off_until.is_some_and(|until| now < until) {
-            return Way::Fails { failure: Failure::Unavailable, after: self.between(200, 1_000) };
+            return Delivery::Fails { failure: Failure::Unavailable, after: self.random_between(200, 1_000) };
         }
         if self.depot.leaderless_until.is_some_and(|until| now < until) {
-            let failure = if self.dice.chance(0.5) { Failure::Unavailable } else { Failure::Unknown };
-            return Way::Fails { failure, after: self.between(500, 3_000) };
+            let failure = if self.rng.chance(0.5) { Failure::Unavailable } else { Failure::Unknown };
+            return Delivery::Fails { failure, after: self.random_between(500, 3_000) };
         }
         let odds = self.odds;
         let is_commit = matches!(request, Request::Commit(_));
-        if self.may_go_wrong(odds.not_reached) {
-            self.mishap(Mishap::StoreNotReached);
-            return Way::Fails { failure: Failure::Unavailable, after: self.between(50, 1_000) };
+        if self.fault_occurs(odds.not_reached) {
+            self.count_fault(Fault::StoreNotReached);
+            return Delivery::Fails { failure: Failure::Unavailable, after: self.random_between(50, 1_000) };
         }
-        if is_commit && self.may_go_wrong(odds.full) {
-            self.mishap(Mishap::StoreFull);
-            return Way::Fails { failure: Failure::Full, after: self.travel() };
+        if is_commit && self.fault_occurs(odds.full) {
+            self.count_fault(Fault::StoreFull);
+            return Delivery::Fails { failure: Failure::Full, after: self.latency() };
         }
-        if self.may_go_wrong(odds.request_lost) {
-            self.mishap(Mishap::RequestLost);
-            return Way::Fails { failure: Failure::Unknown, after: self.between(500, 3_000) };
+        if self.fault_occurs(odds.request_lost) {
+            self.count_fault(Fault::RequestLost);
+            return Delivery::Fails { failure: Failure::Unknown, after: self.random_between(500, 3_000) };
         }
-        if self.may_go_wrong(odds.answer_lost) {
-            self.mishap(Mishap::AnswerLost);
-            return Way::InTheDark { done: self.travel(), told: self.between(500, 3_000) };
+        if self.fault_occurs(odds.answer_lost) {
+            self.count_fault(Fault::AnswerLost);
+            return Delivery::Unanswered {
+                done_after: self.latency(),
+                answered_after: self.random_between(500, 3_000),
+            };
         }
-        if is_commit && self.may_go_wrong(odds.done_later) {
-            self.mishap(Mishap::DoneLater);
-            return Way::InTheDark { done: self.between(1_000, 6_000), told: self.between(100, 2_000) };
+        if is_commit && self.fault_occurs(odds.done_later) {
+            self.count_fault(Fault::DoneLater);
+            return Delivery::Unanswered {
+                done_after: self.random_between(1_000, 6_000),
+                answered_after: self.random_between(100, 2_000),
+            };
         }
-        Way::Through
+        Delivery::Delivered
     }
 
     pub(crate) fn store_event(&mut self, event: StoreEvent) {
@@ -184,14 +192,14 @@ impl World {
             StoreEvent::Arrives { replica, life, call, request, writer, answered } => {
                 let answer = self.serve(request, writer);
                 if answered {
-                    let at = self.now + self.travel();
+                    let at = self.now + self.latency();
                     let what = ReplicaEvent::Answered { call: *call, answer };
-                    self.agenda.put(at, Event::Replica { replica, life, what });
+                    self.queue.schedule(at, Event::Replica { replica, life, what });
                 }
             }
             StoreEvent::DoneLater { txn, writer } => {
                 // Whoever sent it has stopped waiting: the answer is nobody's.
-                let _ = self.carry_out(&txn, writer);
+                let _ = self.commit_txn(&txn, writer);
             }
             StoreEvent::LeasesEnd => self.end_leases(),
         }
@@ -199,7 +207,7 @@ impl World {
 
     fn serve(&mut self, request: Request, writer: Writer) -> Answer {
         match request {
-            Request::Commit(txn) => match self.carry_out(&txn, writer) {
+            Request::Commit(txn) => match self.commit_txn(&txn, writer) {
                 Ok(CommitOutcome::Committed { revision }) => Answer::Committed { revision },
                 Ok(CommitOutcome::Conflict { revision, failed }) => Answer::Refused { revision, failed },
                 Err(StoreError::LeaseEnded { .. }) => Answer::Failed(Failure::LeaseEnded),
@@ -213,7 +221,7 @@ impl World {
             Request::Join { ttl } => {
                 let after = self.depot.history.head();
                 let lease = self.depot.history.grant(ttl, self.now);
-                self.look_at_leases();
+                self.schedule_lease_check();
                 Answer::Joined { lease: lease.id, after }
             }
             Request::KeepAlive { lease } => match self.depot.history.keep_alive(lease, self.now) {
@@ -223,9 +231,9 @@ impl World {
         }
     }
 
-    /// The one place in which the store changes: the judge sees each transaction with what it compared, and the watches are
-    /// told.
-    pub(crate) fn carry_out(&mut self, txn: &Txn, writer: Writer) -> Result<CommitOutcome, StoreError> {
+    /// The one place in which the store changes: the checker sees each transaction with what it compared, and the watches are
+    /// answered_after.
+    pub(crate) fn commit_txn(&mut self, txn: &Txn, writer: Writer) -> Result<CommitOutcome, StoreError> {
         let before = self.depot.history.head();
         let outcome = self.depot.history.commit(txn)?;
         if self.depot.history.head() > before {
@@ -237,18 +245,18 @@ impl World {
     fn changed(&mut self, writer: &Writer) {
         let head = self.depot.history.head();
         let changes = self.depot.history.at_revision(head).to_vec();
-        self.narrate(&changes);
-        let seen = super::judge::Committed { at: self.now, revision: head, changes: &changes, writer };
-        self.judge.committed(&seen, &self.blobs);
-        self.tell_of_violations();
-        if self.may_go_wrong(self.odds.compacted) {
-            let left = self.dice.below(6);
-            self.mishap(Mishap::Compacted);
+        self.log_rollout_changes(&changes);
+        let seen = super::checker::Committed { at: self.now, revision: head, changes: &changes, writer };
+        self.checker.committed(&seen, &self.blobs);
+        self.log_violations();
+        if self.fault_occurs(self.odds.compacted) {
+            let left = self.rng.below(6);
+            self.count_fault(Fault::Compacted);
             // It cannot fail: the revision is one that was.
             let _ = self.depot.history.compact(Revision(head.0.saturating_sub(left)));
         }
         for replica in 0..self.replicas.len() {
-            self.tell(replica, head);
+            self.notify_watch(replica, head);
         }
     }
 
@@ -257,38 +265,42 @@ impl World {
         while let Some(lease) = self.depot.history.overdue(self.now) {
             self.end_lease(lease);
         }
-        self.look_at_leases();
+        self.schedule_lease_check();
     }
 
     pub(crate) fn end_lease(&mut self, lease: muster_store::LeaseId) {
         let before = self.depot.history.head();
         if self.depot.history.revoke(lease).is_ok() && self.depot.history.head() > before {
-            self.say(format_args!("store: lease {} ends", lease.0));
+            self.log_event(format_args!("store: lease {} ends", lease.0));
             self.changed(&Writer::Lease);
         }
     }
 
-    pub(crate) fn look_at_leases(&mut self) {
+    pub(crate) fn schedule_lease_check(&mut self) {
         if let Some(deadline) = self.depot.history.next_deadline()
             && self.leases_looked_at.is_none_or(|at| at <= self.now || deadline < at)
         {
             self.leases_looked_at = Some(deadline);
-            self.agenda.put(deadline, Event::Store(StoreEvent::LeasesEnd));
+            self.queue.schedule(deadline, Event::Store(StoreEvent::LeasesEnd));
         }
     }
 
     pub(crate) fn change_store_leader(&mut self) {
-        let length = self.between(500, 4_000);
+        let length = self.random_between(500, 4_000);
         self.leaderless_for(length);
     }
 
     /// All leases begin anew: a new leader of etcd does not know how long they have to live.
     pub(crate) fn leaderless_for(&mut self, length: Duration) {
-        self.mishap(Mishap::StoreLeaderChanged);
+        self.count_fault(Fault::StoreLeaderChanged);
         let until = self.now + length;
-        self.say(format_args!("store: looks for a leader until {}.{:03}s", until.as_secs(), until.subsec_millis()));
+        self.log_event(format_args!(
+            "store: looks for a leader until {}.{:03}s",
+            until.as_secs(),
+            until.subsec_millis()
+        ));
         self.depot.leaderless_until = Some(until);
         self.depot.history.extend_leases(until);
-        self.look_at_leases();
+        self.schedule_lease_check();
     }
 }

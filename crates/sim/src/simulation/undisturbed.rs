@@ -13,11 +13,11 @@ use muster_core::rollout::strategy::Strategy;
 use muster_rollout::predict;
 use thiserror::Error;
 
-use super::agenda::Moment;
+use super::checker::Violation;
 use super::design::{Design, version};
-use super::judge::Violation;
-use super::operator::WishKind;
-use super::releases::Nature;
+use super::event_queue::SimTime;
+use super::operator::OperatorActionKind;
+use super::releases::ReleaseBehaviour;
 use super::world::{START, World};
 
 /// How long the checks after a run take.
@@ -29,7 +29,7 @@ const ENDLESS: i32 = 3;
 
 /// A rollout that has gone through.
 #[derive(Clone, Debug)]
-pub struct Timed {
+pub struct TimedRollout {
     pub plan: RolloutPlan,
     /// From the operator's word to the transaction that completes it.
     pub length: Duration,
@@ -38,7 +38,7 @@ pub struct Timed {
     pub world: World,
 }
 
-impl Timed {
+impl TimedRollout {
     pub fn ratio(&self) -> f64 {
         self.length.as_secs_f64() / self.minimum.as_secs_f64()
     }
@@ -46,7 +46,7 @@ impl Timed {
 
 /// Why there is nothing to be said about how long it takes.
 #[derive(Clone, Debug, Error)]
-pub enum Disturbed {
+pub enum UndisturbedError {
     #[error("the fleet does not come to its first version within {} s", FIRST.as_secs())]
     NotReady,
     #[error("no rollout begins: the server says why: {said}")]
@@ -58,46 +58,49 @@ pub enum Disturbed {
 }
 
 /// Brings a fleet to its first version, and then has a rollout go through. Every run takes `applies`, and its checks a second.
-pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result<Timed, Disturbed> {
+pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result<TimedRollout, UndisturbedError> {
     let mut world = World::new(design, 3, START);
     // The first one is told to everybody at once: if it looked others up, everybody would run again with each that is there.
-    world.releases.set(version(1), Nature { alone: true, ..Nature::default() });
+    world.releases.set(version(1), ReleaseBehaviour { alone: true, ..ReleaseBehaviour::default() });
     let same = |time: Duration| (millis(time), millis(time));
-    world.releases.set(version(2), Nature { takes: same(applies), checks: same(CHECKS), ..Nature::default() });
-    world.bring_up();
+    world.releases.set(
+        version(2),
+        ReleaseBehaviour { takes: same(applies), checks: same(CHECKS), ..ReleaseBehaviour::default() },
+    );
+    world.deploy_first_version();
     while phase(&world) != Some(&RolloutPhase::Completed) {
         world.whole()?;
         if world.now > FIRST {
-            return Err(Disturbed::NotReady);
+            return Err(UndisturbedError::NotReady);
         }
         let until = world.now + Duration::from_secs(1);
         world.run_until(until);
     }
 
     let (asked, strategy) = (world.now, Box::new(strategy));
-    world.ask(WishKind::Start { to: version(2), strategy, at_once: false, supersede: false });
+    world.submit(OperatorActionKind::Start { to: version(2), strategy, at_once: false, supersede: false });
     // A word travels for a moment, and so does what becomes of it.
     world.run_until(asked + Duration::from_secs(1));
-    let begun = world.judge.fleet().deciding_rollout().filter(|(record, _)| record.to == version(2));
+    let begun = world.checker.fleet().deciding_rollout().filter(|(record, _)| record.to == version(2));
     let plan = begun.and_then(|(record, _)| world.blobs.get(&record.plan)).map(|plan| plan.plan().clone());
     let Some(plan) = plan else {
-        return Err(Disturbed::Refused { said: world.log().last(1).concat() });
+        return Err(UndisturbedError::Refused { said: world.log().last(1).concat() });
     };
     let node_time = SignedDuration::try_from(applies + CHECKS).unwrap_or(SignedDuration::MAX);
-    let minimum = predict::minimum(&plan, node_time);
+    let minimum = predict::minimum_duration(&plan, node_time);
     let endless = Duration::try_from(minimum.saturating_mul(ENDLESS)).unwrap_or_default();
     while phase(&world) == Some(&RolloutPhase::Running) && world.now < asked + endless {
         world.whole()?;
-        world.step(Moment::MAX);
+        world.step(SimTime::MAX);
     }
     world.whole()?;
     let length = world.now - asked;
     match phase(&world) {
         Some(RolloutPhase::Completed) => {
             let minimum = Duration::try_from(minimum).unwrap_or_default();
-            Ok(Timed { plan, length, minimum, world })
+            Ok(TimedRollout { plan, length, minimum, world })
         }
-        other => Err(Disturbed::Stopped { phase: other.map_or("gone", RolloutPhase::word), after: length }),
+        other => Err(UndisturbedError::Stopped { phase: other.map_or("gone", RolloutPhase::word), after: length }),
     }
 }
 
@@ -106,11 +109,11 @@ fn millis(time: Duration) -> u64 {
 }
 
 fn phase(world: &World) -> Option<&RolloutPhase> {
-    world.judge.fleet().deciding_rollout().map(|(record, _)| &record.phase)
+    world.checker.fleet().deciding_rollout().map(|(record, _)| &record.phase)
 }
 
 impl World {
-    fn whole(&self) -> Result<(), Disturbed> {
-        self.violation().map_or(Ok(()), |violation| Err(Disturbed::Broken(violation.clone())))
+    fn whole(&self) -> Result<(), UndisturbedError> {
+        self.violation().map_or(Ok(()), |violation| Err(UndisturbedError::Broken(violation.clone())))
     }
 }

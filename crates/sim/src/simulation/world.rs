@@ -11,22 +11,22 @@ use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::GateVerdict;
-use muster_rollout::step::Indexed;
+use muster_rollout::step::IndexedPlan;
 use tokio::time::Instant;
 
-use super::agenda::{Agenda, Moment};
+use super::checker::{Checker, Violation};
 use super::design::{Design, founding};
 use super::event::{Event, MachineNumber, ReplicaNumber, SessionNumber};
-use super::judge::{Judge, Violation};
+use super::event_queue::{EventQueue, SimTime};
+use super::fault_counts::{Fault, FaultCounts};
+use super::fault_rates::{FaultRates, MOST_SKEW};
 use super::log::EventLog;
 use super::machine::Machine;
-use super::mishap::{Mishap, Tally};
 use super::network::Session;
 use super::releases::Releases;
 use super::replica::Replica;
-use super::store::{Depot, StepFate, Writer};
-use super::weather::{MOST_SKEW, Odds};
-use crate::dice::Dice;
+use super::store::{ControllerWriteFault, SimStore, Writer};
+use crate::rng::Rng;
 
 /// When the world of a seed begins: a Monday morning.
 pub const START: Timestamp = Timestamp::constant(1794819600, 0);
@@ -37,28 +37,28 @@ pub(crate) const RELEASES: u64 = 5;
 /// A fleet, its servers, their store, and what is still to happen.
 #[derive(Clone, Debug)]
 pub struct World {
-    pub(crate) now: Moment,
+    pub(crate) now: SimTime,
     /// The right time at the world's beginning.
     start: Timestamp,
     /// What the agents' clock that never jumps is counted from.
     pub(crate) base: Instant,
-    pub(crate) agenda: Agenda<Event>,
-    pub(crate) dice: Dice,
+    pub(crate) queue: EventQueue<Event>,
+    pub(crate) rng: Rng,
     pub(crate) log: EventLog,
-    pub(crate) tally: Tally,
-    pub(crate) odds: Odds,
+    pub(crate) tally: FaultCounts,
+    pub(crate) odds: FaultRates,
     /// How wrong a server's clock may be.
     pub(crate) most_skew: SignedDuration,
     /// From then on nothing goes wrong any more.
-    pub(crate) calm_from: Moment,
+    pub(crate) calm_from: SimTime,
     pub(crate) env: EnvName,
     pub(crate) keys: Keys,
     pub(crate) design: Design,
     pub(crate) releases: Releases,
-    pub(crate) depot: Depot,
-    pub(crate) leases_looked_at: Option<Moment>,
+    pub(crate) depot: SimStore,
+    pub(crate) leases_looked_at: Option<SimTime>,
     /// The plans of rollouts, by the names of their blobs.
-    pub(crate) blobs: BTreeMap<String, Arc<Indexed>>,
+    pub(crate) blobs: BTreeMap<String, Arc<IndexedPlan>>,
     /// No server finds them any more.
     pub(crate) plans_gone: bool,
     /// So is what became of them kept, of which only the names matter here.
@@ -70,15 +70,15 @@ pub struct World {
     pub(crate) wishes: u64,
     /// A plan that somebody has made and kept.
     pub(crate) planned: Option<Box<RolloutPlan>>,
-    pub(crate) gate: GateScript,
+    pub(crate) gate: GateBehaviour,
     /// What becomes of the next thing that the rollout controller writes, where a script says so.
-    pub(crate) next_step: Option<StepFate>,
-    pub(crate) judge: Judge,
+    pub(crate) next_step: Option<ControllerWriteFault>,
+    pub(crate) checker: Checker,
 }
 
 /// What the checks of gates say, in parts of a hundred.
 #[derive(Clone, Debug, Default)]
-pub struct GateScript {
+pub struct GateBehaviour {
     pub fails: u64,
     pub inconclusive: u64,
     /// Which check it is, and what it says.
@@ -93,21 +93,21 @@ impl World {
             Err(error) => unreachable!("{error}"),
         };
         let mut world = Self {
-            now: Moment::ZERO,
+            now: SimTime::ZERO,
             start,
             base: Instant::now(),
-            agenda: Agenda::new(),
-            dice: Dice::new(0),
+            queue: EventQueue::new(),
+            rng: Rng::new(0),
             log: EventLog::default(),
-            tally: Tally::default(),
-            odds: Odds::default(),
+            tally: FaultCounts::default(),
+            odds: FaultRates::default(),
             most_skew: MOST_SKEW,
-            calm_from: Moment::ZERO,
+            calm_from: SimTime::ZERO,
             keys: Keys::new(&env),
-            judge: Judge::new(env.clone()),
+            checker: Checker::new(env.clone()),
             env,
             releases: Releases::default(),
-            depot: Depot::default(),
+            depot: SimStore::default(),
             leases_looked_at: None,
             blobs: BTreeMap::new(),
             plans_gone: false,
@@ -118,16 +118,16 @@ impl World {
             session_count: 0,
             wishes: 0,
             planned: None,
-            gate: GateScript::default(),
+            gate: GateBehaviour::default(),
             next_step: None,
             design,
         };
         if let Ok(txn) = founding(&world.env, &world.design, RELEASES) {
             // It has no guards, so it is not refused.
-            let _ = world.carry_out(&txn, Writer::Founder);
+            let _ = world.commit_txn(&txn, Writer::Founder);
         }
         for number in 0..servers {
-            let now = world.timestamp(Moment::ZERO);
+            let now = world.timestamp(SimTime::ZERO);
             let server = Replica::new(number, 0, SignedDuration::ZERO, now);
             world.replicas.push(server);
             world.start_replica(number);
@@ -142,29 +142,29 @@ impl World {
 
     pub(crate) fn add_machine(&mut self, machine: Machine) {
         let number = self.machines.len();
-        self.judge.machine(number, &machine.name);
+        self.checker.machine(number, &machine.name);
         self.machines.push(machine);
         self.start_agent(number);
     }
 
     /// Lets the next thing happen. False if nothing is left to happen before a moment; then it is that moment.
-    pub fn step(&mut self, until: Moment) -> bool {
-        if self.agenda.next_at().is_none_or(|at| at > until) {
+    pub fn step(&mut self, until: SimTime) -> bool {
+        if self.queue.next_at().is_none_or(|at| at > until) {
             self.now = self.now.max(until);
             return false;
         }
-        let Some((at, event)) = self.agenda.pop() else { return false };
+        let Some((at, event)) = self.queue.pop() else { return false };
         self.now = self.now.max(at);
-        self.happens(event);
+        self.handle(event);
         true
     }
 
     /// Lets everything happen up to a moment, or to the first violation.
-    pub fn run_until(&mut self, until: Moment) {
+    pub fn run_until(&mut self, until: SimTime) {
         while self.violation().is_none() && self.step(until) {}
     }
 
-    fn happens(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Store(event) => self.store_event(event),
             Event::Replica { replica, life, what } => {
@@ -173,7 +173,7 @@ impl World {
                     return;
                 }
                 match server.frozen_until.filter(|until| self.now < *until) {
-                    Some(until) => self.agenda.put(until, Event::Replica { replica, life, what }),
+                    Some(until) => self.queue.schedule(until, Event::Replica { replica, life, what }),
                     None => self.replica_event(replica, what),
                 }
             }
@@ -187,18 +187,18 @@ impl World {
                 }
             }
             Event::Machine { machine, what } => self.machine_event(machine, what),
-            Event::Strike => self.strike(),
+            Event::InjectFault => self.inject_fault(),
             Event::ReplicaStarts { replica, life } => {
                 if !self.replicas[replica].up && self.replicas[replica].life == life {
                     self.start_replica(replica);
                 }
             }
             Event::CutOffEnds { machine, number } => self.cut_off_ends(machine, number),
-            Event::Unheard { session } => self.unheard(session),
-            Event::Operator(wish) => self.wish(wish),
-            Event::Joins => self.joins(),
-            Event::Leaves { node } => self.leaves(&node),
-            Event::Gone { node } => self.gone(&node),
+            Event::StreamTimedOut { session } => self.stream_timed_out(session),
+            Event::Operator(action) => self.send_action(action),
+            Event::AddNode => self.add_random_node(),
+            Event::Decommission { node } => self.decommission(&node),
+            Event::RemoveNode { node } => self.remove_node(&node),
         }
     }
 
@@ -208,95 +208,95 @@ impl World {
         }
         self.machines[machine].cut_off_until = None;
         self.note_reach(machine);
-        self.node_says(machine, format_args!("is reached again"));
-        self.let_through(machine);
+        self.log_node(machine, format_args!("is reached again"));
+        self.flush_delayed(machine);
     }
 
     /// The right time, which nobody in the world knows.
-    pub(crate) fn timestamp(&self, at: Moment) -> Timestamp {
+    pub(crate) fn timestamp(&self, at: SimTime) -> Timestamp {
         let passed = SignedDuration::try_from(at).unwrap_or(SignedDuration::MAX);
         self.start.saturating_add(passed).unwrap_or(self.start)
     }
 
-    pub(crate) fn say(&mut self, what: fmt::Arguments<'_>) {
-        self.log.say(self.now, what);
+    pub(crate) fn log_event(&mut self, what: fmt::Arguments<'_>) {
+        self.log.push(self.now, what);
     }
 
-    pub(crate) fn server_says(&mut self, replica: ReplicaNumber, what: fmt::Arguments<'_>) {
-        self.log.say(self.now, format_args!("{}: {what}", self.replicas[replica].id));
+    pub(crate) fn log_replica(&mut self, replica: ReplicaNumber, what: fmt::Arguments<'_>) {
+        self.log.push(self.now, format_args!("{}: {what}", self.replicas[replica].id));
     }
 
-    pub(crate) fn node_says(&mut self, machine: MachineNumber, what: fmt::Arguments<'_>) {
-        self.log.say(self.now, format_args!("{}: {what}", self.machines[machine].name));
+    pub(crate) fn log_node(&mut self, machine: MachineNumber, what: fmt::Arguments<'_>) {
+        self.log.push(self.now, format_args!("{}: {what}", self.machines[machine].name));
     }
 
-    pub(crate) fn mishap(&mut self, mishap: Mishap) {
+    pub(crate) fn count_fault(&mut self, mishap: Fault) {
         self.tally.count(mishap);
     }
 
     /// Whether something goes wrong now, which has these odds.
-    pub(crate) fn may_go_wrong(&mut self, odds: f64) -> bool {
-        self.now < self.calm_from && self.dice.chance(odds)
+    pub(crate) fn fault_occurs(&mut self, odds: f64) -> bool {
+        self.now < self.calm_from && self.rng.chance(odds)
     }
 
     /// A time between two, in milliseconds.
-    pub(crate) fn between(&mut self, least: u64, most: u64) -> Duration {
-        Duration::from_micros(1_000 * least + self.dice.below(1_000 * most.saturating_sub(least).max(1)))
+    pub(crate) fn random_between(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_micros(1_000 * least + self.rng.below(1_000 * most.saturating_sub(least).max(1)))
     }
 
     /// How long a message takes.
-    pub(crate) fn travel(&mut self) -> Duration {
-        Duration::from_micros(500 + self.dice.below(9_500))
+    pub(crate) fn latency(&mut self) -> Duration {
+        Duration::from_micros(500 + self.rng.below(9_500))
     }
 
-    pub(crate) fn gate_says(&mut self, id: RolloutId, wave: usize, at: Timestamp) -> GateVerdict {
-        let drawn = self.dice.below(100);
-        let GateScript { fails, inconclusive, ref words } = self.gate;
+    pub(crate) fn gate_verdict(&mut self, id: RolloutId, wave: usize, at: Timestamp) -> GateVerdict {
+        let drawn = self.rng.below(100);
+        let GateBehaviour { fails, inconclusive, ref words } = self.gate;
         let (check, message) = words.clone().unwrap_or_else(|| ("front door".into(), "simulated".into()));
         let verdict = if drawn < fails {
-            self.mishap(Mishap::GateFailed);
+            self.count_fault(Fault::GateFailed);
             GateVerdict::Failed { at, check, message }
         } else if drawn < fails + inconclusive {
-            self.mishap(Mishap::GateInconclusive);
+            self.count_fault(Fault::GateInconclusive);
             GateVerdict::Inconclusive { at, check, message }
         } else {
             GateVerdict::Passed { at }
         };
-        self.judge.gate_said(id, wave, matches!(verdict, GateVerdict::Passed { .. }));
+        self.checker.gate_said(id, wave, matches!(verdict, GateVerdict::Passed { .. }));
         verdict
     }
 
-    pub(crate) fn tell_of_violations(&mut self) {
-        for violation in self.judge.untold() {
-            self.log.say(self.now, format_args!("VIOLATION of {violation}"));
+    pub(crate) fn log_violations(&mut self) {
+        for violation in self.checker.unlogged() {
+            self.log.push(self.now, format_args!("VIOLATION of {violation}"));
         }
     }
 
     /// The first thing that must never happen and did.
     pub fn violation(&self) -> Option<&Violation> {
-        self.judge.violations().first()
+        self.checker.violations().first()
     }
 
     /// How long it took until another server held the rollout controller, each time that its holder went.
-    pub fn takeovers(&self) -> &[Moment] {
-        self.judge.takeovers()
+    pub fn takeovers(&self) -> &[SimTime] {
+        self.checker.takeovers()
     }
 
     /// How each node stands, in the store.
-    pub fn standings(&self) -> Vec<String> {
+    pub fn node_summaries(&self) -> Vec<String> {
         let line = |(name, node): (&muster_core::names::NodeName, &muster_core::fleet::Node)| {
             let state = node.state().map(|(state, _)| format!("{} at {}", state.word(), state.version()));
-            let told = self.judge.fleet().desired_of(name).map(|desired| desired.version.to_string());
+            let told = self.checker.fleet().desired_of(name).map(|desired| desired.version.to_string());
             let (state, told) = (state.unwrap_or_else(|| "nothing".into()), told.unwrap_or_else(|| "nothing".into()));
             let presence = node.presence.as_ref().map(|(presence, _)| presence);
             let server = presence.and_then(|presence| presence.replica.as_ref());
             let server = server.map_or_else(|| "nobody".to_owned(), ToString::to_string);
             format!("{name}: {state}, told {told}, connected to {server}")
         };
-        self.judge.fleet().nodes().map(line).collect()
+        self.checker.fleet().nodes().map(line).collect()
     }
 
-    pub fn now(&self) -> Moment {
+    pub fn now(&self) -> SimTime {
         self.now
     }
 
@@ -304,15 +304,15 @@ impl World {
         &self.log
     }
 
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &FaultCounts {
         &self.tally
     }
 
     pub(crate) fn any_replica(&mut self) -> ReplicaNumber {
-        self.dice.below(self.replicas.len() as u64) as usize
+        self.rng.below(self.replicas.len() as u64) as usize
     }
 
     pub(crate) fn any_machine(&mut self) -> MachineNumber {
-        self.dice.below(self.machines.len() as u64) as usize
+        self.rng.below(self.machines.len() as u64) as usize
     }
 }

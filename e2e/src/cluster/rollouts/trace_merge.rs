@@ -17,7 +17,7 @@ use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::{DesiredRecord, GateVerdict, PauseReason, RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision as At;
 use muster_etcd_rig::{RawChange, RevisionChanges};
-use muster_sim::simulation::{Run, Trial, Word};
+use muster_sim::simulation::{TraceChecker, TraceRun, TraceWriter};
 use muster_store::{KeyValue, WatchChange as Told};
 
 use super::journal::{Entry, OfRun, What};
@@ -62,7 +62,7 @@ const MUSTER: &str = "muster";
 /// Result of the check.
 #[derive(Debug)]
 pub struct CheckResult {
-    pub trial: Trial,
+    pub trial: TraceChecker,
     pub counts: ObservationCounts,
     /// Revisions of operator commands.
     pub commands: Vec<i64>,
@@ -81,9 +81,9 @@ pub fn check(evidence: &Evidence<'_>) -> CheckResult {
 
 struct TraceMerge<'a> {
     evidence: &'a Evidence<'a>,
-    trial: Trial,
+    trial: TraceChecker,
     counts: ObservationCounts,
-    runs: BTreeMap<RunId, Run>,
+    runs: BTreeMap<RunId, TraceRun>,
     /// Latest records.
     records: BTreeMap<RolloutId, RolloutRecord>,
     /// Revisions of operator commands.
@@ -97,7 +97,7 @@ struct TraceMerge<'a> {
 
 impl<'a> TraceMerge<'a> {
     fn new(evidence: &'a Evidence<'a>) -> Self {
-        let mut trial = Trial::new(EnvName::new(ENV).unwrap(), SLACK);
+        let mut trial = TraceChecker::new(EnvName::new(ENV).unwrap(), SLACK);
         for (digest, plan) in evidence.plans.values() {
             trial.plan(digest.clone(), plan.clone());
         }
@@ -128,7 +128,7 @@ impl<'a> TraceMerge<'a> {
         self.feed_journal_until(self.now);
         self.lease_ended(&changed);
         let author = self.author(&changed);
-        if author == Word::Operator {
+        if author == TraceWriter::Operator {
             self.counts.commands += 1;
             self.commands.push(revision.revision);
         }
@@ -153,7 +153,7 @@ impl<'a> TraceMerge<'a> {
         };
         let next = self.evidence.went.get(self.went).filter(|(id, _)| self.holder.as_ref() == Some(id));
         if let (true, Some((id, at))) = (changed.iter().any(is_end), next) {
-            self.trial.replica_went(id, self.moment(*at));
+            self.trial.replica_lost(id, self.moment(*at));
             self.went += 1;
         }
     }
@@ -184,13 +184,13 @@ impl<'a> TraceMerge<'a> {
 
     /// The author of a transaction. For a grant it is in the servers' logs; for other steps it is the holder of the
     /// controller.
-    fn author(&self, changed: &[(Key, Option<&[u8]>)]) -> Word {
+    fn author(&self, changed: &[(Key, Option<&[u8]>)]) -> TraceWriter {
         let is_of_rollouts = |key: &Key| matches!(key, Key::Rollout { .. } | Key::Desired { .. });
         if self.is_operator_command(changed) {
-            return Word::Operator;
+            return TraceWriter::Operator;
         }
         if !changed.iter().any(|(key, value)| is_of_rollouts(key) && value.is_some()) {
-            return Word::Other;
+            return TraceWriter::Other;
         }
         let unknown = || ReplicaId::new("unknown").unwrap();
         let holder = self.holder.clone().unwrap_or_else(unknown);
@@ -201,17 +201,17 @@ impl<'a> TraceMerge<'a> {
             let logged_by = by.get(&(grant.rollout.to_string(), node.to_string()));
             if let Some(index) = logged_by.filter(|index| names.get(&holder) != Some(index)) {
                 let other = names.iter().find(|(_, of)| *of == index).map(|(name, _)| name.clone());
-                return Word::Engine(other.unwrap_or_else(unknown));
+                return TraceWriter::Engine(other.unwrap_or_else(unknown));
             }
         }
-        Word::Engine(holder)
+        TraceWriter::Engine(holder)
     }
 
     /// Journal entries up to a time.
     fn feed_journal_until(&mut self, until: Timestamp) {
         let evidence = self.evidence;
         while let Some((id, at)) = evidence.went.get(self.went).filter(|(_, at)| *at < until) {
-            self.trial.replica_went(id, self.moment(*at));
+            self.trial.replica_lost(id, self.moment(*at));
             self.went += 1;
         }
         while let Some(entry) = evidence.journal.get(self.journal).filter(|entry| entry.at <= until) {
@@ -249,21 +249,21 @@ impl<'a> TraceMerge<'a> {
     }
 
     /// A run, with the generation from its report.
-    fn run(&self, of: &OfRun) -> Run {
+    fn run(&self, of: &OfRun) -> TraceRun {
         let reported = self.runs.get(&of.run).unwrap_or_else(|| panic!("{of:?} was never reported"));
-        Run { version: of.version.clone(), ..reported.clone() }
+        TraceRun { version: of.version.clone(), ..reported.clone() }
     }
 }
 
 /// All reported runs.
 #[expect(clippy::wildcard_enum_match_arm, reason = "other keys have no runs")]
-fn runs(history: &[RevisionChanges]) -> BTreeMap<RunId, Run> {
+fn runs(history: &[RevisionChanges]) -> BTreeMap<RunId, TraceRun> {
     let changes = history.iter().flat_map(|revision| &revision.changes).filter_map(changed);
     let last = changes.filter_map(|(key, value)| match key {
         Key::Observed { .. } => serde_json::from_slice::<ObservedRecord>(value?).ok()?.last,
         _ => None,
     });
-    let run = |last: muster_core::report::record::LastRun| Run {
+    let run = |last: muster_core::report::record::LastRun| TraceRun {
         run: last.run,
         version: last.version,
         generation: last.generation,

@@ -1,4 +1,4 @@
-//! What holds between a decision and its transaction.
+//! Decisions that are checked again before their transaction, and records at the size limit.
 
 use muster_core::names::NodeName;
 use muster_core::report::ResourceError;
@@ -8,59 +8,63 @@ use muster_core::rollout::record::{
 };
 use muster_core::txn::MAX_VALUE;
 
-use super::hands::{begun, say};
-use crate::executor::decided::{DecidedOn, moves_something};
-use crate::operate::Command;
-use crate::outgrown;
-use crate::plan::MOST_PLANNED_WAVES;
-use crate::step::{Change, paused};
-use crate::testing::World;
+use super::host::{begun, say};
+use crate::command::RolloutCommand;
+use crate::executor::reconcile::{DecisionBasis, needs_fresh_view};
+use crate::plan::MAX_PLANNED_WAVES;
+use crate::record_limit;
+use crate::step::{RolloutChange, pause_change};
+use crate::testing::FakeFleet;
 
-fn decided(world: &World) -> DecidedOn {
+fn decided(world: &FakeFleet) -> DecisionBasis {
     let (record, at) = world.fleet.deciding_rollout().unwrap();
-    DecidedOn { id: record.id, at }
+    DecisionBasis { id: record.id, at }
 }
 
 #[test]
-fn what_an_operator_has_said_since_a_decision_ends_it() {
-    let words = [Command::Pause { reason: String::new() }, Command::Abort { reason: String::new() }];
+fn command_after_a_decision_invalidates_it() {
+    let words = [RolloutCommand::Pause { reason: String::new() }, RolloutCommand::Abort { reason: String::new() }];
     for word in words {
         let (mut world, _) = begun();
         let on = decided(&world);
-        assert!(on.still(&world.fleet).is_some());
+        assert!(on.unchanged_in(&world.fleet).is_some());
         say(&mut world, &word);
-        assert!(on.still(&world.fleet).is_none(), "{word:?}");
-        assert!(decided(&world).still(&world.fleet).is_none(), "also for whoever sees it, it does not go on");
+        assert!(on.unchanged_in(&world.fleet).is_none(), "{word:?}");
+        assert!(decided(&world).unchanged_in(&world.fleet).is_none(), "also for whoever sees it, it does not go on");
     }
     let (mut world, _) = begun();
     let on = decided(&world);
-    say(&mut world, &Command::Pause { reason: String::new() });
-    say(&mut world, &Command::Resume);
-    assert!(on.still(&world.fleet).is_none(), "it goes on, but not as it was decided on");
-    assert!(decided(&world).still(&world.fleet).is_some());
+    say(&mut world, &RolloutCommand::Pause { reason: String::new() });
+    say(&mut world, &RolloutCommand::Resume);
+    assert!(on.unchanged_in(&world.fleet).is_none(), "it goes on, but not as it was decided on");
+    assert!(decided(&world).unchanged_in(&world.fleet).is_some());
 }
 
 #[test]
-fn what_moves_something_is_told_from_what_is_only_noted() {
+fn only_grants_and_wave_ends_need_a_fresh_view() {
     let (world, _) = begun();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
-    let moves = |change: Change| moves_something(record, &change);
+    let moves = |change: RolloutChange| needs_fresh_view(record, &change);
     let with = |then: fn(&mut RolloutRecord)| {
         let mut record = record.clone();
         then(&mut record);
-        moves(Change { record, grants: Vec::new(), completes: false })
+        moves(RolloutChange { record, grants: Vec::new(), completes: false })
     };
     assert!(!with(|record| record.healthy = 2));
     assert!(!with(|record| record.waves[0].settled = Some(record.started)));
-    assert!(!moves(world.see(|sight| paused(record.clone(), PauseReason::Blocked { problem: "it".into() }, sight))));
+    assert!(!moves(world.with_input(|input| pause_change(
+        record.clone(),
+        PauseReason::Blocked { problem: "it".into() },
+        input
+    ))));
     assert!(with(|record| record.waves[0].gate = Some(GateVerdict::Passed { at: record.started })));
     assert!(with(|record| record.waves[0].passed = Some(record.started)));
     assert!(with(|record| record.waves.push(WaveState::begun(record.started))));
-    assert!(moves(Change { record: record.clone(), grants: Vec::new(), completes: true }));
+    assert!(moves(RolloutChange { record: record.clone(), grants: Vec::new(), completes: true }));
 }
 
 #[test]
-fn a_record_that_is_too_large_is_cut_until_its_pause_fits() {
+fn oversized_record_shrinks_until_its_pause_fits() {
     let (world, _) = begun();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
     let names = |from: usize, to: usize| (from..to).map(|n| NodeName::new(format!("some-long-name-{n:04}")).unwrap());
@@ -70,23 +74,23 @@ fn a_record_that_is_too_large_is_cut_until_its_pause_fits() {
     full.released = names(200, 400).collect();
     full.retry = names(400, 1000).collect();
     assert!(serde_json::to_vec(&full).unwrap().len() > MAX_VALUE);
-    outgrown::fit(&mut full);
+    record_limit::fit(&mut full);
     assert!(serde_json::to_vec(&full).unwrap().len() <= MAX_VALUE);
     assert_eq!((full.skipped.len(), full.released.len(), full.retry.len()), (200, 200, 0), "no more than needed");
     let mut small = record.clone();
-    outgrown::fit(&mut small);
+    record_limit::fit(&mut small);
     assert_eq!(&small, record);
     let mut runs = RolloutRecord { phase: RolloutPhase::Running, retry: names(0, 1000).collect(), ..full.clone() };
-    outgrown::fit(&mut runs);
+    record_limit::fit(&mut runs);
     assert_eq!(runs.retry.len(), 1000, "one that goes on needs all of it");
-    let told = outgrown::problem("too big");
+    let told = record_limit::problem("too big");
     assert!(told.contains("muster rollout abort"), "{told}");
 }
 
-/// As many waves as there can be, each promoted by somebody with a long name; as many failures as are named, each with much to
-/// say; as many nodes set aside as may be.
+/// The largest record: as many waves as possible, each promoted by an operator with a long name, as many named failures
+/// as possible with long errors, and as many skipped nodes as possible.
 #[test]
-fn that_nodes_have_failed_can_be_written_however_long_it_went_well() {
+fn failures_fit_into_the_largest_possible_record() {
     let (world, _) = begun();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
     let (at, by) = (record.started, "somebody-with-a-long-name@some-long-machine.example.org".to_owned());
@@ -109,15 +113,15 @@ fn that_nodes_have_failed_can_be_written_however_long_it_went_well() {
     let failures = |nodes| PauseReason::Failures { threshold: Threshold::Wave, failed: 9, tolerated: 1, nodes };
     let mut full = RolloutRecord {
         phase: RolloutPhase::Paused { why: PauseReason::NoRollbackTarget { why: Box::new(failures(nodes)) } },
-        waves: vec![passed; MOST_PLANNED_WAVES],
-        skipped: (0..crate::operate::MOST_NAMED).map(name).collect(),
+        waves: vec![passed; MAX_PLANNED_WAVES],
+        skipped: (0..crate::command::MAX_NAMED_NODES).map(name).collect(),
         said: vec!["s".repeat(64); 16],
         ..record.clone()
     };
     assert!(serde_json::to_vec(&full).unwrap().len() > MAX_VALUE);
-    outgrown::fit(&mut full);
+    record_limit::fit(&mut full);
     assert!(serde_json::to_vec(&full).unwrap().len() <= MAX_VALUE);
-    assert_eq!((full.skipped.len(), full.waves.len()), (crate::operate::MOST_NAMED, MOST_PLANNED_WAVES));
+    assert_eq!((full.skipped.len(), full.waves.len()), (crate::command::MAX_NAMED_NODES, MAX_PLANNED_WAVES));
     assert!(full.waves.iter().all(|wave| wave.passed == Some(at)));
     let RolloutPhase::Paused { why: PauseReason::NoRollbackTarget { why } } = &full.phase else {
         panic!("{:?}", full.phase)

@@ -1,6 +1,6 @@
-//! The executor, driven by hand: whatever can happen between what it needs and what it is brought.
+//! The executor under changes between its IO requests and their results.
 
 mod decisions;
-mod errands;
-mod hands;
-mod looks;
+mod host;
+mod operator_command;
+mod reconcile;

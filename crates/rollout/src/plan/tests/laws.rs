@@ -1,4 +1,4 @@
-//! What holds of every plan, whatever the fleet looks like.
+//! Properties of every plan, over random fleets, strategies and orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use muster_core::rollout::strategy::{PerLabel, Promote, Reach, Strategy, Wave};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as Any;
 
-use crate::compare::moved;
+use crate::plan::difference::plan_differences;
 use crate::plan::{Request, plan};
-use crate::testing::{Ended, World, after, request};
+use crate::testing::{FakeFleet, RunEnd, after, request};
 
 const ROLES: [&str; 4] = ["cache", "db", "lb", "web"];
 
@@ -30,22 +30,22 @@ enum Kind {
 }
 
 /// Nodes as (role, domain, kind).
-fn world(nodes: &[(usize, usize, Kind)]) -> World {
-    let mut world = World::of(&[]);
+fn world(nodes: &[(usize, usize, Kind)]) -> FakeFleet {
+    let mut world = FakeFleet::of(&[]);
     world.active(1, "v1", "v2");
     for (index, (role, domain, kind)) in nodes.iter().enumerate() {
         let name = format!("{}{}", ROLES[*role], index + 1);
         world.node(&name, ROLES[*role], ["a", "b", "c"][*domain], &[]);
         if *kind != Kind::Unmade {
-            world.answers(&name, Ended::Validated);
+            world.answers(&name, RunEnd::Validated);
         }
         match kind {
             Kind::Well => {}
             Kind::AtTarget => {
                 world.grant(&name, "v2", 1);
-                world.answers(&name, Ended::Validated);
+                world.answers(&name, RunEnd::Validated);
             }
-            Kind::Failed => world.answers(&name, Ended::Failed(RunReason::NotCompiled)),
+            Kind::Failed => world.answers(&name, RunEnd::Failed(RunReason::NotCompiled)),
             Kind::Rebooted => world.reboots(&name),
             Kind::Silent => world.silent(&name, SignedDuration::from_hours(1)),
             Kind::Paused => world.pause(&name),
@@ -78,7 +78,7 @@ fn fleets() -> impl Any<Value = Vec<(usize, usize, Kind)>> {
     })
 }
 
-/// Waves that go further and further, in nodes or in shares, and end with all.
+/// Waves of growing reach, in nodes or percent, that end with all nodes.
 fn strategies() -> impl Any<Value = Strategy> {
     let (nodes, percents) = (prop::collection::btree_set(1..8u32, 0..3), prop::collection::btree_set(1..100u8, 0..3));
     (nodes, percents, any::<bool>()).prop_map(|(nodes, percents, per)| {
@@ -91,7 +91,7 @@ fn strategies() -> impl Any<Value = Strategy> {
     })
 }
 
-/// An order without a cycle: roles come after others that are named before them.
+/// An order without a cycle: each role comes after roles that were named before it.
 fn orders() -> impl Any<Value = BTreeMap<Role, BTreeSet<Role>>> {
     prop::collection::vec(0..16usize, ROLES.len()).prop_map(|choices| {
         let parents = |at: usize| {
@@ -107,7 +107,7 @@ fn asked(strategy: Strategy, after: BTreeMap<Role, BTreeSet<Role>>, seed: u64) -
     Request { after, seed, ..request("v2", strategy) }
 }
 
-/// How many of each role, repaired or not, are in each wave of each stage, whatever their names.
+/// Nodes per stage, wave and role, repaired or not, without their names.
 fn shape(plan: &RolloutPlan) -> BTreeMap<(u32, u32, &Role, bool), usize> {
     let mut shape = BTreeMap::new();
     for wave in &plan.waves {
@@ -122,7 +122,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_node_of_the_design_is_moved_once_or_is_there(
+    fn every_node_is_moved_once_or_at_target(
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64, back: bool,
     ) {
         let world = world(&nodes);
@@ -131,7 +131,7 @@ proptest! {
             request.rolls_back = Some(RolloutId(1));
             request.allow_older = true;
         }
-        let plan = world.see(|sight| plan(sight, &request)).unwrap();
+        let plan = world.with_input(|input| plan(input, &request)).unwrap();
         let moved: Vec<&NodeName> = plan.nodes().map(|planned| &planned.node).collect();
         let mut all: Vec<&NodeName> = moved.iter().copied().chain(&plan.already).collect();
         all.sort_unstable();
@@ -140,25 +140,25 @@ proptest! {
     }
 
     #[test]
-    fn the_same_question_has_the_same_answer_and_another_seed_the_same_numbers(
+    fn plan_is_deterministic_and_seed_only_reorders(
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64, other: u64,
     ) {
         let world = world(&nodes);
         let request = asked(strategy, order, seed);
-        let first = world.see(|sight| plan(sight, &request)).unwrap();
-        let again = world.see(|sight| plan(sight, &Request::of(&first))).unwrap();
+        let first = world.with_input(|input| plan(input, &request)).unwrap();
+        let again = world.with_input(|input| plan(input, &Request::of(&first))).unwrap();
         prop_assert_eq!(&first, &again);
-        prop_assert!(moved(&first, &again).is_empty());
-        let other = world.see(|sight| plan(sight, &Request { seed: other, ..request })).unwrap();
+        prop_assert!(plan_differences(&first, &again).is_empty());
+        let other = world.with_input(|input| plan(input, &Request { seed: other, ..request })).unwrap();
         prop_assert_eq!(shape(&first), shape(&other));
         prop_assert_eq!((&first.already, &first.unwell, &first.budgets), (&other.already, &other.unwell, &other.budgets));
     }
 
     #[test]
-    fn no_role_goes_before_one_that_it_comes_after(
+    fn roles_follow_their_dependencies(
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64,
     ) {
-        let plan = world(&nodes).see(|sight| plan(sight, &asked(strategy, order, seed))).unwrap();
+        let plan = world(&nodes).with_input(|input| plan(input, &asked(strategy, order, seed))).unwrap();
         let mut stages: BTreeMap<&Role, BTreeSet<u32>> = BTreeMap::new();
         for wave in &plan.waves {
             for planned in &wave.nodes {
@@ -175,16 +175,16 @@ proptest! {
     }
 
     #[test]
-    fn each_wave_goes_as_far_as_it_says_and_no_further(
+    fn wave_sizes_match_the_strategy(
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64,
     ) {
         let in_reach = |kind| matches!(kind, Kind::Well | Kind::AtTarget | Kind::Failed | Kind::Rebooted);
         let nodes: Vec<_> = nodes.into_iter().filter(|(_, _, kind)| in_reach(*kind)).collect();
-        let plan = world(&nodes).see(|sight| plan(sight, &asked(strategy, order, seed))).unwrap();
+        let plan = world(&nodes).with_input(|input| plan(input, &asked(strategy, order, seed))).unwrap();
         let stages: BTreeSet<u32> = plan.waves.iter().map(|wave| wave.stage).collect();
         for stage in stages {
             let of_stage = || plan.waves.iter().filter(|wave| wave.stage == stage);
-            // How many of each role were moved by the end of a wave, without those that are repaired.
+            // Nodes of each role moved by the end of a wave, without repairs.
             let moved = |until: usize| {
                 let waves = of_stage().filter(|wave| usize::try_from(wave.wave).unwrap() <= until);
                 let mut roles: BTreeMap<&Role, usize> = of_stage().flat_map(|wave| &wave.nodes).map(|node| (&node.role, 0)).collect();
@@ -205,7 +205,7 @@ proptest! {
                         let total = |roles: &BTreeMap<&Role, usize>| roles.values().sum::<usize>();
                         let wanted = total(&all).min(usize::try_from(nodes).unwrap());
                         prop_assert_eq!(total(&now), wanted.max(total(&before)), "wave {}", index + 1);
-                        // In turns: no role is taken from while another has fewer, and has any left.
+                        // In turns: no role is taken from while another one has fewer taken and some left.
                         let most = now.iter().filter(|(role, count)| **count > before[*role]).map(|(_, count)| *count).max();
                         let fewest = now.iter().filter(|(role, count)| **count < all[*role]).map(|(_, count)| *count).min();
                         prop_assert!(most.zip(fewest).is_none_or(|(most, fewest)| most <= fewest + 1));
@@ -217,11 +217,11 @@ proptest! {
     }
 
     #[test]
-    fn what_is_repaired_comes_first_and_what_cannot_be_told_anything_last(
+    fn repairs_come_first_and_unreachable_nodes_last(
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64,
     ) {
         let world = world(&nodes);
-        let plan = world.see(|sight| plan(sight, &asked(strategy, order, seed))).unwrap();
+        let plan = world.with_input(|input| plan(input, &asked(strategy, order, seed))).unwrap();
         let kind = |name: &NodeName| nodes[usize::try_from(name.natural().1).unwrap() - 1].2;
         let is_gone = |name: &NodeName| matches!(kind(name), Kind::Silent | Kind::Paused | Kind::Unmade);
         let there: BTreeSet<&Role> = plan.nodes().filter(|node| !is_gone(&node.node)).map(|node| &node.role).collect();

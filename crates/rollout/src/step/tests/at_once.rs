@@ -1,18 +1,18 @@
-//! A rollout that has told everybody at once is judged once: what stops or ends it is what is told of it.
+//! At-once rollouts: progress and end follow the same judgement.
 
 use muster_core::rollout::progress::{Hold, Progress, RolloutNodeState};
 use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{Deadlines, Strategy};
 
-use crate::operate::Command;
-use crate::progress::{progress, why_not};
-use crate::testing::{World, node, request};
+use crate::command::RolloutCommand;
+use crate::progress::{hold_reason, progress};
+use crate::testing::{FakeFleet, node, request};
 
 use super::Ride;
 use super::ride::{failed, pending, seconds};
 
 fn begin(nodes: u32) -> Ride {
-    let mut world = World::new();
+    let mut world = FakeFleet::new();
     for number in 1..=nodes {
         world.node(&format!("web{number}"), "web", "a", &[]);
     }
@@ -24,7 +24,7 @@ fn deadlines() -> Deadlines {
 }
 
 fn told(ride: &Ride) -> Progress {
-    ride.world.see(|sight| progress(&ride.plan, &ride.record(), sight))
+    ride.world.with_input(|input| progress(&ride.plan, &ride.record(), input))
 }
 
 fn state(ride: &Ride, name: &str) -> RolloutNodeState {
@@ -33,22 +33,22 @@ fn state(ride: &Ride, name: &str) -> RolloutNodeState {
 }
 
 fn why(ride: &Ride, name: &str) -> Option<Hold> {
-    ride.world.see(|sight| why_not(&ride.plan, &ride.record(), sight, &node(name)))
+    ride.world.with_input(|input| hold_reason(&ride.plan, &ride.record(), input, &node(name)))
 }
 
-/// How many have failed and count, by what is told.
+/// Failures that count, by the progress.
 fn failures(ride: &Ride) -> usize {
     let nodes = told(ride).waves.into_iter().flat_map(|wave| wave.nodes);
     nodes.filter(|node| matches!(node.state, RolloutNodeState::Failed { forgiven: false, .. })).count()
 }
 
 #[test]
-fn what_stopped_it_is_what_is_told_of_it() {
+fn progress_shows_the_halt_reason() {
     let mut ride = begin(4);
     ride.well("web1");
     ride.answers("web2", failed());
     ride.answers("web4", pending());
-    // Somebody joins, and is waited for as all the others are.
+    // A node joins, and is waited for too.
     ride.world.node("web5", "web", "a", &[]);
     let until = ride.world.now + deadlines().node;
     let on_its_way = Hold::Node { node: node("web3"), state: RolloutNodeState::Granted, deadline: Some(until) };
@@ -68,15 +68,15 @@ fn what_stopped_it_is_what_is_told_of_it() {
     assert_eq!((failed, failures(&ride)), (4, 4));
     ride.world.pass(seconds(1));
     assert_eq!(failures(&ride), 4, "a pause gives nobody time");
-    // They have the whole time again, and what was seen counts no longer.
-    assert!(ride.say(&Command::Resume).unwrap());
+    // All have their full time again, and reviewed failures do not count.
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     ride.go();
     assert_eq!((state(&ride, "web3"), failures(&ride)), (RolloutNodeState::Granted, 0));
     assert!(matches!(state(&ride, "web2"), RolloutNodeState::Failed { forgiven: true, .. }));
 }
 
 #[test]
-fn where_everybody_is_away_it_pauses_and_says_so() {
+fn at_once_without_connected_nodes_pauses() {
     let mut ride = begin(2);
     ride.answers("web1", failed());
     ride.answers("web2", failed());
@@ -90,8 +90,8 @@ fn where_everybody_is_away_it_pauses_and_says_so() {
     ride.world.now = again;
     ride.go();
     assert_eq!(ride.phase(), RolloutPhase::Paused { why: PauseReason::NoProgress { since } });
-    // Whoever resumes asks and looks again, for as long.
-    assert!(ride.say(&Command::Resume).unwrap());
+    // A resume starts the deadline again.
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     ride.go();
     assert_eq!(
         (ride.phase(), ride.look().recheck),
@@ -100,7 +100,7 @@ fn where_everybody_is_away_it_pauses_and_says_so() {
 }
 
 #[test]
-fn machines_that_are_still_being_made_are_waited_for() {
+fn at_once_waits_for_provisioning() {
     let mut ride = begin(1);
     ride.world.unmade("web1");
     ride.after(deadlines().progress);

@@ -1,7 +1,7 @@
-//! Times in the store are other servers': whoever decides has to have seen a thing for as long as it is to last.
+//! Clock differences: the deciding replica must have observed a state for its whole duration.
 
-use crate::operate::Command;
-use crate::testing::World;
+use crate::command::RolloutCommand;
+use crate::testing::FakeFleet;
 
 use super::Ride;
 use super::ride::{minutes, percents, seconds};
@@ -9,21 +9,21 @@ use muster_core::rollout::strategy::Promote;
 
 const NOBODY: [String; 0] = [];
 
-/// Another server goes on, whose clock is ten minutes ahead, and that has known of everything for so many seconds.
+/// Another replica takes over. Its clock is ten minutes ahead, and it has observed everything for this many seconds.
 fn taken_over(ride: &mut Ride, known: i64) {
     ride.world.pass(minutes(10));
     ride.world.known_since = Some(ride.world.now - seconds(known));
 }
 
 #[test]
-fn a_server_whose_clock_is_ahead_watches_a_wave_for_as_long() {
+fn clock_ahead_does_not_shorten_a_wave_soak() {
     let mut strategy = percents(&[50, 100]);
     strategy.waves[0].soak = Some(minutes(5));
     strategy.waves[0].promote = Promote::Manual;
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), strategy);
     let first = ride.go();
     ride.well(&first[0]);
-    assert!(ride.say(&Command::Promote { full: true }).unwrap());
+    assert!(ride.say(&RolloutCommand::Promote { full: true }).unwrap());
     let before = ride.record();
 
     taken_over(&mut ride, 60);
@@ -36,10 +36,10 @@ fn a_server_whose_clock_is_ahead_watches_a_wave_for_as_long() {
 }
 
 #[test]
-fn a_server_whose_clock_is_ahead_watches_a_node_for_as_long() {
+fn clock_ahead_does_not_shorten_a_node_soak() {
     let mut strategy = percents(&[100]);
     strategy.soak = seconds(30);
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), strategy);
     let first = ride.go();
     assert_eq!(ride.well(&first[0]), NOBODY);
     taken_over(&mut ride, 10);
@@ -49,10 +49,10 @@ fn a_server_whose_clock_is_ahead_watches_a_node_for_as_long() {
 }
 
 #[test]
-fn a_server_whose_clock_is_behind_waits_until_it_has_caught_up() {
+fn clock_behind_waits_until_it_has_caught_up() {
     let mut strategy = percents(&[50, 100]);
     strategy.waves[0].soak = Some(minutes(5));
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), strategy);
     let first = ride.go();
     ride.well(&first[0]);
     let settled = ride.record().waves[0].settled.unwrap();

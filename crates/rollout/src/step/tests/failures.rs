@@ -1,12 +1,12 @@
-//! What fails, what is tolerated, and what follows.
+//! Failures of nodes, their limits and their consequences.
 
 use muster_core::names::RunId;
 use muster_core::report::reason::RunReason;
 use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase, Threshold};
 use muster_core::rollout::strategy::{Amount, Deadlines, FailureLimits, OnFailure, Strategy};
 
-use crate::operate::{Command, MOST_NAMED, Retried};
-use crate::testing::{Ended, World, node};
+use crate::command::{MAX_NAMED_NODES, RetryTarget, RolloutCommand};
+use crate::testing::{FakeFleet, RunEnd, node};
 
 use super::Ride;
 use super::ride::{budget, failed, invalid, minutes, pending, percents, seconds};
@@ -25,9 +25,9 @@ fn tolerating(canary: u32, wave: u32, total: u32, strategy: Strategy) -> Strateg
 }
 
 #[test]
-fn the_first_failure_of_the_first_wave_stops_it() {
+fn canary_failure_stops_the_rollout() {
     for (ended, how) in [(failed(), FailureKind::NotConfigured), (invalid(), FailureKind::NotValidated)] {
-        let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), percents(&[25, 100]));
+        let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), percents(&[25, 100]));
         let first = ride.go();
         assert_eq!(ride.answers(&first[0], ended), Vec::<String>::new());
         assert_eq!(halt(&ride), (Threshold::Canary, 1, 0, how));
@@ -41,9 +41,9 @@ fn the_first_failure_of_the_first_wave_stops_it() {
 }
 
 #[test]
-fn a_limit_is_exceeded_and_not_equalled() {
+fn reaching_a_failure_limit_does_not_stop() {
     let strategy = tolerating(1, 1, 2, budget(4, None));
-    let mut ride = Ride::begin(World::of(&[("web", 8, "a b")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 8, "a b")]), strategy);
     let granted = ride.go();
     assert_eq!(granted.len(), 4);
     ride.answers(&granted[0], failed());
@@ -53,22 +53,22 @@ fn a_limit_is_exceeded_and_not_equalled() {
 }
 
 #[test]
-fn a_grant_expires_and_time_spent_waiting_for_others_does_not_count() {
+fn pending_time_does_not_count_for_the_grant() {
     let deadlines = Deadlines { node: minutes(15), pending: minutes(30), progress: minutes(60) };
     let strategy = Strategy { deadlines, ..budget(2, None) };
-    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), strategy.clone());
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), strategy.clone());
     let granted = ride.go();
     assert_eq!(ride.look().recheck, Some(ride.world.now + minutes(15)));
     ride.after(minutes(15));
     assert_eq!(halt(&ride), (Threshold::Canary, 2, 0, FailureKind::Expired));
     assert_eq!(granted.len(), 2);
 
-    let mut ride = Ride::begin(World::of(&[("web", 1, "a")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 1, "a")]), strategy);
     ride.go();
     ride.world.pass(minutes(14));
     ride.answers("web1", pending());
     ride.after(minutes(29));
-    ride.answers("web1", Ended::Configured);
+    ride.answers("web1", RunEnd::Configured);
     ride.after(minutes(15) - seconds(1));
     assert_eq!(ride.phase(), RolloutPhase::Running, "it has its whole time again once it waits for nobody");
     ride.after(seconds(1));
@@ -76,8 +76,8 @@ fn a_grant_expires_and_time_spent_waiting_for_others_does_not_count() {
 }
 
 #[test]
-fn waiting_for_others_has_a_deadline_of_its_own() {
-    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(1, None));
+fn pending_has_its_own_deadline() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), budget(1, None));
     let granted = ride.go();
     ride.answers(&granted[0], pending());
     assert_eq!(ride.look().recheck, Some(ride.world.now + minutes(30)));
@@ -85,20 +85,20 @@ fn waiting_for_others_has_a_deadline_of_its_own() {
     assert_eq!(ride.phase(), RolloutPhase::Running);
     ride.after(seconds(1));
     assert_eq!(halt(&ride).3, FailureKind::PendingTooLong);
-    // Granted once more, it waits again, and has the whole time for it.
-    assert!(ride.say(&Command::Retry(Retried::AllFailed)).unwrap());
+    // After the retry it is pending again, with its full time.
+    assert!(ride.say(&RolloutCommand::Retry(RetryTarget::AllFailed)).unwrap());
     assert_eq!(ride.go(), granted);
     ride.answers(&granted[0], pending());
     assert_eq!(ride.look().recheck, Some(ride.world.now + minutes(30)));
 }
 
 #[test]
-fn who_resumes_has_seen_the_failures_and_only_new_ones_stop_it_again() {
-    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(2, None));
+fn resume_forgives_earlier_failures() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), budget(2, None));
     let granted = ride.go();
     ride.answers(&granted[0], failed());
     assert_eq!(halt(&ride).1, 1);
-    assert!(ride.say(&Command::Resume).unwrap());
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     ride.go();
     assert_eq!(ride.phase(), RolloutPhase::Running);
     let next = ride.well(&granted[1]);
@@ -108,12 +108,12 @@ fn who_resumes_has_seen_the_failures_and_only_new_ones_stop_it_again() {
 }
 
 #[test]
-fn a_failed_node_is_granted_once_more_when_somebody_says_so() {
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+fn retry_grants_a_failed_node_again() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), budget(1, None));
     let granted = ride.go();
-    assert!(ride.say(&Command::Retry(Retried::AllFailed)).is_err(), "nobody has failed");
+    assert!(ride.say(&RolloutCommand::Retry(RetryTarget::AllFailed)).is_err(), "nobody has failed");
     ride.answers(&granted[0], failed());
-    assert!(ride.say(&Command::Retry(Retried::AllFailed)).unwrap());
+    assert!(ride.say(&RolloutCommand::Retry(RetryTarget::AllFailed)).unwrap());
     assert_eq!(ride.phase(), RolloutPhase::Running);
     assert_eq!(ride.go(), granted, "at no cost: it is down already");
     assert!(ride.record().retry.is_empty());
@@ -121,13 +121,13 @@ fn a_failed_node_is_granted_once_more_when_somebody_says_so() {
 }
 
 #[test]
-fn without_a_version_to_go_back_to_it_pauses_and_says_so() {
+fn failed_rollout_without_stable_version_pauses() {
     let strategy = Strategy { on_failure: OnFailure::Rollback, ..budget(1, None) };
-    let mut world = World::of(&[("web", 2, "a b")]);
+    let mut world = FakeFleet::of(&[("web", 2, "a b")]);
     world.answers("web2", failed());
     let mut ride = Ride::begin(world, strategy);
     assert_eq!(ride.go(), ["web2"], "it was broken before, so nobody has proved all of v1");
-    ride.answers("web2", Ended::Validated);
+    ride.answers("web2", RunEnd::Validated);
     assert_eq!(ride.granted, ["web2", "web1"]);
     ride.answers("web1", failed());
     assert!(
@@ -138,25 +138,25 @@ fn without_a_version_to_go_back_to_it_pauses_and_says_so() {
 }
 
 #[test]
-fn who_was_on_its_way_when_somebody_resumed_was_not_seen_failing() {
-    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(3, None));
+fn failure_after_resume_counts() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), budget(3, None));
     let granted = ride.go();
     ride.answers(&granted[0], failed());
-    assert!(ride.say(&Command::Resume).unwrap());
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     ride.go();
     ride.world.pass(seconds(1));
     ride.answers(&granted[1], failed());
     assert_eq!(halt(&ride).1, 1);
-    // And one that fails again by itself is the one that was seen.
-    assert!(ride.say(&Command::Resume).unwrap());
+    // A node that fails again by itself is the reviewed failure.
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     ride.world.pass(seconds(60));
     ride.answers(&granted[0], failed());
     assert_eq!(ride.phase(), RolloutPhase::Running);
 }
 
 #[test]
-fn in_a_new_life_of_the_store_nobody_has_failed_and_nobody_is_moved_before_all_have_answered() {
-    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(2, None));
+fn new_epoch_grants_nothing_before_all_reported() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), budget(2, None));
     let granted = ride.go();
     ride.well(&granted[0]);
     ride.world.pass(minutes(600));
@@ -165,7 +165,7 @@ fn in_a_new_life_of_the_store_nobody_has_failed_and_nobody_is_moved_before_all_h
     assert_eq!(ride.go(), Vec::<String>::new());
     assert_eq!(ride.phase(), RolloutPhase::Running);
     for name in ["web1", "web2", "web3", "web4"] {
-        ride.world.answers(name, Ended::Validated);
+        ride.world.answers(name, RunEnd::Validated);
     }
     assert_eq!(ride.go().len(), 1, "one is left: the others have been moved before, and have said so again");
     assert_eq!(ride.ride_on(), RolloutPhase::Completed);
@@ -178,11 +178,11 @@ fn new_life(ride: &mut Ride) {
 }
 
 #[test]
-fn what_was_forgiven_in_another_life_of_the_store_is_not_in_this_one() {
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+fn forgiveness_ends_with_the_store_epoch() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), budget(1, None));
     let granted = ride.go();
     ride.answers(&granted[0], failed());
-    assert!(ride.say(&Command::Resume).unwrap());
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     ride.go();
     assert_eq!(ride.phase(), RolloutPhase::Running);
     new_life(&mut ride);
@@ -191,15 +191,15 @@ fn what_was_forgiven_in_another_life_of_the_store_is_not_in_this_one() {
 }
 
 #[test]
-fn who_fails_after_all_failed_ones_were_to_be_granted_once_more_is_not_one_of_them() {
-    let many = u32::try_from(MOST_NAMED).unwrap() + 3;
+fn retry_all_covers_earlier_failures_only() {
+    let many = u32::try_from(MAX_NAMED_NODES).unwrap() + 3;
     for in_new_life in [false, true] {
-        let mut ride = Ride::begin(World::of(&[("web", many, "a b c")]), budget(many, None));
+        let mut ride = Ride::begin(FakeFleet::of(&[("web", many, "a b c")]), budget(many, None));
         let granted = ride.go();
         let (late, early) = granted.split_at(2);
         early.iter().for_each(|name| ride.world.answers(name, failed()));
         ride.go();
-        assert!(ride.say(&Command::Retry(Retried::AllFailed)).unwrap());
+        assert!(ride.say(&RolloutCommand::Retry(RetryTarget::AllFailed)).unwrap());
         assert!(ride.record().retry_before.is_some(), "they are too many to be named");
         if in_new_life {
             new_life(&mut ride);
@@ -217,16 +217,16 @@ fn who_fails_after_all_failed_ones_were_to_be_granted_once_more_is_not_one_of_th
 }
 
 #[test]
-fn a_run_that_was_cut_off_is_no_answer() {
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), percents(&[50, 100]));
+fn interrupted_run_is_no_answer() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), percents(&[50, 100]));
     let first = ride.go();
-    let cut_off = || Ended::Failed(RunReason::Interrupted { run: RunId::new("r1").unwrap() });
+    let cut_off = || RunEnd::Failed(RunReason::Interrupted { run: RunId::new("r1").unwrap() });
     ride.answers(&first[0], cut_off());
     assert_eq!(ride.phase(), RolloutPhase::Running, "its agent makes it again by itself");
     ride.well(&first[0]);
     assert_eq!(ride.record().waves[0].settled, Some(ride.world.now));
-    // If it never comes to an end, its time does.
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), percents(&[50, 100]));
+    // If the run never ends, the grant expires.
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), percents(&[50, 100]));
     let first = ride.go();
     ride.answers(&first[0], cut_off());
     ride.after(minutes(15));
@@ -238,19 +238,19 @@ fn a_run_that_was_cut_off_is_no_answer() {
 }
 
 #[test]
-fn a_record_stays_small_whatever_is_said_in_it() {
-    let mut ride = Ride::begin(World::of(&[("web", 10, "a b")]), budget(10, None));
+fn long_texts_keep_the_record_small() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 10, "a b")]), budget(10, None));
     ride.go();
     for number in 1..=10 {
         let name = format!("web{number}");
         ride.world.answers(&name, failed());
-        ride.world.says_at_length(&name);
+        ride.world.reports_long_error(&name);
     }
     ride.go();
     assert_eq!(halt(&ride).1, 10);
     let mut record = ride.record();
     let name = |number: usize| node(&format!("{}{number:02}_{}", "n".repeat(61), "s".repeat(20)));
-    record.skipped = (0..MOST_NAMED).map(name).collect();
+    record.skipped = (0..MAX_NAMED_NODES).map(name).collect();
     record.waves = vec![record.waves[0].clone(); 16];
     let size = serde_json::to_vec(&record).unwrap().len();
     assert!(size <= 16 * 1024, "{size}");

@@ -1,5 +1,5 @@
-//! What holds whatever happens: nodes that answer well, badly, late or not at all, join and leave, and operators who say what
-//! they like at any moment.
+//! Invariants under random events: nodes that validate, fail, are late or never report, join and leave, and operators
+//! who send commands at any time.
 
 use muster_core::fleet::Node;
 use muster_core::names::NodeName;
@@ -8,16 +8,16 @@ use muster_core::rollout::record::{DesiredRecord, PauseReason, RolloutPhase, Rol
 use muster_core::rollout::strategy::{self, Amount, MaxUnavailable, PerLabel, Promote, Reach, Wave};
 use proptest::prelude::*;
 
-use crate::operate::{Command, Retried};
-use crate::step::{Change, Step};
-use crate::testing::{Ended, World, after, node, request};
+use crate::command::{RetryTarget, RolloutCommand};
+use crate::step::{RolloutChange, Step};
+use crate::testing::{FakeFleet, RunEnd, after, node, request};
 
 use super::Ride;
 use super::ride::{failed, invalid, minutes, pending, seconds};
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The node with this number, of those that are there, answers what it was told last.
+    /// The node with this number reports its desired version.
     Answers(usize, u8),
     Away(usize),
     Back(usize),
@@ -27,7 +27,7 @@ enum Event {
     Paused(usize),
     Passes(i64),
     Says(u8, usize),
-    /// A server decides, and commits; or something else happens between the two.
+    /// A replica decides and commits, or something else happens between the two.
     Steps,
     StepsTooLate(Box<Event>),
 }
@@ -82,7 +82,7 @@ prop_compose! {
     }
 }
 
-/// Plays what happens, and checks every transaction by rules that are written down a second time here.
+/// Applies events, and checks every transaction against the rules, which are written a second time here.
 struct Play {
     ride: Ride,
     joined: u32,
@@ -107,8 +107,8 @@ impl Play {
                     0 => failed(),
                     1 => invalid(),
                     2 => pending(),
-                    3 => Ended::Configured,
-                    _ => Ended::Validated,
+                    3 => RunEnd::Configured,
+                    _ => RunEnd::Validated,
                 };
                 self.ride.world.answers(&name, ended);
             }
@@ -146,14 +146,14 @@ impl Play {
             Event::Says(word, number) => {
                 let Some(name) = picked(number).map(|name| node(&name)) else { return };
                 let command = match word {
-                    0 => Command::Pause { reason: String::new() },
-                    1 | 2 => Command::Resume,
-                    3 => Command::Promote { full: false },
-                    4 => Command::Retry(Retried::AllFailed),
-                    5 => Command::Skip { node: name },
-                    _ => Command::Release { node: name },
+                    0 => RolloutCommand::Pause { reason: String::new() },
+                    1 | 2 => RolloutCommand::Resume,
+                    3 => RolloutCommand::Promote { full: false },
+                    4 => RolloutCommand::Retry(RetryTarget::AllFailed),
+                    5 => RolloutCommand::Skip { node: name },
+                    _ => RolloutCommand::Release { node: name },
                 };
-                // Whether it is refused is not what this is about.
+                // A refusal is fine here.
                 drop(self.ride.say(&command));
             }
             Event::Steps => self.step(None),
@@ -177,7 +177,7 @@ impl Play {
         assert!(!(is_stale && committed.is_ok()), "decided on an old record, and carried out");
     }
 
-    fn check(&self, before: &RolloutRecord, change: &Change) {
+    fn check(&self, before: &RolloutRecord, change: &RolloutChange) {
         let fleet = &self.ride.world.fleet;
         let plan = self.ride.plan.plan();
         let now = &change.record;
@@ -213,7 +213,7 @@ impl Play {
         self.check_budgets(now, &granted);
     }
 
-    /// Of whatever budget a node takes something, no more is used up afterwards than there is.
+    /// No budget that a grant uses is exceeded by it.
     fn check_budgets(&self, record: &RolloutRecord, granted: &[&NodeName]) {
         let fleet = &self.ride.world.fleet;
         let max = &self.ride.plan.plan().strategy.max_unavailable;
@@ -221,7 +221,7 @@ impl Play {
         let after = |of: &dyn Fn(&Node) -> bool| {
             let down = |name: &NodeName, node: &Node| granted.contains(&name) || !self.is_up(name, node, record);
             let new =
-                |name: &NodeName, node: &Node| crate::unwell::is_still_being_made(node) && !granted.contains(&name);
+                |name: &NodeName, node: &Node| crate::preflight::is_unprovisioned(node) && !granted.contains(&name);
             let nodes = fleet.designed().filter(|(name, node, _)| of(node) && counts(name) && !new(name, node));
             nodes.filter(|(name, node, _)| down(name, node)).count()
         };
@@ -243,10 +243,10 @@ impl Play {
     }
 
     fn is_connected(&self, name: &NodeName) -> bool {
-        self.ride.world.see(|sight| sight.is_connected(name))
+        self.ride.world.with_input(|input| input.is_connected(name))
     }
 
-    /// It has proved that it runs what it was told.
+    /// It has validated its desired version.
     fn is_up(&self, name: &NodeName, node: &Node, record: &RolloutRecord) -> bool {
         let Some(told) = self.ride.world.fleet.desired_of(name) else { return false };
         let Some((state, leaf)) = node.state() else { return false };
@@ -272,7 +272,7 @@ impl Play {
         is_ours && has_answered && is_bad && *state.version() == record.to
     }
 
-    /// Everything goes well from now on, and somebody looks after it: then it ends.
+    /// From now on everything succeeds, and an operator helps: the rollout ends.
     fn ends_well(&mut self) {
         let pauses: Vec<_> = self.ride.world.fleet.pauses().keys().cloned().collect();
         for scope in pauses {
@@ -288,7 +288,7 @@ impl Play {
                 if !self.is_up(&name, &node, &record)
                     && !node.state().is_some_and(|(state, _)| state.is_validated() && self.on_time(&name, &node))
                 {
-                    self.ride.world.answers(name.as_str(), Ended::Validated);
+                    self.ride.world.answers(name.as_str(), RunEnd::Validated);
                 }
             }
             self.step(None);
@@ -296,7 +296,7 @@ impl Play {
                 RolloutPhase::Completed => return,
                 RolloutPhase::Paused { why } => {
                     assert!(!matches!(why, PauseReason::Blocked { .. }));
-                    assert!(self.ride.say(&Command::Resume).unwrap());
+                    assert!(self.ride.say(&RolloutCommand::Resume).unwrap());
                 }
                 RolloutPhase::Running => {}
                 other @ (RolloutPhase::Aborted { .. }
@@ -305,7 +305,7 @@ impl Play {
                     panic!("nobody has ended it: {other:?}")
                 }
             }
-            drop(self.ride.say(&Command::Promote { full: false }));
+            drop(self.ride.say(&RolloutCommand::Promote { full: false }));
             let step = self.ride.look();
             if let (None, Some(at)) = (step.change, step.recheck) {
                 self.ride.world.now = at.max(self.ride.world.now);
@@ -314,7 +314,7 @@ impl Play {
         panic!("it does not end: {:?}", self.ride.record());
     }
 
-    /// It has answered what it was told last, and only time is missing.
+    /// It has reported its desired version, and only soak time is missing.
     fn on_time(&self, name: &NodeName, node: &Node) -> bool {
         let told = self.ride.world.fleet.desired_of(name).unwrap();
         let rebooted = node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted);
@@ -326,7 +326,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens(
+    fn invariants_hold_under_random_events(
         strategy in strategies(),
         ordered in any::<bool>(),
         webs in 2..8_u32,
@@ -334,7 +334,7 @@ proptest! {
         broken in any::<bool>(),
         happens in events(),
     ) {
-        let mut world = World::of(&[("web", webs, "a b"), ("db", dbs, "a b")]);
+        let mut world = FakeFleet::of(&[("web", webs, "a b"), ("db", dbs, "a b")]);
         if broken {
             world.answers("web1", failed());
         }

@@ -1,9 +1,9 @@
-//! Nodes that join, leave, are set aside, or were never there.
+//! Nodes that join, leave, are skipped, or have no machine yet.
 
 use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase};
 
-use crate::operate::{Command, OperateRefused};
-use crate::testing::{Ended, World, node};
+use crate::command::{CommandRefused, RolloutCommand};
+use crate::testing::{FakeFleet, RunEnd, node};
 
 use super::Ride;
 use super::ride::{budget, failed, minutes, percents, seconds};
@@ -11,12 +11,12 @@ use super::ride::{budget, failed, minutes, percents, seconds};
 const NOBODY: [String; 0] = [];
 
 #[test]
-fn who_joins_late_stays_at_the_old_version_until_the_last_wave() {
-    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), percents(&[25, 100]));
+fn late_node_moves_with_the_last_wave_of_its_stage() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), percents(&[25, 100]));
     let first = ride.go();
     ride.world.node("web5", "web", "a", &[]);
     assert_eq!(ride.version_of("web5"), "v1");
-    ride.world.answers("web5", Ended::Validated);
+    ride.world.answers("web5", RunEnd::Validated);
     ride.well(&first[0]);
     assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert_eq!(ride.granted.last().map(String::as_str), Some("web5"));
@@ -24,23 +24,23 @@ fn who_joins_late_stays_at_the_old_version_until_the_last_wave() {
 }
 
 #[test]
-fn who_joins_when_its_stage_is_over_goes_with_the_last_of_all() {
+fn late_node_of_a_passed_stage_moves_last() {
     let mut asked = crate::testing::request("v2", percents(&[100]));
     asked.after = crate::testing::after(&[("web", "db")]);
-    let mut ride = Ride::of(World::of(&[("web", 2, "a b"), ("db", 1, "a")]), &asked);
+    let mut ride = Ride::of(FakeFleet::of(&[("web", 2, "a b"), ("db", 1, "a")]), &asked);
     ride.go();
     let web = ride.well("db1");
     ride.world.node("db2", "db", "b", &[]);
-    ride.world.answers("db2", Ended::Validated);
+    ride.world.answers("db2", RunEnd::Validated);
     assert_eq!(ride.go(), ["db2"], "its own role has a slot");
     assert_eq!(web.len(), 1);
     assert_eq!(ride.ride_on(), RolloutPhase::Completed);
 }
 
 #[test]
-fn who_leaves_blocks_nobody() {
-    for leave in [World::leaves, World::remove] {
-        let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+fn leaving_node_blocks_nothing() {
+    for leave in [FakeFleet::leaves, FakeFleet::remove] {
+        let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), budget(1, None));
         let granted = ride.go();
         leave(&mut ride.world, &granted[0]);
         assert_eq!(ride.go().len(), 1, "its slot is free");
@@ -49,8 +49,8 @@ fn who_leaves_blocks_nobody() {
 }
 
 #[test]
-fn a_node_that_left_meanwhile_is_not_granted() {
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+fn node_that_left_meanwhile_is_not_granted() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), budget(1, None));
     let change = ride.look().change.unwrap();
     let txn = change.txn(&ride.world.fleet, ride.held().1).unwrap();
     ride.world.leaves(change.grants[0].node.as_str());
@@ -59,8 +59,8 @@ fn a_node_that_left_meanwhile_is_not_granted() {
 }
 
 #[test]
-fn a_node_without_a_machine_is_not_waited_for_and_begins_with_the_target() {
-    let mut world = World::of(&[("web", 2, "a b")]);
+fn unprovisioned_node_starts_with_the_target() {
+    let mut world = FakeFleet::of(&[("web", 2, "a b")]);
     world.node("web3", "web", "a", &[]);
     world.unmade("web3");
     let mut ride = Ride::begin(world, budget(1, None));
@@ -74,8 +74,8 @@ fn a_node_without_a_machine_is_not_waited_for_and_begins_with_the_target() {
 }
 
 #[test]
-fn a_node_whose_agent_is_away_is_waited_for_and_then_given_up() {
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(2, None));
+fn disconnected_node_fails_after_its_deadline() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b c")]), budget(2, None));
     ride.world.silent("web1", seconds(0));
     let away_since = ride.world.now;
     while let Some(name) = ride.on_the_way().first().map(ToString::to_string).or_else(|| ride.go().first().cloned()) {
@@ -86,16 +86,16 @@ fn a_node_whose_agent_is_away_is_waited_for_and_then_given_up() {
     let phase = ride.phase();
     let RolloutPhase::Paused { why: PauseReason::Failures { nodes, .. } } = phase else { panic!("{phase:?}") };
     assert_eq!(nodes[0].how, FailureKind::Unreachable);
-    // Somebody has seen it; and when it is back it is moved after all.
-    assert!(ride.say(&Command::Resume).unwrap());
+    // After the resume it is moved when it is back.
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     ride.go();
     assert_eq!(ride.phase(), RolloutPhase::Completed);
     assert_eq!(ride.version_of("web1"), "v2");
 }
 
 #[test]
-fn a_node_that_was_away_before_it_began_does_not_fail_it() {
-    let mut world = World::of(&[("web", 3, "a b c")]);
+fn earlier_disconnected_node_does_not_fail_the_rollout() {
+    let mut world = FakeFleet::of(&[("web", 3, "a b c")]);
     world.silent("web1", minutes(5));
     let mut ride = Ride::begin(world, budget(2, None));
     assert_eq!(ride.ride_on(), RolloutPhase::Completed);
@@ -103,8 +103,8 @@ fn a_node_that_was_away_before_it_began_does_not_fail_it() {
 }
 
 #[test]
-fn a_repair_that_fails_again_proves_nothing_and_uses_the_budget_up() {
-    let mut world = World::of(&[("web", 3, "a b c")]);
+fn failed_repair_uses_budget_and_is_no_failure() {
+    let mut world = FakeFleet::of(&[("web", 3, "a b c")]);
     world.answers("web2", failed());
     let mut ride = Ride::begin(world, budget(2, None));
     let granted = ride.go();
@@ -116,19 +116,19 @@ fn a_repair_that_fails_again_proves_nothing_and_uses_the_budget_up() {
 }
 
 #[test]
-fn a_skipped_node_stays_where_it_is_for_good_and_is_waited_for_no_longer() {
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
+fn skipped_node_keeps_its_version() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b c")]), budget(1, None));
     let generation = |ride: &Ride, name: &str| ride.world.fleet.desired_of(&node(name)).unwrap().generation;
     let last = ride.plan.plan().nodes().last().unwrap().node.clone();
     let before = generation(&ride, last.as_str());
-    assert!(ride.say(&Command::Skip { node: last.clone() }).unwrap());
-    assert!(!ride.say(&Command::Skip { node: last.clone() }).unwrap());
+    assert!(ride.say(&RolloutCommand::Skip { node: last.clone() }).unwrap());
+    assert!(!ride.say(&RolloutCommand::Skip { node: last.clone() }).unwrap());
     let first = ride.go();
     ride.answers(&first[0], failed());
-    assert!(ride.say(&Command::Skip { node: node(&first[0]) }).unwrap(), "it was granted, and stays at that");
-    assert!(ride.say(&Command::Resume).unwrap());
+    assert!(ride.say(&RolloutCommand::Skip { node: node(&first[0]) }).unwrap(), "it was granted, and stays at that");
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     assert_eq!(ride.go(), Vec::<String>::new(), "it is down, so nobody else may be");
-    assert!(ride.say(&Command::Release { node: node(&first[0]) }).unwrap());
+    assert!(ride.say(&RolloutCommand::Release { node: node(&first[0]) }).unwrap());
     assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert_eq!((ride.version_of(last.as_str()).as_str(), generation(&ride, last.as_str())), ("v1", before));
     assert_eq!(ride.version_of(&first[0]), "v2");
@@ -136,22 +136,22 @@ fn a_skipped_node_stays_where_it_is_for_good_and_is_waited_for_no_longer() {
 }
 
 #[test]
-fn an_unknown_node_is_refused_with_the_one_that_was_meant() {
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
-    let refused = ride.say(&Command::Skip { node: node("wbe1") }).unwrap_err();
+fn unknown_node_is_refused_with_a_suggestion() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b c")]), budget(1, None));
+    let refused = ride.say(&RolloutCommand::Skip { node: node("wbe1") }).unwrap_err();
     assert_eq!(refused.to_string(), "there is no node wbe1 in the design; did you mean web1?");
-    let refused = ride.say(&Command::Retry(crate::operate::Retried::Nodes(vec![node("web1")]))).unwrap_err();
-    assert!(matches!(refused, OperateRefused::NotFailed { .. }), "{refused}");
+    let refused = ride.say(&RolloutCommand::Retry(crate::command::RetryTarget::Nodes(vec![node("web1")]))).unwrap_err();
+    assert!(matches!(refused, CommandRefused::NotFailed { .. }), "{refused}");
 }
 
 #[test]
-fn a_node_that_went_back_by_itself_has_failed() {
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+fn node_that_rolled_itself_back_has_failed() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), budget(1, None));
     let granted = ride.go();
-    ride.world.ends(&granted[0], "v1", Ended::Validated);
+    ride.world.ends(&granted[0], "v1", RunEnd::Validated);
     ride.go();
     assert_eq!(ride.phase(), RolloutPhase::Running, "a check of what it ran before is no answer");
-    ride.world.went_back(&granted[0], "v2", "v1");
+    ride.world.rolled_itself_back(&granted[0], "v2", "v1");
     ride.go();
     let phase = ride.phase();
     let RolloutPhase::Paused { why: PauseReason::Failures { nodes, .. } } = phase else { panic!("{phase:?}") };

@@ -1,4 +1,4 @@
-//! One table or story for each rule of the engine.
+//! Tests of each rule of the engine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,10 +9,10 @@ mod failures;
 mod gates;
 mod laws;
 mod members;
+mod progress;
 mod retries;
 mod ride;
 mod slots;
-mod told;
 mod way;
 
 use ride::Ride;

@@ -1,25 +1,25 @@
-//! Who may be granted once more: those of whom a step says that they have failed, and nobody else.
+//! Retries: only nodes that a step counts as failed can be retried.
 
 use muster_core::rollout::progress::RolloutNodeState;
 use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{Amount, Deadlines, FailureLimits, Gate, MaxUnavailable, Strategy};
 
-use crate::operate::{Command, OperateRefused, Retried};
+use crate::command::{CommandRefused, RetryTarget, RolloutCommand};
 use crate::progress::progress;
-use crate::testing::{Ended, World, node};
+use crate::testing::{FakeFleet, RunEnd, node};
 
 use super::Ride;
 use super::ride::{budget, failed, invalid, minutes, pending, percents, seconds};
 
-fn retry_all() -> Command {
-    Command::Retry(Retried::AllFailed)
+fn retry_all() -> RolloutCommand {
+    RolloutCommand::Retry(RetryTarget::AllFailed)
 }
 
-fn retry(names: &[&str]) -> Command {
-    Command::Retry(Retried::Nodes(names.iter().map(|name| node(name)).collect()))
+fn retry(names: &[&str]) -> RolloutCommand {
+    RolloutCommand::Retry(RetryTarget::Nodes(names.iter().map(|name| node(name)).collect()))
 }
 
-/// Who stopped it, and how.
+/// The nodes that stopped the rollout, and how they failed.
 fn stopped_by(ride: &Ride) -> Vec<(String, FailureKind)> {
     let RolloutPhase::Paused { why: PauseReason::Failures { nodes, .. } } = ride.phase() else {
         panic!("{:?}", ride.phase())
@@ -28,16 +28,16 @@ fn stopped_by(ride: &Ride) -> Vec<(String, FailureKind)> {
 }
 
 fn state(ride: &Ride, name: &str) -> RolloutNodeState {
-    let progress = ride.world.see(|sight| progress(&ride.plan, &ride.record(), sight));
+    let progress = ride.world.with_input(|input| progress(&ride.plan, &ride.record(), input));
     let mut nodes = progress.waves.into_iter().flat_map(|wave| wave.nodes);
     nodes.find(|progress| progress.node == node(name)).unwrap().state
 }
 
-/// Of four nodes in two waves, one of the first goes silent before its turn: with its name.
+/// Four nodes in two waves: one of the first wave disconnects before its turn. Returns its name.
 fn silent_before_its_turn() -> (Ride, String) {
     let max_unavailable = MaxUnavailable { default: Amount::Nodes(2), ..MaxUnavailable::default() };
     let strategy = Strategy { max_unavailable, ..percents(&[50, 100]) };
-    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), strategy);
     let silent = ride.plan.plan().waves[0].nodes[1].node.to_string();
     ride.world.silent(&silent, seconds(0));
     let first = ride.go();
@@ -49,7 +49,7 @@ fn silent_before_its_turn() -> (Ride, String) {
 }
 
 #[test]
-fn who_was_silent_before_its_turn_is_looked_at_again_and_the_others_go_on() {
+fn retried_disconnected_node_blocks_no_other() {
     for by_name in [false, true] {
         let (mut ride, silent) = silent_before_its_turn();
         let word = if by_name { retry(&[&silent]) } else { retry_all() };
@@ -58,7 +58,7 @@ fn who_was_silent_before_its_turn_is_looked_at_again_and_the_others_go_on() {
         assert_eq!(ride.phase(), RolloutPhase::Running);
         assert!(matches!(state(&ride, &silent), RolloutNodeState::Failed { forgiven: true, .. }));
         assert!(!ride.say(&word).unwrap(), "it was said");
-        // It is back, and has its turn; what it does with that counts again.
+        // It is back, and is granted; its failures count again.
         ride.world.connected(&silent);
         let other = ride.granted.last().unwrap().clone();
         assert!(ride.well(&other).contains(&silent));
@@ -69,10 +69,10 @@ fn who_was_silent_before_its_turn_is_looked_at_again_and_the_others_go_on() {
 }
 
 #[test]
-fn one_that_is_tried_once_more_excuses_no_other() {
+fn retry_of_one_node_excuses_no_other() {
     let none = Amount::Nodes(0);
     let failures = FailureLimits { canary: none, wave: none, total: none };
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b")]), Strategy { failures, ..budget(2, None) });
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b")]), Strategy { failures, ..budget(2, None) });
     let granted = ride.go();
     let silent = ["web1", "web2", "web3"].into_iter().find(|name| !granted.iter().any(|other| other == name)).unwrap();
     ride.world.silent(silent, seconds(0));
@@ -85,10 +85,10 @@ fn one_that_is_tried_once_more_excuses_no_other() {
 }
 
 #[test]
-fn who_was_well_and_is_away_is_looked_at_again() {
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), Strategy { soak: seconds(10), ..budget(1, None) });
+fn retry_of_healthy_disconnected_node() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), Strategy { soak: seconds(10), ..budget(1, None) });
     let first = ride.go();
-    ride.world.answers(&first[0], Ended::Validated);
+    ride.world.answers(&first[0], RunEnd::Validated);
     ride.world.silent(&first[0], seconds(0));
     ride.go();
     let other = if first[0] == "web1" { "web2" } else { "web1" };
@@ -103,9 +103,9 @@ fn who_was_well_and_is_away_is_looked_at_again() {
 }
 
 #[test]
-fn who_waited_too_long_for_others_has_failed_also_before_its_grant_expires() {
+fn pending_deadline_fails_before_the_grant_expires() {
     let deadlines = Deadlines { pending: minutes(5), ..Deadlines::default() };
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), Strategy { deadlines, ..budget(1, None) });
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), Strategy { deadlines, ..budget(1, None) });
     let first = ride.go();
     ride.answers(&first[0], pending());
     ride.after(minutes(5));
@@ -115,25 +115,25 @@ fn who_waited_too_long_for_others_has_failed_also_before_its_grant_expires() {
 }
 
 #[test]
-fn who_waits_for_others_has_not_failed_however_old_its_grant_is() {
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+fn pending_node_outlives_its_grant() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), budget(1, None));
     let first = ride.go();
     ride.answers(&first[0], pending());
     ride.after(minutes(20));
     assert!(matches!(state(&ride, &first[0]), RolloutNodeState::Pending { .. }));
     let refused = ride.say(&retry_all()).unwrap_err();
-    assert!(matches!(refused, OperateRefused::NobodyFailed { .. }), "{refused}");
+    assert!(matches!(refused, CommandRefused::NoFailedNode { .. }), "{refused}");
     let refused = ride.say(&retry(&[&first[0]])).unwrap_err();
-    assert!(refused.to_string().ends_with("it waits for others"), "{refused}");
+    assert!(refused.to_string().ends_with("it waits for other nodes"), "{refused}");
 }
 
 #[test]
-fn where_validation_does_not_count_nobody_fails_by_it() {
+fn gate_without_validation_ignores_failed_checks() {
     let gate = Gate { validated: false, checks: Vec::new() };
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), Strategy { gate, ..budget(1, None) });
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), Strategy { gate, ..budget(1, None) });
     let first = ride.go();
     let next = ride.answers(&first[0], invalid());
     assert_eq!((next.len(), state(&ride, &first[0])), (1, RolloutNodeState::Healthy));
     let refused = ride.say(&retry_all()).unwrap_err();
-    assert!(matches!(refused, OperateRefused::NobodyFailed { .. }), "{refused}");
+    assert!(matches!(refused, CommandRefused::NoFailedNode { .. }), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! A rollout in a small world: planned, started, and carried out step by step as a server does it.
+//! Drives a rollout in a small environment step by step, as a server does.
 
 use jiff::SignedDuration;
 use muster_core::names::NodeName;
@@ -8,20 +8,20 @@ use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel, Promote, Reach, Strategy, Wave};
 use muster_core::txn::Revision;
 
-use crate::operate::{Command, OperateRefused, operate};
+use crate::command::{CommandRefused, RolloutCommand, apply_command};
 use crate::plan::{Request, plan};
-use crate::start::{Started, Starting, start};
-use crate::step::{Indexed, MOST_GRANTS, Step, step};
-use crate::testing::{Ended, World, node, request};
+use crate::start::{StartOptions, StartTxn, start};
+use crate::step::{IndexedPlan, MAX_GRANTS, Step, step};
+use crate::testing::{FakeFleet, RunEnd, node, request};
 
-/// More steps than this without waiting for anything would be one that never rests.
+/// More steps than this without waiting would never end.
 const RESTLESS: usize = 50;
 
 pub(super) struct Ride {
-    pub world: World,
-    pub plan: Indexed,
+    pub world: FakeFleet,
+    pub plan: IndexedPlan,
     pub id: RolloutId,
-    /// Every grant, in the order in which they were made.
+    /// Every grant, in order.
     pub granted: Vec<String>,
 }
 
@@ -33,42 +33,42 @@ pub(super) fn minutes(minutes: i64) -> SignedDuration {
     SignedDuration::from_mins(minutes)
 }
 
-/// Waves that reach so many percent each, without soak; one node of a role at a time, no ramp, no soak of nodes.
+/// Waves of these percentages without soak; one node of a role at a time, no ramp, no node soak.
 pub(super) fn percents(waves: &[u8]) -> Strategy {
     let wave = |percent: &u8| Wave { reach: Reach::Percent(*percent), soak: Some(seconds(0)), promote: Promote::Auto };
     Strategy { waves: waves.iter().map(wave).collect(), ..Strategy::one_wave(Amount::Nodes(1)) }
 }
 
-/// One wave, so many of each role at a time, and so many of each value of a label.
+/// One wave with a budget per role, and per label value.
 pub(super) fn budget(of_role: u32, per: Option<(&str, u32)>) -> Strategy {
     let per = per.map(|(label, count)| PerLabel { label: label.into(), count });
     let max_unavailable = MaxUnavailable { default: Amount::Nodes(of_role), per, ..MaxUnavailable::default() };
     Strategy { max_unavailable, ..percents(&[100]) }
 }
 
-pub(super) fn failed() -> Ended {
-    Ended::Failed(RunReason::ResourcesFailed { count: 1 })
+pub(super) fn failed() -> RunEnd {
+    RunEnd::Failed(RunReason::ResourcesFailed { count: 1 })
 }
 
-pub(super) fn invalid() -> Ended {
-    Ended::Invalid(RunReason::ChecksFailed { names: vec!["port".into()] })
+pub(super) fn invalid() -> RunEnd {
+    RunEnd::Invalid(RunReason::ChecksFailed { names: vec!["port".into()] })
 }
 
-pub(super) fn pending() -> Ended {
-    Ended::Pending(RunReason::Waiting { needs: Vec::new() })
+pub(super) fn pending() -> RunEnd {
+    RunEnd::Pending(RunReason::Waiting { needs: Vec::new() })
 }
 
 impl Ride {
-    pub(super) fn begin(world: World, strategy: Strategy) -> Self {
+    pub(super) fn begin(world: FakeFleet, strategy: Strategy) -> Self {
         Self::of(world, &request("v2", strategy))
     }
 
-    pub(super) fn of(mut world: World, request: &Request) -> Self {
-        let made = world.see(|sight| plan(sight, request)).unwrap();
-        let starting = Starting { request: format!("to {}", request.to), by: "ann".into(), supersede: false };
-        let Started { id, txn } = world.see(|sight| start(sight, &made, "sha256:plan", starting)).unwrap();
+    pub(super) fn of(mut world: FakeFleet, request: &Request) -> Self {
+        let made = world.with_input(|input| plan(input, request)).unwrap();
+        let starting = StartOptions { request: format!("to {}", request.to), by: "ann".into(), supersede: false };
+        let StartTxn { id, txn } = world.with_input(|input| start(input, &made, "sha256:plan", starting)).unwrap();
         world.commit(&txn.unwrap()).unwrap();
-        Self { world, plan: Indexed::new(made), id, granted: Vec::new() }
+        Self { world, plan: IndexedPlan::new(made), id, granted: Vec::new() }
     }
 
     pub(super) fn record(&self) -> RolloutRecord {
@@ -85,18 +85,22 @@ impl Ride {
 
     pub(super) fn look(&self) -> Step {
         let record = self.record();
-        let first = self.world.see(|sight| step(&self.plan, &record, sight));
-        assert_eq!(first, self.world.see(|sight| step(&self.plan, &record, sight)), "twice the same is the same");
+        let first = self.world.with_input(|input| step(&self.plan, &record, input));
+        assert_eq!(
+            first,
+            self.world.with_input(|input| step(&self.plan, &record, input)),
+            "twice the same is the same"
+        );
         first
     }
 
-    /// Steps until nothing is to be done, and says who was granted.
+    /// Steps until nothing is left to do. Returns the granted nodes.
     pub(super) fn go(&mut self) -> Vec<String> {
         let before = self.granted.len();
         for _ in 0..RESTLESS {
             let step = self.look();
             let Some(change) = step.change else { return self.granted[before..].to_vec() };
-            assert!(change.grants.len() <= MOST_GRANTS);
+            assert!(change.grants.len() <= MAX_GRANTS);
             assert_eq!(change.record.seen, self.world.fleet.revision);
             self.granted.extend(change.grants.iter().map(|grant| grant.node.to_string()));
             let txn = change.txn(&self.world.fleet, self.held().1).unwrap();
@@ -106,23 +110,23 @@ impl Ride {
         panic!("it never rests: {:?}", self.record());
     }
 
-    /// A node that was granted answers, and the rollout goes on.
-    pub(super) fn answers(&mut self, name: &str, ended: Ended) -> Vec<String> {
+    /// A granted node reports, and the rollout continues.
+    pub(super) fn answers(&mut self, name: &str, ended: RunEnd) -> Vec<String> {
         self.world.answers(name, ended);
         self.go()
     }
 
     pub(super) fn well(&mut self, name: &str) -> Vec<String> {
-        self.answers(name, Ended::Validated)
+        self.answers(name, RunEnd::Validated)
     }
 
-    /// Time passes, and the rollout goes on.
+    /// Time passes, and the rollout continues.
     pub(super) fn after(&mut self, time: SignedDuration) -> Vec<String> {
         self.world.pass(time);
         self.go()
     }
 
-    /// Everybody who is granted answers well, until nobody is left. Time passes as far as the engine asks for.
+    /// Every granted node validates until none is left. Time passes as far as the engine requests it.
     pub(super) fn ride_on(&mut self) -> RolloutPhase {
         self.go();
         for _ in 0..1000 {
@@ -134,20 +138,21 @@ impl Ride {
                     Some(_) | None => return self.phase(),
                 }
             }
-            told.iter().for_each(|name| self.world.answers(name.as_str(), Ended::Validated));
+            told.iter().for_each(|name| self.world.answers(name.as_str(), RunEnd::Validated));
             self.go();
         }
         panic!("it never ends: {:?}", self.record());
     }
 
-    /// Nodes that have not answered what they were told.
+    /// Nodes that have not reported their desired version.
     pub(super) fn on_the_way(&self) -> Vec<NodeName> {
         self.world.fleet.late().iter().cloned().collect()
     }
 
-    pub(super) fn say(&mut self, command: &Command) -> Result<bool, OperateRefused> {
+    pub(super) fn say(&mut self, command: &RolloutCommand) -> Result<bool, CommandRefused> {
         let (record, at) = self.held();
-        let operated = self.world.see(|sight| operate(Some(&self.plan), &record, command, "bob", sight))?;
+        let operated =
+            self.world.with_input(|input| apply_command(Some(&self.plan), &record, command, "bob", input))?;
         let Some(operated) = operated else { return Ok(false) };
         self.world.commit(&operated.txn(&self.world.fleet, at).unwrap()).unwrap();
         Ok(true)

@@ -1,13 +1,13 @@
-//! Who may move now: budgets, the ramp, the brake, pauses and windows.
+//! Grants: budgets, ramp, brake, pauses and windows.
 
 use jiff::civil::time;
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{Amount, FailureLimits, MaxUnavailable, Strategy, Window};
 
-use crate::operate::{Command, OperateRefused, Retried};
-use crate::progress::{progress, why_not};
-use crate::testing::{Ended, World, node, role};
+use crate::command::{CommandRefused, RetryTarget, RolloutCommand};
+use crate::progress::{hold_reason, progress};
+use crate::testing::{FakeFleet, RunEnd, node, role};
 
 use super::Ride;
 use super::ride::{budget, failed, minutes, pending, percents, seconds};
@@ -21,15 +21,15 @@ const NOBODY: [String; 0] = [];
 
 fn holds(ride: &Ride) -> Vec<&'static str> {
     let record = ride.record();
-    ride.world.see(|sight| progress(&ride.plan, &record, sight)).holds.iter().map(Hold::word).collect()
+    ride.world.with_input(|input| progress(&ride.plan, &record, input)).holds.iter().map(Hold::word).collect()
 }
 
 fn why(ride: &Ride, name: &str) -> Option<&'static str> {
     let record = ride.record();
-    ride.world.see(|sight| why_not(&ride.plan, &record, sight, &node(name))).as_ref().map(Hold::word)
+    ride.world.with_input(|input| hold_reason(&ride.plan, &record, input, &node(name))).as_ref().map(Hold::word)
 }
 
-/// Who of these names is not among the granted.
+/// The first of these names that is not granted.
 fn waiting<'n>(names: &[&'n str], granted: &[String]) -> &'n str {
     names.iter().find(|name| !granted.contains(&(**name).to_owned())).unwrap()
 }
@@ -39,7 +39,7 @@ fn each_role_has_its_own_budget() {
     let roles = [(role("web"), Amount::Percent(50))].into_iter().collect();
     let max_unavailable = MaxUnavailable { roles, ..MaxUnavailable::default() };
     let mut ride = Ride::begin(
-        World::of(&[("web", 4, "a b"), ("db", 3, "a b")]),
+        FakeFleet::of(&[("web", 4, "a b"), ("db", 3, "a b")]),
         Strategy { max_unavailable, ..percents(&[100]) },
     );
     let granted = ride.go();
@@ -51,25 +51,25 @@ fn each_role_has_its_own_budget() {
 }
 
 #[test]
-fn a_domain_has_one_over_all_roles() {
-    let world = World::of(&[("web", 4, "a b"), ("db", 4, "a b")]);
+fn domain_budget_spans_roles() {
+    let world = FakeFleet::of(&[("web", 4, "a b"), ("db", 4, "a b")]);
     let mut ride = Ride::begin(world, budget(4, Some(("failure_domain", 1))));
     assert_eq!(ride.go().len(), 2, "one in each domain");
     assert!(holds(&ride).contains(&"domain_budget"));
 }
 
 #[test]
-fn nodes_without_the_label_share_one_value() {
-    let world = World::of(&[("web", 4, "a b")]);
+fn nodes_without_the_label_share_one_budget() {
+    let world = FakeFleet::of(&[("web", 4, "a b")]);
     let mut ride = Ride::begin(world, budget(4, Some(("rack", 2))));
     assert_eq!(ride.go().len(), 2);
 }
 
 #[test]
-fn whoever_is_down_uses_the_budget_up_and_can_be_moved_for_nothing() {
+fn down_node_uses_budget_and_is_granted_freely() {
     for (name, ended) in [("failed", failed()), ("pending", pending())] {
-        let mut ride = Ride::begin(World::of(&[("web", 3, "a b")]), budget(1, None));
-        // It breaks after the plan was made, and nobody has granted it anything.
+        let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b")]), budget(1, None));
+        // It breaks after the plan was made, without a grant.
         let last = ride.plan.plan().nodes().last().unwrap().node.to_string();
         ride.world.answers(&last, ended);
         assert_eq!(ride.go().join(" "), last, "{name}");
@@ -78,8 +78,8 @@ fn whoever_is_down_uses_the_budget_up_and_can_be_moved_for_nothing() {
 }
 
 #[test]
-fn a_silent_node_uses_the_budget_up_and_is_not_moved() {
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
+fn disconnected_node_uses_budget_and_is_not_granted() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b c")]), budget(1, None));
     ride.world.silent("web1", seconds(1));
     assert_eq!(ride.go(), NOBODY);
     assert_eq!(why(&ride, "web1"), Some("silent"));
@@ -88,11 +88,11 @@ fn a_silent_node_uses_the_budget_up_and_is_not_moved() {
 }
 
 #[test]
-fn a_slot_is_free_when_the_node_has_been_well_for_its_soak() {
+fn slot_is_freed_after_the_soak() {
     let strategy = Strategy { soak: seconds(10), ..budget(1, None) };
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), strategy);
     let granted = ride.go();
-    assert_eq!(ride.answers(&granted[0], Ended::Configured), NOBODY, "it has not proved itself");
+    assert_eq!(ride.answers(&granted[0], RunEnd::Configured), NOBODY, "it has not proved itself");
     assert_eq!(ride.well(&granted[0]), NOBODY);
     assert_eq!(ride.look().recheck, Some(ride.world.now + seconds(10)));
     assert_eq!(ride.after(seconds(9)), NOBODY);
@@ -100,14 +100,14 @@ fn a_slot_is_free_when_the_node_has_been_well_for_its_soak() {
 }
 
 #[test]
-fn a_wave_begins_with_one_then_two_then_four() {
+fn ramp_doubles_the_grants() {
     let strategy = Strategy { ramp: true, ..budget(20, None) };
-    let mut ride = Ride::begin(World::of(&[("web", 12, "a b")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 12, "a b")]), strategy);
     let mut sizes = Vec::new();
     let mut granted = ride.go();
     while !granted.is_empty() {
         sizes.push(granted.len());
-        granted.iter().for_each(|name| ride.world.answers(name, Ended::Validated));
+        granted.iter().for_each(|name| ride.world.answers(name, RunEnd::Validated));
         granted = ride.go();
     }
     assert_eq!(sizes, [1, 2, 4, 5]);
@@ -115,8 +115,8 @@ fn a_wave_begins_with_one_then_two_then_four() {
 }
 
 #[test]
-fn where_most_are_silent_nothing_is_done() {
-    let world = World::of(&[("web", 6, "a b")]);
+fn brake_stops_grants_in_a_silent_domain() {
+    let world = FakeFleet::of(&[("web", 6, "a b")]);
     let mut ride = Ride::begin(world, budget(6, None));
     ride.world.silent("web1", seconds(1));
     ride.world.silent("web3", seconds(1));
@@ -129,8 +129,8 @@ fn where_most_are_silent_nothing_is_done() {
 }
 
 #[test]
-fn a_paused_node_is_not_moved_and_the_clock_for_progress_stands_still() {
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(2, None));
+fn paused_node_stops_the_progress_deadline() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), budget(2, None));
     ride.world.pause("web1");
     assert_eq!(ride.go(), ["web2"]);
     assert_eq!(why(&ride, "web1"), Some("paused"));
@@ -144,9 +144,9 @@ fn a_paused_node_is_not_moved_and_the_clock_for_progress_stands_still() {
 }
 
 #[test]
-fn a_node_that_is_paused_after_its_grant_does_not_fail_by_that_and_is_granted_once_more() {
+fn node_paused_after_its_grant_is_granted_again() {
     for answer in [None, Some(pending())] {
-        let mut ride = Ride::begin(World::of(&[("web", 1, "a")]), budget(1, None));
+        let mut ride = Ride::begin(FakeFleet::of(&[("web", 1, "a")]), budget(1, None));
         ride.go();
         ride.world.pause("web1");
         answer.into_iter().for_each(|pending| ride.world.answers("web1", pending));
@@ -160,11 +160,11 @@ fn a_node_that_is_paused_after_its_grant_does_not_fail_by_that_and_is_granted_on
 }
 
 #[test]
-fn nothing_is_granted_outside_the_windows_and_what_runs_goes_on() {
+fn closed_window_grants_nothing() {
     // It is Monday, 10:00.
     let window = Window { days: vec![1, 2], from: time(11, 0, 0, 0), to: time(12, 0, 0, 0), tz: "UTC".into() };
     let strategy = Strategy { windows: vec![window], ..budget(1, None) };
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b")]), strategy);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b")]), strategy);
     assert_eq!(ride.go(), NOBODY);
     assert_eq!(why(&ride, "web1"), Some("window"));
     let opens = ride.world.now + minutes(60);
@@ -179,8 +179,8 @@ fn nothing_is_granted_outside_the_windows_and_what_runs_goes_on() {
 }
 
 #[test]
-fn if_nothing_gets_better_it_stops_and_says_since_when() {
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
+fn rollout_without_progress_pauses() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b c")]), budget(1, None));
     let began = ride.world.now;
     ride.world.silent("web1", seconds(0));
     ride.go();
@@ -188,34 +188,34 @@ fn if_nothing_gets_better_it_stops_and_says_since_when() {
     ride.after(minutes(60));
     assert_eq!(ride.phase(), RolloutPhase::Paused { why: PauseReason::NoProgress { since: began } });
     ride.world.connected("web1");
-    assert!(ride.say(&Command::Resume).unwrap());
+    assert!(ride.say(&RolloutCommand::Resume).unwrap());
     assert_eq!(ride.go().len(), 1);
 }
 
 #[test]
-fn a_released_slot_is_used_by_others() {
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
+fn released_slot_is_reused() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b c")]), budget(1, None));
     let granted = ride.go();
     ride.world.silent(&granted[0], seconds(0));
     assert_eq!(ride.go(), NOBODY);
-    assert!(ride.say(&Command::Release { node: node(&granted[0]) }).unwrap());
-    assert!(!ride.say(&Command::Release { node: node(&granted[0]) }).unwrap(), "it is said once");
+    assert!(ride.say(&RolloutCommand::Release { node: node(&granted[0]) }).unwrap());
+    assert!(!ride.say(&RolloutCommand::Release { node: node(&granted[0]) }).unwrap(), "it is said once");
     assert_eq!(ride.go().len(), 1);
 }
 
 #[test]
-fn a_slot_is_released_of_nobody_who_is_well_and_is_needed_again_for_the_next_grant() {
+fn only_unavailable_nodes_release_a_slot() {
     let mut ride =
-        Ride::begin(World::of(&[("web", 4, "a b c d")]), Strategy { failures: lenient(), ..budget(1, None) });
-    let release = |name: &str| Command::Release { node: node(name) };
+        Ride::begin(FakeFleet::of(&[("web", 4, "a b c d")]), Strategy { failures: lenient(), ..budget(1, None) });
+    let release = |name: &str| RolloutCommand::Release { node: node(name) };
     let first = ride.go();
     let other = waiting(&["web1", "web2"], &first);
-    assert!(matches!(ride.say(&release(other)), Err(OperateRefused::HoldsNoSlot { .. })), "it holds none");
+    assert!(matches!(ride.say(&release(other)), Err(CommandRefused::HoldsNoSlot { .. })), "it holds none");
     assert_eq!(ride.answers(&first[0], failed()), NOBODY, "it has failed, and keeps its slot");
     assert!(ride.say(&release(&first[0])).unwrap());
     let second = ride.go();
     assert_eq!(second.len(), 1);
-    assert!(ride.say(&Command::Retry(Retried::Nodes(vec![node(&first[0])]))).unwrap());
+    assert!(ride.say(&RolloutCommand::Retry(RetryTarget::Nodes(vec![node(&first[0])]))).unwrap());
     assert_eq!(ride.go(), NOBODY, "the slot is used by another");
     assert_eq!(ride.well(&second[0]), first, "in its turn");
     assert!(ride.record().released.is_empty());
@@ -223,19 +223,19 @@ fn a_slot_is_released_of_nobody_who_is_well_and_is_needed_again_for_the_next_gra
 }
 
 #[test]
-fn sixty_at_a_time_and_the_rest_at_once() {
-    let mut ride = Ride::begin(World::of(&[("web", 150, "a b c")]), budget(150, None));
-    assert_eq!(ride.look().change.unwrap().grants.len(), crate::step::MOST_GRANTS);
+fn sixty_grants_per_transaction() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 150, "a b c")]), budget(150, None));
+    assert_eq!(ride.look().change.unwrap().grants.len(), crate::step::MAX_GRANTS);
     assert_eq!(ride.go().len(), 150);
 }
 
 #[test]
-fn everybody_who_was_told_together_to_go_elsewhere_is_not_broken() {
-    let mut world = World::of(&[("web", 4, "a b")]);
-    // All are told v2 in one moment, and none has answered when the next rollout begins.
+fn nodes_moved_at_once_are_not_broken() {
+    let mut world = FakeFleet::of(&[("web", 4, "a b")]);
+    // All nodes get v2 at once, and none has reported when the next rollout starts.
     world.choose("v2");
     let mut ride = Ride::of(world, &crate::testing::request("v3", budget(1, None)));
     assert_eq!(ride.go(), NOBODY, "they may run at any moment: the budget is used up");
-    ["web1", "web2", "web3", "web4"].iter().for_each(|name| ride.world.answers(name, Ended::Validated));
+    ["web1", "web2", "web3", "web4"].iter().for_each(|name| ride.world.answers(name, RunEnd::Validated));
     assert_eq!(ride.go().len(), 1);
 }

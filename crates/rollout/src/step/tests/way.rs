@@ -1,15 +1,15 @@
-//! From the first grant to the end.
+//! A rollout from its first grant to its end.
 
 use muster_core::rollout::record::RolloutPhase;
 
-use crate::testing::World;
+use crate::testing::FakeFleet;
 
 use super::Ride;
 use super::ride::{budget, percents};
 
 #[test]
-fn one_node_after_the_other_until_everybody_is_there() {
-    let mut ride = Ride::begin(World::of(&[("web", 3, "a b")]), budget(1, None));
+fn nodes_move_one_by_one_until_complete() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b")]), budget(1, None));
     let first = ride.go();
     assert_eq!(first.len(), 1);
     assert_eq!(ride.go(), Vec::<String>::new(), "its slot is taken");
@@ -26,8 +26,8 @@ fn one_node_after_the_other_until_everybody_is_there() {
 }
 
 #[test]
-fn a_wave_ends_before_the_next_begins() {
-    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), percents(&[25, 100]));
+fn wave_ends_before_the_next_starts() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), percents(&[25, 100]));
     let first = ride.go();
     assert_eq!((first.len(), ride.record().waves.len()), (1, 1));
     let second = ride.well(&first[0]);

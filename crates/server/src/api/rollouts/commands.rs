@@ -5,8 +5,8 @@ use axum::extract::{Path, State};
 use muster_core::names::NodeName;
 use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
-use muster_rollout::executor::Said;
-use muster_rollout::operate::{Command, Retried};
+use muster_rollout::command::{RetryTarget, RolloutCommand};
+use muster_rollout::executor::CommandOutcome;
 use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::request::new_request_id;
@@ -34,7 +34,7 @@ pub(crate) async fn pause(
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
-    let command = Command::Pause { reason: one_line(&operate.reason) };
+    let command = RolloutCommand::Pause { reason: one_line(&operate.reason) };
     Words::of(app, scope, path, author, operate)?.say(command).await
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn resume(
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
-    Words::of(app, scope, path, author, operate)?.say(Command::Resume).await
+    Words::of(app, scope, path, author, operate)?.say(RolloutCommand::Resume).await
 }
 
 /// Ends a rollout. Nodes stay where they are.
@@ -63,7 +63,7 @@ pub(crate) async fn abort(
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
-    let command = Command::Abort { reason: one_line(&operate.reason) };
+    let command = RolloutCommand::Abort { reason: one_line(&operate.reason) };
     Words::of(app, scope, path, author, operate)?.say(command).await
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn promote(
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
-    let command = Command::Promote { full: operate.full };
+    let command = RolloutCommand::Promote { full: operate.full };
     Words::of(app, scope, path, author, operate)?.say(command).await
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn skip(
     if words.nodes.is_empty() {
         return Err(ApiError::invalid("no node was named, so there is nobody to set aside"));
     }
-    words.say_of_each(|node| Command::Skip { node }).await
+    words.say_of_each(|node| RolloutCommand::Skip { node }).await
 }
 
 /// Grants failed nodes once more: those that are named, or all.
@@ -112,8 +112,8 @@ pub(crate) async fn retry(
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
     let words = Words::of(app, scope, path, author, operate)?;
-    let which = if words.nodes.is_empty() { Retried::AllFailed } else { Retried::Nodes(words.nodes.clone()) };
-    words.say(Command::Retry(which)).await
+    let which = if words.nodes.is_empty() { RetryTarget::AllFailed } else { RetryTarget::Nodes(words.nodes.clone()) };
+    words.say(RolloutCommand::Retry(which)).await
 }
 
 /// Something that is said to a rollout.
@@ -140,22 +140,25 @@ impl Words {
         Ok(Self { by: by_whom(author, operate.by), app, scope, id, nodes, request })
     }
 
-    async fn say(self, command: Command) -> Result<Json<OperateResponse>, ApiError> {
+    async fn say(self, command: RolloutCommand) -> Result<Json<OperateResponse>, ApiError> {
         let (by, request) = (self.by.clone(), self.request.clone());
         let said = send_command(&self.app, &self.scope.env, self.id, command.clone(), by, request).await?;
         Ok(self.operated(said, &command))
     }
 
     /// Says the same of each node, one after the other.
-    pub(super) async fn say_of_each(self, of: impl Fn(NodeName) -> Command) -> Result<Json<OperateResponse>, ApiError> {
-        let mut last: Option<(Said, Command)> = None;
+    pub(super) async fn say_of_each(
+        self,
+        of: impl Fn(NodeName) -> RolloutCommand,
+    ) -> Result<Json<OperateResponse>, ApiError> {
+        let mut last: Option<(CommandOutcome, RolloutCommand)> = None;
         for node in &self.nodes {
             let command = of(node.clone());
             // Each is a word of its own.
             let (by, request) = (self.by.clone(), format!("{} {node}", self.request));
             let said = send_command(&self.app, &self.scope.env, self.id, command.clone(), by, request).await?;
             let changed = said.changed || last.is_some_and(|(before, _)| before.changed);
-            last = Some((Said { changed, ..said }, command));
+            last = Some((CommandOutcome { changed, ..said }, command));
         }
         match last {
             Some((said, command)) => Ok(self.operated(said, &command)),
@@ -163,8 +166,8 @@ impl Words {
         }
     }
 
-    fn operated(self, said: Said, command: &Command) -> Json<OperateResponse> {
-        let Said { phase, changed, revision } = said;
+    fn operated(self, said: CommandOutcome, command: &RolloutCommand) -> Json<OperateResponse> {
+        let CommandOutcome { phase, changed, revision } = said;
         if changed {
             tracing::info!(env = %self.scope.env, rollout = %self.id, by = self.by, ?command, "an operator's word");
         }
@@ -235,5 +238,5 @@ pub(crate) async fn release_slot(
     let nodes = vec![named(&app, &scope, &node)?];
     let request = word_id(&operate.request)?;
     let words = Words { by: by_whom(author, operate.by), app, scope, id, nodes, request };
-    words.say_of_each(|node| Command::Release { node }).await
+    words.say_of_each(|node| RolloutCommand::Release { node }).await
 }

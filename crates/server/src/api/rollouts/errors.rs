@@ -1,7 +1,7 @@
 //! Why something cannot be done with a rollout, as an answer.
 
-use muster_rollout::executor::{BeginRefused, NoWayBack, SayRefused};
-use muster_rollout::operate::OperateRefused;
+use muster_rollout::command::CommandRefused;
+use muster_rollout::executor::{OperatorCommandError, RollbackPlanError, StartRolloutError};
 use muster_rollout::plan::PlanError;
 use muster_rollout::start::StartRefused;
 use muster_wire::problem::{Problem, ProblemCode};
@@ -38,29 +38,31 @@ impl From<BeginError> for ApiError {
     }
 }
 
-impl From<BeginRefused> for ApiError {
-    fn from(error: BeginRefused) -> Self {
+impl From<StartRolloutError> for ApiError {
+    fn from(error: StartRolloutError) -> Self {
         let text = chain(&error);
         let refused = |code| Problem::new(code, text.clone());
         match error {
-            BeginRefused::NoPlan(error) | BeginRefused::NoWayBack(NoWayBack::NoPlan(error)) => error.into(),
-            BeginRefused::ForeignCommand { .. } => {
+            StartRolloutError::Plan(error) | StartRolloutError::RollbackPlan(RollbackPlanError::Plan(error)) => {
+                error.into()
+            }
+            StartRolloutError::ForeignCommand { .. } => {
                 let hint = "write it into `rollout:` of the environment file and apply that, or ask with `http`";
                 ApiError(refused(ProblemCode::InvalidRequest).hint(hint))
             }
-            BeginRefused::OfAnother(_) => {
+            StartRolloutError::OtherEnv(_) => {
                 ApiError(refused(ProblemCode::InvalidRequest).hint("make a plan for this one"))
             }
-            BeginRefused::Outdated(_) => {
+            StartRolloutError::StalePlan(_) => {
                 ApiError(refused(ProblemCode::PlanOutdated).hint("plan again, look at it, and start that"))
             }
-            BeginRefused::Refused(error) => error.into(),
-            BeginRefused::NoWayBack(NoWayBack::NothingToGoBackTo { .. }) => {
+            StartRolloutError::Refused(error) => error.into(),
+            StartRolloutError::RollbackPlan(RollbackPlanError::NoStableVersion { .. }) => {
                 let hint = "start a rollout to the version that you want, with --supersede and --allow-older";
                 ApiError(refused(ProblemCode::RolloutRefused).hint(hint))
             }
-            BeginRefused::NoWayBack(NoWayBack::Unknown(id)) => unknown_rollout(id),
-            BeginRefused::Contended(_) => {
+            StartRolloutError::RollbackPlan(RollbackPlanError::UnknownRollout(id)) => unknown_rollout(id),
+            StartRolloutError::Contended(_) => {
                 ApiError(refused(ProblemCode::Conflict).hint("look at `muster rollout status`, then decide again"))
             }
         }
@@ -99,12 +101,12 @@ impl From<StartRefused> for ApiError {
             StartRefused::Destroying => problem(ProblemCode::Destroying),
             StartRefused::Restoring | StartRefused::Unreadable => problem(ProblemCode::CannotTell),
             StartRefused::NoRelease { .. } => problem(ProblemCode::UnknownVersion),
-            StartRefused::AnotherRelease { .. } => problem(ProblemCode::PlanOutdated),
-            StartRefused::IsWayBack { .. }
+            StartRefused::ReleaseChanged { .. } => problem(ProblemCode::PlanOutdated),
+            StartRefused::RollbackPlan { .. }
             | StartRefused::IsRollback { .. }
-            | StartRefused::NotGoverning { .. }
-            | StartRefused::RolledBackAlready { .. } => problem(ProblemCode::RolloutRefused),
-            StartRefused::Unwritable(_) => problem(ProblemCode::Internal),
+            | StartRefused::NotActive { .. }
+            | StartRefused::AlreadyRolledBack { .. } => problem(ProblemCode::RolloutRefused),
+            StartRefused::Serialize(_) => problem(ProblemCode::Internal),
         }
     }
 }
@@ -113,24 +115,26 @@ impl From<CommandError> for ApiError {
     fn from(error: CommandError) -> Self {
         let text = chain(&error);
         match error {
-            CommandError::Refused(SayRefused::Unknown(id)) => unknown_rollout(id),
-            CommandError::Refused(SayRefused::Refused(OperateRefused::UnknownNode { .. })) => {
+            CommandError::Refused(OperatorCommandError::UnknownRollout(id)) => unknown_rollout(id),
+            CommandError::Refused(OperatorCommandError::Refused(CommandRefused::UnknownNode { .. })) => {
                 ApiError(Problem::new(ProblemCode::UnknownNode, text))
             }
-            CommandError::Refused(SayRefused::Refused(
-                OperateRefused::Over { .. }
-                | OperateRefused::NothingToPromote { .. }
-                | OperateRefused::AtOnce { .. }
-                | OperateRefused::NotFailed { .. }
-                | OperateRefused::NobodyFailed { .. }
-                | OperateRefused::NoPlan { .. }
-                | OperateRefused::HoldsNoSlot { .. }
-                | OperateRefused::TooMany { .. },
+            CommandError::Refused(OperatorCommandError::Refused(
+                CommandRefused::RolloutEnded { .. }
+                | CommandRefused::NothingToPromote { .. }
+                | CommandRefused::AtOnce { .. }
+                | CommandRefused::NotFailed { .. }
+                | CommandRefused::NoFailedNode { .. }
+                | CommandRefused::NoPlan { .. }
+                | CommandRefused::HoldsNoSlot { .. }
+                | CommandRefused::TooManyNodes { .. },
             )) => ApiError(
                 Problem::new(ProblemCode::RolloutRefused, text).hint("`muster rollout status` shows how it stands"),
             ),
-            CommandError::Refused(SayRefused::Unwritable(_)) => ApiError(Problem::new(ProblemCode::Internal, text)),
-            CommandError::Refused(SayRefused::Contended(_)) => {
+            CommandError::Refused(OperatorCommandError::Serialize(_)) => {
+                ApiError(Problem::new(ProblemCode::Internal, text))
+            }
+            CommandError::Refused(OperatorCommandError::Contended(_)) => {
                 ApiError(Problem::new(ProblemCode::Conflict, text).hint("say it again"))
             }
             CommandError::HostError(error) => error.into(),

@@ -12,8 +12,8 @@ use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::PauseReason;
 use muster_core::txn::Revision;
-use muster_rollout::executor::{self, Begun, Outset, RollBack};
-use muster_rollout::start::Starting;
+use muster_rollout::executor::{self, RollBackRollout, StartOutcome, StartedRollout};
+use muster_rollout::start::StartOptions;
 use muster_wire::operator::{LONGEST_WAIT, Page};
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::rollout::{
@@ -194,10 +194,10 @@ pub(crate) async fn start_rollout(
     author: Author,
     JsonBody(StartRequest { what, request, supersede, by }): JsonBody<StartRequest>,
 ) -> Result<Json<StartResponse>, ApiError> {
-    let starting = Starting { request: request_id(&request)?, by: by_whom(author, by), supersede };
+    let starting = StartOptions { request: request_id(&request)?, by: by_whom(author, by), supersede };
     Ok(Json(match begin_downloadable(&app, &scope, what, starting).await? {
-        Outset::Begun(begun) => StartResponse::Started(started(begun)),
-        Outset::Nothing(there) => StartResponse::AlreadyThere(already_there(there)),
+        StartOutcome::Started(begun) => StartResponse::Started(started(begun)),
+        StartOutcome::NoOp(there) => StartResponse::AlreadyThere(already_there(there)),
     }))
 }
 
@@ -207,8 +207,8 @@ pub(crate) async fn begin_downloadable(
     app: &App,
     scope: &Scope,
     what: StartTarget,
-    starting: Starting,
-) -> Result<Outset, ApiError> {
+    starting: StartOptions,
+) -> Result<StartOutcome, ApiError> {
     let to = what.version();
     app.view.reach(app.latest_revision.read().await?).await?;
     if let Some(release) = scope.ask(app, |fleet| fleet.releases().get(to).cloned())? {
@@ -218,14 +218,14 @@ pub(crate) async fn begin_downloadable(
     Ok(begin(app, &scope.env, what, starting).await?)
 }
 
-fn already_there(there: executor::AlreadyThere) -> AlreadyAtVersion {
-    let executor::AlreadyThere { to, nodes, by, revision } = there;
+fn already_there(there: executor::AlreadyAtVersion) -> AlreadyAtVersion {
+    let executor::AlreadyAtVersion { to, nodes, by, revision } = there;
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
     AlreadyAtVersion { to, changed: false, nodes, rollout: by, revision }
 }
 
-pub(super) fn started(begun: Begun) -> RolloutStarted {
-    let Begun { id, from, to, at_once: _, changed, superseded, revision } = begun;
+pub(super) fn started(begun: StartedRollout) -> RolloutStarted {
+    let StartedRollout { id, from, to, at_once: _, changed, superseded, revision } = begun;
     RolloutStarted { id, from, to, changed, superseded, revision }
 }
 
@@ -261,7 +261,7 @@ pub(crate) async fn roll_back_rollout(
     let id = path.id(&app, &scope)?;
     let (by, reason) = (by_whom(author, operate.by), one_line(&operate.reason));
     let why = PauseReason::by_operator(by.clone(), reason);
-    let starting = Starting { request: request_id(&operate.request)?, by, supersede: false };
-    let wish = RollBack::new(id, starting, why).undoing(operate.undo_rollback);
+    let starting = StartOptions { request: request_id(&operate.request)?, by, supersede: false };
+    let wish = RollBackRollout::new(id, starting, why).undoing(operate.undo_rollback);
     Ok(Json(started(roll_back(&app, &scope.env, wish).await?)))
 }

@@ -58,7 +58,7 @@ async fn a_program_that_is_not_in_the_environment_file_is_not_run() {
     for refused in [planned, started, slipped_in] {
         let problem = refused.problem().unwrap();
         assert_eq!(problem.code, ProblemCode::InvalidRequest);
-        assert!(problem.detail.contains("a command of a gate must stand in the environment file"), "{problem:?}");
+        assert!(problem.detail.contains("runs a command that is not in the environment file"), "{problem:?}");
     }
     assert_eq!(client.rollouts(env).await.unwrap().items, []);
     assert!(!ran.exists());

@@ -63,7 +63,7 @@ async fn a_person_goes_back_once_however_often_it_is_asked_for() {
     for again in [RolloutRef::Active, first.id.into()] {
         let forth = client.roll_back(env, again, &back("three")).await.unwrap_err();
         assert_eq!(forth.problem().unwrap().code, ProblemCode::RolloutRefused);
-        assert!(forth.problem().unwrap().detail.contains("is itself the way back from rollout"), "{forth}");
+        assert!(forth.problem().unwrap().detail.contains("is itself the rollback of rollout"), "{forth}");
     }
     assert_eq!(fixture.rollout(first.id).await.stable, None, "nobody is told to type it");
     fixture.completed(first.id).await;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::schemata::VARIABLE;
 
 /// A story is told in less than a second. One that never ends, because a guard is missing, is wrong too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// And a search for a seed may take so long.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 /// So much of what goes wrong is shown.
@@ -36,7 +36,7 @@ pub(crate) struct Broken {
 impl Simulator {
     /// What the story of a seed breaks.
     pub(crate) fn tell(&self, seed: u64, without: Option<&str>) -> Result<Option<Broken>> {
-        self.first(seed, seed + 1, without, PATIENCE)
+        self.first(seed, seed + 1, without, TIMEOUT)
     }
 
     /// The first seed that breaks this rule, or else what the first one does that breaks another.
@@ -74,7 +74,7 @@ impl Simulator {
     /// What is otherwise when a script is played.
     pub(crate) fn play(&self, name: &str, without: Option<&str>) -> Result<Option<String>> {
         let script = Path::new("scenarios").join(name).with_extension("txt");
-        let (passed, said) = self.run(&[&script.display().to_string()], without, PATIENCE)?;
+        let (passed, said) = self.run(&[&script.display().to_string()], without, TIMEOUT)?;
         Ok((!passed).then(|| what_went_wrong(&said)))
     }
 

@@ -11,8 +11,8 @@ use muster_core::report::reason::{Need, ReleaseRefusal, RunReason};
 use muster_core::report::{CheckResult, Report, RunResult, Verdict};
 
 use crate::simulation::event::{Event, MachineEvent, MachineNumber};
-use crate::simulation::mishap::Mishap;
-use crate::simulation::releases::Ending;
+use crate::simulation::fault_counts::Fault;
+use crate::simulation::releases::RunEnding;
 use crate::simulation::world::World;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Applier {
 #[derive(Clone, Debug)]
 enum Phase {
     Applying {
-        ending: Ending,
+        ending: RunEnding,
     },
     /// What it did is being written down.
     Done {
@@ -52,8 +52,8 @@ impl Applier {
 impl World {
     pub(super) fn start_applier(&mut self, number: MachineNumber, order: Box<WorkOrder>) {
         let gave_up = self.machines[number].disk.ledger.rolled_back_generation() == Some(order.run.generation);
-        self.judge.applier_starts(number, self.machines[number].applier.is_some(), gave_up, &order.run);
-        self.tell_of_violations();
+        self.checker.applier_starts(number, self.machines[number].applier.is_some(), gave_up, &order.run);
+        self.log_violations();
         self.machines[number].appliers += 1;
         let applier = self.machines[number].appliers;
         let agent = self.machines[number].life;
@@ -62,9 +62,9 @@ impl World {
             Work::Run | Work::Preview | Work::Hooks => {
                 let ending = self.ending(number, &order);
                 let causes: Vec<String> = order.run.causes.iter().map(ToString::to_string).collect();
-                self.say(format_args!("{name}: applies {version} ({})", causes.join("; ")));
+                self.log_event(format_args!("{name}: applies {version} ({})", causes.join("; ")));
                 let takes = self.apply_time(&order.run.version);
-                self.agenda.put(
+                self.queue.schedule(
                     self.now + takes,
                     Event::Machine { machine: number, what: MachineEvent::ApplierEnds { number: applier } },
                 );
@@ -81,22 +81,22 @@ impl World {
     }
 
     /// How the run will end.
-    fn ending(&mut self, number: MachineNumber, order: &WorkOrder) -> Ending {
+    fn ending(&mut self, number: MachineNumber, order: &WorkOrder) -> RunEnding {
         if order.desired.serial < self.machines[number].disk.highest && !order.desired.allow_older {
-            return Ending::Refused;
+            return RunEnding::Refused;
         }
         let name = self.machines[number].name.clone();
         let lacks: Vec<Need> = self.needs(order).into_iter().filter(|need| order.snapshot.still_lacks(need)).collect();
         if !lacks.is_empty() {
-            self.mishap(Mishap::RunPending);
-            return Ending::Pending(lacks);
+            self.count_fault(Fault::RunPending);
+            return RunEnding::Pending(lacks);
         }
-        let ending = self.releases.ending(&order.run.version, &name, &mut self.dice);
+        let ending = self.releases.ending(&order.run.version, &name, &mut self.rng);
         match &ending {
-            Ending::Failed => self.mishap(Mishap::RunFailed),
-            Ending::Invalid => self.mishap(Mishap::ValidationFailed),
-            Ending::Pending(_) => self.mishap(Mishap::RunPending),
-            Ending::Well | Ending::Refused => {}
+            RunEnding::Failed => self.count_fault(Fault::RunFailed),
+            RunEnding::Invalid => self.count_fault(Fault::ValidationFailed),
+            RunEnding::Pending(_) => self.count_fault(Fault::RunPending),
+            RunEnding::Well | RunEnding::Refused => {}
         }
         ending
     }
@@ -113,7 +113,7 @@ impl World {
         let all = self.releases.of(&order.run.version).demanding;
         let want = |parent: &Role| match all {
             false => 1,
-            true => self.judge.fleet().designed().filter(|(_, _, record)| record.role == *parent).count(),
+            true => self.checker.fleet().designed().filter(|(_, _, record)| record.role == *parent).count(),
         };
         let need = |parent: &Role| Need::Role {
             role: parent.clone(),
@@ -136,7 +136,7 @@ impl World {
     /// Ends all that goes on.
     pub(super) fn end_applier(&mut self, number: MachineNumber) {
         if self.machines[number].applier.take().is_some() {
-            self.judge.applier_cut_off(number, self.now);
+            self.checker.applier_cut_off(number, self.now);
         }
     }
 
@@ -145,20 +145,20 @@ impl World {
         let Phase::Applying { ending } = going.phase else { return };
         let order = going.order;
         let applied = match &ending {
-            Ending::Well | Ending::Invalid => {
+            RunEnding::Well | RunEnding::Invalid => {
                 let unchanged = self.machines[number].runs.as_ref() == Some(&order.run.version);
                 self.machines[number].runs = Some(order.run.version.clone());
                 Applied::succeeded(if unchanged { RunResult::Unchanged } else { RunResult::Changed })
             }
-            Ending::Failed => {
+            RunEnding::Failed => {
                 // It may have changed something before it failed.
                 self.machines[number].runs = None;
                 let error = self.releases.error(&order.run.version, &self.machines[number].name);
                 let failed = Applied::failed(RunReason::ResourcesFailed { count: 1 });
                 Applied { errors: vec![error], ..failed }
             }
-            Ending::Pending(needs) => Applied::pending(needs.clone()),
-            Ending::Refused => Applied::failed(RunReason::ReleaseRefused {
+            RunEnding::Pending(needs) => Applied::pending(needs.clone()),
+            RunEnding::Refused => Applied::failed(RunReason::ReleaseRefused {
                 refusal: ReleaseRefusal::Older {
                     serial: order.desired.serial,
                     highest: self.machines[number].disk.highest,
@@ -166,10 +166,10 @@ impl World {
             }),
         };
         let result = applied.result;
-        self.judge.applier_ends(number, order.run.version.clone(), result, self.now);
+        self.checker.applier_ends(number, order.run.version.clone(), result, self.now);
         let (name, word) = (self.machines[number].name.clone(), result.word());
         if !self.machines[number].up || self.machines[number].life != going.agent {
-            self.say(format_args!("{name}: an applier that nobody waits for ends: {word}"));
+            self.log_event(format_args!("{name}: an applier that nobody waits for ends: {word}"));
             self.machines[number].applier = None;
             return;
         }
@@ -190,7 +190,7 @@ impl World {
                 self.input(number, configured);
             }
             RunResult::Failed | RunResult::Pending => {
-                self.say(format_args!("{name}: applied {}: {word}", order.run.version));
+                self.log_event(format_args!("{name}: applied {}: {word}", order.run.version));
                 self.machines[number].applier = None;
                 self.input(number, report_builder::finished(&order, report));
             }
@@ -212,8 +212,8 @@ impl World {
         let passes = !invalid && !broken;
         let what = MachineEvent::ChecksEnd { number: going.number };
         let takes = self.check_time(&going.order.run.version);
-        self.agenda.put(self.now + takes, Event::Machine { machine: number, what });
-        self.judge.checks_start(number, self.now);
+        self.queue.schedule(self.now + takes, Event::Machine { machine: number, what });
+        self.checker.checks_start(number, self.now);
         self.machines[number].applier = Some(Applier { phase: Phase::Checking { report, passes }, ..going });
     }
 
@@ -224,7 +224,7 @@ impl World {
             return;
         };
         let passes = passes && !self.machines[number].broken;
-        self.judge.checks_end(number, &order.run, passes, self.now);
+        self.checker.checks_end(number, &order.run, passes, self.now);
         let name = self.machines[number].name.clone();
         if !self.machines[number].up || self.machines[number].life != agent {
             return;
@@ -241,7 +241,7 @@ impl World {
         let ended = self.timestamp(self.now);
         let mut report = report_builder::validated(&order, *report, vec![check], String::new(), ended);
         let word = if passes { "validated" } else { "its checks fail" };
-        self.say(format_args!("{name}: {word} at {}", order.run.version));
+        self.log_event(format_args!("{name}: {word} at {}", order.run.version));
         let input = match order.run.work {
             Work::Validation => {
                 report.first_failure = report_builder::first_failure(&order.run, &report);

@@ -9,7 +9,7 @@ use muster_agent::queue::io::Input;
 
 use super::Waits;
 use crate::simulation::event::{AgentEvent, Event, MachineNumber};
-use crate::simulation::mishap::Mishap;
+use crate::simulation::fault_counts::Fault;
 use crate::simulation::world::World;
 
 impl World {
@@ -22,12 +22,12 @@ impl World {
         if machine.writing || !machine.effects.is_empty() {
             machine.inbox.push_back(input);
         } else {
-            self.hear(number, input);
+            self.handle_input(number, input);
         }
     }
 
-    pub(super) fn hear(&mut self, number: MachineNumber, input: Input) {
-        let chance = self.dice.below(1_000) as f64 / 1_000.0;
+    pub(super) fn handle_input(&mut self, number: MachineNumber, input: Input) {
+        let chance = self.rng.below(1_000) as f64 / 1_000.0;
         let moment = EventTime { instant: self.base + self.now, up: self.now, clock: self.timestamp(self.now), chance };
         let machine = &mut self.machines[number];
         let Some(queue) = &mut machine.queue else { return };
@@ -51,41 +51,41 @@ impl World {
         };
         let effects = queue.handle(input, moment);
         machine.effects.extend(effects);
-        self.carry_on(number);
+        self.run_effects(number);
     }
 
     /// Does what is left to do, and then takes what came meanwhile.
-    pub(super) fn carry_on(&mut self, number: MachineNumber) {
+    pub(super) fn run_effects(&mut self, number: MachineNumber) {
         while let Some(effect) = self.machines[number].effects.pop_front() {
             if let Some(left) = self.machines[number].crash_after {
                 if left == 0 {
-                    self.mishap(Mishap::AgentCrashedBetweenEffects);
-                    self.node_says(number, format_args!("its agent is killed between two effects"));
-                    let back = self.between(500, 10_000);
+                    self.count_fault(Fault::AgentCrashedBetweenEffects);
+                    self.log_node(number, format_args!("its agent is killed between two effects"));
+                    let back = self.random_between(500, 10_000);
                     self.crash_agent(number, back);
                     return;
                 }
                 self.machines[number].crash_after = Some(left - 1);
             }
-            let is_write = self.carry_out_effect(number, effect);
+            let is_write = self.run_effect(number, effect);
             let machine = &mut self.machines[number];
             if is_write && self.now < machine.slow_until {
                 machine.writing = true;
                 let life = machine.life;
-                let at = self.now + self.between(200, 4_000);
-                self.agenda.put(at, Event::Agent { machine: number, life, what: AgentEvent::DiskDone });
+                let at = self.now + self.random_between(200, 4_000);
+                self.queue.schedule(at, Event::Agent { machine: number, life, what: AgentEvent::DiskDone });
                 return;
             }
         }
         if let Some(next) = self.machines[number].inbox.pop_front() {
-            self.hear(number, next);
+            self.handle_input(number, next);
             return;
         }
         self.set_tick(number);
     }
 
     /// Whether it was a write that must be on disk.
-    fn carry_out_effect(&mut self, number: MachineNumber, effect: Effect) -> bool {
+    fn run_effect(&mut self, number: MachineNumber, effect: Effect) -> bool {
         let machine = &mut self.machines[number];
         match effect {
             Effect::EndProcesses(run) => {
@@ -96,9 +96,9 @@ impl World {
                 false
             }
             Effect::SaveLedger(ledger) => {
-                self.judge.ledger_saved(number, &machine.disk.ledger, &ledger);
+                self.checker.ledger_saved(number, &machine.disk.ledger, &ledger);
                 machine.disk.ledger = *ledger;
-                self.tell_of_violations();
+                self.log_violations();
                 true
             }
             Effect::SaveSnapshot(snapshot) => {
@@ -135,7 +135,7 @@ impl World {
                 machine.told = *telling;
                 if acts {
                     let activity = machine.told.activity.clone();
-                    self.tell_activity(number, activity);
+                    self.send_activity(number, activity);
                 }
                 false
             }
@@ -158,6 +158,6 @@ impl World {
         }
         machine.tick_at = Some(at);
         let life = machine.life;
-        self.agenda.put(at, Event::Agent { machine: number, life, what: AgentEvent::Tick });
+        self.queue.schedule(at, Event::Agent { machine: number, life, what: AgentEvent::Tick });
     }
 }

@@ -24,9 +24,9 @@ use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::report::Report;
 
 pub(crate) use self::applier::Applier;
-use super::agenda::Moment;
 use super::event::{AgentEvent, Event, MachineEvent, MachineNumber, ReplicaNumber, SessionNumber};
-use super::mishap::Mishap;
+use super::event_queue::SimTime;
+use super::fault_counts::Fault;
 use super::world::World;
 
 #[derive(Clone, Debug)]
@@ -44,10 +44,10 @@ pub(crate) struct Machine {
     inbox: VecDeque<Input>,
     /// A write goes on: nothing else is done.
     writing: bool,
-    slow_until: Moment,
+    slow_until: SimTime,
     /// It is killed after so many effects.
     crash_after: Option<u64>,
-    tick_at: Option<Moment>,
+    tick_at: Option<SimTime>,
     pub(crate) told: QueueStatus,
     pub(crate) session: Option<SessionNumber>,
     route: ReplicaNumber,
@@ -60,7 +60,7 @@ pub(crate) struct Machine {
     in_flight: Option<u64>,
     /// Who waits for what is being written down.
     waits: Waits,
-    pub(crate) cut_off_until: Option<Moment>,
+    pub(crate) cut_off_until: Option<SimTime>,
     pub(crate) cut_offs: u64,
     pub(crate) applier: Option<Applier>,
     appliers: u64,
@@ -109,7 +109,7 @@ impl Machine {
             effects: VecDeque::new(),
             inbox: VecDeque::new(),
             writing: false,
-            slow_until: Moment::ZERO,
+            slow_until: SimTime::ZERO,
             crash_after: None,
             tick_at: None,
             told: QueueStatus::default(),
@@ -131,7 +131,7 @@ impl Machine {
         }
     }
 
-    pub(crate) fn is_cut_off(&self, now: Moment) -> bool {
+    pub(crate) fn is_cut_off(&self, now: SimTime) -> bool {
         self.cut_off_until.is_some_and(|until| now < until)
     }
 }
@@ -179,9 +179,9 @@ impl World {
         machine.dials = 0;
         let life = machine.life;
         self.note_reach(number);
-        self.node_says(number, format_args!("its agent starts"));
-        self.hear(number, Input::Started);
-        self.agenda.put(self.now, Event::Agent { machine: number, life, what: AgentEvent::Dials });
+        self.log_node(number, format_args!("its agent starts"));
+        self.handle_input(number, Input::Started);
+        self.queue.schedule(self.now, Event::Agent { machine: number, life, what: AgentEvent::Dials });
         self.wake_sender(number);
     }
 
@@ -199,30 +199,30 @@ impl World {
         self.note_reach(number);
         let machine = &mut self.machines[number];
         if let Some(session) = machine.session.take() {
-            self.agent_lets_go(session);
-            self.tell_replica_of_loss(session);
+            self.close_agent_end(session);
+            self.notify_replica_of_loss(session);
         }
-        self.agenda.put(self.now + back_after, Event::Agent { machine: number, life, what: AgentEvent::Starts });
+        self.queue.schedule(self.now + back_after, Event::Agent { machine: number, life, what: AgentEvent::Starts });
     }
 
-    /// Whether a machine can be reached is for the judge to know.
+    /// Whether a machine can be reached is for the checker to know.
     pub(crate) fn note_reach(&mut self, number: MachineNumber) {
         let machine = &self.machines[number];
-        self.judge.reached(number, machine.up && !machine.is_cut_off(self.now), self.now);
+        self.checker.set_reachable(number, machine.up && !machine.is_cut_off(self.now), self.now);
     }
 
     pub(crate) fn reboot(&mut self, number: MachineNumber) {
-        self.mishap(Mishap::NodeRebooted);
-        self.node_says(number, format_args!("is started again"));
+        self.count_fault(Fault::NodeRebooted);
+        self.log_node(number, format_args!("is started again"));
         self.end_applier(number);
-        let back = self.between(2_000, 15_000);
+        let back = self.random_between(2_000, 15_000);
         if self.machines[number].up {
             self.crash_agent(number, back);
         }
         let machine = &mut self.machines[number];
         machine.boots += 1;
         machine.node = made_node(&self.env, &machine.name, machine.boots);
-        self.judge.rebooted(number);
+        self.checker.rebooted(number);
     }
 
     /// Has an agent killed after some more effects.
@@ -230,7 +230,7 @@ impl World {
         self.machines[number].crash_after = Some(effects);
     }
 
-    pub(crate) fn slow_disk(&mut self, number: MachineNumber, until: Moment) {
+    pub(crate) fn slow_disk(&mut self, number: MachineNumber, until: SimTime) {
         self.machines[number].slow_until = until;
     }
 
@@ -247,10 +247,10 @@ impl World {
             }
             AgentEvent::DiskDone => {
                 self.machines[number].writing = false;
-                self.carry_on(number);
+                self.run_effects(number);
             }
             AgentEvent::Dials => self.dial(number),
-            AgentEvent::Heard { session, said } => self.heard(number, session, *said),
+            AgentEvent::Heard { session, said } => self.message_received(number, session, *said),
             AgentEvent::SessionLost { session } => self.session_lost(number, session),
             AgentEvent::OpeningTimedOut { session } => self.opening_timed_out(number, session),
             AgentEvent::SendsAgain { ticket } => {
@@ -266,9 +266,9 @@ impl World {
         match what {
             MachineEvent::ApplierEnds { number: applier } => self.applier_ends(number, applier),
             MachineEvent::ChecksEnd { number: applier } => self.checks_end(number, applier),
-            MachineEvent::Mends => {
+            MachineEvent::Recovers => {
                 self.machines[number].broken = false;
-                self.node_says(number, format_args!("is well again by itself"));
+                self.log_node(number, format_args!("is well again by itself"));
             }
         }
     }

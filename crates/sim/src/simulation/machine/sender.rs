@@ -27,20 +27,20 @@ impl World {
                 let replica = connected.map_or(machine.route % self.replicas.len(), |session| session.replica);
                 self.send_report(number, replica, ticket, report);
                 let what = AgentEvent::Answered { ticket, answer: ReportAnswer::Unknown };
-                self.agenda.put(self.now + ANSWER_TIMEOUT, Event::Agent { machine: number, life, what });
+                self.queue.schedule(self.now + ANSWER_TIMEOUT, Event::Agent { machine: number, life, what });
             }
         }
     }
 
     fn send_later(&mut self, number: MachineNumber) {
-        let chance = self.dice.below(1_000) as f64 / 1_000.0;
+        let chance = self.rng.below(1_000) as f64 / 1_000.0;
         let machine = &self.machines[number];
         match machine.dispatch.pause(chance) {
             None => self.wake_sender(number),
             Some(pause) => {
                 let what = AgentEvent::SendsAgain { ticket: machine.ticket };
                 let life = machine.life;
-                self.agenda.put(self.now + pause, Event::Agent { machine: number, life, what });
+                self.queue.schedule(self.now + pause, Event::Agent { machine: number, life, what });
             }
         }
     }

@@ -7,7 +7,7 @@ use muster_agent::queue::io::Input;
 use muster_wire::sync::SyncEvent;
 
 use crate::simulation::event::{AgentEvent, Event, MachineNumber, SessionNumber};
-use crate::simulation::network::Said;
+use crate::simulation::network::StreamMessage;
 use crate::simulation::world::World;
 
 /// How long an agent waits for a server to say hello.
@@ -40,7 +40,7 @@ impl World {
         machine.session = Some(session);
         let life = machine.life;
         let what = AgentEvent::OpeningTimedOut { session };
-        self.agenda.put(self.now + OPENING, Event::Agent { machine: number, life, what });
+        self.queue.schedule(self.now + OPENING, Event::Agent { machine: number, life, what });
     }
 
     fn dial_again(&mut self, number: MachineNumber) {
@@ -48,18 +48,18 @@ impl World {
         machine.dials = machine.dials.saturating_add(1);
         let life = machine.life;
         let longest = 200 << machine.dials.min(4);
-        let at = self.now + self.between(100, longest);
-        self.agenda.put(at, Event::Agent { machine: number, life, what: AgentEvent::Dials });
+        let at = self.now + self.random_between(100, longest);
+        self.queue.schedule(at, Event::Agent { machine: number, life, what: AgentEvent::Dials });
     }
 
-    pub(super) fn heard(&mut self, number: MachineNumber, session: SessionNumber, said: Said) {
+    pub(super) fn message_received(&mut self, number: MachineNumber, session: SessionNumber, said: StreamMessage) {
         let machine = &mut self.machines[number];
         if machine.session != Some(session) {
             return;
         }
         let event = match said {
-            Said::Snapshot(snapshot) => return self.input(number, Input::Snapshot(snapshot)),
-            Said::Event(event) => event,
+            StreamMessage::Snapshot(snapshot) => return self.input(number, Input::Snapshot(snapshot)),
+            StreamMessage::Event(event) => event,
         };
         match event {
             SyncEvent::Hello { incarnation, role, now } => {
@@ -73,7 +73,7 @@ impl World {
             SyncEvent::Run { id, noop, by } => self.input(number, Input::RunRequested { id, by, noop }),
             SyncEvent::Ping => {
                 let activity = machine.told.activity.clone();
-                self.tell_activity(number, activity);
+                self.send_activity(number, activity);
             }
             SyncEvent::Trust { .. } | SyncEvent::Move => {}
         }
@@ -91,8 +91,8 @@ impl World {
     /// Closes the agent's end.
     pub(super) fn leave(&mut self, number: MachineNumber) {
         if let Some(session) = self.machines[number].session.take() {
-            self.agent_lets_go(session);
-            self.tell_replica_of_loss(session);
+            self.close_agent_end(session);
+            self.notify_replica_of_loss(session);
         }
     }
 

@@ -7,10 +7,10 @@ use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::KeyValue;
 use muster_wire::sync::SyncOpen;
 
-use super::hands::Needy;
+use super::host::IoClient;
 use super::reports::GroupRequest;
-use crate::simulation::agenda::Moment;
 use crate::simulation::event::SessionNumber;
+use crate::simulation::event_queue::SimTime;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
@@ -50,25 +50,25 @@ pub(crate) enum Failure {
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     Join {
-        sent: Moment,
+        sent: SimTime,
     },
     KeepAlive {
         lease: LeaseId,
-        sent: Moment,
+        sent: SimTime,
     },
-    Place,
-    Take {
+    Register,
+    TakeLock {
         name: ControllerName,
         lease: LeaseId,
     },
-    Greet {
+    AssignIncarnation {
         session: SessionNumber,
         open: Box<SyncOpen>,
         incarnation: u64,
         tries: u32,
     },
     /// The answer to a greeting was lost: what is in the store now?
-    GreetAgain {
+    RetryIncarnation {
         session: SessionNumber,
         open: Box<SyncOpen>,
         tries: u32,
@@ -85,13 +85,13 @@ pub(crate) enum Call {
     },
     /// How far the store is.
     Newest {
-        who: Needy,
+        who: IoClient,
     },
     Step {
         held: Revision,
-        look: u64,
+        reconcile: u64,
     },
-    Errand {
+    Request {
         number: u64,
     },
 }

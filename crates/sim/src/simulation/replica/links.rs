@@ -31,7 +31,7 @@ impl Default for Links {
 }
 
 impl Links {
-    pub(super) fn look_again_at(&mut self, node: &NodeName) {
+    pub(super) fn invalidate(&mut self, node: &NodeName) {
         if !self.all_stale {
             self.stale.insert(node.clone());
         }
@@ -43,13 +43,13 @@ impl Links {
             self.servers = fleet.replicas().keys().cloned().collect();
             self.all_stale = true;
         }
-        effects.nodes.iter().for_each(|node| self.look_again_at(node));
+        effects.nodes.iter().for_each(|node| self.invalidate(node));
     }
 }
 
 impl Replica {
     fn here(&self, node: &NodeName) -> LocalLink {
-        match self.connections.get(node).filter(|connection| connection.is_greeted()) {
+        match self.connections.get(node).filter(|connection| connection.is_accepted()) {
             Some(connection) => LocalLink::Connected { since: connection.since },
             None => LocalLink::Not { since: self.silent_since.get(node).copied().unwrap_or(self.listening_since) },
         }

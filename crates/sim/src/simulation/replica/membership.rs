@@ -7,9 +7,9 @@ use muster_core::replica::{BlobsMark, ReplicaRecord};
 use muster_core::txn::{Guard, LeaseId, Op, Txn};
 
 use super::calls::{Answer, Call, Failure, Request};
-use super::chore::Chore;
-use crate::simulation::agenda::Moment;
+use super::task::ReplicaTask;
 use crate::simulation::event::ReplicaNumber;
+use crate::simulation::event_queue::SimTime;
 use crate::simulation::world::World;
 
 /// As `serve` has them by default.
@@ -23,17 +23,17 @@ impl World {
         self.call(replica, call, Request::Join { ttl: TTL });
     }
 
-    pub(super) fn joined(&mut self, replica: ReplicaNumber, sent: Moment, answer: Answer) {
+    pub(super) fn joined(&mut self, replica: ReplicaNumber, sent: SimTime, answer: Answer) {
         let Answer::Joined { lease, after } = answer else {
-            self.due(replica, Chore::Join, self.now + AGAIN);
+            self.schedule_task(replica, ReplicaTask::Join, self.now + AGAIN);
             return;
         };
         let server = &mut self.replicas[replica];
         server.current = Some(ReplicaLease { lease, after });
         server.good_until = sent + TTL;
-        self.due(replica, Chore::KeepLease, sent + KEEP_EVERY);
-        self.due(replica, Chore::Place, self.now);
-        self.due(replica, Chore::Tenures, self.now);
+        self.schedule_task(replica, ReplicaTask::KeepLease, sent + KEEP_EVERY);
+        self.schedule_task(replica, ReplicaTask::Register, self.now);
+        self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now);
     }
 
     pub(super) fn keep_lease(&mut self, replica: ReplicaNumber) {
@@ -42,7 +42,7 @@ impl World {
         self.call(replica, call, Request::KeepAlive { lease });
     }
 
-    pub(super) fn kept(&mut self, replica: ReplicaNumber, lease: LeaseId, sent: Moment, answer: Answer) {
+    pub(super) fn kept(&mut self, replica: ReplicaNumber, lease: LeaseId, sent: SimTime, answer: Answer) {
         if self.replicas[replica].current.is_none_or(|current| current.lease != lease) {
             return;
         }
@@ -50,19 +50,24 @@ impl World {
             Answer::Kept => {
                 let was_cut_off = self.replicas[replica].good_until <= self.now;
                 self.replicas[replica].good_until = sent + TTL;
-                self.due(replica, Chore::KeepLease, (sent + KEEP_EVERY).max(self.now));
+                self.schedule_task(replica, ReplicaTask::KeepLease, (sent + KEEP_EVERY).max(self.now));
                 if was_cut_off {
                     // Who may act has changed, whether or not a key has: what was due meanwhile was not done.
-                    for chore in [Chore::Tenures, Chore::Presence, Chore::Liveness, Chore::Rollout] {
-                        self.due(replica, chore, self.now);
+                    for chore in [
+                        ReplicaTask::ControllerLocks,
+                        ReplicaTask::Presence,
+                        ReplicaTask::Liveness,
+                        ReplicaTask::Rollout,
+                    ] {
+                        self.schedule_task(replica, chore, self.now);
                     }
                 }
             }
             Answer::Failed(Failure::LeaseEnded) => {
-                self.server_says(replica, format_args!("its lease has ended, and it takes another"));
+                self.log_replica(replica, format_args!("its lease has ended, and it takes another"));
                 self.replicas[replica].current = None;
-                self.due(replica, Chore::Tenures, self.now);
-                self.due(replica, Chore::Join, self.now);
+                self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now);
+                self.schedule_task(replica, ReplicaTask::Join, self.now);
             }
             Answer::Failed(Failure::Unavailable | Failure::Full | Failure::Unknown)
             | Answer::Committed { .. }
@@ -70,10 +75,10 @@ impl World {
             | Answer::Read { .. }
             | Answer::Joined { .. } => {
                 // It may be cut off by the time of the next try: whoever holds controllers lets go then.
-                self.due(replica, Chore::KeepLease, self.now + AGAIN);
+                self.schedule_task(replica, ReplicaTask::KeepLease, self.now + AGAIN);
                 let good_until = self.replicas[replica].good_until;
                 if good_until > self.now {
-                    self.due(replica, Chore::Tenures, good_until);
+                    self.schedule_task(replica, ReplicaTask::ControllerLocks, good_until);
                 }
             }
         }
@@ -98,12 +103,12 @@ impl World {
         let Ok(value) = serde_json::to_vec(&record) else { return };
         let op = Op::Put { key: key.clone(), value, lease: Some(current.lease) };
         let txn = Txn::new().guard(Guard::Absent { key }).op(op);
-        self.call(replica, Call::Place, Request::Commit(txn));
+        self.call(replica, Call::Register, Request::Commit(txn));
     }
 
     pub(super) fn placed(&mut self, replica: ReplicaNumber, answer: Answer) {
         if !matches!(answer, Answer::Committed { .. }) {
-            self.due(replica, Chore::Place, self.now + AGAIN);
+            self.schedule_task(replica, ReplicaTask::Register, self.now + AGAIN);
         }
     }
 }

@@ -2,18 +2,16 @@
 //! it. What it decides, the core and the rollout engine decide; here is only what carries it out.
 
 pub(crate) mod calls;
-pub(crate) mod chore;
-mod errands;
-mod hands;
+mod controller_locks;
+mod host;
 mod links;
-mod liveness;
 mod membership;
+mod operator_requests;
 mod presence;
 pub(crate) mod reports;
 mod rollouts;
 mod sessions;
-mod snapshots;
-mod tenures;
+pub(crate) mod task;
 pub(crate) mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,22 +23,21 @@ use muster_core::replica::ControllerName;
 use muster_core::replica::controller_lock::{ControllerLock, ReplicaLease};
 use muster_core::replica::links::LinkTracker;
 use muster_core::txn::{LeaseId, Revision};
-use muster_rollout::arrivals::Arrivals;
+use muster_rollout::observation_age::ObservationAge;
 
 use self::calls::{Answer, Call};
-use self::chore::{Chore, Chores};
-use self::errands::Doing;
-pub(crate) use self::hands::Needy;
+pub(crate) use self::host::IoClient;
 use self::links::Links;
+use self::operator_requests::RunningRequest;
 use self::reports::ReportIntake;
 use self::rollouts::Rollouts;
-use self::sessions::Connection;
-use self::snapshots::Snapshots;
-pub(crate) use self::view::take_in;
-use super::agenda::Moment;
+use self::sessions::{Connection, Snapshots};
+use self::task::{ReplicaTask, TaskSchedule};
+pub(crate) use self::view::apply_changes;
 use super::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber};
-use super::mishap::Mishap;
-use super::operator::Wish;
+use super::event_queue::SimTime;
+use super::fault_counts::Fault;
+use super::operator::OperatorAction;
 use super::store::Writer;
 use super::world::World;
 
@@ -50,22 +47,22 @@ pub(crate) struct Replica {
     pub(crate) id: ReplicaId,
     pub(crate) life: u64,
     pub(crate) up: bool,
-    pub(crate) frozen_until: Option<Moment>,
+    pub(crate) frozen_until: Option<SimTime>,
     /// Cut off from the store.
-    pub(crate) cut_off_until: Option<Moment>,
+    pub(crate) cut_off_until: Option<SimTime>,
     /// How wrong its clock is.
     pub(crate) skew: SignedDuration,
     /// None before it has read all.
     pub(crate) view: Option<Fleet>,
     /// Since when it knows what is in the view.
-    arrivals: Arrivals,
+    observation_age: ObservationAge,
     /// Another one after each gap.
     watch: u64,
     /// Nothing of the watch arrives before then.
-    watch_until: Moment,
+    watch_until: SimTime,
     current: Option<ReplicaLease>,
     /// By its own clock, counted from when the last keep-alive was sent: the lease lives at least as long.
-    good_until: Moment,
+    good_until: SimTime,
     held: BTreeMap<ControllerName, ControllerLock>,
     refused: BTreeMap<ControllerName, (LeaseId, Revision)>,
     taking: BTreeSet<ControllerName>,
@@ -75,15 +72,15 @@ pub(crate) struct Replica {
     absences: Option<LinkTracker>,
     links: Links,
     snapshots: Snapshots,
-    chores: Chores,
+    chores: TaskSchedule,
     reports: ReportIntake,
     presence_under_way: bool,
     liveness_under_way: u32,
     pub(crate) rollouts: Rollouts,
     /// What people have asked for, by the numbers of their wishes.
-    errands: BTreeMap<u64, (Wish, Doing)>,
+    requests: BTreeMap<u64, (OperatorAction, RunningRequest)>,
     /// Who waits until the view shows what.
-    awaited: Vec<(Revision, Needy)>,
+    view_waiters: Vec<(Revision, IoClient)>,
     /// The plans that it has read, and remembers.
     plans: BTreeSet<String>,
 }
@@ -98,11 +95,11 @@ impl Replica {
             cut_off_until: None,
             skew,
             view: None,
-            arrivals: Arrivals::default(),
+            observation_age: ObservationAge::default(),
             watch: 0,
-            watch_until: Moment::ZERO,
+            watch_until: SimTime::ZERO,
             current: None,
-            good_until: Moment::ZERO,
+            good_until: SimTime::ZERO,
             held: BTreeMap::new(),
             refused: BTreeMap::new(),
             taking: BTreeSet::new(),
@@ -112,29 +109,29 @@ impl Replica {
             absences: None,
             links: Links::default(),
             snapshots: Snapshots::default(),
-            chores: Chores::default(),
+            chores: TaskSchedule::default(),
             reports: ReportIntake::default(),
             presence_under_way: false,
             liveness_under_way: 0,
             rollouts: Rollouts::default(),
-            errands: BTreeMap::new(),
-            awaited: Vec::new(),
+            requests: BTreeMap::new(),
+            view_waiters: Vec::new(),
             plans: BTreeSet::new(),
         }
     }
 
     /// The lease, as long as it surely lives.
-    pub(crate) fn current(&self, now: Moment) -> Option<ReplicaLease> {
+    pub(crate) fn current(&self, now: SimTime) -> Option<ReplicaLease> {
         self.current.filter(|_| now < self.good_until)
     }
 
     /// A controller, if this server holds it and may act.
-    pub(crate) fn held(&self, name: ControllerName, now: Moment) -> Option<&ControllerLock> {
+    pub(crate) fn held(&self, name: ControllerName, now: SimTime) -> Option<&ControllerLock> {
         let current = self.current(now)?;
         self.held.get(&name).filter(|held| held.lease == current.lease)
     }
 
-    pub(crate) fn is_frozen(&self, now: Moment) -> bool {
+    pub(crate) fn is_frozen(&self, now: SimTime) -> bool {
         self.frozen_until.is_some_and(|until| now < until)
     }
 }
@@ -159,57 +156,57 @@ impl World {
         let (life, skew) = (self.replicas[replica].life + 1, self.replicas[replica].skew);
         let fresh = Replica::new(replica, life, skew, self.clock_of(replica));
         self.replicas[replica] = fresh;
-        self.server_says(replica, format_args!("starts"));
-        self.due(replica, Chore::Rebuild, self.now);
-        self.due(replica, Chore::Join, self.now);
+        self.log_replica(replica, format_args!("starts"));
+        self.schedule_task(replica, ReplicaTask::Rebuild, self.now);
+        self.schedule_task(replica, ReplicaTask::Join, self.now);
     }
 
-    pub(crate) fn crash_replica(&mut self, replica: ReplicaNumber, back_after: Moment) {
-        self.server_says(replica, format_args!("crashes"));
-        self.mishap(Mishap::ReplicaCrashed);
-        self.judge.replica_went(&self.replicas[replica].id, self.now);
+    pub(crate) fn crash_replica(&mut self, replica: ReplicaNumber, back_after: SimTime) {
+        self.log_replica(replica, format_args!("crashes"));
+        self.count_fault(Fault::ReplicaCrashed);
+        self.checker.replica_lost(&self.replicas[replica].id, self.now);
         self.replicas[replica].up = false;
         self.replicas[replica].view = None;
         let sessions: Vec<SessionNumber> = self.sessions_at(replica);
         for session in sessions {
-            self.replica_lets_go(session);
-            self.tell_agent_of_loss(session);
+            self.close_replica_end(session);
+            self.notify_agent_of_loss(session);
         }
         let life = self.replicas[replica].life;
-        self.agenda.put(self.now + back_after, Event::ReplicaStarts { replica, life });
+        self.queue.schedule(self.now + back_after, Event::ReplicaStarts { replica, life });
     }
 
     /// Nothing happens at a server until it thaws; then all that came meanwhile does, one after the other.
-    pub(crate) fn freeze(&mut self, replica: ReplicaNumber, pause: Moment) {
+    pub(crate) fn freeze(&mut self, replica: ReplicaNumber, pause: SimTime) {
         let until = self.now + pause;
-        self.server_says(replica, format_args!("freezes for {} ms", pause.as_millis()));
-        self.judge.replica_went(&self.replicas[replica].id, self.now);
+        self.log_replica(replica, format_args!("freezes for {} ms", pause.as_millis()));
+        self.checker.replica_lost(&self.replicas[replica].id, self.now);
         self.replicas[replica].frozen_until = Some(until);
         let silence = self.silence();
         for session in self.sessions_at(replica) {
             if pause > silence {
-                self.agenda.put(self.now + silence, Event::Unheard { session });
+                self.queue.schedule(self.now + silence, Event::StreamTimedOut { session });
             }
         }
     }
 
     pub(crate) fn replica_event(&mut self, replica: ReplicaNumber, what: ReplicaEvent) {
         match what {
-            ReplicaEvent::Told { watch, upto } => self.told(replica, watch, upto),
+            ReplicaEvent::WatchNotified { watch, upto } => self.watch_notified(replica, watch, upto),
             ReplicaEvent::Answered { call, answer } => self.answered(replica, call, answer),
-            ReplicaEvent::Due(chore) => self.do_chore(replica, chore),
+            ReplicaEvent::Due(chore) => self.run_task(replica, chore),
             ReplicaEvent::Opened { session, open } => self.opened(replica, session, open),
-            ReplicaEvent::Acts { session, activity } => self.acts(replica, session, activity),
+            ReplicaEvent::ActivityReported { session, activity } => self.activity_reported(replica, session, activity),
             ReplicaEvent::Reported { machine, agent, ticket, report } => {
                 self.report_arrives(replica, machine, agent, ticket, report);
             }
             ReplicaEvent::SessionLost { session } => self.connection_lost(replica, session),
             ReplicaEvent::Pings { session } => self.ping(replica, session),
-            ReplicaEvent::Wished(wish) => self.wish_arrives(replica, wish),
-            ReplicaEvent::Brings { who, need } => self.brings(replica, who, *need),
-            ReplicaEvent::StopsWaiting { who, revision } => self.stops_waiting(replica, who, revision),
+            ReplicaEvent::OperatorAction(action) => self.operator_action_arrives(replica, action),
+            ReplicaEvent::PerformIo { who, request } => self.perform_io(replica, who, *request),
+            ReplicaEvent::ViewWaitExpired { who, revision } => self.view_wait_expired(replica, who, revision),
             ReplicaEvent::CatchUpEnds { request, revision } => self.catch_up_ends(replica, request, revision),
-            ReplicaEvent::Checked(question) => self.checked(replica, *question),
+            ReplicaEvent::GateChecked(request) => self.gate_checked(replica, *request),
         }
     }
 
@@ -217,19 +214,21 @@ impl World {
         match call {
             Call::Join { sent } => self.joined(replica, sent, answer),
             Call::KeepAlive { lease, sent } => self.kept(replica, lease, sent, answer),
-            Call::Place => self.placed(replica, answer),
-            Call::Take { name, lease } => self.taken(replica, name, lease, answer),
-            Call::Greet { session, open, incarnation, tries } => {
-                self.greeted(replica, session, open, incarnation, tries, answer);
+            Call::Register => self.placed(replica, answer),
+            Call::TakeLock { name, lease } => self.taken(replica, name, lease, answer),
+            Call::AssignIncarnation { session, open, incarnation, tries } => {
+                self.incarnation_assigned(replica, session, open, incarnation, tries, answer);
             }
-            Call::GreetAgain { session, open, tries } => self.greet_again(replica, session, open, tries, answer),
+            Call::RetryIncarnation { session, open, tries } => {
+                self.retry_incarnation(replica, session, open, tries, answer)
+            }
             Call::ReportCommit { request } => self.report_committed(replica, request, answer),
             Call::ReportRead { request } => self.report_read(replica, request, answer),
             Call::Presence => self.presence_written(replica, answer),
             Call::Liveness { held } => self.liveness_written(replica, held, answer),
             Call::Newest { who } => self.newest_read(replica, who, &answer),
-            Call::Step { held, look } => self.stepped(replica, held, look, &answer),
-            Call::Errand { number } => self.errand_written(replica, number, &answer),
+            Call::Step { held, reconcile } => self.stepped(replica, held, reconcile, &answer),
+            Call::Request { number } => self.request_committed(replica, number, &answer),
         }
     }
 
@@ -239,13 +238,13 @@ impl World {
         match call {
             Call::Liveness { .. } => controller(ControllerName::Liveness),
             Call::Step { .. } => controller(ControllerName::Rollout),
-            Call::Errand { .. } => Writer::Operator,
+            Call::Request { .. } => Writer::Operator,
             Call::Join { .. }
             | Call::KeepAlive { .. }
-            | Call::Place
-            | Call::Take { .. }
-            | Call::Greet { .. }
-            | Call::GreetAgain { .. }
+            | Call::Register
+            | Call::TakeLock { .. }
+            | Call::AssignIncarnation { .. }
+            | Call::RetryIncarnation { .. }
             | Call::ReportCommit { .. }
             | Call::ReportRead { .. }
             | Call::Presence

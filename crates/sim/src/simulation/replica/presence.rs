@@ -4,13 +4,18 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use muster_core::names::NodeName;
+use muster_core::node::liveness::{LivenessInput, LivenessTimeouts, decide, is_fit, transactions};
+use muster_core::node::status::Activity;
+use muster_core::replica::ControllerName;
 use muster_core::replica::presence::{BATCH, LocalSession, plan, txn};
+use muster_core::txn::Revision;
 use muster_wire::sync::SyncEvent;
 
 use super::calls::{Answer, Call, Request};
-use super::chore::Chore;
-use crate::simulation::agenda::Moment;
+use super::controller_locks::FencedOutcome;
+use super::task::ReplicaTask;
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber};
+use crate::simulation::event_queue::SimTime;
 use crate::simulation::world::World;
 
 /// One round takes in all that came and went within this.
@@ -26,7 +31,7 @@ impl World {
             return;
         }
         let Some(fleet) = &server.view else { return };
-        let greeted = server.connections.iter().filter(|(_, connection)| connection.is_greeted());
+        let greeted = server.connections.iter().filter(|(_, connection)| connection.is_accepted());
         let here: HashMap<_, _> = greeted
             .map(|(node, connection)| {
                 (node.clone(), LocalSession { since: connection.since, heard_at: connection.heard_at })
@@ -53,14 +58,14 @@ impl World {
                 continue;
             }
             let session = connection.session;
-            let at = self.now + self.between(0, 10_000);
+            let at = self.now + self.random_between(0, 10_000);
             self.ping_at(replica, session, at);
         }
     }
 
-    fn ping_at(&mut self, replica: ReplicaNumber, session: SessionNumber, at: Moment) {
+    fn ping_at(&mut self, replica: ReplicaNumber, session: SessionNumber, at: SimTime) {
         let life = self.replicas[replica].life;
-        self.agenda.put(at, Event::Replica { replica, life, what: ReplicaEvent::Pings { session } });
+        self.queue.schedule(at, Event::Replica { replica, life, what: ReplicaEvent::Pings { session } });
     }
 
     pub(super) fn ping(&mut self, replica: ReplicaNumber, session: SessionNumber) {
@@ -77,6 +82,63 @@ impl World {
             Answer::Committed { .. } | Answer::Refused { .. } => PACE,
             Answer::Failed(_) | Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => AGAIN,
         };
-        self.due(replica, Chore::Presence, self.now + again);
+        self.schedule_task(replica, ReplicaTask::Presence, self.now + again);
+    }
+}
+
+impl World {
+    /// Connections that come and go are looked at together.
+    pub(super) fn pace(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    pub(super) fn reconcile_liveness(&mut self, replica: ReplicaNumber) {
+        let clock = self.clock_of(replica);
+        let Some(held) = self.replicas[replica].held(ControllerName::Liveness, self.now) else { return };
+        if self.replicas[replica].liveness_under_way > 0 {
+            return;
+        }
+        let listening = held.since.max(self.replicas[replica].listening_since);
+        let links = self.replicas[replica].links(clock);
+        let server = &self.replicas[replica];
+        let Some(fleet) = &server.view else { return };
+        let seen = fleet.designed().filter_map(|(name, node, record)| {
+            let activity = server.connections.get(name).map(|connection| &connection.activity);
+            let running = activity.is_some_and(|activity| match activity {
+                Activity::Applying { .. } | Activity::Validating { .. } => true,
+                Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => false,
+            });
+            Some(LivenessInput {
+                node: name,
+                failure_domain: &record.failure_domain,
+                link: *links.get(name)?,
+                fit: is_fit(node) && !running,
+                active: node.active().is_some(),
+            })
+        });
+        let decision = decide(seen, LivenessTimeouts::default(), listening, clock);
+        let changes = transactions(fleet, &decision);
+        if let Some(at) = decision.recheck {
+            let wait = Duration::try_from(at.duration_since(clock)).unwrap_or_default();
+            self.schedule_task(replica, ReplicaTask::Liveness, self.now + wait.max(self.pace()));
+        }
+        for (node, txn) in changes {
+            let Some((held, txn)) = self.fenced(replica, ControllerName::Liveness, txn) else { return };
+            let back = decision.restore.contains(&node);
+            let what = if back { "is back" } else { "is lost" };
+            self.log_replica(replica, format_args!("{node} {what}"));
+            self.replicas[replica].liveness_under_way += 1;
+            self.call(replica, Call::Liveness { held }, Request::Commit(txn));
+        }
+    }
+
+    pub(super) fn liveness_written(&mut self, replica: ReplicaNumber, held: Revision, answer: Answer) {
+        self.replicas[replica].liveness_under_way -= 1;
+        match self.outcome(replica, ControllerName::Liveness, held, &answer) {
+            FencedOutcome::Committed | FencedOutcome::Deposed => {}
+            FencedOutcome::Refused | FencedOutcome::Failed => {
+                self.schedule_task(replica, ReplicaTask::Liveness, self.now + self.pace())
+            }
+        }
     }
 }

@@ -18,8 +18,8 @@ use muster_wire::problem::ProblemCode;
 use muster_wire::sync::ReportResult;
 
 use super::calls::{Answer, Call, Failure, Request};
+use crate::simulation::checker::Rule;
 use crate::simulation::event::{Event, MachineNumber, ReplicaEvent, ReplicaNumber};
-use crate::simulation::judge::Rule;
 use crate::simulation::world::World;
 
 /// A report whose agent waits for the answer.
@@ -119,8 +119,8 @@ impl World {
             && let Some(connection) = self.replicas[replica].connections.get_mut(&name)
         {
             connection.seen.clone_from(&report.lookups);
-            if connection.is_greeted() {
-                self.compare(replica, &name);
+            if connection.is_accepted() {
+                self.send_updates(replica, &name);
             }
         }
         let pending = PendingReport { node: NodeKey::new((env, name)), machine, agent, ticket, report };
@@ -171,7 +171,7 @@ impl World {
                 let life = self.replicas[replica].life;
                 self.replicas[replica].reports.catching_up.push((revision, request));
                 let what = ReplicaEvent::CatchUpEnds { request, revision };
-                self.agenda.put(self.now + CATCH_UP, Event::Replica { replica, life, what });
+                self.queue.schedule(self.now + CATCH_UP, Event::Replica { replica, life, what });
                 self.reports_catch_up(replica);
             }
         }
@@ -272,7 +272,7 @@ impl World {
     fn check_durable(&mut self, pending: &PendingReport, answer: &ReportAnswer<Failure>) {
         let Report { node, incarnation, seq, .. } = &*pending.report;
         let report = (*incarnation, *seq);
-        let Some(stored) = self.judge.fleet().get(node) else { return };
+        let Some(stored) = self.checker.fleet().get(node) else { return };
         let stored = stored.observed.as_ref().map_or((0, 0), |(observed, _)| (observed.incarnation, observed.seq));
         let is_durable = match answer {
             ReportAnswer::Applied { .. } | ReportAnswer::AlreadyApplied { .. } => stored >= report,
@@ -281,8 +281,8 @@ impl World {
         };
         if !is_durable {
             let what = format!("report {report:?} of {node} is answered, and the store has {stored:?}");
-            self.judge.accuse(Rule::ReportDurable, what);
-            self.tell_of_violations();
+            self.checker.report(Rule::ReportDurable, what);
+            self.log_violations();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Looks after rollouts, if this server holds their controller: [`muster_rollout::executor`] decides. Here is when it looks,
+//! Looks after rollouts, if this server holds their controller: [`muster_rollout::executor`] decides. Here is when it reconciliations,
 //! how its writes are fenced, and who makes the checks of gates.
 
 use std::time::Duration;
@@ -10,52 +10,55 @@ use muster_core::replica::ControllerName;
 use muster_core::rollout::progress::Progress;
 use muster_core::rollout::record::GateVerdict;
 use muster_core::txn::Revision;
-use muster_rollout::executor::{AGAIN, Executor, Got, Looked, Next, PACE, Question, Wrote};
+use muster_rollout::decision::DecisionInput;
+use muster_rollout::executor::{
+    CommitResult, DEBOUNCE, Executor, GateRequest, IoResult, NextAction, RETRY_DELAY, ReconcileResult,
+};
 use muster_rollout::progress::progress;
-use muster_rollout::sight::Sight;
 
 use super::calls::{Answer, Call, Request};
-use super::chore::Chore;
-use super::hands::{Needy, wrote};
-use super::tenures::Fenced;
+use super::controller_locks::FencedOutcome;
+use super::host::{IoClient, commit_result};
+use super::task::ReplicaTask;
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
 use crate::simulation::world::World;
 
 /// An agent whose connection broke is looked for this long: as the server has it.
-pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+pub(crate) const TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rollouts {
     executor: Executor,
-    looks: u64,
-    /// The look that goes on, and the tenure in whose name it writes.
-    look: Option<(u64, Revision)>,
+    reconciliations: u64,
+    /// The reconcile that goes on, and the tenure in whose name it writes.
+    reconcile: Option<(u64, Revision)>,
     /// Something has happened since it began.
     again: bool,
     /// What the checks are being asked.
-    asking: Option<Question>,
+    gate: Option<GateRequest>,
 }
 
 impl World {
     /// Does something with what a server sees now.
-    pub(crate) fn in_sight<T>(
+    pub(crate) fn with_input<T>(
         &mut self,
         replica: ReplicaNumber,
-        look: impl FnOnce(&Sight<'_>, &Self) -> T,
+        reconcile: impl FnOnce(&DecisionInput<'_>, &Self) -> T,
     ) -> Option<T> {
         let now = self.clock_of(replica);
         let links = self.replicas[replica].links(now);
         let link = |name: &NodeName| links.get(name).copied().unwrap_or(Link::Silent { since: now });
         let fleet = self.replicas[replica].view.take()?;
-        let (arrivals, since) = (&self.replicas[replica].arrivals, self.now);
-        let known_for = |revision| arrivals.known_for(revision, since);
-        let sight = Sight { fleet: &fleet, link: &link, patience: PATIENCE, now, known_for: &known_for };
-        let seen = look(&sight, self);
+        let (ages, since) = (&self.replicas[replica].observation_age, self.now);
+        let observed_for = |revision| ages.age_of(revision, since);
+        let input =
+            DecisionInput { fleet: &fleet, link: &link, disconnect_grace: TIMEOUT, now, observed_for: &observed_for };
+        let seen = reconcile(&input, self);
         self.replicas[replica].view = Some(fleet);
         Some(seen)
     }
 
-    /// The server that looks after rollouts and may act, if there is one now.
+    /// The server that reconciliations after rollouts and may act, if there is one now.
     pub(crate) fn acting(&self) -> Option<ReplicaNumber> {
         let acts = |number: &ReplicaNumber| {
             let server = &self.replicas[*number];
@@ -70,131 +73,139 @@ impl World {
         let acting = self.acting()?;
         let server = &self.replicas[acting];
         let is_up_to_date = server.view.as_ref().map(|fleet| fleet.revision) == Some(self.depot.history.head());
-        let is_about_to = server.rollouts.look.is_some() || server.chores.is_due(Chore::Rollout, self.now + PACE);
+        let is_about_to =
+            server.rollouts.reconcile.is_some() || server.chores.is_due(ReplicaTask::Rollout, self.now + DEBOUNCE);
         if !is_up_to_date || is_about_to {
             return None;
         }
-        let look = |sight: &Sight<'_>, world: &Self| {
-            let (record, _) = sight.fleet.deciding_rollout()?;
-            Some(progress(world.blobs.get(&record.plan)?, record, sight))
+        let reconcile = |input: &DecisionInput<'_>, world: &Self| {
+            let (record, _) = input.fleet.deciding_rollout()?;
+            Some(progress(world.blobs.get(&record.plan)?, record, input))
         };
-        self.in_sight(acting, look).flatten()
+        self.with_input(acting, reconcile).flatten()
     }
 
     /// Something has happened that rollouts may wait for. What happens together is looked at together.
-    pub(super) fn look_soon(&mut self, replica: ReplicaNumber) {
-        self.due(replica, Chore::Rollout, self.now + PACE);
+    pub(super) fn reconcile_soon(&mut self, replica: ReplicaNumber) {
+        self.schedule_task(replica, ReplicaTask::Rollout, self.now + DEBOUNCE);
     }
 
-    pub(super) fn look_after_rollouts(&mut self, replica: ReplicaNumber) {
+    pub(super) fn start_reconcile(&mut self, replica: ReplicaNumber) {
         let held = self.replicas[replica].held(ControllerName::Rollout, self.now).map(|held| held.revision);
         let rollouts = &mut self.replicas[replica].rollouts;
         let Some(held) = held else {
-            *rollouts = Rollouts { looks: rollouts.looks, ..Rollouts::default() };
+            *rollouts = Rollouts { reconciliations: rollouts.reconciliations, ..Rollouts::default() };
             return;
         };
-        if rollouts.look.is_some() {
+        if rollouts.reconcile.is_some() {
             rollouts.again = true;
             return;
         }
-        rollouts.looks += 1;
-        let look = rollouts.looks;
-        rollouts.look = Some((look, held));
-        self.look_on(replica, look, Got::Nothing);
+        rollouts.reconciliations += 1;
+        let reconcile = rollouts.reconciliations;
+        rollouts.reconcile = Some((reconcile, held));
+        self.continue_reconcile(replica, reconcile, IoResult::Start);
     }
 
-    /// Goes on with a look, if it was not given up.
-    pub(super) fn look_on(&mut self, replica: ReplicaNumber, look: u64, got: Got) {
+    /// Goes on with a reconcile, if it was not given up.
+    pub(super) fn continue_reconcile(&mut self, replica: ReplicaNumber, reconcile: u64, io: IoResult) {
         let rollouts = &mut self.replicas[replica].rollouts;
-        let Some((_, held)) = rollouts.look.filter(|(number, _)| *number == look) else { return };
+        let Some((_, held)) = rollouts.reconcile.filter(|(number, _)| *number == reconcile) else { return };
         let mut executor = std::mem::take(&mut rollouts.executor);
-        let next = self.in_sight(replica, |sight, world| {
-            let mut next = executor.next(sight, got);
-            while let Next::Needs(need) = &next
-                && let Some(got) = world.at_hand(replica, sight.fleet.revision, need)
+        let next = self.with_input(replica, |input, world| {
+            let mut next = executor.next(input, io);
+            while let NextAction::Io(io_request) = &next
+                && let Some(io) = world.available_io(replica, input.fleet.revision, io_request)
             {
-                next = executor.next(sight, got);
+                next = executor.next(input, io);
             }
             next
         });
         self.replicas[replica].rollouts.executor = executor;
         match next {
-            None => self.looked(replica, Looked::Quiet),
-            Some(Next::Done(looked)) => self.looked(replica, looked),
-            Some(Next::Needs(need)) => self.have_brought(replica, Needy::Look(look), need),
-            Some(Next::Commit(write)) => match self.fenced(replica, ControllerName::Rollout, write.txn) {
+            None => self.reconcile_ended(replica, ReconcileResult::Idle),
+            Some(NextAction::Done(looked)) => self.reconcile_ended(replica, looked),
+            Some(NextAction::Io(io_request)) => self.request_io(replica, IoClient::Reconcile(reconcile), io_request),
+            Some(NextAction::Commit(write)) => match self.fenced(replica, ControllerName::Rollout, write.txn) {
                 Some((tenure, txn)) if tenure == held => {
-                    self.call(replica, Call::Step { held, look }, Request::Commit(txn));
+                    self.call(replica, Call::Step { held, reconcile }, Request::Commit(txn));
                 }
                 // It holds it no longer, or anew.
-                Some(_) | None => self.look_on(replica, look, Got::Wrote(Wrote::Deposed)),
+                Some(_) | None => self.continue_reconcile(replica, reconcile, IoResult::Commit(CommitResult::LockLost)),
             },
         }
     }
 
-    pub(super) fn look_fails(&mut self, replica: ReplicaNumber, look: u64) {
-        if self.replicas[replica].rollouts.look.is_some_and(|(number, _)| number == look) {
-            self.looked(replica, Looked::Failed);
+    pub(super) fn reconcile_failed(&mut self, replica: ReplicaNumber, reconcile: u64) {
+        if self.replicas[replica].rollouts.reconcile.is_some_and(|(number, _)| number == reconcile) {
+            self.reconcile_ended(replica, ReconcileResult::Failed);
         }
     }
 
-    /// A look has come to an end.
-    fn looked(&mut self, replica: ReplicaNumber, looked: Looked) {
+    /// A reconcile has come to an end.
+    fn reconcile_ended(&mut self, replica: ReplicaNumber, looked: ReconcileResult) {
         let clock = self.clock_of(replica);
-        self.replicas[replica].rollouts.look = None;
-        self.have_checked(replica);
+        self.replicas[replica].rollouts.reconcile = None;
+        self.update_gate(replica);
         let wait = match looked {
-            Looked::Quiet | Looked::Waits(None) | Looked::Stuck { .. } => None,
-            Looked::Waits(Some(at)) => Some(Duration::try_from(at.duration_since(clock)).unwrap_or_default()),
-            Looked::Failed => Some(AGAIN),
-            Looked::More => Some(Duration::ZERO),
+            ReconcileResult::Idle | ReconcileResult::WaitUntil(None) | ReconcileResult::Stuck { .. } => None,
+            ReconcileResult::WaitUntil(Some(at)) => {
+                Some(Duration::try_from(at.duration_since(clock)).unwrap_or_default())
+            }
+            ReconcileResult::Failed => Some(RETRY_DELAY),
+            ReconcileResult::More => Some(Duration::ZERO),
         };
         if let Some(wait) = wait {
-            self.due(replica, Chore::Rollout, self.now + wait + PACE);
+            self.schedule_task(replica, ReplicaTask::Rollout, self.now + wait + DEBOUNCE);
         }
         if std::mem::take(&mut self.replicas[replica].rollouts.again) {
-            self.look_soon(replica);
+            self.reconcile_soon(replica);
         }
     }
 
-    pub(super) fn stepped(&mut self, replica: ReplicaNumber, held: Revision, look: u64, answer: &Answer) {
-        let wrote = match self.outcome(replica, ControllerName::Rollout, held, answer) {
-            Fenced::Deposed => Wrote::Deposed,
-            Fenced::Committed | Fenced::Refused | Fenced::Failed => wrote(answer).unwrap_or(Wrote::Unknown),
+    pub(super) fn stepped(&mut self, replica: ReplicaNumber, held: Revision, reconcile: u64, answer: &Answer) {
+        let result = match self.outcome(replica, ControllerName::Rollout, held, answer) {
+            FencedOutcome::Deposed => CommitResult::LockLost,
+            FencedOutcome::Committed | FencedOutcome::Refused | FencedOutcome::Failed => {
+                commit_result(answer).unwrap_or(CommitResult::Unknown)
+            }
         };
-        self.look_on(replica, look, Got::Wrote(wrote));
+        self.continue_reconcile(replica, reconcile, IoResult::Commit(result));
     }
 
     /// Sees to it that the checks are asked what the engine wants to know, and nothing else.
-    fn have_checked(&mut self, replica: ReplicaNumber) {
+    fn update_gate(&mut self, replica: ReplicaNumber) {
         let rollouts = &mut self.replicas[replica].rollouts;
-        let question = rollouts.executor.asks().cloned();
-        if rollouts.asking == question {
+        let request = rollouts.executor.gate_request().cloned();
+        if rollouts.gate == request {
             return;
         }
-        rollouts.asking.clone_from(&question);
-        let Some(question) = question else { return };
+        rollouts.gate.clone_from(&request);
+        let Some(request) = request else { return };
         let life = self.replicas[replica].life;
-        let takes = self.between(200, 5_000);
-        let what = ReplicaEvent::Checked(Box::new(question));
-        self.agenda.put(self.now + takes, Event::Replica { replica, life, what });
+        let takes = self.random_between(200, 5_000);
+        let what = ReplicaEvent::GateChecked(Box::new(request));
+        self.queue.schedule(self.now + takes, Event::Replica { replica, life, what });
     }
 
-    pub(super) fn checked(&mut self, replica: ReplicaNumber, question: Question) {
-        if self.replicas[replica].rollouts.asking.as_ref() != Some(&question) {
+    pub(super) fn gate_checked(&mut self, replica: ReplicaNumber, request: GateRequest) {
+        if self.replicas[replica].rollouts.gate.as_ref() != Some(&request) {
             return;
         }
         let at = self.clock_of(replica);
-        let verdict = self.gate_says(question.rollout, question.place, at);
-        self.server_says(replica, format_args!("the gate of wave {} says {}", question.place + 1, word(&verdict)));
+        let verdict = self.gate_verdict(request.rollout, request.wave_index, at);
+        self.log_replica(
+            replica,
+            format_args!("the gate of wave {} says {}", request.wave_index + 1, verdict_text(&verdict)),
+        );
         let rollouts = &mut self.replicas[replica].rollouts;
-        rollouts.asking = None;
-        rollouts.executor.answered(question, verdict);
-        self.look_soon(replica);
+        rollouts.gate = None;
+        rollouts.executor.record_verdict(request, verdict);
+        self.reconcile_soon(replica);
     }
 }
 
-fn word(verdict: &GateVerdict) -> &'static str {
+fn verdict_text(verdict: &GateVerdict) -> &'static str {
     match verdict {
         GateVerdict::Passed { .. } => "yes",
         GateVerdict::Failed { .. } => "no",

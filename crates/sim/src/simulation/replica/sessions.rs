@@ -1,8 +1,11 @@
 //! The agents that are connected to a server: greeted, and told what they have not seen.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
-use muster_core::fleet::Effects;
+use muster_core::fleet::{Effects, Fleet};
 use muster_core::lookup::Lookups;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::NodeName;
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
@@ -11,9 +14,9 @@ use muster_core::txn::{Generation, Revision};
 use muster_wire::sync::{DesiredState, SyncEvent, SyncOpen};
 
 use super::calls::{Answer, Call, Failure, Request};
-use super::chore::Chore;
+use super::task::ReplicaTask;
 use crate::simulation::event::{ReplicaNumber, SessionNumber};
-use crate::simulation::network::Said;
+use crate::simulation::network::StreamMessage;
 use crate::simulation::world::World;
 
 /// As `greeting` has it.
@@ -38,7 +41,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn is_greeted(&self) -> bool {
+    pub(crate) fn is_accepted(&self) -> bool {
         self.greeted
     }
 }
@@ -51,8 +54,8 @@ impl World {
         let since = self.clock_of(replica);
         let Some(fleet) = &self.replicas[replica].view else {
             // Before it knows anything it does not listen.
-            self.replica_lets_go(session);
-            self.tell_agent_of_loss(session);
+            self.close_replica_end(session);
+            self.notify_agent_of_loss(session);
             return;
         };
         let connection = Connection {
@@ -67,12 +70,12 @@ impl World {
             greeted: false,
             pinged: false,
         };
-        self.replicas[replica].links.look_again_at(&node);
+        self.replicas[replica].links.invalidate(&node);
         if let Some(earlier) = self.replicas[replica].connections.insert(node, connection) {
-            self.replica_lets_go(earlier.session);
-            self.tell_agent_of_loss(earlier.session);
+            self.close_replica_end(earlier.session);
+            self.notify_agent_of_loss(earlier.session);
         }
-        self.greet(replica, session, open, 0);
+        self.assign_incarnation(replica, session, open, 0);
     }
 
     pub(super) fn connected_as(&self, replica: ReplicaNumber, session: SessionNumber) -> Option<NodeName> {
@@ -81,7 +84,7 @@ impl World {
         (connection.session == session).then(|| name.clone())
     }
 
-    fn greet(&mut self, replica: ReplicaNumber, session: SessionNumber, open: Box<SyncOpen>, tries: u32) {
+    fn assign_incarnation(&mut self, replica: ReplicaNumber, session: SessionNumber, open: Box<SyncOpen>, tries: u32) {
         let Some(node) = self.connected_as(replica, session) else { return };
         let Some(fleet) = &self.replicas[replica].view else { return };
         let known = fleet.get(&node);
@@ -94,15 +97,15 @@ impl World {
             status_move::assign_incarnation(&self.keys, &node, observed, open.incarnation, open.boot.as_deref());
         let Ok(welcome) = welcome else { return };
         match welcome.txn {
-            None => self.welcome(replica, session, welcome.incarnation),
+            None => self.accept_agent(replica, session, welcome.incarnation),
             Some(txn) => {
-                let call = Call::Greet { session, open, incarnation: welcome.incarnation, tries };
+                let call = Call::AssignIncarnation { session, open, incarnation: welcome.incarnation, tries };
                 self.call(replica, call, Request::Commit(txn));
             }
         }
     }
 
-    pub(super) fn greeted(
+    pub(super) fn incarnation_assigned(
         &mut self,
         replica: ReplicaNumber,
         session: SessionNumber,
@@ -112,11 +115,11 @@ impl World {
         answer: Answer,
     ) {
         match answer {
-            Answer::Committed { .. } => self.welcome(replica, session, incarnation),
+            Answer::Committed { .. } => self.accept_agent(replica, session, incarnation),
             // Decided on what the view shows when it has caught up. A further number is given out if this one was: gaps do
             // no harm.
             Answer::Refused { .. } | Answer::Failed(Failure::Unknown) => {
-                let call = Call::GreetAgain { session, open, tries: tries + 1 };
+                let call = Call::RetryIncarnation { session, open, tries: tries + 1 };
                 self.call(replica, call, Request::Read { keys: Vec::new() });
             }
             Answer::Failed(Failure::Unavailable | Failure::Full | Failure::LeaseEnded)
@@ -130,7 +133,7 @@ impl World {
         }
     }
 
-    pub(super) fn greet_again(
+    pub(super) fn retry_incarnation(
         &mut self,
         replica: ReplicaNumber,
         session: SessionNumber,
@@ -140,9 +143,9 @@ impl World {
     ) {
         let view = self.replicas[replica].view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
         match answer {
-            Answer::Read { revision, .. } if view >= revision => self.greet(replica, session, open, tries),
+            Answer::Read { revision, .. } if view >= revision => self.assign_incarnation(replica, session, open, tries),
             Answer::Read { .. } if tries < TRIES * 4 => {
-                let call = Call::GreetAgain { session, open, tries: tries + 1 };
+                let call = Call::RetryIncarnation { session, open, tries: tries + 1 };
                 self.call(replica, call, Request::Read { keys: Vec::new() });
             }
             Answer::Read { .. }
@@ -160,12 +163,12 @@ impl World {
 
     fn refuse_agent(&mut self, replica: ReplicaNumber, session: SessionNumber, node: &NodeName) {
         self.replicas[replica].connections.remove(node);
-        self.replicas[replica].links.look_again_at(node);
-        self.replica_lets_go(session);
-        self.tell_agent_of_loss(session);
+        self.replicas[replica].links.invalidate(node);
+        self.close_replica_end(session);
+        self.notify_agent_of_loss(session);
     }
 
-    fn welcome(&mut self, replica: ReplicaNumber, session: SessionNumber, incarnation: u64) {
+    fn accept_agent(&mut self, replica: ReplicaNumber, session: SessionNumber, incarnation: u64) {
         let Some(node) = self.connected_as(replica, session) else { return };
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
@@ -179,19 +182,19 @@ impl World {
             connection.heard_at = fleet.revision;
         }
         server.silent_since.remove(&node);
-        server.links.look_again_at(&node);
+        server.links.invalidate(&node);
         self.send(session, SyncEvent::Hello { incarnation, role, now });
-        self.compare(replica, &node);
+        self.send_updates(replica, &node);
         self.connections_changed(replica);
     }
 
     fn connections_changed(&mut self, replica: ReplicaNumber) {
-        self.due(replica, Chore::Presence, self.now);
-        self.due(replica, Chore::Liveness, self.now + self.pace());
-        self.look_soon(replica);
+        self.schedule_task(replica, ReplicaTask::Presence, self.now);
+        self.schedule_task(replica, ReplicaTask::Liveness, self.now + self.pace());
+        self.reconcile_soon(replica);
     }
 
-    pub(super) fn acts(&mut self, replica: ReplicaNumber, session: SessionNumber, activity: Activity) {
+    pub(super) fn activity_reported(&mut self, replica: ReplicaNumber, session: SessionNumber, activity: Activity) {
         let Some(node) = self.connected_as(replica, session) else { return };
         let server = &mut self.replicas[replica];
         let view = server.view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
@@ -199,10 +202,10 @@ impl World {
             connection.activity = activity;
             connection.heard_at = view;
             if std::mem::take(&mut connection.pinged) {
-                self.due(replica, Chore::Presence, self.now);
+                self.schedule_task(replica, ReplicaTask::Presence, self.now);
             }
         }
-        self.due(replica, Chore::Liveness, self.now + self.pace());
+        self.schedule_task(replica, ReplicaTask::Liveness, self.now + self.pace());
     }
 
     pub(super) fn connection_lost(&mut self, replica: ReplicaNumber, session: SessionNumber) {
@@ -210,9 +213,9 @@ impl World {
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
         server.connections.remove(&node);
-        server.links.look_again_at(&node);
+        server.links.invalidate(&node);
         server.silent_since.insert(node, now);
-        self.replica_lets_go(session);
+        self.close_replica_end(session);
         self.connections_changed(replica);
     }
 
@@ -236,23 +239,23 @@ impl World {
             effects.told.iter().filter_map(|name| connections.get_key_value(name)).filter_map(concerned).collect()
         };
         for name in names {
-            self.compare(replica, &name);
+            self.send_updates(replica, &name);
         }
     }
 
     /// Says everything that an agent has not seen, in the order of the real stream.
-    pub(super) fn compare(&mut self, replica: ReplicaNumber, node: &NodeName) {
+    pub(super) fn send_updates(&mut self, replica: ReplicaNumber, node: &NodeName) {
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
         let (Some(fleet), Some(connection)) = (&server.view, server.connections.get_mut(node)) else { return };
         let session = connection.session;
-        let mut said: Vec<Said> = Vec::new();
+        let mut said: Vec<StreamMessage> = Vec::new();
         let desired = DesiredState::of(fleet, node).filter(|desired| Some(desired.generation) > connection.generation);
         let tags: Lookups = connection.seen.keys().map(|key| (key.clone(), fleet.tag(key, Some(node)))).collect();
         let is_news = tags != connection.seen;
         // Another version may look up what the last one did not: it gets the newest snapshot to start with.
         if is_news || desired.is_some() || !connection.has_snapshot {
-            said.push(Said::Snapshot(server.snapshots.of(fleet, node)));
+            said.push(StreamMessage::Snapshot(server.snapshots.of(fleet, node)));
             connection.has_snapshot = true;
             connection.seen = tags;
         }
@@ -270,6 +273,27 @@ impl World {
         }
         for event in said {
             self.send(session, event);
+        }
+    }
+}
+
+/// The one of those that have no data of their own. It stays what it is until something changes that can be looked up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshots(Option<Arc<Snapshot>>);
+
+impl Snapshots {
+    pub(super) fn of(&mut self, fleet: &Fleet, node: &NodeName) -> Arc<Snapshot> {
+        let shared = self.0.get_or_insert_with(|| Arc::new(fleet.snapshot()));
+        let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role);
+        match role.map(|role| fleet.data().effective_for(node, role)).filter(|data| !data.is_empty()) {
+            Some(data) => Arc::new(Snapshot { data, ..(**shared).clone() }),
+            None => Arc::clone(shared),
+        }
+    }
+
+    pub(super) fn view_moved(&mut self, effects: &Effects) {
+        if !effects.lookups.is_empty() || !effects.roles.is_empty() {
+            self.0 = None;
         }
     }
 }

@@ -9,18 +9,18 @@ use muster_core::txn::Revision;
 use muster_store::WatchChange;
 
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
-use crate::simulation::mishap::Mishap;
-use crate::simulation::replica::chore::Chore;
+use crate::simulation::fault_counts::Fault;
 use crate::simulation::replica::links::Links;
-use crate::simulation::replica::snapshots::Snapshots;
+use crate::simulation::replica::sessions::Snapshots;
+use crate::simulation::replica::task::ReplicaTask;
 use crate::simulation::world::World;
 
 /// What a transaction changed, as a fleet takes it. What no key of ours is, it does not see.
-pub(crate) fn take_in(fleet: &mut Fleet, revision: Revision, changes: &[WatchChange]) -> Effects {
-    fleet.apply(revision, changes.iter().filter_map(|change| of(change, revision)))
+pub(crate) fn apply_changes(fleet: &mut Fleet, revision: Revision, changes: &[WatchChange]) -> Effects {
+    fleet.apply(revision, changes.iter().filter_map(|change| key_change(change, revision)))
 }
 
-fn of(change: &WatchChange, at: Revision) -> Option<(KeyChange<'_>, keys::Key)> {
+fn key_change(change: &WatchChange, at: Revision) -> Option<(KeyChange<'_>, keys::Key)> {
     let (key, value, revision): (&str, Option<&[u8]>, Revision) = match change {
         WatchChange::Put(kv) => (&kv.key, Some(&kv.value), kv.revision),
         WatchChange::Delete { key } => (key, None, at),
@@ -30,48 +30,48 @@ fn of(change: &WatchChange, at: Revision) -> Option<(KeyChange<'_>, keys::Key)> 
 
 impl World {
     /// A fleet from all that is in the store now.
-    pub(crate) fn built(&self) -> Fleet {
+    pub(crate) fn read_view(&self) -> Fleet {
         let mut fleet = Fleet::new(self.env.clone());
         let history = &self.depot.history;
         let changes: Vec<WatchChange> = history.now().values().cloned().map(WatchChange::Put).collect();
-        take_in(&mut fleet, history.head(), &changes);
+        apply_changes(&mut fleet, history.head(), &changes);
         fleet
     }
 
     /// What a server saw of the store ends: it reads everything anew.
     pub(crate) fn lose_watch(&mut self, replica: ReplicaNumber) {
-        self.mishap(Mishap::WatchLost);
-        self.server_says(replica, format_args!("loses its watch of the store, and reads everything anew"));
+        self.count_fault(Fault::WatchLost);
+        self.log_replica(replica, format_args!("loses its watch of the store, and reads everything anew"));
         self.replicas[replica].watch += 1;
-        let at = self.now + self.between(100, 2_000);
-        self.due(replica, Chore::Rebuild, at);
+        let at = self.now + self.random_between(100, 2_000);
+        self.schedule_task(replica, ReplicaTask::Rebuild, at);
     }
 
     /// The store has moved: the watch of a server is on its way.
-    pub(crate) fn tell(&mut self, replica: ReplicaNumber, upto: Revision) {
+    pub(crate) fn notify_watch(&mut self, replica: ReplicaNumber, upto: Revision) {
         if !self.replicas[replica].up || self.replicas[replica].view.is_none() {
             return;
         }
-        if self.may_go_wrong(self.odds.watch_interrupted) {
-            self.mishap(Mishap::WatchInterrupted);
-            let until = self.now + self.between(200, 4_000);
+        if self.fault_occurs(self.odds.watch_interrupted) {
+            self.count_fault(Fault::WatchInterrupted);
+            let until = self.now + self.random_between(200, 4_000);
             let server = &mut self.replicas[replica];
             server.watch_until = server.watch_until.max(until);
-        } else if self.may_go_wrong(self.odds.watch_lost) {
-            self.mishap(Mishap::WatchLost);
+        } else if self.fault_occurs(self.odds.watch_lost) {
+            self.count_fault(Fault::WatchLost);
             self.replicas[replica].watch += 1;
-            let at = self.now + self.between(100, 2_000);
-            self.due(replica, Chore::Rebuild, at);
+            let at = self.now + self.random_between(100, 2_000);
+            self.schedule_task(replica, ReplicaTask::Rebuild, at);
             return;
         }
-        let travel = self.travel();
+        let travel = self.latency();
         let server = &self.replicas[replica];
         let at = (self.now + travel).max(server.watch_until).max(server.cut_off_until.unwrap_or_default());
-        let what = ReplicaEvent::Told { watch: server.watch, upto };
-        self.agenda.put(at, Event::Replica { replica, life: server.life, what });
+        let what = ReplicaEvent::WatchNotified { watch: server.watch, upto };
+        self.queue.schedule(at, Event::Replica { replica, life: server.life, what });
     }
 
-    pub(crate) fn told(&mut self, replica: ReplicaNumber, watch: u64, upto: Revision) {
+    pub(crate) fn watch_notified(&mut self, replica: ReplicaNumber, watch: u64, upto: Revision) {
         if self.replicas[replica].watch != watch {
             return;
         }
@@ -87,12 +87,12 @@ impl World {
         let Some(news) = news else {
             self.replicas[replica].view = Some(fleet);
             self.replicas[replica].watch += 1;
-            self.due(replica, Chore::Rebuild, self.now);
+            self.schedule_task(replica, ReplicaTask::Rebuild, self.now);
             return;
         };
         let mut effects = Effects::default();
         for (revision, changes) in news {
-            let more = take_in(&mut fleet, revision, &changes);
+            let more = apply_changes(&mut fleet, revision, &changes);
             effects.lookups.extend(more.lookups);
             effects.roles.extend(more.roles);
             effects.nodes.extend(more.nodes);
@@ -112,11 +112,11 @@ impl World {
         if self.replicas[replica].cut_off_until.is_some_and(|until| now < until)
             || self.depot.leaderless_until.is_some_and(|until| now < until)
         {
-            let again = self.now + self.between(300, 700);
-            self.due(replica, Chore::Rebuild, again);
+            let again = self.now + self.random_between(300, 700);
+            self.schedule_task(replica, ReplicaTask::Rebuild, again);
             return;
         }
-        let fleet = self.built();
+        let fleet = self.read_view();
         let first = self.replicas[replica].absences.is_none();
         let server = &mut self.replicas[replica];
         server.watch += 1;
@@ -147,7 +147,7 @@ impl World {
             let revision = fleet.revision;
             server.links.view_moved(effects, fleet);
             server.snapshots.view_moved(effects);
-            server.arrivals.note(revision, now);
+            server.observation_age.record(revision, now);
             if effects.servers
                 && let Some(absences) = &mut server.absences
             {
@@ -156,13 +156,13 @@ impl World {
             }
         }
         if effects.servers || self.replicas[replica].awaits_the_view() {
-            self.due(replica, Chore::Place, now);
-            self.due(replica, Chore::Tenures, now);
-            self.due(replica, Chore::Presence, now);
-            self.due(replica, Chore::Liveness, now + self.pace());
+            self.schedule_task(replica, ReplicaTask::Register, now);
+            self.schedule_task(replica, ReplicaTask::ControllerLocks, now);
+            self.schedule_task(replica, ReplicaTask::Presence, now);
+            self.schedule_task(replica, ReplicaTask::Liveness, now + self.pace());
         }
         if effects.records {
-            self.due(replica, Chore::Liveness, now + self.pace());
+            self.schedule_task(replica, ReplicaTask::Liveness, now + self.pace());
         }
         self.wake_agents(replica, effects);
         if let Some(view) = self.replicas[replica].view.as_ref().map(|fleet| fleet.revision) {
@@ -170,7 +170,7 @@ impl World {
             self.reports_catch_up(replica);
         }
         if effects.rollouts || effects.desired || effects.servers || !effects.nodes.is_empty() {
-            self.look_soon(replica);
+            self.reconcile_soon(replica);
         }
     }
 }

@@ -1,0 +1,391 @@
+//! Requests of operators, with concurrent changes in between.
+
+use jiff::SignedDuration;
+use muster_core::report::reason::RunReason;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
+use muster_core::rollout::request::{PlanRequest, StartTarget};
+use muster_core::rollout::strategy::{
+    Amount, Gate, GateCheck, GateCheckKind, OnFailure, Promote, Reach, Strategy, Wave,
+};
+
+use super::host::{FakeHost, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
+use crate::command::{CommandRefused, RetryTarget, RolloutCommand};
+use crate::executor::{
+    AlreadyAtVersion, CommitResult, Executor, IoRequest, IoResult, NextAction, OperatorCommand, OperatorCommandError,
+    RequestExecutor, RollBackRollout, RollbackPlanError, StartOutcome, StartRollout, StartRolloutError, StartedRollout,
+};
+use crate::plan::PlanError;
+use crate::start::{StartOptions, StartRefused};
+use crate::testing::{FakeFleet, RunEnd, node, version};
+
+fn pause() -> RolloutCommand {
+    RolloutCommand::Pause { reason: "a look".into() }
+}
+
+fn by(request: &str) -> StartOptions {
+    StartOptions { request: request.into(), by: "ada".into(), supersede: false }
+}
+
+fn to(name: &str) -> StartRollout {
+    StartRollout::new(StartTarget::Now(wanted(name)), by("one"))
+}
+
+fn wanted(name: &str) -> PlanRequest {
+    PlanRequest::to(version(name))
+}
+
+fn at_rest() -> (FakeFleet, FakeHost) {
+    let mut host = FakeHost::default();
+    host.way.strategy = Some(strategy());
+    (FakeFleet::of(&[("web", 3, "a b")]), host)
+}
+
+fn it_begins(outset: Result<StartOutcome, StartRolloutError>) -> StartedRollout {
+    match outset {
+        Ok(StartOutcome::Started(begun)) => begun,
+        other => panic!("nothing begins: {other:?}"),
+    }
+}
+
+fn word(command: RolloutCommand) -> OperatorCommand {
+    OperatorCommand { id: RolloutId(1), command, by: "bob".into(), request: "w".into() }
+}
+
+#[test]
+fn start_uses_the_environments_strategy() {
+    let (mut world, mut host) = at_rest();
+    let begun = it_begins(host.run(&mut world, to("v2")));
+    assert_eq!(host.asked, ["newest", "view", "way", "keep", "view"], "the plan is kept before a record names it");
+    assert!(begun.changed && begun.id == RolloutId(1) && begun.revision == world.fleet.revision, "{begun:?}");
+    assert_eq!(host.blobs[&record(&world, 1).plan].plan().strategy, strategy());
+    // The same request again is the same rollout; another one is refused.
+    let same = it_begins(host.run(&mut world, to("v2")));
+    assert!(!same.changed && same.id == begun.id && same.revision == begun.revision, "{same:?}");
+    let other = host.run(&mut world, StartRollout::new(StartTarget::Now(wanted("v3")), by("two")));
+    assert!(matches!(other, Err(StartRolloutError::Refused(StartRefused::Open { .. }))), "{other:?}");
+}
+
+#[test]
+fn start_with_unknown_outcome_starts_once() {
+    for carried_out in [true, false] {
+        let (mut world, mut host) = at_rest();
+        let (mut errand, txn) = host.until_written(&world, to("v2")).unwrap();
+        if carried_out {
+            world.commit(&txn).unwrap();
+        }
+        let begun = it_begins(host.run_on(&mut world, &mut errand, IoResult::Commit(CommitResult::Unknown)));
+        assert!(begun.changed, "it was carried out, the first time or the second");
+        assert_eq!(world.fleet.rollouts().len(), 1);
+        assert!(world.commit(&txn).is_err(), "what was held up on its way comes too late");
+    }
+}
+
+#[test]
+fn crash_after_saving_the_plan_leaves_only_the_plan() {
+    let (mut world, mut host) = at_rest();
+    let (_, _) = host.until_written(&world, to("v2")).unwrap();
+    assert_eq!((host.blobs.len(), world.fleet.rollouts().len()), (1, 0));
+    assert!(it_begins(host.run(&mut world, to("v2"))).changed);
+}
+
+#[test]
+fn slower_of_two_concurrent_starts_is_refused() {
+    let (mut world, mut host) = at_rest();
+    let (mut slower, txn) = host.until_written(&world, to("v2")).unwrap();
+    host.run(&mut world, StartRollout::new(StartTarget::Now(wanted("v3")), by("two"))).unwrap();
+    let wrote = commit(&mut world, &txn);
+    let refused = host.run_on(&mut world, &mut slower, IoResult::Commit(wrote));
+    assert!(matches!(refused, Err(StartRolloutError::Refused(StartRefused::Open { .. }))), "{refused:?}");
+}
+
+#[test]
+fn plan_is_remade_after_another_rollout_started() {
+    let (mut world, mut host) = at_rest();
+    let instead = |request| StartOptions { supersede: true, ..by(request) };
+    let slower = StartRollout::new(StartTarget::Now(wanted("v2")), instead("one"));
+    let (mut errand, first) = RequestExecutor::new(slower);
+    let mut need = first;
+    let keep = loop {
+        if let IoRequest::SavePlan(_) = &need {
+            break need;
+        }
+        let got = host.bring(&world, need);
+        need = match world.with_input(|input| errand.next(input, got)).unwrap() {
+            NextAction::Io(need) => need,
+            NextAction::Commit(_) | NextAction::Done(_) => panic!("nothing is to be written yet"),
+        };
+    };
+    // A concurrent start of a newer version commits first.
+    host.run(&mut world, StartRollout::new(StartTarget::Now(wanted("v3")), instead("two"))).unwrap();
+    let kept = host.bring(&world, keep);
+    let refused = host.run_on(&mut world, &mut errand, kept);
+    assert!(matches!(refused, Err(StartRolloutError::Plan(PlanError::OlderRelease { .. }))), "{refused:?}");
+}
+
+#[test]
+fn request_fails_after_eight_conflicts() {
+    let (world, mut host) = at_rest();
+    let (mut errand, _) = host.until_written(&world, to("v2")).unwrap();
+    let mut refused = 0;
+    let error = loop {
+        refused += 1;
+        let mut got = IoResult::Commit(CommitResult::Conflict(world.fleet.revision));
+        let next = loop {
+            match world.with_input(|input| errand.next(input, got)) {
+                Ok(crate::executor::NextAction::Io(need)) => got = host.bring(&world, need),
+                other => break other,
+            }
+        };
+        if let Err(error) = next {
+            break error;
+        }
+    };
+    assert!(matches!(error, StartRolloutError::Contended(_)) && refused == 8, "{refused}: {error}");
+}
+
+#[test]
+fn gate_command_outside_the_environment_file_is_refused() {
+    let (mut world, mut host) = at_rest();
+    let check = GateCheck {
+        name: "mine".into(),
+        kind: GateCheckKind::Command(vec!["rm".into()]),
+        timeout: GateCheck::TIMEOUT,
+        retries: 0,
+        every: GateCheck::EVERY,
+    };
+    let gate = Gate { validated: true, checks: vec![check] };
+    let sent = Strategy { gate, ..Strategy::one_wave(Amount::Nodes(1)) };
+    let wish =
+        || StartRollout::new(StartTarget::Now(PlanRequest { strategy: Some(sent.clone()), ..wanted("v2") }), by("one"));
+    let refused = host.run(&mut world, wish());
+    assert!(matches!(&refused, Err(StartRolloutError::ForeignCommand { check }) if check == "mine"), "{refused:?}");
+    host.way.strategy = Some(sent.clone());
+    assert!(host.run(&mut world, wish()).is_ok());
+}
+
+#[test]
+fn stale_plan_is_refused() {
+    let (mut world, mut host) = at_rest();
+    host.run(&mut world, to("v2")).unwrap();
+    let plan = host.blobs[&record(&world, 1).plan].plan().clone();
+    let (mut world, mut host) = at_rest();
+    world.node("web4", "web", "a", &[]);
+    let what = || StartTarget::Plan(Box::new(plan.clone()));
+    let refused = host.run(&mut world, StartRollout::new(what(), by("one")));
+    assert!(matches!(refused, Err(StartRolloutError::StalePlan(_))), "{refused:?}");
+    world.remove("web4");
+    assert!(host.run(&mut world, StartRollout::new(what(), by("one"))).is_ok());
+}
+
+#[test]
+fn command_with_unknown_outcome_applies_once() {
+    for carried_out in [true, false] {
+        let (mut world, mut host) = begun();
+        let (mut errand, txn) = host.until_written(&world, word(pause())).unwrap();
+        if carried_out {
+            world.commit(&txn).unwrap();
+        }
+        let said = host.run_on(&mut world, &mut errand, IoResult::Commit(CommitResult::Unknown)).unwrap();
+        assert!(said.changed && matches!(&said.phase, RolloutPhase::Paused { .. }), "{said:?}");
+        assert!(world.commit(&txn).is_err());
+    }
+}
+
+#[test]
+fn retried_promotion_does_not_promote_the_next_wave() {
+    let wave = |percent| Wave { reach: Reach::Percent(percent), soak: None, promote: Promote::Manual };
+    let mut strategy = Strategy { waves: vec![wave(30), wave(60), wave(100)], ..strategy() };
+    strategy.max_unavailable.default = Amount::Nodes(3);
+    let (mut world, mut host) = begun_with(strategy);
+    let mut executor = Executor::default();
+    let mut to_promotion = |world: &mut FakeFleet, host: &mut FakeHost| {
+        host.look_once(world, &mut executor);
+        granted(world).iter().for_each(|node| world.answers(node, RunEnd::Validated));
+        for _ in 0..3 {
+            world.pass(SignedDuration::from_mins(10));
+            host.look_once(world, &mut executor);
+        }
+    };
+    to_promotion(&mut world, &mut host);
+    let promote = || word(RolloutCommand::Promote { full: false });
+    let (mut errand, txn) = host.until_written(&world, promote()).unwrap();
+    world.commit(&txn).unwrap();
+    // The answer is late, and the next wave waits for its own promotion by now.
+    to_promotion(&mut world, &mut host);
+    let now = record(&world, 1);
+    assert!(now.waves.len() == 2 && now.waves[1].gate.is_some(), "{now:?}");
+    let said = host.run_on(&mut world, &mut errand, IoResult::Commit(CommitResult::Unknown)).unwrap();
+    assert!(said.changed, "{said:?}");
+    assert_eq!(record(&world, 1), now, "nobody has looked at the second wave");
+    // A later promotion has another request id.
+    let other = OperatorCommand { request: "x".into(), ..promote() };
+    assert!(host.run(&mut world, other).unwrap().changed);
+    assert!(record(&world, 1).waves[1].promoted.is_some());
+}
+
+#[test]
+fn last_sixteen_request_ids_are_remembered() {
+    let (mut world, mut host) = begun();
+    for number in 0..20 {
+        let command = if number % 2 == 0 { pause() } else { RolloutCommand::Resume };
+        let said = host.run(&mut world, OperatorCommand { request: format!("w{number}"), ..word(command) }).unwrap();
+        assert!(said.changed);
+    }
+    let said = record(&world, 1).said;
+    assert_eq!((said.len(), said.first().unwrap().as_str(), said.last().unwrap().as_str()), (16, "w4", "w19"));
+    // The last pause, retried: the rollout stays resumed.
+    let again = host.run(&mut world, OperatorCommand { request: "w18".into(), ..word(pause()) }).unwrap();
+    assert!(again.changed && again.phase == RolloutPhase::Running, "{again:?}");
+}
+
+#[test]
+fn two_concurrent_commands_both_apply() {
+    let (mut world, mut host) = begun();
+    let (mut errand, txn) = host.until_written(&world, word(RolloutCommand::Abort { reason: "no".into() })).unwrap();
+    say(&mut world, &pause());
+    let wrote = commit(&mut world, &txn);
+    let said = host.run_on(&mut world, &mut errand, IoResult::Commit(wrote)).unwrap();
+    assert!(said.changed && matches!(phase(&world), RolloutPhase::Aborted { .. }), "{said:?}");
+    // The same command of another operator, a moment before, made the change.
+    let (mut world, mut host) = begun();
+    let (mut errand, txn) = host.until_written(&world, word(pause())).unwrap();
+    say(&mut world, &pause());
+    let wrote = commit(&mut world, &txn);
+    let said = host.run_on(&mut world, &mut errand, IoResult::Commit(wrote)).unwrap();
+    assert!(!said.changed, "{said:?}");
+}
+
+#[test]
+fn invalid_command_is_refused() {
+    let (mut world, mut host) = begun();
+    let refused = host.run(&mut world, word(RolloutCommand::Promote { full: false }));
+    let expected =
+        OperatorCommandError::Refused(CommandRefused::NothingToPromote { id: RolloutId(1), instead: String::new() });
+    assert!(refused.is_err_and(|error| std::mem::discriminant(&error) == std::mem::discriminant(&expected)));
+    let refused = host.run(&mut world, OperatorCommand { id: RolloutId(7), ..word(pause()) });
+    assert!(matches!(refused, Err(OperatorCommandError::UnknownRollout(RolloutId(7)))), "{refused:?}");
+}
+
+#[test]
+fn only_retry_needs_the_plan() {
+    let retry = || word(RolloutCommand::Retry(RetryTarget::AllFailed));
+    let strategy = Strategy { on_failure: OnFailure::Pause, ..strategy() };
+    let (mut world, mut host) = begun_with(strategy);
+    let mut executor = Executor::default();
+    host.look_once(&mut world, &mut executor);
+    let failed = granted(&world).pop().unwrap();
+    world.answers(&failed, RunEnd::Failed(RunReason::NotCompiled));
+    host.look_once(&mut world, &mut executor);
+    assert!(matches!(phase(&world), RolloutPhase::Paused { .. }));
+    let plans = std::mem::take(&mut host.blobs);
+    let refused = host.run(&mut world, retry());
+    assert!(matches!(refused, Err(OperatorCommandError::Refused(CommandRefused::NoPlan { .. }))), "{refused:?}");
+    host.asked.clear();
+    let other = ["web1", "web2"].into_iter().find(|name| *name != failed).unwrap();
+    let skip = OperatorCommand { request: "skip".into(), ..word(RolloutCommand::Skip { node: node(other) }) };
+    host.run(&mut world, skip).unwrap();
+    assert_eq!(host.asked, ["newest", "view", "view"], "a plan that is missing keeps nobody from saying that");
+    (host.blobs, host.asked) = (plans, Vec::new());
+    assert!(host.run(&mut world, retry()).unwrap().changed);
+    assert_eq!(host.asked, ["newest", "view", "plan", "view"]);
+    assert_eq!(phase(&world), RolloutPhase::Running);
+}
+
+#[test]
+fn rollback_request_applies_once() {
+    let back = || RollBackRollout::new(RolloutId(1), by("back"), PauseReason::by_operator("ada", ""));
+    for carried_out in [true, false] {
+        let (mut world, mut host, _) = failed();
+        let (mut errand, txn) = host.until_written(&world, back()).unwrap();
+        assert_eq!(host.asked, ["newest", "view", "plan", "keep"]);
+        if carried_out {
+            world.commit(&txn).unwrap();
+        }
+        let begun = host.run_on(&mut world, &mut errand, IoResult::Commit(CommitResult::Unknown)).unwrap();
+        assert!(begun.changed && begun.id == RolloutId(2) && begun.to == version("v1"), "{begun:?}");
+        assert!(matches!(record(&world, 1).phase, RolloutPhase::RolledBack { .. }));
+        let again = host.run(&mut world, back()).unwrap();
+        assert!(!again.changed && again.id == RolloutId(2), "{again:?}");
+    }
+    let (mut world, mut host) = begun();
+    let nowhere = RollBackRollout::new(RolloutId(9), by("back"), PauseReason::by_operator("ada", ""));
+    let refused = host.run(&mut world, nowhere);
+    assert!(
+        matches!(refused, Err(StartRolloutError::RollbackPlan(RollbackPlanError::UnknownRollout(_)))),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn second_rollback_request_is_refused() {
+    let (mut world, mut host, _) = failed();
+    // As the command line does: each request rolls back the active rollout.
+    let back = |world: &FakeFleet, request: &str| {
+        let (record, _) = world.fleet.deciding_rollout().unwrap();
+        RollBackRollout::new(record.id, by(request), PauseReason::by_operator("ada", ""))
+    };
+    let first = back(&world, "first");
+    assert_eq!(host.run(&mut world, first).unwrap().id, RolloutId(2));
+    let seen = world.fleet.revision;
+    let second = back(&world, "second");
+    let refused = host.run(&mut world, second).unwrap_err();
+    let told =
+        "rollout 2 is itself the rollback of rollout 1, to v1; to leave v1, start another version, or use `--id 2`";
+    assert_eq!(refused.to_string(), told);
+    // A request that was made before the first one committed.
+    let late = RollBackRollout::new(RolloutId(1), by("late"), PauseReason::by_operator("ada", "")).undoing(true);
+    let refused = host.run(&mut world, late).unwrap_err();
+    assert_eq!(refused.to_string(), "rollout 1 was rolled back by rollout 2 already");
+    assert_eq!((world.fleet.revision, world.fleet.rollouts().len()), (seen, 2), "nothing was written");
+}
+
+#[test]
+fn rollback_of_a_rollback_needs_a_flag() {
+    let (mut world, mut host) = at_rest();
+    it_begins(host.run(&mut world, to("v2")));
+    let back = |id| RollBackRollout::new(RolloutId(id), by(&format!("back {id}")), PauseReason::by_operator("ada", ""));
+    host.run(&mut world, back(1)).unwrap();
+    let meant = host.run(&mut world, back(2).undoing(true));
+    // There is no other stable version; but it is not refused for being a rollback.
+    assert!(
+        matches!(meant, Err(StartRolloutError::RollbackPlan(RollbackPlanError::NoStableVersion { .. }))),
+        "{meant:?}"
+    );
+}
+
+#[test]
+fn start_of_the_running_version_is_a_no_op() {
+    let (mut world, mut host) = at_rest();
+    let seen = world.fleet.revision;
+    let outset = host.run(&mut world, to("v1")).unwrap();
+    let there = AlreadyAtVersion { to: version("v1"), nodes: 3, by: None, revision: seen };
+    assert_eq!(outset, StartOutcome::NoOp(there));
+    assert_eq!((world.fleet.revision, world.fleet.rollouts().len()), (seen, 0));
+    assert!(!host.asked.contains(&"keep"), "not even a plan is kept");
+    // One of them needs a repair.
+    world.answers("web1", RunEnd::Failed(RunReason::NotCompiled));
+    assert!(it_begins(host.run(&mut world, to("v1"))).changed);
+}
+
+#[test]
+fn adding_allow_older_starts_a_rollout() {
+    let (mut world, mut host) = at_rest();
+    let wanted = PlanRequest { allow_older: true, ..wanted("v1") };
+    let allowed = host.run(&mut world, StartRollout::new(StartTarget::Now(wanted), by("one")));
+    assert!(it_begins(allowed).changed && world.fleet.desired().unwrap().allow_older);
+}
+
+#[test]
+fn start_after_abort_is_not_a_no_op() {
+    let (mut world, mut host) = at_rest();
+    it_begins(host.run(&mut world, to("v2")));
+    for name in ["web1", "web2", "web3"] {
+        world.grant(name, "v2", 1);
+        world.answers(name, RunEnd::Validated);
+    }
+    say(&mut world, &RolloutCommand::Abort { reason: String::new() });
+    // Nodes that join later would get v1.
+    let wish = StartRollout::new(StartTarget::Now(wanted("v2")), by("two"));
+    assert_eq!(it_begins(host.run(&mut world, wish)).id, RolloutId(2));
+}

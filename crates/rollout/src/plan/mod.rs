@@ -1,0 +1,202 @@
+//! Plans a rollout from the environment, the strategy and a seed.
+
+mod difference;
+mod error;
+pub mod order;
+pub mod stages;
+pub(crate) mod waves;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use muster_core::names::{NodeName, Role, Version};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::{FORMAT, PlannedWave, Prediction, RolloutPlan, UnhealthyNode};
+use muster_core::rollout::strategy::{Amount, FailureLimits, Gate, OnFailure, Promote, Reach, Strategy, Wave};
+
+use crate::budget::{budgets, domain_of};
+use crate::decision::DecisionInput;
+use crate::plan::order::{Domains, OrderKey, draw};
+use crate::plan::stages::stages;
+use crate::plan::waves::{PlannedMove, WavePlacement, waves};
+use crate::predict::predict;
+use crate::preflight::preflight;
+
+pub use difference::{PlanDifference, plan_differences};
+pub use error::PlanError;
+
+/// The target version of a fleet, and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub to: Version,
+    pub strategy: Strategy,
+    /// The roles that each role comes after.
+    pub after: BTreeMap<Role, BTreeSet<Role>>,
+    /// Decides the order of nodes that are equal otherwise.
+    pub seed: u64,
+    /// Moves all nodes in one transaction, without waves and budgets. The first version of an environment always does:
+    /// nothing runs that could break.
+    pub at_once: bool,
+    /// Nodes may move to an older release.
+    pub allow_older: bool,
+    /// Rolls this rollout back.
+    pub rolls_back: Option<RolloutId>,
+}
+
+impl Request {
+    /// The request that a plan was made for. Planned again, it shows what has changed since.
+    pub fn of(plan: &RolloutPlan) -> Self {
+        Self {
+            to: plan.to.clone(),
+            strategy: plan.strategy.clone(),
+            after: plan.after.clone(),
+            seed: plan.seed,
+            at_once: plan.at_once,
+            allow_older: plan.allow_older,
+            rolls_back: plan.rolls_back,
+        }
+    }
+
+    /// The strategy that is carried out. A rollback goes to a version that is known to be good: it has no canary and is
+    /// not rolled back in turn. It does not wait for windows or gates, which may fail because of the version that it
+    /// removes, and no failed node stops it, since all of that would make an outage longer. Budgets apply unchanged.
+    fn strategy(&self) -> Strategy {
+        if self.rolls_back.is_none() {
+            return self.strategy.clone();
+        }
+        let wave = Wave { reach: Reach::Percent(100), soak: Some(SignedDuration::ZERO), promote: Promote::Auto };
+        let gate = Gate { checks: Vec::new(), ..self.strategy.gate.clone() };
+        let all = Amount::Percent(100);
+        let failures = FailureLimits { canary: all, wave: all, total: all };
+        let (waves, windows, on_failure) = (vec![wave], Vec::new(), OnFailure::Pause);
+        // A node that cannot report must not return to the version that is being removed.
+        let confirm_within = None;
+        Strategy { waves, windows, gate, failures, on_failure, confirm_within, ..self.strategy.clone() }
+    }
+}
+
+/// Waves of a plan over all stages. Each wave that has started is in the rollout record, which must stay small.
+pub const MAX_PLANNED_WAVES: usize = 60;
+
+/// Plans a rollout. The same environment and request always give the same plan.
+pub fn plan(input: &DecisionInput<'_>, request: &Request) -> Result<RolloutPlan, PlanError> {
+    let fleet = input.fleet;
+    let digest = crate::plan::error::check(input, request)?;
+    let strategy = request.strategy();
+    let seen = survey_nodes(input, request, &strategy);
+    let with_nodes: BTreeSet<&Role> = fleet.designed().map(|(_, _, record)| &record.role).collect();
+    let stages = stages(&request.after, &with_nodes)?;
+    // After an aborted rollout most nodes may not run the current version, but a rollback still starts from it.
+    let from = match request.rolls_back {
+        Some(_) => fleet.current_version().map(|(version, _)| version.clone()),
+        None => fleet.base().map(|base| base.version),
+    };
+    let at_once = request.at_once || from.is_none();
+
+    let mut staged: BTreeMap<u32, Vec<PlannedMove<'_>>> = BTreeMap::new();
+    for mover in seen.movers {
+        staged.entry(stages.get(mover.role).copied().unwrap_or(1)).or_default().push(mover);
+    }
+    let cut = |(stage, movers): (u32, Vec<PlannedMove<'_>>)| waves(stage, &movers, &strategy);
+    let mut waves: Vec<PlannedWave> = staged.into_iter().flat_map(cut).collect();
+    if at_once {
+        waves = merge_waves(waves);
+    }
+    // A rollback has one wave per stage, and is never refused.
+    if waves.len() > MAX_PLANNED_WAVES && request.rolls_back.is_none() {
+        return Err(PlanError::TooManyWaves { waves: waves.len(), most: MAX_PLANNED_WAVES });
+    }
+    finish_last_wave(&mut waves, &strategy);
+
+    let mut plan = RolloutPlan {
+        format: FORMAT,
+        env: fleet.env.clone(),
+        from,
+        to: request.to.clone(),
+        digest,
+        allow_older: request.allow_older,
+        rolls_back: request.rolls_back,
+        at_once,
+        seed: request.seed,
+        budgets: budgets(fleet.designed(), &strategy.max_unavailable),
+        strategy,
+        after: request.after.clone(),
+        waves,
+        already: seen.already,
+        unwell: seen.unwell,
+        predicted: Prediction::default(),
+    };
+    plan.predicted = predict(fleet, &plan);
+    Ok(plan)
+}
+
+/// The nodes of the design, sorted by what the plan does with them.
+struct PlanSurvey<'a> {
+    movers: Vec<PlannedMove<'a>>,
+    already: BTreeSet<NodeName>,
+    unwell: Vec<UnhealthyNode>,
+}
+
+fn survey_nodes<'a>(input: &DecisionInput<'a>, request: &Request, strategy: &Strategy) -> PlanSurvey<'a> {
+    let mut survey = PlanSurvey { movers: Vec::new(), already: BTreeSet::new(), unwell: Vec::new() };
+    let base = input.fleet.base();
+    let mut domains = Domains::new(request.seed);
+    // Nodes that are leaving are not included.
+    for (name, node, record) in input.fleet.designed() {
+        let granted = node.desired.as_ref().and_then(|_| input.fleet.desired_of(name));
+        let desired = granted.as_ref().or(base.as_ref());
+        let has_target = desired.is_some_and(|desired| desired.version == request.to);
+        let (placement, unwell) = preflight(input, name, node, record, desired);
+        // A node that runs the target and is disconnected needs nothing. A rollback leaves alone the nodes that never
+        // moved, healthy or not.
+        let runs_target = || {
+            let answered = desired.is_some_and(|desired| node.has_answered(desired.generation));
+            let state = node.state().filter(|(state, _)| state.is_validated() && *state.version() == request.to);
+            answered && state.is_some() && placement != WavePlacement::First
+        };
+        // It also leaves alone skipped nodes, and those granted by another rollout.
+        let is_kept = |back_from: RolloutId| {
+            let granted = input.fleet.granted(name);
+            granted.is_some_and(|(granted, _)| granted.rollout != back_from || granted.kept.is_some())
+        };
+        let is_at_target = match request.rolls_back {
+            Some(back_from) => has_target || is_kept(back_from),
+            None => has_target && runs_target(),
+        };
+        survey
+            .unwell
+            .extend(unwell.map(|unwell| UnhealthyNode { repaired: unwell.repaired && !is_at_target, ..unwell }));
+        if is_at_target {
+            survey.already.insert(name.clone());
+            continue;
+        }
+        let domain = domain_of(record, strategy.max_unavailable.per.as_ref());
+        let turn_domain = domains.number(domain.unwrap_or(&record.failure_domain));
+        let order_key = OrderKey { domain: turn_domain, draw: draw(request.seed, name.as_str()) };
+        survey.movers.push(PlannedMove { name, role: &record.role, placement, order_key, domain });
+    }
+    survey
+}
+
+/// Merges all waves into one.
+fn merge_waves(waves: Vec<PlannedWave>) -> Vec<PlannedWave> {
+    let nodes: Vec<_> = waves.into_iter().flat_map(|wave| wave.nodes).collect();
+    if nodes.is_empty() {
+        return Vec::new();
+    }
+    let (soak, promote) = (SignedDuration::ZERO, Promote::Auto);
+    vec![PlannedWave { stage: 1, wave: 1, canary: true, nodes, soak, promote }]
+}
+
+/// No wave follows the last one: it needs no promotion, and soaks only if the strategy says so.
+fn finish_last_wave(waves: &mut [PlannedWave], strategy: &Strategy) {
+    let Some(last) = waves.last_mut() else { return };
+    last.promote = Promote::Auto;
+    // It may stand for later waves that had no nodes left: the longest of their soaks counts.
+    let index = usize::try_from(last.wave.saturating_sub(1)).unwrap_or(usize::MAX);
+    let soaks = strategy.waves.iter().skip(index).map(|wave| strategy.soak_of(wave, last.canary, true));
+    last.soak = soaks.max().unwrap_or(last.soak);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Progress of a rollout, and the reasons why its nodes do not move. Computed on request, from the same survey and the
+//! same choice of nodes as a step.
+
+mod at_once;
+
+use std::collections::BTreeSet;
+
+use muster_core::names::NodeName;
+use muster_core::rollout::progress::{Hold, NodeProgress, Progress, RolloutNodeState, WaveProgress};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
+use muster_core::rollout::windows;
+
+use crate::decision::DecisionInput;
+use crate::health::{Health, grant_of};
+use crate::step::{BudgetTracker, IndexedPlan, NodeFacts, Survey, WaveAdvance, advance_waves};
+
+/// Single nodes that are named as reasons. The state of every node is with its wave.
+const NAMED_HOLDS: usize = 20;
+
+/// The progress of a rollout. Only meaningful for the active one: later grants say nothing about an older rollout.
+pub fn progress(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Progress {
+    if record.at_once {
+        return at_once::at_once(plan, record, input);
+    }
+    let survey = Survey::new(plan, record, input);
+    let mut budgets = BudgetTracker::new(plan, record, &survey, input);
+    let mut refused: Vec<(&NodeName, Hold)> = Vec::new();
+    budgets.choose(Some(&mut |fact, hold| refused.push((fact.name, hold))));
+    // Sorted by name, as the facts are.
+    refused.sort_by_key(|(name, _)| *name);
+    let staged = StagedProgress { record, survey: &survey, input, refused };
+
+    let waves = plan.plan().waves.iter().enumerate();
+    let waves = waves.map(|(wave, planned)| {
+        let orders = plan.orders_in(wave).zip(&planned.nodes);
+        let in_plan = orders.map(|(order, node)| match survey.at(order) {
+            Some(fact) => staged.node(fact),
+            None => removed(node.node.clone(), node.role.clone()),
+        });
+        let late = survey.late().filter(|fact| fact.wave == Some(wave)).map(|fact| staged.node(fact));
+        WaveProgress { nodes: in_plan.chain(late).collect() }
+    });
+    Progress { waves: waves.collect(), holds: staged.holds(plan) }
+}
+
+/// The progress of a rollout, active or not.
+pub fn final_progress(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Progress {
+    let mut stood = progress(plan, record, input);
+    let governs = input.fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    if !governs && record.phase == RolloutPhase::Completed {
+        // Later grants say nothing about it, but its completion does.
+        let nodes = stood.waves.iter_mut().flat_map(|wave| &mut wave.nodes);
+        nodes.filter(|node| node.state == RolloutNodeState::Waiting).for_each(|node| {
+            node.state = RolloutNodeState::Healthy;
+            node.hold = None;
+        });
+    }
+    if !record.phase.is_open() || !governs {
+        stood.holds.clear();
+    }
+    stood
+}
+
+/// Why an open rollout does not move a node; none if there is nothing left to do with it.
+pub fn hold_reason(
+    plan: &IndexedPlan,
+    record: &RolloutRecord,
+    input: &DecisionInput<'_>,
+    node: &NodeName,
+) -> Option<Hold> {
+    if !record.phase.is_open() {
+        return None;
+    }
+    let progress = progress(plan, record, input);
+    let found = progress.waves.iter().enumerate().find_map(|(wave, nodes)| {
+        let of_it = nodes.nodes.iter().find(|progress| progress.node == *node)?;
+        Some((wave, of_it.clone()))
+    });
+    let (wave, NodeProgress { state, hold, deadline, .. }) = found?;
+    match state {
+        RolloutNodeState::Healthy | RolloutNodeState::Skipped | RolloutNodeState::Removed => None,
+        RolloutNodeState::Granted
+        | RolloutNodeState::Pending { .. }
+        | RolloutNodeState::Soaking { .. }
+        | RolloutNodeState::Failed { .. } => Some(hold.unwrap_or(Hold::Node { node: node.clone(), state, deadline })),
+        RolloutNodeState::Waiting if !record.at_once && wave >= record.waves.len() => {
+            turn(plan, record.waves.len().saturating_sub(1))
+        }
+        // A reason that affects all nodes comes first.
+        RolloutNodeState::Waiting => {
+            let widest = progress.holds.into_iter().next();
+            let is_for_all = matches!(widest, Some(Hold::Halted { .. } | Hold::Window { .. }));
+            if is_for_all { widest } else { hold.or(widest) }
+        }
+    }
+}
+
+fn turn(plan: &IndexedPlan, wave: usize) -> Option<Hold> {
+    let planned = plan.plan().waves.get(wave)?;
+    Some(Hold::Turn { stage: planned.stage, wave: planned.wave })
+}
+
+fn removed(node: NodeName, role: muster_core::names::Role) -> NodeProgress {
+    NodeProgress { node, role, state: RolloutNodeState::Removed, granted: None, deadline: None, hold: None }
+}
+
+/// The inputs of the progress of a staged rollout.
+struct StagedProgress<'s> {
+    record: &'s RolloutRecord,
+    survey: &'s Survey<'s>,
+    input: &'s DecisionInput<'s>,
+    refused: Vec<(&'s NodeName, Hold)>,
+}
+
+impl StagedProgress<'_> {
+    fn node(&self, fact: &NodeFacts<'_>) -> NodeProgress {
+        let grant = grant_of(self.record, fact.node);
+        let deadline = match fact.health {
+            Health::Moving { deadline } => deadline,
+            Health::Pending { deadline } => Some(deadline),
+            Health::Waiting
+            | Health::Soaking { .. }
+            | Health::Away { .. }
+            | Health::Healthy { .. }
+            | Health::Failed { .. }
+            | Health::Skipped
+            | Health::NotThere => None,
+        };
+        NodeProgress {
+            node: fact.name.clone(),
+            role: fact.record.role.clone(),
+            state: self.state(fact),
+            granted: grant.map(|(grant, _)| grant.granted),
+            deadline,
+            hold: self.hold(fact),
+        }
+    }
+
+    fn state(&self, fact: &NodeFacts<'_>) -> RolloutNodeState {
+        match fact.health {
+            Health::Waiting | Health::NotThere => RolloutNodeState::Waiting,
+            Health::Moving { .. } | Health::Away { .. } => RolloutNodeState::Granted,
+            Health::Pending { deadline } => {
+                let since = fact.node.state().map_or(deadline, |(_, leaf)| leaf.since);
+                RolloutNodeState::Pending { since }
+            }
+            Health::Soaking { until } => RolloutNodeState::Soaking { until },
+            Health::Healthy { .. } => RolloutNodeState::Healthy,
+            Health::Failed { how, .. } => {
+                let error = fact.failure().and_then(|failure| failure.error);
+                RolloutNodeState::Failed { how, error, forgiven: !fact.counts_as_failed(self.survey.forgiven) }
+            }
+            Health::Skipped => RolloutNodeState::Skipped,
+        }
+    }
+
+    /// The reason why a node of a started wave waits.
+    fn hold(&self, fact: &NodeFacts<'_>) -> Option<Hold> {
+        match fact.health {
+            Health::NotThere => Some(Hold::Machine { node: fact.name.clone() }),
+            Health::Away { since } => Some(Hold::Silent { node: fact.name.clone(), since }),
+            Health::Waiting => {
+                let found = self.refused.binary_search_by(|(name, _)| (*name).cmp(fact.name)).ok()?;
+                self.refused.get(found).map(|(_, hold)| hold.clone())
+            }
+            Health::Moving { .. }
+            | Health::Pending { .. }
+            | Health::Soaking { .. }
+            | Health::Healthy { .. }
+            | Health::Failed { .. }
+            | Health::Skipped => None,
+        }
+    }
+
+    /// The reasons why the rollout waits, the most general first.
+    fn holds(&self, plan: &IndexedPlan) -> Vec<Hold> {
+        let mut holds = Vec::new();
+        match &self.record.phase {
+            RolloutPhase::Running => {}
+            RolloutPhase::Paused { why } => holds.push(Hold::Halted { why: why.clone() }),
+            RolloutPhase::Completed
+            | RolloutPhase::Aborted { .. }
+            | RolloutPhase::RolledBack { .. }
+            | RolloutPhase::Superseded { .. } => {
+                return Vec::new();
+            }
+        }
+        let now = self.input.now;
+        let windows = &plan.plan().strategy.windows;
+        if !windows::is_open(windows, now) {
+            holds.push(Hold::Window { opens: windows::next_opening(windows, now) });
+        }
+        let mut next = self.record.clone();
+        if let WaveAdvance::Held(hold) = advance_waves(plan, &mut next, self.survey, now) {
+            holds.push(hold);
+        }
+        self.hold_of_nodes(plan, &mut holds);
+        holds
+    }
+
+    /// The reasons of single nodes: each kind once, and the first nodes by name.
+    fn hold_of_nodes(&self, plan: &IndexedPlan, holds: &mut Vec<Hold>) {
+        let mut wide = Vec::new();
+        let mut named = Vec::new();
+        let mut seen: BTreeSet<(u8, usize)> = BTreeSet::new();
+        let mut is_budget = false;
+        for fact in self.survey.in_order(plan, self.record.waves.len()).filter(|fact| !fact.health.is_done()) {
+            let Some(hold) = self.hold(fact) else {
+                if fact.health != Health::Waiting && named.len() < NAMED_HOLDS {
+                    let NodeProgress { node, state, deadline, .. } = self.node(fact);
+                    named.push(Hold::Node { node, state, deadline });
+                }
+                continue;
+            };
+            let (rank, of) = match &hold {
+                Hold::Brake { .. } => (0, fact.rack),
+                Hold::RoleBudget { .. } => (1, fact.role),
+                Hold::DomainBudget { .. } => (2, fact.domain.unwrap_or_default()),
+                Hold::Ramp { .. } => (3, fact.wave.unwrap_or_default()),
+                Hold::Turn { .. } => (4, fact.role),
+                Hold::Halted { .. }
+                | Hold::Window { .. }
+                | Hold::Soak { .. }
+                | Hold::Gate { .. }
+                | Hold::Promotion { .. }
+                | Hold::Node { .. }
+                | Hold::Paused { .. }
+                | Hold::Silent { .. }
+                | Hold::Machine { .. } => {
+                    if named.len() < NAMED_HOLDS {
+                        named.push(hold);
+                    }
+                    continue;
+                }
+            };
+            is_budget |= matches!(hold, Hold::RoleBudget { .. } | Hold::DomainBudget { .. });
+            if seen.insert((rank, of)) {
+                wide.push((rank, hold));
+            }
+        }
+        wide.sort_by_key(|(rank, _)| *rank);
+        holds.extend(wide.into_iter().map(|(_, hold)| hold));
+        // Failed nodes block nothing themselves, but the budget that they use does.
+        if is_budget {
+            let failed = self.survey.facts.iter().filter(|fact| fact.failed_how().is_some() && fact.is_unavailable);
+            for fact in failed.take(NAMED_HOLDS.saturating_sub(named.len())) {
+                named.push(Hold::Node { node: fact.name.clone(), state: self.state(fact), deadline: None });
+            }
+        }
+        holds.append(&mut named);
+    }
+}

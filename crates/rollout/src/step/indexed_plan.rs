@@ -1,0 +1,106 @@
+//! A plan with indexes for lookups by node and role.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::names::{NodeName, Role};
+use muster_core::rollout::plan::RolloutPlan;
+
+/// Made once when a plan is read. A step then merges the sorted nodes of the fleet and the plan.
+#[derive(Clone, Debug)]
+pub struct IndexedPlan {
+    plan: RolloutPlan,
+    /// Sorted by name, as the fleet is.
+    positions: Vec<(NodeName, PlanPosition)>,
+    roles: BTreeMap<Role, PlannedRole>,
+    /// Where each wave starts in the order of the whole plan.
+    offsets: Vec<usize>,
+}
+
+/// Position of a node in a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlanPosition {
+    InWave {
+        wave: usize,
+        /// Its index in the order of the whole plan.
+        order: usize,
+        /// It was unhealthy when the plan was made, and not only because all nodes were being moved at once.
+        excused: bool,
+    },
+    /// It runs the target already.
+    Already,
+}
+
+/// A role's part of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedRole {
+    /// The last wave with nodes of the role.
+    pub last_wave: usize,
+    /// The last wave of its stage. Nodes that join late belong there.
+    pub stage_end: usize,
+    /// Waves that must have passed before a node of the role is granted: those of the roles that it comes after.
+    pub opens: usize,
+}
+
+impl IndexedPlan {
+    pub fn new(plan: RolloutPlan) -> Self {
+        let mut positions = Vec::with_capacity(plan.node_count() + plan.already.len());
+        let mut offsets = Vec::with_capacity(plan.waves.len());
+        let mut roles: BTreeMap<Role, PlannedRole> = BTreeMap::new();
+        let out_of_reach = plan.unwell.iter().filter(|unwell| !unwell.repaired).map(|unwell| &unwell.node);
+        let out_of_reach: BTreeSet<&NodeName> = out_of_reach.collect();
+        let mut order = 0;
+        for (wave, planned) in plan.waves.iter().enumerate() {
+            offsets.push(order);
+            let same_stage = plan.waves.iter().rposition(|other| other.stage == planned.stage);
+            for node in &planned.nodes {
+                let excused = node.repair || out_of_reach.contains(&node.node);
+                positions.push((node.node.clone(), PlanPosition::InWave { wave, order, excused }));
+                order += 1;
+                let known = PlannedRole { last_wave: wave, stage_end: same_stage.unwrap_or(wave), opens: 0 };
+                match roles.get_mut(&node.role) {
+                    Some(role) => *role = known,
+                    None => drop(roles.insert(node.role.clone(), known)),
+                }
+            }
+        }
+        positions.extend(plan.already.iter().map(|node| (node.clone(), PlanPosition::Already)));
+        positions.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let ends: BTreeMap<Role, usize> = roles.iter().map(|(role, known)| (role.clone(), known.last_wave)).collect();
+        for (role, known) in &mut roles {
+            let parents = plan.after.get(role).into_iter().flatten();
+            known.opens = parents.filter_map(|parent| ends.get(parent)).map(|last| last + 1).max().unwrap_or(0);
+        }
+        Self { plan, positions, roles, offsets }
+    }
+
+    pub fn plan(&self) -> &RolloutPlan {
+        &self.plan
+    }
+
+    pub(crate) fn positions(&self) -> &[(NodeName, PlanPosition)] {
+        &self.positions
+    }
+
+    pub(crate) fn position(&self, name: &NodeName) -> Option<PlanPosition> {
+        let found = self.positions.binary_search_by(|(planned, _)| planned.cmp(name)).ok()?;
+        self.positions.get(found).map(|(_, position)| *position)
+    }
+
+    pub(crate) fn role(&self, role: &Role) -> Option<PlannedRole> {
+        self.roles.get(role).copied()
+    }
+
+    /// The indexes of a wave's nodes in the order of the whole plan.
+    pub(crate) fn orders_in(&self, wave: usize) -> std::ops::Range<usize> {
+        let from = self.offsets.get(wave).copied().unwrap_or(0);
+        let nodes = self.plan.waves.get(wave).map_or(0, |wave| wave.nodes.len());
+        from..from + nodes
+    }
+
+    /// The wave of a node that is not in the plan: the last wave of its role's stage, or of the plan once that stage is
+    /// over.
+    pub(crate) fn wave_of_late(&self, role: &Role, waves_passed: usize) -> usize {
+        let last = self.plan.waves.len().saturating_sub(1);
+        self.role(role).map(|role| role.stage_end).filter(|end| *end >= waves_passed).unwrap_or(last)
+    }
+}

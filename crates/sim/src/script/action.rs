@@ -1,0 +1,387 @@
+//! What happens in a story because its script says so: what people ask for, and what goes wrong.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use muster_core::names::{NodeName, Role, Version};
+use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::rollout::strategy::Strategy;
+use muster_core::txn::{Op, Revision, Txn};
+use muster_rollout::command::{RetryTarget, RolloutCommand};
+
+use super::names::{Group, Names, Server, nodes_of};
+use super::syntax::{ScriptError, duration, text, unknown};
+use crate::simulation::operator::OperatorActionKind;
+use crate::simulation::store::ControllerWriteFault;
+use crate::simulation::{GateBehaviour, World};
+
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    Asks {
+        who: String,
+        what: OperatorStep,
+    },
+    Server {
+        server: Server,
+        what: ReplicaFault,
+    },
+    /// What becomes of the next write of the rollout controller.
+    NextWrite(ControllerWriteFault),
+    StoreAway(Duration),
+    Compacted,
+    /// Servers find no plan any more where they are kept; or find them again.
+    PlansGone(bool),
+    CutOff {
+        groups: Vec<Group>,
+        length: Duration,
+    },
+    AgentKilled {
+        nodes: Vec<Group>,
+        back: Duration,
+    },
+    Reboots(NodeName),
+    Breaks(NodeName),
+    Mends(NodeName),
+    Joins(Role),
+    Leaves(NodeName),
+    Gate(GateBehaviour),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum OperatorStep {
+    /// What would happen; it is kept, and may be started later.
+    Plan {
+        to: Version,
+    },
+    StartPlan,
+    Start {
+        to: Version,
+        at_once: bool,
+        supersede: bool,
+    },
+    Operate(RolloutCommand),
+    RollBack,
+    /// A node is not to run, whatever goes on; or may run again.
+    PauseNode {
+        node: NodeName,
+        reason: String,
+    },
+    ResumeNode {
+        node: NodeName,
+    },
+}
+
+/// What becomes of a server.
+#[derive(Clone, Debug)]
+pub(super) enum ReplicaFault {
+    Killed { back: Duration },
+    ComesBack,
+    Freezes(Duration),
+    FreezesWriting(Duration),
+    CutOff(Duration),
+    WatchLost,
+    Clock(SignedDuration),
+}
+
+/// Whoever is killed for good is killed for longer than any story lasts.
+const FOR_GOOD: Duration = Duration::from_secs(1_000_000);
+
+/// What can be written, for whoever wrote something else.
+pub(super) const SENTENCES: &[&str] = &[
+    "NAME starts VERSION",
+    "NAME starts VERSION at once",
+    "NAME starts VERSION instead of what is under way",
+    "NAME plans VERSION",
+    "NAME starts that plan",
+    "NAME pauses \"WHY\"",
+    "NAME resumes",
+    "NAME pauses node NODE \"WHY\"",
+    "NAME resumes node NODE",
+    "NAME aborts \"WHY\"",
+    "NAME promotes",
+    "NAME promotes everything",
+    "NAME skips NODE",
+    "NAME retries NODE",
+    "NAME retries what failed",
+    "NAME releases NODE",
+    "NAME rolls back",
+    "SERVER is killed",
+    "SERVER is killed for TIME",
+    "SERVER comes back",
+    "SERVER freezes for TIME",
+    "SERVER freezes for TIME in the middle of its next write",
+    "SERVER is cut off from the store for TIME",
+    "SERVER loses its watch",
+    "the clock of SERVER is TIME fast",
+    "the clock of SERVER is TIME slow",
+    "the answer to the next write is lost",
+    "the next write is lost",
+    "the next write is held up for TIME",
+    "the store is away for TIME",
+    "the store is compacted",
+    "the plans are gone",
+    "the plans are back",
+    "NODES are cut off for TIME",
+    "the agent of NODE is killed",
+    "the agent of NODE is killed for TIME",
+    "NODE reboots",
+    "NODE breaks",
+    "NODE mends",
+    "a ROLE node joins",
+    "NODE leaves",
+    "the gate passes",
+    "the gate fails: CHECK: WORDS",
+    "the gate cannot say: CHECK: WORDS",
+];
+
+pub(super) fn parse(words: &[&str], names: &mut Names) -> Result<Action, ScriptError> {
+    if let Some(action) = parse_store(words)? {
+        return Ok(action);
+    }
+    if let Some((server, what)) = parse_server(words, names)? {
+        return Ok(Action::Server { server, what });
+    }
+    match words {
+        ["the", "agent", "of", node, "is", "killed"] => {
+            Ok(Action::AgentKilled { nodes: vec![names.group(node)?], back: FOR_GOOD })
+        }
+        ["the", "agent", "of", node, "is", "killed", "for", length] => {
+            Ok(Action::AgentKilled { nodes: vec![names.group(node)?], back: duration(length)? })
+        }
+        [nodes @ .., "is" | "are", "cut", "off", "for", length] => {
+            Ok(Action::CutOff { groups: names.groups(nodes)?, length: duration(length)? })
+        }
+        [node, "reboots"] => names.node(node).map(Action::Reboots),
+        [node, "breaks"] => names.node(node).map(Action::Breaks),
+        [node, "mends"] => names.node(node).map(Action::Mends),
+        [node, "leaves"] => names.node(node).map(Action::Leaves),
+        ["a", role, "node", "joins"] => {
+            let role = names.role(role)?;
+            // From here on the story may speak of it.
+            *names.roles.entry(role.clone()).or_default() += 1;
+            Ok(Action::Joins(role))
+        }
+        ["the", "gate", "passes"] => Ok(Action::Gate(GateBehaviour::default())),
+        ["the", "gate", "fails", said] => Ok(Action::Gate(GateBehaviour { fails: 100, ..gate(said) })),
+        ["the", "gate", "cannot", "say", said] => Ok(Action::Gate(GateBehaviour { inconclusive: 100, ..gate(said) })),
+        [who, asked @ ..] => match parse_operator(asked, names)? {
+            Some(what) => Ok(Action::Asks { who: (*who).to_owned(), what }),
+            None => Err(unknown("action", words, SENTENCES, &names.all())),
+        },
+        [] => Err(unknown("action", words, SENTENCES, &names.all())),
+    }
+}
+
+/// `CHECK: WORDS`
+fn gate(said: &str) -> GateBehaviour {
+    let said = text(said).unwrap_or_default();
+    let (check, message) = said.split_once(": ").unwrap_or(("front door", &said));
+    GateBehaviour { words: Some((check.to_owned(), message.to_owned())), ..GateBehaviour::default() }
+}
+
+fn parse_store(words: &[&str]) -> Result<Option<Action>, ScriptError> {
+    Ok(Some(match words {
+        ["the", "answer", "to", "the", "next", "write", "is", "lost"] => {
+            Action::NextWrite(ControllerWriteFault::AnswerLost)
+        }
+        ["the", "next", "write", "is", "lost"] => Action::NextWrite(ControllerWriteFault::RequestLost),
+        ["the", "next", "write", "is", "held", "up", "for", length] => {
+            Action::NextWrite(ControllerWriteFault::DoneLater { after: duration(length)? })
+        }
+        ["the", "store", "is", "away", "for", length] => Action::StoreAway(duration(length)?),
+        ["the", "store", "is", "compacted"] => Action::Compacted,
+        ["the", "plans", "are", "gone"] => Action::PlansGone(true),
+        ["the", "plans", "are", "back"] => Action::PlansGone(false),
+        _ => return Ok(None),
+    }))
+}
+
+fn parse_server(words: &[&str], names: &Names) -> Result<Option<(Server, ReplicaFault)>, ScriptError> {
+    let signed = |length: Duration| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
+    if let ["the", "clock", "of", server @ .., "is", by, how @ ("fast" | "slow")] = words {
+        let by = signed(duration(by)?);
+        let by = if *how == "fast" { by } else { -by };
+        return Ok(Some((names.server(server)?, ReplicaFault::Clock(by))));
+    }
+    let server = match words {
+        ["the", "acting", "server", ..] => &words[..3],
+        [server, ..] if server.strip_prefix("ctl").is_some_and(|number| number.parse::<usize>().is_ok()) => &words[..1],
+        _ => return Ok(None),
+    };
+    let what = match &words[server.len()..] {
+        ["is", "killed"] => ReplicaFault::Killed { back: FOR_GOOD },
+        ["is", "killed", "for", length] => ReplicaFault::Killed { back: duration(length)? },
+        ["comes", "back"] => ReplicaFault::ComesBack,
+        ["freezes", "for", length] => ReplicaFault::Freezes(duration(length)?),
+        ["freezes", "for", length, "in", "the", "middle", "of", "its", "next", "write"] => {
+            ReplicaFault::FreezesWriting(duration(length)?)
+        }
+        ["is", "cut", "off", "from", "the", "store", "for", length] => ReplicaFault::CutOff(duration(length)?),
+        ["loses", "its", "watch"] => ReplicaFault::WatchLost,
+        _ => return Err(unknown("action of a server", words, SENTENCES, &names.all())),
+    };
+    Ok(Some((names.server(server)?, what)))
+}
+
+fn parse_operator(words: &[&str], names: &Names) -> Result<Option<OperatorStep>, ScriptError> {
+    let start =
+        |to: &str, at_once, supersede| Ok(Some(OperatorStep::Start { to: names.version(to)?, at_once, supersede }));
+    let command = match words {
+        ["plans", to] => return Ok(Some(OperatorStep::Plan { to: names.version(to)? })),
+        ["starts", "that", "plan"] => return Ok(Some(OperatorStep::StartPlan)),
+        ["starts", to] => return start(to, false, false),
+        ["starts", to, "at", "once"] => return start(to, true, false),
+        ["starts", to, "instead", "of", "what", "is", "under", "way"] => return start(to, false, true),
+        ["rolls", "back"] => return Ok(Some(OperatorStep::RollBack)),
+        ["pauses", "node", node] => {
+            return Ok(Some(OperatorStep::PauseNode { node: names.node(node)?, reason: String::new() }));
+        }
+        ["pauses", "node", node, why] => {
+            let reason = text(why).unwrap_or_else(|| (*why).to_owned());
+            return Ok(Some(OperatorStep::PauseNode { node: names.node(node)?, reason }));
+        }
+        ["resumes", "node", node] => return Ok(Some(OperatorStep::ResumeNode { node: names.node(node)? })),
+        ["pauses"] => RolloutCommand::Pause { reason: String::new() },
+        ["pauses", why] => RolloutCommand::Pause { reason: text(why).unwrap_or_else(|| (*why).to_owned()) },
+        ["resumes"] => RolloutCommand::Resume,
+        ["aborts"] => RolloutCommand::Abort { reason: String::new() },
+        ["aborts", why] => RolloutCommand::Abort { reason: text(why).unwrap_or_else(|| (*why).to_owned()) },
+        ["promotes"] => RolloutCommand::Promote { full: false },
+        ["promotes", "everything"] => RolloutCommand::Promote { full: true },
+        ["skips", node] => RolloutCommand::Skip { node: names.node(node)? },
+        ["retries", "what", "failed"] => RolloutCommand::Retry(RetryTarget::AllFailed),
+        ["retries", node] => RolloutCommand::Retry(RetryTarget::Nodes(vec![names.node(node)?])),
+        ["releases", node] => RolloutCommand::Release { node: names.node(node)? },
+        _ => return Ok(None),
+    };
+    Ok(Some(OperatorStep::Operate(command)))
+}
+
+impl Action {
+    /// Lets it happen, now.
+    pub(super) fn run(&self, world: &mut World, strategy: &Strategy) -> Result<(), ScriptError> {
+        match self {
+            Action::Asks { who, what } => {
+                let kind = match what.clone() {
+                    OperatorStep::Start { to, at_once, supersede } => {
+                        OperatorActionKind::Start { to, strategy: Box::new(strategy.clone()), at_once, supersede }
+                    }
+                    OperatorStep::Plan { to } => return world.plan_as(who, &to, strategy).map_err(ScriptError::new),
+                    OperatorStep::StartPlan => {
+                        let plan = world.planned.clone();
+                        OperatorActionKind::StartPlan(
+                            plan.ok_or_else(|| ScriptError::new("nobody has made a plan before"))?,
+                        )
+                    }
+                    OperatorStep::Operate(command) => OperatorActionKind::Operate(command),
+                    OperatorStep::RollBack => OperatorActionKind::RollBack,
+                    OperatorStep::PauseNode { node, reason } => {
+                        let since = world.timestamp(world.now());
+                        let record = PauseRecord { by: who.clone(), reason, since, until: None };
+                        let key = world.keys.pause(&PauseScope::Host { node });
+                        let op = Op::put_json(key, &record);
+                        OperatorActionKind::Write(
+                            Txn::new().op(op.map_err(|error| ScriptError::new(error.to_string()))?),
+                        )
+                    }
+                    OperatorStep::ResumeNode { node } => OperatorActionKind::Write(
+                        Txn::new().op(Op::delete(world.keys.pause(&PauseScope::Host { node }))),
+                    ),
+                };
+                world.submit_as(who, kind);
+            }
+            Action::Server { server, what } => apply_to_server(world, server, what)?,
+            Action::NextWrite(fate) => world.next_step = Some(*fate),
+            Action::StoreAway(length) => world.leaderless_for(*length),
+            Action::Compacted => {
+                world.log_event(format_args!("store: forgets what was before now"));
+                let head = world.depot.history.head();
+                // It cannot fail: the revision is one that was.
+                let _ = world.depot.history.compact(Revision(head.0));
+            }
+            Action::PlansGone(gone) => {
+                let how = if *gone { "gone" } else { "back" };
+                world.log_event(format_args!("network: the plans of rollouts are {how}, where the servers keep them"));
+                world.plans_gone = *gone;
+            }
+            Action::CutOff { groups, length } => {
+                let nodes = nodes_of(groups, world);
+                let names: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
+                let (are, time) = (if names.len() == 1 { "is" } else { "are" }, SignedDuration::try_from(*length));
+                let time = time.unwrap_or(SignedDuration::MAX);
+                world.log_event(format_args!("network: {} {are} cut off for {time:#}", names.join(" ")));
+                for name in nodes {
+                    let machine = machine(world, &name)?;
+                    world.cut_off(machine, *length);
+                }
+            }
+            Action::AgentKilled { nodes, back } => {
+                for name in nodes_of(nodes, world) {
+                    let machine = machine(world, &name)?;
+                    world.log_node(machine, format_args!("its agent is killed"));
+                    world.crash_agent(machine, *back);
+                }
+            }
+            Action::Reboots(node) => {
+                let machine = machine(world, node)?;
+                world.reboot(machine);
+            }
+            Action::Breaks(node) => {
+                let machine = machine(world, node)?;
+                world.log_node(machine, format_args!("breaks by itself: its checks fail from now on"));
+                world.machines[machine].broken = true;
+            }
+            Action::Mends(node) => {
+                let machine = machine(world, node)?;
+                world.log_node(machine, format_args!("is well again by itself"));
+                world.machines[machine].broken = false;
+            }
+            Action::Joins(role) => {
+                let place = world.design.roles.iter().position(|(known, _)| known == role);
+                world.add_node(place.unwrap_or_default());
+            }
+            Action::Leaves(node) => world.decommission(node),
+            Action::Gate(gate) => {
+                let says = match gate {
+                    GateBehaviour { fails: 1.., .. } => "say no",
+                    GateBehaviour { inconclusive: 1.., .. } => "cannot say",
+                    GateBehaviour { .. } => "say yes",
+                };
+                world.log_event(format_args!("gate: from now on its checks {says}"));
+                world.gate = gate.clone();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn machine(world: &World, node: &NodeName) -> Result<usize, ScriptError> {
+    let found = world.machines.iter().position(|machine| machine.name == *node);
+    found.ok_or_else(|| ScriptError::new(format!("{node} is not there yet")))
+}
+
+fn apply_to_server(world: &mut World, server: &Server, what: &ReplicaFault) -> Result<(), ScriptError> {
+    let replica = match server {
+        Server::Number(number) => *number,
+        Server::Acting => {
+            world.acting().ok_or_else(|| ScriptError::new("no server looks after rollouts at this moment"))?
+        }
+    };
+    if world.replicas[replica].up == matches!(what, ReplicaFault::ComesBack) {
+        let how = if world.replicas[replica].up { "is running" } else { "is not running" };
+        return Err(ScriptError::new(format!("ctl{} {how} at this moment", replica + 1)));
+    }
+    match what {
+        ReplicaFault::Killed { back } => world.crash_replica(replica, *back),
+        ReplicaFault::ComesBack => world.start_replica(replica),
+        ReplicaFault::Freezes(length) => world.freeze(replica, *length),
+        ReplicaFault::FreezesWriting(pause) => world.next_step = Some(ControllerWriteFault::Frozen { pause: *pause }),
+        ReplicaFault::CutOff(length) => world.cut_off_replica(replica, *length),
+        ReplicaFault::WatchLost => world.lose_watch(replica),
+        ReplicaFault::Clock(skew) => {
+            world.log_replica(replica, format_args!("its clock is {} s wrong now", skew.as_secs()));
+            world.replicas[replica].skew = *skew;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! What a script waits for, and what it expects: sentences about a world that are true or not.
+
+use std::time::Duration;
+
+use muster_core::names::{NodeName, Version};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
+
+use super::names::{Group, Names, nodes_of};
+use super::observations::{Observations, being_moved};
+use super::syntax::{ScriptError, duration, text, unknown};
+use crate::simulation::World;
+
+#[derive(Clone, Debug)]
+pub(super) enum Assertion {
+    /// Of a rollout by its number, or of the one that decides.
+    Phase {
+        rollout: Option<u64>,
+        word: String,
+    },
+    Ended,
+    Wave {
+        number: usize,
+        how: WaveCondition,
+    },
+    /// They have proved that they run it.
+    Run {
+        groups: Vec<Group>,
+        version: Version,
+    },
+    /// It was begun there, however that ended.
+    Ran {
+        groups: Vec<Group>,
+        version: Version,
+        ever: bool,
+    },
+    Granted {
+        groups: Vec<Group>,
+        version: Version,
+    },
+    State {
+        groups: Vec<Group>,
+        word: String,
+    },
+    AtWork(Vec<Group>),
+    GrantedFirst(NodeName),
+    GrantedLast(NodeName),
+    NobodyTwice,
+    AtMost {
+        count: usize,
+        groups: Vec<Group>,
+    },
+    Waits(String),
+    Answered {
+        who: String,
+        words: String,
+    },
+    TakenOver {
+        within: Duration,
+    },
+    Fenced,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaveCondition {
+    Begun,
+    Whole,
+    Passed,
+}
+
+const STATES: &[&str] = &["pending", "failed", "invalid", "validated", "configured"];
+const PHASES: &[&str] = &["running", "paused", "completed", "aborted", "rolled back", "superseded"];
+
+pub(super) const SENTENCES: &[&str] = &[
+    "the rollout has ended",
+    "the rollout is running | paused | completed | aborted",
+    "rollout NUMBER is running | paused | completed | aborted | rolled back | superseded",
+    "the rollout waits: WORDS",
+    "wave NUMBER has begun | is whole | has passed",
+    "NODES run VERSION",
+    "NODES never ran VERSION",
+    "NODES once ran VERSION",
+    "NODES were granted VERSION",
+    "NODES are pending | failed | invalid | validated",
+    "NODES are at work",
+    "NODE was granted first | last",
+    "nobody was granted twice",
+    "at most NUMBER of GROUP were at work at once",
+    "NAME was told: WORDS",
+    "another server took over within TIME",
+    "a server was fenced off",
+];
+
+pub(super) fn parse(words: &[&str], names: &Names) -> Result<Assertion, ScriptError> {
+    let number = |word: &str| {
+        word.parse::<u64>().map_err(|_| ScriptError::new(format!("{word:?} is not a number")).help("count from 1"))
+    };
+    let unknown = || unknown("sentence about the fleet", words, SENTENCES, &names.all());
+    let phase = |rollout, said: &[&str]| {
+        let word = said.join(" ");
+        if PHASES.contains(&word.as_str()) { Ok(Assertion::Phase { rollout, word }) } else { Err(unknown()) }
+    };
+    let wave = |which: &str, how| Ok(Assertion::Wave { number: number(which)?.try_into().unwrap_or(usize::MAX), how });
+    match words {
+        ["the", "rollout", "has", "ended"] => Ok(Assertion::Ended),
+        ["the", "rollout", "is", said @ ..] => phase(None, said),
+        ["rollout", which, "is", said @ ..] => phase(Some(number(which)?), said),
+        ["the", "rollout", "waits", said] => Ok(Assertion::Waits(text(said).ok_or_else(unknown)?)),
+        ["wave", which, "has", "begun"] => wave(which, WaveCondition::Begun),
+        ["wave", which, "is", "whole"] => wave(which, WaveCondition::Whole),
+        ["wave", which, "has", "passed"] => wave(which, WaveCondition::Passed),
+        ["nobody", "was", "granted", "twice"] => Ok(Assertion::NobodyTwice),
+        ["at", "most", count, "of", group @ .., "was" | "were", "at", "work", "at", "once"] => {
+            let count = number(count)?.try_into().unwrap_or(usize::MAX);
+            Ok(Assertion::AtMost { count, groups: names.groups(group)? })
+        }
+        [who, "was", "told", said] => {
+            Ok(Assertion::Answered { who: (*who).to_owned(), words: text(said).ok_or_else(unknown)? })
+        }
+        ["another", "server", "took", "over", "within", time] => Ok(Assertion::TakenOver { within: duration(time)? }),
+        ["a", "server", "was", "fenced", "off"] => Ok(Assertion::Fenced),
+        [node, "was", "granted", "first"] => names.node(node).map(Assertion::GrantedFirst),
+        [node, "was", "granted", "last"] => names.node(node).map(Assertion::GrantedLast),
+        [nodes @ .., "was" | "were", "granted", version] => {
+            Ok(Assertion::Granted { groups: names.groups(nodes)?, version: names.version(version)? })
+        }
+        [nodes @ .., "never", "ran", version] => {
+            Ok(Assertion::Ran { groups: names.groups(nodes)?, version: names.version(version)?, ever: false })
+        }
+        [nodes @ .., "once", "ran", version] => {
+            Ok(Assertion::Ran { groups: names.groups(nodes)?, version: names.version(version)?, ever: true })
+        }
+        [nodes @ .., "run" | "runs", version] => {
+            Ok(Assertion::Run { groups: names.groups(nodes)?, version: names.version(version)? })
+        }
+        [nodes @ .., "is" | "are", "at", "work"] => names.groups(nodes).map(Assertion::AtWork),
+        [nodes @ .., "is" | "are", state] if STATES.contains(state) => {
+            Ok(Assertion::State { groups: names.groups(nodes)?, word: (*state).to_owned() })
+        }
+        _ => Err(unknown()),
+    }
+}
+
+impl Assertion {
+    /// Whether it is so; and if not, how it is instead.
+    pub(super) fn check(&self, world: &mut World, observations: &Observations) -> Result<(), String> {
+        let fleet = world.checker.fleet();
+        // The first brought the fleet to where the story begins.
+        let deciding = fleet.deciding_rollout().map(|(record, _)| record).filter(|record| record.id > RolloutId(1));
+        let so = |holds: bool, else_said: String| if holds { Ok(()) } else { Err(else_said) };
+        match self {
+            Assertion::Ended => match deciding {
+                Some(record) => so(!record.phase.is_open(), stands(record)),
+                None => Err("no rollout has begun".into()),
+            },
+            Assertion::Phase { rollout, word } => {
+                let record = match rollout {
+                    Some(id) => fleet.rollouts().get(&RolloutId(*id)).map(|(record, _)| record),
+                    None => deciding,
+                };
+                let record = record.ok_or("no such rollout has begun")?;
+                so(record.phase.word() == word, stands(record))
+            }
+            Assertion::Wave { number, how } => {
+                let record = deciding.ok_or("no rollout has begun")?;
+                let waves = record.waves.iter().filter(|wave| match how {
+                    WaveCondition::Begun => true,
+                    WaveCondition::Whole => wave.settled.is_some(),
+                    WaveCondition::Passed => wave.passed.is_some(),
+                });
+                let count = waves.count();
+                so(count >= *number, format!("{count} have; {}", stands(record)))
+            }
+            Assertion::Run { groups, version } => {
+                let state = |node: &NodeName| fleet.get(node).and_then(|node| node.state()).map(|(state, _)| state);
+                let proved = |node: &NodeName| {
+                    state(node).is_some_and(|state| state.is_validated() && state.version() == version)
+                };
+                first(nodes_of(groups, world), proved, |node| match state(node) {
+                    Some(state) => format!("{node} is {} at {}", state.word(), state.version()),
+                    None => format!("{node} runs nothing"),
+                })
+            }
+            Assertion::Ran { groups, version, ever } => {
+                let as_said = |node: &NodeName| observations.ran(node, version) == *ever;
+                let other = if *ever { "never ran" } else { "ran" };
+                first(nodes_of(groups, world), as_said, |node| format!("{node} {other} {version}"))
+            }
+            Assertion::Granted { groups, version } => {
+                let granted = |node: &NodeName| observations.was_granted(node, version);
+                first(nodes_of(groups, world), granted, |node| format!("{node} was not"))
+            }
+            Assertion::State { groups, word } => {
+                let of = |node: &NodeName| {
+                    let state = fleet.get(node).and_then(|node| node.state());
+                    state.map_or("nothing", |(state, _)| state.word())
+                };
+                first(nodes_of(groups, world), |node| of(node) == word, |node| format!("{node} is {}", of(node)))
+            }
+            Assertion::AtWork(groups) => {
+                let works = |node: &NodeName| {
+                    world.machines.iter().any(|machine| machine.name == *node && being_moved(machine).is_some())
+                };
+                first(nodes_of(groups, world), works, |node| format!("{node} is not"))
+            }
+            Assertion::GrantedFirst(node) => {
+                let first = observations.grants().first().map(|(granted, _, _)| granted);
+                so(first == Some(node), first.map_or("nobody was".into(), |first| format!("{first} was")))
+            }
+            Assertion::GrantedLast(node) => {
+                let last = observations.grants().last().map(|(granted, _, _)| granted);
+                so(last == Some(node), last.map_or("nobody was".into(), |last| format!("{last} was")))
+            }
+            Assertion::NobodyTwice => match observations.granted_twice() {
+                None => Ok(()),
+                Some(node) => Err(format!("{node} was")),
+            },
+            Assertion::AtMost { count, groups } => {
+                let most = observations.max_running(&nodes_of(groups, world));
+                so(most <= *count, format!("{most} were"))
+            }
+            Assertion::Waits(words) => {
+                let holds = world.progress().map(|progress| progress.holds).unwrap_or_default();
+                let holds: Vec<String> = holds.iter().map(ToString::to_string).collect();
+                so(holds.iter().any(|hold| hold.contains(words)), format!("it waits because of: {}", holds.join("; ")))
+            }
+            Assertion::Answered { who, words } => match observations.answer_to(who) {
+                Some(answer) => so(answer.contains(words), format!("the answer was: {answer}")),
+                None => Err(format!("{who} was not answered")),
+            },
+            Assertion::TakenOver { within } => match world.takeovers().last() {
+                Some(took) => so(took <= within, format!("it took {:.1} s", took.as_secs_f64())),
+                None => Err("nobody did".into()),
+            },
+            Assertion::Fenced => so(observations.fenced(), "none was".into()),
+        }
+    }
+}
+
+fn first(
+    nodes: Vec<NodeName>,
+    as_said: impl Fn(&NodeName) -> bool,
+    otherwise: impl Fn(&NodeName) -> String,
+) -> Result<(), String> {
+    if nodes.is_empty() {
+        return Err("there is no such node".into());
+    }
+    nodes.iter().find(|node| !as_said(node)).map_or(Ok(()), |node| Err(otherwise(node)))
+}
+
+fn stands(record: &RolloutRecord) -> String {
+    let why = match &record.phase {
+        RolloutPhase::Paused { why } | RolloutPhase::RolledBack { why, .. } => format!(": {why}"),
+        RolloutPhase::Running
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::Superseded { .. } => String::new(),
+    };
+    format!("rollout {} is {}{why}", record.id, record.phase.word())
+}

@@ -1,0 +1,202 @@
+//! The lines of the world's event log, in the words of somebody who tells a story; what only confuses is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::names::{NodeName, Version};
+
+use super::observations::Observations;
+use crate::simulation::World;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventFormatter {
+    /// Who has asked for what, by the words of the action.
+    asked: BTreeMap<String, String>,
+    /// Nodes that apply something, as was told. Others apply what they run once more, because something that they had looked
+    /// up has changed, or are only checked now and then.
+    running: BTreeSet<String>,
+    pending: BTreeSet<String>,
+    /// Who looks after rollouts, as far as it was said.
+    acting: Option<String>,
+}
+
+impl EventFormatter {
+    pub(super) fn line(&mut self, line: &str, world: &World, observations: &mut Observations) -> Option<String> {
+        let (_, said) = line.split_once("s  ")?;
+        let said = without_lives(said, world.replicas.len());
+        let (who, what) = said.split_once(": ")?;
+        if who.starts_with("rollout ") {
+            return Some(of_rollout(who, what, world));
+        }
+        if (1..=world.replicas.len()).any(|number| who == format!("ctl{number}")) {
+            return self.of_server(who, what, observations);
+        }
+        if world.machines.iter().any(|machine| machine.name.as_str() == who) {
+            return self.of_node(who, what, world);
+        }
+        match who {
+            "store" if what.starts_with("lease ") => {
+                Some("the store has not heard of a server for 10 s: its lease ends".into())
+            }
+            "store" if what.starts_with("looks for a leader") => {
+                Some("the store answers nobody: it looks for a leader".into())
+            }
+            "store" => Some(format!("the store {what}")),
+            "network" => Some(what.to_owned()),
+            "gate" => Some(format!("the gate: {what}")),
+            "design" => Some(format!("{} the design", what.replace(" is gone", " is gone from"))),
+            _ => match what.rsplit_once(", at ") {
+                Some((action, server)) => {
+                    self.asked.insert(action.to_owned(), who.to_owned());
+                    Some(format!("{who} asks {server}: {action}"))
+                }
+                None if what.starts_with("plans ") => Some(format!("{who} {what}")),
+                None => Some(said.clone()),
+            },
+        }
+    }
+
+    fn of_server(&mut self, server: &str, what: &str, observations: &mut Observations) -> Option<String> {
+        if what.ends_with(" liveness") || what.starts_with("holds liveness") {
+            return None;
+        }
+        if what.starts_with("holds rollout") {
+            // It says so when it has written it, and again when it sees it.
+            let is_new = self.acting.as_deref() != Some(server);
+            self.acting = Some(server.to_owned());
+            return is_new.then(|| format!("{server} looks after rollouts from now on"));
+        }
+        if what == "lets go of rollout" {
+            return Some(format!("{server} looks after rollouts no longer: it may have lost its lease"));
+        }
+        if what == "is deposed from rollout" {
+            observations.record_fencing();
+            return Some(format!("the store refuses what {server} wrote: another server looks after rollouts now"));
+        }
+        if what == "crashes" {
+            return Some(format!("{server} is killed"));
+        }
+        if let Some(time) = what.strip_prefix("freezes for ").and_then(|time| time.strip_suffix(" ms")) {
+            let seconds = time.parse::<u64>().unwrap_or_default() / 1_000;
+            return Some(format!("{server} freezes for {seconds} s"));
+        }
+        for (action, who) in &self.asked {
+            if let Some(answer) = what.strip_prefix(action.as_str()).and_then(|rest| rest.strip_prefix(": ")) {
+                let answer = answer.split(" at revision ").next().unwrap_or(answer);
+                observations.record_answer(who, answer);
+                return Some(format!("{server} answers {who}: {answer}"));
+            }
+        }
+        if let Some(says) = what.strip_prefix("the gate of ") {
+            return Some(format!(
+                "{server} asks the checks of {}",
+                says.replace(" says nothing", ": they cannot say").replace(" says ", ": they say ")
+            ));
+        }
+        if let Some(node) = what.strip_suffix(" is lost").filter(|node| !node.contains(' ')) {
+            return Some(format!("{server} counts {node} as lost"));
+        }
+        match what {
+            _ if what.starts_with("its ") || what.starts_with("the ") || what.starts_with("what ") => {
+                Some(format!("{server}: {what}"))
+            }
+            _ => Some(format!("{server} {what}")),
+        }
+    }
+
+    fn of_node(&mut self, node: &str, what: &str, world: &World) -> Option<String> {
+        if let Some((version, causes)) = what.strip_prefix("applies ").and_then(|rest| rest.split_once(" (")) {
+            let causes = causes.trim_end_matches(')');
+            let was_pending = self.pending.remove(node);
+            let is_new = causes.contains("version ") || causes.contains("went back") || causes.contains("retry");
+            let by_others = causes.contains("active_roles::") && !is_new && !was_pending;
+            if by_others {
+                return None;
+            }
+            self.running.insert(node.to_owned());
+            if was_pending && causes.contains("active_roles::") {
+                return Some(format!("{node} is woken, and applies {version}: what it waited for is there"));
+            }
+            if causes == format!("version {version}") {
+                return Some(format!("{node} applies {version}"));
+            }
+            return Some(format!("{node} applies {version} ({causes})"));
+        }
+        if let Some(version) = what.strip_prefix("validated at ") {
+            return self.running.remove(node).then(|| format!("{node} is validated at {version}"));
+        }
+        if let Some(version) = what.strip_prefix("its checks fail at ") {
+            return Some(format!("{node} runs {version}, and its checks fail"));
+        }
+        match what.strip_prefix("applied ").and_then(|rest| rest.split_once(": ")) {
+            Some((version, "failed")) => {
+                let names = (NodeName::new(node).ok(), Version::new(version).ok());
+                let error = match names {
+                    (Some(node), Some(version)) => world.releases.error(&version, &node).to_string(),
+                    _ => String::new(),
+                };
+                return Some(format!("{node} fails to apply {version}: {error}"));
+            }
+            Some((version, "pending")) => {
+                self.pending.insert(node.to_owned());
+                return Some(format!(
+                    "{node} cannot apply {version} yet: it is pending, and waits for {}",
+                    needs(node, world)
+                ));
+            }
+            Some(_) | None => {}
+        }
+        match what {
+            _ if what.starts_with("its ") => Some(format!("{node}: {what}")),
+            _ if what.starts_with("an applier") => Some(format!("{node}: a run ends that no agent waits for any more")),
+            _ => Some(format!("{node} {what}")),
+        }
+    }
+}
+
+fn of_rollout(rollout: &str, what: &str, world: &World) -> String {
+    if let Some((node, version)) = what.split_once(": grants ") {
+        return format!("{rollout} grants {version} to {node}{}", of_wave(node, world));
+    }
+    if let Some((node, version)) = what.split_once(": leaves it at ") {
+        return format!("{rollout} leaves {node} at {version}");
+    }
+    if let Some((_, back)) = what.split_once(" back to ") {
+        return format!("{rollout} begins: back to {back}");
+    }
+    if what.starts_with("wave ") { format!("{rollout}: {what}") } else { format!("{rollout} {what}") }
+}
+
+/// Which wave a grant belongs to, and why it is made where that is not plain.
+fn of_wave(node: &str, world: &World) -> String {
+    let Some((record, _)) = world.checker.fleet().deciding_rollout() else { return String::new() };
+    let Some(plan) = world.blobs.get(&record.plan) else { return String::new() };
+    let waves = plan.plan().waves.iter().enumerate();
+    let found = waves.flat_map(|(place, wave)| wave.nodes.iter().map(move |planned| (place, planned)));
+    match found.into_iter().find(|(_, planned)| planned.node.as_str() == node) {
+        Some((place, planned)) if planned.repair => format!(" (wave {}, a repair: it costs no budget)", place + 1),
+        Some((place, _)) => format!(" (wave {})", place + 1),
+        None => " (it joined after the plan was made)".into(),
+    }
+}
+
+/// The roles that a node cannot do without.
+fn needs(node: &str, world: &World) -> String {
+    let role = world.checker.fleet().find(node).and_then(|(_, node)| node.record.as_ref()).map(|record| &record.role);
+    let parents = role.and_then(|role| world.design.after.get(role)).into_iter().flatten();
+    let parents: Vec<String> = parents.map(|parent| format!("a node of {parent} that is validated")).collect();
+    parents.join(" and ")
+}
+
+/// Servers by their names alone, without what tells their lives apart.
+fn without_lives(said: &str, servers: usize) -> String {
+    const LIFE: usize = "-000001".len();
+    let mut told = said.to_owned();
+    for number in 1..=servers {
+        let name = format!("ctl{number}-");
+        while let Some(at) = told.find(&name) {
+            let end = at + name.len() - 1;
+            told.replace_range(end..(end + LIFE).min(told.len()), "");
+        }
+    }
+    told
+}

@@ -1,0 +1,338 @@
+//! Reads a script: the introduction, the fleet, the strategy, the releases, and then what happens, line by line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+use jiff::{Timestamp, Zoned};
+use muster_core::names::{Role, Version};
+use muster_core::report::ResourceError;
+use muster_core::rollout::strategy::Strategy;
+use muster_design::file_text::FileText;
+
+use super::action::{self, Action};
+use super::assertion::{self, Assertion};
+use super::names::{Group, Names};
+use super::syntax::{ScriptError, ScriptFailure, duration, text, unknown, without_comment, words as words_of};
+use crate::simulation::design::Design;
+
+/// A story that can be played.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub name: String,
+    pub title: String,
+    /// What it is about, as it was written.
+    pub introduction: Vec<String>,
+    pub(super) seed: u64,
+    /// What the clocks show when it begins, and where; none if that does not matter.
+    pub(super) clock: Option<Zoned>,
+    pub(super) design: Design,
+    pub(super) servers: usize,
+    /// How long a run takes, in milliseconds.
+    pub(super) takes: (u64, u64),
+    pub(super) strategy: Strategy,
+    pub(super) releases: Vec<Release>,
+    pub(super) lines: Vec<Line>,
+}
+
+/// What comes of a release where it does not go well.
+#[derive(Clone, Debug)]
+pub(super) struct Release {
+    pub(super) version: Version,
+    pub(super) groups: Vec<Group>,
+    /// None: the run is well, and the checks fail.
+    pub(super) error: Option<ResourceError>,
+}
+
+/// One line of what happens.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) number: usize,
+    pub(super) text: String,
+    pub(super) what: Step,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Counted from the beginning.
+    At(Duration, Action),
+    /// Counted from the line before.
+    After(Duration, Action),
+    When(Assertion, Action),
+    Then(Action),
+    Until(Assertion),
+    Expect(Assertion),
+    /// Nothing is done for so long.
+    Wait(Duration),
+}
+
+const FIRST_WORDS: &[&str] = &[
+    "seed NUMBER",
+    "clock DATE TIME ZONE",
+    "fleet",
+    "strategy",
+    "release VERSION fails on NODES: RESOURCE: WORDS (FILE:LINE)",
+    "release VERSION fails its checks on NODES",
+    "release VERSION is good",
+    "at TIME DEED",
+    "after TIME DEED",
+    "when SENTENCE, DEED",
+    "then DEED",
+    "wait TIME",
+    "until SENTENCE",
+    "expect SENTENCE",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Introduction,
+    Fleet,
+    Strategy,
+    SeedRun,
+}
+
+/// Reads the text of a script.
+pub fn parse(file: &str, source: &str) -> Result<Script, ScriptFailure> {
+    let name = std::path::Path::new(file).file_stem().map_or(file.into(), |stem| stem.to_string_lossy());
+    let mut reader = Reader {
+        script: Script {
+            name: name.into_owned(),
+            title: String::new(),
+            introduction: Vec::new(),
+            seed: 1,
+            clock: None,
+            design: Design { roles: Vec::new(), after: BTreeMap::new(), domains: 1 },
+            servers: 3,
+            takes: (10_000, 10_000),
+            strategy: Strategy::default(),
+            releases: Vec::new(),
+            lines: Vec::new(),
+        },
+        names: None,
+        section: Section::Introduction,
+        strategy: String::new(),
+    };
+    for (index, line) in source.lines().enumerate() {
+        reader.line(index + 1, line).map_err(|error| error.at(file, index + 1))?;
+    }
+    reader.finish(file)
+}
+
+struct Reader {
+    script: Script,
+    /// Known when the fleet has been read.
+    names: Option<Names>,
+    section: Section,
+    /// The lines of the strategy where they stand in the file, so that what is found wrong is found there.
+    strategy: String,
+}
+
+impl Reader {
+    fn line(&mut self, number: usize, raw: &str) -> Result<(), ScriptError> {
+        let is_indented = raw.starts_with(char::is_whitespace);
+        if !is_indented && matches!(raw.trim_end(), "fleet" | "strategy") {
+            self.strategy.push('\n');
+            self.section = if raw.trim_end() == "fleet" { Section::Fleet } else { Section::Strategy };
+            return Ok(());
+        }
+        if self.section == Section::Introduction {
+            self.strategy.push('\n');
+            self.introduce(raw);
+            return Ok(());
+        }
+        if self.section == Section::Strategy && (is_indented || raw.trim().is_empty()) {
+            self.strategy.push_str(raw);
+            self.strategy.push('\n');
+            return Ok(());
+        }
+        self.strategy.push('\n');
+        let line = without_comment(raw);
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        if is_indented && self.section == Section::Fleet {
+            return self.fleet(line.trim());
+        }
+        if is_indented {
+            return Err(ScriptError::new("this line is indented, and belongs to nothing")
+                .help("only the lines under `fleet` and `strategy` are indented"));
+        }
+        self.section = Section::SeedRun;
+        let words = words_of(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.step_line(number, line, &words)
+    }
+
+    fn introduce(&mut self, raw: &str) {
+        match raw.strip_prefix("# ") {
+            Some(title) if self.script.title.is_empty() => self.script.title = title.trim().to_owned(),
+            _ if raw.trim().is_empty() && self.script.introduction.is_empty() => {}
+            _ => self.script.introduction.push(raw.trim_end().to_owned()),
+        }
+    }
+
+    /// One line under `fleet`.
+    fn fleet(&mut self, line: &str) -> Result<(), ScriptError> {
+        const LINES: &[&str] = &[
+            "ROLE: NUMBER nodes",
+            "ROLE: NUMBER nodes, after ROLE",
+            "racks: NUMBER",
+            "servers: NUMBER",
+            "runs take TIME",
+            "runs take TIME to TIME",
+        ];
+        let milliseconds = |word: &str| duration(word).map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        if let Some(takes) = line.strip_prefix("runs take ") {
+            let (least, most) = takes.split_once(" to ").unwrap_or((takes, takes));
+            self.script.takes = (milliseconds(least)?, milliseconds(most)?);
+            return Ok(());
+        }
+        let wrong = || unknown("line about a fleet", &line.split_whitespace().collect::<Vec<_>>(), LINES, &[]);
+        let (name, rest) = line.split_once(": ").ok_or_else(wrong)?;
+        let number = |word: &str, most: u32| {
+            let number = word.parse::<u32>().ok().filter(|number| (1..=most).contains(number));
+            number.ok_or_else(|| ScriptError::new(format!("{word:?} is not a number from 1 to {most}")))
+        };
+        match name {
+            "racks" => self.script.design.domains = number(rest.trim(), 20)?,
+            "servers" => self.script.servers = number(rest.trim(), 9)?.try_into().unwrap_or(1),
+            _ => {
+                let role = Role::new(name).map_err(|error| ScriptError::new(error.to_string()))?;
+                let (count, after) = rest.split_once(", after ").unwrap_or((rest, ""));
+                let count = count.trim_end_matches(" nodes").trim_end_matches(" node");
+                let mut parents = BTreeSet::new();
+                for parent in after.split([' ', ',']).filter(|word| !word.is_empty() && *word != "and") {
+                    let known =
+                        self.script.design.roles.iter().map(|(role, _)| role).find(|role| role.as_str() == parent);
+                    let known = known.ok_or_else(|| {
+                        ScriptError::new(format!("{name} comes after {parent}, and no role {parent} stands above it"))
+                    })?;
+                    parents.insert(known.clone());
+                }
+                if !parents.is_empty() {
+                    self.script.design.after.insert(role.clone(), parents);
+                }
+                self.script.design.roles.push((role, number(count, 100)?));
+            }
+        }
+        Ok(())
+    }
+
+    fn step_line(&mut self, number: usize, line: &str, words: &[&str]) -> Result<(), ScriptError> {
+        match words {
+            ["seed", seed] => {
+                self.script.seed = seed.parse().map_err(|_| ScriptError::new(format!("{seed:?} is not a number")))?;
+                return Ok(());
+            }
+            ["clock", date, time, zone] => {
+                self.script.clock = Some(clock(date, time, zone)?);
+                return Ok(());
+            }
+            _ => {}
+        }
+        if self.script.design.roles.is_empty() {
+            return Err(ScriptError::new("there is no fleet yet")
+                .help("begin with `fleet`, and under it a line as `web: 4 nodes`"));
+        }
+        let names = self.names.get_or_insert_with(|| Names::of(&self.script.design, self.script.servers));
+        let what = match words {
+            ["release", version, "is", "good"] => {
+                names.version(version)?;
+                return Ok(());
+            }
+            ["release", version, "fails", "its", "checks", "on", nodes @ ..] => {
+                let (version, groups) = (names.version(version)?, names.groups(nodes)?);
+                self.script.releases.push(Release { version, groups, error: None });
+                return Ok(());
+            }
+            ["release", version, "fails", "on", nodes @ .., error] if text(error).is_some() => {
+                let (version, groups) = (names.version(version)?, names.groups(nodes)?);
+                self.script.releases.push(Release {
+                    version,
+                    groups,
+                    error: text(error).map(|error| resource(&error)),
+                });
+                return Ok(());
+            }
+            ["at", time, action @ ..] => Step::At(duration(time)?, action::parse(action, names)?),
+            ["after", time, action @ ..] => Step::After(duration(time)?, action::parse(action, names)?),
+            ["then", action @ ..] => Step::Then(action::parse(action, names)?),
+            ["wait", time] => Step::Wait(duration(time)?),
+            ["until", assertion @ ..] => Step::Until(assertion::parse(assertion, names)?),
+            ["expect", assertion @ ..] => Step::Expect(assertion::parse(assertion, names)?),
+            ["when", ..] => {
+                // Only the comma tells what is waited for from what happens then.
+                let said = line.trim_start_matches("when ");
+                let (assertion, action) = said.split_once(", ").ok_or_else(|| {
+                    ScriptError::new("a comma is missing after what is waited for")
+                        .help("write: when SENTENCE, DEED; or: until SENTENCE")
+                })?;
+                let (assertion, action) = (words_of(assertion), words_of(action));
+                let assertion: Vec<&str> = assertion.iter().map(String::as_str).collect();
+                let action: Vec<&str> = action.iter().map(String::as_str).collect();
+                Step::When(assertion::parse(&assertion, names)?, action::parse(&action, names)?)
+            }
+            _ => return Err(unknown("line of a story", words, FIRST_WORDS, &names.all())),
+        };
+        self.script.lines.push(Line { number, text: line.trim().to_owned(), what });
+        Ok(())
+    }
+
+    fn finish(mut self, file: &str) -> Result<Script, ScriptFailure> {
+        let script = &mut self.script;
+        while script.introduction.last().is_some_and(String::is_empty) {
+            script.introduction.pop();
+        }
+        let complain = |what: &str, help: &str| Err(ScriptError::new(what).help(help).at(file, 0));
+        if script.title.is_empty() || script.introduction.is_empty() {
+            return complain(
+                "the story has no title, or does not say what it is about",
+                "begin with `# TITLE`, and below it a few sentences for somebody who does not know the code",
+            );
+        }
+        if script.lines.is_empty() {
+            return complain("nothing happens in this story", "write a line as: at 0s ada starts v2");
+        }
+        if !self.strategy.trim().is_empty() {
+            let roles: Vec<Role> = script.design.roles.iter().map(|(role, _)| role.clone()).collect();
+            let source = FileText::new(file, self.strategy);
+            let read = muster_design::strategy::parse(&source, &roles);
+            script.strategy = read.map_err(|findings| ScriptError::new(format!("\n{findings}")).at(file, 0))?.value;
+        }
+        Ok(self.script)
+    }
+}
+
+fn clock(date: &str, time: &str, zone: &str) -> Result<Zoned, ScriptError> {
+    let wrong = |error: jiff::Error| {
+        ScriptError::new(format!("{date} {time} {zone} is no time: {error}"))
+            .help("write it as: clock 2026-10-25 01:30 Europe/Berlin")
+    };
+    let civil: DateTime = format!("{date}T{time}").parse().map_err(wrong)?;
+    civil.in_tz(zone).map_err(wrong)
+}
+
+/// `RESOURCE: WORDS (FILE:LINE)`
+fn resource(said: &str) -> ResourceError {
+    let (rest, place) = match said.rsplit_once(" (") {
+        Some((rest, place)) => (rest, Some(place.trim_end_matches(')'))),
+        None => (said, None),
+    };
+    let (resource, message) = match rest.split_once(": ") {
+        Some((resource, message)) => (Some(resource.to_owned()), message),
+        None => (None, rest),
+    };
+    let (file, line) = place.map_or((None, None), |place| match place.rsplit_once(':') {
+        Some((file, line)) => (Some(file.to_owned()), line.parse().ok()),
+        None => (Some(place.to_owned()), None),
+    });
+    ResourceError { resource, file, line, message: message.to_owned() }
+}
+
+impl Script {
+    /// When its world begins, if that is so long before the story.
+    pub(super) fn start(&self, before: Duration) -> Timestamp {
+        let begins = self.clock.as_ref().map_or(crate::simulation::START, Zoned::timestamp);
+        begins.saturating_sub(before).unwrap_or(begins)
+    }
+}

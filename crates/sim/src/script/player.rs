@@ -1,0 +1,171 @@
+//! Plays a script: a world that is at rest, and then line after line.
+
+use std::time::Duration;
+
+use super::assertion::Assertion;
+use super::names::nodes_of;
+use super::observations::Observations;
+use super::parser::{Line, Script, Step};
+use super::syntax::{ScriptError, ScriptFailure};
+use super::transcript::Transcript;
+use crate::rng::Rng;
+use crate::simulation::World;
+use crate::simulation::design::version;
+use crate::simulation::event_queue::SimTime;
+use crate::simulation::releases::{ReleaseBehaviour, ScriptedFailure};
+
+/// How long a fleet has to come to its first version, before the story begins.
+const BEFORE: Duration = Duration::from_secs(90);
+/// Whatever is waited for longer than this never comes.
+const TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
+/// How long the world is left alone in the end, so that what is under way arrives before it is judged.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What came of a script.
+#[derive(Clone, Debug)]
+pub struct PlayedScript {
+    pub transcript: String,
+    /// What did not come true, and what happened that must not.
+    pub failures: Vec<ScriptFailure>,
+}
+
+/// Lets a story happen. It is the same each time.
+pub fn play(script: &Script, file: &str) -> PlayedScript {
+    let mut player = Player::new(script, file);
+    for line in &script.lines {
+        if let Err(error) = player.line(line) {
+            player.failures.push(error.at(file, line.number));
+            break;
+        }
+        if player.world.violation().is_some() {
+            break;
+        }
+    }
+    player.close()
+}
+
+struct Player<'s> {
+    script: &'s Script,
+    file: &'s str,
+    world: World,
+    observations: Observations,
+    transcript: Transcript,
+    /// The expectations, and whether they came true.
+    expected: Vec<(String, Result<(), String>)>,
+    failures: Vec<ScriptFailure>,
+}
+
+impl<'s> Player<'s> {
+    fn new(script: &'s Script, file: &'s str) -> Self {
+        let mut world = World::new(script.design.clone(), script.servers, script.start(BEFORE));
+        world.deploy_first_version();
+        world.rng = Rng::new(script.seed);
+        for number in 1..=super::names::RELEASES {
+            world
+                .releases
+                .set(version(number), ReleaseBehaviour { takes: script.takes, ..ReleaseBehaviour::default() });
+        }
+        for release in &script.releases {
+            for node in nodes_of(&release.groups, &world) {
+                let failure = release.error.clone().map_or(ScriptedFailure::Invalid, ScriptedFailure::Fails);
+                world.releases.script(release.version.clone(), node, failure);
+            }
+        }
+        let mut observations = Observations::default();
+        // What was granted before is not of this story.
+        observations.look(&world);
+        let transcript = Transcript::new(script, &world);
+        Self { script, file, world, observations, transcript, expected: Vec::new(), failures: Vec::new() }
+    }
+
+    fn line(&mut self, line: &Line) -> Result<(), ScriptError> {
+        let action = match &line.what {
+            Step::At(at, action) => {
+                let at = BEFORE + *at;
+                if at < self.world.now() {
+                    let now = self.transcript.time(self.world.now());
+                    return Err(ScriptError::new(format!("it is {now} already: what stands below happens later"))
+                        .help("put the line further up, or write: after TIME DEED"));
+                }
+                self.run(at, None);
+                action
+            }
+            Step::After(time, action) => {
+                self.run(self.world.now() + *time, None);
+                action
+            }
+            Step::When(assertion, action) => {
+                self.wait(assertion)?;
+                action
+            }
+            Step::Then(action) => action,
+            Step::Until(assertion) => return self.wait(assertion),
+            Step::Wait(time) => {
+                self.run(self.world.now() + *time, None);
+                return Ok(());
+            }
+            Step::Expect(assertion) => {
+                let held = assertion.check(&mut self.world, &self.observations);
+                if let Err(instead) = &held {
+                    let what = format!("this is not so: {instead}");
+                    self.failures.push(ScriptError::new(what).at(self.file, line.number));
+                }
+                self.expected.push((line.text.trim_start_matches("expect ").to_owned(), held));
+                return Ok(());
+            }
+        };
+        if self.world.violation().is_some() {
+            return Ok(());
+        }
+        action.run(&mut self.world, &self.script.strategy)?;
+        self.look();
+        Ok(())
+    }
+
+    fn wait(&mut self, assertion: &Assertion) -> Result<(), ScriptError> {
+        let end = self.world.now() + TIMEOUT;
+        if self.run(end, Some(assertion)) || self.world.violation().is_some() {
+            return Ok(());
+        }
+        let instead = assertion.check(&mut self.world, &self.observations).err().unwrap_or_default();
+        Err(ScriptError::new(format!("this never came, in {} hours: {instead}", TIMEOUT.as_secs() / 3_600)))
+    }
+
+    /// Lets the world go on, up to a moment or until something is so; says whether it is.
+    fn run(&mut self, until: SimTime, assertion: Option<&Assertion>) -> bool {
+        loop {
+            if assertion.is_some_and(|assertion| assertion.check(&mut self.world, &self.observations).is_ok()) {
+                return true;
+            }
+            if self.world.violation().is_some() || !self.world.step(until) {
+                return false;
+            }
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        if self.transcript.is_news(&self.world) {
+            self.observations.look(&self.world);
+            self.transcript.look(&mut self.world, &mut self.observations);
+        }
+    }
+
+    fn close(mut self) -> PlayedScript {
+        let (mut text, clock) = self.transcript.close();
+        text.push_str(&super::transcript::summary(&self.world, &clock, &self.expected));
+        if self.world.violation().is_none() {
+            let until = self.world.now() + QUIET;
+            self.world.run_until(until);
+        }
+        match self.world.violation() {
+            None => text.push_str("\nNothing happened that must never happen.\n"),
+            Some(violation) => {
+                text.push_str(&format!("\nVIOLATION of {violation}\n"));
+                let what = format!("something happened that must never happen: {violation}");
+                self.failures.push(ScriptError::new(what).at(self.file, 0));
+            }
+        }
+        PlayedScript { transcript: text, failures: self.failures }
+    }
+}

@@ -1,0 +1,132 @@
+//! I4, I5 and I11 on the machines: one applier at a time, nothing that was not told, and nothing older than what was acted on.
+
+use std::collections::BTreeMap;
+
+use muster_agent::state::ledger::{Ledger, RunningRun};
+use muster_core::fleet::Fleet;
+use muster_core::names::{NodeName, Version};
+use muster_core::report::{Cause, RunResult};
+use muster_core::txn::Generation;
+use muster_store::WatchChange;
+
+use super::{Checker, Committed, Rule};
+use crate::simulation::event::MachineNumber;
+use crate::simulation::event_queue::SimTime;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Agents {
+    /// What a machine last acted on.
+    acted: BTreeMap<MachineNumber, Generation>,
+    /// What everybody was told under a generation, and what one node was.
+    base: BTreeMap<Generation, GivenVersion>,
+    own: BTreeMap<(NodeName, Generation), GivenVersion>,
+    /// Whether what runs on a machine may be older than what it ran before.
+    may_be_older: BTreeMap<MachineNumber, bool>,
+    /// What a machine has last proved that it runs.
+    pub(super) proved: BTreeMap<MachineNumber, Version>,
+}
+
+#[derive(Clone, Debug)]
+struct GivenVersion {
+    version: Version,
+    allow_older: bool,
+}
+
+impl Agents {
+    pub(super) fn base_of(&self, fleet: &Fleet) -> Option<Generation> {
+        fleet.base().map(|base| base.generation)
+    }
+
+    /// Notes what nodes are told from now on.
+    pub(super) fn record_desired(&mut self, seen: &Committed<'_>, fleet: &Fleet, before: Option<Generation>) {
+        if let Some(base) = fleet.base().filter(|base| Some(base.generation) != before) {
+            self.base.insert(base.generation, GivenVersion { version: base.version, allow_older: base.allow_older });
+        }
+        for change in seen.changes {
+            let WatchChange::Put(kv) = change else { continue };
+            if !kv.key.contains("/desired/") {
+                continue;
+            }
+            let Some(name) = kv.key.rsplit('/').next().and_then(|name| NodeName::new(name).ok()) else { continue };
+            if let Some(desired) = fleet.desired_of(&name) {
+                let told = GivenVersion { version: desired.version, allow_older: desired.allow_older };
+                self.own.insert((name, desired.generation), told);
+            }
+        }
+    }
+}
+
+impl Checker {
+    pub(crate) fn ledger_saved(&mut self, machine: MachineNumber, before: &Ledger, after: &Ledger) {
+        let of = |ledger: &Ledger| ledger.desired.as_ref().map(|desired| desired.generation);
+        if of(after) < of(before) {
+            let what = format!("{} goes back from {:?} to {:?}", self.names[machine], of(before), of(after));
+            self.report(Rule::Monotone, what);
+        }
+    }
+
+    pub(crate) fn applier_starts(&mut self, machine: MachineNumber, another: bool, gave_up: bool, run: &RunningRun) {
+        let name = self.names[machine].clone();
+        if another {
+            self.report(Rule::SingleApply, format!("{name} starts a second applier"));
+        }
+        let generation = run.generation;
+        let acted = self.agents.acted.entry(machine).or_default();
+        if generation < *acted {
+            let acted = *acted;
+            self.report(Rule::Monotone, format!("{name} acts on {generation} after {acted}"));
+        } else {
+            *acted = generation;
+        }
+        // Going back by itself is the node's own decision.
+        let goes_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }));
+        let own = self.agents.own.get(&(name.clone(), generation));
+        let told = own.or_else(|| self.agents.base.get(&generation)).cloned();
+        let may_be_older = goes_back || told.as_ref().is_none_or(|told| told.allow_older);
+        self.agents.may_be_older.insert(machine, may_be_older);
+        if !goes_back && told.as_ref().map(|told| &told.version) != Some(&run.version) {
+            let what = format!("{name} applies {} under {generation}, which says {told:?}", run.version);
+            self.report(Rule::SingleGrant, what);
+        }
+    }
+
+    pub(crate) fn applier_ends(&mut self, machine: MachineNumber, version: Version, result: RunResult, now: SimTime) {
+        let serial = |version| self.fleet.releases().get(version).map(|release| release.serial);
+        let before = self.agents.proved.get(&machine);
+        let is_older = before.is_some_and(|before| serial(&version) < serial(before));
+        let may_be = self.agents.may_be_older.get(&machine).copied().unwrap_or(true);
+        if result == RunResult::Changed && is_older && !may_be {
+            let what =
+                format!("{} goes from {before:?} back to {version}, and nobody has said so", self.names[machine]);
+            self.report(Rule::Downgrade, what);
+        }
+        match result {
+            RunResult::Changed => {
+                self.proofs.applied.insert(machine, (version, now));
+            }
+            RunResult::Unchanged => {
+                // Nothing changed: what was proved of it before is still so.
+                let node = self.fleet.get(&self.names[machine]);
+                let proved = node
+                    .and_then(|node| node.state())
+                    .is_some_and(|(state, _)| state.is_validated() && *state.version() == version);
+                if proved {
+                    self.is_healthy(machine, &version);
+                }
+                self.proofs.applied.insert(machine, (version, now));
+            }
+            RunResult::Failed => {
+                self.proofs.applied.remove(&machine);
+            }
+            RunResult::Pending => {}
+        }
+    }
+
+    pub(crate) fn applier_cut_off(&mut self, machine: MachineNumber, _now: SimTime) {
+        self.proofs.checks_began.remove(&machine);
+    }
+
+    pub(crate) fn rebooted(&mut self, machine: MachineNumber) {
+        self.proofs.checks_began.remove(&machine);
+    }
+}

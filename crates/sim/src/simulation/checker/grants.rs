@@ -1,0 +1,286 @@
+//! I4, I7, I8, I10, I12 and I16: who may be granted something, when, and how often.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use muster_core::keys::{self, Key};
+use muster_core::names::NodeName;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::record::{DesiredRecord, RolloutPhase, RolloutRecord};
+use muster_core::rollout::strategy::Window;
+use muster_core::txn::Revision;
+use muster_store::WatchChange;
+
+use super::budget::Decision;
+use super::facts::{self, NodeFacts, ReportedState};
+use super::{Checker, Committed, Plans, Rule, Violation};
+use crate::simulation::event_queue::SimTime;
+use crate::simulation::store::Writer;
+
+/// Between asking the store how far it is and deciding, no view is older than this.
+const OLD: SimTime = SimTime::from_millis(500);
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grants {
+    requests: BTreeMap<String, RolloutId>,
+    rolled_back: BTreeSet<RolloutId>,
+}
+
+/// What a transaction says of rollouts.
+struct RolloutWrites {
+    records: Vec<RolloutRecord>,
+    granted: Vec<(NodeName, DesiredRecord)>,
+}
+
+fn read(changes: &[WatchChange]) -> RolloutWrites {
+    let mut said = RolloutWrites { records: Vec::new(), granted: Vec::new() };
+    for change in changes {
+        let WatchChange::Put(kv) = change else { continue };
+        match keys::parse(&kv.key) {
+            Some((_, Key::Rollout { .. })) => said.records.extend(serde_json::from_slice::<RolloutRecord>(&kv.value)),
+            Some((_, Key::Desired { node })) => {
+                said.granted.extend(serde_json::from_slice(&kv.value).map(|desired| (node, desired)));
+            }
+            Some(_) | None => {}
+        }
+    }
+    said
+}
+
+impl Checker {
+    pub(super) fn check_rollouts(&mut self, seen: &Committed<'_>, plans: &Plans) -> Vec<Violation> {
+        let is_concerned = |change: &WatchChange| match change {
+            WatchChange::Put(kv) => kv.key.contains("/rollouts/") || kv.key.contains("/desired/"),
+            WatchChange::Delete { .. } => false,
+        };
+        if !seen.changes.iter().any(is_concerned) {
+            return Vec::new();
+        }
+        let said = read(seen.changes);
+        let mut found = Vec::new();
+        for after in &said.records {
+            let before = self.fleet.rollouts().get(&after.id).map(|(record, _)| record.clone());
+            match &before {
+                None => found.extend(self.check_start(after)),
+                Some(before) => {
+                    found.extend(self.check_promotion(before, after, seen.writer));
+                    found.extend(self.check_completeness(before, after));
+                    if (&before.request, &before.plan) != (&after.request, &after.plan) {
+                        let what = format!("rollout {} is that of {:?} now, and was another", after.id, after.request);
+                        found.push(Violation { rule: Rule::Idempotence, what });
+                    }
+                    if let Some(plan) = plans.get(&after.plan).filter(|_| !after.at_once) {
+                        found.extend(self.check_passed_waves(plan.plan(), before, after, seen));
+                    }
+                }
+            }
+        }
+        let grants: Vec<&(NodeName, DesiredRecord)> =
+            said.granted.iter().filter(|(_, desired)| desired.kept.is_none()).collect();
+        for (name, desired) in said.granted.iter().filter(|(_, desired)| desired.kept.is_some()) {
+            if *seen.writer != Writer::Operator {
+                let what = format!("{name} is set aside in rollout {}, by no person", desired.rollout);
+                found.push(Violation { rule: Rule::SingleGrant, what });
+            }
+        }
+        if grants.is_empty() {
+            return found;
+        }
+        let id = grants[0].1.rollout;
+        let after = said.records.iter().find(|record| record.id == id);
+        let before = self.fleet.rollouts().get(&id).map(|(record, _)| record.clone());
+        let (Some(after), Some(before)) = (after, before) else {
+            let what = format!("nodes are granted something by rollout {id}, whose record is not rewritten with it");
+            found.push(Violation { rule: Rule::StopMeansStop, what });
+            return found;
+        };
+        if before.phase != RolloutPhase::Running {
+            let what = format!("rollout {id} is {}, and grants something to {}", before.phase.word(), grants[0].0);
+            found.push(Violation { rule: Rule::StopMeansStop, what });
+        }
+        let Some(plan) = plans.get(&after.plan) else { return found };
+        let plan = plan.plan();
+        for (name, desired) in &grants {
+            found.extend(self.check_grant(plan, &before, after, name, desired));
+            found.extend(self.check_reachable(&before, name, desired, after.seen));
+        }
+        found.extend(self.check_threshold(plan, &before, after));
+        let names: Vec<NodeName> = grants.iter().map(|(name, _)| name.clone()).collect();
+        found.extend(self.check_view(after.seen, grants[0].1.granted, seen.at));
+        let decision = Decision { names: &names, seen: after.seen, at: grants[0].1.granted };
+        found.extend(self.check_budget(&plan.strategy, &before, decision));
+        found
+    }
+
+    /// What was decided at a moment was decided on what the store held then, as far as a clock can tell. It may have been
+    /// committed much later: then whatever matters is compared.
+    fn check_view(&self, seen: Revision, granted: Timestamp, now: SimTime) -> Option<Violation> {
+        let decided = facts::decided(granted, now);
+        let newest = self.revision_at(decided.saturating_sub(self.apart / 2 + OLD));
+        let what = || format!("nodes are granted something on a view at revision {seen}, when {newest} had been long");
+        (self.is_inside && seen < newest).then(|| Violation { rule: Rule::FreshView, what: what() })
+    }
+
+    fn check_start(&mut self, record: &RolloutRecord) -> Option<Violation> {
+        if let Some(known) = self.grants.requests.insert(record.request.clone(), record.id) {
+            let what =
+                format!("request {:?} has started rollout {known}, and starts {} now", record.request, record.id);
+            return Some(Violation { rule: Rule::Idempotence, what });
+        }
+        let back = record.rolls_back?;
+        let again = !self.grants.rolled_back.insert(back);
+        let what = || format!("rollout {back} is rolled back a second time, by rollout {}", record.id);
+        again.then(|| Violation { rule: Rule::Threshold, what: what() })
+    }
+
+    /// What a whole rollout has brought everybody to is what the fleet is sent back to one day.
+    fn check_completeness(&self, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
+        if !after.whole || before.whole {
+            return None;
+        }
+        let base = self.facts.base(after.seen);
+        let is_there = |standing: &NodeFacts| {
+            let proved = standing.shows == ReportedState::Validated && standing.version.as_ref() == Some(&after.to);
+            // Who was told the target by somebody else was not moved: it may be at work at any time.
+            let granted = standing.granted_by(after.id, &after.to).is_some();
+            standing.new || proved || (!granted && standing.told(&base).is_some_and(|(version, _)| version == after.to))
+        };
+        let (name, standing) = self.facts.designed(after.seen).find(|(_, standing)| !is_there(standing))?;
+        let what = format!(
+            "rollout {} is said to have brought everybody to {}, and {name} shows {:?} at {:?}",
+            after.id, after.to, standing.shows, standing.version
+        );
+        Some(Violation { rule: Rule::VersionTruth, what })
+    }
+
+    fn check_passed_waves(
+        &self,
+        plan: &RolloutPlan,
+        before: &RolloutRecord,
+        after: &RolloutRecord,
+        seen: &Committed<'_>,
+    ) -> Vec<Violation> {
+        let passed =
+            |record: &RolloutRecord, wave: usize| record.waves.get(wave).is_some_and(|state| state.passed.is_some());
+        let new = (0..after.waves.len()).filter(|wave| passed(after, *wave) && !passed(before, *wave));
+        new.flat_map(|wave| self.check_passed_wave(plan, (before, after), wave, seen.at)).collect()
+    }
+
+    fn check_grant(
+        &self,
+        plan: &RolloutPlan,
+        before: &RolloutRecord,
+        after: &RolloutRecord,
+        name: &NodeName,
+        desired: &DesiredRecord,
+    ) -> Vec<Violation> {
+        let mut found = self.check_turn(plan, after, name);
+        let mut accuse = |rule, what: String| found.push(Violation { rule, what });
+        let standing = self.facts.of(name, self.fleet.revision);
+        if standing.is_none_or(|standing| !standing.designed) {
+            accuse(Rule::Pause, format!("{name} is granted something, and is not in the design"));
+        }
+        if let Some(standing) = standing {
+            let earlier = standing.granted_by(after.id, &after.to);
+            let again = before.retry.contains(name)
+                || before
+                    .retry_before
+                    .is_some_and(|before| earlier.is_some_and(|earlier| earlier.revision.0 < before.before.number));
+            if let Some(earlier) = earlier.filter(|_| !again) {
+                let what = format!("{name} was granted {} at revision {}, and is again", after.to, earlier.revision);
+                accuse(Rule::SingleGrant, what);
+            }
+            if let Some(told) = standing.told(&self.facts.base(self.fleet.revision)) {
+                let serial = |version| self.fleet.releases().get(version).map(|release| release.serial);
+                if serial(&desired.version) < serial(&told.0) && !(desired.allow_older && plan.allow_older) {
+                    accuse(Rule::Downgrade, format!("{name} goes from {} back to {}", told.0, desired.version));
+                }
+            }
+        }
+        // Decided at that moment, by a clock that may be wrong by so much.
+        let bound = self.apart / 2;
+        let span = jiff::SignedDuration::try_from(bound).unwrap_or_default();
+        let around = [desired.granted.saturating_sub(span), desired.granted.saturating_add(span)];
+        let around = around.into_iter().flatten().chain([desired.granted]);
+        if !around.into_iter().any(|at| is_window_open(&plan.strategy.windows, at)) {
+            accuse(Rule::Window, format!("{name} is granted something at {}, outside of all windows", desired.granted));
+        }
+        found
+    }
+
+    /// Failures that the decision saw: more than are tolerated, and nothing may be granted.
+    fn check_threshold(&self, plan: &RolloutPlan, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
+        let seen = after.seen;
+        let base = self.facts.base(seen);
+        let has_failed = |name: &NodeName, repair: bool| {
+            let grant = || {
+                let standing = self.facts.of(name, seen).filter(|standing| standing.designed)?;
+                let grant = standing.granted_by(before.id, &before.to)?;
+                let forgiven = before.forgiven.is_some_and(|forgiven| grant.revision.0 < forgiven.before.number);
+                let again = before.retry.contains(name)
+                    || before.retry_before.is_some_and(|before| grant.revision.0 < before.before.number);
+                (standing.has_failed(grant, base.epoch) && !forgiven && !again).then_some(())
+            };
+            !repair && !before.skipped.contains(name) && grant().is_some()
+        };
+        let all: usize = plan.waves.iter().map(|wave| wave.nodes.len()).sum();
+        let limit = |amount: muster_core::rollout::strategy::Amount| match amount {
+            muster_core::rollout::strategy::Amount::Nodes(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            muster_core::rollout::strategy::Amount::Percent(percent) => all * usize::from(percent) / 100,
+        };
+        let failures = &plan.strategy.failures;
+        let mut total = 0;
+        for (number, wave) in plan.waves.iter().enumerate().take(before.waves.len()) {
+            let failed = wave.nodes.iter().filter(|node| has_failed(&node.node, node.repair)).count();
+            total += failed;
+            let most = limit(if wave.canary { failures.canary } else { failures.wave });
+            if failed > most {
+                let what = format!(
+                    "rollout {} goes on at revision {seen} though {failed} nodes of wave {} have failed, and {most} may",
+                    before.id,
+                    number + 1
+                );
+                return Some(Violation { rule: Rule::Threshold, what });
+            }
+        }
+        let most = limit(failures.total);
+        let what = || format!("rollout {} goes on though {total} nodes have failed, and {most} may", before.id);
+        (total > most).then(|| Violation { rule: Rule::Threshold, what: what() })
+    }
+}
+
+/// By the clock on the wall of its place. No windows: always.
+fn is_window_open(windows: &[Window], at: Timestamp) -> bool {
+    windows.is_empty() || windows.iter().any(|window| is_in(window, at))
+}
+
+fn is_in(window: &Window, at: Timestamp) -> bool {
+    let Ok(zone) = TimeZone::get(&window.tz) else { return false };
+    let wall: DateTime = zone.to_datetime(at);
+    let ends_next_day = window.to <= window.from;
+    let today = window.opens_on(wall.date().weekday())
+        && wall.time() >= window.from
+        && (ends_next_day || wall.time() < window.to);
+    let yesterday = wall.date().yesterday().is_ok_and(|day| window.opens_on(day.weekday()));
+    today || (ends_next_day && yesterday && wall.time() < window.to)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::time;
+
+    use super::*;
+
+    #[test]
+    fn a_window_may_end_on_the_next_day() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let night = Window { days: vec![1], from: time(22, 0, 0, 0), to: time(4, 0, 0, 0), tz: "UTC".into() };
+        let open = |text| is_window_open(std::slice::from_ref(&night), at(text));
+        assert!(open("2026-11-16T22:00:00Z") && open("2026-11-17T03:59:59Z"));
+        assert!(!open("2026-11-16T21:59:59Z") && !open("2026-11-17T04:00:00Z") && !open("2026-11-17T22:00:00Z"));
+        assert!(is_window_open(&[], at("2026-11-17T22:00:00Z")));
+    }
+}

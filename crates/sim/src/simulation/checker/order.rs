@@ -1,0 +1,170 @@
+//! I6: waves in their order, each after the gate and the soak of the one before; roles after those that they come after.
+
+use std::time::Duration;
+
+use muster_core::names::NodeName;
+use muster_core::rollout::plan::{PlannedNode, RolloutPlan};
+use muster_core::rollout::record::RolloutRecord;
+use muster_core::rollout::strategy::Promote;
+use muster_core::txn::{Generation, Revision};
+
+use super::facts::ReportedState;
+use super::{Checker, Rule, Violation};
+use crate::simulation::event_queue::SimTime;
+use crate::simulation::store::Writer;
+
+fn time(span: jiff::SignedDuration) -> Duration {
+    Duration::try_from(span).unwrap_or_default()
+}
+
+/// How a node of a wave that has ended may stand.
+enum NodeOutcome {
+    /// Since when it counts as healthy, at the earliest: by the right time, from when it was in the store.
+    Healthy(SimTime),
+    /// It need not be waited for: set aside, gone, or failed.
+    Excused,
+    No(String),
+}
+
+impl Checker {
+    fn done(
+        &self,
+        plan: &RolloutPlan,
+        record: &RolloutRecord,
+        name: &NodeName,
+        seen: Revision,
+        now: SimTime,
+    ) -> NodeOutcome {
+        let Some(standing) = self.facts.of(name, seen).filter(|standing| standing.designed) else {
+            return NodeOutcome::Excused;
+        };
+        let base = self.facts.base(seen);
+        if record.skipped.contains(name) || standing.new {
+            return NodeOutcome::Excused;
+        }
+        let deadlines = &plan.strategy.deadlines;
+        let away = || {
+            let node = self.fleet.get(name);
+            let presence = node.and_then(|node| node.presence.as_ref()).map(|(presence, _)| presence);
+            let server = presence.and_then(|presence| presence.replica.as_ref());
+            // A server that is gone has nobody, and cannot say so any more.
+            server.is_none_or(|server| !self.fleet.replicas().contains_key(server))
+        };
+        let Some(grant) = standing.granted_by(record.id, &record.to) else {
+            let told = standing.told(&base).is_some_and(|(version, _)| version == record.to);
+            return if told || away() {
+                NodeOutcome::Excused
+            } else {
+                NodeOutcome::No("was not granted anything".into())
+            };
+        };
+        if standing.has_failed(grant, base.epoch) {
+            return NodeOutcome::Excused;
+        }
+        let answered = standing.answered >= Generation { epoch: base.epoch, number: grant.revision.0 };
+        let at_target = standing.version.as_ref() == Some(&record.to);
+        if answered && at_target && standing.shows == ReportedState::Validated && !standing.rebooted {
+            let soak = time(plan.strategy.soak);
+            return NodeOutcome::Healthy(standing.there_since.max(grant.there_at) + soak);
+        }
+        // The time that it waited for others does not count, so it begins anew with what came after that.
+        let began = match standing.shows {
+            ReportedState::Pending | ReportedState::Configured if at_target => standing.since.max(grant.at),
+            // What it ran before is no answer to the grant.
+            ReportedState::Pending
+            | ReportedState::Configured
+            | ReportedState::Nothing
+            | ReportedState::Validated
+            | ReportedState::Failed
+            | ReportedState::Invalid => grant.at,
+        };
+        let waited = now.saturating_sub(began) + self.apart;
+        let patience = match standing.shows {
+            ReportedState::Pending if at_target => time(deadlines.pending),
+            ReportedState::Pending
+            | ReportedState::Nothing
+            | ReportedState::Configured
+            | ReportedState::Validated
+            | ReportedState::Failed
+            | ReportedState::Invalid => time(deadlines.node),
+        };
+        if waited >= patience || (away() && waited >= time(deadlines.pending).min(patience)) {
+            return NodeOutcome::Excused;
+        }
+        NodeOutcome::No(format!("shows {:?} at {:?}", standing.shows, standing.version))
+    }
+
+    /// A wave is said to have passed.
+    pub(super) fn check_passed_wave(
+        &self,
+        plan: &RolloutPlan,
+        (before, after): (&RolloutRecord, &RolloutRecord),
+        wave: usize,
+        now: SimTime,
+    ) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let mut accuse = |what: String| found.push(Violation { rule: Rule::GateOrder, what });
+        let (Some(planned), Some(state)) = (plan.waves.get(wave), after.waves.get(wave)) else { return found };
+        let mut healthy_since = SimTime::ZERO;
+        for node in &planned.nodes {
+            match self.done(plan, before, &node.node, after.seen, now) {
+                NodeOutcome::Healthy(since) => healthy_since = healthy_since.max(since),
+                NodeOutcome::Excused => {}
+                NodeOutcome::No(why) => accuse(format!("wave {} passes, and {} {why}", wave + 1, node.node)),
+            }
+        }
+        let soaked = (healthy_since + time(planned.soak)).saturating_sub(self.slack);
+        if now < soaked {
+            accuse(format!("wave {} passes {} ms before its soak is over", wave + 1, (soaked - now).as_millis()));
+        }
+        let checks = !plan.strategy.gate.checks.is_empty();
+        if checks && state.promoted.is_none() && !self.passed_gates.contains(&(after.id, wave)) {
+            accuse(format!("wave {} passes a gate that never said yes", wave + 1));
+        }
+        let manual = planned.promote == Promote::Manual && wave + 1 < plan.waves.len();
+        if manual && state.promoted.is_none() && !after.full {
+            accuse(format!("wave {} passes, and nobody has promoted it", wave + 1));
+        }
+        found
+    }
+
+    /// Nobody promotes but a person.
+    pub(super) fn check_promotion(
+        &self,
+        before: &RolloutRecord,
+        after: &RolloutRecord,
+        writer: &Writer,
+    ) -> Option<Violation> {
+        let promoted = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.promoted.is_some()).count();
+        let more = promoted(after) > promoted(before) || (after.full && !before.full);
+        let what = || "a wave is promoted, and by no person".to_owned();
+        (more && *writer != Writer::Operator).then(|| Violation { rule: Rule::GateOrder, what: what() })
+    }
+
+    /// A node is granted: its wave must have begun, and the roles before it must be there.
+    pub(super) fn check_turn(&self, plan: &RolloutPlan, after: &RolloutRecord, name: &NodeName) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let mut accuse = |what: String| found.push(Violation { rule: Rule::GateOrder, what });
+        let wave = plan.waves.iter().position(|wave| wave.nodes.iter().any(|node| node.node == *name));
+        if let Some(wave) = wave {
+            let passed = after.waves.iter().take(wave).filter(|state| state.passed.is_some()).count();
+            if passed < wave || after.waves.len() <= wave {
+                accuse(format!("{name} of wave {} is granted when {passed} waves have passed", wave + 1));
+            }
+        }
+        // Whether a wave had a right to pass was judged when it did; who breaks by itself later blocks nobody.
+        let Some(role) = self.facts.of(name, after.seen).map(|standing| &standing.role) else { return found };
+        for parent in plan.after.get(role).into_iter().flatten() {
+            let has_parents = |nodes: &[PlannedNode]| nodes.iter().any(|node| node.role == *parent);
+            for (wave, _) in plan.waves.iter().enumerate().filter(|(_, wave)| has_parents(&wave.nodes)) {
+                if after.waves.get(wave).is_none_or(|state| state.passed.is_none()) {
+                    accuse(format!(
+                        "{name} is granted, and wave {} with nodes of role {parent} has not passed",
+                        wave + 1
+                    ));
+                }
+            }
+        }
+        found
+    }
+}

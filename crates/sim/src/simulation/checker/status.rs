@@ -1,0 +1,104 @@
+//! I1 and I2, and the order of reports: what the store says of a node is one thing, and true.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_agent::state::ledger::RunningRun;
+use muster_core::keys::{self, Key};
+use muster_core::names::{NodeName, RunId, Version};
+use muster_core::node::service_state::ServiceState;
+use muster_store::WatchChange;
+
+use super::{Checker, Rule};
+use crate::simulation::event::MachineNumber;
+use crate::simulation::event_queue::SimTime;
+
+/// What really happened on the machines.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunEvidence {
+    /// Runs whose checks have really passed, at a version that was really applied.
+    validated: BTreeSet<(RunId, Version)>,
+    /// When the applier of a machine last ended well, and at what.
+    pub(super) applied: BTreeMap<MachineNumber, (Version, SimTime)>,
+    pub(super) checks_began: BTreeMap<MachineNumber, SimTime>,
+    /// The last report that was applied.
+    last: BTreeMap<NodeName, (u64, u64)>,
+}
+
+/// Whose report a transaction applies: nothing else is written into the history of a node.
+pub(super) fn reported(changes: &[WatchChange]) -> BTreeSet<NodeName> {
+    let of = |change: &WatchChange| match change {
+        WatchChange::Put(kv) if kv.key.contains("/history/") => match keys::parse(&kv.key) {
+            Some((_, Key::History { node })) => Some(node),
+            Some(_) | None => None,
+        },
+        WatchChange::Put(_) | WatchChange::Delete { .. } => None,
+    };
+    changes.iter().filter_map(of).collect()
+}
+
+impl Checker {
+    pub(crate) fn checks_start(&mut self, machine: MachineNumber, now: SimTime) {
+        self.proofs.checks_began.insert(machine, now);
+    }
+
+    pub(crate) fn checks_end(&mut self, machine: MachineNumber, run: &RunningRun, passed: bool, now: SimTime) {
+        let version = &run.version;
+        let began = self.proofs.checks_began.get(&machine).copied().unwrap_or(now);
+        let applied = self.proofs.applied.get(&machine);
+        let was_applied = applied.is_some_and(|(at, when)| at == version && *when <= began);
+        if passed && was_applied {
+            self.proofs.validated.insert((run.run.clone(), version.clone()));
+            self.agents.proved.insert(machine, version.clone());
+            self.is_healthy(machine, version);
+        }
+    }
+
+    /// What is in the store of a node after a transaction. `is_report`: it was one that a report makes.
+    pub(super) fn check_status(&mut self, name: &NodeName, is_report: bool) {
+        let Some(node) = self.fleet.get(name) else {
+            self.proofs.last.remove(name);
+            return;
+        };
+        let mut found = Vec::new();
+        if node.states.len() > 1 {
+            found.push((Rule::OneState, format!("{name} is in {} states", node.states.len())));
+        }
+        if node.running.len() > 1 {
+            found.push((Rule::VersionTruth, format!("{name} runs {} versions", node.running.len())));
+        }
+        if let Some((observed, _)) = &node.observed {
+            let state = node.state().map(|(state, _)| state);
+            if state != observed.state.as_ref() {
+                found.push((
+                    Rule::OneState,
+                    format!("{name}: the index says {state:?}, its record {:?}", observed.state),
+                ));
+            }
+            if node.running.first() != observed.running.as_ref() {
+                let running = node.running.first();
+                let what = format!("{name}: running_version says {running:?}, its record {:?}", observed.running);
+                found.push((Rule::VersionTruth, what));
+            }
+            let now = (observed.incarnation, observed.seq);
+            match self.proofs.last.insert(name.clone(), now) {
+                Some(before) if now < before => {
+                    found.push((Rule::ReportOrder, format!("{name} goes from report {before:?} to {now:?}")));
+                }
+                Some(before) if is_report && now == before => {
+                    found.push((Rule::ReportOrder, format!("report {now:?} of {name} is applied a second time")));
+                }
+                Some(_) | None => {}
+            }
+        }
+        if let Some((state @ ServiceState::Validated { version, .. }, leaf)) = node.state()
+            && state.is_validated()
+            && !self.proofs.validated.contains(&(leaf.run.clone(), version.clone()))
+        {
+            let what = format!("{name} counts as validated at {version} by run {}, which never passed there", leaf.run);
+            found.push((Rule::VersionTruth, what));
+        }
+        for (rule, what) in found {
+            self.report(rule, what);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The same checker for a fleet of real processes. Nobody tells it anything from inside: it is given the history of a real
+//! store, transaction by transaction, and what the appliers have written down themselves.
+//!
+//! What was seen is told in an order in which it can have happened: a run after the transaction that caused it, and the
+//! transaction that speaks of a run after its checks. Times are only ever compared with each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_agent::state::ledger::{RunPhase, RunningRun, Work};
+use muster_core::names::{EnvName, NodeName, ReplicaId, RunId, Version};
+use muster_core::replica::ControllerName;
+use muster_core::report::{Cause, RunResult};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::txn::{Generation, Revision};
+use muster_rollout::step::IndexedPlan;
+use muster_store::WatchChange;
+
+use super::{Checker, Committed, Plans, Rule, Violation};
+use crate::simulation::event::MachineNumber;
+use crate::simulation::event_queue::SimTime;
+use crate::simulation::store::Writer;
+use crate::simulation::world::START;
+
+/// In whose name a transaction was written, as far as somebody outside can know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceWriter {
+    /// The controller of rollouts, at this server.
+    Engine(ReplicaId),
+    Operator,
+    /// Anything else: agents, servers for themselves, the end of a lease.
+    Other,
+}
+
+/// A run, as its applier and the store know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceRun {
+    pub run: RunId,
+    pub version: Version,
+    pub generation: Generation,
+    pub causes: Vec<Cause>,
+}
+
+/// All that was seen of a fleet, judged by the rules of the simulator.
+#[derive(Debug)]
+pub struct TraceChecker {
+    checker: Checker,
+    plans: Plans,
+    machines: BTreeMap<NodeName, MachineNumber>,
+    /// What runs on a machine.
+    busy: BTreeMap<MachineNumber, RunId>,
+}
+
+impl TraceChecker {
+    /// `slack`: how far two clocks of this fleet may be apart.
+    pub fn new(env: EnvName, slack: Duration) -> Self {
+        let checker = Checker { slack, apart: slack, is_inside: false, ..Checker::new(env) };
+        Self { checker, plans: Plans::new(), machines: BTreeMap::new(), busy: BTreeMap::new() }
+    }
+
+    /// A plan, by the name that records call it by. To be told before the first transaction that does.
+    pub fn plan(&mut self, digest: String, plan: RolloutPlan) {
+        self.plans.insert(digest, Arc::new(IndexedPlan::new(plan)));
+    }
+
+    pub fn committed(&mut self, at: SimTime, revision: Revision, changes: &[WatchChange], word: TraceWriter) {
+        let writer = match word {
+            TraceWriter::Engine(replica) => Writer::Controller { name: ControllerName::Rollout, replica },
+            TraceWriter::Operator => Writer::Operator,
+            TraceWriter::Other => Writer::Server,
+        };
+        self.checker.committed(&Committed { at, revision, changes, writer: &writer }, &self.plans);
+    }
+
+    /// The checks of a gate have really passed.
+    pub fn gate_passed(&mut self, id: RolloutId, wave: usize) {
+        self.checker.gate_said(id, wave, true);
+    }
+
+    pub fn applier_starts(&mut self, node: &NodeName, run: &TraceRun) {
+        let machine = self.machine(node);
+        let another = self.busy.insert(machine, run.run.clone()).is_some();
+        self.checker.applier_starts(machine, another, false, &running(run));
+    }
+
+    pub fn applier_ends(&mut self, node: &NodeName, run: &TraceRun, result: RunResult, at: SimTime) {
+        let machine = self.machine(node);
+        if self.busy.remove(&machine).as_ref() != Some(&run.run) {
+            self.checker.report(Rule::SingleApply, format!("{node} ends run {}, which did not go on", run.run));
+        }
+        self.checker.applier_ends(machine, run.version.clone(), result, at);
+    }
+
+    pub fn checks_start(&mut self, node: &NodeName, at: SimTime) {
+        let machine = self.machine(node);
+        self.checker.checks_start(machine, at);
+    }
+
+    pub fn checks_end(&mut self, node: &NodeName, run: &TraceRun, passed: bool, at: SimTime) {
+        let machine = self.machine(node);
+        self.checker.checks_end(machine, &running(run), passed, at);
+    }
+
+    /// A server was ended, or stopped.
+    pub fn replica_lost(&mut self, id: &ReplicaId, at: SimTime) {
+        self.checker.replica_lost(id, at);
+    }
+
+    /// How long it took each time until another server held the controller of rollouts.
+    pub fn takeovers(&self) -> &[SimTime] {
+        self.checker.takeovers()
+    }
+
+    pub fn violations(&self) -> &[Violation] {
+        self.checker.violations()
+    }
+
+    fn machine(&mut self, node: &NodeName) -> MachineNumber {
+        if let Some(machine) = self.machines.get(node) {
+            return *machine;
+        }
+        let machine = self.machines.len();
+        self.machines.insert(node.clone(), machine);
+        self.checker.machine(machine, node);
+        machine
+    }
+}
+
+/// What the checker asks about a run; the rest of it is the agent's own business.
+fn running(run: &TraceRun) -> RunningRun {
+    RunningRun {
+        run: run.run.clone(),
+        work: Work::Run,
+        seq: 0,
+        phase: RunPhase::Applying,
+        version: run.version.clone(),
+        digest: String::new(),
+        generation: run.generation,
+        causes: run.causes.clone(),
+        failures: 0,
+        first_failure: None,
+        hooks: Vec::new(),
+        started: START,
+        ended: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_store::KeyValue;
+
+    use super::*;
+
+    fn name<T, E: std::fmt::Debug>(made: Result<T, E>) -> T {
+        made.unwrap()
+    }
+
+    #[test]
+    fn a_grant_that_no_record_goes_with_and_a_run_that_nobody_told_are_found() {
+        let mut checker = TraceChecker::new(name(EnvName::new("test")), Duration::ZERO);
+        let grant = r#"{"version":"v2","rollout":1,"granted":"2026-11-15T10:00:00Z"}"#;
+        let put = KeyValue {
+            key: "/muster/test/desired/web1".into(),
+            value: grant.into(),
+            revision: Revision(5),
+            lease: None,
+        };
+        let replica = name(ReplicaId::new("a-1"));
+        checker.committed(Duration::ZERO, Revision(5), &[WatchChange::Put(put)], TraceWriter::Engine(replica));
+        let node = name(NodeName::new("web1"));
+        let run = TraceRun {
+            run: name(RunId::new("r1")),
+            version: name(Version::new("v3")),
+            generation: Generation { epoch: 1, number: 5 },
+            causes: Vec::new(),
+        };
+        checker.applier_starts(&node, &run);
+        checker.applier_starts(&node, &run);
+        let rules: Vec<Rule> = checker.violations().iter().map(|violation| violation.rule).collect();
+        assert!(rules.contains(&Rule::OneHolder), "{:?}", checker.violations());
+        assert!(rules.contains(&Rule::StopMeansStop), "{:?}", checker.violations());
+        assert!(rules.contains(&Rule::SingleGrant), "{:?}", checker.violations());
+        assert!(rules.contains(&Rule::SingleApply), "{:?}", checker.violations());
+    }
+}

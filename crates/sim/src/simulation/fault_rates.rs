@@ -1,0 +1,196 @@
+//! How likely each fault is, and the large ones that strike from time to time.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::event::{Event, MachineEvent, ReplicaNumber};
+use super::fault_counts::Fault;
+use super::world::World;
+
+/// From 0 to 1, for each message or write. `FaultRates::default()` is a quiet day.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FaultRates {
+    pub not_reached: f64,
+    pub full: f64,
+    pub request_lost: f64,
+    pub answer_lost: f64,
+    pub done_later: f64,
+    pub frozen_before_sending: f64,
+    pub watch_interrupted: f64,
+    pub watch_lost: f64,
+    pub compacted: f64,
+    pub message_delayed: f64,
+    pub report_lost: f64,
+    pub report_answer_lost: f64,
+    pub report_delayed: f64,
+    pub report_duplicated: f64,
+    /// How many milliseconds lie between two large faults, about; 0: there are none.
+    pub strike_every: u64,
+}
+
+impl FaultRates {
+    /// A bad day.
+    pub fn harsh() -> Self {
+        Self {
+            not_reached: 0.02,
+            full: 0.01,
+            request_lost: 0.02,
+            answer_lost: 0.03,
+            done_later: 0.02,
+            frozen_before_sending: 0.004,
+            watch_interrupted: 0.02,
+            watch_lost: 0.01,
+            compacted: 0.05,
+            message_delayed: 0.04,
+            report_lost: 0.04,
+            report_answer_lost: 0.04,
+            report_delayed: 0.04,
+            report_duplicated: 0.05,
+            strike_every: 5_000,
+        }
+    }
+}
+
+/// No clock is more wrong than this, where somebody looks after them.
+pub const MOST_SKEW: SignedDuration = SignedDuration::from_secs(2);
+/// Nobody does, in every fifth story: then one is as wrong as this. Longer than most soaks of these stories.
+pub const WILD_SKEW: SignedDuration = SignedDuration::from_secs(45);
+
+/// How wrong clocks are in the story of a seed.
+pub(crate) fn most_skew(seed: u64) -> SignedDuration {
+    if seed % 5 == 4 { WILD_SKEW } else { MOST_SKEW }
+}
+
+impl World {
+    pub(crate) fn schedule_fault(&mut self) {
+        let every = self.odds.strike_every;
+        if every > 0 {
+            let at = self.now + self.random_between(every / 4, every * 2);
+            self.queue.schedule(at, Event::InjectFault);
+        }
+    }
+
+    /// A server does not reach the store for a while.
+    pub(crate) fn cut_off_replica(&mut self, replica: ReplicaNumber, length: Duration) {
+        self.count_fault(Fault::ReplicaCutOff);
+        self.log_replica(replica, format_args!("is cut off from the store"));
+        self.checker.replica_lost(&self.replicas[replica].id, self.now);
+        self.replicas[replica].cut_off_until = Some(self.now + length);
+    }
+
+    /// Faults stop one day, those that last too.
+    fn until_calm(&self, length: Duration) -> Duration {
+        length.min(self.calm_from.saturating_sub(self.now))
+    }
+
+    /// Something large goes wrong.
+    pub(crate) fn inject_fault(&mut self) {
+        if self.now >= self.calm_from {
+            return;
+        }
+        match self.rng.below(13) {
+            0 | 1 => {
+                let replica = self.any_replica();
+                let others_up = self.replicas.iter().filter(|server| server.up).count();
+                if self.replicas[replica].up && others_up > 1 {
+                    let back = self.random_between(1_000, 20_000);
+                    self.crash_replica(replica, back);
+                }
+            }
+            2 => {
+                let replica = self.any_replica();
+                if self.replicas[replica].up && !self.replicas[replica].is_frozen(self.now) {
+                    self.count_fault(Fault::ReplicaFrozen);
+                    let pause = self.random_between(2_000, 30_000);
+                    self.freeze(replica, pause);
+                }
+            }
+            3 => {
+                let replica = self.any_replica();
+                let length = self.random_between(1_000, 15_000);
+                self.cut_off_replica(replica, length);
+            }
+            4 => {
+                let replica = self.any_replica();
+                if let Some(current) = self.replicas[replica].current(self.now) {
+                    self.count_fault(Fault::LeaseLost);
+                    self.end_lease(current.lease);
+                }
+            }
+            5 => {
+                let replica = self.any_replica();
+                self.count_fault(Fault::ClockJumped);
+                let most = u64::try_from(self.most_skew.as_millis()).unwrap_or(0);
+                let skew = i64::try_from(self.rng.below(2 * most + 1)).unwrap_or(0) - i64::try_from(most).unwrap_or(0);
+                self.log_replica(replica, format_args!("its clock is {skew} ms wrong now"));
+                self.replicas[replica].skew = SignedDuration::from_millis(skew);
+            }
+            6 => self.change_store_leader(),
+            7 => {
+                let machine = self.any_machine();
+                self.count_fault(Fault::AgentCrashed);
+                self.log_node(machine, format_args!("its agent is killed"));
+                let back = self.random_between(300, 20_000);
+                self.crash_agent(machine, back);
+            }
+            8 => {
+                let machine = self.any_machine();
+                let effects = self.rng.below(12);
+                self.kill_after(machine, effects);
+            }
+            9 => {
+                let machine = self.any_machine();
+                self.count_fault(Fault::DiskSlow);
+                let until = self.now + self.random_between(2_000, 20_000);
+                self.slow_disk(machine, until);
+            }
+            10 => {
+                let machine = self.any_machine();
+                self.count_fault(Fault::NodeSilent);
+                // Now and then for longer than anybody is waited for.
+                let length = if self.rng.chance(0.2) {
+                    self.random_between(60_000, 240_000)
+                } else {
+                    self.random_between(2_000, 50_000)
+                };
+                let length = self.until_calm(length);
+                self.log_node(machine, format_args!("is cut off for {} ms", length.as_millis()));
+                self.cut_off(machine, length);
+            }
+            11 => {
+                if self.rng.chance(0.3) {
+                    let machine = self.any_machine();
+                    let domain = self.machines[machine].domain.clone();
+                    self.count_fault(Fault::DomainSilent);
+                    let length = self.random_between(5_000, 90_000);
+                    let length = self.until_calm(length);
+                    self.log_event(format_args!("{domain}: is cut off for {} ms", length.as_millis()));
+                    let there: Vec<usize> =
+                        (0..self.machines.len()).filter(|number| self.machines[*number].domain == domain).collect();
+                    // A part of it may be reached all the same.
+                    let spared = self.rng.below(35);
+                    for machine in there {
+                        if self.rng.below(100) < spared {
+                            continue;
+                        }
+                        let slack = Duration::from_millis(self.rng.below(500));
+                        self.cut_off(machine, length + slack);
+                    }
+                } else {
+                    let machine = self.any_machine();
+                    self.reboot(machine);
+                }
+            }
+            _ => {
+                let machine = self.any_machine();
+                self.count_fault(Fault::NodeBroke);
+                self.log_node(machine, format_args!("breaks by itself"));
+                self.machines[machine].broken = true;
+                let mends = self.now + self.random_between(5_000, 40_000);
+                self.queue.schedule(mends, Event::Machine { machine, what: MachineEvent::Recovers });
+            }
+        }
+        self.schedule_fault();
+    }
+}

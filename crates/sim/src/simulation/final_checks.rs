@@ -1,0 +1,152 @@
+//! L1, L2, L5 and L6: what must be true when the faults have stopped and the world has come to rest.
+
+use std::time::Duration;
+
+use muster_core::names::NodeName;
+use muster_core::report::reason::Need;
+use muster_core::rollout::progress::RolloutNodeState;
+use muster_core::rollout::record::RolloutPhase;
+use muster_rollout::executor::unsaved_outcome;
+use muster_rollout::progress::progress;
+use muster_rollout::step::step;
+
+use super::checker::{Overdue, Rule};
+use super::world::World;
+
+/// No watch is later than this when nothing goes wrong.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
+impl World {
+    pub(crate) fn check_end(&mut self) {
+        if self.violation().is_some() {
+            return;
+        }
+        self.check_views();
+        self.check_desired();
+        self.check_pending();
+        self.check_reasons();
+        self.check_outboxes();
+        self.check_outcomes();
+    }
+
+    /// Every view is what the store was a moment ago: what is younger may be on its way.
+    fn check_views(&mut self) {
+        let settled = self.checker.revision_at(self.now.saturating_sub(ON_ITS_WAY));
+        let truth = self.read_view();
+        for replica in 0..self.replicas.len() {
+            let server = &self.replicas[replica];
+            let Some(view) = server.view.as_ref().filter(|_| server.up) else { continue };
+            let is_true = view.revision < truth.revision || *view == truth;
+            if view.revision < settled || !is_true {
+                let what = format!(
+                    "{} shows revision {} of {settled}, and not what was in the store then",
+                    server.id, view.revision
+                );
+                self.checker.report(Rule::Converges, what);
+            }
+        }
+    }
+
+    /// Every agent that can be reached has heard what its node should run.
+    fn check_desired(&mut self) {
+        for machine in 0..self.machines.len() {
+            let machine = &self.machines[machine];
+            let heard = machine.disk.ledger.desired.as_ref().map(|desired| &desired.version);
+            let told = self.checker.told(&machine.name);
+            if machine.up && !machine.is_cut_off(self.now) && told.is_some() && heard != told.as_ref() {
+                let what = format!("{} should run {told:?}, and its agent has heard of {heard:?}", machine.name);
+                self.checker.report(Rule::Converges, what);
+                return;
+            }
+        }
+    }
+
+    /// Nobody waits for what is there.
+    fn check_pending(&mut self) {
+        let truth = self.checker.fleet().clone();
+        let snapshot = truth.snapshot();
+        for machine in 0..self.machines.len() {
+            let ledger = &self.machines[machine].disk.ledger;
+            let Some(last) = &ledger.last else { continue };
+            let lacking = last.needs.iter().any(|need: &Need| snapshot.still_lacks(need));
+            let designed = truth.get(&self.machines[machine].name).is_some_and(|node| node.is_designed());
+            let busy = ledger.running.is_some() || !self.machines[machine].up;
+            if !last.needs.is_empty() && !lacking && designed && !busy {
+                let what = format!("{} waits for {:?}, which is there", self.machines[machine].name, last.needs);
+                self.checker.report(Rule::Wakes, what);
+            }
+        }
+    }
+
+    /// A rollout that does not move says why, and so does each of its nodes; and nobody is waited for longer than its time.
+    /// OperatorStep at any server, at any time: what a server says must be so by what it sees.
+    pub(crate) fn check_reasons(&mut self) {
+        let replica = self.any_replica();
+        let found = self.with_input(replica, |input, world| {
+            let (record, _) = input.fleet.deciding_rollout()?;
+            if let RolloutPhase::Paused { why } = &record.phase
+                && why.to_string().is_empty()
+            {
+                return Some((Rule::Explained, format!("rollout {} is paused for no reason", record.id)));
+            }
+            let plan =
+                world.blobs.get(&record.plan).filter(|_| record.phase == RolloutPhase::Running && !record.at_once)?;
+            let step = step(plan, record, input);
+            if step.change.is_some() || step.roll_back.is_some() {
+                // It moves at this very moment.
+                return None;
+            }
+            let progress = progress(plan, record, input);
+            let begun = || progress.waves.iter().take(record.waves.len()).flat_map(|wave| &wave.nodes);
+            let mut silent = begun().filter(|node| node.state == RolloutNodeState::Waiting && node.hold.is_none());
+            if let Some(unexplained) = silent.next().filter(|_| progress.holds.is_empty()) {
+                let what = format!("rollout {}: {} waits, and nobody says for what", record.id, unexplained.node);
+                return Some((Rule::Explained, what));
+            }
+            let overdue = world.checker.overdue(plan.plan(), record, world.now);
+            let is_waited_for = |(name, what): &&(NodeName, Overdue)| {
+                let state = begun().find(|node| node.node == *name).map(|node| &node.state);
+                match what {
+                    Overdue::Answer => state == Some(&RolloutNodeState::Granted),
+                    Overdue::Others => matches!(state, Some(RolloutNodeState::Pending { .. })),
+                }
+            };
+            let (late, what) = overdue.iter().find(is_waited_for)?;
+            let what = match what {
+                Overdue::Answer => "has not answered in time, and its slot is not given up",
+                Overdue::Others => "has waited for others for too long, and is waited for",
+            };
+            Some((Rule::Ends, format!("rollout {}: {late} {what}", record.id)))
+        });
+        if let Some((rule, what)) = found.flatten() {
+            self.checker.report(rule, what);
+        }
+    }
+
+    /// Of every rollout that is over somebody has kept what became of it, and under a name that is there.
+    fn check_outcomes(&mut self) {
+        let truth = self.checker.fleet();
+        let lost =
+            unsaved_outcome(truth).map(|(record, _)| format!("nobody has kept what became of rollout {}", record.id));
+        let records = truth.rollouts().values().map(|(record, _)| record);
+        let named = records.filter_map(|record| Some((record.id, record.outcome.as_ref()?)));
+        let mut missing = named.filter(|(_, name)| !self.outcomes.contains(*name));
+        let missing = missing.next().map(|(id, name)| format!("what became of rollout {id} is not there: {name}"));
+        if let Some(what) = lost.or(missing) {
+            self.checker.report(Rule::Ends, what);
+        }
+    }
+
+    /// With everybody there, nothing is left to be reported.
+    fn check_outboxes(&mut self) {
+        let truth = self.checker.fleet().clone();
+        for machine in 0..self.machines.len() {
+            let machine = &self.machines[machine];
+            let designed = truth.get(&machine.name).is_some_and(|node| node.is_designed());
+            if designed && machine.up && machine.disk.outbox.len() > 2 {
+                let what = format!("{} has {} reports that nobody took", machine.name, machine.disk.outbox.len());
+                self.checker.report(Rule::Ends, what);
+            }
+        }
+    }
+}

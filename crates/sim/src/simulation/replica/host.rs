@@ -1,0 +1,176 @@
+//! Lends the rollout engine hands: what it needs is asked of the store, read and written, each with its delays; and a server
+//! may die in between. It decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::txn::Revision;
+use muster_rollout::executor::{CommitResult, IoRequest, IoResult, RolloutConfig};
+use muster_rollout::step::IndexedPlan;
+
+use super::calls::{Answer, Call, Failure, Request};
+use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
+use crate::simulation::operator::OperatorActionKind;
+use crate::simulation::world::World;
+
+/// So long is the view waited for: as the server has it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Who needs something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IoClient {
+    /// A look of the controller. What was meant for one that was given up reaches nobody.
+    Reconcile(u64),
+    /// What a person asked for.
+    Request(u64),
+}
+
+impl World {
+    /// What is needed, if this server has it already.
+    pub(super) fn available_io(&self, replica: ReplicaNumber, view: Revision, request: &IoRequest) -> Option<IoResult> {
+        match request {
+            IoRequest::AwaitView(revision) => (view >= *revision).then_some(IoResult::ViewReached),
+            IoRequest::LoadPlan(digest) => {
+                let was_read = self.replicas[replica].plans.contains(digest);
+                self.blobs.get(digest).filter(|_| was_read).map(|plan| IoResult::Plan(Ok(plan.clone())))
+            }
+            IoRequest::StoreRevision
+            | IoRequest::LoadConfig { .. }
+            | IoRequest::SavePlan(_)
+            | IoRequest::SaveOutcome(_) => None,
+        }
+    }
+
+    /// Has what is needed brought, some time later.
+    pub(super) fn request_io(&mut self, replica: ReplicaNumber, who: IoClient, request: IoRequest) {
+        let life = self.replicas[replica].life;
+        match request {
+            IoRequest::StoreRevision => self.call(replica, Call::Newest { who }, Request::Read { keys: Vec::new() }),
+            IoRequest::AwaitView(revision) => {
+                self.replicas[replica].view_waiters.push((revision, who));
+                let what = ReplicaEvent::ViewWaitExpired { who, revision };
+                self.queue.schedule(self.now + TIMEOUT, Event::Replica { replica, life, what });
+            }
+            IoRequest::LoadPlan(_)
+            | IoRequest::LoadConfig { .. }
+            | IoRequest::SavePlan(_)
+            | IoRequest::SaveOutcome(_) => {
+                let takes = self.random_between(1, 40);
+                let what = ReplicaEvent::PerformIo { who, request: Box::new(request) };
+                self.queue.schedule(self.now + takes, Event::Replica { replica, life, what });
+            }
+        }
+    }
+
+    /// What is read is what is there now; what is written is there from now on, whatever becomes of the server.
+    pub(super) fn perform_io(&mut self, replica: ReplicaNumber, who: IoClient, request: IoRequest) {
+        let io = match request {
+            IoRequest::LoadPlan(digest) => match self.blobs.get(&digest).filter(|_| !self.plans_gone).cloned() {
+                Some(plan) => {
+                    self.replicas[replica].plans.insert(digest);
+                    IoResult::Plan(Ok(plan))
+                }
+                None => IoResult::Plan(Err(format!("its plan (blob {digest}) is missing or damaged"))),
+            },
+            IoRequest::LoadConfig { .. } => IoResult::Config(Box::new(self.rollout_config(replica, who))),
+            IoRequest::SavePlan(plan) => match serde_json::to_vec(&*plan) {
+                Ok(text) => {
+                    let name = name_of("plan", &text);
+                    self.blobs.insert(name.clone(), Arc::new(IndexedPlan::new((*plan).clone())));
+                    self.replicas[replica].plans.insert(name.clone());
+                    IoResult::PlanSaved(name)
+                }
+                Err(_) => return self.io_failed(replica, who),
+            },
+            IoRequest::SaveOutcome(stood) => {
+                let name = serde_json::to_vec(&stood).ok().map(|text| name_of("outcome", &text));
+                self.outcomes.extend(name.clone());
+                IoResult::OutcomeSaved(name)
+            }
+            IoRequest::StoreRevision | IoRequest::AwaitView(_) => return self.request_io(replica, who, request),
+        };
+        self.io_done(replica, who, io);
+    }
+
+    /// What the environment's file says: whoever starts a rollout has applied it before.
+    fn rollout_config(&self, replica: ReplicaNumber, who: IoClient) -> RolloutConfig {
+        let action = match who {
+            IoClient::Request(number) => self.replicas[replica].requests.get(&number).map(|(action, _)| &action.kind),
+            IoClient::Reconcile(_) => None,
+        };
+        let strategy = match action {
+            Some(OperatorActionKind::Start { strategy, .. }) => Some((**strategy).clone()),
+            Some(OperatorActionKind::StartPlan(plan)) => Some(plan.strategy.clone()),
+            Some(OperatorActionKind::Operate(_) | OperatorActionKind::RollBack | OperatorActionKind::Write(_))
+            | None => None,
+        };
+        RolloutConfig { strategy, after: self.design.after.clone(), design: None }
+    }
+
+    /// Goes on with what was brought.
+    pub(super) fn io_done(&mut self, replica: ReplicaNumber, who: IoClient, io: IoResult) {
+        match who {
+            IoClient::Reconcile(number) => self.continue_reconcile(replica, number, io),
+            IoClient::Request(number) => self.continue_request(replica, number, io),
+        }
+    }
+
+    /// What is needed cannot be had.
+    pub(super) fn io_failed(&mut self, replica: ReplicaNumber, who: IoClient) {
+        match who {
+            IoClient::Reconcile(number) => self.reconcile_failed(replica, number),
+            IoClient::Request(number) => self.request_failed(replica, number),
+        }
+    }
+
+    pub(super) fn newest_read(&mut self, replica: ReplicaNumber, who: IoClient, answer: &Answer) {
+        match answer {
+            Answer::Read { revision, .. } => self.io_done(replica, who, IoResult::StoreRevision(*revision)),
+            Answer::Failed(_)
+            | Answer::Committed { .. }
+            | Answer::Refused { .. }
+            | Answer::Joined { .. }
+            | Answer::Kept => self.io_failed(replica, who),
+        }
+    }
+
+    /// The view has moved: whoever waits for that goes on.
+    pub(super) fn view_reached(&mut self, replica: ReplicaNumber, view: Revision) {
+        let view_waiters = std::mem::take(&mut self.replicas[replica].view_waiters);
+        let (reached, rest) = view_waiters.into_iter().partition(|(revision, _)| *revision <= view);
+        self.replicas[replica].view_waiters = rest;
+        let reached: Vec<(Revision, IoClient)> = reached;
+        for (_, who) in reached {
+            self.io_done(replica, who, IoResult::ViewReached);
+        }
+    }
+
+    pub(super) fn view_wait_expired(&mut self, replica: ReplicaNumber, who: IoClient, revision: Revision) {
+        let view_waiters = &mut self.replicas[replica].view_waiters;
+        if let Some(place) = view_waiters.iter().position(|waiting| *waiting == (revision, who)) {
+            view_waiters.remove(place);
+            self.io_failed(replica, who);
+        }
+    }
+}
+
+/// What an answer says of a write; none if it was not carried out, and is not going to be.
+pub(super) fn commit_result(answer: &Answer) -> Option<CommitResult> {
+    match answer {
+        Answer::Committed { revision } => Some(CommitResult::Committed(*revision)),
+        Answer::Refused { revision, .. } => Some(CommitResult::Conflict(*revision)),
+        Answer::Failed(Failure::Unknown) => Some(CommitResult::Unknown),
+        Answer::Failed(Failure::Unavailable | Failure::Full | Failure::LeaseEnded)
+        | Answer::Read { .. }
+        | Answer::Joined { .. }
+        | Answer::Kept => None,
+    }
+}
+
+/// The name of a blob.
+fn name_of(kind: &str, text: &[u8]) -> String {
+    let hash = text
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("{kind}-{hash:016x}")
+}

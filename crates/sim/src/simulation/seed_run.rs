@@ -1,0 +1,438 @@
+//! What a seed stands for: which fleet, which strategy, which releases, what goes wrong, and what people do meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::names::NodeName;
+use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::node::record::Decommission;
+use muster_core::replica::ControllerName;
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
+use muster_core::rollout::strategy::{
+    Amount, Deadlines, FailureLimits, Gate, GateCheck, GateCheckKind, MaxUnavailable, OnFailure, PerLabel, Promote,
+    Reach, Strategy, Wave, Window,
+};
+use muster_core::txn::{Op, Txn};
+use muster_rollout::command::{RetryTarget, RolloutCommand};
+
+use super::checker::{Rule, Violation};
+use super::design::{Design, node_record, role, version};
+use super::event::Event;
+use super::event_queue::SimTime;
+use super::fault_counts::FaultCounts;
+use super::fault_rates::{FaultRates, most_skew};
+use super::machine::Machine;
+use super::operator::{OperatorAction, OperatorActionKind};
+use super::releases::ReleaseBehaviour;
+use super::store::Writer;
+use super::world::{GateBehaviour, START, World};
+use crate::rng::Rng;
+
+/// How long after the last fault everything must have come to an end.
+const TIMEOUT: Duration = Duration::from_secs(3_600);
+/// How long the world is left alone at the end, so that what is under way arrives.
+const QUIET: Duration = Duration::from_secs(90);
+
+/// How one seed ended.
+#[derive(Clone, Debug)]
+pub struct SeedRun {
+    pub seed: u64,
+    pub violation: Option<Violation>,
+    /// Stands for the whole event log.
+    pub hash: u64,
+    pub faults: FaultCounts,
+    /// How much time passed in the world.
+    pub length: Duration,
+    pub ended: &'static str,
+    pub world: World,
+}
+
+impl SeedRun {
+    /// What somebody needs who has to find out why: the seed, when, the last lines, and how to see it again.
+    pub fn report(&self, violation: &Violation) -> String {
+        let mut lines =
+            vec![format!("seed {} breaks a rule at {:.3} s: {violation}", self.seed, self.world.now().as_secs_f64())];
+        lines.extend(self.world.log().last(30).iter().cloned());
+        lines.push(format!("to see all of it: muster-sim --seed {}", self.seed));
+        lines.join("\n")
+    }
+}
+
+/// The fleets that seeds are told of: more than twenty nodes in three roles, and two failure domains or three.
+fn designs() -> [Design; 2] {
+    let (db, app, web) = (role("db"), role("app"), role("web"));
+    let chain =
+        BTreeMap::from([(app.clone(), BTreeSet::from([db.clone()])), (web.clone(), BTreeSet::from([app.clone()]))]);
+    let fork =
+        BTreeMap::from([(app.clone(), BTreeSet::from([db.clone()])), (web.clone(), BTreeSet::from([db.clone()]))]);
+    [
+        Design { roles: vec![(db.clone(), 4), (app.clone(), 7), (web.clone(), 9)], after: chain, domains: 2 },
+        Design { roles: vec![(db, 3), (app, 8), (web, 11)], after: fork, domains: 3 },
+    ]
+}
+
+/// A fleet that runs its first version, and is at rest. Made once: it is where every seed begins.
+fn converged_world(number: usize) -> World {
+    static CONVERGED: OnceLock<Vec<World>> = OnceLock::new();
+    let worlds = CONVERGED.get_or_init(|| designs().into_iter().map(first_version).collect());
+    worlds[number % worlds.len()].clone()
+}
+
+/// Brings a new fleet to its first version, on a quiet day.
+pub fn first_version(design: Design) -> World {
+    let mut world = World::new(design, 3, START);
+    world.deploy_first_version();
+    world
+}
+
+impl World {
+    /// Lets a new fleet come to its first version.
+    pub(crate) fn deploy_first_version(&mut self) {
+        self.run_until(Duration::from_secs(20));
+        let (to, strategy) = (version(1), Box::default());
+        self.submit(OperatorActionKind::Start { to, strategy, at_once: true, supersede: false });
+        self.run_until(Duration::from_secs(90));
+    }
+
+    /// A person asks for something, now.
+    pub fn submit(&mut self, kind: OperatorActionKind) {
+        self.submit_as("ann", kind);
+    }
+
+    /// A person with a name asks for something, now.
+    pub fn submit_as(&mut self, by: &str, kind: OperatorActionKind) {
+        self.wishes += 1;
+        let action = OperatorAction { number: self.wishes, by: by.to_owned(), kind };
+        self.send_action(action);
+    }
+
+    fn submit_later(&mut self, at: SimTime, kind: OperatorActionKind) {
+        self.wishes += 1;
+        let action = OperatorAction { number: self.wishes, by: "ann".into(), kind };
+        self.queue.schedule(at, Event::Operator(action));
+    }
+
+    /// Begins the story of a seed in a world that is at rest.
+    pub fn start_seed(&mut self, seed: u64) {
+        self.rng = Rng::new(seed);
+        self.most_skew = most_skew(seed);
+        self.checker.clocks_differ_by(2 * self.most_skew.unsigned_abs());
+        self.releases.seed = self.rng.next_u64();
+        self.log_event(format_args!("seed {seed}"));
+    }
+
+    /// All faults, with these odds, for a while.
+    pub fn enable_faults(&mut self, odds: FaultRates, length: Duration) {
+        self.odds = odds;
+        self.calm_from = self.now + length;
+        self.schedule_fault();
+    }
+}
+
+/// How long it takes until another server acts, on a day on which nothing goes wrong but that its holder is killed.
+pub fn takeover(seed: u64) -> Vec<Duration> {
+    let mut world = converged_world(seed as usize);
+    world.start_seed(seed);
+    world.submit(OperatorActionKind::Start {
+        to: version(2),
+        strategy: Box::default(),
+        at_once: false,
+        supersede: false,
+    });
+    let wait = world.random_between(1_000, 30_000);
+    let at = world.now + wait;
+    world.run_until(at);
+    let holder =
+        world.checker.fleet().controllers().get(&ControllerName::Rollout).map(|(record, _)| record.replica.clone());
+    let replica = world.replicas.iter().position(|server| Some(&server.id) == holder.as_ref());
+    if let Some(replica) = replica {
+        world.crash_replica(replica, Duration::from_secs(60));
+    }
+    let until = world.now + Duration::from_secs(50);
+    world.run_until(until);
+    world.takeovers().to_vec()
+}
+
+/// Lets a seed tell its story, with all faults on.
+pub fn run_seed(seed: u64) -> SeedRun {
+    let mut world = converged_world(seed as usize);
+    world.start_seed(seed);
+    let strategy = random_strategy(&mut world.rng);
+    for number in 2..=4 {
+        let nature = random_release(&mut world.rng);
+        world.releases.set(version(number), nature);
+    }
+    world.gate = GateBehaviour { fails: world.rng.below(4) * 10, inconclusive: world.rng.below(4) * 10, words: None };
+    let length = world.random_between(60_000, 200_000);
+    let mut odds = FaultRates::harsh();
+    odds.strike_every = 2_500 + world.rng.below(6_000);
+    world.enable_faults(odds, length);
+    let (begin, calm) = (world.now, world.calm_from);
+    world.submit(OperatorActionKind::Start {
+        to: version(2),
+        strategy: Box::new(strategy.clone()),
+        at_once: false,
+        supersede: false,
+    });
+    schedule_operators(&mut world, &strategy, begin, calm);
+    let end = calm + TIMEOUT;
+    while world.now < calm && world.violation().is_none() {
+        let until = (world.now + Duration::from_secs(5)).min(calm);
+        world.run_until(until);
+        world.check_reasons();
+    }
+    let ended = settle(&mut world, end);
+    world.check_end();
+    world.log_violations();
+    let violation = world.violation().cloned();
+    let (hash, faults, length) = (world.log.hash(), world.tally, world.now - begin);
+    SeedRun { seed, violation, hash, faults, length, ended, world }
+}
+
+/// Lets a world come to an end, with a person who helps now and then.
+fn settle(world: &mut World, end: SimTime) -> &'static str {
+    let mut help = world.rng.below(4);
+    loop {
+        if world.violation().is_some() {
+            return "violated";
+        }
+        let phase = world.checker.fleet().deciding_rollout().map(|(record, _)| record.phase.clone());
+        let word = phase.as_ref().map_or("nothing", RolloutPhase::word);
+        match phase {
+            Some(RolloutPhase::Running) => {
+                if world.now >= end {
+                    let what = format!("{} s after the last fault it is still under way", TIMEOUT.as_secs());
+                    world.checker.report(Rule::Ends, what);
+                    return "violated";
+                }
+                if world.waits_for_promotion() {
+                    world.submit(OperatorActionKind::Operate(RolloutCommand::Promote { full: true }));
+                }
+                let until = (world.now + Duration::from_secs(10)).min(end);
+                world.run_until(until);
+                world.check_reasons();
+            }
+            Some(RolloutPhase::Paused { why }) if help > 0 => {
+                help -= 1;
+                let retry = matches!(why, PauseReason::Failures { .. }) && world.rng.chance(0.5);
+                let command =
+                    if retry { RolloutCommand::Retry(RetryTarget::AllFailed) } else { RolloutCommand::Resume };
+                world.submit(OperatorActionKind::Operate(command));
+                let until = world.now + Duration::from_secs(10);
+                world.run_until(until);
+            }
+            Some(_) | None => {
+                let until = world.now + QUIET;
+                world.run_until(until);
+                let phase = world.checker.fleet().deciding_rollout().map(|(record, _)| record.phase.word());
+                if phase.unwrap_or("nothing") == word {
+                    return word;
+                }
+            }
+        }
+    }
+}
+
+/// What people do while it goes on.
+fn schedule_operators(world: &mut World, strategy: &Strategy, begin: SimTime, calm: SimTime) {
+    let span = u64::try_from((calm - begin).as_millis()).unwrap_or(60_000);
+    let actions = world.rng.below(7);
+    for _ in 0..actions {
+        let at = begin + Duration::from_millis(2_000 + world.rng.below(span));
+        let node = {
+            let machine = world.any_machine();
+            world.machines[machine].name.clone()
+        };
+        let back = at + Duration::from_millis(1_000 + world.rng.below(20_000));
+        match world.rng.below(15) {
+            0 | 1 => {
+                world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Pause { reason: "a look".into() }));
+                world.submit_later(back, OperatorActionKind::Operate(RolloutCommand::Resume));
+            }
+            2 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Resume)),
+            3 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Promote { full: false })),
+            4 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Promote { full: true })),
+            5 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Skip { node })),
+            6 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Retry(RetryTarget::AllFailed))),
+            7 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Release { node })),
+            8 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Abort { reason: "enough".into() })),
+            9 => world.submit_later(at, OperatorActionKind::RollBack),
+            10 | 14 => {
+                // Also to what is older, which is refused; now and then in a hurry, or without saying that what is under way
+                // is to end.
+                let to = version(1 + world.rng.below(4));
+                let strategy = Box::new(strategy.clone());
+                let (at_once, supersede) = (world.rng.chance(0.2), world.rng.chance(0.8));
+                // Two people may have the same idea at the same moment.
+                if world.rng.chance(0.3) {
+                    let (to, strategy) = (version(3 + world.rng.below(2)), strategy.clone());
+                    world.submit_later(at, OperatorActionKind::Start { to, strategy, at_once: false, supersede: true });
+                }
+                world.submit_later(at, OperatorActionKind::Start { to, strategy, at_once, supersede });
+            }
+            11 => {
+                let place = world.rng.below(world.design.roles.len() as u64) as usize;
+                let scope = match world.rng.below(4) {
+                    0 => PauseScope::Global,
+                    1 => PauseScope::Role { role: world.design.roles[place].0.clone() },
+                    _ => PauseScope::Host { node },
+                };
+                let back = at + Duration::from_millis(5_000 + world.rng.below(60_000));
+                let record = PauseRecord {
+                    by: "ann".into(),
+                    reason: "a look".into(),
+                    since: world.timestamp(at),
+                    until: Some(world.timestamp(back)),
+                };
+                let key = world.keys.pause(&scope);
+                if let Ok(op) = Op::put_json(key.clone(), &record) {
+                    world.submit_later(at, OperatorActionKind::Write(Txn::new().op(op)));
+                    // What the leaders' controller does when the time is over.
+                    world.submit_later(back, OperatorActionKind::Write(Txn::new().op(Op::delete(key))));
+                }
+            }
+            12 => world.queue.schedule(at, Event::AddNode),
+            _ => world.queue.schedule(at, Event::Decommission { node }),
+        }
+    }
+}
+
+impl World {
+    /// A node of any role is added to the design, and its machine is made.
+    pub(crate) fn add_random_node(&mut self) {
+        let place = self.rng.below(self.design.roles.len() as u64) as usize;
+        self.add_node(place);
+    }
+
+    /// The same, of the role at a place.
+    pub(crate) fn add_node(&mut self, place: usize) {
+        let (role, count) = &mut self.design.roles[place];
+        *count += 1;
+        let (role, number) = (role.clone(), *count);
+        let Ok(name) = NodeName::build(&role, number, None) else { return };
+        let record = node_record(&self.design, &role, number);
+        let domain = record.failure_domain.clone();
+        let Ok(op) = Op::put_json(self.keys.node(&name), &record) else { return };
+        self.log_event(format_args!("design: {name} joins"));
+        let _ = self.commit_txn(&Txn::new().op(op), Writer::Founder);
+        let provisioned = Op::put(self.keys.provisioned(true, &name), "{}");
+        let _ = self.commit_txn(&Txn::new().op(provisioned), Writer::Founder);
+        self.add_machine(Machine::new(&self.env, name, domain));
+    }
+
+    /// A node is taken out of the design. It goes on for a while.
+    pub(crate) fn decommission(&mut self, name: &NodeName) {
+        let known = self.checker.fleet().get(name).and_then(|node| node.record.clone());
+        let Some(mut record) = known.filter(|record| !record.is_leaving()) else { return };
+        let since: Timestamp = self.timestamp(self.now);
+        let until = since.saturating_add(SignedDuration::from_secs(30)).unwrap_or(since);
+        record.leaving = Some(Decommission { since, until });
+        let Ok(op) = Op::put_json(self.keys.node(name), &record) else { return };
+        self.log_event(format_args!("design: {name} leaves"));
+        let _ = self.commit_txn(&Txn::new().op(op), Writer::Founder);
+        self.queue.schedule(self.now + Duration::from_secs(30), Event::RemoveNode { node: name.clone() });
+    }
+
+    /// Its machine is released, and nothing is left of it.
+    pub(crate) fn remove_node(&mut self, name: &NodeName) {
+        self.log_event(format_args!("design: {name} is gone"));
+        let is_its = |key: &&String| key.split('/').any(|segment| segment == name.as_str());
+        let keys: Vec<String> = self.depot.history.now().keys().filter(is_its).cloned().collect();
+        let txn = keys.into_iter().fold(Txn::new(), |txn, key| txn.op(Op::delete(key)));
+        let _ = self.commit_txn(&txn, Writer::Founder);
+        if let Some(machine) = self.machines.iter().position(|machine| machine.name == *name) {
+            // It never comes back within any story.
+            self.crash_agent(machine, Duration::from_secs(1_000_000));
+        }
+    }
+
+    fn waits_for_promotion(&self) -> bool {
+        let Some((record, _)) = self.checker.fleet().deciding_rollout() else { return false };
+        let Some(wave) = record.waves.last() else { return false };
+        wave.settled.is_some() && wave.gate.is_some() && wave.passed.is_none() && wave.promoted.is_none()
+    }
+}
+
+fn random_release(rng: &mut Rng) -> ReleaseBehaviour {
+    let takes = [(500, 2_000), (1_000, 6_000), (2_000, 12_000)][rng.below(3) as usize];
+    match rng.below(10) {
+        0 => ReleaseBehaviour { fails_on: 100, takes, ..ReleaseBehaviour::default() },
+        1 => ReleaseBehaviour { invalid_on: 100, takes, ..ReleaseBehaviour::default() },
+        2 => ReleaseBehaviour { fails_on: 10, takes, ..ReleaseBehaviour::default() },
+        3 => ReleaseBehaviour { invalid_on: 10, takes, ..ReleaseBehaviour::default() },
+        4 | 5 => ReleaseBehaviour { flaky: 10, takes, ..ReleaseBehaviour::default() },
+        6 => ReleaseBehaviour { flaky: 30, fails_on: 5, takes, ..ReleaseBehaviour::default() },
+        7 => ReleaseBehaviour { demanding: true, takes, ..ReleaseBehaviour::default() },
+        _ => ReleaseBehaviour { takes, ..ReleaseBehaviour::default() },
+    }
+}
+
+/// A strategy in seconds, where one of production is in minutes.
+fn random_strategy(rng: &mut Rng) -> Strategy {
+    let seconds = |span: u64| SignedDuration::from_secs(i64::try_from(span).unwrap_or(1));
+    let soak = seconds(8 + rng.below(10));
+    let wave = |reach, promote| Wave { reach, soak: Some(soak), promote };
+    let (auto, manual) = (Promote::Auto, Promote::Manual);
+    let all = Reach::Percent(100);
+    let waves = match rng.below(5) {
+        0 => vec![wave(all, auto)],
+        1 => vec![wave(Reach::Nodes(1), auto), wave(all, auto)],
+        2 => vec![wave(Reach::Nodes(1), manual), wave(Reach::Percent(50), auto), wave(all, auto)],
+        3 => vec![wave(Reach::Percent(30), auto), wave(all, auto)],
+        _ => vec![wave(Reach::Nodes(2), auto), wave(Reach::Percent(40), manual), wave(all, auto)],
+    };
+    let default = match rng.below(4) {
+        0 => Amount::Nodes(1),
+        1 => Amount::Nodes(2),
+        2 => Amount::Percent(25),
+        _ => Amount::Percent(50),
+    };
+    let per = rng.chance(0.5).then(|| PerLabel {
+        label: if rng.chance(0.5) { "failure_domain".into() } else { "rack".into() },
+        count: 1 + u32::try_from(rng.below(3)).unwrap_or(0),
+    });
+    let checks = if rng.chance(0.4) {
+        vec![GateCheck {
+            name: "front door".into(),
+            kind: GateCheckKind::Command(vec!["true".into()]),
+            timeout: GateCheck::TIMEOUT,
+            retries: 0,
+            every: GateCheck::EVERY,
+        }]
+    } else {
+        Vec::new()
+    };
+    let total = Amount::Percent(5 + u8::try_from(rng.below(20)).unwrap_or(0));
+    let failures = FailureLimits {
+        canary: Amount::Nodes(0),
+        wave: Amount::Nodes(u32::try_from(rng.below(3)).unwrap_or(0)),
+        total,
+    };
+    let time = |hour: i8, minute: i8| jiff::civil::time(hour, minute, 0, 0);
+    let days = vec![1, 2, 3, 4, 5, 6, 7];
+    let windows = if rng.chance(0.2) {
+        let closes = 3 + i8::try_from(rng.below(2)).unwrap_or(0);
+        let window = |from, to| Window { days: days.clone(), from, to, tz: "UTC".into() };
+        vec![window(time(9, 0), time(9, closes)), window(time(9, closes + 1), time(8, 0))]
+    } else {
+        Vec::new()
+    };
+    Strategy {
+        waves,
+        max_unavailable: MaxUnavailable { default, roles: BTreeMap::new(), per },
+        ramp: rng.chance(0.5),
+        soak: seconds(6 + rng.below(6)),
+        gate: Gate { validated: true, checks },
+        failures,
+        on_failure: if rng.chance(0.5) { OnFailure::Pause } else { OnFailure::Rollback },
+        deadlines: Deadlines {
+            node: seconds(60 + rng.below(60)),
+            pending: seconds(60 + rng.below(60)),
+            progress: seconds(200),
+        },
+        windows,
+        confirm_within: rng.chance(0.2).then(|| seconds(15 + rng.below(20))),
+    }
+}
