@@ -1,7 +1,7 @@
-# Everything that is done with this repository starts here. `make` alone lists the targets.
+# Entry point for building, testing and running Muster. `make` alone lists the targets.
 #
-# Each target does its own set-up: what is missing is installed by scripts/setup, which says so, and which takes no time
-# when nothing is missing. Cargo always runs with --locked: what is built is what the lock file says.
+# Each target does its own set-up: scripts/setup installs missing tools with a message, and takes no time when nothing is
+# missing. Cargo always runs with --locked.
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
@@ -24,7 +24,7 @@ step = @printf '\n== %s\n' '$(1)'
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-## Using it
+## Run
 
 .PHONY: demo
 demo: ## a fleet of four nodes on this machine (ARGS=--once: exit when it is validated)
@@ -44,31 +44,31 @@ bench: ## build in release mode and print the table of speed and memory
 	$(call step,benchmarks)
 	@$(TARGET_DIR)/release/muster-bench $(ARGS)
 
-## Checking it
+## Check
 
 .PHONY: test
-test: setup lint build simulate mutants ## everything: lints and all tests, with the real Puppet and the real etcd
-	$(call step,tests: all of them)
+test: setup lint build simulate mutants ## lints and all tests, with real Puppet and real etcd
+	$(call step,tests: all)
 	cargo nextest run --locked --workspace $(ARGS)
 	$(call step,tests: examples in the documentation)
 	cargo test --locked --workspace --doc --quiet
 	$(call step,all passed)
 
-# The whole workspace is built, as for the tests: so nothing is compiled twice.
+# Builds the whole workspace, as for the tests, so that nothing is compiled twice.
 .PHONY: simulate
-simulate: build ## play the stories in scenarios/, and compare how they are told with how they were
+simulate: build ## run the scenarios in scenarios/, and compare their transcripts
 	$(call step,scenarios)
 	@$(TARGET_DIR)/debug/muster-sim scenarios/*.txt
 
-# The plan is printed first, and again what is done before it is done. SEED repeats a plan.
+# The plan is printed first, and each step before it is taken. SEED repeats a plan.
 SEED ?=
 MINUTES ?= 10
-# Stories of the simulator that `make test` does not tell: others each time, or those of SEED.
+# Number of seeds of the simulator beyond those of `make test`: new ones each time, or those that follow from SEED.
 STORIES ?= 20000
 
 .PHONY: soak
-soak: setup build ## fleets on etcd under random faults, with rollouts and without, and more stories of the simulator (SEED=…, MINUTES=…, STORIES=…)
-	$(call step,soak: $(STORIES) stories of the simulator)
+soak: setup build ## fleets on etcd under random faults, and more seeds of the simulator (SEED=…, MINUTES=…, STORIES=…)
+	$(call step,soak: $(STORIES) seeds of the simulator)
 	MUSTER_SIM_BASE=$(or $(SEED),$(shell date +%s)) MUSTER_SIM_SEEDS=$(STORIES) \
 		cargo nextest run --locked --workspace --profile soak --success-output final -E 'binary(seeds) and test(part)'
 	$(call step,soak: $(MINUTES) minutes$(comma) and $(MINUTES) with rollouts)
@@ -78,21 +78,21 @@ soak: setup build ## fleets on etcd under random faults, with rollouts and witho
 FUZZ_SECONDS ?= 60
 
 .PHONY: fuzz
-fuzz: ## feed the loader of designs with changed files for a minute (FUZZ_SECONDS=… is how long)
+fuzz: ## fuzz the loader of designs for a minute (FUZZ_SECONDS=…)
 	$(call step,set-up)
 	@scripts/setup fuzz
 	$(call step,fuzz: $(FUZZ_SECONDS) seconds)
 	@scripts/fuzz $(FUZZ_SECONDS) $(ARGS)
 
-# One more build, of the simulator alone: everything that it does not compile itself is there already.
+# Builds the simulator once more; all dependencies are reused.
 .PHONY: mutants
-mutants: build ## take the guards of a rollout away, one at a time: each has to be missed (ARGS=--update: look for other seeds)
+mutants: build ## switch each guard off: a test must catch each mutant (ARGS=--update: search for new seeds)
 	$(call step,mutants)
 	@$(TARGET_DIR)/debug/muster-mutants $(if $(filter mutants,$(MAKECMDGOALS)),$(ARGS))
 
 .PHONY: check
-check: setup lint ## what to run before each commit: lints and the tests that start no fleet
-	$(call step,tests: all but the end-to-end ones)
+check: setup lint ## before each commit: lints and the tests that start no fleet
+	$(call step,tests: all but end-to-end)
 	cargo nextest run --locked --workspace --profile fast $(ARGS)
 	$(call step,all passed)
 
@@ -105,26 +105,26 @@ lint: setup
 	$(call step,licences$(comma) bans and sources of the dependencies)
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
 
-# The end-to-end tests start the real `muster` and `muster-agent`, which they find beside themselves. One build of all
-# targets, so that the features of the dependencies are the same everywhere and nothing is compiled twice.
+# The end-to-end tests start `muster` and `muster-agent` from the target directory. One build of all targets gives the
+# dependencies the same features everywhere, so that nothing is compiled twice.
 .PHONY: build
 build: setup
 	$(call step,build)
 	cargo build --locked --workspace --all-targets
 
 .PHONY: fresh
-fresh: ## prove on an empty Debian that `make demo` and `make test` need nothing else (root; takes long)
+fresh: ## run `make demo` and `make test` on an empty Debian, in a chroot (needs root; slow)
 	@scripts/setup fresh
 	@scripts/fresh
 
 .PHONY: audit
-audit: setup ## look the dependencies up in the advisory database of today (needs the network)
+audit: setup ## check the dependencies against today's advisory database (needs the network)
 	cargo deny --locked check advisories
 
-## Working on it
+## Develop
 
 .PHONY: setup
-setup: ## install what is missing for all of the above
+setup: ## install the tools that `make test` needs
 	$(call step,set-up)
 	@scripts/setup test
 
@@ -133,7 +133,7 @@ fmt: ## format the code
 	cargo fmt --all
 
 .PHONY: reference
-reference: ## write the pages of the book, the OpenAPI document and the schemas anew that are made from the code
+reference: ## regenerate pages of the book, the OpenAPI document and the schemas
 	UPDATE_FINDINGS=1 UPDATE_DOCUMENTS=1 cargo nextest run --locked -p muster-design -E 'test(real_ones)'
 	UPDATE_OPENAPI=1 UPDATE_CLI_REFERENCE=1 cargo nextest run --locked -p muster-server -p muster-cli -E 'test(openapi) + test(reference)'
 
