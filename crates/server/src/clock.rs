@@ -1,10 +1,13 @@
-//! The server's only clock. Everything that decides gets the time as an argument, from here.
+//! The server's only clock. Decisions get the time as an argument, from here.
+//!
+//! A file of its own because it is the one place that may read the machine's clock.
 
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+/// Source of the current time.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -15,6 +18,7 @@ impl Clock {
         Self::from_fn(Timestamp::now)
     }
 
+    /// A clock for tests.
     pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }

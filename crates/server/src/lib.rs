@@ -1,29 +1,29 @@
-//! The server: view, controllers, HTTP API and blobs.
+//! The server: it follows the store, runs the controllers, answers the HTTP API and stores blobs.
 //!
 //! ```text
-//!  store ──watch──▶ view::follow ──Changed──▶ hub::wake ──wake──▶ stream (one per agent) ──SSE──▶ agent
-//!    ▲                  │ RwLock                                                                  │
-//!    │                  ▼                                                                         │
-//!    ├──────────── api (reads never hit the store)                                                │
-//!    └──commit──── reports::Intake (groups of distinct nodes) ◀────────────── POST reports ───────┘
+//!  store ──watch──▶ View::follow ──ViewChange──▶ Hub::wake ──wake──▶ stream (one per agent) ──SSE──▶ agent
+//!    ▲                  │ RwLock                                                                     │
+//!    │                  ▼                                                                            │
+//!    ├──────────── api (reads never reach the store)                                                 │
+//!    └──commit──── reports::IntakeTask (groups of distinct nodes) ◀──────────── POST reports ────────┘
 //! ```
 //!
-//! It is one of several replicas on the same store, or the only one: [`replica`] holds its lease, its controllers and
-//! the presence of its agents; [`Links`] says whether an agent is connected, here or at another one.
+//! A server is one of several replicas on the same store, or the only one: [`replica`] holds its lease, its controller locks
+//! and the presence of its agents; [`Links`] knows which agents are connected, here or at another replica.
 //!
 //! [`backup`] saves and restores an environment, through the API or on a store that no server has open; [`doctor`]
 //! examines the store and all replicas.
 //!
-//! Tasks: `view::follow` is the only writer of the view. `hub::wake` turns what changed into wake-ups. `Intake` is the
-//! only one that moves nodes' status. `Liveness` takes lost nodes out of their roles; `Leaders`
-//! sees to it that each role has one leader. Each request and each stream is
-//! a task of its own, owned by the HTTP server. All others are in one `JoinSet`: if one ends, the server ends.
+//! Tasks: `View::follow` is the only writer of the view. `Hub::wake` turns its changes into wake-ups. `IntakeTask` is the only
+//! task that moves the status of nodes. `Liveness` removes lost nodes from their roles; `Leaders` gives each role one leader.
+//! Each request and each stream is a task of the HTTP server. All other tasks are in one `JoinSet`: if one ends, the server
+//! ends.
 //!
-//! State: the store holds everything that must survive. The view can be built anew at any time; the hub holds what
-//! dies with a connection (who is connected, what it does, what it has seen, the log of the run that goes on); blobs hold reports with their logs.
+//! State: the store holds everything that must survive. The view can be built again at any time. The hub holds the state of
+//! connections: sessions, activities, lookups, and the logs of runs in progress. Blobs hold reports with their logs.
 //!
-//! It must never: decide in a handler what a pure function of `muster-core` decides, read the store to answer a
-//! question that the view can answer, or wake a node for something that its last run did not look up.
+//! It must never: decide in a handler what a pure function of `muster-core` decides, read the store for what the view shows,
+//! or wake a node for a key that its last run did not look up.
 
 pub mod agents;
 mod api;
@@ -72,7 +72,7 @@ pub use reports::Reports;
 pub use server::{Config, Server, StartError};
 pub use view::{LatestRevision, View, ViewChange, node_rows};
 
-/// What handlers and controllers share.
+/// State that handlers and controllers share.
 #[derive(Clone, Debug)]
 pub struct App {
     pub store: Arc<dyn Store>,
@@ -80,7 +80,7 @@ pub struct App {
     pub hub: Arc<Hub>,
     pub reports: Reports,
     pub blobs: Arc<Blobs>,
-    /// What is being downloaded.
+    /// Downloads in progress.
     pub downloads: Arc<Downloads>,
     pub designs: Arc<Designs>,
     pub liveness: Arc<controllers::liveness::Liveness>,
@@ -89,32 +89,32 @@ pub struct App {
     pub links: Arc<Links>,
     pub peers: Arc<Peers>,
     pub latest_revision: Arc<LatestRevision>,
-    /// The plans of rollouts that were read.
+    /// Cache of rollout plans.
     pub plans: Arc<Plans>,
-    /// How far the view was when this server last looked whether a rollout has something to do.
+    /// Revision of the view at the last reconcile of the rollout controller.
     pub rollouts_checked_at: Arc<watch::Sender<Option<Revision>>>,
     pub patience: LivenessTimeouts,
     pub clock: Clock,
-    /// Whose streams are being opened.
+    /// Admission of sync streams.
     pub admission: Arc<Admission>,
-    /// How many may follow logs at the same time.
+    /// Limit of the clients that follow logs.
     pub log_readers: Arc<Semaphore>,
-    /// Everything that is measured.
+    /// All metrics.
     pub metrics: Arc<Registry>,
 }
 
 impl App {
-    /// Who knows what agents do: this server, and what others have told.
+    /// Activities of all agents: of this server, and of other replicas as they were fetched.
     pub fn agents<'a>(&'a self, elsewhere: &'a RemoteActivities) -> AgentActivities<'a> {
         AgentActivities { links: &self.links, elsewhere }
     }
 
-    /// Asks the other replicas what their agents do; of one node, or of all.
+    /// Fetches the activities of other replicas' agents, for one node or for all.
     pub async fn activities_elsewhere(&self, env: &EnvName, node: Option<&NodeName>) -> RemoteActivities {
         self.peers.activities(&self.view, &self.links, env, node).await
     }
 
-    /// Asks the replica that a node's agent is connected to for the log of a run. None if that is no other replica.
+    /// Requests the log of a run from the replica of the node's agent. None if the agent is not connected to another one.
     pub(crate) async fn log_elsewhere(
         &self,
         env: &EnvName,

@@ -20,7 +20,7 @@ use crate::App;
 use crate::design::apply::{ApplyError, ApplyOptions, apply};
 use crate::design::revision::Attribution;
 use crate::fleet_change::{FleetChange, FollowError, beginning, compare, follow_design};
-use crate::transactions::{carry_out, pack};
+use crate::transactions::{commit_all, pack};
 
 /// Two servers that register the same environment at the same moment each meet the other's changes once or twice.
 const TRIES: usize = 8;
@@ -120,9 +120,9 @@ async fn register_releases(app: &App, registration: &Registration) -> Result<Opt
         };
         // What the first plan was to do is done in the end, by whomever.
         let chosen = first.get_or_insert(chosen);
-        let carried = carry_out(app, txns).await.map_err(RegisterError::Store)?;
-        app.view.reach(carried.reached).await.map_err(RegisterError::StaleView)?;
-        if carried.done {
+        let summary = commit_all(app, txns).await.map_err(RegisterError::Store)?;
+        app.view.reach(summary.reached).await.map_err(RegisterError::StaleView)?;
+        if summary.done {
             return Ok(chosen.clone());
         }
     }

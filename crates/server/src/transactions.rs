@@ -1,31 +1,33 @@
-//! Many small changes as few transactions, committed one after the other.
+//! Packs many small changes into few transactions, and commits them in order.
 
 use muster_core::txn::{Revision, Txn};
 use muster_store::{CommitOutcome, StoreError};
 
 use crate::App;
 
-/// Stays below the 128 operations that a store takes in one transaction, with room for a part that comes last.
-pub(crate) const OPS: usize = 100;
+/// Operations in one transaction: below the limit of 128 of a store, with room for a final part.
+pub(crate) const MAX_OPS: usize = 100;
 
-/// What became of a plan.
+/// Result of a sequence of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Carried {
-    /// How far the view must be to see it.
+pub(crate) struct CommitSummary {
+    /// Revision at which the view shows the result.
     pub(crate) reached: Revision,
-    /// Whether all of it is done. If not, somebody else changes the same things, or the store did not say: it is to be
-    /// planned anew on what is there then.
+    /// True if all transactions were committed. Otherwise another writer changed the same keys, or an outcome is unknown:
+    /// plan again on the state at `reached`.
     pub(crate) done: bool,
-    /// Whether any of it is.
+    /// True if at least one transaction was committed.
     pub(crate) moved: bool,
 }
 
-/// Puts parts together. What belongs together, guards with their operations, stays in one transaction; the order stays.
+/// Merges parts into few transactions, in order. A part with its guards stays in one transaction.
 pub(crate) fn pack(parts: Vec<Txn>) -> Vec<Txn> {
     let mut txns: Vec<Txn> = Vec::new();
     for part in parts {
         match txns.last_mut() {
-            Some(txn) if txn.ops.len() + part.ops.len() <= OPS && txn.guards.len() + part.guards.len() <= OPS => {
+            Some(txn)
+                if txn.ops.len() + part.ops.len() <= MAX_OPS && txn.guards.len() + part.guards.len() <= MAX_OPS =>
+            {
                 txn.merge(part);
             }
             Some(_) | None => txns.push(part),
@@ -34,23 +36,23 @@ pub(crate) fn pack(parts: Vec<Txn>) -> Vec<Txn> {
     txns
 }
 
-/// Commits transactions in their order, up to the first that is not taken.
-pub(crate) async fn carry_out(app: &App, txns: Vec<Txn>) -> Result<Carried, StoreError> {
-    let mut carried = Carried { reached: Revision(0), done: true, moved: false };
+/// Commits transactions in order, up to the first that is not committed.
+pub(crate) async fn commit_all(app: &App, txns: Vec<Txn>) -> Result<CommitSummary, StoreError> {
+    let mut summary = CommitSummary { reached: Revision(0), done: true, moved: false };
     for txn in txns {
         match app.store.commit(txn).await {
             Ok(CommitOutcome::Committed { revision }) => {
-                carried.reached = carried.reached.max(revision);
-                carried.moved = true;
+                summary.reached = summary.reached.max(revision);
+                summary.moved = true;
             }
             Ok(CommitOutcome::Conflict { revision, .. }) => {
-                return Ok(Carried { reached: revision, done: false, ..carried });
+                return Ok(CommitSummary { reached: revision, done: false, ..summary });
             }
             Err(StoreError::Unknown { .. }) => {
-                return Ok(Carried { reached: app.latest_revision.read().await?, done: false, ..carried });
+                return Ok(CommitSummary { reached: app.latest_revision.read().await?, done: false, ..summary });
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(carried)
+    Ok(summary)
 }

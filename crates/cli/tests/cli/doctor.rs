@@ -47,7 +47,7 @@ async fn healthy_server_passes_all_checks() {
         exit 0
         --- stdout
         CHECK | VERDICT | OF | SEEN
-        store | ok | STORE answers; for one server alone, at revision N
+        store | ok | STORE answers; exclusive to this server, at revision N
         latency | ok | a read takes N ms
         member | ok | STORE | redb, Muster 0.1.0, answers in N ms
         space | ok | STORE | N MiB
@@ -59,7 +59,7 @@ async fn healthy_server_passes_all_checks() {
         controller | ok | quickstart leaders | held by REPLICA since TIME
         controller | ok | quickstart liveness | held by REPLICA since TIME
         controller | ok | quickstart rollout | held by REPLICA since TIME
-        environment | ok | quickstart | 4 nodes, and all of it can be read
+        environment | ok | quickstart | 4 nodes; all keys can be read
         clock | ok | this machine → server | within N s
 
         all is well

@@ -1,4 +1,4 @@
-//! Whether reports and logs can be kept, and whether all replicas keep them in the same place.
+//! Checks that the blob directory is writable and shared by all replicas.
 
 use muster_core::names::ReplicaId;
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
@@ -34,7 +34,7 @@ pub(super) fn judge(can_write: &Result<(), String>, replicas: &[ReplicaFacts]) -
             match sees(&other.id) {
                 Some(true) => {}
                 Some(false) => unseen.push(other.id.as_str()),
-                // It has not heard of that one yet, or its directory did not answer.
+                // It does not know that replica yet, or its directory did not answer.
                 None => unknown.push(other.id.as_str()),
             }
         }
@@ -63,11 +63,11 @@ pub(super) fn judge(can_write: &Result<(), String>, replicas: &[ReplicaFacts]) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::tests::{replica, told};
+    use super::super::facts::tests::{lines, replica};
     use super::*;
 
     #[test]
-    fn blobs_are_shared_by_all_or_by_none() {
+    fn blobs_are_shared_or_a_replica_is_named() {
         let pair = || [replica("a-1", &["a-1", "b-2"]), replica("b-2", &["a-1", "b-2"])];
         let table: [(_, &[&str]); 2] = [
             (
@@ -77,25 +77,25 @@ mod tests {
             (vec![replica("a-1", &["a-1"])], &["blobs ok: reports and logs can be kept"]),
         ];
         for (replicas, expected) in table {
-            let seen = told(judge(&Ok(()), &replicas));
+            let seen = lines(judge(&Ok(()), &replicas));
             assert_eq!(seen.len(), expected.len(), "{seen:?}");
             assert!(seen.iter().zip(expected).all(|(seen, expected)| seen.starts_with(expected)), "{seen:?}");
         }
         let mut apart = pair();
         apart[0].answer.as_mut().unwrap().sees_blobs_of[1].sees = false;
         assert_eq!(
-            told(judge(&Ok(()), &apart))[1],
+            lines(judge(&Ok(()), &apart))[1],
             "blobs a-1 failed: does not see the blobs of b-2 in /blobs → give all replicas one directory that all of \
              them see with --blobs"
         );
         let mut unsure = pair();
         unsure[1].answer.as_mut().unwrap().sees_blobs_of.clear();
-        assert!(told(judge(&Ok(()), &unsure))[1].starts_with("blobs b-2 cannot tell: did not say whether"));
+        assert!(lines(judge(&Ok(()), &unsure))[1].starts_with("blobs b-2 cannot tell: did not say whether"));
     }
 
     #[test]
-    fn a_directory_that_cannot_be_written_to_fails() {
-        let seen = told(judge(&Err("No space left on device".into()), &[replica("a-1", &["a-1"])]));
+    fn unwritable_directory_fails() {
+        let seen = lines(judge(&Err("No space left on device".into()), &[replica("a-1", &["a-1"])]));
         assert!(seen[0].starts_with("blobs failed: reports and logs cannot be kept: No space left on device → look"));
     }
 }

@@ -1,15 +1,15 @@
-//! How far two clocks are apart. Times in reports are the agents', ages are counted by servers and by people's tools.
+//! Check of clock differences. Reports have the times of agents; servers and clients compute ages from them.
 
 use jiff::{SignedDuration, Timestamp};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
-/// Ages on a screen are wrong by this much, which somebody will wonder about.
+/// Difference that is visible in the ages on a screen.
 const NOTICED: SignedDuration = SignedDuration::from_secs(1);
-/// As long as a lease: what is decided on ages is decided wrongly.
+/// Difference of a lease TTL: decisions on ages become wrong.
 const HARMFUL: SignedDuration = SignedDuration::from_secs(10);
 
-/// Judges another clock by an answer that carried its time: `theirs` was read somewhere between `asked` and `answered`.
-/// What the way there and back may account for is in its favour.
+/// Checks another clock by a response with its time: `theirs` was read between `asked` and `answered`. The duration of the
+/// request is subtracted from the difference.
 pub fn clock(subject: &str, asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> DoctorFinding {
     let way = answered.duration_since(asked).max(SignedDuration::ZERO);
     let middle = asked.checked_add(way / 2).unwrap_or(asked);
@@ -27,11 +27,11 @@ pub fn clock(subject: &str, asked: Timestamp, theirs: Timestamp, answered: Times
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::tests::told;
+    use super::super::facts::tests::lines;
     use super::*;
 
     #[test]
-    fn clocks_are_judged_by_what_is_certain() {
+    fn clock_difference_excludes_the_round_trip() {
         let at = |millis: i64| Timestamp::from_millisecond(1_000_000 + millis).unwrap();
         let table = [
             (5, 10, "clock ctl2 ok: within 0.000 s"),
@@ -41,12 +41,12 @@ mod tests {
             (-1_100, 10, "clock ctl2 warning: 1.105 s behind → let"),
             (11_000, 10, "clock ctl2 failed: 10.995 s ahead → let"),
             (-60_000, 10, "clock ctl2 failed: 60.005 s behind → let"),
-            // A slow answer proves less.
+            // A slow response proves less.
             (2_900, 4_000, "clock ctl2 ok: within 0.900 s"),
             (5_500, 4_000, "clock ctl2 warning: 3.500 s ahead → let"),
         ];
         for (theirs, way, expected) in table {
-            let seen = told([clock("ctl2", at(0), at(theirs), at(way))]);
+            let seen = lines([clock("ctl2", at(0), at(theirs), at(way))]);
             assert!(seen[0].starts_with(expected), "{theirs} {way}: {seen:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Each environment: who holds its controllers, and whether all of it can be read.
+//! Checks of each environment: controller locks, unreadable keys, missing bundles, restore and destruction.
 
 use muster_core::names::Version;
 use muster_core::replica::ControllerName;
@@ -13,13 +13,13 @@ pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<DoctorFinding> {
     if let Some(restoring) = &facts.restoring {
         let seen = format!("is being restored since {}, by {}", restoring.since, restoring.by);
         findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).of(env).advise(
-            "if nobody restores it any more, run the same `muster restore FILE` again: until then it stands still",
+            "if no restore is running, run the same `muster restore FILE` again: until then the environment is paused",
         ));
     }
     if let Some(destroying) = &facts.destroying {
         let seen = format!("is being destroyed since {}, by {}", destroying.since, destroying.by);
         findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).of(env).advise(
-            "its nodes leave first: whoever made their machines (`muster up`) has to be there to take them away",
+            "its nodes leave first: the process that made their machines (`muster up`) must run to remove them",
         ));
     }
     if let Some((key, why)) = facts.unreadable.first_key_value() {
@@ -28,27 +28,23 @@ pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<DoctorFinding> {
         findings.push(
             DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen)
                 .of(env)
-                .advise("a newer Muster wrote them, or somebody else did: `muster status` lists them"),
+                .advise("a newer Muster or another program wrote them: `muster status` lists them"),
         );
     }
     if !facts.without_bundle.is_empty() {
         let versions: Vec<&str> = facts.without_bundle.iter().map(Version::as_str).collect();
-        let seen = format!("the bundles of {} are missing: no node can go there any more", versions.join(", "));
+        let seen = format!("the bundles of {} are missing: no node can run these versions", versions.join(", "));
         findings.push(
             DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Failed, seen)
                 .of(env)
-                .advise("push the same ones again with `muster release push`, or restore a backup"),
+                .advise("push the same bundles again with `muster release push`, or restore a backup"),
         );
     }
     if facts.restoring.is_none() && facts.destroying.is_none() && facts.unreadable.is_empty() {
         let nodes = if facts.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", facts.nodes) };
         findings.push(
-            DoctorFinding::new(
-                DoctorCheck::Environment,
-                DoctorVerdict::Ok,
-                format!("{nodes}, and all of it can be read"),
-            )
-            .of(env),
+            DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Ok, format!("{nodes}; all keys can be read"))
+                .of(env),
         );
     }
     findings
@@ -64,16 +60,16 @@ fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<DoctorFi
     let advice = match name {
         ControllerName::Design if !facts.needs_design_controller => return None,
         ControllerName::Design | ControllerName::Leaders | ControllerName::Liveness | ControllerName::Rollout => {
-            "a server takes it within a second or two, or when the lease of the last holder has ended, which takes ten: \
-             ask again then"
+            "a server acquires it within one or two seconds, or when the lease of the last holder has expired, which takes 10 s: \
+             check again then"
         }
-        // Whoever makes machines otherwise has no use for it.
+        // Needed only for machines that Muster has made.
         ControllerName::Provision if !facts.has_machines => return None,
         ControllerName::Provision => {
-            "its machines were made by `muster up`: start that again, to have them looked after"
+            "its machines were made by `muster up`: start it again, so that they are provisioned and repaired"
         }
     };
-    Some(finding(DoctorVerdict::Warning, "nobody holds it".to_owned()).advise(advice))
+    Some(finding(DoctorVerdict::Warning, "no replica holds it".to_owned()).advise(advice))
 }
 
 #[cfg(test)]
@@ -85,7 +81,7 @@ mod tests {
     use muster_core::names::{EnvName, ReplicaId};
     use muster_core::replica::ControllerRecord;
 
-    use super::super::facts::tests::told;
+    use super::super::facts::tests::lines;
     use super::*;
 
     fn facts() -> EnvironmentFacts {
@@ -106,42 +102,45 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_controller_is_told() {
+    fn holder_of_each_controller_is_named() {
         assert_eq!(
-            told(judge(&facts())),
+            lines(judge(&facts())),
             [
                 "controller prod leaders ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "controller prod liveness ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "controller prod rollout ok: held by a-1 since 1970-01-01 00:00:00 UTC",
-                "environment prod ok: 3 nodes, and all of it can be read",
+                "environment prod ok: 3 nodes; all keys can be read",
             ]
         );
         let free = EnvironmentFacts { has_machines: true, controllers: BTreeMap::new(), ..facts() };
-        let seen = told(judge(&free));
-        assert!(seen[0].starts_with("controller prod leaders warning: nobody holds it → a server"), "{seen:?}");
-        assert!(seen[1].starts_with("controller prod liveness warning: nobody holds it → a server"), "{seen:?}");
-        assert!(seen[2].starts_with("controller prod provision warning: nobody holds it → its machines"), "{seen:?}");
-        assert!(seen[3].starts_with("controller prod rollout warning: nobody holds it → a server"), "{seen:?}");
+        let seen = lines(judge(&free));
+        assert!(seen[0].starts_with("controller prod leaders warning: no replica holds it → a server"), "{seen:?}");
+        assert!(seen[1].starts_with("controller prod liveness warning: no replica holds it → a server"), "{seen:?}");
+        assert!(
+            seen[2].starts_with("controller prod provision warning: no replica holds it → its machines"),
+            "{seen:?}"
+        );
+        assert!(seen[3].starts_with("controller prod rollout warning: no replica holds it → a server"), "{seen:?}");
     }
 
     #[test]
-    fn an_environment_that_goes_says_so() {
+    fn destruction_is_a_warning() {
         let destroying = DestroyRecord { since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let facts = EnvironmentFacts { destroying: Some(destroying), needs_design_controller: true, ..facts() };
-        let seen = told(judge(&facts));
-        assert!(seen[0].starts_with("controller prod design warning: nobody holds it → a server"), "{seen:?}");
+        let seen = lines(judge(&facts));
+        assert!(seen[0].starts_with("controller prod design warning: no replica holds it → a server"), "{seen:?}");
         assert!(seen[4].starts_with("environment prod warning: is being destroyed since 1970-01-01"), "{seen:?}");
         assert_eq!(seen.len(), 5);
     }
 
     #[test]
-    fn an_environment_that_is_not_whole_is_a_warning() {
+    fn restore_and_unreadable_keys_are_warnings() {
         let restoring = RestoreRecord { digest: "x".into(), since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let unreadable = BTreeMap::from([("/muster/prod/nodes/web1".to_owned(), "expected value".to_owned())]);
         let without_bundle = vec![Version::new("v2").unwrap()];
-        let seen = told(judge(&EnvironmentFacts { without_bundle, ..facts() }));
+        let seen = lines(judge(&EnvironmentFacts { without_bundle, ..facts() }));
         assert!(seen.iter().any(|line| line.contains("failed: the bundles of v2 are missing")), "{seen:?}");
-        let seen = told(judge(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
+        let seen = lines(judge(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
         assert!(seen[3].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
         assert!(
             seen[4].starts_with("environment prod warning: 1 of its keys cannot be read, such as /muster/prod/nodes")

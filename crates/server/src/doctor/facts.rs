@@ -1,4 +1,4 @@
-//! What was found out, before anybody judges it.
+//! Facts about the store, the replicas and the environments, as they were collected.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use muster_core::replica::{ControllerName, ControllerRecord, ReplicaRecord};
 use muster_store::{Sharing, StoreHealth};
 use muster_wire::doctor::ReplicaReport;
 
-/// Everything that was found out.
+/// All facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub store: StoreFacts,
-    /// The replica that examines.
+    /// The replica that collects them.
     pub me: ReplicaId,
     pub replicas: Vec<ReplicaFacts>,
     pub environments: Vec<EnvironmentFacts>,
-    /// Why the directory of the blobs cannot be written to.
+    /// Error if the blob directory is not writable.
     pub blobs: Result<(), String>,
 }
 
@@ -28,24 +28,24 @@ pub struct StoreFacts {
     pub health: StoreHealth,
 }
 
-/// A replica, and what it says of itself.
+/// A replica and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaFacts {
     pub id: ReplicaId,
     pub record: ReplicaRecord,
-    /// By the clock of whoever asks, just before and just after.
+    /// Times of the collecting replica, just before and after the request.
     pub asked: Timestamp,
     pub answered: Timestamp,
-    /// Or why it did not answer.
+    /// The answer, or the reason why there is none.
     pub answer: Result<ReplicaReport, String>,
 }
 
-/// What the view shows of an environment.
+/// An environment in the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentFacts {
     pub env: EnvName,
     pub nodes: usize,
-    /// Whether somebody has ever made machines for its nodes.
+    /// Whether Muster has made machines for its nodes.
     pub has_machines: bool,
     /// Whether its nodes follow a design, or it is being destroyed.
     pub needs_design_controller: bool,
@@ -54,7 +54,7 @@ pub struct EnvironmentFacts {
     pub restoring: Option<RestoreRecord>,
     /// Keys whose value cannot be read, and why.
     pub unreadable: BTreeMap<String, String>,
-    /// The releases whose bundles are not there.
+    /// The releases whose bundles are missing.
     pub without_bundle: Vec<Version>,
 }
 
@@ -71,7 +71,7 @@ pub(super) mod tests {
 
     pub(crate) const MIB: u64 = 1024 * 1024;
 
-    /// A member that is well.
+    /// A healthy member.
     pub(crate) fn member(name: &str) -> Member {
         let state = MemberState {
             latency: Duration::from_millis(2),
@@ -87,7 +87,7 @@ pub(super) mod tests {
         Member { name: name.into(), endpoints: vec![format!("http://{name}:2379")], state: Ok(state) }
     }
 
-    /// The same with something changed.
+    /// A healthy member with one change.
     pub(crate) fn but(name: &str, change: impl FnOnce(&mut MemberState)) -> Member {
         let mut member = member(name);
         if let Ok(state) = &mut member.state {
@@ -100,7 +100,7 @@ pub(super) mod tests {
         Member { state: Err("connection refused".into()), ..member(name) }
     }
 
-    /// A store of these members that is well otherwise.
+    /// A store with these members, otherwise healthy.
     pub(crate) fn health(members: Vec<Member>) -> StoreHealth {
         StoreHealth {
             members,
@@ -111,7 +111,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A replica that is well, and sees the blobs of `others`.
+    /// A healthy replica that sees the blobs of `others`.
     pub(crate) fn replica(name: &str, others: &[&str]) -> ReplicaFacts {
         let id = |name: &str| ReplicaId::new(name).unwrap();
         let record = ReplicaRecord {
@@ -134,7 +134,7 @@ pub(super) mod tests {
     }
 
     /// Findings as lines, for tables in tests.
-    pub(crate) fn told(findings: impl IntoIterator<Item = muster_wire::doctor::DoctorFinding>) -> Vec<String> {
+    pub(crate) fn lines(findings: impl IntoIterator<Item = muster_wire::doctor::DoctorFinding>) -> Vec<String> {
         let line = |finding: muster_wire::doctor::DoctorFinding| {
             let subject = finding.subject.map(|subject| format!(" {subject}")).unwrap_or_default();
             let advice = finding.advice.map(|advice| format!(" → {advice}")).unwrap_or_default();

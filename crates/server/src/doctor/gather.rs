@@ -1,4 +1,4 @@
-//! Finds out what there is to know: everybody is asked at once, and nobody is waited for.
+//! Collects the facts: requests to the store and to all replicas at once, each with a timeout.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,15 +19,15 @@ use crate::api::chain;
 
 use super::facts::{EnvironmentFacts, Facts, ReplicaFacts, StoreFacts};
 
-/// A store asks each of its members with limits of its own, which are below this.
-const STORE: Duration = Duration::from_secs(15);
+/// Timeout of the store, which requests each of its members with shorter timeouts.
+const STORE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A replica that lives answers in milliseconds.
-const REPLICA: Duration = Duration::from_secs(3);
+/// Timeout of a replica. A healthy one answers in milliseconds.
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Asks a store how it is.
+/// Requests the health of a store.
 pub async fn ask_store(store: &dyn Store) -> StoreFacts {
-    let health = timeout(STORE, store.health()).await;
+    let health = timeout(STORE_TIMEOUT, store.health()).await;
     StoreFacts {
         name: store.name().to_owned(),
         sharing: store.sharing(),
@@ -35,7 +35,7 @@ pub async fn ask_store(store: &dyn Store) -> StoreFacts {
     }
 }
 
-/// Asks everybody at the same time.
+/// Collects all facts concurrently.
 pub(crate) async fn gather(app: &App) -> Facts {
     let mut replicas: BTreeMap<ReplicaId, ReplicaRecord> = BTreeMap::new();
     let (mut environments, releases): (Vec<EnvironmentFacts>, Vec<_>) = {
@@ -45,11 +45,11 @@ pub(crate) async fn gather(app: &App) -> Facts {
         }
         fleets.values().map(|fleet| (environment(fleet), fleet.releases().clone())).unzip()
     };
-    // Also before there is an environment that it could be seen in.
+    // This replica is not in the view before there is an environment.
     replicas.insert(app.membership.id().clone(), app.membership.record().clone());
-    let asked = join_all(replicas.into_iter().map(|(id, record)| ask_replica(app, id, record)));
+    let requests = join_all(replicas.into_iter().map(|(id, record)| ask_replica(app, id, record)));
     let (store, replicas, blobs, missing) =
-        futures::join!(ask_store(app.store.as_ref()), asked, can_write(app), without_bundle(app, releases));
+        futures::join!(ask_store(app.store.as_ref()), requests, can_write(app), without_bundle(app, releases));
     for (environment, missing) in environments.iter_mut().zip(missing) {
         environment.without_bundle = missing;
     }
@@ -61,16 +61,16 @@ async fn ask_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> Replica
     let answer = if id == *app.membership.id() {
         Ok(examine_self(app).await)
     } else {
-        let asking = async { Client::new(&record.url)?.self_examination(REPLICA).await };
+        let asking = async { Client::new(&record.url)?.self_examination(REPLICA_TIMEOUT).await };
         match asking.await {
-            Ok(told) if told.replica != id => Err(format!("{} answers there in its place", told.replica)),
+            Ok(answer) if answer.replica != id => Err(format!("{} answers at its address", answer.replica)),
             answer => answer.map_err(|error| chain(&error)),
         }
     };
     ReplicaFacts { id, record, asked, answered: app.clock.now(), answer }
 }
 
-/// Finds the releases whose bundles are not there. A place that cannot be read is another finding.
+/// The releases whose bundles are missing. An unreadable directory is another finding.
 async fn without_bundle(app: &App, releases: Vec<BTreeMap<Version, ReleaseRecord>>) -> Vec<Vec<Version>> {
     let blobs = app.blobs.clone();
     let is_there = move |release: &ReleaseRecord| {
@@ -83,7 +83,7 @@ async fn without_bundle(app: &App, releases: Vec<BTreeMap<Version, ReleaseRecord
         };
         releases.into_iter().map(missing).collect()
     });
-    timeout(REPLICA, looked).await.ok().and_then(Result::ok).unwrap_or_default()
+    timeout(REPLICA_TIMEOUT, looked).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 fn environment(fleet: &Fleet) -> EnvironmentFacts {
@@ -104,16 +104,16 @@ fn environment(fleet: &Fleet) -> EnvironmentFacts {
 async fn can_write(app: &App) -> Result<(), String> {
     let blobs = app.blobs.clone();
     let spooled = tokio::task::spawn_blocking(move || blobs.spool().and_then(|mut file| file.write_all(b"muster")));
-    // A directory on a dead network file system lets nobody go.
-    match timeout(REPLICA, spooled).await {
+    // A directory on a dead network file system blocks for ever.
+    match timeout(REPLICA_TIMEOUT, spooled).await {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(error))) => Err(error.to_string()),
         Ok(Err(panicked)) => Err(panicked.to_string()),
-        Err(_) => Err(format!("no answer within {} s", REPLICA.as_secs())),
+        Err(_) => Err(format!("no answer within {} s", REPLICA_TIMEOUT.as_secs())),
     }
 }
 
-/// What this replica can say of itself without asking anybody.
+/// The answer of this replica about itself.
 pub(crate) async fn examine_self(app: &App) -> ReplicaReport {
     let others: BTreeMap<ReplicaId, ReplicaRecord> = {
         let fleets = app.view.fleets();
@@ -130,7 +130,7 @@ pub(crate) async fn examine_self(app: &App) -> ReplicaReport {
         replica: app.membership.id().clone(),
         version: app.membership.record().version.clone(),
         agents: app.hub.connected(),
-        sees_blobs_of: timeout(REPLICA / 2, looked).await.ok().and_then(Result::ok).unwrap_or_default(),
+        sees_blobs_of: timeout(REPLICA_TIMEOUT / 2, looked).await.ok().and_then(Result::ok).unwrap_or_default(),
         now: app.clock.now(),
     }
 }

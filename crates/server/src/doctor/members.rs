@@ -1,11 +1,11 @@
-//! Each server of the store.
+//! Checks of each member of the store.
 
 use muster_store::{Member, MemberState, StoreHealth};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::store::millis;
 
-/// etcd itself stops to take writes when a member is 5,000 entries behind with applying.
+/// Entries that a member may lag behind. etcd refuses writes at 5,000.
 const FAR_BEHIND: u64 = 1_000;
 
 pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
@@ -14,20 +14,20 @@ pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
         health.members.iter().map(|member| one(member, answered, health.members.len())).collect();
     let leads = health.members.iter().any(|member| member.state.as_ref().is_ok_and(|state| state.is_leader));
     if answered > 0 && !leads {
-        // The leader may be the one that does not answer, or there is none.
+        // The leader may be a member that does not answer, or there is none.
         let verdict = if health.latency.is_some() { DoctorVerdict::Warning } else { DoctorVerdict::Failed };
-        let finding = DoctorFinding::new(DoctorCheck::Member, verdict, "none of those that answer leads the others");
-        findings.push(finding.advise("ask again in a few seconds: an election takes one or two"));
+        let finding = DoctorFinding::new(DoctorCheck::Member, verdict, "no member that answers is the leader");
+        findings.push(finding.advise("check again in a few seconds: an election takes one or two"));
     }
     findings
 }
 
 fn one(member: &Member, answered: usize, all: usize) -> DoctorFinding {
     match &member.state {
-        Ok(state) => well(&member.name, state, all),
+        Ok(state) => answering(&member.name, state, all),
         Err(why) => {
             let at = member.endpoints.join(", ");
-            // The reason may begin with the address too.
+            // The reason may start with the address too.
             let why = why.strip_prefix(&at).map_or(why.as_str(), |why| why.trim_start_matches([':', ' ']));
             let seen = format!("does not answer at {at}: {why}");
             let quorum = all / 2 + 1;
@@ -35,7 +35,7 @@ fn one(member: &Member, answered: usize, all: usize) -> DoctorFinding {
                 left if left < quorum => {
                     format!("{left} of {all} answer, and {quorum} are needed: nothing can be written")
                 }
-                left if left == quorum => format!("{left} of {all} answer, which is enough and not one more"),
+                left if left == quorum => format!("{left} of {all} answer, which is just enough"),
                 left => format!("{left} of {all} answer, which is enough"),
             };
             DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Failed, seen)
@@ -45,12 +45,12 @@ fn one(member: &Member, answered: usize, all: usize) -> DoctorFinding {
     }
 }
 
-fn well(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
+fn answering(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
     let part = match (state.is_leader, state.learner) {
-        // There is nobody to lead.
+        // A single member.
         (true, _) if all == 1 => "",
         (true, _) => ", leads",
-        (false, true) => ", learns, and does not vote yet",
+        (false, true) => ", learner without a vote",
         (false, false) => ", follows",
     };
     let seen = format!("{}{part}, answers in {}", state.version, millis(state.latency));
@@ -58,10 +58,12 @@ fn well(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
     let warning = |seen| DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Warning, seen).of(name);
     if !state.errors.is_empty() {
         let seen = format!("{seen}, and says: {}", state.errors.join("; "));
-        warning(seen).advise("look at its log")
+        warning(seen).advise("check its log")
     } else if state.behind > FAR_BEHIND {
         let seen = format!("{seen}, is {} entries behind", state.behind);
-        warning(seen).advise("its disk or its network is slower than the others': it catches up, or has to be replaced")
+        warning(seen).advise(
+            "its disk or its network is slower than those of the other members: it must catch up, or be replaced",
+        )
     } else if state.learner {
         warning(seen).advise("make it a voter with `etcdctl member promote` when it has caught up")
     } else {
@@ -71,12 +73,12 @@ fn well(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::tests::{but, dead, health, member, told};
+    use super::super::facts::tests::{but, dead, health, lines, member};
     use super::*;
 
     #[test]
-    fn members_are_named_and_a_dead_one_fails() {
-        let three = |third: Member| told(judge(&health(vec![member("etcd1"), member("etcd2"), third])));
+    fn dead_member_fails() {
+        let three = |third: Member| lines(judge(&health(vec![member("etcd1"), member("etcd2"), third])));
         assert_eq!(
             three(member("etcd3")),
             [
@@ -88,38 +90,35 @@ mod tests {
         assert_eq!(
             three(dead("etcd3"))[2],
             "member etcd3 failed: does not answer at http://etcd3:2379: connection refused → start it again, or replace \
-             it with `etcdctl member remove` and `member add`; 2 of 3 answer, which is enough and not one more"
+             it with `etcdctl member remove` and `member add`; 2 of 3 answer, which is just enough"
         );
-        let two = told(judge(&health(vec![member("etcd1"), dead("etcd2"), dead("etcd3")])));
+        let two = lines(judge(&health(vec![member("etcd1"), dead("etcd2"), dead("etcd3")])));
         assert!(two[1].ends_with("1 of 3 answer, and 2 are needed: nothing can be written"), "{}", two[1]);
         let five = vec![member("etcd1"), member("etcd2"), member("etcd3"), member("etcd4"), dead("etcd5")];
-        assert!(told(judge(&health(five)))[4].ends_with("4 of 5 answer, which is enough"));
+        assert!(lines(judge(&health(five)))[4].ends_with("4 of 5 answer, which is enough"));
     }
 
     #[test]
-    fn what_a_member_lacks_is_a_warning() {
+    fn degraded_member_is_a_warning() {
         let table = [
             (but("etcd1", |state| state.behind = 1_001), "is 1001 entries behind → its disk"),
-            (
-                but("etcd2", |state| state.learner = true),
-                "learns, and does not vote yet, answers in 2.0 ms → make it a voter",
-            ),
+            (but("etcd2", |state| state.learner = true), "learner without a vote, answers in 2.0 ms → make it a voter"),
             (
                 but("etcd1", |state| state.errors = vec!["etcdserver: no leader".into()]),
-                "says: etcdserver: no leader → look",
+                "says: etcdserver: no leader → check",
             ),
         ];
         for (member, expected) in table {
-            let seen = told([one(&member, 1, 1)]);
+            let seen = lines([one(&member, 1, 1)]);
             assert!(seen[0].contains(" warning: ") && seen[0].contains(expected), "{seen:?}");
         }
     }
 
     #[test]
-    fn a_store_without_a_leader_is_told() {
+    fn missing_leader_is_reported() {
         let health = health(vec![member("etcd2"), dead("etcd1")]);
-        assert!(told(judge(&health))[2].starts_with("member warning: none of those that answer leads"));
+        assert!(lines(judge(&health))[2].starts_with("member warning: no member that answers is the leader"));
         let lost = StoreHealth { latency: None, ..health };
-        assert!(told(judge(&lost))[2].starts_with("member failed: none of those that answer leads"));
+        assert!(lines(judge(&lost))[2].starts_with("member failed: no member that answers is the leader"));
     }
 }

@@ -1,8 +1,8 @@
-//! Examines the store and the replicas: what `muster doctor` prints.
+//! Checks of the store and the replicas: the findings that `muster doctor` prints.
 //!
-//! [`gather`] asks everybody at once, each with a time limit, and never fails: what does not answer is a fact. [`judge`]
-//! makes findings of the facts, and is pure; one file for each thing that is looked at. A finding says what was seen and,
-//! unless all is well, what to do.
+//! [`gather`] collects the facts from the store and all replicas at once, each with a timeout, and never fails: a missing answer
+//! is a fact. [`judge`] turns the facts into findings, without IO; each subject has one file. A finding says what was found
+//! and, if it is not ok, what to do.
 
 mod blobs;
 mod clocks;
@@ -23,7 +23,7 @@ pub use facts::{EnvironmentFacts, Facts, ReplicaFacts, StoreFacts};
 pub use gather::ask_store;
 pub(crate) use gather::{examine_self, gather};
 
-/// Everything that can be said about the facts, in the order in which people read it: what the rest stands on first.
+/// All findings, in reading order: the store first, then what depends on it.
 pub fn judge(facts: &Facts) -> Vec<DoctorFinding> {
     let mut findings = judge_store(&facts.store);
     findings.extend(replicas::judge(&facts.me, &facts.replicas));
@@ -32,7 +32,7 @@ pub fn judge(facts: &Facts) -> Vec<DoctorFinding> {
     findings
 }
 
-/// What can be said about a store alone.
+/// Findings of a store alone.
 pub fn judge_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
     let mut findings = store::judge(facts);
     findings.extend(members::judge(&facts.health));

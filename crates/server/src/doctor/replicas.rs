@@ -1,4 +1,4 @@
-//! The servers: whether each answers, what it is, and how late its clock is.
+//! Checks of each replica: its answer, its version and its clock.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ fn one(me: &ReplicaId, replica: &ReplicaFacts) -> DoctorFinding {
                 format!("{place} does not answer: {why}"),
             );
             finding.of(replica.id.as_str()).advise(
-                "its lease still lives, so it ended a moment ago, or it is frozen, or this one does not reach it: look at \
-                 its machine, and at the network between",
+                "its lease is still valid: it stopped a moment ago, is frozen, or is not reachable from here; check its \
+                 machine and the network",
             )
         }
     }
@@ -62,14 +62,14 @@ fn versions(replicas: &[ReplicaFacts]) -> Option<DoctorFinding> {
         DoctorVerdict::Warning,
         format!("servers differ: {}", each.join("; ")),
     );
-    Some(finding.advise("bring an upgrade that was begun to its end: versions run side by side only while it lasts"))
+    Some(finding.advise("finish the upgrade: different versions may run side by side only while it lasts"))
 }
 
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
 
-    use super::super::facts::tests::{replica, told};
+    use super::super::facts::tests::{lines, replica};
     use super::*;
 
     fn me() -> ReplicaId {
@@ -77,8 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_answer_are_well() {
-        let seen = told(judge(&me(), &[replica("a-1", &[]), replica("b-2", &[])]));
+    fn answering_replicas_are_ok() {
+        let seen = lines(judge(&me(), &[replica("a-1", &[]), replica("b-2", &[])]));
         assert_eq!(
             seen,
             [
@@ -91,21 +91,21 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_answer_fails() {
+    fn silent_replica_fails() {
         let away = ReplicaFacts { answer: Err("connection refused".into()), ..replica("b-2", &[]) };
-        let seen = told(judge(&me(), &[replica("a-1", &[]), away]));
+        let seen = lines(judge(&me(), &[replica("a-1", &[]), away]));
         assert!(
             seen[1].starts_with("replica b-2 failed: http://b-2:7300 on ctl, process 7 does not answer: connection")
         );
-        assert_eq!(seen.len(), 3, "of its clock nothing is known");
+        assert_eq!(seen.len(), 3, "its clock is not known");
     }
 
     #[test]
-    fn versions_and_clocks_that_differ_are_told() {
+    fn different_versions_and_clocks_are_reported() {
         let mut other = replica("b-2", &[]);
         other.record.version = "0.2.0".into();
         other.answer.as_mut().unwrap().now = Timestamp::from_second(20).unwrap();
-        let seen = told(judge(&me(), &[replica("a-1", &[]), other]));
+        let seen = lines(judge(&me(), &[replica("a-1", &[]), other]));
         assert!(seen[2].starts_with("version warning: servers differ: 0.1.0 on a-1; 0.2.0 on b-2 → "), "{}", seen[2]);
         assert!(seen[3].starts_with("clock b-2 failed: 20.000 s ahead → "), "{}", seen[3]);
     }

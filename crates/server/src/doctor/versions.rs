@@ -1,4 +1,4 @@
-//! Which versions of the store run, and which should not.
+//! Checks of the versions of the store's members.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,9 @@ pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
     for (version, members) in &versions {
         if let Some((why, least)) = too_old(version) {
             let finding = DoctorFinding::new(DoctorCheck::Version, DoctorVerdict::Warning, format!("{version}: {why}"));
-            findings
-                .push(finding.of(members.join(", ")).advise(format!("go to {least} or newer, one member at a time")));
+            findings.push(
+                finding.of(members.join(", ")).advise(format!("upgrade to {least} or newer, one member at a time")),
+            );
         }
     }
     if versions.len() > 1 {
@@ -28,7 +29,7 @@ pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
             DoctorVerdict::Warning,
             format!("members differ: {}", each.join("; ")),
         );
-        findings.push(finding.advise("bring an upgrade that was begun to its end"));
+        findings.push(finding.advise("finish the upgrade"));
     }
     if findings.is_empty()
         && let Some((version, _)) = versions.first_key_value()
@@ -43,14 +44,14 @@ pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
     findings
 }
 
-/// What is wrong with a version of etcd, and which one has it repaired. Not a version at all: another kind of store.
+/// The fault of a version of etcd, and the version that fixes it. None for other kinds of stores.
 fn too_old(version: &str) -> Option<(&'static str, &'static str)> {
-    const WATCHES: &str = "a watch of it can tell of old changes as if they were new";
-    const DIFFER: &str = "its members can come to differ after one was killed under load";
+    const WATCHES: &str = "its watches can deliver old changes as new ones";
+    const DIFFER: &str = "its members can diverge after one was killed under load";
     let mut numbers = version.strip_prefix("etcd ")?.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
     let (major, minor, patch) = (numbers.next()?, numbers.next()?, numbers.next().unwrap_or(0));
     match (major, minor, patch) {
-        (0..=2, ..) | (3, 0..=3, _) => Some(("nobody repairs it any more", "3.5.15")),
+        (0..=2, ..) | (3, 0..=3, _) => Some(("it is no longer maintained", "3.5.15")),
         (3, 4, 0..=24) => Some((WATCHES, "3.4.34")),
         (3, 5, 0..=2) => Some((DIFFER, "3.5.15")),
         (3, 5, 3..=7) => Some((WATCHES, "3.5.15")),
@@ -60,11 +61,11 @@ fn too_old(version: &str) -> Option<(&'static str, &'static str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::tests::{but, dead, health, told};
+    use super::super::facts::tests::{but, dead, health, lines};
     use super::*;
 
     #[test]
-    fn versions_with_known_faults_are_named() {
+    fn versions_with_known_faults_are_reported() {
         let table = [
             ("etcd 3.3.25", true),
             ("etcd 3.4.23", true),
@@ -85,18 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn members_that_differ_are_told() {
+    fn different_member_versions_are_reported() {
         let at = |name: &str, version: &str| but(name, |state| state.version = version.into());
         let same = vec![at("etcd1", "etcd 3.5.9"), at("etcd2", "etcd 3.5.9"), dead("etcd3")];
-        assert_eq!(told(judge(&health(same))), ["version ok: the store runs etcd 3.5.9 everywhere"]);
+        assert_eq!(lines(judge(&health(same))), ["version ok: the store runs etcd 3.5.9 everywhere"]);
         let differ = vec![at("etcd1", "etcd 3.4.23"), at("etcd2", "etcd 3.5.9"), at("etcd3", "etcd 3.4.23")];
         assert_eq!(
-            told(judge(&health(differ))),
+            lines(judge(&health(differ))),
             [
-                "version etcd1, etcd3 warning: etcd 3.4.23: a watch of it can tell of old changes as if they were new → \
-                 go to 3.4.34 or newer, one member at a time",
-                "version warning: members differ: etcd 3.4.23 on etcd1, etcd3; etcd 3.5.9 on etcd2 → bring an upgrade that was \
-                 begun to its end",
+                "version etcd1, etcd3 warning: etcd 3.4.23: its watches can deliver old changes as new ones → \
+                 upgrade to 3.4.34 or newer, one member at a time",
+                "version warning: members differ: etcd 3.4.23 on etcd1, etcd3; etcd 3.5.9 on etcd2 → finish the upgrade",
             ]
         );
         assert_eq!(judge(&health(vec![dead("etcd1")])), []);

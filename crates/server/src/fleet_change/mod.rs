@@ -16,7 +16,7 @@ use muster_store::StoreError;
 use thiserror::Error;
 
 use crate::App;
-use crate::transactions::{carry_out, pack};
+use crate::transactions::{commit_all, pack};
 
 pub use self::txns::compare;
 pub(crate) use self::txns::removal;
@@ -98,15 +98,15 @@ pub async fn follow_design_while(
         let txns = txns.into_iter().map(|txn| guards.iter().cloned().fold(txn, Txn::guard)).collect();
         // What the first plan was to do is done in the end, by whomever.
         let first = first.get_or_insert(change);
-        let carried = carry_out(app, txns).await.map_err(FollowError::Store)?;
-        if carried.moved {
-            revision = revision.max(Some(carried.reached));
+        let summary = commit_all(app, txns).await.map_err(FollowError::Store)?;
+        if summary.moved {
+            revision = revision.max(Some(summary.reached));
         }
-        app.view.reach(carried.reached).await.map_err(FollowError::StaleView)?;
-        if carried.done {
+        app.view.reach(summary.reached).await.map_err(FollowError::StaleView)?;
+        if summary.done {
             return Ok(FleetChange { revision, ..first.clone() });
         }
-        if !carried.moved {
+        if !summary.moved {
             tries -= 1;
         }
     }

@@ -8,7 +8,7 @@ use muster_core::node::record::{MachinePhase, MachineRecord};
 use muster_core::report::record::{ActiveRole, ObservedRecord};
 
 use super::*;
-use crate::transactions::OPS;
+use crate::transactions::MAX_OPS;
 
 fn env() -> EnvName {
     EnvName::new("test").unwrap()
@@ -87,7 +87,7 @@ fn guards_stay_with_their_operations_however_many_nodes_there_are() {
         let (txns, _) = plan(&Fleet::new(env()), &design, Timestamp::UNIX_EPOCH).unwrap();
         let mut written: Vec<&str> = Vec::new();
         for txn in &txns {
-            assert!(txn.ops.len() <= OPS);
+            assert!(txn.ops.len() <= MAX_OPS);
             for guard in &txn.guards {
                 assert!(!written.contains(&guard.key()), "{nodes} nodes: {} is guarded too late", guard.key());
                 assert!(txn.ops.iter().any(|op| op.key() == guard.key()), "{nodes} nodes: {guard:?}");

@@ -1,4 +1,4 @@
-//! How many nodes stand where, counted from the view at each scrape. Nothing is kept by hand, so nothing can drift.
+//! Metrics of each environment: nodes by status and service state, controllers, rollouts. Counted from the view at each scrape.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,33 +17,34 @@ use super::reports::STATE_WORDS;
 use super::{ServerMetrics, describe};
 use crate::view::node_rows::{self, AgentActivities, RemoteActivities};
 
+/// Collector of the metrics of all environments.
 #[derive(Debug)]
 pub(super) struct FleetMetrics(Arc<ServerMetrics>);
 
-/// One environment in numbers.
+/// Counts of one environment.
 #[derive(Debug)]
-struct Counted {
-    standings: BTreeMap<NodeState, Stood>,
+struct EnvCounts {
+    statuses: BTreeMap<NodeState, StatusCount>,
     states: BTreeMap<&'static str, i64>,
     unreadable: usize,
     held: usize,
     replicas: usize,
-    /// Controllers that this server holds, and that others do.
+    /// Controller locks of this replica, and of the others.
     controllers: (usize, usize),
-    rollout: RolloutCounted,
+    rollout: RolloutCounts,
 }
 
-/// The rollout that decides what nodes run; nothing where there never was one.
+/// Counts of the rollout that governs the environment; zero if there was none.
 #[derive(Clone, Copy, Debug, Default)]
-struct RolloutCounted {
+struct RolloutCounts {
     phase: Option<&'static str>,
     passed: usize,
     healthy: usize,
     grants: usize,
 }
 
-impl RolloutCounted {
-    fn of(fleet: &Fleet) -> Self {
+impl RolloutCounts {
+    fn new(fleet: &Fleet) -> Self {
         let Some((record, _)) = fleet.deciding_rollout() else { return Self::default() };
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         Self {
@@ -55,11 +56,11 @@ impl RolloutCounted {
     }
 }
 
-/// The nodes that stand in one place.
+/// The nodes with one status.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stood {
+struct StatusCount {
     nodes: i64,
-    /// How long the one that came first has been there.
+    /// Seconds that the first of them has had this status.
     longest: f64,
 }
 
@@ -68,17 +69,18 @@ impl FleetMetrics {
         Self(work)
     }
 
-    fn count(&self, fleet: &Fleet, now: Timestamp) -> Counted {
-        let mut standings: BTreeMap<NodeState, Stood> = NodeState::ALL.map(|word| (word, Stood::default())).into();
+    fn count(&self, fleet: &Fleet, now: Timestamp) -> EnvCounts {
+        let mut statuses: BTreeMap<NodeState, StatusCount> =
+            NodeState::ALL.map(|state| (state, StatusCount::default())).into();
         let mut states: BTreeMap<&'static str, i64> = STATE_WORDS.map(|word| (word, 0)).into();
-        // Other replicas are not asked: each counts what its own agents do, and who is silent is known to all.
+        // Other replicas are not requested: each counts the activities of its own agents, and all know which nodes are silent.
         let agents = AgentActivities { links: &self.0.links, elsewhere: &RemoteActivities::new() };
         for (name, node, _) in fleet.recorded() {
-            let standing = node_rows::status(fleet, agents, name, node);
-            let stood = standings.entry(standing.state).or_default();
-            stood.nodes += 1;
-            let waited = standing.since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
-            stood.longest = stood.longest.max(waited);
+            let status = node_rows::status(fleet, agents, name, node);
+            let count = statuses.entry(status.state).or_default();
+            count.nodes += 1;
+            let waited = status.since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
+            count.longest = count.longest.max(waited);
             if let Some((state, _)) = node.state() {
                 *states.entry(state.word()).or_default() += 1;
             }
@@ -88,32 +90,31 @@ impl FleetMetrics {
         let here = fleet.controllers().values().filter(|(record, _)| record.replica == *me).count();
         let controllers = (here, fleet.controllers().len() - here);
         let (replicas, unreadable) = (fleet.replicas().len(), fleet.unreadable().len());
-        let rollout = RolloutCounted::of(fleet);
-        Counted { standings, states, unreadable, held, replicas, controllers, rollout }
+        let rollout = RolloutCounts::new(fleet);
+        EnvCounts { statuses, states, unreadable, held, replicas, controllers, rollout }
     }
 }
 
 impl Collector for FleetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = self.0.clock.now();
-        let counted: Vec<(String, Counted)> = {
+        let counted: Vec<(String, EnvCounts)> = {
             let fleets = self.0.view.fleets();
             fleets.values().map(|fleet| (fleet.env.to_string(), self.count(fleet, now))).collect()
         };
 
-        let help = "Nodes of the design and those that leave it, by where they stand: the words of `muster status`";
+        let help = "Nodes of the design and those that leave it, by the status that `muster status` shows";
         let mut nodes = describe(&mut encoder, "muster_nodes", help, None, MetricType::Gauge)?;
         for (env, word, stood) in each(&counted) {
             nodes.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&stood.nodes)?;
         }
-        let help = "How long the node has stood there that has stood there longest, where that is known";
+        let help = "Longest time that a node has had its current status, where it is known";
         let name = "muster_node_standing_longest";
         let mut longest = describe(&mut encoder, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
         for (env, word, stood) in each(&counted) {
             longest.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&stood.longest)?;
         }
-        let help =
-            "Nodes of the design, by what their last run and validation left them in; the others have reported none";
+        let help = "Nodes of the design by service state; nodes without a report are not counted";
         let mut states = describe(&mut encoder, "muster_node_states", help, None, MetricType::Gauge)?;
         for (env, counted) in &counted {
             for (state, nodes) in &counted.states {
@@ -121,29 +122,29 @@ impl Collector for FleetMetrics {
                 states.encode_family(&labels)?.encode_gauge(nodes)?;
             }
         }
-        let help = "Keys whose value cannot be read; they are shown to people and otherwise left alone";
+        let help = "Keys whose value cannot be decoded; `muster status` lists them";
         per_env(&mut encoder, &counted, "muster_unreadable_keys", help, |counted| counted.unreadable)?;
-        let help = "Servers that live, this one among them";
+        let help = "Live replicas, including this one";
         per_env(&mut encoder, &counted, "muster_replicas", help, |counted| counted.replicas)?;
-        let help = "Controllers that this server holds";
+        let help = "Controller locks that this server holds";
         per_env(&mut encoder, &counted, "muster_controllers_held", help, |counted| counted.controllers.0)?;
-        let help = "Controllers that other servers hold";
+        let help = "Controller locks that other servers hold";
         per_env(&mut encoder, &counted, "muster_controllers_held_elsewhere", help, |counted| counted.controllers.1)?;
-        let help = "Failure domains in which nobody is declared lost, because too many fell silent at once";
+        let help = "Failure domains in which no node is declared lost, because too many fell silent at once";
         per_env(&mut encoder, &counted, "muster_held_failure_domains", help, |counted| counted.held)?;
         encode_rollouts(&mut encoder, &counted)
     }
 }
 
-fn each(counted: &[(String, Counted)]) -> impl Iterator<Item = (&str, &'static str, Stood)> {
+fn each(counted: &[(String, EnvCounts)]) -> impl Iterator<Item = (&str, &'static str, StatusCount)> {
     counted
         .iter()
-        .flat_map(|(env, counted)| counted.standings.iter().map(|(word, stood)| (env.as_str(), word.as_str(), *stood)))
+        .flat_map(|(env, counted)| counted.statuses.iter().map(|(state, count)| (env.as_str(), state.as_str(), *count)))
 }
 
-fn encode_rollouts(encoder: &mut DescriptorEncoder<'_>, counted: &[(String, Counted)]) -> fmt::Result {
+fn encode_rollouts(encoder: &mut DescriptorEncoder<'_>, counted: &[(String, EnvCounts)]) -> fmt::Result {
     let rollouts = || counted.iter().map(|(env, counted)| (env.as_str(), counted.rollout));
-    let help = "How the last rollout stands: 1 for its phase, 0 for the others";
+    let help = "Phase of the last rollout: 1 for its phase, 0 for the others";
     let mut phases = describe(encoder, "muster_rollout_phase", help, None, MetricType::Gauge)?;
     for (env, rollout) in rollouts() {
         for phase in RolloutPhase::WORDS {
@@ -151,10 +152,12 @@ fn encode_rollouts(encoder: &mut DescriptorEncoder<'_>, counted: &[(String, Coun
             phases.encode_family(&[("env", env), ("phase", phase)])?.encode_gauge(&is_it)?;
         }
     }
-    type Value = fn(&RolloutCounted) -> usize;
+    type Value = fn(&RolloutCounts) -> usize;
     let gauges: [(&str, &str, Value); 3] = [
         ("muster_rollout_waves_passed", "Waves of the last rollout that have passed their gate", |r| r.passed),
-        ("muster_rollout_healthy_nodes", "Nodes that the last rollout has moved and found healthy", |r| r.healthy),
+        ("muster_rollout_healthy_nodes", "Nodes that are healthy at the target version of the last rollout", |r| {
+            r.healthy
+        }),
         ("muster_rollout_grants", "Grants that the last rollout has made", |r| r.grants),
     ];
     for (name, help, value) in gauges {
@@ -169,10 +172,10 @@ fn encode_rollouts(encoder: &mut DescriptorEncoder<'_>, counted: &[(String, Coun
 
 fn per_env(
     encoder: &mut DescriptorEncoder<'_>,
-    counted: &[(String, Counted)],
+    counted: &[(String, EnvCounts)],
     name: &str,
     help: &str,
-    value: impl Fn(&Counted) -> usize,
+    value: impl Fn(&EnvCounts) -> usize,
 ) -> fmt::Result {
     let mut gauge = describe(encoder, name, help, None, MetricType::Gauge)?;
     for (env, counted) in counted {

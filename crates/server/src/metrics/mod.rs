@@ -1,12 +1,12 @@
-//! What the server tells monitoring: `GET /metrics`, as OpenMetrics text.
+//! Metrics of the server: `GET /metrics`, as OpenMetrics text.
 //!
-//! There are no globals: [`crate::Server::start`] makes one registry and hands it to each part. What happens is counted
-//! where it happens ([`MeasuredStore`] around the store, [`ReportMetrics`] in the intake); how things *are* is not kept by
-//! hand, but read from the view and the hub when somebody asks ([`ServerMetrics`], [`fleet::FleetMetrics`]), so it cannot drift.
+//! There are no globals: [`crate::Server::start`] makes one registry. Events are counted where they happen ([`MeasuredStore`]
+//! around the store, [`ReportMetrics`] in the intake). The current state is read from the view and the hub at each scrape
+//! ([`ServerMetrics`], [`fleet::FleetMetrics`]), and cannot drift.
 //!
-//! Labels are words of ours and the names of environments; never a node, a version, a run or an address. Every series
-//! is there from the start, at zero: an alert on something that has never happened must not find nothing. So the number
-//! of series depends on the number of environments alone, and a test holds it to that.
+//! Label values are fixed words and the names of environments; never a node, a version, a run or an address. Every series
+//! exists from the start, at zero, so that alerts on rare events find it. The number of series therefore depends on the
+//! number of environments alone; a test checks that.
 
 mod fleet;
 mod process;
@@ -28,30 +28,30 @@ pub(crate) use reports::ReportMetrics;
 pub(crate) use server::ServerMetrics;
 pub(crate) use store::MeasuredStore;
 
-/// What the text is, for whoever scrapes it.
+/// Content type of the response.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// One label with one of a few words.
+/// One label with a fixed set of values.
 type Label = [(&'static str, &'static str); 1];
-/// Two of them.
+/// Two labels with fixed sets of values.
 type Labels = [(&'static str, &'static str); 2];
 
-/// Everything that the registry knows, as text.
+/// All metrics as text.
 pub(crate) fn text(registry: &Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
     encode(&mut text, registry)?;
     Ok(text)
 }
 
-/// Adds what is read from the parts of the server at each scrape.
-pub(crate) fn register_collectors(registry: &mut Registry, work: ServerMetrics, started: Timestamp) {
+/// Registers the collectors that read the parts of the server at each scrape.
+pub(crate) fn register_collectors(registry: &mut Registry, metrics: ServerMetrics, started: Timestamp) {
     registry.register_collector(Box::new(process::ProcessMetrics::new(started)));
-    let work = Arc::new(work);
-    registry.register_collector(Box::new(fleet::FleetMetrics::new(work.clone())));
-    registry.register_collector(Box::new(work));
+    let metrics = Arc::new(metrics);
+    registry.register_collector(Box::new(fleet::FleetMetrics::new(metrics.clone())));
+    registry.register_collector(Box::new(metrics));
 }
 
-/// Makes a series for each set of labels, at zero.
+/// Creates the series of each set of labels, at zero.
 fn prepare<S, M, C>(family: &Family<S, M, C>, labels: impl IntoIterator<Item = S>)
 where
     S: Clone + std::hash::Hash + Eq,
@@ -60,7 +60,7 @@ where
     labels.into_iter().for_each(|labels| drop(family.get_or_create(&labels)));
 }
 
-/// Begins a metric. The help is a sentence; the registry ends those of its own with a full stop, too.
+/// Begins a metric. Adds a full stop to the help text, as the registry does for its own metrics.
 fn describe<'s>(
     encoder: &'s mut DescriptorEncoder<'_>,
     name: &'s str,

@@ -1,4 +1,4 @@
-//! The process itself, under the names that every dashboard knows.
+//! Metrics of the process, under the usual Prometheus names.
 
 use std::fmt;
 
@@ -10,9 +10,10 @@ use prometheus_client::registry::Unit;
 
 use super::{counter, describe, gauge};
 
-/// In which `/proc/self/stat` counts. The kernel translates to this for programs on every machine.
+/// Unit of the times in `/proc/self/stat`. The kernel uses this value on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// Collector of the metrics of the process.
 #[derive(Debug)]
 pub(super) struct ProcessMetrics {
     started: Timestamp,
@@ -31,13 +32,13 @@ impl Collector for ProcessMetrics {
         info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_u64)?;
         let (seconds, bytes) = (Some(&Unit::Seconds), Some(&Unit::Bytes));
         let started = self.started.as_second();
-        gauge(encoder, "process_start_time", "When the server started, since 1970", seconds, started)?;
+        gauge(encoder, "process_start_time", "Start time of the server, in seconds since 1970", seconds, started)?;
         let resident = resident_bytes().unwrap_or(0);
-        gauge(encoder, "process_resident_memory", "Memory that the process has in use", bytes, resident)?;
+        gauge(encoder, "process_resident_memory", "Resident memory of the process", bytes, resident)?;
         let cpu = cpu_seconds().unwrap_or(0.0);
-        counter(encoder, "process_cpu", "Processor time that the process has used", seconds, cpu)?;
+        counter(encoder, "process_cpu", "CPU time that the process has used", seconds, cpu)?;
         let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        gauge(encoder, "process_open_fds", "Open files and connections", None, open as u64)
+        gauge(encoder, "process_open_fds", "Open file descriptors", None, open as u64)
     }
 }
 
@@ -50,7 +51,7 @@ fn resident_bytes() -> Option<u64> {
 
 fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program stands in brackets, and can hold anything.
+    // The program name is in parentheses, and may contain any character.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut ticks = fields.split(' ').skip(11).map(str::parse::<f64>);
     Some((ticks.next()?.ok()? + ticks.next()?.ok()?) / TICKS_PER_SECOND)
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_understood() {
+    fn proc_files_are_parsed() {
         assert!(resident_bytes().unwrap() > 1024 * 1024);
         assert!(cpu_seconds().unwrap() >= 0.0);
     }

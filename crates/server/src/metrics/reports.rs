@@ -1,4 +1,4 @@
-//! What the intake of reports counts.
+//! Metrics of the report intake.
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use prometheus_client::registry::{Registry, Unit};
 use super::{Label, prepare};
 use crate::reports::ReportError;
 
-/// Up to the 16 of a full group.
+/// Buckets of group sizes, up to a full group of 16.
 const GROUPS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0];
 const ANSWERS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
-/// From a run of seconds to a node that has been well for a month.
+/// Buckets of times in a service state, from a run of seconds to a month.
 const STATES: [f64; 11] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0];
 /// The words of [`muster_core::node::service_state::ServiceState::word`].
 pub(super) const STATE_WORDS: [&str; 5] = ["configured", "failed", "pending", "validated", "invalid"];
 
 type Durations = Family<Label, Histogram, fn() -> Histogram>;
 
+/// Metrics of the report intake.
 #[derive(Clone, Debug)]
 pub(crate) struct ReportMetrics {
     groups: Histogram,
@@ -41,17 +42,17 @@ impl ReportMetrics {
         );
         let states = Durations::new_with_constructor(|| Histogram::new(STATES));
         prepare(&states, STATE_WORDS.map(|state| [("state", state)]));
-        registry.register("muster_report_group_size", "How many reports one transaction carried", groups.clone());
-        let help = "From a report's arrival to its answer, which waits for the store";
+        registry.register("muster_report_group_size", "Reports in one transaction", groups.clone());
+        let help = "Time from the arrival of a report to its answer, including the commit";
         registry.register_with_unit("muster_report_duration", help, Unit::Seconds, answers.clone());
-        registry.register("muster_reports", "Reports, by what became of them", taken.clone());
-        let help = "How long nodes had been in a service state when they left it";
+        registry.register("muster_reports", "Reports by result", taken.clone());
+        let help = "Time that nodes spent in a service state before they left it";
         registry.register_with_unit("muster_node_state_duration", help, Unit::Seconds, states.clone());
         Self { groups, answers, taken, states }
     }
 
     pub(crate) fn group(&self, reports: usize) {
-        // A group has 16 at most.
+        // A group has at most 16 reports.
         self.groups.observe(u32::try_from(reports).map_or(f64::MAX, f64::from));
     }
 

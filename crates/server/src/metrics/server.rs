@@ -1,4 +1,4 @@
-//! How far the server's own work is: revisions, queues, streams, files. Read at each scrape.
+//! Metrics of the server's parts: revisions, queues, streams and files. Read at each scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::replica::Membership;
 use crate::reports::Reports;
 use crate::view::{View, ViewChange};
 
-/// The parts of the server that are looked at.
+/// Collector of the metrics of the server, with the parts that it reads.
 #[derive(Debug)]
 pub(crate) struct ServerMetrics {
     pub(crate) store: Arc<MeasuredStore>,
@@ -32,13 +32,13 @@ pub(crate) struct ServerMetrics {
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) liveness: Arc<Liveness>,
     pub(crate) membership: Arc<Membership>,
-    /// Weak: the channel ends with the view, whoever looks at it.
+    /// Weak, so that the channel still closes with the view.
     pub(crate) changes: WeakSender<ViewChange>,
     pub(crate) clock: Clock,
 }
 
 impl ServerMetrics {
-    /// How many wait in each queue, and how many have room there.
+    /// Name, length and capacity of each queue.
     fn queues(&self) -> [(&'static str, usize, usize); 2] {
         let changes = self.changes.upgrade();
         let changes =
@@ -51,61 +51,55 @@ impl ServerMetrics {
 impl Collector for ServerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
-        // The view first: a head that is read later is never behind it.
+        // The view first: the head, which is read later, is never behind it.
         let seen = self.view.revision().unwrap_or_default();
         let head = self.store.head().max(seen);
-        gauge(encoder, "muster_store_revision", "The newest revision that the store has named", None, head.0)?;
-        gauge(encoder, "muster_view_revision", "The revision that the view has reached", None, seen.0)?;
-        let help = "How many revisions of the store the view has not taken in yet";
+        gauge(encoder, "muster_store_revision", "Latest known revision of the store", None, head.0)?;
+        gauge(encoder, "muster_view_revision", "Revision of the view", None, seen.0)?;
+        let help = "Revisions of the store that the view has not applied yet";
         gauge(encoder, "muster_view_behind_revisions", help, None, head.0 - seen.0)?;
-        counter(encoder, "muster_view_builds", "How often the whole view was built", None, self.view.builds())?;
+        counter(encoder, "muster_view_builds", "Full builds of the view", None, self.view.builds())?;
 
         let stats = self.store.stats();
-        let help = "Durable commits of the embedded store; each carries what waited";
+        let help = "Durable commits of the embedded store; each contains all waiting transactions";
         counter(encoder, "muster_store_commits", help, None, stats.groups)?;
         counter(encoder, "muster_store_fsyncs", "Calls to fsync by the embedded store", None, stats.fsyncs)?;
-        let help = "The file of the embedded store; 0 for a store elsewhere";
+        let help = "Size of the embedded store's file; 0 for etcd";
         gauge(encoder, "muster_store_file", help, Some(&Unit::Bytes), stats.bytes)?;
         let (blobs, bytes) = self.blobs.written();
-        counter(encoder, "muster_blobs_written", "Reports with their logs that were written as files", None, blobs)?;
-        counter(encoder, "muster_blobs_written", "What was written as files", Some(&Unit::Bytes), bytes)?;
+        counter(encoder, "muster_blobs_written", "Reports with their logs that were written to files", None, blobs)?;
+        counter(encoder, "muster_blobs_written", "Bytes that were written to files", Some(&Unit::Bytes), bytes)?;
 
         let current = u64::from(self.membership.current().is_some());
-        gauge(
-            encoder,
-            "muster_lease_kept",
-            "Whether this server keeps its lease, and so may act: 1 or 0",
-            None,
-            current,
-        )?;
+        gauge(encoder, "muster_lease_kept", "1 if this server has a valid lease and may act, else 0", None, current)?;
         let since = self.membership.store_unreachable_since();
         let away = since.map_or(0.0, |since| self.clock.now().duration_since(since).as_secs_f64().max(0.0));
-        let help = "How long the store has not answered this server; 0 when it does";
+        let help = "Time since which the store does not answer this server; 0 while it does";
         gauge(encoder, "muster_store_unreachable", help, Some(&Unit::Seconds), away)?;
 
         let (opened, ended) = self.hub.streams();
         let connected = self.hub.connected() as u64;
-        gauge(encoder, "muster_sync_streams", "Agents that are connected to this server", None, connected)?;
-        counter(encoder, "muster_sync_streams_opened", "Streams that agents have opened", None, opened)?;
-        counter(encoder, "muster_sync_streams_ended", "Streams of agents that have ended", None, ended)?;
+        gauge(encoder, "muster_sync_streams", "Connected agents", None, connected)?;
+        counter(encoder, "muster_sync_streams_opened", "Sync streams that were opened", None, opened)?;
+        counter(encoder, "muster_sync_streams_ended", "Sync streams that have ended", None, ended)?;
         let (opening, most, sent_away) = self.admission.counts();
-        gauge(encoder, "muster_sync_openings", "Streams that are being opened", None, opening as u64)?;
-        let help = "The most streams that were being opened at once";
+        gauge(encoder, "muster_sync_openings", "Sync streams that are being opened", None, opening as u64)?;
+        let help = "Highest number of sync streams that were being opened at once";
         gauge(encoder, "muster_sync_openings_most", help, None, most as u64)?;
-        let help = "Agents that were told to come back because too many came at once";
+        let help = "Sync streams that were refused with Retry-After because too many were being opened";
         counter(encoder, "muster_sync_openings_refused", help, None, sent_away)?;
         let (bytes, runs) = self.hub.live_logs.size();
-        gauge(encoder, "muster_live_logs", "Runs whose log is in memory while they go on", None, runs as u64)?;
-        let help = "What is in memory of the logs of runs that go on";
+        gauge(encoder, "muster_live_logs", "Runs in progress whose log is in memory", None, runs as u64)?;
+        let help = "Memory of the logs of runs in progress";
         gauge(encoder, "muster_live_logs", help, Some(&Unit::Bytes), bytes as u64)?;
 
         let queues = self.queues();
-        let help = "What waits in a queue of the server";
+        let help = "Entries in a queue of the server";
         let mut waiting = describe(encoder, "muster_queue_waiting", help, None, MetricType::Gauge)?;
         for (queue, depth, _) in queues {
             waiting.encode_family(&[("queue", queue)])?.encode_gauge(&(depth as u64))?;
         }
-        let help = "What can wait in a queue before those who fill it have to wait themselves";
+        let help = "Capacity of a queue; writers wait when it is full";
         let mut room = describe(encoder, "muster_queue_capacity", help, None, MetricType::Gauge)?;
         for (queue, _, capacity) in queues {
             room.encode_family(&[("queue", queue)])?.encode_gauge(&(capacity as u64))?;

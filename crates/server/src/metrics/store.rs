@@ -1,4 +1,4 @@
-//! A store that is measured: every call of this process goes through it, so every call counts.
+//! Metrics of the store: a wrapper that counts and times every request of this process.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::{Label, Labels, prepare};
 
-/// From a read out of memory to a store that elects a new leader. An fsync of a good disk takes 0.2 ms, of a bad one 20.
+/// Buckets from a read from memory to a leader election. An fsync takes 0.2 ms on a good disk and 20 ms on a bad one.
 const LATENCIES: [f64; 12] = [0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 
 const OPERATIONS: [&str; 9] =
@@ -37,28 +37,28 @@ const OUTCOMES: [&str; 11] = [
     "corrupt",
     "closed",
 ];
-/// It did what it was asked.
+/// The request was carried out.
 const OK: &str = "ok";
-/// The guards of a transaction did not hold: somebody else was faster, which is no failure.
+/// The guards of a transaction did not hold: another writer was first. No failure.
 const REFUSED: &str = "refused";
 
 type Latency = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// Counts and times what is asked of a store.
+/// A store whose requests are counted and timed.
 #[derive(Debug)]
 pub(crate) struct MeasuredStore {
     store: Arc<dyn Store>,
     requests: Family<Labels, Counter>,
     latency: Latency,
-    watched: Watched,
+    watches: WatchCounters,
 }
 
-/// What is counted of watches; each of them has its own copy of this.
+/// Counters of watches, shared by all of them.
 #[derive(Clone, Debug)]
-struct Watched {
+struct WatchCounters {
     events: Family<Label, Counter>,
     gaps: Family<Label, Counter>,
-    /// The newest revision that any answer has named.
+    /// The latest revision in any response.
     head: Arc<AtomicU64>,
 }
 
@@ -73,37 +73,37 @@ impl MeasuredStore {
         }
         prepare(&events, ["snapshot", "changes", "progress", "error"].map(|event| [("event", event)]));
         prepare(&gaps, ["compacted", "ahead", "lost"].map(|cause| [("cause", cause)]));
-        let help = "Requests to the store, by what became of them";
+        let help = "Requests to the store by outcome";
         registry.register("muster_store_requests", help, requests.clone());
-        let help = "How long the store took; failed are those that it could not carry out";
+        let help = "Time of requests to the store; `failed` are those that were not carried out";
         registry.register_with_unit("muster_store_request_duration", help, Unit::Seconds, latency.clone());
-        registry.register("muster_store_watch_events", "What the watches of the store said", events.clone());
-        let help = "How often a watch missed changes, so that everything had to be read again";
+        registry.register("muster_store_watch_events", "Events of the watches of the store", events.clone());
+        let help = "Gaps of a watch, after which everything is read again";
         registry.register("muster_store_watch_gaps", help, gaps.clone());
-        let watched = Watched { events, gaps, head: Arc::default() };
-        Self { store, requests, latency, watched }
+        let watches = WatchCounters { events, gaps, head: Arc::default() };
+        Self { store, requests, latency, watches }
     }
 
-    /// The newest revision that the store has named in any answer.
+    /// The latest revision in any response of the store.
     pub(crate) fn head(&self) -> Revision {
-        Revision(self.watched.head.load(Ordering::Relaxed))
+        Revision(self.watches.head.load(Ordering::Relaxed))
     }
 
     async fn measure<T>(
         &self,
         operation: &'static str,
-        asked: impl Future<Output = Result<T, StoreError>>,
+        request: impl Future<Output = Result<T, StoreError>>,
         outcome: impl FnOnce(&T) -> (&'static str, Option<Revision>),
     ) -> Result<T, StoreError> {
         let begin = Instant::now();
-        let answer = asked.await;
+        let answer = request.await;
         let (outcome, revision) = match &answer {
             Ok(answer) => outcome(answer),
             Err(error) => (kind(error), None),
         };
         self.count(operation, outcome, begin.elapsed());
         if let Some(revision) = revision {
-            self.watched.reached(revision);
+            self.watches.reached(revision);
         }
         answer
     }
@@ -115,14 +115,14 @@ impl MeasuredStore {
     }
 }
 
-impl Watched {
+impl WatchCounters {
     fn reached(&self, revision: Revision) {
         self.head.fetch_max(revision.0, Ordering::Relaxed);
     }
 
-    fn saw(&self, event: &Result<WatchEvent, StoreError>) {
+    fn count(&self, event: &Result<WatchEvent, StoreError>) {
         let event = match event {
-            // Each part of a snapshot comes before its end: counted once, when it is whole.
+            // The parts of a snapshot are counted once, at its end.
             Ok(WatchEvent::Snapshot(_)) => return,
             Ok(WatchEvent::SnapshotEnd { revision }) => {
                 self.reached(*revision);
@@ -140,7 +140,7 @@ impl Watched {
                 let cause = match cause {
                     GapCause::Compacted { .. } => "compacted",
                     GapCause::Ahead { head } => {
-                        // The store was restored, and has forgotten what it said before.
+                        // The store was restored to an older revision.
                         self.head.store(head.0, Ordering::Relaxed);
                         "ahead"
                     }
@@ -155,7 +155,7 @@ impl Watched {
     }
 }
 
-/// What went wrong, in a word.
+/// The label value of an error.
 fn kind(error: &StoreError) -> &'static str {
     match error {
         StoreError::Invalid(_) => "invalid",
@@ -191,8 +191,8 @@ impl Store for MeasuredStore {
     }
 
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {
-        let watched = self.watched.clone();
-        Watch::new(self.store.watch(prefix, from).inspect(move |event| watched.saw(event)))
+        let watches = self.watches.clone();
+        Watch::new(self.store.watch(prefix, from).inspect(move |event| watches.count(event)))
     }
 
     fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>> {
@@ -227,7 +227,7 @@ impl Store for MeasuredStore {
         Box::pin(async {
             let begin = Instant::now();
             let health = self.store.health().await;
-            // It never fails, and says in its answer what does.
+            // Never fails: the response contains the errors.
             let outcome = if health.latency.is_some() { OK } else { "unavailable" };
             self.count("health", outcome, begin.elapsed());
             health

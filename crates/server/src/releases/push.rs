@@ -15,7 +15,7 @@ use super::plan::{Decision, RefusedRelease, decide};
 use crate::App;
 use crate::design::error::RevisionError;
 use crate::design::revision::check_writable;
-use crate::transactions::carry_out;
+use crate::transactions::commit_all;
 use crate::view::StaleView;
 
 /// Two who push at the same moment meet once.
@@ -151,10 +151,10 @@ async fn commit(
             Decision::Known(known) => return Ok((known.as_ref().clone(), *known == record, revision(app))),
             Decision::Register => {}
         }
-        let carried = carry_out(app, vec![txn.clone()]).await?;
-        app.view.reach(carried.reached).await?;
-        if carried.done {
-            return Ok((record, true, carried.reached));
+        let summary = commit_all(app, vec![txn.clone()]).await?;
+        app.view.reach(summary.reached).await?;
+        if summary.done {
+            return Ok((record, true, summary.reached));
         }
     }
     Err(PushError::Contended { env: env.clone() })

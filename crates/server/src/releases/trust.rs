@@ -17,7 +17,7 @@ use super::push::trusted_keys;
 use crate::App;
 use crate::design::error::RevisionError;
 use crate::design::revision::check_writable;
-use crate::transactions::carry_out;
+use crate::transactions::commit_all;
 use crate::view::StaleView;
 
 const TRIES: usize = 8;
@@ -99,11 +99,11 @@ pub async fn replace(
         ];
         // Whoever sends the environment elsewhere at this moment is looked at again.
         guards.extend(current.map(|since| Guard::Unchanged { key: keys.current_version(), since }));
-        let carried = carry_out(app, vec![Txn { guards, ops: vec![put.clone()] }]).await?;
-        app.view.reach(carried.reached).await?;
-        if carried.done {
+        let summary = commit_all(app, vec![Txn { guards, ops: vec![put.clone()] }]).await?;
+        app.view.reach(summary.reached).await?;
+        if summary.done {
             tracing::warn!(%env, serial = list.serial, keys = list.keys.len(), "the trusted keys were replaced");
-            return Ok(ReplacedTrust { list, verified, changed: true, revision: carried.reached });
+            return Ok(ReplacedTrust { list, verified, changed: true, revision: summary.reached });
         }
     }
     Err(ReplaceTrustError::Contended { env: env.clone() })

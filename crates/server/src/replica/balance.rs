@@ -1,12 +1,11 @@
-//! Sends agents to the other replicas when this one has clearly more than its share of them.
+//! Asks agents to move to other replicas when this one has clearly more than its share.
 //!
-//! Agents spread over the replicas by themselves, and those of a replica that is lost come to the others. When it is
-//! back it has none, and nobody of the others has a reason to look: so they are told. Each replica counts for itself,
-//! from what the view shows of the others, and all of them come to the same share; nothing is agreed on.
+//! Agents choose replicas at random, and the agents of a lost replica reconnect to the others. When that replica is back, it
+//! has no agents, and no agent has a reason to move. Each replica therefore counts for itself, from the presence records in
+//! the view. All of them compute the same share without coordination.
 //!
-//! Nobody is sent to and fro. It takes a clear surplus to begin with, and then exactly that many go, slowly, so that
-//! the others see them come; first those who say that they would rather be elsewhere, which is where they go; none in
-//! the middle of a run, and none who has come within the last minute.
+//! Agents do not oscillate: only a clear surplus is moved, and exactly that many agents, slowly, so that the counts follow.
+//! Agents that prefer another replica move first. An agent in a run, or that connected within the last minute, stays.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,28 +18,29 @@ use tokio::time::sleep;
 use crate::agents::{Hub, Session};
 use crate::view::View;
 
-/// How often a replica counts. A fleet is out of balance for minutes without harm.
-const LOOK: Duration = Duration::from_secs(5);
-/// So many are sent in a second: a thousand agents in twenty, and no replica notices their coming.
-const IN_A_SECOND: usize = 50;
-/// So many are sent before it is counted again.
-const IN_A_ROUND: usize = 1000;
-/// How long what was sent may take to show in the others' numbers.
+/// Interval of the counts. An imbalance of some minutes is harmless.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Agents that are asked in one second: a thousand in 20 s, which no replica notices.
+const MOVES_PER_SECOND: usize = 50;
+/// Agents that are asked before the next count.
+const MOVES_PER_ROUND: usize = 1000;
+/// Time until moved agents show in the counts of the other replicas.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Whoever has come within this time is left alone.
-const STAY: Duration = Duration::from_secs(60);
-/// Whoever was asked and has not gone knows no other server, or was busy: not soon again.
-const ASK_AGAIN: Duration = Duration::from_secs(600);
+/// Minimum age of a session that is asked to move.
+const MIN_AGE: Duration = Duration::from_secs(60);
+/// Time before an agent is asked again. An agent that stayed knows no other server, or was busy.
+const RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// How many of one's agents should go elsewhere, given how many the other replicas have.
+/// Number of agents that should move, given the counts of the other replicas.
 ///
-/// None up to a fifth over the share, and two: less than that is chance. Above it, all that are over the share.
+/// None up to 20 % plus two over the share, which is chance. Above that, all that are over the share.
 pub fn surplus(mine: usize, others: &[usize]) -> usize {
     let total = mine + others.iter().sum::<usize>();
     let share = total.div_ceil(others.len() + 1);
     if mine > share + share / 5 + 2 { mine - share } else { 0 }
 }
 
+/// Balances agents over the replicas.
 #[derive(Debug)]
 pub(crate) struct Balance {
     pub(crate) me: ReplicaId,
@@ -49,26 +49,26 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// Keeps an eye on it, for ever.
+    /// Counts and asks agents to move, for ever.
     pub(crate) async fn run(&self) {
         loop {
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
             let surplus = surplus(self.hub.connected(), &self.others());
-            let going = chosen(self.hub.all_sessions(), surplus.min(IN_A_ROUND));
-            if going.is_empty() {
+            let moving = candidates(self.hub.all_sessions(), surplus.min(MOVES_PER_ROUND));
+            if moving.is_empty() {
                 continue;
             }
-            tracing::info!(surplus, "this replica has more than its share of the agents: some are sent to the others");
-            for some in going.chunks(IN_A_SECOND) {
-                // What it does may have changed since it was chosen.
-                some.iter().filter(|session| may_go(session)).for_each(|session| session.ask_to_move());
+            tracing::info!(surplus, "this replica has more than its share of the agents: asking some to move");
+            for some in moving.chunks(MOVES_PER_SECOND) {
+                // The activity may have changed since the agent was chosen.
+                some.iter().filter(|session| may_move(session)).for_each(|session| session.ask_to_move());
                 sleep(Duration::from_secs(1)).await;
             }
             sleep(SETTLE).await;
         }
     }
 
-    /// How many agents each of the other replicas has, as far as is known.
+    /// Number of agents of each other replica, from the presence records.
     fn others(&self) -> Vec<usize> {
         let fleets = self.view.fleets();
         let living = fleets.values().flat_map(|fleet| fleet.replicas().keys());
@@ -84,25 +84,25 @@ impl Balance {
     }
 }
 
-/// Those who go: of those who may, first those who want to. Who is where it belongs goes only if all who want to are not
-/// enough; where they merely may not go yet, they are waited for.
-fn chosen(sessions: Vec<Arc<Session>>, count: usize) -> Vec<Arc<Session>> {
+/// The agents to move: those that prefer another replica first. Agents that are where they belong move only if the others
+/// are too few; an agent that prefers to move but may not yet is waited for.
+fn candidates(sessions: Vec<Arc<Session>>, count: usize) -> Vec<Arc<Session>> {
     let (mut away, mut home): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|session| session.away);
     let from_home = count.saturating_sub(away.len());
     for (sessions, count) in [(&mut away, count), (&mut home, from_home)] {
-        sessions.retain(|session| may_go(session));
+        sessions.retain(|session| may_move(session));
         sessions.truncate(count);
     }
     away.append(&mut home);
     away
 }
 
-fn may_go(session: &Session) -> bool {
+fn may_move(session: &Session) -> bool {
     let is_free = match session.activity() {
         Activity::Idle | Activity::Retrying { .. } => true,
         Activity::Applying { .. } | Activity::Validating { .. } | Activity::Blocked { .. } => false,
     };
-    is_free && session.age() >= STAY && session.asked_to_move().is_none_or(|ago| ago >= ASK_AGAIN)
+    is_free && session.age() >= MIN_AGE && session.asked_to_move().is_none_or(|ago| ago >= RETRY_AFTER)
 }
 
 #[cfg(test)]
@@ -126,24 +126,24 @@ mod tests {
     use crate::clock::Clock;
 
     #[test]
-    fn only_a_clear_surplus_counts_and_then_all_of_it() {
+    fn only_a_clear_surplus_is_moved_and_then_all_of_it() {
         for (mine, others, goes) in [
             (0, vec![], 0),
-            // Alone there is nowhere to go.
+            // A single replica.
             (5000, vec![], 0),
-            // Two of three had to take all; the third is back.
+            // Two of three have all agents; the third is back.
             (2500, vec![2500, 0], 833),
             (1667, vec![1667, 1666], 0),
-            // A fifth over the share, and two, is chance.
+            // 20 % plus two over the share is chance.
             (22, vec![12], 0),
             (24, vec![10], 7),
             (2002, vec![1667, 1332], 0),
             (2003, vec![1667, 1331], 336),
-            // Few agents are not worth it.
+            // Small fleets are not balanced.
             (3, vec![0], 0),
             (4, vec![0], 0),
             (6, vec![0], 3),
-            // Whoever has less than its share does nothing: it is the others' turn.
+            // A replica with less than its share does nothing.
             (0, vec![5000], 0),
         ] {
             assert_eq!(surplus(mine, &others), goes, "{mine} here, {others:?} elsewhere");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_send_their_surplus_nobody_has_one() {
+    fn no_surplus_is_left_after_all_have_moved_theirs() {
         for fleet in [10, 100, 999, 5000] {
             for mut counts in
                 [vec![fleet, 0], vec![fleet, 0, 0], vec![fleet / 2, fleet / 2, 0], vec![fleet, fleet, 7, 0]]
@@ -162,7 +162,7 @@ mod tests {
                 let going: Vec<_> = (0..counts.len()).map(|me| surplus(counts[me], &others(&counts, me))).collect();
                 let sent: usize = going.iter().sum();
                 counts.iter_mut().zip(going).for_each(|(count, goes)| *count -= goes);
-                // Wherever they go, by turns to whoever has least.
+                // Each moves to the replica with the fewest agents.
                 (0..sent).for_each(|_| *counts.iter_mut().min().unwrap() += 1);
                 let left: Vec<_> = (0..counts.len()).map(|me| surplus(counts[me], &others(&counts, me))).collect();
                 assert!(left.iter().all(|surplus| *surplus == 0), "{counts:?} sends {left:?}");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// A replica `a` with agents, and `b` with none, in virtual time.
-    struct Story {
+    struct Fixture {
         env: EnvName,
         view: Arc<View>,
         hub: Arc<Hub>,
@@ -183,7 +183,7 @@ mod tests {
         moved: mpsc::Receiver<usize>,
     }
 
-    async fn begin(agents: usize, arrival: impl Fn(usize) -> JoinRequest) -> Story {
+    async fn begin(agents: usize, arrival: impl Fn(usize) -> JoinRequest) -> Fixture {
         let (env, store) = (EnvName::new("test").unwrap(), Arc::new(Model::default()));
         let keys = Keys::new(&env);
         let since = jiff::Timestamp::UNIX_EPOCH;
@@ -197,7 +197,7 @@ mod tests {
             .unwrap()
         };
         store.commit(Txn::new().op(record("a")).op(record("b"))).await.unwrap();
-        // Presence that names nobody who lives counts for nobody.
+        // Presence records of a replica that is gone do not count.
         let gone = PresenceRecord { replica: Some(ReplicaId::new("gone").unwrap()), since };
         store.commit(Txn::new().op(Op::put_json(keys.presence(&name(99)), &gone).unwrap())).await.unwrap();
 
@@ -215,7 +215,7 @@ mod tests {
             let there = PresenceRecord { replica: Some(ReplicaId::new("b").unwrap()), since };
             let arrives = Txn::new().op(Op::put_json(keys.presence(&name(agent)), &there).unwrap());
             tasks.spawn(async move {
-                if is_told_to_go(view, &hub, connected).await {
+                if is_asked_to_move(view, &hub, connected).await {
                     store.commit(arrives).await.unwrap();
                     told.send(agent).await.unwrap();
                 }
@@ -223,16 +223,16 @@ mod tests {
         }
         let balance = Balance { me: ReplicaId::new("a").unwrap(), view: view.clone(), hub: hub.clone() };
         tasks.spawn(async move { balance.run().await });
-        Story { env, view, hub, tasks, moved }
+        Fixture { env, view, hub, tasks, moved }
     }
 
-    /// An agent that answers pings until it is told to go.
-    async fn is_told_to_go(view: Arc<View>, hub: &Hub, connected: SessionGuard) -> bool {
+    /// An agent that answers pings until it is asked to move.
+    async fn is_asked_to_move(view: Arc<View>, hub: &Hub, connected: SessionGuard) -> bool {
         let session = connected.session.clone();
         let role = Role::new("web").unwrap();
         let (pause, asked) = (None, None);
         let permit = Admission::default().enter().await.unwrap();
-        let greeting = StreamInit {
+        let init = StreamInit {
             incarnation: 1,
             role,
             generation: None,
@@ -243,7 +243,7 @@ mod tests {
             trust: 0,
             permit,
         };
-        let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
+        let mut events = Box::pin(events(view, connected, init, Clock::system()));
         while let Some(Ok(event)) = events.next().await {
             if event.starts_with(b"event: move") {
                 return true;
@@ -254,58 +254,58 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_replica_with_too_many_agents_sends_those_who_want_to_go_and_no_more() {
-        let mut story = begin(30, |agent| JoinRequest { away: agent % 3 == 0, ..JoinRequest::default() }).await;
-        // Nobody who has just come is sent away.
-        sleep(STAY - Duration::from_secs(1)).await;
-        assert!(story.moved.try_recv().is_err());
-        assert_eq!((story.hub.connected(), story.view.fleets()[&story.env].replicas().len()), (30, 2));
+    async fn surplus_moves_agents_that_prefer_to_first() {
+        let mut fixture = begin(30, |agent| JoinRequest { away: agent % 3 == 0, ..JoinRequest::default() }).await;
+        // New sessions stay.
+        sleep(MIN_AGE - Duration::from_secs(1)).await;
+        assert!(fixture.moved.try_recv().is_err());
+        assert_eq!((fixture.hub.connected(), fixture.view.fleets()[&fixture.env].replicas().len()), (30, 2));
 
         sleep(Duration::from_secs(300)).await;
-        let moved: Vec<_> = std::iter::from_fn(|| story.moved.try_recv().ok()).collect();
+        let moved: Vec<_> = std::iter::from_fn(|| fixture.moved.try_recv().ok()).collect();
         assert_eq!(moved.len(), 15);
         let wanted = (0..30).filter(|agent| agent % 3 == 0);
         assert!(wanted.into_iter().all(|agent| moved.contains(&agent)), "{moved:?}");
-        assert_eq!(story.hub.connected(), 15);
-        story.tasks.shutdown().await;
+        assert_eq!(fixture.hub.connected(), 15);
+        fixture.tasks.shutdown().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_wants_to_go_is_waited_for() {
+    async fn agents_that_prefer_to_move_are_waited_for() {
         let env = EnvName::new("test").unwrap();
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let join = |agents: std::ops::Range<usize>, away| -> Vec<_> {
             agents.map(|agent| hub.join(&env, &name(agent), JoinRequest { away, ..JoinRequest::default() })).collect()
         };
         let going = |count| {
-            let chosen = chosen(hub.all_sessions(), count);
+            let chosen = candidates(hub.all_sessions(), count);
             let away = chosen.iter().filter(|session| session.away).count();
             (away, chosen.len() - away)
         };
         let _home = join(0..12, false);
-        sleep(STAY).await;
+        sleep(MIN_AGE).await;
         let _away = join(12..17, true);
         assert_eq!((going(5), going(8)), ((0, 0), (0, 3)));
-        sleep(STAY).await;
+        sleep(MIN_AGE).await;
         assert_eq!((going(5), going(8)), ((5, 0), (5, 3)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_goes_in_the_middle_of_a_run() {
+    async fn agents_in_a_run_stay() {
         let applying = || Activity::Applying {
             run: RunId::new("r1").unwrap(),
             version: Version::new("v1").unwrap(),
             since: jiff::Timestamp::UNIX_EPOCH,
         };
-        let mut story = begin(30, |_| JoinRequest { activity: applying(), ..JoinRequest::default() }).await;
+        let mut fixture = begin(30, |_| JoinRequest { activity: applying(), ..JoinRequest::default() }).await;
         sleep(Duration::from_secs(300)).await;
-        assert!(story.moved.try_recv().is_err());
+        assert!(fixture.moved.try_recv().is_err());
 
-        (0..8).for_each(|agent| story.hub.set_activity(&story.env, &name(agent), Activity::Idle));
+        (0..8).for_each(|agent| fixture.hub.set_activity(&fixture.env, &name(agent), Activity::Idle));
         sleep(Duration::from_secs(300)).await;
-        let mut moved: Vec<_> = std::iter::from_fn(|| story.moved.try_recv().ok()).collect();
+        let mut moved: Vec<_> = std::iter::from_fn(|| fixture.moved.try_recv().ok()).collect();
         moved.sort_unstable();
         assert_eq!(moved, [0, 1, 2, 3, 4, 5, 6, 7]);
-        story.tasks.shutdown().await;
+        fixture.tasks.shutdown().await;
     }
 }

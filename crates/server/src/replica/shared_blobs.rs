@@ -1,8 +1,8 @@
-//! Whether all replicas see the same directory of blobs: one that has its own would answer with logs that are not there.
+//! Checks that all replicas use the same blob directory: a replica with its own would not find the logs of the others.
 //!
-//! Each replica leaves a file `.replicas/<id>` with a number that its key in the store holds too. Whoever starts looks
-//! for the files of all that live, and goes on looking for those of whoever comes later: two that start at the same
-//! moment do not find each other before both are there, nor do those that wait for the first environment together.
+//! Each replica writes a mark, the file `.replicas/<id>` with a nonce that is also in its key in the store. A server that starts
+//! looks for the marks of all live replicas. It continues to look for the marks of replicas that join later: two that start
+//! at the same moment do not see each other at first.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,12 +17,12 @@ use crate::App;
 use crate::server::StartError;
 use crate::view::View;
 
-/// How much longer than its lease a replica is waited for that may be dead.
+/// Time beyond the lease TTL until a replica without a mark counts as alive.
 const MARGIN: Duration = Duration::from_secs(1);
 /// The directory of the marks, beside the blobs.
 pub(crate) const MARKS: &str = ".replicas";
 
-/// A replica's file, and those of the others.
+/// The marks in a blob directory.
 #[derive(Clone, Debug)]
 pub struct BlobMarks {
     directory: PathBuf,
@@ -33,13 +33,13 @@ impl BlobMarks {
         Self { directory: blobs.join(MARKS) }
     }
 
-    /// Leaves a mark.
+    /// Writes the mark of a replica.
     pub(crate) fn put(&self, id: &ReplicaId, nonce: &str) -> io::Result<()> {
         std::fs::create_dir_all(&self.directory)?;
         std::fs::write(self.directory.join(id.as_str()), nonce)
     }
 
-    /// Takes the mark away. One that is gone already is no error, and one that stays is swept some day.
+    /// Removes the mark of a replica. A missing mark is no error, and one that stays is swept later.
     pub(crate) fn remove(&self, id: &ReplicaId) {
         if let Err(error) = std::fs::remove_file(self.directory.join(id.as_str()))
             && error.kind() != io::ErrorKind::NotFound
@@ -48,12 +48,12 @@ impl BlobMarks {
         }
     }
 
-    /// Whether a replica has left its mark here.
+    /// Returns whether the mark of a replica is in this directory.
     pub fn shows(&self, id: &ReplicaId, record: &ReplicaRecord) -> bool {
         std::fs::read_to_string(self.directory.join(id.as_str())).is_ok_and(|nonce| nonce == record.blobs.nonce)
     }
 
-    /// Removes old marks of replicas that are gone.
+    /// Removes old marks of dead replicas.
     pub(crate) fn sweep(&self, before: SystemTime, lives: impl Fn(&str) -> bool) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.directory)? {
             let entry = entry?;
@@ -66,8 +66,8 @@ impl BlobMarks {
     }
 }
 
-/// Waits until the mark of every other replica is seen, or the replica is gone. Returns one that lives elsewhere: it has
-/// been there for as long as a lease lives without a sign of life, so it does live.
+/// Waits until each other replica has a mark here, or is gone. Returns a replica without a mark that is alive: it is still in
+/// the store after the TTL of a lease.
 pub(crate) async fn unseen(
     view: &View,
     marks: &BlobMarks,
@@ -101,7 +101,7 @@ fn others(view: &View, me: &ReplicaId) -> Vec<(ReplicaId, ReplicaRecord)> {
     others.map(|(id, (record, _))| (id.clone(), record.clone())).collect()
 }
 
-/// What a server needs to look for the marks of others while it runs.
+/// Watches the marks of other replicas while the server runs.
 #[derive(Debug)]
 pub(crate) struct BlobMarkWatch {
     pub(crate) marks: BlobMarks,
@@ -110,39 +110,39 @@ pub(crate) struct BlobMarkWatch {
 }
 
 impl BlobMarkWatch {
-    /// Looks for the mark of every replica that comes, for ever. Ends with the reason when this one has to go: of two
-    /// that do not share their blobs, the one that came first stays.
+    /// Looks for the mark of every replica that joins, for ever. Returns an error when this replica must stop: of two that do
+    /// not share their blobs, the older one stays.
     pub(crate) async fn run(&self, app: &App) -> StartError {
         let me = (app.membership.record().since, app.membership.id());
         let mut servers = app.view.subscribe_servers();
-        // Those whose marks were found, and those that were complained about.
+        // Replicas whose marks were found, and those that were reported.
         let mut known: BTreeSet<ReplicaId> = BTreeSet::new();
         loop {
             servers.mark_unchanged();
-            let Some((replica, record)) = self.stranger(app, &mut known).await else {
+            let Some((replica, record)) = self.find_unmarked(app, &mut known).await else {
                 if servers.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
                 continue;
             };
-            // It may be dead, or its mark on its way through a file system that takes its time.
+            // The replica may be dead, or its mark may be delayed by a slow file system.
             sleep(self.lease + MARGIN).await;
-            if !lives(app, &replica).await || self.shows(&replica, &record).await {
+            if !is_alive(app, &replica).await || self.shows(&replica, &record).await {
                 continue;
             }
-            let goes = me > (record.since, &replica);
+            let must_stop = me > (record.since, &replica);
             let (host, theirs, ours) = (record.host, record.blobs.directory, self.directory.clone());
             let error = StartError::BlobsNotShared { replica: replica.clone(), host, theirs, ours };
-            if goes {
+            if must_stop {
                 return error;
             }
-            tracing::error!(%error, "this replica came first and stays; the other one ends");
+            tracing::error!(%error, "the blob directories differ: this replica is older and stays, the other one stops");
             known.insert(replica);
         }
     }
 
-    /// A replica whose mark is not found here.
-    async fn stranger(&self, app: &App, known: &mut BTreeSet<ReplicaId>) -> Option<(ReplicaId, ReplicaRecord)> {
+    /// A replica without a mark here.
+    async fn find_unmarked(&self, app: &App, known: &mut BTreeSet<ReplicaId>) -> Option<(ReplicaId, ReplicaRecord)> {
         let others = others(&app.view, app.membership.id());
         known.retain(|known| others.iter().any(|(id, _)| id == known));
         for (id, record) in others {
@@ -157,15 +157,15 @@ impl BlobMarkWatch {
         None
     }
 
-    /// Beside the runtime: a shared file system may hang.
+    /// In a blocking task: a shared file system may hang.
     async fn shows(&self, id: &ReplicaId, record: &ReplicaRecord) -> bool {
         let (marks, id, record) = (self.marks.clone(), id.clone(), record.clone());
         tokio::task::spawn_blocking(move || marks.shows(&id, &record)).await.unwrap_or(false)
     }
 }
 
-/// Whether a replica is there now: a view that lags, or a store that does not answer, proves nothing.
-async fn lives(app: &App, replica: &ReplicaId) -> bool {
+/// Returns whether a replica is certainly alive. A view that lags, or a store that does not answer, proves nothing.
+async fn is_alive(app: &App, replica: &ReplicaId) -> bool {
     let Ok(newest) = app.latest_revision.read().await else { return false };
     app.view.reach(newest).await.is_ok() && others(&app.view, app.membership.id()).iter().any(|(id, _)| id == replica)
 }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_seen_by_its_number_and_swept_when_it_is_old_and_its_replica_gone() {
+    fn marks_are_matched_by_nonce_and_swept_when_stale() {
         let dir = tempfile::tempdir().unwrap();
         let marks = BlobMarks::new(dir.path());
         let record = |nonce: &str| ReplicaRecord {
@@ -189,15 +189,15 @@ mod tests {
             blobs: BlobsMark { directory: String::new(), nonce: nonce.into() },
         };
         let (one, other) = (ReplicaId::new("one-1").unwrap(), ReplicaId::new("other-2").unwrap());
-        assert!(!marks.shows(&one, &record("7")), "nothing is there");
+        assert!(!marks.shows(&one, &record("7")), "there is no mark");
         marks.put(&one, "7").unwrap();
         marks.put(&other, "8").unwrap();
         assert!(marks.shows(&one, &record("7")));
-        assert!(!marks.shows(&one, &record("8")), "another directory that was copied, or another start");
+        assert!(!marks.shows(&one, &record("8")), "a copied directory, or another start");
 
         let written = std::fs::metadata(dir.path().join(MARKS).join("other-2")).unwrap().modified().unwrap();
         marks.sweep(written - Duration::from_secs(1), |_| false).unwrap();
-        assert!(marks.shows(&one, &record("7")), "nothing is old");
+        assert!(marks.shows(&one, &record("7")), "no mark is old");
         marks.sweep(written + Duration::from_secs(1), |id| id == "one-1").unwrap();
         assert!(marks.shows(&one, &record("7")) && !marks.shows(&other, &record("8")));
         marks.remove(&one);
