@@ -1,11 +1,11 @@
-//! Any bytes as the files of a design: reading them ends, does not panic, and takes bounded memory.
+//! Fuzz target: any bytes as the files of a design. Compilation terminates, does not panic, and uses bounded memory.
 //!
 //! An input is one to three files with the byte 0x1c (file separator) between them: documents; an environment file; documents
-//! of a second source, laid over the first. Beyond not falling over, what comes out must agree with itself:
+//! of a second source that overlays the first. The results must be consistent:
 //!
-//! - the same files give the same findings and values, whatever order a hash table happens to have;
-//! - a design that was changed into these files equals one that was made of them;
-//! - `why` gives the value that is in the effective document.
+//! - the same files give the same findings and values, independent of the order of hash tables;
+//! - a design that was changed to these files equals one that was compiled from them;
+//! - the provenance of a value ends with the value of the effective document.
 
 #![no_main]
 
@@ -16,15 +16,14 @@ use muster_design::file_text::FileText;
 use muster_design::finding::Findings;
 use muster_design::inherit::Path;
 use muster_design::yaml::{self, Limits, Node};
-use muster_design::{Change, Checked, Design, Options};
+use muster_design::{FileChange, CheckedDesign, Design, CompileOptions};
 
 const SEPARATOR: u8 = 0x1c;
 /// The source and the name of each file.
 const FILES: [(&str, &str); 3] = [("site", "a.yaml"), ("site", "environments/prod.yaml"), ("over", "b.yaml")];
-/// A line of an environment file makes thousands of nodes: such a design is made once and left at that, so that the others
-/// get their turn.
-const MOST_NODES: usize = 500;
-/// So many values of a design are asked for by path.
+/// Larger designs are compiled only once: one line of an environment file generates thousands of nodes.
+const MAX_NODES: usize = 500;
+/// Number of values of a design that are explained.
 const PATHS: usize = 40;
 
 fuzz_target!(|input: &[u8]| {
@@ -33,13 +32,13 @@ fuzz_target!(|input: &[u8]| {
         trees(piece);
     }
     let checked = compile(&pieces);
-    if checked.design.nodes().len() > MOST_NODES {
+    if checked.design.nodes().len() > MAX_NODES {
         return;
     }
-    let told = tell(&checked);
-    assert_eq!(told, tell(&compile(&pieces)), "the same files gave something else");
+    let summary = summarize(&checked);
+    assert_eq!(summary, summarize(&compile(&pieces)), "the same files gave another result");
     explain(&checked.design);
-    change(&pieces, &checked, &told);
+    change(&pieces, &checked, &summary);
 });
 
 /// The trees of a file, as they are and as JSON.
@@ -59,13 +58,13 @@ fn text(name: &str, bytes: &[u8]) -> Option<FileText> {
 }
 
 /// The design of some files. The sources are there even if they are empty: their order must not depend on the files.
-fn compile(pieces: &[&[u8]]) -> Checked {
+fn compile(pieces: &[&[u8]]) -> CheckedDesign {
     let mut bundles = ["site", "over"].map(|name| Bundle { name: name.to_owned(), files: Vec::new() });
     for (bytes, (source, name)) in pieces.iter().zip(FILES) {
         let bundle = bundles.iter_mut().find(|bundle| bundle.name == source);
         bundle.expect("there are two sources").files.extend(text(name, bytes));
     }
-    Design::compile(bundles.into(), &Options::default())
+    Design::compile(bundles.into(), &CompileOptions::default())
 }
 
 fn show(findings: &Findings) -> String {
@@ -74,7 +73,7 @@ fn show(findings: &Findings) -> String {
 }
 
 /// Everything that a design says, in words that do not depend on how it was made.
-fn tell(checked: &Checked) -> String {
+fn summarize(checked: &CheckedDesign) -> String {
     let mut documents: Vec<String> = checked
         .design
         .effective_documents()
@@ -89,12 +88,12 @@ fn tell(checked: &Checked) -> String {
 fn explain(design: &Design) {
     let mut left = PATHS;
     for (kind, name, tree) in design.effective_documents() {
-        let _ = design.why(kind.word(), name, &Path(vec!["none".to_owned()])).map_err(|error| error.to_string());
+        let _ = design.provenance(kind.word(), name, &Path(vec!["none".to_owned()])).map_err(|error| error.to_string());
         walk(tree, &mut Vec::new(), &mut left, &mut |path, node| {
-            let why = design.why(kind.word(), name, &Path(path.to_vec())).expect("the value is there");
-            let found = why.value.expect("the value is there");
+            let provenance = design.provenance(kind.word(), name, &Path(path.to_vec())).expect("the value is there");
+            let found = provenance.value.expect("the value is there");
             assert!(is_same(&found, node), "{kind} {name} {path:?}: {found:?} is not {node:?}");
-            assert!(!why.steps.is_empty(), "{kind} {name} {path:?}: nobody set it");
+            assert!(!provenance.steps.is_empty(), "{kind} {name} {path:?}: no step sets it");
         });
     }
 }
@@ -114,15 +113,15 @@ fn walk(node: &Node, path: &mut Vec<String>, left: &mut usize, visit: &mut impl 
 }
 
 /// Comes to the same design by changing another one.
-fn change(pieces: &[&[u8]], checked: &Checked, told: &str) {
+fn change(pieces: &[&[u8]], checked: &CheckedDesign, summary: &str) {
     let Some((last, before)) = pieces.split_last() else { return };
     let (source, name) = FILES[pieces.len() - 1];
     let Some(file) = text(name, last) else { return };
     let base = compile(before).design;
-    let grown = base.with(source, vec![Change::Put(file)]);
-    assert_eq!(told, tell(&grown), "a design with a file added is another than one that had it from the start");
-    let shrunk = grown.design.with(source, vec![Change::Remove { file: name.to_owned() }]);
-    assert_eq!(tell(&compile(before)), tell(&shrunk), "a design with a file removed is another than one without it");
+    let grown = base.with(source, vec![FileChange::Put(file)]);
+    assert_eq!(summary, summarize(&grown), "adding a file gave another result than compiling it");
+    let shrunk = grown.design.with(source, vec![FileChange::Remove { file: name.to_owned() }]);
+    assert_eq!(summarize(&compile(before)), summarize(&shrunk), "removing a file gave another result than compiling without it");
     diff::diff(&base, &checked.design);
     assert!(diff::diff(&checked.design, &grown.design).is_empty(), "two that are equal differ");
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
-use muster_design::{Change, Design, Options};
+use muster_design::{CompileOptions, Design, FileChange};
 use muster_wire::client::{Client, WriteOptions};
 use muster_wire::design::{ApplyDesign, DesignInput, DocumentText, SourceBundle as SentReports, SourceFile};
 
@@ -32,7 +32,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         Bundle { name: "site".to_owned(), files },
         Bundle { name: API.to_owned(), files: vec![overlay("unit-0")] },
     ];
-    let checked = Design::compile(bundles, &Options::default());
+    let checked = Design::compile(bundles, &CompileOptions::default());
     anyhow::ensure!(checked.findings.is_empty(), "the site has findings:\n{}", checked.findings);
 
     let alone = edit(&checked.design, API, repeat, |number| overlay(&format!("unit-{number}")))?;
@@ -83,7 +83,7 @@ fn edit(design: &Design, source: &str, repeat: u32, file: impl Fn(u32) -> FileTe
     let mut design = design.clone();
     let mut times: Vec<Duration> = Vec::new();
     for number in 1..=repeat {
-        let change = Change::Put(file(number));
+        let change = FileChange::Put(file(number));
         let begin = Instant::now();
         let checked = design.with(source, vec![change]);
         times.push(begin.elapsed());

@@ -246,7 +246,7 @@ mod tests {
 
     use muster_design::bundle::Bundle;
     use muster_design::file_text::FileText;
-    use muster_design::{Design, Options};
+    use muster_design::{CompileOptions, Design};
 
     use super::*;
 
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn there_is_nothing_to_find() {
         for files in [Files::ByRack, Files::One] {
-            let checked = Design::compile(vec![bundle(250, files)], &Options::default());
+            let checked = Design::compile(vec![bundle(250, files)], &CompileOptions::default());
             assert_eq!(checked.findings.to_string(), "");
             assert_eq!(checked.design.nodes().len(), 250);
         }

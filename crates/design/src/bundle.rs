@@ -1,4 +1,4 @@
-//! Where documents come from: named sources, each a bundle of files.
+//! Sources of a design: directories that are read into named bundles of files.
 
 use std::fs;
 use std::io;
@@ -9,85 +9,85 @@ use crate::file_text::FileText;
 use crate::finding::{Code, Finding, Findings, Location, one_line};
 use crate::yaml::Limits;
 
-/// One source, read already.
+/// The files of one source.
 #[derive(Debug)]
 pub struct Bundle {
-    /// What a value says that it comes from: unique within a design.
+    /// Name of the source, unique within a design.
     pub name: String,
-    /// Sorted by name: the order of files does not matter, but findings shall stand in one.
+    /// Sorted by name, for a deterministic order of findings.
     pub files: Vec<FileText>,
 }
 
-/// Something that documents can be read from. A directory now; a git repository and an HTTP server fit as well.
-pub trait Origin {
-    /// Reads everything. What cannot be read is a finding; the rest is there all the same.
+/// A source that documents can be read from.
+pub trait DocumentSource {
+    /// Reads all files. A file that cannot be read becomes a finding; the rest is returned.
     fn read(&self) -> (Bundle, Findings);
 }
 
-/// All `*.yaml` and `*.yml` files below a directory, but for hidden ones and the releases of a project.
+/// All `*.yaml` and `*.yml` files below a directory, except hidden files and the releases of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
     pub name: String,
     pub path: PathBuf,
 }
 
-/// The content of releases is Puppet's, not a design.
+/// Releases hold Puppet code, not a design.
 const RELEASES: &str = "releases";
-/// A directory that is a link to its parent would go on for ever.
-const DEEPEST: usize = 32;
-/// So much is read from one source: it is held in memory.
-const MOST_BYTES: u64 = 256 << 20;
-/// A design of 50,000 nodes with a file each fits twice.
-const MOST_FILES: usize = 100_000;
+/// Depth of directories. Bounds the recursion for a link to a parent directory.
+const MAX_DEPTH: usize = 32;
+/// Bytes of one source, which is held in memory.
+const MAX_BYTES: u64 = 256 << 20;
+/// Files of one source. A design of 50,000 nodes with a file each fits twice.
+const MAX_FILES: usize = 100_000;
 
-impl Origin for Directory {
+impl DocumentSource for Directory {
     fn read(&self) -> (Bundle, Findings) {
-        let mut reading = Reading::default();
+        let mut reader = DirectoryReader::default();
         if self.path.is_dir() {
-            reading.directory(&self.path, 0);
+            reader.directory(&self.path, 0);
         } else {
             let message = if self.path.exists() { "this is not a directory" } else { "there is no such directory" };
-            reading.complain(Code::Unreadable, message.to_owned(), &self.path);
+            reader.report(Code::Unreadable, message.to_owned(), &self.path);
         }
-        let Reading { mut files, findings, .. } = reading;
+        let DirectoryReader { mut files, findings, .. } = reader;
         files.sort_by(|a, b| a.name().cmp(b.name()));
         (Bundle { name: self.name.clone(), files }, findings.into())
     }
 }
 
 #[derive(Default)]
-struct Reading {
+struct DirectoryReader {
     files: Vec<FileText>,
     findings: Vec<Finding>,
     bytes: u64,
     is_full: bool,
 }
 
-impl Reading {
+impl DirectoryReader {
     fn directory(&mut self, directory: &Path, depth: usize) {
-        if depth > DEEPEST {
-            let message = format!("directories are nested more than {DEEPEST} deep");
-            return self.complain(Code::Unreadable, message, directory);
+        if depth > MAX_DEPTH {
+            let message = format!("directories are nested more than {MAX_DEPTH} deep");
+            return self.report(Code::Unreadable, message, directory);
         }
         let entries = match entries(directory) {
             Ok(entries) => entries,
             Err(error) => {
                 let message = format!("the directory cannot be read: {}", one_line(&error.to_string()));
-                return self.complain(Code::Unreadable, message, directory);
+                return self.report(Code::Unreadable, message, directory);
             }
         };
         for path in entries {
             if path.is_dir() {
                 let is_releases = depth == 0 && path.file_name().is_some_and(|name| name == RELEASES);
-                // A directory that is called like a file is most likely meant as one.
+                // A directory named like a YAML file is probably a mistake.
                 if is_yaml(&path) {
-                    self.complain(Code::Unreadable, "this is a directory, and is called like a file".into(), &path);
+                    self.report(Code::Unreadable, "this is a directory with the name of a file".into(), &path);
                 } else if !is_releases {
                     self.directory(&path, depth + 1);
                 }
             } else if is_yaml(&path) && is_pipe(&path) {
-                // Whoever opens one waits until somebody writes to it, and that may be for ever.
-                self.complain(Code::Unreadable, "this is a pipe, and not a file".into(), &path);
+                // Opening a pipe would block until a process writes to it.
+                self.report(Code::Unreadable, "this is a pipe, not a file".into(), &path);
             } else if is_yaml(&path) {
                 self.file(&path);
             }
@@ -101,12 +101,11 @@ impl Reading {
         match FileText::read(path, Limits::DOCUMENTS.file_bytes) {
             Ok(file) => {
                 self.bytes += file.text().len() as u64;
-                if self.bytes > MOST_BYTES || self.files.len() >= MOST_FILES {
+                if self.bytes > MAX_BYTES || self.files.len() >= MAX_FILES {
                     self.is_full = true;
-                    let message = format!(
-                        "the files up to this one hold more than is read of one source: {MOST_BYTES} bytes, {MOST_FILES} files"
-                    );
-                    return self.complain(Code::TooLarge, message, path);
+                    let message =
+                        format!("the source exceeds the limit of {MAX_BYTES} bytes or {MAX_FILES} files at this file");
+                    return self.report(Code::TooLarge, message, path);
                 }
                 self.files.push(file);
             }
@@ -114,7 +113,7 @@ impl Reading {
         }
     }
 
-    fn complain(&mut self, code: Code, message: String, path: &Path) {
+    fn report(&mut self, code: Code, message: String, path: &Path) {
         self.findings.push(code.finding(message).at(Location::file(path.display().to_string())));
     }
 }
@@ -127,7 +126,7 @@ fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 
-/// What is in a directory and not hidden, sorted.
+/// Entries of a directory that are not hidden, sorted.
 fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! What is different between two designs: effective values, by document and path.
+//! Differences between the effective values of two designs, by document and path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::compile::Design;
 use crate::inherit::Path;
-use crate::inherit::why::find;
+use crate::inherit::provenance::find;
 use crate::kinds::AnyKind;
 use crate::types::Type;
 use crate::yaml::{Node, Value};
 
-/// What became of one document.
+/// Difference of one document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DocumentDiff {
     pub kind: String,
@@ -29,7 +29,7 @@ pub enum Difference {
     Changed { values: Vec<ValueDiff> },
 }
 
-/// What became of one value; none: it is not set.
+/// Difference of one value; none if it is not set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ValueDiff {
     #[serde(serialize_with = "as_text")]
@@ -42,7 +42,7 @@ fn as_text<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S:
     serializer.collect_str(path)
 }
 
-/// All documents that are not the same in both, by kind and name.
+/// Documents that differ, by kind and name.
 pub fn diff(before: &Design, after: &Design) -> Vec<DocumentDiff> {
     let all = |design| Design::effective_documents(design).map(|(kind, name, tree)| ((kind, name), tree));
     let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) = (all(before).collect(), all(after).collect());
@@ -67,7 +67,7 @@ pub fn diff(before: &Design, after: &Design) -> Vec<DocumentDiff> {
     diffs.into_iter().map(diff).collect()
 }
 
-/// The values that are not the same in two documents of one kind.
+/// Values that differ between two documents of one kind.
 pub fn values(before: &Node, after: &Node, kind: &AnyKind) -> Vec<ValueDiff> {
     let mut values = Vec::new();
     compare(Some(before), Some(after), kind.body(), &mut Vec::new(), &mut values);
@@ -93,21 +93,23 @@ fn compare(before: Option<&Node>, after: Option<&Node>, ty: Type, path: &mut Vec
             if out.len() > len {
                 return;
             }
-            // The members are the same, and stand in another order.
+            // The members are equal, in another order.
         }
     }
     out.push(ValueDiff { path: Path(path.clone()), before: before.cloned(), after: after.cloned() });
 }
 
-/// The steps below a value whose parts are compared one by one; none for a value that is compared as a whole.
+/// Steps to the parts of a value that are compared separately; none for a value that is compared as a whole.
 fn steps(node: &Node, ty: Type) -> Option<Vec<String>> {
     match (&node.value, ty) {
-        (Value::Map(_), _) | (Value::Seq(_), Type::Keyed { .. }) => Some(crate::inherit::why::steps_below(node, ty)),
+        (Value::Map(_), _) | (Value::Seq(_), Type::Keyed { .. }) => {
+            Some(crate::inherit::provenance::steps_below(node, ty))
+        }
         (Value::Seq(_) | Value::Scalar(_), _) => None,
     }
 }
 
-/// Whether two values are the same, wherever they stand. The order of a mapping's keys means nothing.
+/// Reports whether two values are equal, ignoring spans and the order of keys.
 pub fn is_same(a: &Node, b: &Node) -> bool {
     match (&a.value, &b.value) {
         (Value::Scalar(a), Value::Scalar(b)) => a == b,
@@ -118,7 +120,7 @@ pub fn is_same(a: &Node, b: &Node) -> bool {
             Arc::ptr_eq(a, b)
                 || (a.entries().len() == b.entries().len()
                     && a.entries().iter().enumerate().all(|(at, entry)| {
-                        // Most often the keys are in the same order.
+                        // Usually the keys are in the same order.
                         let same = b.entries().get(at).filter(|other| other.key.text == entry.key.text);
                         same.or_else(|| b.get(&entry.key.text)).is_some_and(|other| is_same(&entry.value, &other.value))
                     }))

@@ -1,27 +1,28 @@
-//! The text of one file, under the name that people know it by.
+//! Texts of the files of a design, with line and span lookup.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::finding::{Code, Finding, Findings, Location, excerpt, one_line};
 use crate::secrets;
 use crate::span::{FileId, Position, Span};
 
-/// A file's text, cut into lines so that a finding can show the one it speaks of.
+/// Text of a file, indexed by line.
 #[derive(Debug)]
 pub struct FileText {
     id: FileId,
     name: String,
     text: String,
-    /// Byte offset of each line's first character. YAML ends a line with `\n`, `\r\n` or `\r`, and so do we: the
-    /// parser's line numbers must lead to the same lines here.
+    /// Byte offset of the first character of each line. A line ends with `\n`, `\r\n` or `\r` as in YAML, so that the line
+    /// numbers of the parser match.
     line_starts: Vec<usize>,
 }
 
 impl FileText {
-    /// Names a text. A byte order mark is dropped: the parser does not count it as a column either.
+    /// Creates a text with a name. A byte order mark is dropped, as in the columns of the parser.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let mut text = text.into();
         if text.starts_with('\u{feff}') {
@@ -31,7 +32,7 @@ impl FileText {
         FileText { id: FileId::default(), name: name.into(), text, line_starts }
     }
 
-    /// Takes a file's bytes, which must be UTF-8.
+    /// Creates a text from bytes, which must be UTF-8.
     pub fn from_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Result<Self, Findings> {
         match String::from_utf8(bytes) {
             Ok(text) => Ok(FileText::new(name, text)),
@@ -39,13 +40,13 @@ impl FileText {
         }
     }
 
-    /// Reads a file of at most `limit` bytes. The limit is held while reading, so a file that grows, or that is a
-    /// device without an end, costs no more memory than a legal one.
+    /// Reads a file of at most `limit` bytes. The limit applies while reading, so a growing file or a device cannot exhaust
+    /// the memory.
     pub fn read(path: &Path, limit: u64) -> Result<Self, Findings> {
         let name = path.display().to_string();
         let mut bytes = Vec::new();
         let read = File::open(path).and_then(|file| {
-            // Where the size is known, a file that is too large is not read at all, and a legal one into memory of its size.
+            // A file whose size exceeds the limit is not read.
             let size = file.metadata()?.len();
             if size > limit {
                 return Ok(size);
@@ -60,7 +61,7 @@ impl FileText {
         }
     }
 
-    /// The same text as one of several: all spans in it say so.
+    /// Sets the number of the file, which all its spans carry.
     #[must_use]
     pub fn numbered(mut self, id: FileId) -> Self {
         self.id = id;
@@ -79,54 +80,54 @@ impl FileText {
         &self.text
     }
 
-    /// The number of lines; an empty text has one, which is empty.
+    /// Number of lines; an empty text has one.
     pub fn lines(&self) -> usize {
         self.line_starts.len()
     }
 
-    /// A line by its number from 1, without its end; `None` behind the last one.
+    /// A line by its number from 1, without its line ending.
     pub fn line(&self, number: u32) -> Option<&str> {
         let start = *self.line_starts.get((number as usize).checked_sub(1)?)?;
         let end = self.line_starts.get(number as usize).copied().unwrap_or(self.text.len());
         Some(self.text.get(start..end)?.trim_end_matches(['\n', '\r']))
     }
 
-    /// Just behind the last character.
+    /// Position behind the last character.
     pub(crate) fn end(&self) -> Position {
         let line = self.lines() as u32;
         Position { line, column: self.line(line).unwrap_or_default().chars().count() as u32 + 1 }
     }
 
-    /// The numbers of all lines.
+    /// Numbers of all lines.
     pub(crate) fn all_lines(&self) -> Range<u32> {
         1..u32::try_from(self.lines()).unwrap_or(u32::MAX - 1) + 1
     }
 
-    /// The text of some lines.
+    /// Text of a range of lines.
     pub(crate) fn text_of(&self, lines: &Range<u32>) -> &str {
         self.text.get(self.offset(lines.start)..self.offset(lines.end)).unwrap_or_default()
     }
 
-    /// Where a line begins, in bytes; behind the last one, where the text ends.
+    /// Byte offset of a line; the end of the text behind the last line.
     pub(crate) fn offset(&self, line: u32) -> usize {
         let start = (line as usize).checked_sub(1).and_then(|line| self.line_starts.get(line));
         start.copied().unwrap_or(self.text.len())
     }
 
-    /// The line that a byte stands in; none behind the end.
+    /// Line of a byte offset; none behind the end.
     pub(crate) fn line_at(&self, offset: usize) -> Option<u32> {
         let line = self.line_starts.partition_point(|start| *start <= offset);
         (offset < self.text.len()).then(|| u32::try_from(line).ok())?
     }
 
-    /// The place of a span in this file, with the line to show.
-    pub(crate) fn place(&self, span: Span) -> Location {
+    /// Location of a span in this file, with an excerpt.
+    pub(crate) fn location(&self, span: Span) -> Location {
         let line = self.line(span.start.line).unwrap_or_default();
-        let excerpt = (!secrets::is_in(line)).then(|| excerpt(line, span));
+        let excerpt = (!secrets::holds_secret(line)).then(|| excerpt(line, span));
         Location { file: self.name.clone(), span: Some(span.range()), excerpt, file_number: span.file.0 }
     }
 
-    /// The file as a whole.
+    /// Location of the whole file.
     pub(crate) fn whole(&self) -> Location {
         Location::file(self.name.clone())
     }
@@ -160,12 +161,57 @@ fn too_large(name: String, limit: u64) -> Finding {
 }
 
 fn not_utf8(name: String, bytes: &[u8], valid_up_to: usize) -> Finding {
-    // The text before the bad byte is known to be good, so its lines and characters can be counted.
+    // The text before the invalid byte is valid, so its lines and characters can be counted.
     let before = FileText::new("", String::from_utf8_lossy(&bytes[..valid_up_to]));
     let bad = bytes.get(valid_up_to).copied().unwrap_or_default();
     let lossy = FileText::new(name, String::from_utf8_lossy(bytes));
     Code::NotUtf8
         .finding(format!("the file is not UTF-8: the byte 0x{bad:02x} begins no character"))
-        .at(lossy.place(Span::at(FileId::default(), before.end())))
+        .at(lossy.location(Span::at(FileId::default(), before.end())))
         .help("save the file as UTF-8")
+}
+
+/// All files of a design, by number.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// A removed file leaves a gap: numbers do not change.
+    texts: Vec<Option<Arc<FileText>>>,
+}
+
+impl Files {
+    /// Adds a file under the next number.
+    pub fn add(&mut self, text: FileText) -> Arc<FileText> {
+        let id = FileId(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
+        let text = Arc::new(text.numbered(id));
+        self.texts.push(Some(text.clone()));
+        text
+    }
+
+    /// Removes a file. Locations in it keep the position, without an excerpt.
+    pub fn remove(&mut self, id: FileId) {
+        if let Some(text) = self.texts.get_mut(id.0 as usize) {
+            *text = None;
+        }
+    }
+
+    pub fn get(&self, id: FileId) -> Option<&Arc<FileText>> {
+        self.texts.get(id.0 as usize)?.as_ref()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<FileText>> {
+        self.texts.iter().flatten()
+    }
+
+    /// Number of files added so far, including removed ones.
+    pub fn numbers_used(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Location of a span, with an excerpt.
+    pub fn location(&self, span: Span) -> Location {
+        match self.get(span.file) {
+            Some(text) => text.location(span),
+            None => Location { span: Some(span.range()), file_number: span.file.0, ..Location::file("") },
+        }
+    }
 }

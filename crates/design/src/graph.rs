@@ -1,73 +1,73 @@
-//! Orders things behind those that they need, and finds the circles that allow no order.
+//! Topological order with detection of cycles.
 
 use crate::finding::one_line;
 use crate::span::Span;
 
-/// That one thing needs another, and where it says so.
+/// A dependency and its span.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub to: usize,
     pub span: Span,
 }
 
-/// What was found: an order, and the circles. An edge that closes a circle is left out of the order.
+/// Topological order and the cycles. The closing edge of a cycle is ignored in the order.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// Every index, each behind all that it needs; else as they were.
+    /// Every index after its dependencies, otherwise in the original order.
     pub order: Vec<usize>,
-    pub circles: Vec<Circle>,
+    pub cycles: Vec<Cycle>,
 }
 
-/// Things that need each other: from the first on, and back to it by the closing edge.
+/// A cycle: its members in order, and the edge back to the first.
 #[derive(Debug)]
-pub(crate) struct Circle {
+pub(crate) struct Cycle {
     pub members: Vec<usize>,
     pub closing: Edge,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mark {
-    Unseen,
-    /// On the path that is being walked.
+    Unvisited,
+    /// On the current path.
     Open,
     Done,
 }
 
-/// Orders things as they come.
+/// Orders all indices.
 pub(crate) fn order(edges: &[Vec<Edge>]) -> Order {
     order_from(edges, 0..edges.len())
 }
 
-/// A walk in depth, which finds each circle once, from each of these in turn: where there are circles, it matters where it
-/// begins. The path is a vector: a thousand things, each needing the next, must not need a thousand stack frames.
+/// Depth-first search from each start in turn; finds each cycle once. The path is a vector, not the call stack: chains may
+/// be thousands of nodes long.
 pub(crate) fn order_from(edges: &[Vec<Edge>], starts: impl IntoIterator<Item = usize>) -> Order {
-    let mut mark = vec![Mark::Unseen; edges.len()];
-    let mut found = Order { order: Vec::with_capacity(edges.len()), circles: Vec::new() };
-    // A thing, and how many of its edges have been taken.
+    let mut mark = vec![Mark::Unvisited; edges.len()];
+    let mut found = Order { order: Vec::with_capacity(edges.len()), cycles: Vec::new() };
+    // Index, and number of its edges that were followed.
     let mut path: Vec<(usize, usize)> = Vec::new();
     for start in starts {
-        if mark[start] != Mark::Unseen {
+        if mark[start] != Mark::Unvisited {
             continue;
         }
         mark[start] = Mark::Open;
         path.push((start, 0));
-        while let Some((at, taken)) = path.last_mut() {
-            let Some(edge) = edges[*at].get(*taken).copied() else {
+        while let Some((at, followed)) = path.last_mut() {
+            let Some(edge) = edges[*at].get(*followed).copied() else {
                 mark[*at] = Mark::Done;
                 found.order.push(*at);
                 path.pop();
                 continue;
             };
-            *taken += 1;
+            *followed += 1;
             match mark[edge.to] {
                 Mark::Done => {}
-                Mark::Unseen => {
+                Mark::Unvisited => {
                     mark[edge.to] = Mark::Open;
                     path.push((edge.to, 0));
                 }
                 Mark::Open => {
                     let members = path.iter().map(|(at, _)| *at).skip_while(|at| *at != edge.to).collect();
-                    found.circles.push(Circle { members, closing: edge });
+                    found.cycles.push(Cycle { members, closing: edge });
                 }
             }
         }
@@ -75,9 +75,9 @@ pub(crate) fn order_from(edges: &[Vec<Edge>], starts: impl IntoIterator<Item = u
     found
 }
 
-impl Circle {
-    /// `web → db → web`; a long circle keeps its ends.
-    pub(crate) fn show(&self, name: impl Fn(usize) -> String) -> String {
+impl Cycle {
+    /// `web → db → web`; a long cycle keeps its ends.
+    pub(crate) fn format(&self, name: impl Fn(usize) -> String) -> String {
         const SHOWN: usize = 8;
         let around = self.members.iter().copied().chain([self.closing.to]);
         let names: Vec<String> = around.map(|member| one_line(&name(member))).collect();

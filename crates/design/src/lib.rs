@@ -1,23 +1,22 @@
-//! The design: documents in, a checked design and findings out.
+//! Compiles design documents into a checked design and findings.
 //!
-//! An operator writes YAML by hand, so the way a mistake is answered is as much a part of this crate as what a correct
-//! file means. From files to a [`Design`] it takes these steps, each with its own module:
+//! Operators write the YAML by hand, so good findings matter as much as a correct result. The steps from files to a
+//! [`Design`]:
 //!
-//! 1. [`bundle`]: a source is read into named texts of lines ([`file_text`]). Too large, unreadable, not UTF-8: it ends here.
-//! 2. [`yaml`]: a text becomes trees that know where everything stands. The parser's types end there, and so do alias
-//!    bombs, tags and other surprises. A broken document does not hide the next one.
-//! 3. [`consumer`]: trees become [`document`]s, whoever wrote them: Muster's own, an [`environment`] file's, Drydock's. From
-//!    here on they are all alike. Each is held against the [`types`] of its kind ([`kinds`]).
-//! 4. [`inherit`]: the layers of a document become one effective value, and on demand the answer to "who said so?".
-//! 5. Rules, one file each, look at what is in effect; [`resolve`] looks up what values refer to.
+//! 1. [`bundle`]: reads a source into named texts ([`file_text`]). Rejects files that are too large or not UTF-8.
+//! 2. [`yaml`]: parses a text into trees with positions. The types of the parser, alias bombs and tags end there. A
+//!    broken document does not hide the next one.
+//! 3. [`documents`]: turns trees into documents, whether native, of an [`environment`] file or Drydock's, and checks
+//!    them against the [`types`] of their kind ([`kinds`]).
+//! 4. [`inherit`]: merges the layers of a document into one effective value, and explains it on demand.
+//! 5. `rules`: check the effective documents; [`resolve`] computes the values that follow from them.
 //!
-//! [`strategy`] reads how a fleet wants to be moved to a new version: a section of the environment file, or a file alone.
-//! A changed file costs what it changes ([`Design::with`]); [`diff`] compares two designs, [`plan`](fn@plan) says what it takes
-//! to get from one to the other, and [`project`] finds the files of a project directory.
+//! [`strategy`] reads rollout strategies: a section of the environment file, or a file of its own. [`Design::with`]
+//! recompiles a design after a change of files, at the cost of the change. [`diff`] compares two designs,
+//! [`plan`](fn@plan) computes the steps from one to the other, and [`project`] finds the files of a project directory.
 //!
-//! Everything that is wrong becomes a [`Finding`](finding::Finding): a stable code, one sentence, the place, the
-//! offending line, what was expected, and what to do. A pass never stops at the first: whoever mends a file wants to
-//! know all that is wrong with it.
+//! Every mistake becomes a [`Finding`](finding::Finding): a stable code, one sentence, the location, the line, the
+//! expected value, and a suggestion. A pass does not stop at the first mistake.
 //!
 //! ```
 //! use muster_design::{environment::Environment, file_text::FileText};
@@ -34,18 +33,16 @@
 //! "#.trim_start());
 //! ```
 //!
-//! Reading files is the only contact with the world: no sockets, no clock, no tasks. What is returned is plain data
-//! that the caller owns. Whatever a file holds, reading it ends, takes bounded memory and does not panic; text out of
-//! a file never reaches a terminal with its control characters.
+//! The crate reads files and does no other IO: no sockets, no clock, no tasks. For any input it terminates, uses bounded
+//! memory and does not panic. Text from a file reaches a terminal without its control characters.
 
 pub mod bundle;
 mod compile;
-pub mod consumer;
 pub mod diff;
-pub mod document;
+pub mod documents;
+mod drydock;
 pub mod environment;
 pub mod file_text;
-pub mod files;
 pub mod finding;
 mod graph;
 pub mod inherit;
@@ -56,11 +53,12 @@ pub mod resolve;
 mod rules;
 mod secrets;
 pub mod span;
-mod spelling;
 pub mod strategy;
 mod table;
 pub mod types;
 pub mod yaml;
 
-pub use compile::{Change, Checked, Design, DocumentRef, Options, PlannedNode, WhyError, Written};
-pub use plan::{Planned, plan};
+pub use compile::{
+    CheckedDesign, CompileOptions, Design, DocumentRef, FileChange, PlannedNode, ProvenanceError, SourceDocument,
+};
+pub use plan::{PlanContent, plan};

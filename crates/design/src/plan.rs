@@ -1,5 +1,4 @@
-//! What applying a design does to the nodes: a pure function of the design that they follow, the one that they are to
-//! follow, and the nodes that are there.
+//! Plans the apply of a design: a pure function of the applied design, the next design, and the existing nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,14 +6,14 @@ use muster_core::design::plan::{DocumentTotals, NodeAction, NodePlan, RolePlan, 
 use muster_core::names::{NodeName, Role};
 use muster_core::node::record::NodeRecord;
 
-use crate::compile::{Design, Options};
+use crate::compile::{CompileOptions, Design};
 use crate::diff::{Difference, ValueDiff, diff};
 use crate::kinds::Kind;
 use crate::yaml::Node;
 
-/// What a plan says of nodes and documents; whoever keeps revisions adds what it was made from.
+/// Content of a plan: nodes, roles and documents. The caller adds the revisions that it is based on.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Planned {
+pub struct PlanContent {
     pub nodes: Vec<NodePlan>,
     pub roles: Vec<RolePlan>,
     pub totals: Totals,
@@ -23,7 +22,7 @@ pub struct Planned {
 
 impl From<&ValueDiff> for ValueChange {
     fn from(value: &ValueDiff) -> Self {
-        // What cannot be written, a number that has no value, is told as nothing.
+        // A value without JSON form, such as NaN, becomes null.
         let json = |node: &Node| serde_json::to_value(node).unwrap_or_default();
         ValueChange {
             path: value.path.to_string(),
@@ -33,16 +32,16 @@ impl From<&ValueDiff> for ValueChange {
     }
 }
 
-/// Plans. `applied` is the design that the nodes follow, `fleet` the nodes that are there and do not leave.
+/// Computes a plan. `applied` is the design that the nodes follow, `fleet` the registered nodes that are not leaving.
 ///
-/// Whether a node is there is asked of the fleet: so what an earlier apply has not got done yet is planned again.
+/// The fleet decides whether a node exists, so unfinished steps of an earlier apply are planned again.
 pub fn plan<'f>(
     applied: Option<&Design>,
     next: &Design,
     fleet: impl IntoIterator<Item = (&'f NodeName, &'f NodeRecord)>,
-) -> Planned {
+) -> PlanContent {
     let fleet: BTreeMap<&NodeName, &NodeRecord> = fleet.into_iter().collect();
-    let empty = Design::compile(Vec::new(), &Options::default()).design;
+    let empty = Design::compile(Vec::new(), &CompileOptions::default()).design;
     let mut documents = DocumentTotals::default();
     let mut changes: HashMap<String, Vec<ValueChange>> = HashMap::new();
     for document in diff(applied.unwrap_or(&empty), next) {
@@ -96,10 +95,10 @@ pub fn plan<'f>(
         }
     }
     let roles = roles(&nodes, &fleet);
-    Planned { nodes, roles, totals, documents }
+    PlanContent { nodes, roles, totals, documents }
 }
 
-/// What a node's record says otherwise than it did. Its place in the design does not count.
+/// Differences between two records of a node, without the position.
 fn changes_of_record(known: &NodeRecord, wanted: &NodeRecord) -> Vec<ValueChange> {
     let wanted = NodeRecord { position: known.position, leaving: known.leaving, ..wanted.clone() };
     if *known == wanted {
@@ -120,7 +119,7 @@ fn changes_of_record(known: &NodeRecord, wanted: &NodeRecord) -> Vec<ValueChange
     different.map(change).collect()
 }
 
-/// How roles grow and shrink, in the order of the nodes.
+/// Changes of the number of nodes of each role, in the order of the nodes.
 fn roles(nodes: &[NodePlan], fleet: &BTreeMap<&NodeName, &NodeRecord>) -> Vec<RolePlan> {
     let mut order: Vec<&Role> = Vec::new();
     let mut after: BTreeMap<&Role, Vec<&NodeName>> = BTreeMap::new();
@@ -161,7 +160,7 @@ mod tests {
     fn design(web: u32, nodes: &str) -> Design {
         let roles = format!("roles:\n  db: {{cardinality: 1, flavor: s}}\n  web: {{cardinality: {web}, flavor: s}}\n");
         let files = vec![FileText::new("environments/test.yaml", roles), FileText::new("nodes.yaml", nodes)];
-        let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+        let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
         assert!(!checked.findings.has_errors(), "{}", checked.findings);
         checked.design
     }
@@ -170,7 +169,7 @@ mod tests {
         design.nodes().iter().map(|node| (node.name.clone(), node.record.clone())).collect()
     }
 
-    fn told(planned: &Planned) -> String {
+    fn format_plan(planned: &PlanContent) -> String {
         let node = |node: &NodePlan| format!("{}{}", node.action.sign(), node.node);
         planned.nodes.iter().map(node).collect::<Vec<_>>().join(" ")
     }
@@ -180,19 +179,19 @@ mod tests {
     #[test]
     fn nodes_come_go_change_and_stay() {
         let (two, three) = (design(2, NODES), design(3, NODES));
-        assert_eq!(told(&plan(None, &two, &BTreeMap::new())), "+db1 +web1 +web2");
+        assert_eq!(format_plan(&plan(None, &two, &BTreeMap::new())), "+db1 +web1 +web2");
         let same = plan(Some(&two), &two, &fleet(&two));
-        assert_eq!((told(&same), same.documents), ("=db1 =web1 =web2".into(), DocumentTotals::default()));
-        assert_eq!(told(&plan(Some(&two), &three, &fleet(&two))), "=db1 =web1 =web2 +web3");
+        assert_eq!((format_plan(&same), same.documents), ("=db1 =web1 =web2".into(), DocumentTotals::default()));
+        assert_eq!(format_plan(&plan(Some(&two), &three, &fleet(&two))), "=db1 =web1 =web2 +web3");
         let fewer = plan(Some(&three), &design(1, NODES), &fleet(&three));
-        assert_eq!(told(&fewer), "=db1 =web1 -web2 -web3");
+        assert_eq!(format_plan(&fewer), "=db1 =web1 -web2 -web3");
         assert_eq!(fewer.totals, Totals { create: 0, change: 0, remove: 2, keep: 2 });
         let web = &fewer.roles[1];
         assert_eq!((web.role.as_str(), web.before, web.after, web.removes_highest), ("web", 3, 1, true));
 
         let moved = design(2, "kind: Node\nname: web1\nspec: {failure_domain: rack7}\n");
         let changed = plan(Some(&two), &moved, &fleet(&two));
-        assert_eq!(told(&changed), "=db1 ~web1 =web2");
+        assert_eq!(format_plan(&changed), "=db1 ~web1 =web2");
         let change = &changed.nodes[1].changes[0];
         assert_eq!(
             (change.path.as_str(), &change.before, &change.after),
@@ -206,8 +205,8 @@ mod tests {
             ("kind: Node\nname: old1\nspec: {role: old}\n", "kind: Node\nname: old1\nspec: {role: new}\n");
         let (before, after) = (design(1, before), design(1, after));
         let roles = plan(Some(&before), &after, &fleet(&before)).roles;
-        let told: Vec<_> = roles.iter().map(|role| (role.role.as_str(), role.before, role.after)).collect();
-        assert_eq!(told, [("db", 1, 1), ("web", 1, 1), ("new", 0, 1), ("old", 1, 0)]);
+        let counts: Vec<_> = roles.iter().map(|role| (role.role.as_str(), role.before, role.after)).collect();
+        assert_eq!(counts, [("db", 1, 1), ("web", 1, 1), ("new", 0, 1), ("old", 1, 0)]);
     }
 
     #[test]
@@ -216,17 +215,20 @@ mod tests {
         let mut there = fleet(&two);
         // An earlier apply was cut off before web2 came.
         there.remove("web2");
-        assert_eq!(told(&plan(Some(&two), &two, &there)), "=db1 =web1 +web2");
+        assert_eq!(format_plan(&plan(Some(&two), &two, &there)), "=db1 =web1 +web2");
         // What came before there were designs is compared by what is known of it; its place does not count.
         for record in there.values_mut() {
             record.position += 7;
         }
-        assert_eq!(told(&plan(None, &two, &there)), "=db1 =web1 +web2");
+        assert_eq!(format_plan(&plan(None, &two, &there)), "=db1 =web1 +web2");
         if let Some(record) = there.get_mut("db1") {
             record.flavor = Some("large".into());
         }
         let planned = plan(None, &two, &there);
-        assert_eq!((told(&planned), planned.nodes[0].changes[0].path.as_str()), ("~db1 =web1 +web2".into(), "flavor"));
+        assert_eq!(
+            (format_plan(&planned), planned.nodes[0].changes[0].path.as_str()),
+            ("~db1 =web1 +web2".into(), "flavor")
+        );
     }
 
     #[test]
@@ -235,6 +237,6 @@ mod tests {
         let all = design(0, &["app1", "app2", "app3"].map(role).join("---\n"));
         let planned = plan(Some(&all), &design(0, &["app1", "app3"].map(role).join("---\n")), &fleet(&all));
         let app = planned.roles.iter().find(|role| role.role.as_str() == "app").unwrap();
-        assert_eq!((told(&planned), app.removes_highest), ("=db1 =app1 =app3 -app2".into(), false));
+        assert_eq!((format_plan(&planned), app.removes_highest), ("=db1 =app1 =app3 -app2".into(), false));
     }
 }

@@ -1,15 +1,15 @@
-//! A project directory: the environments and releases that an operator keeps together.
+//! Project directories: environments and releases that belong together.
 //!
 //! ```text
 //! examples/quickstart/
 //! ├── environments/
-//! │   └── quickstart.yaml      one file an environment
+//! │   └── quickstart.yaml      one file for each environment
 //! └── releases/
-//!     ├── v1/                  one directory a version
+//!     ├── v1/                  one directory for each version
 //!     └── v2/
 //! ```
 //!
-//! Only names are read when a project is opened; a file is read when somebody asks for its environment.
+//! Opening a project lists names only; an environment file is read on request.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry};
@@ -20,7 +20,7 @@ use muster_core::names::{NameError, Version};
 use thiserror::Error;
 
 use crate::environment::Environment;
-use crate::finding::{Accepted, Findings};
+use crate::finding::{Findings, WithWarnings};
 
 #[derive(Clone, Debug)]
 pub struct Project {
@@ -35,7 +35,7 @@ pub enum OpenProjectError {
     NotAProject { root: PathBuf, missing: PathBuf },
     #[error("there is no environment file in {}: expected <environment>.yaml{}", directory.display(), instead(.others))]
     NoEnvironments { directory: PathBuf, others: Vec<String> },
-    #[error("the name of the release directory {} is no version", path.display())]
+    #[error("the name of the release directory {} is not a version", path.display())]
     ReleaseName { path: PathBuf, source: NameError },
     #[error("cannot read {}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
@@ -47,12 +47,12 @@ pub enum LoadEnvironmentError {
     Unknown { root: PathBuf, wanted: String, available: Vec<String> },
     #[error("{} has several environments: say which, of {}", root.display(), available.join(", "))]
     Ambiguous { root: PathBuf, available: Vec<String> },
-    /// The findings are the whole story: show them as they are.
+    /// Shown as they are.
     #[error(transparent)]
     Findings(#[from] Findings),
 }
 
-/// Names what is there in place of what was looked for: most often a file that ends in `.yml`.
+/// Lists other files in place of the expected one, such as a file that ends in `.yml`.
 fn instead(others: &[String]) -> String {
     match others {
         [] => String::new(),
@@ -61,7 +61,7 @@ fn instead(others: &[String]) -> String {
 }
 
 impl Project {
-    /// Looks at what is in a project directory. Hidden entries are passed over.
+    /// Lists a project directory, without hidden entries.
     pub fn open(root: impl Into<PathBuf>) -> Result<Project, OpenProjectError> {
         let root = root.into();
         let (environments, others) = environments(&root)?;
@@ -76,23 +76,23 @@ impl Project {
         &self.root
     }
 
-    /// The names of the environments, sorted; whether one is legal is found out when it is loaded.
+    /// Names of the environments, sorted. They are checked when loaded.
     pub fn environments(&self) -> &[String] {
         &self.environments
     }
 
-    /// The versions that there are releases of, sorted as text.
+    /// Versions with a release, sorted as text.
     pub fn releases(&self) -> &[Version] {
         &self.releases
     }
 
-    /// Where the content of a release is.
+    /// Directory of a release.
     pub fn release_dir(&self, version: &Version) -> PathBuf {
         self.root.join("releases").join(version.as_str())
     }
 
     /// Loads an environment; without a name, the only one.
-    pub fn environment(&self, wanted: Option<&str>) -> Result<Accepted<Environment>, LoadEnvironmentError> {
+    pub fn environment(&self, wanted: Option<&str>) -> Result<WithWarnings<Environment>, LoadEnvironmentError> {
         let (root, available) = (self.root.clone(), self.environments.clone());
         let name = match (wanted, self.environments.as_slice()) {
             (None, [only]) => only,
@@ -106,7 +106,7 @@ impl Project {
     }
 }
 
-/// The names of the environment files, and those of the other files that are there.
+/// Names of the environment files, and of the other files in the directory.
 fn environments(root: &Path) -> Result<(Vec<String>, Vec<String>), OpenProjectError> {
     let directory = root.join("environments");
     if !directory.is_dir() {
@@ -142,7 +142,7 @@ fn releases(root: &Path) -> Result<Vec<Version>, OpenProjectError> {
     Ok(versions)
 }
 
-/// The entries of a directory that are not hidden, sorted: the order of the file system is nobody's.
+/// Entries of a directory that are not hidden, sorted by name.
 fn visible(directory: &Path) -> Result<Vec<DirEntry>, OpenProjectError> {
     let unreadable = |source| OpenProjectError::Unreadable { path: directory.to_owned(), source };
     let mut entries =

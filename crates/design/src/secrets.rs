@@ -1,19 +1,21 @@
-//! Secrets that stand where they should not: known by what they are called.
+//! Detection of secrets in documents, by the names of keys.
 //!
-//! They are a finding ([`Code::SecretAsText`](crate::finding::Code::SecretAsText)) where a document can be understood. Where
-//! it cannot, a line that looks as if it held one is not shown.
+//! In a document that parses they are reported ([`Code::SecretAsText`](crate::finding::Code::SecretAsText)). In any other
+//! document, a line that seems to hold a secret is not shown.
 
-const WORDS: [&str; 9] =
+const SECRET_KEYS: [&str; 9] =
     ["password", "passwd", "passphrase", "secret", "token", "credential", "credentials", "private_key", "api_key"];
 
-/// Whether a key is one whose value nobody should read.
-pub(crate) fn is_called(name: &str) -> bool {
+/// Reports whether the value of a key is a secret.
+pub(crate) fn is_secret_key(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    WORDS.iter().any(|word| name.strip_suffix(word).is_some_and(|before| before.is_empty() || before.ends_with('_')))
+    SECRET_KEYS
+        .iter()
+        .any(|word| name.strip_suffix(word).is_some_and(|before| before.is_empty() || before.ends_with('_')))
 }
 
-/// Whether a line gives such a key a value that is written out. `credential: {secret: NAME}` names one, which is no secret.
-pub(crate) fn is_in(line: &str) -> bool {
+/// Reports whether a line sets such a key to a plain value. `credential: {secret: NAME}` is only a reference.
+pub(crate) fn holds_secret(line: &str) -> bool {
     let mut rest = line;
     while let Some(colon) = rest.find(':') {
         let (before, after) = (&rest[..colon], &rest[colon + 1..]);
@@ -21,7 +23,7 @@ pub(crate) fn is_in(line: &str) -> bool {
         let key = key.rsplit(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).next().unwrap_or_default();
         let value = after.trim_start();
         let is_written = !value.is_empty() && !value.starts_with(['{', '}', ',', '#']);
-        if is_called(key) && !key.eq_ignore_ascii_case("secret") && is_written {
+        if is_secret_key(key) && !key.eq_ignore_ascii_case("secret") && is_written {
             return true;
         }
         rest = after;
@@ -34,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_with_secrets_are_known() {
+    fn lines_with_secrets_are_detected() {
         for line in [
             "credential: hunter2",
             "  oob: {type: ipmi, credential: hunter2",
@@ -43,12 +45,12 @@ mod tests {
             "a: {b: c, token: x}",
             "credential: [hunter2]",
         ] {
-            assert!(is_in(line), "{line}");
+            assert!(holds_secret(line), "{line}");
         }
         for line in
             ["credential: {secret: oob/prod}", "tokens: 3", "credential:", "a: password", "- password", "url: x", ""]
         {
-            assert!(!is_in(line), "{line}");
+            assert!(!holds_secret(line), "{line}");
         }
     }
 }

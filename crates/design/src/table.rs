@@ -1,7 +1,7 @@
-//! Hash tables for what is looked up all the time.
+//! Hash tables with a fast hash, for frequent lookups.
 //!
-//! The standard library's hash withstands whoever knows it; that costs more than the look-up of a short name. This one is
-//! seeded for each table as well. The order of such a table means nothing, as with the other.
+//! The default hash of the standard library resists chosen keys, which costs more than the lookup of a short name. This
+//! hash is seeded for each table too.
 
 use std::collections::{HashMap, HashSet};
 

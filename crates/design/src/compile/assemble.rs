@@ -1,4 +1,4 @@
-//! Puts a design together from what was loaded.
+//! Builds a design from loaded files.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -6,72 +6,45 @@ use std::sync::Arc;
 use muster_core::names::EnvName;
 
 use super::compose::{check_kinds, check_references, check_stack, subjects};
-use super::design::{Checked, Inner, Options, Slot};
-use super::environments::{check_cloud, check_named, choose, is_elsewhere};
-use super::flatten::{Bases, flatten, own, report_idle};
-use super::hosts::{hosts, plan};
-use super::load::{Assigned, Loaded};
+use super::design::{CheckedDesign, CompileOptions, FileSlot, Inner};
+use super::environments::{check_cloud, check_named, is_elsewhere, select};
+use super::flatten::{Bases, flatten, own, report_unused};
+use super::load::{LoadedFile, SourceFile};
+use super::nodes::{environment_nodes, plan_nodes};
 use super::parallel::in_parallel;
-use crate::consumer;
-use crate::document::Document;
-use crate::files::Files;
+use crate::documents::{self, Document};
+use crate::environment::Environment;
+use crate::file_text::Files;
 use crate::finding::Report;
-use crate::inherit::lineage::{Subject, trace};
-use crate::inherit::record::IdleRemovals;
-use crate::rules::{Raw, Results, Site, Topology, check_fleet, check_hosts, check_site};
+use crate::inherit::lineage::{Index, Subject, trace};
+use crate::inherit::merge::UnusedRemovals;
+use crate::rules::{NodeResults, RuleFinding, Site, Topology, check_fleet, check_nodes, check_site};
 use crate::yaml::Node;
 
-/// Puts together what was loaded.
+type Loads = [(SourceFile, Arc<LoadedFile>)];
+
+/// Builds a design and runs all rules.
 pub(super) fn assemble(
     files: Files,
     sources: Vec<String>,
-    loads: Vec<(Assigned, Arc<Loaded>)>,
-    options: Options,
-) -> Checked {
+    loads: Vec<(SourceFile, Arc<LoadedFile>)>,
+    options: CompileOptions,
+) -> CheckedDesign {
     let mut report = Report::of_design(&files);
-    let mut documents: Vec<Option<Document>> = Vec::new();
-    let mut slots = BTreeMap::new();
-    for (assigned, loaded) in &loads {
-        let numbers = (documents.len()..).take(loaded.documents.len()).collect();
-        documents.extend(loaded.documents.iter().cloned().map(Some));
-        let slot = Slot { file: assigned.text.id(), loaded: loaded.clone(), documents: numbers };
-        slots.insert((assigned.source, assigned.text.name().to_owned()), slot);
-    }
+    let (mut documents, slots) = collect(&loads);
     let environments: BTreeSet<EnvName> =
         loads.iter().flat_map(|(_, loaded)| &loaded.environments).map(|environment| environment.name.clone()).collect();
-    let environment = choose(&loads, &environments, &options, &mut report);
-    if let Some((environment, source)) = &environment {
-        documents.extend(consumer::generate(environment, *source).map(Some));
-    }
-    let environment = environment.map(|(environment, _)| Arc::new(environment));
-    let lacks_environment = loads.iter().any(|(assigned, loaded)| {
-        let is_broken = loaded.environments.is_empty() && loaded.findings.has_errors();
-        is_broken && consumer::is_environment_file(assigned.text.name())
-    });
-    let env = environment.as_ref().map(|environment| &environment.name).or(options.env.as_ref());
-    for document in &mut documents {
-        let Some(known) = document else { continue };
-        check_named(known, &environments, &mut report);
-        if is_elsewhere(known, env) {
-            *document = None;
-        }
-    }
+    let environment = select_environment(&loads, &environments, &options, &mut documents, &mut report);
+    let lacks_environment = lacks_environment(&loads);
 
     let (mut subjects, index) = subjects(&documents);
-    let stacks = |subject: &&Subject| {
-        subject.stack.len() > 1
-            || subject.stack.iter().any(|at| documents[*at].as_ref().is_some_and(|d| d.overlay.is_some()))
-    };
-    for subject in subjects.iter().filter(stacks) {
-        check_stack(subject, &documents, &sources, &mut report);
-    }
+    check_composition(&subjects, &documents, &sources, &mut report);
     if let Some(environment) = &environment {
         check_cloud(environment, &index, &mut report);
     }
     check_kinds(&documents, &index, &mut report);
     check_references(loads.iter().flat_map(|(_, loaded)| &loaded.references), &index, &mut report);
-    trace(&mut subjects, &index, &documents, &mut report);
-    let trees = flatten_all(&subjects, &documents, &mut report);
+    let trees = effective_values(&mut subjects, &index, &documents, &mut report);
 
     let site = Site {
         documents: &documents,
@@ -83,13 +56,13 @@ pub(super) fn assemble(
         lacks_environment,
         topology: Topology::default(),
     }
-    .surveyed();
-    let hosts = hosts(&site, &mut report);
-    let (nodes, of_plan) = plan(&site, &hosts);
-    let of_site: Arc<[Raw]> = check_site(&site).into();
-    let of_fleet: Arc<[Raw]> = check_fleet(&site).into();
-    let mut of_nodes = Results::default();
-    check_hosts(&site, &hosts, &mut of_nodes);
+    .with_topology();
+    let hosts = environment_nodes(&site, &mut report);
+    let (nodes, of_plan) = plan_nodes(&site, &hosts);
+    let of_site: Arc<[RuleFinding]> = check_site(&site).into();
+    let of_fleet: Arc<[RuleFinding]> = check_fleet(&site).into();
+    let mut of_nodes = NodeResults::default();
+    check_nodes(&site, &hosts, &mut of_nodes);
 
     let composed = report.finish();
     let inner = Inner {
@@ -114,6 +87,77 @@ pub(super) fn assemble(
     inner.checked()
 }
 
+type Slots = BTreeMap<(usize, String), FileSlot>;
+
+/// Numbers the documents of all files.
+fn collect(loads: &Loads) -> (Vec<Option<Document>>, Slots) {
+    let (mut documents, mut slots) = (Vec::new(), BTreeMap::new());
+    for (file, loaded) in loads {
+        let numbers = (documents.len()..).take(loaded.documents.len()).collect();
+        documents.extend(loaded.documents.iter().cloned().map(Some));
+        let slot = FileSlot { file: file.text.id(), loaded: loaded.clone(), documents: numbers };
+        slots.insert((file.source, file.text.name().to_owned()), slot);
+    }
+    (documents, slots)
+}
+
+/// Selects the environment, adds the nodes that its file generates, and drops the documents of other environments.
+fn select_environment(
+    loads: &Loads,
+    environments: &BTreeSet<EnvName>,
+    options: &CompileOptions,
+    documents: &mut Vec<Option<Document>>,
+    report: &mut Report<'_>,
+) -> Option<Arc<Environment>> {
+    let selected = select(loads, environments, options, report);
+    if let Some((environment, source)) = &selected {
+        documents.extend(documents::generate(environment, *source).map(Some));
+    }
+    let environment = selected.map(|(environment, _)| Arc::new(environment));
+    let env = environment.as_ref().map(|environment| &environment.name).or(options.env.as_ref());
+    for slot in documents {
+        let Some(document) = slot else { continue };
+        check_named(document, environments, report);
+        if is_elsewhere(document, env) {
+            *slot = None;
+        }
+    }
+    environment
+}
+
+/// Reports whether an environment file could not be parsed.
+fn lacks_environment(loads: &Loads) -> bool {
+    loads.iter().any(|(file, loaded)| {
+        let is_broken = loaded.environments.is_empty() && loaded.findings.has_errors();
+        is_broken && documents::is_environment_file(file.text.name())
+    })
+}
+
+/// Checks the subjects that have several documents, or an overlay.
+fn check_composition(
+    subjects: &[Subject],
+    documents: &[Option<Document>],
+    sources: &[String],
+    report: &mut Report<'_>,
+) {
+    let is_overlay = |at: &usize| documents[*at].as_ref().is_some_and(|document| document.overlay.is_some());
+    let has_layers = |subject: &&Subject| subject.stack.len() > 1 || subject.stack.iter().any(is_overlay);
+    for subject in subjects.iter().filter(has_layers) {
+        check_stack(subject, documents, sources, report);
+    }
+}
+
+/// Computes the lineage and the effective value of each subject.
+fn effective_values(
+    subjects: &mut [Subject],
+    index: &Index,
+    documents: &[Option<Document>],
+    report: &mut Report<'_>,
+) -> Vec<Option<Node>> {
+    trace(subjects, index, documents, report);
+    flatten_all(subjects, documents, report)
+}
+
 fn flatten_all(subjects: &[Subject], documents: &[Option<Document>], report: &mut Report<'_>) -> Vec<Option<Node>> {
     let mut bases = Bases::default();
     let lineages: HashSet<&[usize]> = subjects.iter().map(|subject| &*subject.lineage).collect();
@@ -123,15 +167,15 @@ fn flatten_all(subjects: &[Subject], documents: &[Option<Document>], report: &mu
     let bases = &bases;
     let all = in_parallel(subjects, |part| {
         let flat = |subject: &Subject| {
-            let mut idle = IdleRemovals::default();
-            let value = own(bases.known(&subject.lineage), subject, documents, &mut idle);
-            (flatten(value, subject, documents), idle)
+            let mut unused = UnusedRemovals::default();
+            let value = own(bases.cached(&subject.lineage), subject, documents, &mut unused);
+            (flatten(value, subject, documents), unused)
         };
         part.iter().map(flat).collect::<Vec<_>>()
     });
     let mut trees = Vec::with_capacity(subjects.len());
-    for (subject, (tree, mut idle)) in subjects.iter().zip(all.into_iter().flatten()) {
-        report_idle(subject, &mut idle, report);
+    for (subject, (tree, mut unused)) in subjects.iter().zip(all.into_iter().flatten()) {
+        report_unused(subject, &mut unused, report);
         trees.push(tree);
     }
     trees

@@ -1,16 +1,16 @@
-//! Documents of one kind and name become one subject.
+//! Groups documents of one kind and name into subjects, and checks the groups.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::document::{Document, Maker, title};
+use crate::documents::{Document, DocumentOrigin, title};
 use crate::finding::{Code, Report, quote};
 use crate::inherit::lineage::{Index, Subject};
 use crate::kinds::{AnyKind, Kind};
-use crate::spelling;
 use crate::types::Reference;
+use muster_core::spelling;
 
-/// Groups documents by what they are about, the lowest layer first.
+/// Groups documents by kind and name, each from the lowest layer.
 pub(super) fn subjects(documents: &[Option<Document>]) -> (Vec<Subject>, Index) {
     let (mut subjects, mut index) = (Vec::<Subject>::new(), Index::default());
     for (at, document) in documents.iter().enumerate() {
@@ -24,18 +24,18 @@ pub(super) fn subjects(documents: &[Option<Document>]) -> (Vec<Subject>, Index) 
         subjects[subject].stack.push(at);
     }
     for subject in &mut subjects {
-        stack(subject, documents);
+        sort_stack(subject, documents);
     }
     (subjects, index)
 }
 
-/// Orders the documents of a subject: defaults are lowest, then what an environment file says, then by source.
-pub(super) fn stack(subject: &mut Subject, documents: &[Option<Document>]) {
-    let layer = |at: &usize| documents[*at].as_ref().map(|document| (document.maker.level(), document.source));
+/// Sorts the documents of a subject: defaults, then generated documents, then by source.
+pub(super) fn sort_stack(subject: &mut Subject, documents: &[Option<Document>]) {
+    let layer = |at: &usize| documents[*at].as_ref().map(|document| (document.origin.level(), document.source));
     subject.stack.sort_by_key(layer);
 }
 
-/// Says what two documents of one name mean.
+/// Reports documents of one name that conflict or overlay each other.
 pub(super) fn check_stack(
     subject: &Subject,
     documents: &[Option<Document>],
@@ -47,12 +47,13 @@ pub(super) fn check_stack(
     if let [first, ..] = layers.as_slice()
         && let Some(span) = first.overlay
     {
-        let finding = Code::NothingBelow.finding(format!("{} is an overlay, and nothing is below it", title()));
-        report.add(span, finding.help("remove \"overlay\", or name the source that has the document before this one"));
+        let finding =
+            Code::NothingBelow.finding(format!("{} is an overlay, and no earlier source has the document", title()));
+        report.add(span, finding.help("remove \"overlay\", or list the source with the document before this one"));
     }
     for pair in layers.windows(2) {
         let [lower, upper] = pair else { continue };
-        if lower.maker.level() != upper.maker.level() || lower.maker == Maker::Default {
+        if lower.origin.level() != upper.origin.level() || lower.origin == DocumentOrigin::Default {
             continue;
         }
         let noted = "the other one is here";
@@ -62,20 +63,20 @@ pub(super) fn check_stack(
             report.add_with_note(upper.name_at, finding, noted, lower.name_at);
         } else if upper.overlay.is_none() {
             let message = format!(
-                "{} of source {} is laid over that of source {}",
+                "{} of source {} overlays that of source {}",
                 title(),
                 quote(&sources[upper.source]),
                 quote(&sources[lower.source])
             );
             let finding = Code::OverlaidDocument
                 .finding(message)
-                .help("if that is meant, say so with \"overlay: true\"; else rename one of them");
+                .help("if this is intended, add \"overlay: true\"; otherwise rename one of them");
             report.add_with_note(upper.name_at, finding, noted, lower.name_at);
         }
     }
 }
 
-/// Reports kinds that nobody knows. A kind of somebody else's has a `/` in its name, or a schema.
+/// Reports unknown kinds. Kinds that are not built in have a `/` in their name, or a schema.
 pub(super) fn check_kinds(documents: &[Option<Document>], index: &Index, report: &mut Report<'_>) {
     let schemas = AnyKind::Known(Kind::Schema);
     let mut known: HashMap<Arc<str>, bool> = HashMap::new();
@@ -98,7 +99,7 @@ pub(super) fn check_kinds(documents: &[Option<Document>], index: &Index, report:
     }
 }
 
-/// Reports values that name what is not there.
+/// Reports references to documents that do not exist.
 pub(super) fn check_references<'r>(
     references: impl Iterator<Item = &'r Reference>,
     index: &Index,

@@ -1,4 +1,4 @@
-//! The design: everything that was read, and what it comes to.
+//! The compiled design.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,39 +6,39 @@ use std::sync::Arc;
 use muster_core::names::{EnvName, Role};
 
 use super::assemble::assemble;
-use super::load::{Assigned, Loaded, load};
-use super::planned::PlannedNode;
+use super::load::{LoadedFile, SourceFile, load};
+use super::nodes::PlannedNode;
 use crate::bundle::Bundle;
-use crate::document::{Document, Maker};
+use crate::documents::{Document, DocumentOrigin};
 use crate::environment::Environment;
-use crate::files::Files;
+use crate::file_text::Files;
 use crate::finding::{Findings, Location, Report};
 use crate::inherit::lineage::{Index, Subject};
 use crate::kinds::{AnyKind, Kind};
 use crate::resolve::boot_actions::nodes_of;
-use crate::resolve::{Resolved, resolve};
-use crate::rules::{Raw, Results, Site, Topology};
+use crate::resolve::{ResolvedNode, resolve};
+use crate::rules::{NodeResults, RuleFinding, Site, Topology};
 use crate::span::FileId;
 use crate::yaml::Node;
 
-/// How a design is to be understood.
+/// Options of a compilation.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The environment that it is made for; without it, the only one that there is.
+pub struct CompileOptions {
+    /// Environment to compile for; default is the only environment.
     pub env: Option<EnvName>,
-    /// Other numbers of nodes than the environment file says.
+    /// Cardinalities that override the environment file.
     pub cardinality: BTreeMap<Role, u32>,
 }
 
-/// A design, and everything that is to be said about it.
+/// A design and its findings.
 #[derive(Clone, Debug)]
-pub struct Checked {
-    /// With errors among the findings it is what could be made of it, for showing; it must not be acted on.
+pub struct CheckedDesign {
+    /// With errors among the findings the design is incomplete: it may be shown and must not be applied.
     pub design: Design,
     pub findings: Findings,
 }
 
-/// Cheap to clone.
+/// A compiled design. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Design {
     pub(super) inner: Arc<Inner>,
@@ -46,66 +46,65 @@ pub struct Design {
 
 #[derive(Clone, Debug)]
 pub(super) struct Inner {
-    pub options: Options,
-    /// The names of the sources; a later one wins.
+    pub options: CompileOptions,
+    /// Names of the sources; a later one wins.
     pub sources: Vec<String>,
     pub files: Files,
-    /// The files by source and name.
-    pub slots: BTreeMap<(usize, String), Slot>,
-    /// Documents keep their number; one that is gone leaves a gap.
+    /// Files by source and name.
+    pub slots: BTreeMap<(usize, String), FileSlot>,
+    /// Documents keep their number; a removed one leaves a gap.
     pub documents: Vec<Option<Document>>,
     pub subjects: Vec<Subject>,
     pub index: Index,
-    /// The effective value of each subject.
+    /// Effective value of each subject.
     pub trees: Vec<Option<Node>>,
-    /// The environments that there are files of.
+    /// Environments that have a file.
     pub environments: Arc<BTreeSet<EnvName>>,
     pub environment: Option<Arc<Environment>>,
-    /// There is an environment file that could not be understood.
+    /// An environment file could not be parsed.
     pub lacks_environment: bool,
     pub nodes: Arc<[Arc<PlannedNode>]>,
-    /// What was found when the documents were put together.
+    /// Findings of the composition.
     pub composed: Findings,
-    /// What was found by looking at everything but the nodes, and at all nodes together.
-    pub of_site: Arc<[Raw]>,
-    pub of_fleet: Arc<[Raw]>,
-    pub of_nodes: Results,
-    /// What was found when nodes were made of documents, by subject.
-    pub of_plan: HashMap<usize, Arc<[Raw]>>,
+    /// Findings of the rules that read no nodes, and of those that read all nodes.
+    pub of_site: Arc<[RuleFinding]>,
+    pub of_fleet: Arc<[RuleFinding]>,
+    pub of_nodes: NodeResults,
+    /// Findings of the node records, by subject.
+    pub of_plan: HashMap<usize, Arc<[RuleFinding]>>,
 }
 
-/// A file and what it holds.
+/// A file and its content.
 #[derive(Clone, Debug)]
-pub(super) struct Slot {
+pub(super) struct FileSlot {
     pub file: FileId,
-    pub loaded: Arc<Loaded>,
-    /// The numbers of its documents.
+    pub loaded: Arc<LoadedFile>,
+    /// Numbers of its documents.
     pub documents: Vec<usize>,
 }
 
-/// One document, as it is written.
+/// One document as written.
 #[derive(Clone, Debug)]
 pub struct DocumentRef<'d> {
     pub kind: &'d AnyKind,
     pub name: &'d str,
     pub source: &'d str,
-    /// Where its name stands.
-    pub place: Location,
-    /// The spec, with the labels among its keys.
+    /// Location of the name.
+    pub location: Location,
+    /// The spec with the labels.
     pub body: &'d Node,
     pub extends: Vec<&'d str>,
-    pub maker: Maker,
+    pub origin: DocumentOrigin,
 }
 
 impl Design {
-    /// Makes a design of everything that the sources hold, in their order: a later one wins. Whatever is in them, this
-    /// ends, and what is wrong becomes a finding.
-    pub fn compile(bundles: Vec<Bundle>, options: &Options) -> Checked {
+    /// Compiles the files of all sources; a later source wins. Terminates for any input; mistakes become findings.
+    pub fn compile(bundles: Vec<Bundle>, options: &CompileOptions) -> CheckedDesign {
         let mut files = Files::default();
         let (mut sources, mut assigned) = (Vec::new(), Vec::new());
         for (source, bundle) in bundles.into_iter().enumerate() {
             sources.push(bundle.name);
-            assigned.extend(bundle.files.into_iter().map(|file| Assigned { text: files.add(file), source }));
+            assigned.extend(bundle.files.into_iter().map(|file| SourceFile { text: files.add(file), source }));
         }
         let loaded = load(&assigned);
         let loads = assigned.into_iter().zip(loaded.into_iter().map(Arc::new)).collect();
@@ -117,7 +116,7 @@ impl Design {
         of_file.or(self.inner.options.env.as_ref())
     }
 
-    /// The environments that there are files of.
+    /// Environments that have a file.
     pub fn environments(&self) -> impl Iterator<Item = &EnvName> {
         self.inner.environments.iter()
     }
@@ -131,45 +130,45 @@ impl Design {
         &self.inner.sources
     }
 
-    /// The nodes of the environment, in the order to show and to start them in.
+    /// Nodes of the environment, in display and start order.
     pub fn nodes(&self) -> &[Arc<PlannedNode>] {
         &self.inner.nodes
     }
 
-    /// All documents as they are written, generated ones not included.
+    /// Documents as written, without generated ones.
     pub fn documents(&self) -> impl Iterator<Item = DocumentRef<'_>> {
         let written = self.inner.documents.iter().flatten();
-        let written = written.filter(|document| document.maker.is_author());
+        let written = written.filter(|document| document.origin.is_written());
         written.map(|document| DocumentRef {
             kind: &document.kind,
             name: &document.name,
             source: &self.inner.sources[document.source],
-            place: self.inner.files.place(document.name_at),
+            location: self.inner.files.location(document.name_at),
             body: &document.body,
             extends: document.extends.iter().flatten().map(|parent| &*parent.name).collect(),
-            maker: document.maker,
+            origin: document.origin,
         })
     }
 
-    /// Everything that there is, by kind and name, with its effective value.
+    /// All effective documents, with kind and name.
     pub fn effective_documents(&self) -> impl Iterator<Item = (&AnyKind, &str, &Node)> {
         let all = self.inner.subjects.iter().zip(&self.inner.trees);
         all.filter_map(|(subject, tree)| Some((&subject.kind, &*subject.name, tree.as_ref()?)))
     }
 
-    /// The effective value of a document.
+    /// Effective value of a document.
     pub fn effective(&self, kind: &str, name: &str) -> Option<&Node> {
         let subject = self.inner.index.find(&AnyKind::new(kind), name)?;
         self.inner.trees.get(subject)?.as_ref()
     }
 
-    /// What follows from the values of a node.
-    pub fn resolved(&self, node: &str) -> Option<Resolved> {
+    /// ResolvedNode values of a node.
+    pub fn resolved(&self, node: &str) -> Option<ResolvedNode> {
         let site = self.inner.site();
         Some(resolve(&site, &site.get(Kind::Node, node)?))
     }
 
-    /// The nodes of the environment that a boot action is for, by name.
+    /// Names of the nodes that a boot action selects.
     pub fn nodes_of_boot_action(&self, name: &str) -> Option<Vec<String>> {
         let site = self.inner.site();
         Some(nodes_of(&site, &site.get(Kind::BootAction, name)?))
@@ -188,11 +187,11 @@ impl Inner {
             lacks_environment: self.lacks_environment,
             topology: Topology::default(),
         }
-        .surveyed()
+        .with_topology()
     }
 
-    /// The design with everything that was found.
-    pub(super) fn checked(self) -> Checked {
+    /// The design with all findings.
+    pub(super) fn checked(self) -> CheckedDesign {
         let mut report = Report::of_design(&self.files);
         for slot in self.slots.values() {
             if !slot.loaded.findings.is_empty() {
@@ -200,13 +199,19 @@ impl Inner {
             }
         }
         report.extend(self.composed.clone());
-        let of_plan = self.of_plan.values().flat_map(|raws| raws.iter().cloned());
-        let mut raws: Vec<Raw> =
-            self.of_site.iter().chain(&*self.of_fleet).cloned().chain(self.of_nodes.raws()).chain(of_plan).collect();
-        // Findings come in one order, whoever found them first; and the first three of many nodes are the first by name.
-        raws.sort_by(|a, b| (&a.finding.code, a.span, &a.node).cmp(&(&b.finding.code, b.span, &b.node)));
-        raws.iter().for_each(|raw| raw.tell(&mut report));
+        let of_plan = self.of_plan.values().flat_map(|findings| findings.iter().cloned());
+        let mut findings: Vec<RuleFinding> = self
+            .of_site
+            .iter()
+            .chain(&*self.of_fleet)
+            .cloned()
+            .chain(self.of_nodes.findings())
+            .chain(of_plan)
+            .collect();
+        // Sorted, so that the order of findings and the listed nodes are deterministic.
+        findings.sort_by(|a, b| (&a.finding.code, a.span, &a.node).cmp(&(&b.finding.code, b.span, &b.node)));
+        findings.iter().for_each(|finding| finding.add_to(&mut report));
         let findings = report.finish();
-        Checked { design: Design { inner: Arc::new(self) }, findings }
+        CheckedDesign { design: Design { inner: Arc::new(self) }, findings }
     }
 }

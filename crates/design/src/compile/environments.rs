@@ -1,25 +1,25 @@
-//! The environment that a design is made for.
+//! Selection of the environment that a design is compiled for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_core::names::EnvName;
 
-use super::design::Options;
-use super::load::{Assigned, Loaded};
-use crate::document::Document;
+use super::design::CompileOptions;
+use super::load::{LoadedFile, SourceFile};
+use crate::documents::Document;
 use crate::environment::Environment;
 use crate::finding::{Code, Report, quote};
 use crate::inherit::lineage::Index;
 use crate::kinds::{AnyKind, Kind};
 use crate::span::Span;
-use crate::spelling;
+use muster_core::spelling;
 
-/// The environment file that the design is made for, and its source.
-pub(super) fn choose(
-    loads: &[(Assigned, Arc<Loaded>)],
+/// Selects the environment file, and returns it with its source.
+pub(super) fn select(
+    loads: &[(SourceFile, Arc<LoadedFile>)],
     environments: &BTreeSet<EnvName>,
-    options: &Options,
+    options: &CompileOptions,
     report: &mut Report<'_>,
 ) -> Option<(Environment, usize)> {
     let all = loads.iter().flat_map(|(assigned, loaded)| loaded.environments.iter().map(|env| (env, assigned.source)));
@@ -30,17 +30,17 @@ pub(super) fn choose(
         (Some(wanted), _) => {
             let finding =
                 Code::UnknownEnvironment.finding(format!("there is no environment {}", quote(wanted.as_str())));
-            report.add_to_file(finding.help(format!("there is: {}", names())));
+            report.add_to_file(finding.help(format!("existing environments: {}", names())));
             return None;
         }
         (None, 1) => environments.first()?.clone(),
         (None, _) => {
-            let finding = Code::UnknownEnvironment.finding("there are several environments, and none was chosen");
-            report.add_to_file(finding.help(format!("say which with --env: {}", names())));
+            let finding = Code::UnknownEnvironment.finding("there are several environments, and none was selected");
+            report.add_to_file(finding.help(format!("select one with --env: {}", names())));
             return None;
         }
     };
-    // A later source's file stands in the place of an earlier one's.
+    // The file of a later source replaces the file of an earlier one.
     let files: Vec<(&Environment, usize)> = all.filter(|(environment, _)| environment.name == wanted).collect();
     for pair in files.windows(2) {
         if let [(lower, below), (upper, above)] = pair {
@@ -60,7 +60,7 @@ pub(super) fn choose(
     Some((environment, source))
 }
 
-/// Says what two files of one environment mean.
+/// Reports two files of one environment.
 fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, report: &mut Report<'_>) {
     let at = |environment: &Environment| environment.roles.first().map(|role| role.written.key.span);
     let (Some(other), Some(span)) = (at(lower), at(upper)) else { return };
@@ -77,7 +77,7 @@ fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, re
     report.add_with_note(span, finding, "the other one is here", other);
 }
 
-/// The map file of the environment's cloud must be there.
+/// Reports a cloud without a map file.
 pub(super) fn check_cloud(environment: &Environment, index: &Index, report: &mut Report<'_>) {
     let Some(cloud) = &environment.cloud else { return };
     let clouds = AnyKind::Known(Kind::Cloud);
@@ -91,7 +91,7 @@ pub(super) fn check_cloud(environment: &Environment, index: &Index, report: &mut
     }
 }
 
-/// Reports a node that is said to be of an environment that there is no file of.
+/// Reports a node of an environment that has no file.
 pub(super) fn check_named(document: &Document, environments: &BTreeSet<EnvName>, report: &mut Report<'_>) {
     let Some((named, span)) = named(document) else { return };
     if !environments.is_empty() && !environments.contains(named) {
@@ -101,13 +101,13 @@ pub(super) fn check_named(document: &Document, environments: &BTreeSet<EnvName>,
     }
 }
 
-/// Whether a document is about a node of another environment. It is as if it were not there: both environments may have a
-/// node of this name.
+/// Reports whether a document is a node of another environment. Such documents are ignored: environments may use the
+/// same node names.
 pub(super) fn is_elsewhere(document: &Document, env: Option<&EnvName>) -> bool {
     named(document).zip(env).is_some_and(|((named, _), env)| named != env.as_str())
 }
 
-/// The environment that a node's document names.
+/// Environment named in the document of a node.
 fn named(document: &Document) -> Option<(&str, Span)> {
     let of_node = document.kind == AnyKind::Known(Kind::Node);
     let node = document.body.get("environment").filter(|_| of_node)?;

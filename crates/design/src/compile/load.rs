@@ -1,4 +1,4 @@
-//! A file becomes documents, each checked on its own.
+//! Parses files into documents, and checks each document on its own.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -7,39 +7,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::parallel::spread;
-use crate::consumer::{self, Made};
-use crate::document::{Document, Maker};
+use crate::documents::{self, ReaderOutput};
+use crate::documents::{Document, DocumentOrigin};
 use crate::environment::Environment;
 use crate::file_text::FileText;
 use crate::finding::{Findings, Report};
 use crate::types::{self, Reference, TEXT_MAP, Type};
 use crate::yaml::{self, Budget, Limits};
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Loaded {
+pub(super) struct LoadedFile {
     pub documents: Vec<Document>,
     pub environments: Vec<Environment>,
-    /// The documents that its values name.
+    /// Documents that values refer to.
     pub references: Vec<Reference>,
     pub findings: Findings,
 }
 
-/// A file, and the source that it belongs to.
+/// A file and the number of its source.
 #[derive(Clone, Debug)]
-pub(super) struct Assigned {
+pub(super) struct SourceFile {
     pub text: Arc<FileText>,
     pub source: usize,
 }
 
-/// Larger files are cut, so that one file does not keep all processors but one waiting.
-const CUT: usize = 256 << 10;
+/// Larger files are cut between documents, so that a single file uses all processors.
+const CUT_BYTES: usize = 256 << 10;
 
-/// Reads files, on all processors. The result is in the order of the files.
-pub(super) fn load(files: &[Assigned]) -> Vec<Loaded> {
+/// Loads files on all processors. The result is in the order of the files.
+pub(super) fn load(files: &[SourceFile]) -> Vec<LoadedFile> {
     let pieces: Vec<Piece<'_>> = files.iter().enumerate().flat_map(|(at, file)| cut(at, file)).collect();
-    let mut loaded: Vec<Loaded> = files.iter().map(|_| Loaded::default()).collect();
-    for (piece, made) in pieces.iter().zip(work_off(&pieces)) {
+    let mut loaded: Vec<LoadedFile> = files.iter().map(|_| LoadedFile::default()).collect();
+    for (piece, made) in pieces.iter().zip(load_pieces(&pieces)) {
         let of_file = &mut loaded[piece.at];
         of_file.documents.extend(made.documents);
         of_file.environments.extend(made.environments);
@@ -52,66 +52,67 @@ pub(super) fn load(files: &[Assigned]) -> Vec<Loaded> {
 
 /// A file, or documents of a large one.
 struct Piece<'f> {
-    /// The file's place among all files.
+    /// Index of the file.
     at: usize,
-    file: &'f Assigned,
+    file: &'f SourceFile,
     lines: Range<u32>,
-    /// Its part of what the file may ask for.
+    /// Share of the file's limits.
     limits: Limits,
 }
 
-fn cut(at: usize, file: &Assigned) -> Vec<Piece<'_>> {
+fn cut(at: usize, file: &SourceFile) -> Vec<Piece<'_>> {
     let piece = |(lines, limits)| Piece { at, file, lines, limits };
     let size = file.text.text().len();
-    if size <= CUT || consumer::is_environment_file(file.text.name()) {
+    if size <= CUT_BYTES || documents::is_environment_file(file.text.name()) {
         return vec![piece((file.text.all_lines(), Limits::DOCUMENTS))];
     }
-    let ranges = yaml::document_ranges(&file.text, CUT);
+    let ranges = yaml::document_ranges(&file.text, CUT_BYTES);
     let share = Limits::DOCUMENTS.share(ranges.len());
     ranges.into_iter().map(|lines| piece((lines, share))).collect()
 }
 
-/// Each processor takes the next piece when it is done with one.
-fn work_off(pieces: &[Piece<'_>]) -> Vec<Loaded> {
+/// Loads pieces from a shared queue.
+fn load_pieces(pieces: &[Piece<'_>]) -> Vec<LoadedFile> {
     let budget = Budget::new(Budget::OF_A_DESIGN);
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(pieces.len().div_ceil(2));
     if threads <= 1 {
-        return pieces.iter().map(|piece| one(piece, &budget)).collect();
+        return pieces.iter().map(|piece| load_piece(piece, &budget)).collect();
     }
     let queue: Mutex<VecDeque<usize>> = Mutex::new((0..pieces.len()).collect());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let workers = vec![(); threads];
-    let mut done: Vec<(usize, Loaded)> =
-        spread(&workers, |()| std::iter::from_fn(next).map(|at| (at, one(&pieces[at], &budget))).collect::<Vec<_>>())
-            .into_iter()
-            .flatten()
-            .collect();
+    let mut done: Vec<(usize, LoadedFile)> = spread(&workers, |()| {
+        std::iter::from_fn(next).map(|at| (at, load_piece(&pieces[at], &budget))).collect::<Vec<_>>()
+    })
+    .into_iter()
+    .flatten()
+    .collect();
     done.sort_unstable_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, loaded)| loaded).collect()
 }
 
-fn one(piece: &Piece<'_>, budget: &Budget) -> Loaded {
+fn load_piece(piece: &Piece<'_>, budget: &Budget) -> LoadedFile {
     let text = &*piece.file.text;
     let mut report = Report::new(text);
     let trees = yaml::parse_lines(text, piece.lines.clone(), &mut report, &piece.limits, budget);
     let (mut documents, mut environments, mut references) = (Vec::new(), Vec::new(), Vec::new());
-    let mut made = Made {
+    let mut made = ReaderOutput {
         source: piece.file.source,
         documents: &mut documents,
         environments: &mut environments,
         report: &mut report,
     };
-    consumer::consume(text, &trees, &mut made);
+    documents::read_trees(text, &trees, &mut made);
     for document in &documents {
-        let words = consumer::words(document.maker);
+        let key_names = documents::key_names(document.origin);
         match (document.kind.body(), document.body.get("labels")) {
-            // Of what is somebody else's, the labels are ours.
-            (Type::Any, Some(labels)) if document.maker == Maker::Native => {
-                types::check(labels, &TEXT_MAP, words, &mut references, &mut report);
+            // Labels are checked on configuration items too.
+            (Type::Any, Some(labels)) if document.origin == DocumentOrigin::Native => {
+                types::check(labels, &TEXT_MAP, key_names, &mut references, &mut report);
             }
             (Type::Any, _) => {}
-            (ty, _) => types::check(&document.body, &ty, words, &mut references, &mut report),
+            (ty, _) => types::check(&document.body, &ty, key_names, &mut references, &mut report),
         }
     }
-    Loaded { documents, environments, references, findings: report.finish() }
+    LoadedFile { documents, environments, references, findings: report.finish() }
 }

@@ -1,30 +1,28 @@
-//! From files to a checked, effective design.
+//! Compiles files into a checked, effective design.
 //!
-//! 1. [`load`]: each file becomes documents, checked against the types of their kinds. Files are independent, and large
-//!    ones are cut between documents, so this uses all processors.
-//! 2. [`compose`]: documents of one name become one subject, a layer a source; references and parents are looked up.
-//! 3. [`flatten`]: each subject's layers become one value. What is inherited is shared, not copied.
-//! 4. [`crate::rules`] look at the result; [`planned`] makes the environment's nodes of it.
+//! 1. [`load`]: parses each file into documents and checks them against the types of their kinds. Files are independent,
+//!    and large files are cut between documents, so this runs on all processors.
+//! 2. [`compose`]: groups documents by kind and name into subjects, one layer for each source, and looks up references
+//!    and parents.
+//! 3. [`flatten`]: merges the layers of each subject into one value. Inherited values are shared, not copied.
+//! 4. [`crate::rules`] check the result; [`nodes`] derives the environment's nodes from it.
 //!
-//! [`update`] does the same for a changed file, at the cost of what has changed.
+//! [`update`] does the same after a change of files, at the cost of the change.
 
 mod assemble;
 mod compose;
 mod design;
 mod environments;
 mod flatten;
-mod hosts;
 mod load;
-mod lookup;
+mod nodes;
 mod parallel;
-mod planned;
+mod query;
 mod update;
-mod why;
 
-pub use design::{Checked, Design, DocumentRef, Options};
-pub use lookup::Written;
+pub use design::{CheckedDesign, CompileOptions, Design, DocumentRef};
+pub use nodes::PlannedNode;
+pub(crate) use nodes::surplus;
 pub(crate) use parallel::in_parallel;
-pub use planned::PlannedNode;
-pub(crate) use planned::spare;
-pub use update::Change;
-pub use why::WhyError;
+pub use query::{ProvenanceError, SourceDocument};
+pub use update::FileChange;

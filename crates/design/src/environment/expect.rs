@@ -1,27 +1,27 @@
-//! Takes typed values out of an environment file or a strategy, and says what was expected where something else stands.
+//! Reads typed values from environment files and strategies.
 //!
-//! Each function returns `None` only after it has reported why.
+//! Each function returns `None` only after reporting a finding.
 
 use crate::finding::{Code, Report, quote};
 use crate::span::Span;
-use crate::spelling;
 use crate::types::wrong_type;
 use crate::yaml::{Entry, Kind, Map, Node, Value};
+use muster_core::spelling;
 
-/// The keys of a mapping, held against those that are known there.
+/// A mapping whose keys were checked against the known ones.
 pub(crate) struct Fields<'m, 'o> {
     map: &'m Map,
-    /// What the mapping describes, for messages: `role "web"`.
+    /// Name of the mapping for messages: `role "web"`.
     of: &'o str,
-    /// Where to point when something is missing from it.
+    /// Span for findings about missing keys.
     at: Span,
-    /// The known keys that others were probably misspelt for.
-    meant: Vec<&'static str>,
+    /// Known keys that were probably misspelt.
+    misspelt: Vec<&'static str>,
     has_unknown: bool,
 }
 
 impl<'m, 'o> Fields<'m, 'o> {
-    /// Reports every key that is not known.
+    /// Reports every unknown key.
     pub(crate) fn check(
         map: &'m Map,
         of: &'o str,
@@ -29,7 +29,7 @@ impl<'m, 'o> Fields<'m, 'o> {
         known: &'static [&'static str],
         report: &mut Report<'_>,
     ) -> Self {
-        let (mut meant, mut has_unknown) = (Vec::new(), map.has_refused());
+        let (mut misspelt, mut has_unknown) = (Vec::new(), map.has_refused());
         for Entry { key, .. } in map.entries() {
             if known.contains(&&*key.text) {
                 continue;
@@ -40,31 +40,30 @@ impl<'m, 'o> Fields<'m, 'o> {
                 None => format!("known here: {}", known.join(", ")),
             };
             has_unknown = true;
-            meant.extend(near.filter(|near| !meant.contains(near)));
+            misspelt.extend(near.filter(|near| !misspelt.contains(near)));
             let message = format!("unknown key {} in {of}", quote(&key.text));
             report.add(key.span, Code::UnknownKey.finding(message).help(help));
         }
-        Fields { map, of, at, meant, has_unknown }
+        Fields { map, of, at, misspelt, has_unknown }
     }
 
-    /// The value of a key that must be there.
+    /// Value of a required key.
     pub(crate) fn required(&self, key: &str, example: &str, report: &mut Report<'_>) -> Option<&'m Node> {
         let node = self.optional(key);
-        // A key that is there but misspelt or refused has been reported; that it is missing would be the same mistake
-        // again.
-        if node.is_none() && !self.meant.contains(&key) && !self.map.has_refused() {
+        // A misspelt or refused key was reported; do not report it as missing too.
+        if node.is_none() && !self.misspelt.contains(&key) && !self.map.has_refused() {
             let finding = Code::MissingKey.finding(format!("{} has no \"{key}\"", self.of));
             report.add(self.at, finding.help(format!("add it, for instance: {key}: {example}")));
         }
         node
     }
 
-    /// Whether there are keys that are not known: that something is missing cannot be said then.
+    /// Reports whether there are unknown keys. A missing key may then be a misspelt one.
     pub(crate) fn has_unknown(&self) -> bool {
         self.has_unknown
     }
 
-    /// The value of a key that may be left out.
+    /// Value of an optional key.
     pub(crate) fn optional(&self, key: &str) -> Option<&'m Node> {
         self.map.get(key).map(|entry| &entry.value)
     }
@@ -106,7 +105,7 @@ pub(crate) fn text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> O
     }
 }
 
-/// A text that says something.
+/// A text that is not empty.
 pub(crate) fn filled_text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
     let text = text(node, what, report)?;
     if text.trim().is_empty() {

@@ -1,41 +1,41 @@
-//! The environment file as a whole.
+//! Parser of environment files.
 
 use std::path::Path;
 
 use muster_core::names::{EnvName, Stack};
 
 use super::expect::Fields;
-use super::order::{self, Wish};
+use super::order::{self, StartDependency};
 use super::{Cloud, Environment, RoleDesign, expect, role};
 use crate::file_text::FileText;
-use crate::finding::{Accepted, Code, Findings, Report, quote};
+use crate::finding::{Code, Findings, Report, WithWarnings, quote};
 use crate::span::Span;
 use crate::strategy::{self, Section};
 use crate::yaml::{self, Entry, Limits, Node};
 
 const KEYS: &[&str] = &["version", "roles", "stack", "cloud", "rollout"];
 
-/// The format that this code reads.
+/// Supported format version.
 const FORMAT: i64 = 1;
 
-/// The most nodes of one environment: twice what Muster is built and measured for. Without a bound, 1 MiB of roles
-/// with a cardinality of 9999 each would ask for some 300 million nodes.
-pub(crate) const MOST_NODES: u64 = 100_000;
+/// Nodes of one environment: twice the number that Muster is built and measured for. Without a limit, 1 MiB of roles with
+/// a cardinality of 9999 each would give some 300 million nodes.
+pub(crate) const MAX_NODES: u64 = 100_000;
 
 const EXAMPLE: &str = "{web: {cardinality: 2, flavor: small}}";
 
-pub(super) fn parse(source: &FileText) -> Result<Accepted<Environment>, Findings> {
+pub(super) fn parse(source: &FileText) -> Result<WithWarnings<Environment>, Findings> {
     let mut report = Report::new(source);
     let documents = yaml::parse_into(source, &mut report, &Limits::HANDWRITTEN);
     let environment = from_trees(source, &documents, &mut report);
     let findings = report.finish();
     match environment {
-        Some(value) => Ok(Accepted { value, warnings: findings }),
+        Some(value) => Ok(WithWarnings { value, warnings: findings }),
         None => Err(findings),
     }
 }
 
-/// None only after it has been reported why.
+/// Returns none only after reporting a finding.
 pub(super) fn from_trees(source: &FileText, documents: &[Node], report: &mut Report<'_>) -> Option<Environment> {
     let name = name(source, report);
     let content = the_document(documents, report).and_then(|document| content(document, report));
@@ -55,11 +55,11 @@ fn name(source: &FileText, report: &mut Report<'_>) -> Option<EnvName> {
         .ok()
 }
 
-/// The one document of the file. What cannot be read has been reported already, and is not called empty.
+/// The single document of the file. A file that cannot be parsed was reported, and is not reported as empty.
 fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'d Node> {
     if let Some(second) = documents.get(1) {
         let finding = Code::SeveralDocuments
-            .finding("an environment file holds one document, and this is another")
+            .finding("an environment file must hold one document; this is a second one")
             .help("give each environment a file of its own, or remove the line ---");
         report.add(second.span, finding);
     }
@@ -74,22 +74,22 @@ fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'
     }
 }
 
-/// What the roles share.
+/// State shared between the roles.
 pub(super) struct Fleet<'s> {
     pub(super) stack: Option<&'s Stack>,
     nodes: u64,
 }
 
 impl Fleet<'_> {
-    /// Counts a role's nodes, and says whether there is still room for them: names beyond the limit are not made.
-    pub(super) fn takes(&mut self, cardinality: u32) -> bool {
+    /// Counts the nodes of a role; false if the limit is exceeded, so that no names are generated.
+    pub(super) fn reserve(&mut self, cardinality: u32) -> bool {
         self.nodes += u64::from(cardinality);
-        self.nodes <= MOST_NODES
+        self.nodes <= MAX_NODES
     }
 
     fn check_size(&self, at: Span, report: &mut Report<'_>) {
-        if self.nodes > MOST_NODES {
-            let message = format!("the environment has {} nodes; {MOST_NODES} is the most", self.nodes);
+        if self.nodes > MAX_NODES {
+            let message = format!("the environment has {} nodes; {MAX_NODES} is the most", self.nodes);
             report.add(at, Code::TooManyNodes.finding(message).help("split it into several environments"));
         }
     }
@@ -120,10 +120,11 @@ fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
         report.add(node.span, finding.help(format!("for instance: roles: {EXAMPLE}")));
     }
     let mut fleet = Fleet { stack: stack.as_ref(), nodes: 0 };
-    let (roles, wishes): (Vec<_>, Vec<_>) = entries.iter().map(|entry| role::parse(entry, &mut fleet, report)).unzip();
+    let (roles, dependencies): (Vec<_>, Vec<_>) =
+        entries.iter().map(|entry| role::parse(entry, &mut fleet, report)).unzip();
     fleet.check_size(node.span, report);
-    let start_order = start_order(entries, &wishes, report);
-    // One role that is not legal is enough to have no environment; its findings are in the report.
+    let start_order = start_order(entries, &dependencies, report);
+    // A single invalid role invalidates the environment; its findings are in the report.
     let roles: Vec<RoleDesign> = roles.into_iter().collect::<Option<_>>()?;
     Some(Content { stack, cloud, roles, start_order: start_order?, rollout })
 }
@@ -132,7 +133,7 @@ fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
     let Some(node) = fields.optional("version") else { return };
     let Some(version) = expect::integer(node, "\"version\"", "an integer", report) else { return };
     if version != FORMAT {
-        let message = format!("the file is of format version {version}, which this Muster does not know");
+        let message = format!("the file is of format version {version}, which this version of Muster does not support");
         let finding = Code::FormatVersion.finding(message).expected(format!("expected {FORMAT}"));
         report.add(node.span, finding.help("this is the version of the file format, not of your configuration"));
     }
@@ -162,7 +163,11 @@ fn rollout(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Section> 
     strategy::section(node, names.as_deref(), report)
 }
 
-fn start_order(entries: &[Entry], wishes: &[Vec<Wish<'_>>], report: &mut Report<'_>) -> Option<Vec<usize>> {
+fn start_order(
+    entries: &[Entry],
+    dependencies: &[Vec<StartDependency<'_>>],
+    report: &mut Report<'_>,
+) -> Option<Vec<usize>> {
     let names: Vec<&str> = entries.iter().map(|entry| &*entry.key.text).collect();
-    order::start_order(&names, wishes, report)
+    order::start_order(&names, dependencies, report)
 }

@@ -1,22 +1,22 @@
-//! The environment file: one fleet, by its roles.
+//! Environment files: the roles of one fleet.
 //!
 //! ```yaml
 //! # environments/prod.yaml
-//! version: 1              # of the format; may be left out
-//! stack: blue             # suffix of every node's name: web1_blue; may be left out
-//! cloud: north            # environments/north.map.yaml says what the flavors are there; may be left out
+//! version: 1              # of the format; optional
+//! stack: blue             # suffix of every node's name: web1_blue; optional
+//! cloud: north            # environments/north.map.yaml maps the flavors; optional
 //! roles:                  # nodes are numbered from 1 within their role
 //!   db:
-//!     cardinality: 1      # how many; 0 is none for now
-//!     flavor: large       # what machine it needs
+//!     cardinality: 1      # number of nodes; may be 0
+//!     flavor: large       # size of machine
 //!   web:
 //!     cardinality: 2
 //!     flavor: small
-//!     profile: frontend   # may be left out, as may the rest
+//!     profile: frontend   # optional, like the rest
 //!     labels: {tier: edge}
 //!     failure_domain: rack1
-//!     after: [db]         # is meant to come after these
-//! rollout:                # how a new version goes through the fleet; may be left out: see `strategy`
+//!     after: [db]         # start order: after these roles
+//! rollout:                # rollout strategy; optional: see `strategy`
 //!   max_unavailable: 1
 //! ```
 
@@ -33,29 +33,29 @@ use muster_core::rollout::strategy::Strategy;
 use serde::Serialize;
 
 use crate::file_text::FileText;
-use crate::finding::{Accepted, Findings, Report};
+use crate::finding::{Findings, Report, WithWarnings};
 use crate::span::Span;
 use crate::yaml::{Entry, Limits, Node};
 
-pub(crate) use file::MOST_NODES;
+pub(crate) use file::MAX_NODES;
 
-/// The label that says what a node fails together with.
+/// Label with the failure domain of a node.
 pub const FAILURE_DOMAIN: &str = "failure_domain";
 
-/// One fleet as it is written down. Whatever is in here is legal and consistent.
+/// A valid environment file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     pub name: EnvName,
     pub stack: Option<Stack>,
-    /// The cloud whose map file says what the flavors are there.
+    /// Cloud whose map file translates the flavors.
     pub cloud: Option<Cloud>,
     /// In the order of the file.
     pub roles: Vec<RoleDesign>,
-    /// How it wants to be moved from one version to the next. None: by the default.
+    /// Rollout strategy; none for the default.
     pub rollout: Option<Strategy>,
-    /// Indexes into `roles`, each behind those that it comes after.
+    /// Indices into `roles` in start order.
     start_order: Vec<usize>,
-    /// Where the label stands that the budget of a rollout is counted by.
+    /// Span of the label that the rollout budget is counted by.
     pub(crate) label: Option<Span>,
 }
 
@@ -66,22 +66,22 @@ pub struct Cloud {
     pub span: Span,
 }
 
-/// A role of an environment: what all of its nodes have in common.
+/// A role of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleDesign {
     pub role: Role,
-    /// Its nodes, by number: as many as its cardinality says.
+    /// Its nodes, by number.
     pub nodes: Vec<NodeName>,
     pub flavor: String,
     pub profile: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub failure_domain: Option<String>,
     pub after: Vec<Role>,
-    /// The role as it is written, for those who want to know where.
+    /// The role as written, for spans.
     pub(crate) written: Entry,
 }
 
-/// A node that should be there.
+/// A node that an environment file defines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DesignedNode {
     pub name: NodeName,
@@ -93,23 +93,22 @@ pub struct DesignedNode {
 }
 
 impl Environment {
-    /// Reads an environment file; the file's name without `.yaml` is the environment's.
-    pub fn read(path: &Path) -> Result<Accepted<Environment>, Findings> {
+    /// Reads an environment file. The name of the environment is the file name without `.yaml`.
+    pub fn read(path: &Path) -> Result<WithWarnings<Environment>, Findings> {
         Environment::parse(&FileText::read(path, Limits::HANDWRITTEN.file_bytes)?)
     }
 
-    /// Checks the text of an environment file: either it holds together, or every reason why not is named.
-    pub fn parse(source: &FileText) -> Result<Accepted<Environment>, Findings> {
+    /// Parses and checks an environment file.
+    pub fn parse(source: &FileText) -> Result<WithWarnings<Environment>, Findings> {
         file::parse(source)
     }
 
-    /// The same for a file that has been read already; none only after it was reported why.
+    /// Checks parsed trees; returns none only after reporting a finding.
     pub(crate) fn from_trees(source: &FileText, trees: &[Node], report: &mut Report<'_>) -> Option<Environment> {
         file::from_trees(source, trees, report)
     }
 
-    /// Gives a role another number of nodes than the file says. False if there is no such role, or if it cannot have so
-    /// many.
+    /// Overrides the cardinality of a role; false if the role does not exist or the number is out of range.
     pub fn set_cardinality(&mut self, role: &Role, cardinality: u32) -> bool {
         let (stack, nodes) = (self.stack.clone(), self.roles.iter().map(RoleDesign::cardinality).sum::<usize>());
         let Some(design) = self.roles.iter_mut().find(|design| design.role == *role) else { return false };
@@ -126,24 +125,23 @@ impl Environment {
         self.roles.iter().flat_map(RoleDesign::designed).collect()
     }
 
-    /// The roles that each role comes after, as written: those that they come after themselves are not among them.
+    /// Direct start dependencies of each role.
     pub fn after(&self) -> BTreeMap<Role, BTreeSet<Role>> {
         self.roles.iter().map(|design| (design.role.clone(), design.after.iter().cloned().collect())).collect()
     }
 
-    /// The roles in an order to bring them up in: each behind those it comes after, else in the order of the file.
+    /// Roles in start order: each after its dependencies, otherwise in the order of the file.
     pub fn in_start_order(&self) -> impl Iterator<Item = &RoleDesign> {
         self.start_order.iter().filter_map(|&index| self.roles.get(index))
     }
 }
 
 impl RoleDesign {
-    /// How many nodes the role has.
     pub fn cardinality(&self) -> usize {
         self.nodes.len()
     }
 
-    /// What the role's nodes fail together with, if it is said.
+    /// Failure domain of the role's nodes.
     pub fn failure_domain(&self) -> Option<&str> {
         self.failure_domain.as_deref().or_else(|| self.labels.get(FAILURE_DOMAIN).map(String::as_str))
     }

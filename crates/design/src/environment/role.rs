@@ -1,12 +1,12 @@
-//! One role of an environment file.
+//! Parser of one role of an environment file.
 
 use std::collections::{BTreeMap, HashSet};
 
 use muster_core::names::{NodeName, Role, Stack};
 
 use super::expect::Fields;
-use super::file::{Fleet, MOST_NODES};
-use super::order::Wish;
+use super::file::{Fleet, MAX_NODES};
+use super::order::StartDependency;
 use super::{FAILURE_DOMAIN, RoleDesign, expect};
 use crate::finding::{Code, Report, quote};
 use crate::span::Span;
@@ -14,19 +14,18 @@ use crate::yaml::{Entry, Node};
 
 const KEYS: &[&str] = &["cardinality", "flavor", "profile", "labels", "failure_domain", "after"];
 
-/// Four digits: enough for any role, and a typing error (a port, a memory size) does not order 100,000 machines.
-const MOST: u32 = 9999;
+/// Cardinality of a role. Four digits are enough, and a typing error does not order 100,000 machines.
+const MAX_CARDINALITY: u32 = 9999;
 
-/// The longest label of a host name (RFC 1035).
-const LONGEST_HOST_NAME: usize = 63;
+/// Length of a host name label (RFC 1035).
+const MAX_HOST_NAME: usize = 63;
 
-/// Reads a role. Its wishes for the order are returned even if the rest is not legal: they are judged with those of
-/// all other roles.
+/// Reads a role. Its start dependencies are returned even if the rest is invalid: they are checked with all roles.
 pub(super) fn parse<'n>(
     entry: &'n Entry,
     fleet: &mut Fleet<'_>,
     report: &mut Report<'_>,
-) -> (Option<RoleDesign>, Vec<Wish<'n>>) {
+) -> (Option<RoleDesign>, Vec<StartDependency<'n>>) {
     let Entry { key, value } = entry;
     let of = format!("role {}", quote(&key.text));
     let role = name(&key.text, key.span, report);
@@ -44,7 +43,7 @@ pub(super) fn parse<'n>(
         .optional("failure_domain")
         .and_then(|node| expect::filled_text(node, &format!("\"failure_domain\" of {of}"), report));
     let labels = fields.optional("labels").map(|node| labels(node, &of, report)).unwrap_or_default();
-    let wishes = fields.optional("after").map(|node| after(node, &of, report)).unwrap_or_default();
+    let dependencies = fields.optional("after").map(|node| after(node, &of, report)).unwrap_or_default();
 
     let design = |role: Role, cardinality, flavor: &str, report: &mut Report<'_>| {
         Some(RoleDesign {
@@ -54,8 +53,8 @@ pub(super) fn parse<'n>(
             labels,
             failure_domain: failure_domain.map(str::to_owned),
             written: entry.clone(),
-            // Only names that turn out to be roles of this file survive; an unknown one is a finding.
-            after: unique(&wishes).filter_map(|name| Role::new(name).ok()).collect(),
+            // Unknown roles are reported by the check of the start order.
+            after: unique(&dependencies).filter_map(|name| Role::new(name).ok()).collect(),
             role,
         })
     };
@@ -63,7 +62,7 @@ pub(super) fn parse<'n>(
         (Some(role), Some(cardinality), Some(flavor)) => design(role, cardinality, flavor, report),
         _ => None,
     };
-    (design, wishes)
+    (design, dependencies)
 }
 
 fn name(text: &str, at: Span, report: &mut Report<'_>) -> Option<Role> {
@@ -76,9 +75,9 @@ fn name(text: &str, at: Span, report: &mut Report<'_>) -> Option<Role> {
 }
 
 fn cardinality(node: &Node, of: &str, report: &mut Report<'_>) -> Option<u32> {
-    let expected = format!("an integer from 0 to {MOST}");
+    let expected = format!("an integer from 0 to {MAX_CARDINALITY}");
     let number = expect::integer(node, &format!("\"cardinality\" of {of}"), &expected, report)?;
-    let legal = u32::try_from(number).ok().filter(|&number| number <= MOST);
+    let legal = u32::try_from(number).ok().filter(|&number| number <= MAX_CARDINALITY);
     if legal.is_none() {
         let finding = Code::Cardinality.finding(format!("{of} cannot have {number} nodes"));
         report.add(node.span, finding.expected(format!("expected {expected}")));
@@ -95,7 +94,7 @@ fn labels(node: &Node, of: &str, report: &mut Report<'_>) -> BTreeMap<String, St
         if key.text.is_empty() {
             report.add(key.span, Code::EmptyText.finding(format!("a label of {of} has an empty name")));
         }
-        // A label may be a mere mark, with an empty text; but an empty failure domain would be one that all such share.
+        // A label may be empty. An empty failure domain would be shared by all such roles.
         let text = match &*key.text {
             FAILURE_DOMAIN => expect::filled_text(value, &what, report),
             _ => expect::text(value, &what, report),
@@ -107,22 +106,21 @@ fn labels(node: &Node, of: &str, report: &mut Report<'_>) -> BTreeMap<String, St
     labels
 }
 
-fn after<'n>(node: &'n Node, of: &str, report: &mut Report<'_>) -> Vec<Wish<'n>> {
+fn after<'n>(node: &'n Node, of: &str, report: &mut Report<'_>) -> Vec<StartDependency<'n>> {
     let what = format!("\"after\" of {of}");
     let items = expect::list(node, &what, "a list of role names", report).unwrap_or_default();
-    let wish = |item: &'n Node| {
-        Some(Wish { name: expect::text(item, &format!("a member of {what}"), report)?, span: item.span })
+    let dependency = |item: &'n Node| {
+        Some(StartDependency { name: expect::text(item, &format!("a member of {what}"), report)?, span: item.span })
     };
-    items.iter().filter_map(wish).collect()
+    items.iter().filter_map(dependency).collect()
 }
 
-fn unique<'n>(wishes: &[Wish<'n>]) -> impl Iterator<Item = &'n str> {
+fn unique<'n>(dependencies: &[StartDependency<'n>]) -> impl Iterator<Item = &'n str> {
     let mut seen = HashSet::new();
-    wishes.iter().map(|wish| wish.name).filter(move |name| seen.insert(*name))
+    dependencies.iter().map(|dependency| dependency.name).filter(move |name| seen.insert(*name))
 }
 
-/// The names of the role's nodes. They are made here, and not when somebody asks for them, because here it can still
-/// be said that they are not legal.
+/// Names of the role's nodes. Generated here, where invalid names can be reported.
 fn nodes(
     role: &Role,
     cardinality: u32,
@@ -130,7 +128,7 @@ fn nodes(
     at: Span,
     report: &mut Report<'_>,
 ) -> Option<Vec<NodeName>> {
-    if !fleet.takes(cardinality) {
+    if !fleet.reserve(cardinality) {
         return None;
     }
     let build = |number| NodeName::build(role, number, fleet.stack);
@@ -142,23 +140,23 @@ fn nodes(
             return None;
         }
     };
-    // The last one has the highest number, and so the longest name.
+    // The last node has the longest name.
     let longest = names.last().map(NodeName::host).unwrap_or_default();
-    if longest.len() > LONGEST_HOST_NAME {
+    if longest.len() > MAX_HOST_NAME {
         let message = format!("the host name {} would have {} characters", quote(&longest), longest.len());
         let finding = Code::HostNameTooLong.finding(message);
-        report.add(at, finding.help(format!("{LONGEST_HOST_NAME} is the most: shorten the role or the stack")));
+        report.add(at, finding.help(format!("{MAX_HOST_NAME} is the most: shorten the role or the stack")));
         return None;
     }
     Some(names)
 }
 
-/// The same for a number that somebody else than the file says; none if there cannot be so many beside the others.
+/// Names for a cardinality that overrides the file; none if it is out of range.
 pub(super) fn names(role: &Role, cardinality: u32, stack: Option<&Stack>, others: usize) -> Option<Vec<NodeName>> {
-    if cardinality > MOST || others as u64 + u64::from(cardinality) > MOST_NODES {
+    if cardinality > MAX_CARDINALITY || others as u64 + u64::from(cardinality) > MAX_NODES {
         return None;
     }
     let names = (1..=cardinality).map(|number| NodeName::build(role, number, stack));
     let names: Vec<NodeName> = names.collect::<Result<_, _>>().ok()?;
-    names.last().is_none_or(|last| last.host().len() <= LONGEST_HOST_NAME).then_some(names)
+    names.last().is_none_or(|last| last.host().len() <= MAX_HOST_NAME).then_some(names)
 }

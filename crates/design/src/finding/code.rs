@@ -1,16 +1,15 @@
-//! The catalogue of findings.
+//! Codes of findings, their severities, meanings, explanations and examples.
 //!
-//! A code is for ever: it is what people search for, and what their scripts match. A code that is no longer used is
-//! not given to another finding.
+//! Codes are stable: operators search for them and scripts match them. A code that is no longer used is not reused.
 
 use std::fmt;
 
-use super::{Finding, FindingCode, Severity};
+use crate::finding::{Finding, FindingCode, Severity};
 
 macro_rules! catalogue {
     ($($code:ident = $id:literal $severity:ident $meaning:literal,)*) => {
-        /// What sort of thing a finding is about. M00xx: files and YAML; M01xx: environment files, and what all documents
-        /// share; M10xx: documents and inheritance; M11xx: networks and links; M12xx: nodes and their addresses; M13xx:
+        /// Code of a finding. M00xx: files and YAML; M01xx: environment files, and keys
+        /// of all documents; M10xx: documents and inheritance; M11xx: networks and links; M12xx: nodes and their addresses; M13xx:
         /// storage; M14xx: hardware and platform; M15xx: boot actions; M16xx: out-of-band access and drivers; M17xx:
         /// configuration items; M18xx: Drydock's documents; M19xx: rollout strategies.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,14 +35,14 @@ macro_rules! catalogue {
                 match name { $($id => Some(Code::$code),)* _ => None }
             }
 
-            /// What it means at length, why it matters and what to do: Markdown.
+            /// Explanation with cause and correction: Markdown.
             pub fn explanation(self) -> &'static str {
                 match self {
                     $(Code::$code => include_str!(concat!("../../explanations/", $id, ".md")),)*
                 }
             }
 
-            /// What the finding means, in a sentence.
+            /// Meaning in one sentence.
             pub fn meaning(self) -> &'static str {
                 match self { $(Code::$code => $meaning,)* }
             }
@@ -68,14 +67,14 @@ catalogue! {
 
     EmptyFile = "M0101" Error "The file holds no document.",
     SeveralDocuments = "M0102" Error "The file holds more than one document.",
-    UnknownKey = "M0103" Error "A key is not one of those that are known there.",
-    MissingKey = "M0104" Error "A key that must be there is not.",
+    UnknownKey = "M0103" Error "A key is not known in this mapping.",
+    MissingKey = "M0104" Error "A required key is missing.",
     WrongType = "M0105" Error "A value is of another type than is expected there.",
     FormatVersion = "M0106" Error "The file is written for another version of the format.",
     RoleName = "M0107" Error "A role's name is not legal.",
     Cardinality = "M0108" Error "A cardinality is out of range.",
     AfterUnknown = "M0109" Error "A role comes after one that is not in the file.",
-    AfterCycle = "M0110" Error "Roles come after each other in a circle.",
+    AfterCycle = "M0110" Error "Roles come after each other in a cycle.",
     StackName = "M0111" Error "The stack's name is not legal.",
     NoRoles = "M0112" Error "The environment has no roles.",
     EmptyText = "M0113" Error "A text that must say something is empty.",
@@ -91,13 +90,13 @@ catalogue! {
     DuplicateDocument = "M1004" Error "Two documents of one source have the same kind and name.",
     OverlaidDocument = "M1005" Warning "A document is in two sources: the later one is laid over the earlier.",
     NothingBelow = "M1006" Error "An overlay has no document below it.",
-    UnknownParent = "M1007" Error "A document extends one that is not there.",
-    ParentCycle = "M1008" Error "Documents extend each other in a circle.",
-    RemovesNothing = "M1009" Warning "A removal removes nothing.",
-    DanglingReference = "M1010" Error "A value names a document that is not there.",
+    UnknownParent = "M1007" Error "A document extends one that does not exist.",
+    ParentCycle = "M1008" Error "Documents extend each other in a cycle.",
+    RemovesNothing = "M1009" Warning "A removal has no effect.",
+    DanglingReference = "M1010" Error "A value names a document that does not exist.",
     NotAnAddress = "M1011" Error "A value is not an IP address.",
     NotACidr = "M1012" Error "A value is not a network in CIDR notation.",
-    NotAMac = "M1013" Error "A value is not a hardware address.",
+    NotAMac = "M1013" Error "A value is not a MAC address.",
     NotASize = "M1014" Error "A value is not a size.",
     NotAHostName = "M1015" Error "A value is not a legal host name.",
     NotADomain = "M1016" Error "A value is not a legal domain name.",
@@ -106,14 +105,14 @@ catalogue! {
     NotPermissions = "M1019" Error "A value is not a file mode.",
     NotACpuSet = "M1020" Error "A value is not a set of processors.",
     OutOfRange = "M1021" Error "A number is out of range.",
-    NotOneOf = "M1022" Error "A value is not one of the words that are known there.",
+    NotOneOf = "M1022" Error "A value is not one of the accepted values.",
     SecretAsText = "M1023" Error "A secret is written as text.",
-    MemberWithoutKey = "M1024" Error "A member of a list lacks the key that tells it from the others.",
+    MemberWithoutKey = "M1024" Error "A member of a list has no primary key.",
     DuplicateMember = "M1025" Error "Two members of a list have the same primary key.",
     NodeName = "M1026" Error "The name of a node is not legal.",
     NoRole = "M1027" Error "A node has no role.",
     WhichEnvironment = "M1028" Error "A node does not say which of several environments it belongs to.",
-    UnknownEnvironment = "M1029" Error "There is no environment of this name, or it cannot be told which one is meant.",
+    UnknownEnvironment = "M1029" Error "The environment does not exist, or several exist and none is selected.",
     UnknownFlavor = "M1030" Error "The cloud's map file does not know a flavor.",
     UnknownRole = "M1031" Error "A cardinality is given for a role that is not in the environment.",
     TooManyLayers = "M1032" Error "A document inherits from more documents than is accepted.",
@@ -129,7 +128,7 @@ catalogue! {
     RangesRepeat = "M1108" Warning "Two ranges of the same type have addresses in common.",
     RouteWithoutGateway = "M1109" Error "A route has no gateway.",
     GatewayOutside = "M1110" Error "A gateway is not in the network that is left through it.",
-    GatewayOfNoHost = "M1111" Error "A gateway has the address of a network, or of all its hosts.",
+    GatewayOfNoHost = "M1111" Error "A gateway has the network address or the broadcast address.",
     GatewayOfOtherFamily = "M1112" Error "IPv6 addresses are to be reached through an IPv4 gateway.",
     EmptyRoutedomain = "M1113" Warning "A route leads to a routing domain that no other network is in.",
     RelayOutside = "M1114" Error "A DHCP relay's own address is not in the network that it serves.",
@@ -137,8 +136,8 @@ catalogue! {
     MtuAboveLink = "M1116" Error "The MTU of a network is more than that of the link that carries it.",
     NetworkOnTwoLinks = "M1117" Warning "A network is on two links.",
     BondOptionsWithoutBond = "M1118" Error "A link without a bond says how its bond works.",
-    BondDelay = "M1119" Error "A bond's delay is shorter than the time between two looks at its members.",
-    BondUnwatched = "M1120" Warning "A bond never looks whether its members are alive.",
+    BondDelay = "M1119" Error "A bond's delay is shorter than its monitoring interval.",
+    BondUnwatched = "M1120" Warning "A bond does not monitor its members.",
     BondOptionOfOtherMode = "M1121" Error "A bond has an option that only the mode 802.3ad knows.",
     TrunkingNeeded = "M1122" Error "A link carries several networks, but is no trunk.",
     TaggedWithoutTrunk = "M1123" Error "A network with a VLAN is on a link that carries no VLANs.",
@@ -159,13 +158,13 @@ catalogue! {
     AddressMissing = "M1211" Error "A node names a network among its addresses, but gives no address.",
     AddressOutside = "M1212" Error "A node's address is not in the network that it is meant for.",
     AddressWithoutCidr = "M1213" Error "A node has an address in a network that does not say which addresses it has.",
-    AddressOfNoHost = "M1214" Error "A node has the address of a network, or of all its hosts.",
+    AddressOfNoHost = "M1214" Error "A node has the network address or the broadcast address.",
     AddressOfRouter = "M1215" Warning "A node has the address of a gateway or of a DHCP relay.",
     AddressInDhcpRange = "M1216" Error "A node has an address that DHCP may give to another machine.",
     AddressInReservedRange = "M1217" Warning "A node has an address that is kept free.",
     AddressInNoRange = "M1218" Warning "A node's address is in none of the static ranges of its network.",
     DuplicateAddress = "M1219" Error "Two nodes have the same address.",
-    DuplicateMac = "M1220" Error "Two nodes have the same hardware address.",
+    DuplicateMac = "M1220" Error "Two nodes have the same MAC address.",
     DuplicateHostName = "M1221" Error "Two nodes have the same host name.",
     HostNameOfNode = "M1222" Error "The host name that follows from a node's name is too long.",
     FqdnTooLong = "M1223" Error "The host name of a node is too long with its domain.",
@@ -173,7 +172,7 @@ catalogue! {
     PrimaryNotAttached = "M1225" Warning "The primary network of a node is none of its networks.",
     PrimaryWithoutAddress = "M1226" Warning "A node has addresses, but none in its primary network.",
     NetworkOfOtherRack = "M1227" Warning "A node is in a network that does not leave another rack.",
-    MacOfNoDevice = "M1228" Error "A hardware address is that of no single device.",
+    MacOfNoDevice = "M1228" Error "A MAC address is not that of a single device.",
 
     NoRoot = "M1301" Warning "Disks are described, and no file system is mounted at /.",
     RootTooSmall = "M1302" Warning "The root file system is small.",
@@ -189,7 +188,7 @@ catalogue! {
     GroupWithoutDisk = "M1312" Error "No disk and no partition belongs to a volume group.",
     GroupUnknown = "M1313" Error "A disk, or a partition, belongs to a volume group that is not there.",
     MountpointTwice = "M1314" Error "Two file systems are mounted at the same place.",
-    UuidTwice = "M1315" Error "A UUID is there twice on one machine.",
+    UuidTwice = "M1315" Error "A UUID is used twice on one machine.",
     SeveralBootable = "M1316" Warning "Several partitions of a disk are bootable.",
     NoSize = "M1317" Error "A partition, or a logical volume, does not say how large it is.",
 
@@ -214,8 +213,8 @@ catalogue! {
 
     OobIncomplete = "M1601" Error "An out-of-band access lacks its network, its account or its credential.",
     OobWithoutAddress = "M1602" Error "A node has no address in the network of its out-of-band access.",
-    LibvirtUri = "M1603" Error "It is not said, or wrongly, where a virtual machine's host is.",
-    LibvirtWithoutMac = "M1604" Error "A virtual machine has no hardware address to be recognised by.",
+    LibvirtUri = "M1603" Error "The libvirt URI of a virtual machine is missing or invalid.",
+    LibvirtWithoutMac = "M1604" Error "A virtual machine has no MAC address.",
     OobTypeUnknown = "M1605" Warning "The type of an out-of-band access is not known.",
     NoOobType = "M1606" Warning "An out-of-band access does not say of which type it is.",
     DriverWithoutName = "M1607" Error "A driver has parameters, and no name.",
@@ -230,15 +229,15 @@ catalogue! {
 
     NotAnAmount = "M1901" Error "A value is neither a number of nodes nor a percentage.",
     PercentRange = "M1902" Error "A percentage is out of range.",
-    WaveReach = "M1903" Error "A wave does not say how far it goes, or says it twice.",
-    WaveNoFurther = "M1904" Error "A wave goes no further than one before it.",
-    LastWave = "M1905" Error "The last wave does not reach everybody.",
-    WaveNeverEnds = "M1906" Error "A wave could never come to its end.",
-    BudgetOfNothing = "M1907" Error "A budget is nothing, so no node could ever be moved.",
+    WaveReach = "M1903" Error "A wave has no size, or two.",
+    WaveNoFurther = "M1904" Error "A wave is not larger than a previous one.",
+    LastWave = "M1905" Error "The last wave does not reach all nodes.",
+    WaveNeverEnds = "M1906" Error "A wave can never complete.",
+    BudgetOfNothing = "M1907" Error "A budget is zero, so no node could ever be updated.",
     BudgetRole = "M1908" Error "A budget is for a role that is not in the environment.",
     LabelOfNobody = "M1909" Warning "A budget is counted by a label that no node has.",
-    GateCheckKind = "M1910" Error "A gate check does not say what to ask, or says it in two ways.",
-    NotAUrl = "M1911" Error "A value is not a URL that can be asked.",
+    GateCheckKind = "M1910" Error "A gate check has neither a URL nor a command, or both.",
+    NotAUrl = "M1911" Error "A value is not a supported URL.",
     NoProgram = "M1912" Error "The command of a gate check names no program.",
     NotADuration = "M1913" Error "A value is not a duration.",
     DurationRange = "M1914" Error "A duration is out of range.",
@@ -281,6 +280,22 @@ impl PartialEq<Code> for FindingCode {
     }
 }
 
+/// All examples. A test makes this file of `examples/findings/` and holds it against them: it is here so that the crate
+/// can be built from its own directory alone, and so that a new code needs no file to be compiled.
+const EXAMPLES: &str = include_str!("../../explanations/examples.md");
+
+/// Files that trigger a finding, what is said about them, and a near miss: Markdown, to stand below
+/// [`Code::explanation`]. None if no file alone triggers it.
+pub fn example(code: Code) -> Option<&'static str> {
+    let (_, from) = EXAMPLES.split_once(&example_marker(code))?;
+    Some(from.split("\n<!-- M").next()?.trim())
+}
+
+/// Comment above the example of a code.
+fn example_marker(code: Code) -> String {
+    format!("<!-- {code} -->\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,5 +303,13 @@ mod tests {
     #[test]
     fn codes_are_unique_and_in_order() {
         assert!(Code::ALL.is_sorted_by(|a, b| a.as_str() < b.as_str()));
+    }
+
+    #[test]
+    fn an_example_is_found_by_its_code() {
+        let of_keys = example(Code::DuplicateKey).unwrap_or_default();
+        assert!(of_keys.starts_with("## Example") && of_keys.contains("error[M0006]"), "{of_keys}");
+        assert!(!of_keys.contains("error[M0007]") && !of_keys.contains("<!--"), "{of_keys}");
+        assert_eq!(example(Code::TooManyFindings), None);
     }
 }

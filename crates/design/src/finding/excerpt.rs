@@ -1,22 +1,20 @@
-//! The line that a finding points at, made fit to show.
+//! Excerpts: the line of a finding, shortened and without control characters.
 
 use super::Excerpt;
 use crate::span::Span;
 
-/// Longer lines are cut around the caret, so that a finding stays readable on a terminal (and small in memory: a file
-/// may be one line of megabytes).
-const WIDEST: usize = 120;
-/// What is shown to the left of the caret when a line is cut.
+/// Characters of an excerpt. A file may be one line of megabytes.
+const MAX_WIDTH: usize = 120;
+/// Characters shown before the underline in a shortened line.
 const LEAD: usize = 40;
 const TAB: &str = "    ";
 
-/// Cuts the part around a span's start out of the line it starts in. A span over several lines is underlined to
-/// the end of its first.
+/// Excerpt of the line in which a span starts. A span over several lines is underlined to the end of the first.
 pub(crate) fn excerpt(line: &str, span: Span) -> Excerpt {
     let from = span.start.column.saturating_sub(1) as usize;
     let to = if span.end.line > span.start.line { usize::MAX } else { span.end.column.saturating_sub(1) as usize };
-    // Whether a line is too long is asked without walking all of it.
-    let skipped = if line.chars().nth(WIDEST).is_some() { from.saturating_sub(LEAD) } else { 0 };
+    // Checks the length without counting all characters.
+    let skipped = if line.chars().nth(MAX_WIDTH).is_some() { from.saturating_sub(LEAD) } else { 0 };
 
     let mut excerpt = Excerpt { text: String::new(), indent: 0, width: 0 };
     if skipped > 0 {
@@ -24,7 +22,7 @@ pub(crate) fn excerpt(line: &str, span: Span) -> Excerpt {
         excerpt.indent = 1;
     }
     for (index, character) in line.chars().enumerate().skip(skipped) {
-        if index - skipped == WIDEST {
+        if index - skipped == MAX_WIDTH {
             excerpt.text.push('…');
             break;
         }
@@ -48,8 +46,7 @@ pub(crate) fn excerpt(line: &str, span: Span) -> Excerpt {
     excerpt
 }
 
-/// Replaces what would act on a terminal instead of being seen: control characters, and those that reverse the
-/// direction of writing.
+/// Replaces characters that act on a terminal: control characters and bidirectional overrides.
 pub(super) fn visible(character: char) -> char {
     match character {
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,

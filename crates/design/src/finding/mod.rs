@@ -1,7 +1,6 @@
 //! Findings of a design: codes, explanations, collection and excerpts. The type [`Finding`] itself is in `muster-core`.
 
 mod code;
-mod example;
 mod excerpt;
 mod report;
 
@@ -9,15 +8,14 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use code::Code;
-pub use example::example;
+pub use code::{Code, example};
 pub(crate) use excerpt::excerpt;
 pub use muster_core::finding::{
     AffectedNodes, Excerpt, Finding, FindingCode, Location, Note, Severity, StyledText, TextRange, TextStyle,
 };
 pub(crate) use report::Report;
 
-/// All findings of one pass, in the order of the file.
+/// Findings of one pass, in the order of the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Findings(Vec<Finding>);
@@ -35,7 +33,7 @@ impl Findings {
         self.0.iter()
     }
 
-    /// Whether what was read must not be used.
+    /// Reports whether the design must not be used.
     pub fn has_errors(&self) -> bool {
         self.errors() > 0
     }
@@ -48,7 +46,7 @@ impl Findings {
         self.0.len() - self.errors()
     }
 
-    /// The last line under a list of findings: `2 errors and 1 warning`.
+    /// Summary of the counts: `2 errors and 1 warning`.
     pub fn summary(&self) -> String {
         let count = |number: usize, what: &str| match number {
             1 => format!("1 {what}"),
@@ -93,7 +91,7 @@ impl<'a> IntoIterator for &'a Findings {
     }
 }
 
-/// Every finding as plain text, with an empty line between two.
+/// Plain text of all findings, separated by empty lines.
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, finding) in self.0.iter().enumerate() {
@@ -108,31 +106,29 @@ impl fmt::Display for Findings {
 
 impl std::error::Error for Findings {}
 
-/// A value that holds together, and what is worth knowing about it all the same.
+/// A valid value and its warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted<T> {
+pub struct WithWarnings<T> {
     pub value: T,
-    /// Findings of severity warning: with an error there would be no value.
     pub warnings: Findings,
 }
 
-/// Text from a document, quoted for a message: whatever it holds, it stays on one line, is short, and cannot steer the
-/// reader's terminal.
+/// Quotes text of a document for a message: one line, short, without control characters.
 pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", one_line(text).replace('"', "\\\""))
 }
 
-/// Text for a message or an excerpt, cut short and with no character that acts on a terminal.
+/// Text for a message: short and without control characters.
 pub(crate) fn one_line(text: &str) -> String {
-    /// Enough to recognise what was written.
-    const LONGEST: usize = 80;
-    shortened(text, LONGEST)
+    /// Enough to recognise the text.
+    const MAX_LENGTH: usize = 80;
+    shortened(text, MAX_LENGTH)
 }
 
-/// The same for what somebody else has to say.
-pub(crate) fn shortened(text: &str, longest: usize) -> String {
-    let mut shown: String = text.chars().take(longest).map(excerpt::visible).collect();
-    if text.chars().nth(longest).is_some() {
+/// Like [`one_line`], with a limit of its own.
+pub(crate) fn shortened(text: &str, max: usize) -> String {
+    let mut shown: String = text.chars().take(max).map(excerpt::visible).collect();
+    if text.chars().nth(max).is_some() {
         shown.push('…');
     }
     shown

@@ -1,4 +1,4 @@
-//! Collects the findings of one pass, over one file or over a whole design.
+//! Collects the findings of one file or of a design: sorts, limits and deduplicates them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,24 +6,23 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::{Code, Finding, FindingCode, Findings, Location, Severity};
 use crate::file_text::FileText;
-use crate::files::Files;
+use crate::file_text::Files;
 use crate::span::Span;
 
-/// A file that is broken all through, or is no design at all, could give a finding a line. Nobody reads more than
-/// these, and memory stays bounded.
-const MOST_OF_A_FILE: usize = 200;
-/// The same for a design as a whole.
-const MOST_OF_A_DESIGN: usize = 2_000;
+/// Findings of one file. A file that is not a design could give one for each line.
+const MAX_PER_FILE: usize = 200;
+/// Findings of a design.
+const MAX_PER_DESIGN: usize = 2_000;
 
 #[derive(Debug)]
 pub(crate) struct Report<'s> {
     texts: Texts<'s>,
-    most: usize,
+    limit: usize,
     findings: Vec<Finding>,
-    /// What was said already: the same about the same place is said once, however many nodes inherit it.
-    said: HashMap<(FindingCode, Span, u64), Option<usize>>,
-    left_out: usize,
-    left_out_an_error: bool,
+    /// Index of each finding. The same finding about the same span is reported once, for all nodes that inherit it.
+    reported: HashMap<(FindingCode, Span, u64), Option<usize>>,
+    omitted: usize,
+    omitted_an_error: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,24 +33,24 @@ enum Texts<'s> {
 
 impl<'s> Report<'s> {
     pub(crate) fn new(text: &'s FileText) -> Self {
-        Report::over(Texts::One(text), MOST_OF_A_FILE)
+        Report::over(Texts::One(text), MAX_PER_FILE)
     }
 
     pub(crate) fn of_design(files: &'s Files) -> Self {
-        Report::over(Texts::All(files), MOST_OF_A_DESIGN)
+        Report::over(Texts::All(files), MAX_PER_DESIGN)
     }
 
-    fn over(texts: Texts<'s>, most: usize) -> Self {
-        Report { texts, most, findings: Vec::new(), said: HashMap::new(), left_out: 0, left_out_an_error: false }
+    fn over(texts: Texts<'s>, limit: usize) -> Self {
+        Report { texts, limit, findings: Vec::new(), reported: HashMap::new(), omitted: 0, omitted_an_error: false }
     }
 
-    /// Adds a finding about a place.
+    /// Adds a finding about a span.
     pub(crate) fn add(&mut self, span: Span, finding: Finding) {
         self.add_about(span, finding, None);
     }
 
-    /// Adds a finding about a place that a node has to do with. The place may be in a profile: then the same finding
-    /// about other nodes is not shown again, only counted.
+    /// Adds a finding about a span that affects a node. For a span in a profile, further nodes are added to the first
+    /// finding.
     pub(crate) fn add_for(&mut self, node: &str, span: Span, finding: Finding) {
         self.add_about(span, finding, Some(node));
     }
@@ -59,16 +58,16 @@ impl<'s> Report<'s> {
     fn add_about(&mut self, span: Span, finding: Finding, node: Option<&str>) {
         let mut hasher = DefaultHasher::new();
         finding.message.hash(&mut hasher);
-        match self.said.entry((finding.code.clone(), span, hasher.finish())) {
-            Entry::Occupied(said) => {
-                let known = said.get().and_then(|at| self.findings.get_mut(at));
+        match self.reported.entry((finding.code.clone(), span, hasher.finish())) {
+            Entry::Occupied(first) => {
+                let known = first.get().and_then(|at| self.findings.get_mut(at));
                 if let (Some(known), Some(node)) = (known, node) {
                     known.affected.get_or_insert_default().add(node);
                 }
             }
-            Entry::Vacant(new) if self.findings.len() < self.most => {
+            Entry::Vacant(new) if self.findings.len() < self.limit => {
                 new.insert(Some(self.findings.len()));
-                let location = place(self.texts, span, finding.hides_line);
+                let location = location(self.texts, span, finding.hides_line);
                 let mut finding = finding.at(location);
                 if let Some(node) = node {
                     finding.affected.get_or_insert_default().add(node);
@@ -77,25 +76,25 @@ impl<'s> Report<'s> {
             }
             Entry::Vacant(new) => {
                 new.insert(None);
-                self.left_out += 1;
-                self.left_out_an_error |= finding.severity == Severity::Error;
+                self.omitted += 1;
+                self.omitted_an_error |= finding.severity == Severity::Error;
             }
         }
     }
 
-    /// The place of a span, for a note.
-    pub(crate) fn place(&self, span: Span) -> Location {
-        place(self.texts, span, false)
+    /// Location of a span, for a note.
+    pub(crate) fn location(&self, span: Span) -> Location {
+        location(self.texts, span, false)
     }
 
-    /// Adds a finding that has to do with another place as well.
+    /// Adds a finding with a note about a related span.
     pub(crate) fn add_with_note(&mut self, span: Span, finding: Finding, note: &str, noted: Span) {
-        // To show a place costs the length of its line: not for findings that are not kept.
-        let is_kept = self.findings.len() < self.most;
-        self.add(span, if is_kept { finding.note(note, self.place(noted)) } else { finding });
+        // An excerpt costs the length of its line: not for findings that are dropped.
+        let is_kept = self.findings.len() < self.limit;
+        self.add(span, if is_kept { finding.note(note, self.location(noted)) } else { finding });
     }
 
-    /// Adds a finding about the file as a whole, or about the design.
+    /// Adds a finding about the whole file or the design.
     pub(crate) fn add_to_file(&mut self, finding: Finding) {
         self.findings.push(match self.texts {
             Texts::One(text) => finding.at(text.whole()),
@@ -103,31 +102,31 @@ impl<'s> Report<'s> {
         });
     }
 
-    /// Adds what another pass has found.
+    /// Adds the findings of another pass.
     pub(crate) fn extend(&mut self, findings: Findings) {
         self.findings.extend(findings);
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.left_out_an_error || self.findings.iter().any(|finding| finding.severity == Severity::Error)
+        self.omitted_an_error || self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
 
-    /// All findings in the order of the files, whatever the order in which the rules ran.
+    /// Findings in the order of the files, independent of the order of the rules.
     pub(crate) fn finish(mut self) -> Findings {
         self.findings.sort_by_cached_key(|finding| {
             let file = finding.location.as_ref().map(|place| place.file.clone());
             let start = finding.location.as_ref().and_then(|place| place.span).map(|span| span.start);
             // Two sources may have files of one name.
             let line = finding.location.as_ref().and_then(|place| place.excerpt.clone()).map(|excerpt| excerpt.text);
-            // That there are more comes behind those that are shown.
+            // The note about omitted findings comes last.
             let is_more = finding.code == Code::TooManyFindings;
             (file, is_more, start, finding.code.clone(), finding.message.clone(), line)
         });
         hide_secrets(&mut self.findings);
-        if self.left_out > 0 {
-            let message = format!("{} more findings are not shown", self.left_out);
-            let mut finding = Code::TooManyFindings.finding(message).help("mend these first, then check again");
-            if !self.left_out_an_error {
+        if self.omitted > 0 {
+            let message = format!("{} more findings are not shown", self.omitted);
+            let mut finding = Code::TooManyFindings.finding(message).help("correct these first, then check again");
+            if !self.omitted_an_error {
                 finding.severity = Severity::Warning;
             }
             self.add_to_file(finding);
@@ -136,7 +135,7 @@ impl<'s> Report<'s> {
     }
 }
 
-/// A line with a secret is shown by no finding, whatever it is about.
+/// Removes the excerpts of lines with a secret from all findings.
 fn hide_secrets(findings: &mut [Finding]) {
     let lines = |place: &Location| place.span.map(|span| (place.file.clone(), span.start.line..=span.end.line));
     let secret: Vec<_> =
@@ -155,10 +154,10 @@ fn hide_secrets(findings: &mut [Finding]) {
     }
 }
 
-fn place(texts: Texts<'_>, span: Span, hides_line: bool) -> Location {
+fn location(texts: Texts<'_>, span: Span, hides_line: bool) -> Location {
     let place = match texts {
-        Texts::One(text) => text.place(span),
-        Texts::All(files) => files.place(span),
+        Texts::One(text) => text.location(span),
+        Texts::All(files) => files.location(span),
     };
     if hides_line { Location { excerpt: None, ..place } } else { place }
 }

@@ -1,30 +1,29 @@
-//! Which documents a document is made of, in which order.
+//! Lineages: the documents that a document extends, in merge order.
 
 use std::sync::Arc;
 
-use crate::document::{Document, Parent, title};
+use crate::documents::{Document, Parent, title};
 use crate::finding::{Code, Report, quote};
 use crate::graph::{self, Edge};
 use crate::kinds::AnyKind;
-use crate::spelling;
 use crate::table::Table;
+use muster_core::spelling;
 
-/// So many documents may be above each other. Real chains have four; without a bound, a chain of a hundred thousand would
-/// cost the square of its length.
-const MOST_LAYERS: usize = 64;
+/// Layers of one document. Real chains have four; without a limit a chain of 100,000 would take quadratic time.
+const MAX_LAYERS: usize = 64;
 
-/// Everything that is said about one thing: a kind and a name.
+/// All documents of one kind and name.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub kind: AnyKind,
     pub name: Arc<str>,
-    /// Its own documents by index, the lowest first: one a source, and what an environment file says below them.
+    /// Its documents by index, from the lowest layer: generated ones, then one for each source.
     pub stack: Vec<usize>,
-    /// The subjects below it, the lowest first, itself not included.
+    /// Subjects that it extends, from the lowest; not including itself.
     pub lineage: Arc<[usize]>,
 }
 
-/// Finds a subject by kind and name without making a key for it.
+/// Index of subjects by kind and name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     by_kind: Table<AnyKind, Table<Arc<str>, usize>>,
@@ -48,11 +47,11 @@ impl Index {
         }
     }
 
-    /// The name that was probably meant: always the same, whatever the order of documents.
+    /// Most similar name, independent of the order of documents.
     pub(crate) fn nearest(&self, kind: &AnyKind, name: &str) -> Option<&str> {
-        /// More are not looked through: each of a hundred thousand documents may misspell one of as many names.
-        const MOST_NAMES: usize = 500;
-        let names = self.by_kind.get(kind).filter(|names| names.len() <= MOST_NAMES)?;
+        /// With more names there is no suggestion: a scan for each misspelt name would take quadratic time.
+        const MAX_NAMES: usize = 500;
+        let names = self.by_kind.get(kind).filter(|names| names.len() <= MAX_NAMES)?;
         let mut names: Vec<&str> = names.keys().map(|name| &**name).collect();
         names.sort_unstable();
         spelling::nearest(name, names)
@@ -63,40 +62,40 @@ impl Index {
     }
 }
 
-/// The documents that a subject extends: what the uppermost of its own documents says that says anything.
+/// Parents of a subject: those of its topmost document that has `extends`.
 pub(crate) fn parents<'d>(subject: &Subject, documents: &'d [Option<Document>]) -> &'d [Parent] {
-    let says = |document: &usize| documents.get(*document)?.as_ref()?.extends.as_deref();
-    subject.stack.iter().rev().find_map(says).unwrap_or_default()
+    let extends = |document: &usize| documents.get(*document)?.as_ref()?.extends.as_deref();
+    subject.stack.iter().rev().find_map(extends).unwrap_or_default()
 }
 
-/// Gives every subject its lineage. A parent that is missing, and one that closes a circle, is reported and left out.
+/// Computes the lineage of every subject. Missing parents and cycles are reported and skipped.
 pub(crate) fn trace(subjects: &mut [Subject], index: &Index, documents: &[Option<Document>], report: &mut Report<'_>) {
     let edges: Vec<Vec<Edge>> = subjects.iter().map(|subject| edges(subject, index, documents, report)).collect();
     let mut found = graph::order(&edges);
-    if !found.circles.is_empty() {
-        // Then it matters where one begins, and that must not depend on the order of documents.
+    if !found.cycles.is_empty() {
+        // With cycles the result depends on the start, which must not depend on the order of documents.
         let mut starts: Vec<usize> = (0..subjects.len()).collect();
         starts.sort_by_key(|at| (&subjects[*at].kind, &subjects[*at].name));
         found = graph::order_from(&edges, starts);
     }
-    for circle in &found.circles {
+    for cycle in &found.cycles {
         let name = |subject: usize| subjects[subject].name.to_string();
-        let (message, help) = match circle.members.as_slice() {
+        let (message, help) = match cycle.members.as_slice() {
             [alone] => (format!("{} extends itself", title_of(&subjects[*alone])), "remove it"),
             _ => (
-                format!("documents extend each other in a circle: {}", circle.show(name)),
-                "remove one of them, so that there is one to begin with",
+                format!("documents extend each other in a cycle: {}", cycle.format(name)),
+                "remove one of these references",
             ),
         };
-        report.add(circle.closing.span, Code::ParentCycle.finding(message).help(help));
+        report.add(cycle.closing.span, Code::ParentCycle.finding(message).help(help));
     }
-    // Parents come before those that extend them, and a closing edge leads to one that has no lineage yet.
+    // Parents come before their children; the closing edge of a cycle leads to a subject without a lineage yet.
     let mut is_done = vec![false; subjects.len()];
     for at in found.order {
         let own = edges[at].iter().filter(|edge| is_done[edge.to]);
         let lineage = lineage(own.map(|edge| edge.to), subjects);
         if is_too_long(&lineage) {
-            let message = format!("{} is made of more than {MOST_LAYERS} documents", title_of(&subjects[at]));
+            let message = format!("{} extends more than {MAX_LAYERS} documents", title_of(&subjects[at]));
             let finding = Code::TooManyLayers.finding(message);
             if let Some(edge) = edges[at].first() {
                 report.add(edge.span, finding.help("extend fewer documents"));
@@ -108,13 +107,13 @@ pub(crate) fn trace(subjects: &mut [Subject], index: &Index, documents: &[Option
     }
 }
 
-/// The lineage of whoever extends these: each parent's own lineage before it, and who is reached twice counts where it is
-/// reached first. So in a diamond the common base comes once, and lowest.
+/// Lineage of a subject with these parents: each parent after its own lineage. A subject that is reached twice keeps its
+/// first position, so the common base of a diamond is the lowest layer.
 pub(crate) fn lineage(parents: impl Iterator<Item = usize>, subjects: &[Subject]) -> Arc<[usize]> {
     let mut lineage: Vec<usize> = Vec::new();
     for parent in parents {
         for ancestor in subjects[parent].lineage.iter().copied().chain([parent]) {
-            if !lineage.contains(&ancestor) && lineage.len() <= MOST_LAYERS {
+            if !lineage.contains(&ancestor) && lineage.len() <= MAX_LAYERS {
                 lineage.push(ancestor);
             }
         }
@@ -122,12 +121,12 @@ pub(crate) fn lineage(parents: impl Iterator<Item = usize>, subjects: &[Subject]
     lineage.into()
 }
 
-/// Whether a lineage has more members than is accepted.
+/// Reports whether a lineage exceeds the limit.
 pub(crate) fn is_too_long(lineage: &[usize]) -> bool {
-    lineage.len() >= MOST_LAYERS
+    lineage.len() >= MAX_LAYERS
 }
 
-/// The lineage of a subject whose parents have theirs. Parents that are not there are passed over.
+/// Lineage of a subject whose parents have theirs. Missing parents are skipped.
 pub(crate) fn ancestors(
     subject: &Subject,
     subjects: &[Subject],
@@ -139,7 +138,7 @@ pub(crate) fn ancestors(
     lineage(there, subjects)
 }
 
-/// The parents of a subject that are there.
+/// Existing parents of a subject; missing ones are reported.
 pub(crate) fn edges(
     subject: &Subject,
     index: &Index,

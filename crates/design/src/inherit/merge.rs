@@ -1,19 +1,18 @@
-//! Lays one layer over what is below it.
+//! Merges one layer over the value below it.
 //!
 //! | type | rule |
 //! |---|---|
-//! | single value | the upper one; `null` unsets |
+//! | single value | upper value; `null` unsets |
 //! | mapping | key by key; `'!key'` removes |
-//! | list of single values | the upper members, then the lower ones that are not there yet; `'!member'` removes, `'!*'` all |
-//! | list by primary key | lower order, same key laid over, then the new ones; `'!key'` removes |
-//! | list as a whole | the upper one, as it is written |
-//! | anything | as what it is: mappings key by key, lists of single values as such, other lists as a whole |
+//! | list of single values | upper members, then the lower members that are not among them; `'!member'` removes one, `'!*'` all |
+//! | list by primary key | lower order with equal keys merged, then new members; `'!key'` removes |
+//! | list as a whole | upper list, verbatim |
+//! | anything | by its value: mappings key by key, lists of single values as such, other lists as a whole |
 //!
-//! A name that is removed and set in one layer is replaced. Values of different shapes do not mix: the upper one wins.
+//! A name that one layer both removes and sets is replaced. Values of different shapes are not merged: the upper one wins.
 
 use std::collections::{HashMap, HashSet};
 
-use super::record::Record;
 use crate::span::Span;
 use crate::types::{Object, Type, removal};
 use crate::yaml::{Entry, Map, Node, Value};
@@ -21,57 +20,57 @@ use crate::yaml::{Entry, Map, Node, Value};
 /// The name in `'!*'`, which removes all inherited members of a list.
 pub(super) const ALL: &str = "*";
 
-/// The value that results when `upper` is laid over `lower`; none if it is unset. What is unchanged is shared.
-pub(crate) fn lay<R: Record>(lower: Option<&Node>, upper: &Node, ty: &Type, record: &mut R) -> Option<Node> {
+/// Merges `upper` over `lower`; none if the value is unset. Unchanged values are shared.
+pub(crate) fn merge<R: Recorder>(lower: Option<&Node>, upper: &Node, ty: &Type, recorder: &mut R) -> Option<Node> {
     if upper.is_null() {
         if lower.is_some() {
-            record.removed(upper.span);
+            recorder.removed(upper.span);
         }
         return None;
     }
-    let Some(lower) = lower else { return Some(first(upper, ty, record)) };
+    let Some(lower) = lower else { return Some(lowest(upper, ty, recorder)) };
     Some(match (ty, &lower.value, &upper.value) {
         (Type::Object(_) | Type::Map(_) | Type::Any, Value::Map(below), Value::Map(above)) => {
-            maps(Some(below), above, upper, ty, record)
+            maps(Some(below), above, upper, ty, recorder)
         }
-        (Type::List(_), Value::Seq(below), Value::Seq(above)) => list(Some(below), above, upper, record),
+        (Type::List(_), Value::Seq(below), Value::Seq(above)) => list(Some(below), above, upper, recorder),
         (Type::Any, Value::Seq(below), Value::Seq(above)) if all_single(below) && all_single(above) => {
-            list(Some(below), above, upper, record)
+            list(Some(below), above, upper, recorder)
         }
         (Type::Keyed { key, item }, Value::Seq(below), Value::Seq(above)) => {
-            keyed(Some(below), above, upper, key, item, record)
+            keyed(Some(below), above, upper, key, item, recorder)
         }
-        _ => first(upper, ty, record),
+        _ => lowest(upper, ty, recorder),
     })
 }
 
-/// A layer that is alone and taken over word for word, with all that looks like a removal.
-pub(crate) fn as_it_is<R: Record>(layer: &Node, record: &mut R) -> Node {
-    record.set(layer);
+/// Copies a single layer verbatim, including values that look like removals.
+pub(crate) fn copy<R: Recorder>(layer: &Node, recorder: &mut R) -> Node {
+    recorder.set(layer);
     layer.clone()
 }
 
-/// A layer with nothing below it: what removes and unsets is left out.
-fn first<R: Record>(upper: &Node, ty: &Type, record: &mut R) -> Node {
+/// A layer with nothing below it: removals and `null` are dropped.
+fn lowest<R: Recorder>(upper: &Node, ty: &Type, recorder: &mut R) -> Node {
     if !upper.is_marked() {
-        record.set(upper);
+        recorder.set(upper);
         return upper.clone();
     }
-    // What is in here is told as one value, with its removals carried out; only that they removed nothing is told apart.
-    record.hush();
+    // The result is recorded as one value. Within it, only removals without effect are recorded.
+    recorder.suspend();
     let value = match (ty, &upper.value) {
-        (Type::Object(_) | Type::Map(_) | Type::Any, Value::Map(above)) => maps(None, above, upper, ty, record),
-        (Type::List(_), Value::Seq(above)) => list(None, above, upper, record),
-        (Type::Any, Value::Seq(above)) if all_single(above) => list(None, above, upper, record),
-        (Type::Keyed { key, item }, Value::Seq(above)) => keyed(None, above, upper, key, item, record),
+        (Type::Object(_) | Type::Map(_) | Type::Any, Value::Map(above)) => maps(None, above, upper, ty, recorder),
+        (Type::List(_), Value::Seq(above)) => list(None, above, upper, recorder),
+        (Type::Any, Value::Seq(above)) if all_single(above) => list(None, above, upper, recorder),
+        (Type::Keyed { key, item }, Value::Seq(above)) => keyed(None, above, upper, key, item, recorder),
         _ => upper.clone(),
     };
-    record.speak();
-    record.set(&value);
+    recorder.resume();
+    recorder.set(&value);
     value
 }
 
-fn maps<R: Record>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, record: &mut R) -> Node {
+fn maps<R: Recorder>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, recorder: &mut R) -> Node {
     let lower = below.map(Map::entries).unwrap_or_default();
     let upper_keys = Names::new(above.entries().iter().map(|entry| &*entry.key.text));
     let lower_keys = Names::new(lower.iter().map(|entry| &*entry.key.text));
@@ -89,44 +88,44 @@ fn maps<R: Record>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, re
             entries.push(entry.clone());
             continue;
         }
-        record.enter(name);
+        recorder.enter(name);
         if let Some(at) = gone {
-            record.removed(at);
+            recorder.removed(at);
         }
         if let Some(over) = over {
             let lower = gone.is_none().then_some(&entry.value);
-            if let Some(value) = lay(lower, &over.value, &type_of(name), record) {
+            if let Some(value) = merge(lower, &over.value, &type_of(name), recorder) {
                 entries.push(Entry { key: over.key.clone(), value });
             }
         }
-        record.leave();
+        recorder.leave();
     }
     for entry in above.entries() {
         let name = &*entry.key.text;
         if let Some(name) = removal(name) {
             if lower_keys.find(name).is_none() {
-                record.removes_nothing(name, entry.key.span);
+                recorder.removes_nothing(name, entry.key.span);
             }
         } else if lower_keys.find(name).is_none() {
-            record.enter(name);
-            if let Some(value) = lay(None, &entry.value, &type_of(name), record) {
+            recorder.enter(name);
+            if let Some(value) = merge(None, &entry.value, &type_of(name), recorder) {
                 entries.push(Entry { key: entry.key.clone(), value });
             }
-            record.leave();
+            recorder.leave();
         }
     }
     Node::from_entries(entries, upper.span)
 }
 
-fn list<R: Record>(below: Option<&[Node]>, above: &[Node], upper: &Node, record: &mut R) -> Node {
+fn list<R: Recorder>(below: Option<&[Node]>, above: &[Node], upper: &Node, recorder: &mut R) -> Node {
     let lower = below.unwrap_or_default();
     let removes: HashSet<&str> = above.iter().filter_map(removed_member).collect();
     let mut items: Vec<Node> = Vec::with_capacity(lower.len() + above.len());
     items.extend(above.iter().filter(|member| is_added(member)).cloned());
-    // What a layer says twice stays there twice: free parameters may mean it (`-o a -o b`), and rules see it elsewhere.
+    // Duplicates within one layer are kept: `-o a -o b` may be intended, and rules report them where they matter.
     let there: HashSet<&str> = items.iter().filter_map(single).collect();
     let stays = |text: &str| !there.contains(text) && !removes.contains(text) && !removes.contains(ALL);
-    // A member that is no single value has been reported; it is kept as it is.
+    // A member that is not a single value was reported; it is kept.
     let inherited: Vec<Node> = lower.iter().filter(|member| single(member).is_none_or(stays)).cloned().collect();
     drop(there);
     items.extend(inherited);
@@ -135,24 +134,24 @@ fn list<R: Record>(below: Option<&[Node]>, above: &[Node], upper: &Node, record:
         let finds = |name: &str| if name == ALL { !lower.is_empty() } else { known.contains(name) };
         for member in above {
             if let Some(name) = removed_member(member).filter(|name| !finds(name)) {
-                record.removes_nothing(name, member.span);
+                recorder.removes_nothing(name, member.span);
             }
         }
     }
     let value = Node::from_items(items, upper.span);
     if below.is_some() {
-        record.members(upper, &value);
+        recorder.members(upper, &value);
     }
     value
 }
 
-fn keyed<R: Record>(
+fn keyed<R: Recorder>(
     below: Option<&[Node]>,
     above: &[Node],
     upper: &Node,
     key: &str,
     item: &'static Object,
-    record: &mut R,
+    recorder: &mut R,
 ) -> Node {
     let lower = below.unwrap_or_default();
     let removes: HashMap<&str, &Node> =
@@ -160,7 +159,7 @@ fn keyed<R: Record>(
     let mut over: HashMap<&str, &Node> = HashMap::new();
     for member in above.iter().filter(|member| member_removal(member, key).is_none()) {
         if let Some(name) = member_name(member, key) {
-            // The first one counts; that there are two has been reported.
+            // The first one wins; duplicates were reported.
             over.entry(name).or_insert(member);
         }
     }
@@ -177,34 +176,34 @@ fn keyed<R: Record>(
         if gone.is_none() && above.is_none() {
             items.push(member.clone());
         } else {
-            record.enter(name);
+            recorder.enter(name);
             if let Some(gone) = gone {
-                record.removed(gone.span);
+                recorder.removed(gone.span);
             }
             if let Some(above) = above {
                 let lower = gone.is_none().then_some(member);
-                items.extend(lay(lower, above, &ty, record));
+                items.extend(merge(lower, above, &ty, recorder));
             }
-            record.leave();
+            recorder.leave();
         }
         taken.insert(name);
     }
     for member in above {
         if let Some(name) = member_removal(member, key) {
             if !taken.contains(name) && name != ALL {
-                record.removes_nothing(name, member.span);
+                recorder.removes_nothing(name, member.span);
             }
             continue;
         }
         match member_name(member, key) {
             Some(name) if taken.contains(name) => {}
             Some(name) => {
-                record.enter(name);
-                items.extend(lay(None, member, &ty, record));
-                record.leave();
+                recorder.enter(name);
+                items.extend(merge(None, member, &ty, recorder));
+                recorder.leave();
                 taken.insert(name);
             }
-            // It has no name to be told apart by, which has been reported.
+            // A member without its key was reported.
             None => items.extend((!member.is_null()).then(|| member.clone())),
         }
     }
@@ -221,17 +220,17 @@ pub(super) fn removed_member(member: &Node) -> Option<&str> {
     member.text().and_then(removal)
 }
 
-/// What tells a member of a list from the others.
+/// Primary key of a member.
 fn member_name<'n>(member: &'n Node, key: &str) -> Option<&'n str> {
     single(member.get(key)?)
 }
 
-/// What a member of a list removes: `'!root'`, or `{name: '!root'}`.
+/// Name that a member removes: `'!root'` or `{name: '!root'}`.
 fn member_removal<'n>(member: &'n Node, key: &str) -> Option<&'n str> {
     removal(member.text().or_else(|| member_name(member, key))?)
 }
 
-/// The text of a single value, as it is written.
+/// Text of a single value.
 pub(super) fn single(node: &Node) -> Option<&str> {
     node.scalar().map(|scalar| scalar.text())
 }
@@ -240,18 +239,18 @@ fn all_single(items: &[Node]) -> bool {
     items.iter().all(|item| item.scalar().is_some())
 }
 
-/// Finds a key among the keys of a mapping. Short mappings are looked through; long ones, which would cost the square of
-/// their length, get a table.
+/// Index of the keys of a mapping. Short mappings are scanned; long ones use a hash table, because a scan for each key
+/// would be quadratic.
 enum Names<'m> {
     Few(Vec<&'m str>),
     Many(HashMap<&'m str, usize>),
 }
 
 impl<'m> Names<'m> {
-    const LOOK_THROUGH: usize = 16;
+    const MAX_SCANNED: usize = 16;
 
     fn new(names: impl ExactSizeIterator<Item = &'m str>) -> Self {
-        if names.len() <= Self::LOOK_THROUGH {
+        if names.len() <= Self::MAX_SCANNED {
             Names::Few(names.collect())
         } else {
             Names::Many(names.enumerate().map(|(at, name)| (name, at)).collect())
@@ -263,5 +262,41 @@ impl<'m> Names<'m> {
             Names::Few(names) => names.iter().position(|known| *known == name),
             Names::Many(names) => names.get(name).copied(),
         }
+    }
+}
+
+/// Receives the steps of the merge at the current path. All methods default to no-ops, which the compiler removes.
+pub(crate) trait Recorder {
+    /// Appends a key, or the primary key of a list member, to the current path.
+    fn enter(&mut self, _step: &str) {}
+    /// Removes the last step of the current path.
+    fn leave(&mut self) {}
+    /// The next steps are part of one value that is recorded as a whole: ignore all but removals without effect.
+    fn suspend(&mut self) {}
+    /// Ends [`Recorder::suspend`].
+    fn resume(&mut self) {}
+    /// The layer sets the value, replacing the previous one.
+    fn set(&mut self, _value: &Node) {}
+    /// The layer unsets or removes the value.
+    fn removed(&mut self, _at: Span) {}
+    /// The layer changes the members of a list of single values.
+    fn members(&mut self, _layer: &Node, _result: &Node) {}
+    /// A removal has no effect.
+    fn removes_nothing(&mut self, _what: &str, _at: Span) {}
+}
+
+/// Records nothing.
+#[derive(Debug)]
+pub(crate) struct NoRecorder;
+
+impl Recorder for NoRecorder {}
+
+/// Collects removals without effect.
+#[derive(Debug, Default)]
+pub(crate) struct UnusedRemovals(pub Vec<(String, Span)>);
+
+impl Recorder for UnusedRemovals {
+    fn removes_nothing(&mut self, what: &str, at: Span) {
+        self.0.push((what.to_owned(), at));
     }
 }

@@ -1,17 +1,132 @@
-//! Inheritance: how the layers of a document become one value, and who said what.
+//! Inheritance: merges the layers of a document into one value, and explains the result.
 //!
-//! - [`lineage`]: which documents a document is made of, in which order.
-//! - [`merge`]: how one layer is laid over what is below it. One rule a type, no special cases by kind; the rules stand
-//!   in the book, with an example each.
-//! - [`record`]: what the merge tells of its doings to whoever asks. Nobody asks when a design is compiled, and then it
-//!   costs nothing: the merge is compiled once with a recorder that does nothing.
-//! - [`why`]: the answer to "who said so?", made of what the merge recorded.
+//! - [`lineage`]: the documents that a document extends, in order.
+//! - [`merge`]: merges one layer over the value below it. One rule for each type, none by kind; the book has an example
+//!   of each. The merge reports its steps to a recorder; the one used for compilation does nothing and is optimised away.
+//! - [`provenance`]: the layers that set, changed or removed a value.
 
 pub(crate) mod lineage;
 pub(crate) mod merge;
-mod path;
-pub(crate) mod record;
-pub(crate) mod why;
+pub(crate) mod provenance;
 
-pub use path::{Path, PathError};
-pub use why::{Action, Step, Why};
+pub use provenance::{Action, LayerStep, Provenance};
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Keys of mappings, and names of list members, from the top down. A step that holds a dot, a quote or nothing is
+/// written in quotes: `interfaces."eth0.100".mtu`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path(pub Vec<String>);
+
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PathError {
+    #[error("the path {0:?} has an empty step: write it as interfaces.bond0.mtu")]
+    EmptyStep(String),
+    #[error(
+        "the path {0:?} has a quote that is not closed, or something right behind one: write it as interfaces.\"eth0.100\".mtu"
+    )]
+    Quote(String),
+}
+
+impl Path {
+    pub fn steps(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    #[must_use]
+    pub fn join(&self, step: &str) -> Path {
+        Path(self.0.iter().cloned().chain([step.to_owned()]).collect())
+    }
+}
+
+impl FromStr for Path {
+    type Err = PathError;
+
+    fn from_str(text: &str) -> Result<Self, PathError> {
+        let mut steps = Vec::new();
+        let mut rest = text;
+        loop {
+            let (step, after) = if let Some(quoted) = rest.strip_prefix('"') {
+                let (step, after) = unquote(quoted).ok_or_else(|| PathError::Quote(text.to_owned()))?;
+                if !after.is_empty() && !after.starts_with('.') {
+                    return Err(PathError::Quote(text.to_owned()));
+                }
+                (step, after)
+            } else {
+                let end = rest.find('.').unwrap_or(rest.len());
+                if end == 0 {
+                    return Err(PathError::EmptyStep(text.to_owned()));
+                }
+                (rest[..end].to_owned(), &rest[end..])
+            };
+            steps.push(step);
+            match after.strip_prefix('.') {
+                Some(next) => rest = next,
+                None => return Ok(Path(steps)),
+            }
+        }
+    }
+}
+
+/// The text up to the closing quote, and what is behind that.
+fn unquote(text: &str) -> Option<(String, &str)> {
+    let mut step = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((step, &text[at + 1..])),
+            '\\' => step.push(characters.next()?.1),
+            _ => step.push(character),
+        }
+    }
+    None
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str(".")?;
+            }
+            if step.is_empty() || step.contains(['.', '"', '\\']) {
+                write!(f, "\"{}\"", step.replace('\\', "\\\\").replace('"', "\\\""))?;
+            } else {
+                f.write_str(step)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_read() {
+        let steps = |text: &str| text.parse::<Path>().unwrap().0;
+        assert_eq!(steps("interfaces.bond0.mtu"), ["interfaces", "bond0", "mtu"]);
+        assert_eq!(steps("interfaces.\"eth0.100\".mtu"), ["interfaces", "eth0.100", "mtu"]);
+        assert_eq!(steps("\"\""), [""]);
+        for bad in ["", ".", "a.", ".a", "a..b"] {
+            assert!(matches!(bad.parse::<Path>(), Err(PathError::EmptyStep(_))), "{bad:?}");
+        }
+        for bad in ["\"a", "\"a\"b", "a.\"b\"\""] {
+            assert!(matches!(bad.parse::<Path>(), Err(PathError::Quote(_))), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(steps in prop::collection::vec(".{0,6}", 1..5)) {
+            let path = Path(steps);
+            prop_assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
+        }
+    }
+}

@@ -1,21 +1,15 @@
-//! The kinds of documents, one file each: what their fields are.
+//! Kinds of documents and their fields.
 
-mod boot_action;
-mod cloud;
-mod hardware_profile;
-mod host_profile;
-mod network;
-mod network_link;
-mod node;
-mod rack;
-mod region;
+mod hosts;
+mod networks;
+mod site;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::types::{Field, TEXT_MAP, Type, field};
 
-/// What a document describes.
+/// Built-in kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Region,
@@ -26,22 +20,22 @@ pub enum Kind {
     HostProfile,
     Node,
     BootAction,
-    /// What the generic names of an environment file are in one cloud.
+    /// Map of generic names to the names of one cloud.
     Cloud,
-    /// The JSON Schema of a kind that is not Muster's.
+    /// JSON Schema of a kind that is not built in.
     Schema,
 }
 
-/// The kind of a document, one of Muster's or another's.
+/// Kind of a document, built in or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnyKind {
     Known(Kind),
-    /// A configuration item: kept, versioned and shown; only its author knows what it means.
+    /// A configuration item: stored, versioned and shown, without a meaning to Muster.
     Item(Arc<str>),
 }
 
-/// Everything that every document may have beside the fields of its kind. It is inherited like them.
-const LABELS: &[Field] = &[field("labels", TEXT_MAP, "Words to select documents by.")];
+/// Fields that every kind has. They are inherited like the rest.
+const LABELS: &[Field] = &[field("labels", TEXT_MAP, "KeyNames to select documents by.")];
 
 impl Kind {
     pub const ALL: &[Kind] = &[
@@ -72,11 +66,11 @@ impl Kind {
         }
     }
 
-    /// What such a document is for: Markdown, for readers of the book and of schemas.
+    /// Purpose of the kind: Markdown for the book and the schemas.
     pub fn about(self) -> &'static str {
         match self {
-            Kind::Region => "What all machines of a site have in common.",
-            Kind::Rack => "Where machines stand, and what is in reach there.",
+            Kind::Region => "Settings that all machines of a site share.",
+            Kind::Rack => "Location of machines, and the networks and switches of the rack.",
             Kind::NetworkLink => {
                 "The cable, or the bundle of cables, that networks share: how it is bonded and trunked, and which networks it \
                  carries."
@@ -88,12 +82,14 @@ impl Kind {
                 "What a sort of machine is made of: firmware, and names for its devices by where they are plugged in, so that \
                  everything else can speak of `nic1`."
             }
-            Kind::HostProfile => "Values that nodes, and other profiles, extend.",
+            Kind::HostProfile => "Values that nodes and other profiles inherit.",
             Kind::Node => {
                 "One machine. Explicit values stand here, such as addresses; what it shares with others stands in the host \
                  profiles that it extends."
             }
-            Kind::BootAction => "What is put on machines when they are first started, and on which.",
+            Kind::BootAction => {
+                "Files, units and packages that are installed on the first boot, and the machines that get them."
+            }
             Kind::Cloud => {
                 "What the generic names of an environment file are called in one cloud. It is written as a map file, \
                  `environments/<cloud>.map.yaml`, which holds the spec alone."
@@ -108,7 +104,7 @@ impl Kind {
         Kind::ALL.iter().copied().find(|kind| kind.word() == word)
     }
 
-    /// The kind that documents of this kind extend.
+    /// Kind that documents of this kind extend.
     pub fn parents(self) -> Kind {
         match self {
             Kind::Node => Kind::HostProfile,
@@ -124,18 +120,18 @@ impl Kind {
         }
     }
 
-    /// What a document of this kind holds, labels included. A schema's content is not ours.
+    /// Type of the content, including labels. The content of a schema is not checked here.
     pub fn body(self) -> Type {
         match self {
-            Kind::Region => Type::Object(&region::BODY),
-            Kind::Rack => Type::Object(&rack::BODY),
-            Kind::NetworkLink => Type::Object(&network_link::BODY),
-            Kind::Network => Type::Object(&network::BODY),
-            Kind::HardwareProfile => Type::Object(&hardware_profile::BODY),
-            Kind::HostProfile => Type::Object(&host_profile::BODY),
-            Kind::Node => Type::Object(&node::BODY),
-            Kind::BootAction => Type::Object(&boot_action::BODY),
-            Kind::Cloud => Type::Object(&cloud::BODY),
+            Kind::Region => Type::Object(&site::REGION_BODY),
+            Kind::Rack => Type::Object(&site::RACK_BODY),
+            Kind::NetworkLink => Type::Object(&networks::NETWORK_LINK_BODY),
+            Kind::Network => Type::Object(&networks::NETWORK_BODY),
+            Kind::HardwareProfile => Type::Object(&hosts::HARDWARE_PROFILE_BODY),
+            Kind::HostProfile => Type::Object(&hosts::HOST_PROFILE_BODY),
+            Kind::Node => Type::Object(&hosts::NODE_BODY),
+            Kind::BootAction => Type::Object(&hosts::BOOT_ACTION_BODY),
+            Kind::Cloud => Type::Object(&site::CLOUD_BODY),
             Kind::Schema => Type::Any,
         }
     }
@@ -153,7 +149,7 @@ impl AnyKind {
         }
     }
 
-    /// What a document of this kind holds.
+    /// Type of the content.
     pub(crate) fn body(&self) -> Type {
         match self {
             AnyKind::Known(kind) => kind.body(),
@@ -161,7 +157,7 @@ impl AnyKind {
         }
     }
 
-    /// The kind that documents of this kind extend.
+    /// Kind that documents of this kind extend.
     pub(crate) fn parents(&self) -> AnyKind {
         match self {
             AnyKind::Known(kind) => AnyKind::Known(kind.parents()),

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use crate::kinds::Kind;
 use crate::rules::view::{entries, items};
-use crate::rules::{Site, Thing};
+use crate::rules::{DocumentView, Site};
 use crate::yaml::Node;
 
 /// A boot action, ready to be held against nodes: that costs the same however many names it lists.
@@ -31,7 +31,7 @@ struct Filter<'d> {
 }
 
 impl<'d> Selector<'d> {
-    pub(crate) fn of(boot_action: &Thing<'d>) -> Self {
+    pub(crate) fn of(boot_action: &DocumentView<'d>) -> Self {
         let node_filter = boot_action.get("node_filter");
         let filters = node_filter.map(|filter| items(filter, "filters")).unwrap_or_default();
         Selector {
@@ -44,7 +44,7 @@ impl<'d> Selector<'d> {
         self.filters.is_none()
     }
 
-    pub(crate) fn selects(&self, site: &Site<'_>, node: &Thing<'_>) -> bool {
+    pub(crate) fn selects(&self, site: &Site<'_>, node: &DocumentView<'_>) -> bool {
         let Some(filters) = &self.filters else { return true };
         let mut fits = filters.iter().map(|filter| filter.fits(site, node));
         if self.is_union { fits.any(|fits| fits) } else { fits.all(|fits| fits) }
@@ -71,7 +71,7 @@ impl<'d> Filter<'d> {
         }
     }
 
-    fn fits(&self, site: &Site<'_>, node: &Thing<'_>) -> bool {
+    fn fits(&self, site: &Site<'_>, node: &DocumentView<'_>) -> bool {
         let rack = node.text("rack");
         let labels_of_rack = || rack.and_then(|rack| site.get(Kind::Rack, rack)?.get("labels"));
         let is_named = self.node_names.iter().map(|names| names.contains(node.name));
@@ -84,7 +84,7 @@ impl<'d> Filter<'d> {
     }
 }
 
-fn has_tag(node: &Thing<'_>, tag: &str) -> bool {
+fn has_tag(node: &DocumentView<'_>, tag: &str) -> bool {
     items(node.tree, "tags").iter().any(|has| has.text() == Some(tag))
 }
 
@@ -93,13 +93,13 @@ fn has_label(labels: Option<&Node>, (name, value): &(&str, &str)) -> bool {
 }
 
 /// The boot actions that a node gets, by name.
-pub(super) fn of_node(site: &Site<'_>, node: &Thing<'_>) -> Vec<String> {
+pub(super) fn of_node(site: &Site<'_>, node: &DocumentView<'_>) -> Vec<String> {
     let all = site.all(Kind::BootAction).into_iter();
     all.filter(|action| Selector::of(action).selects(site, node)).map(|action| action.name.to_owned()).collect()
 }
 
 /// The nodes that a boot action is for, by name.
-pub(crate) fn nodes_of(site: &Site<'_>, boot_action: &Thing<'_>) -> Vec<String> {
+pub(crate) fn nodes_of(site: &Site<'_>, boot_action: &DocumentView<'_>) -> Vec<String> {
     let selector = Selector::of(boot_action);
     let nodes = site.nodes().into_iter().filter(|node| selector.selects(site, node));
     nodes.map(|node| node.name.to_owned()).collect()

@@ -1,43 +1,43 @@
-//! The kernel parameters of a node, with what they refer to in its hardware profile.
+//! Kernel parameters of a node, with references to its hardware profile resolved.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::kinds::Kind;
-use crate::rules::{Site, Thing};
+use crate::rules::{DocumentView, Site};
 use crate::yaml::{self, Node};
 
-/// What a kernel is started with.
+/// Kernel parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelParams {
     pub values: BTreeMap<String, KernelParam>,
-    /// The parameters as they stand on the kernel's command line. `hugepagesz` and `hugepages` come first and in this
-    /// order, for the kernel reads them so; the others as they were written.
+    /// Command line of the kernel. `hugepagesz` and `hugepages` come first, in the order that the kernel requires; the rest
+    /// is in the order of the document.
     pub command_line: String,
 }
 
-/// The value of a kernel parameter.
+/// Value of a kernel parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum KernelParam {
-    /// `true`: a bare word on the command line. `false`: it is not there.
+    /// `true`: a word without a value. `false`: absent.
     Flag(bool),
     Text(String),
 }
 
-/// A value that is looked up in the hardware profile.
+/// Reference to a value of the hardware profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reference<'t> {
     /// `hardwareprofile:cpuset.NAME`
     CpuSet(&'t str),
     /// `hardwareprofile:hugepages.NAME.size` or `….count`
     Hugepages { name: &'t str, field: &'t str },
-    /// It begins like a reference, and is none.
+    /// Has the prefix of a reference, and no valid form.
     Malformed,
 }
 
-pub(super) fn kernel_params(site: &Site<'_>, node: &Thing<'_>) -> KernelParams {
+pub(super) fn kernel_params(site: &Site<'_>, node: &DocumentView<'_>) -> KernelParams {
     let params = node.get("platform").and_then(|platform| platform.get("kernel_params")?.map());
     let profile = hardware_profile(site, node);
     let mut written: Vec<(&str, KernelParam)> = Vec::new();
@@ -61,17 +61,17 @@ pub(super) fn kernel_params(site: &Site<'_>, node: &Thing<'_>) -> KernelParams {
     KernelParams { values, command_line: words.join(" ") }
 }
 
-pub(crate) fn hardware_profile<'d>(site: &Site<'d>, node: &Thing<'d>) -> Option<Thing<'d>> {
+pub(crate) fn hardware_profile<'d>(site: &Site<'d>, node: &DocumentView<'d>) -> Option<DocumentView<'d>> {
     site.get(Kind::HardwareProfile, node.text("hardware_profile")?)
 }
 
-/// A text, or what it refers to; a reference that leads nowhere stays as it is, and is an error of the design.
-fn text(text: &str, profile: Option<&Thing<'_>>) -> String {
-    let found = reference(text).and_then(|reference| look_up(&reference, profile?.tree)?.scalar());
+/// Resolves a text. A dangling reference stays as it is, and is reported by a rule.
+fn text(text: &str, profile: Option<&DocumentView<'_>>) -> String {
+    let found = reference(text).and_then(|reference| lookup(&reference, profile?.tree)?.scalar());
     found.map_or(text, yaml::Scalar::text).to_owned()
 }
 
-/// What a text refers to, if it refers to something.
+/// Parses a reference; none for a plain text.
 pub(crate) fn reference(text: &str) -> Option<Reference<'_>> {
     let path = text.strip_prefix("hardwareprofile:")?;
     if let Some(name) = path.strip_prefix("cpuset.").filter(|name| !name.is_empty()) {
@@ -84,8 +84,8 @@ pub(crate) fn reference(text: &str) -> Option<Reference<'_>> {
     })
 }
 
-/// What a hardware profile has there.
-pub(crate) fn look_up<'d>(reference: &Reference<'_>, profile: &'d Node) -> Option<&'d Node> {
+/// Value of a reference in a hardware profile.
+pub(crate) fn lookup<'d>(reference: &Reference<'_>, profile: &'d Node) -> Option<&'d Node> {
     match reference {
         Reference::CpuSet(name) => profile.get("cpu_sets")?.get(name),
         Reference::Hugepages { name, field } => profile.get("hugepages")?.get(name)?.get(field),
@@ -93,7 +93,7 @@ pub(crate) fn look_up<'d>(reference: &Reference<'_>, profile: &'d Node) -> Optio
     }
 }
 
-/// A parameter on the command line. The kernel takes a value with spaces in double quotes.
+/// A parameter on the command line. Values with spaces are quoted.
 fn word(name: &str, value: &KernelParam) -> Option<String> {
     match value {
         KernelParam::Flag(true) => Some(name.to_owned()),
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_told_from_texts() {
+    fn references_are_parsed() {
         let pages = |name, field| Some(Reference::Hugepages { name, field });
         assert_eq!(reference("hardwareprofile:cpuset.guests"), Some(Reference::CpuSet("guests")));
         assert_eq!(reference("hardwareprofile:hugepages.a.b.size"), pages("a.b", "size"));

@@ -1,33 +1,33 @@
-//! Routes, with routing domains written out.
+//! Routes of a node, with routing domains expanded.
 //!
 //! Networks belong to a routing domain (`routedomain: X`). A network that has a route for the domain (`domain_routes`)
-//! reaches the addresses of every other member through that route's gateway, whether it is a member itself or not. A
-//! route that is written out for the same addresses wins.
+//! reaches the addresses of every other member through that route's gateway, whether it is a member itself or not. An
+//! explicit route for the same addresses wins.
 
 use std::net::IpAddr;
 
 use serde::{Serialize, Serializer};
 
-use crate::rules::{Network, Site, Thing, attached};
+use crate::rules::{DocumentView, Network, Site, attached};
 use crate::types::Cidr;
 
-/// One way out of a network.
+/// One route of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Route {
-    /// The network that it starts in.
+    /// Network of the interface.
     pub network: String,
     #[serde(serialize_with = "as_text")]
     pub subnet: Cidr,
     pub gateway: IpAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<i64>,
-    /// The routing domain that it comes from, if it is not written out in the design.
+    /// Routing domain that the route was derived from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routedomain: Option<String>,
 }
 
-/// The routes of all networks that a node is in, in the order of its interfaces.
-pub(super) fn of_node(site: &Site<'_>, node: &Thing<'_>) -> Vec<Route> {
+/// Routes of all networks of a node, in the order of its interfaces.
+pub(super) fn of_node(site: &Site<'_>, node: &DocumentView<'_>) -> Vec<Route> {
     let networks = attached(node).into_iter().filter_map(|name| site.topology().network(name));
     networks.flat_map(|network| of_network(site, network)).collect()
 }

@@ -1,161 +1,169 @@
-//! What must hold in an effective design: one file a rule, a code of its own each.
+//! Rules that an effective design must satisfy. Each family of rules has one file; [`RULES`] lists them all.
 //!
-//! A rule looks at values after inheritance, through [`Site`]. Types have been checked before, where they were written:
-//! a value of the wrong type is as good as absent here, and no rule says it again. So a rule never crashes on what
-//! another has found, and never hides what another will find.
+//! Rules read values after inheritance, through [`Site`]. Types were checked before, where the values are written: a value
+//! of the wrong type counts as absent here and is not reported again. A rule therefore neither fails on the mistakes that
+//! another rule reports nor hides them.
 
-mod access;
-mod boot_action;
-mod claims;
+mod addresses;
+mod boot_actions;
 mod hardware;
+mod interfaces;
 mod items;
+mod links;
 mod networks;
 mod nodes;
-mod out;
+mod oob;
+mod output;
 mod rollout;
 mod run;
 mod site;
 mod storage;
 pub(crate) mod view;
 
-pub(crate) use claims::{Claim, Claims, Taken};
-pub(crate) use out::{Out, Raw};
-pub(crate) use run::{Results, check_fleet, check_hosts, check_site};
-pub(crate) use site::{Site, Thing};
-pub(crate) use view::{Interface, Network, Placement, Topology, attached};
+pub(crate) use output::{Claim, ClaimConflict, Claims, RuleFinding, RuleOutput};
+pub(crate) use run::{NodeResults, check_fleet, check_nodes, check_site};
+pub(crate) use site::{DocumentView, Site};
+pub(crate) use view::{Interface, Network, NodeAddress, Topology, attached};
 
 use crate::finding::Code;
 use crate::yaml::Node;
 
-/// One thing that must hold.
+/// One rule: the code of its findings and the function that reports them.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub code: Code,
     pub check: Check,
 }
 
-/// What a rule looks at; with it goes how often.
+/// Function of a rule, by what it reads. That decides how often the rule runs.
 #[derive(Debug)]
 pub(crate) enum Check {
-    /// Everything but the nodes, once.
-    Site(fn(&Site<'_>, &mut Out)),
-    /// Each node.
-    Node(fn(&Site<'_>, &Thing<'_>, &mut Out)),
-    /// A part of a node, by its key, that depends on nothing else in the node. Thousands of nodes share what they inherit:
-    /// it is looked at once for each that is different.
-    Part(&'static str, fn(&Site<'_>, &Node, &mut Out)),
-    /// Several parts of a node, by their keys, that are looked at together, and nothing else in it: not its name either.
-    /// Nodes that share all of them, such as their storage and their hardware profile, are looked at once.
-    Parts(&'static [&'static str], fn(&Site<'_>, &Thing<'_>, &mut Out)),
-    /// The interfaces of a node, and nothing else in it: as a part, but read once for all rules about them.
-    Interfaces(fn(&Site<'_>, &[Interface<'_>], &mut Out)),
-    /// Each address of a node that is written out, with its network: read once for all rules about them.
-    Address(fn(&Placement<'_>, &mut Out)),
-    /// Everything with all of the nodes, once; again when any of it changes.
-    Fleet(fn(&Site<'_>, &mut Out)),
-    /// Something that no two nodes may have: what each of them claims, and how to say that another has it.
-    Unique { claim: fn(&Site<'_>, &Thing<'_>, &mut Claims<'_>), taken: fn(&Taken<'_>) -> String },
+    /// Everything except nodes; runs once.
+    Site(fn(&Site<'_>, &mut RuleOutput)),
+    /// One node.
+    Node(fn(&Site<'_>, &DocumentView<'_>, &mut RuleOutput)),
+    /// One field of a node, independent of the rest of the node. Thousands of nodes share an inherited value; each
+    /// distinct value is checked once.
+    Part(&'static str, fn(&Site<'_>, &Node, &mut RuleOutput)),
+    /// Several fields of a node, independent of its name and its other fields. Nodes that share all of them, such as
+    /// storage and hardware profile, are checked once.
+    Parts(&'static [&'static str], fn(&Site<'_>, &DocumentView<'_>, &mut RuleOutput)),
+    /// The interfaces of a node, like [`Check::Part`], parsed once for all rules.
+    Interfaces(fn(&Site<'_>, &[Interface<'_>], &mut RuleOutput)),
+    /// One static address of a node with its network, parsed once for all rules.
+    Address(fn(&NodeAddress<'_>, &mut RuleOutput)),
+    /// Everything including all nodes; runs once, and again after any change.
+    Fleet(fn(&Site<'_>, &mut RuleOutput)),
+    /// A value that no two nodes may have: `claim` returns the values of one node, `conflict` the message.
+    Unique { claim: fn(&Site<'_>, &DocumentView<'_>, &mut Claims<'_>), conflict: fn(&ClaimConflict<'_>) -> String },
 }
 
-/// All rules. The order does not matter.
-pub(crate) const RULES: &[&Rule] = &[
-    &networks::host_bits_set::RULE,
-    &networks::no_cidr::RULE,
-    &networks::networks_overlap::RULE,
-    &networks::range_incomplete::RULE,
-    &networks::range_backwards::RULE,
-    &networks::range_outside::RULE,
-    &networks::ranges_overlap::RULE,
-    &networks::ranges_repeat::RULE,
-    &networks::route_without_gateway::RULE,
-    &networks::gateway_outside::RULE,
-    &networks::gateway_of_no_host::RULE,
-    &networks::gateway_of_other_family::RULE,
-    &networks::empty_routedomain::RULE,
-    &networks::relay_outside::RULE,
-    &networks::mtu_range::RULE,
-    &networks::mtu_range::OF_INTERFACES,
-    &networks::mtu_above_link::RULE,
-    &networks::network_on_two_links::RULE,
-    &networks::bond_options_without_bond::RULE,
-    &networks::bond_delay::RULE,
-    &networks::bond_unwatched::RULE,
-    &networks::bond_option_of_other_mode::RULE,
-    &networks::trunking_needed::RULE,
-    &networks::tagged_without_trunk::RULE,
-    &networks::several_untagged::RULE,
-    &networks::default_not_allowed::RULE,
-    &networks::vlan_twice::RULE,
-    &nodes::network_not_allowed::RULE,
-    &nodes::interface_without_link::RULE,
-    &nodes::interface_mtu_above_link::RULE,
-    &nodes::network_mtu_above_interface::RULE,
-    &nodes::devices_without_bond::RULE,
-    &nodes::bond_of_one::RULE,
-    &nodes::device_in_two_bonds::RULE,
-    &nodes::device_twice::RULE,
-    &nodes::network_twice::RULE,
-    &nodes::networks_overlap_on_node::RULE,
-    &nodes::address_missing::RULE,
-    &nodes::address_outside::RULE,
-    &nodes::address_without_cidr::RULE,
-    &nodes::address_of_no_host::RULE,
-    &nodes::address_of_router::RULE,
-    &nodes::address_in_dhcp_range::RULE,
-    &nodes::address_in_reserved_range::RULE,
-    &nodes::address_in_no_range::RULE,
-    &nodes::duplicate_address::RULE,
-    &nodes::duplicate_mac::RULE,
-    &nodes::duplicate_host_name::RULE,
-    &nodes::host_name_too_long::RULE,
-    &nodes::fqdn_too_long::RULE,
-    &nodes::address_without_interface::RULE,
-    &nodes::primary_not_attached::RULE,
-    &nodes::primary_without_address::RULE,
-    &nodes::network_of_other_rack::RULE,
-    &nodes::mac_of_no_device::RULE,
-    &storage::boot_drive_unknown::RULE,
-    &storage::boot_too_small::RULE,
-    &storage::disk_two_ways::RULE,
-    &storage::disk_unused::RULE,
-    &storage::does_not_fit::RULE,
-    &storage::group_unknown::RULE,
-    &storage::group_without_disk::RULE,
-    &storage::mountpoint_twice::RULE,
-    &storage::no_root::RULE,
-    &storage::no_size::RULE,
-    &storage::partition_two_ways::RULE,
-    &storage::partition_unused::RULE,
-    &storage::percents::RULE,
-    &storage::root_too_small::RULE,
-    &storage::several_bootable::RULE,
-    &storage::two_remainders::RULE,
-    &storage::uuid_twice::RULE,
-    &hardware::address_malformed::RULE,
-    &hardware::alias_incomplete::RULE,
-    &hardware::alias_twice::RULE,
-    &hardware::device_unknown::RULE,
-    &hardware::hugepages_alone::RULE,
-    &hardware::image_unknown::RULE,
-    &hardware::kernel_param_text::RULE,
-    &hardware::kernel_reference::RULE,
-    &hardware::pxe_interface::RULE,
-    &boot_action::asset_incomplete::RULE,
-    &boot_action::content_twice::RULE,
-    &boot_action::name_unknown::RULE,
-    &boot_action::node_without::RULE,
-    &boot_action::package_version::RULE,
-    &boot_action::path_twice::RULE,
-    &boot_action::selects_nothing::RULE,
-    &boot_action::unit_name::RULE,
-    &items::item_does_not_fit::RULE,
-    &items::not_a_schema::RULE,
-    &access::driver_without_name::RULE,
-    &access::libvirt_uri::RULE,
-    &access::libvirt_without_mac::RULE,
-    &access::no_type::RULE,
-    &access::oob_incomplete::RULE,
-    &access::oob_without_address::RULE,
-    &access::type_unknown::RULE,
-    &rollout::label_of_nobody::RULE,
+const fn rule(code: Code, check: Check) -> Rule {
+    Rule { code, check }
+}
+
+/// All rules, by family. The order has no effect.
+pub(crate) const RULES: &[Rule] = &[
+    rule(Code::HostBitsSet, Check::Site(networks::host_bits_set)),
+    rule(Code::NoCidr, Check::Site(networks::no_cidr)),
+    rule(Code::NetworksOverlap, Check::Site(networks::networks_overlap)),
+    rule(Code::RangeIncomplete, Check::Site(networks::range_incomplete)),
+    rule(Code::RangeBackwards, Check::Site(networks::range_backwards)),
+    rule(Code::RangeOutside, Check::Site(networks::range_outside)),
+    rule(Code::RangesOverlap, Check::Site(networks::ranges_overlap)),
+    rule(Code::RangesRepeat, Check::Site(networks::ranges_repeat)),
+    rule(Code::RouteWithoutGateway, Check::Site(networks::route_without_gateway)),
+    rule(Code::GatewayOutside, Check::Site(networks::gateway_outside)),
+    rule(Code::GatewayOfNoHost, Check::Site(networks::gateway_of_no_host)),
+    rule(Code::GatewayOfOtherFamily, Check::Site(networks::gateway_of_other_family)),
+    rule(Code::EmptyRoutedomain, Check::Site(networks::empty_routedomain)),
+    rule(Code::RelayOutside, Check::Site(networks::relay_outside)),
+    rule(Code::MtuRange, Check::Site(links::mtu_range)),
+    rule(Code::MtuRange, Check::Interfaces(links::interface_mtu_range)),
+    rule(Code::MtuAboveLink, Check::Site(links::mtu_above_link)),
+    rule(Code::NetworkOnTwoLinks, Check::Site(links::network_on_two_links)),
+    rule(Code::BondOptionsWithoutBond, Check::Site(links::bond_options_without_bond)),
+    rule(Code::BondDelay, Check::Site(links::bond_delay)),
+    rule(Code::BondUnwatched, Check::Site(links::bond_unwatched)),
+    rule(Code::BondOptionOfOtherMode, Check::Site(links::bond_option_of_other_mode)),
+    rule(Code::TrunkingNeeded, Check::Site(links::trunking_needed)),
+    rule(Code::TaggedWithoutTrunk, Check::Site(links::tagged_without_trunk)),
+    rule(Code::SeveralUntagged, Check::Site(links::several_untagged)),
+    rule(Code::DefaultNotAllowed, Check::Site(links::default_not_allowed)),
+    rule(Code::VlanTwice, Check::Site(links::vlan_twice)),
+    rule(Code::NetworkNotAllowed, Check::Interfaces(interfaces::network_not_allowed)),
+    rule(Code::InterfaceWithoutLink, Check::Interfaces(interfaces::interface_without_link)),
+    rule(Code::InterfaceMtuAboveLink, Check::Interfaces(interfaces::interface_mtu_above_link)),
+    rule(Code::NetworkMtuAboveInterface, Check::Interfaces(interfaces::network_mtu_above_interface)),
+    rule(Code::DevicesWithoutBond, Check::Interfaces(interfaces::devices_without_bond)),
+    rule(Code::BondOfOne, Check::Interfaces(interfaces::bond_of_one)),
+    rule(Code::DeviceInTwoBonds, Check::Interfaces(interfaces::device_in_two_bonds)),
+    rule(Code::DeviceTwice, Check::Interfaces(interfaces::device_twice)),
+    rule(Code::NetworkTwice, Check::Interfaces(interfaces::network_twice)),
+    rule(Code::NetworksOverlapOnNode, Check::Interfaces(interfaces::networks_overlap_on_node)),
+    rule(Code::NetworkOfOtherRack, Check::Parts(&["interfaces", "rack"], interfaces::network_of_other_rack)),
+    rule(Code::AddressMissing, Check::Node(addresses::address_missing)),
+    rule(Code::AddressOutside, Check::Address(addresses::address_outside)),
+    rule(Code::AddressWithoutCidr, Check::Address(addresses::address_without_cidr)),
+    rule(Code::AddressOfNoHost, Check::Address(addresses::address_of_no_host)),
+    rule(Code::AddressOfRouter, Check::Address(addresses::address_of_router)),
+    rule(Code::AddressInDhcpRange, Check::Address(addresses::address_in_dhcp_range)),
+    rule(Code::AddressInReservedRange, Check::Address(addresses::address_in_reserved_range)),
+    rule(Code::AddressInNoRange, Check::Address(addresses::address_in_no_range)),
+    rule(
+        Code::DuplicateAddress,
+        Check::Unique { claim: addresses::claim_addresses, conflict: addresses::address_conflict },
+    ),
+    rule(Code::AddressWithoutInterface, Check::Node(addresses::address_without_interface)),
+    rule(Code::PrimaryNotAttached, Check::Node(addresses::primary_not_attached)),
+    rule(Code::PrimaryWithoutAddress, Check::Node(addresses::primary_without_address)),
+    rule(Code::DuplicateMac, Check::Unique { claim: nodes::claim_mac, conflict: nodes::mac_conflict }),
+    rule(Code::DuplicateHostName, Check::Unique { claim: nodes::claim_host_name, conflict: nodes::host_name_conflict }),
+    rule(Code::HostNameOfNode, Check::Node(nodes::host_name_too_long)),
+    rule(Code::FqdnTooLong, Check::Node(nodes::fqdn_too_long)),
+    rule(Code::MacOfNoDevice, Check::Node(nodes::mac_of_no_device)),
+    rule(Code::BootDriveUnknown, Check::Part("storage", storage::boot_drive_unknown)),
+    rule(Code::BootTooSmall, Check::Parts(storage::CAPACITY_PARTS, storage::boot_too_small)),
+    rule(Code::DiskTwoWays, Check::Part("storage", storage::disk_two_ways)),
+    rule(Code::DiskUnused, Check::Part("storage", storage::disk_unused)),
+    rule(Code::DoesNotFit, Check::Parts(storage::CAPACITY_PARTS, storage::does_not_fit)),
+    rule(Code::GroupUnknown, Check::Part("storage", storage::group_unknown)),
+    rule(Code::GroupWithoutDisk, Check::Part("storage", storage::group_without_disk)),
+    rule(Code::MountpointTwice, Check::Part("storage", storage::mountpoint_twice)),
+    rule(Code::NoRoot, Check::Part("storage", storage::no_root)),
+    rule(Code::NoSize, Check::Part("storage", storage::no_size)),
+    rule(Code::PartitionTwoWays, Check::Part("storage", storage::partition_two_ways)),
+    rule(Code::PartitionUnused, Check::Part("storage", storage::partition_unused)),
+    rule(Code::Percents, Check::Part("storage", storage::percents)),
+    rule(Code::RootTooSmall, Check::Parts(storage::CAPACITY_PARTS, storage::root_too_small)),
+    rule(Code::SeveralBootable, Check::Part("storage", storage::several_bootable)),
+    rule(Code::TwoRemainders, Check::Part("storage", storage::two_remainders)),
+    rule(Code::UuidTwice, Check::Part("storage", storage::uuid_twice)),
+    rule(Code::AddressMalformed, Check::Site(hardware::address_malformed)),
+    rule(Code::AliasIncomplete, Check::Parts(&["hardware_profile"], hardware::alias_incomplete)),
+    rule(Code::AliasTwice, Check::Site(hardware::alias_twice)),
+    rule(Code::DeviceUnknown, Check::Parts(&["interfaces", "storage", "hardware_profile"], hardware::device_unknown)),
+    rule(Code::HugepagesAlone, Check::Part("platform", hardware::hugepages_alone)),
+    rule(Code::ImageUnknown, Check::Part("platform", hardware::image_unknown)),
+    rule(Code::KernelParamText, Check::Part("platform", hardware::kernel_param_text)),
+    rule(Code::KernelReference, Check::Parts(&["platform", "hardware_profile"], hardware::kernel_reference)),
+    rule(Code::PxeInterface, Check::Parts(&["hardware_profile"], hardware::pxe_interface)),
+    rule(Code::AssetIncomplete, Check::Site(boot_actions::asset_incomplete)),
+    rule(Code::AssetContentTwice, Check::Site(boot_actions::asset_content_twice)),
+    rule(Code::FilterNameUnknown, Check::Fleet(boot_actions::filter_name_unknown)),
+    rule(Code::NodeWithoutBootAction, Check::Fleet(boot_actions::node_without_boot_action)),
+    rule(Code::PackageVersion, Check::Site(boot_actions::package_version)),
+    rule(Code::AssetPathTwice, Check::Site(boot_actions::asset_path_twice)),
+    rule(Code::SelectsNothing, Check::Fleet(boot_actions::selects_nothing)),
+    rule(Code::UnitName, Check::Site(boot_actions::unit_name)),
+    rule(Code::DriverWithoutName, Check::Part("driver", oob::driver_without_name)),
+    rule(Code::LibvirtUri, Check::Part("oob", oob::libvirt_uri)),
+    rule(Code::LibvirtWithoutMac, Check::Node(oob::libvirt_without_mac)),
+    rule(Code::NoOobType, Check::Part("oob", oob::no_oob_type)),
+    rule(Code::OobIncomplete, Check::Part("oob", oob::oob_incomplete)),
+    rule(Code::OobWithoutAddress, Check::Node(oob::oob_without_address)),
+    rule(Code::OobTypeUnknown, Check::Parts(&["oob", "driver"], oob::oob_type_unknown)),
+    rule(Code::LabelOfNobody, Check::Fleet(rollout::budget_label_unknown)),
+    rule(Code::ItemDoesNotFit, Check::Site(items::item_does_not_fit)),
+    rule(Code::NotASchema, Check::Site(items::not_a_schema)),
 ];

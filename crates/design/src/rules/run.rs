@@ -1,24 +1,23 @@
-//! Runs the rules: those about the site once, those about nodes on each of them, on all processors.
+//! Runs the rules: rules of the site once, rules of nodes in parallel.
 
 use std::sync::Arc;
 
-use super::claims::{Claim, Claims, Taken};
-use super::out::{Out, Raw};
-use super::site::{Site, Thing};
-use super::view::{Interface, interfaces, placements};
-use super::{Check, RULES, Rule};
+use super::output::{Claim, ClaimConflict, Claims, RuleFinding, RuleOutput};
+use super::site::{DocumentView, Site};
+use super::view::{Interface, interfaces, node_addresses};
+use super::{Check, RULES};
 use crate::span::Span;
 use crate::table::Table;
 use crate::yaml::{Node, Value};
 
-/// What the rules have found on nodes, kept so that one node can be looked at anew.
+/// Findings of the rules for nodes, kept so that one node can be checked again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Results {
-    /// By subject; only those with something to say.
-    raws: Table<usize, Arc<[Raw]>>,
-    /// By rule and claim: who makes it.
+pub(crate) struct NodeResults {
+    /// Findings by subject; subjects without findings are absent.
+    findings: Table<usize, Arc<[RuleFinding]>>,
+    /// Nodes that make a claim, by rule and claim.
     claims: Table<(usize, Claim), Vec<Claimant>>,
-    /// What each subject claims, to take it back.
+    /// Claims by subject, for their removal.
     claimed: Table<usize, Arc<[(usize, Claim)]>>,
 }
 
@@ -29,31 +28,31 @@ struct Claimant {
     span: Span,
 }
 
-/// The rules about everything but the nodes: when nothing but nodes has changed, they need not be asked again.
-pub(crate) fn check_site(site: &Site<'_>) -> Vec<Raw> {
-    ask(site, |check| if let Check::Site(check) = check { Some(*check) } else { None })
+/// Runs the rules that do not read nodes. They need not run again after a change of nodes alone.
+pub(crate) fn check_site(site: &Site<'_>) -> Vec<RuleFinding> {
+    run_once(site, |check| if let Check::Site(check) = check { Some(*check) } else { None })
 }
 
-/// The rules about all nodes together.
-pub(crate) fn check_fleet(site: &Site<'_>) -> Vec<Raw> {
-    ask(site, |check| if let Check::Fleet(check) = check { Some(*check) } else { None })
+/// Runs the rules that read all nodes together.
+pub(crate) fn check_fleet(site: &Site<'_>) -> Vec<RuleFinding> {
+    run_once(site, |check| if let Check::Fleet(check) = check { Some(*check) } else { None })
 }
 
-fn ask(site: &Site<'_>, wanted: impl Fn(&Check) -> Option<fn(&Site<'_>, &mut Out)>) -> Vec<Raw> {
-    let mut out = Out::default();
-    for check in RULES.iter().filter_map(|rule| wanted(&rule.check)) {
+fn run_once(site: &Site<'_>, select: impl Fn(&Check) -> Option<fn(&Site<'_>, &mut RuleOutput)>) -> Vec<RuleFinding> {
+    let mut out = RuleOutput::default();
+    for check in RULES.iter().filter_map(|rule| select(&rule.check)) {
         check(site, &mut out);
     }
-    out.raws
+    out.findings
 }
 
-/// Looks at nodes, by subject, and takes what is found into the results.
-pub(crate) fn check_hosts(site: &Site<'_>, hosts: &[usize], results: &mut Results) {
-    for looked in crate::compile::in_parallel(hosts, |hosts| look(site, hosts)) {
-        for Looked { subject, name, raws, claims } in looked {
-            results.forget(subject);
-            if !raws.is_empty() {
-                results.raws.insert(subject, raws.into());
+/// Checks nodes, given by subject, and replaces their results.
+pub(crate) fn check_nodes(site: &Site<'_>, hosts: &[usize], results: &mut NodeResults) {
+    for part in crate::compile::in_parallel(hosts, |hosts| check_part(site, hosts)) {
+        for NodeResult { subject, name, findings, claims } in part {
+            results.remove(subject);
+            if !findings.is_empty() {
+                results.findings.insert(subject, findings.into());
             }
             let mut claimed = Vec::with_capacity(claims.len());
             for (rule, claim, span) in claims {
@@ -68,10 +67,10 @@ pub(crate) fn check_hosts(site: &Site<'_>, hosts: &[usize], results: &mut Result
     }
 }
 
-impl Results {
-    /// Forgets a node.
-    pub(crate) fn forget(&mut self, subject: usize) {
-        self.raws.remove(&subject);
+impl NodeResults {
+    /// Removes the results of a node.
+    pub(crate) fn remove(&mut self, subject: usize) {
+        self.findings.remove(&subject);
         for key in self.claimed.remove(&subject).iter().flat_map(|claimed| claimed.iter()) {
             if let Some(claimants) = self.claims.get_mut(key) {
                 claimants.retain(|claimant| claimant.subject != subject);
@@ -82,24 +81,24 @@ impl Results {
         }
     }
 
-    /// Everything that was found, in no particular order.
-    pub(crate) fn raws(&self) -> impl Iterator<Item = Raw> {
-        let single = self.raws.values().flat_map(|raws| raws.iter().cloned());
+    /// All findings, in no particular order.
+    pub(crate) fn findings(&self) -> impl Iterator<Item = RuleFinding> {
+        let single = self.findings.values().flat_map(|findings| findings.iter().cloned());
         let shared = self.claims.iter().filter(|(_, claimants)| claimants.len() > 1);
-        single.chain(shared.flat_map(|((rule, claim), claimants)| taken(*rule, claim, claimants)))
+        single.chain(shared.flat_map(|((rule, claim), claimants)| conflicts(*rule, claim, claimants)))
     }
 }
 
-/// A claim that several make: all but the first are told, with where the first is.
-fn taken(rule: usize, claim: &Claim, claimants: &[Claimant]) -> Vec<Raw> {
+/// Findings for a claim of several nodes: one for each node but the first, with a note about the first.
+fn conflicts(rule: usize, claim: &Claim, claimants: &[Claimant]) -> Vec<RuleFinding> {
     let mut claimants: Vec<&Claimant> = claimants.iter().collect();
-    // By name, and not by the number of a file: that depends on which one was changed last.
+    // By name: file numbers depend on which file was changed last.
     claimants.sort_by_key(|claimant| (&claimant.name, claimant.span.start, claimant.span.end));
     let (Some((first, others)), Some(rule)) = (claimants.split_first(), RULES.get(rule)) else { return Vec::new() };
-    let Check::Unique { taken, .. } = &rule.check else { return Vec::new() };
+    let Check::Unique { conflict, .. } = &rule.check else { return Vec::new() };
     let raw = |other: &&Claimant| {
-        let message = taken(&Taken { claim, first: &first.name, second: &other.name });
-        Raw {
+        let message = conflict(&ClaimConflict { claim, first: &first.name, second: &other.name });
+        RuleFinding {
             span: other.span,
             finding: rule.code.finding(message),
             notes: vec![("the first one is here".to_owned(), first.span)],
@@ -109,22 +108,22 @@ fn taken(rule: usize, claim: &Claim, claimants: &[Claimant]) -> Vec<Raw> {
     others.iter().map(raw).collect()
 }
 
-/// What was found on one node.
-struct Looked {
+/// Findings and claims of one node.
+struct NodeResult {
     subject: usize,
     name: Arc<str>,
-    raws: Vec<Raw>,
+    findings: Vec<RuleFinding>,
     claims: Vec<(usize, Claim, Span)>,
 }
 
-fn look(site: &Site<'_>, hosts: &[usize]) -> Vec<Looked> {
-    let mut parts = Parts::default();
+fn check_part(site: &Site<'_>, hosts: &[usize]) -> Vec<NodeResult> {
+    let mut parts = PartCache::default();
     let mut claimed = Vec::new();
     let mut all = Vec::with_capacity(hosts.len());
     for &subject in hosts {
-        let Some(host) = site.thing(subject) else { continue };
+        let Some(host) = site.view(subject) else { continue };
         let name: Arc<str> = site.subjects[subject].name.clone();
-        let mut out = Out { node: Some(name.clone()), ..Out::default() };
+        let mut out = RuleOutput { node: Some(name.clone()), ..RuleOutput::default() };
         let mut claims = Vec::new();
         for (number, rule) in RULES.iter().enumerate() {
             match &rule.check {
@@ -132,12 +131,12 @@ fn look(site: &Site<'_>, hosts: &[usize]) -> Vec<Looked> {
                 Check::Node(check) => check(site, &host, &mut out),
                 Check::Part(key, check) => {
                     if let Some(part) = host.get(key) {
-                        parts.look(number, &[Some(part)], |out| check(site, part, out), &mut out);
+                        parts.check(number, &[Some(part)], |out| check(site, part, out), &mut out);
                     }
                 }
                 Check::Parts(keys, check) => {
-                    let looked_at: Vec<Option<&Node>> = keys.iter().map(|key| host.get(key)).collect();
-                    parts.look(number, &looked_at, |out| check(site, &host, out), &mut out);
+                    let values: Vec<Option<&Node>> = keys.iter().map(|key| host.get(key)).collect();
+                    parts.check(number, &values, |out| check(site, &host, out), &mut out);
                 }
                 Check::Unique { claim, .. } => {
                     claim(site, &host, &mut Claims { claimed: &mut claimed });
@@ -146,18 +145,18 @@ fn look(site: &Site<'_>, hosts: &[usize]) -> Vec<Looked> {
             }
         }
         if let Some(part) = host.get("interfaces") {
-            parts.look(ALL_OF_INTERFACES, &[Some(part)], |out| check_interfaces(site, part, out), &mut out);
+            parts.check(INTERFACE_RULES, &[Some(part)], |out| check_interfaces(site, part, out), &mut out);
         }
         check_addresses(site, &host, &mut out);
-        all.push(Looked { subject, name, raws: out.raws, claims });
+        all.push(NodeResult { subject, name, findings: out.findings, claims });
     }
     all
 }
 
-/// Stands for all rules about interfaces where the number of one is asked for.
-const ALL_OF_INTERFACES: usize = usize::MAX;
+/// Number of the group of all [`Check::Interfaces`] rules in the cache.
+const INTERFACE_RULES: usize = usize::MAX;
 
-fn check_interfaces(site: &Site<'_>, part: &Node, out: &mut Out) {
+fn check_interfaces(site: &Site<'_>, part: &Node, out: &mut RuleOutput) {
     let interfaces: Vec<Interface<'_>> = interfaces(part).collect();
     for rule in RULES {
         if let Check::Interfaces(check) = &rule.check {
@@ -166,55 +165,55 @@ fn check_interfaces(site: &Site<'_>, part: &Node, out: &mut Out) {
     }
 }
 
-fn check_addresses(site: &Site<'_>, host: &Thing<'_>, out: &mut Out) {
-    for placement in placements(site, host) {
+fn check_addresses(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+    for address in node_addresses(site, host) {
         for rule in RULES {
             if let Check::Address(check) = &rule.check {
-                check(&placement, out);
+                check(&address, out);
             }
         }
     }
 }
 
-/// What was found in parts that were looked at already. A part is known by where it is in memory: what two nodes inherit
-/// from one profile is one value. The site outlives this, so no place is used twice.
+/// Findings of parts that were checked already. A part is identified by its address in memory: nodes share the value
+/// that they inherit from a profile. The site outlives the cache, so no address is reused.
 #[derive(Default)]
-struct Parts {
-    seen: Table<(usize, Places), Vec<Raw>>,
+struct PartCache {
+    checked: Table<(usize, PartAddresses), Vec<RuleFinding>>,
 }
 
-/// Where the parts are that a rule looks at; none for one that is not there.
-type Places = [*const (); MOST_PARTS];
-const MOST_PARTS: usize = 4;
+/// Addresses of the parts that a rule reads; null for an absent part.
+type PartAddresses = [*const (); MAX_PARTS];
+const MAX_PARTS: usize = 4;
 
-impl Parts {
-    fn look(&mut self, rule: usize, parts: &[Option<&Node>], check: impl FnOnce(&mut Out), out: &mut Out) {
-        let mut places: Places = [std::ptr::null(); MOST_PARTS];
-        debug_assert!(parts.len() <= MOST_PARTS, "a rule looks at more parts than are told apart");
-        for (place, part) in places.iter_mut().zip(parts) {
-            *place = part.map_or(std::ptr::null(), place_of);
+impl PartCache {
+    fn check(
+        &mut self,
+        rule: usize,
+        parts: &[Option<&Node>],
+        check: impl FnOnce(&mut RuleOutput),
+        out: &mut RuleOutput,
+    ) {
+        let mut addresses: PartAddresses = [std::ptr::null(); MAX_PARTS];
+        debug_assert!(parts.len() <= MAX_PARTS, "a rule reads more parts than the cache distinguishes");
+        for (address, part) in addresses.iter_mut().zip(parts) {
+            *address = part.map_or(std::ptr::null(), address_of);
         }
-        let raws = self.seen.entry((rule, places)).or_insert_with(|| {
-            let mut out = Out::default();
+        let findings = self.checked.entry((rule, addresses)).or_insert_with(|| {
+            let mut out = RuleOutput::default();
             check(&mut out);
-            out.raws
+            out.findings
         });
-        for raw in raws {
-            out.push(Raw { node: out.node.clone(), ..raw.clone() });
+        for raw in findings {
+            out.push(RuleFinding { node: out.node.clone(), ..raw.clone() });
         }
     }
 }
 
-fn place_of(part: &Node) -> *const () {
+fn address_of(part: &Node) -> *const () {
     match &part.value {
         Value::Map(map) => Arc::as_ptr(map).cast::<()>(),
         Value::Seq(items) => Arc::as_ptr(items).cast::<()>(),
         Value::Scalar(scalar) => scalar.text().as_ptr().cast::<()>(),
-    }
-}
-
-impl Rule {
-    pub(crate) const fn new(code: crate::finding::Code, check: Check) -> Rule {
-        Rule { code, check }
     }
 }

@@ -1,4 +1,4 @@
-//! The effective design, as rules see it.
+//! Effective documents of a design, for rules and resolution.
 
 use std::collections::BTreeSet;
 
@@ -6,85 +6,85 @@ use muster_core::names::EnvName;
 
 use super::view::Topology;
 use crate::compile;
-use crate::document::Document;
+use crate::documents::Document;
 use crate::environment::Environment;
 use crate::inherit::lineage::{Index, Subject};
 use crate::kinds::{AnyKind, Kind};
 use crate::span::Span;
 use crate::yaml::Node;
 
-/// Everything that there is, after inheritance.
+/// All documents of a design after inheritance.
 #[derive(Debug)]
 pub(crate) struct Site<'d> {
     pub(crate) documents: &'d [Option<Document>],
     pub(crate) subjects: &'d [Subject],
-    /// The effective value of each subject; none if there is no such thing any more.
+    /// Effective value of each subject; none if the subject was removed.
     pub(crate) trees: &'d [Option<Node>],
     pub(crate) index: &'d Index,
-    /// The environments that there are files of. Only the nodes of one of them are here.
+    /// Environments that have a file. Only the nodes of one of them are in the site.
     pub(crate) environments: &'d BTreeSet<EnvName>,
-    /// The file of the environment that the design is made for.
+    /// The selected environment.
     pub(crate) environment: Option<&'d Environment>,
-    /// There is an environment file that could not be understood: what it would say is not there.
+    /// An environment file could not be parsed: its content is missing.
     pub(crate) lacks_environment: bool,
-    /// Made by [`Site::surveyed`].
+    /// Built by [`Site::with_topology`].
     pub(crate) topology: Topology<'d>,
 }
 
-/// One thing of a site.
+/// The effective value of one document.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Thing<'d> {
+pub(crate) struct DocumentView<'d> {
     pub name: &'d str,
-    /// Where its name stands, in the uppermost of its documents.
+    /// Span of the name in the topmost layer.
     pub at: Span,
-    /// Its effective fields: a mapping.
+    /// Effective fields: a mapping.
     pub tree: &'d Node,
 }
 
 impl<'d> Site<'d> {
-    /// Reads the networks, links and racks, which rules then find in [`Site::topology`].
-    pub(crate) fn surveyed(mut self) -> Self {
-        self.topology = Topology::of(&self);
+    /// Indexes the networks, links and racks.
+    pub(crate) fn with_topology(mut self) -> Self {
+        self.topology = Topology::new(&self);
         self
     }
 
-    /// The networks, links and racks.
     pub(crate) fn topology(&self) -> &Topology<'d> {
         &self.topology
     }
 
-    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<Thing<'d>> {
-        self.thing(self.index.find(&AnyKind::Known(kind), name)?)
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<DocumentView<'d>> {
+        self.view(self.index.find(&AnyKind::Known(kind), name)?)
     }
 
     pub(crate) fn has(&self, kind: Kind, name: &str) -> bool {
         self.index.find(&AnyKind::Known(kind), name).is_some()
     }
 
-    /// All things of a kind, by name.
-    pub(crate) fn all(&self, kind: Kind) -> Vec<Thing<'d>> {
+    /// All documents of a kind, by name.
+    pub(crate) fn all(&self, kind: Kind) -> Vec<DocumentView<'d>> {
         let kind = AnyKind::Known(kind);
-        let mut things: Vec<Thing<'d>> = self.index.of_kind(&kind).filter_map(|subject| self.thing(subject)).collect();
-        things.sort_unstable_by_key(|thing| thing.name);
-        things
+        let mut views: Vec<DocumentView<'d>> =
+            self.index.of_kind(&kind).filter_map(|subject| self.view(subject)).collect();
+        views.sort_unstable_by_key(|view| view.name);
+        views
     }
 
-    /// The nodes of the environment that the design is made for, by name.
-    pub(crate) fn nodes(&self) -> Vec<Thing<'d>> {
+    /// Nodes of the selected environment, by name.
+    pub(crate) fn nodes(&self) -> Vec<DocumentView<'d>> {
         let mut nodes = self.all(Kind::Node);
-        nodes.retain(|node| compile::spare(self, node).is_none());
+        nodes.retain(|node| compile::surplus(self, node).is_none());
         nodes
     }
 
-    pub(crate) fn thing(&self, subject: usize) -> Option<Thing<'d>> {
+    pub(crate) fn view(&self, subject: usize) -> Option<DocumentView<'d>> {
         let tree = self.trees.get(subject)?.as_ref()?;
         let subject = self.subjects.get(subject)?;
         let upper = self.documents.get(*subject.stack.last()?)?.as_ref()?;
-        Some(Thing { name: &subject.name, at: upper.name_at, tree })
+        Some(DocumentView { name: &subject.name, at: upper.name_at, tree })
     }
 }
 
-impl<'d> Thing<'d> {
+impl<'d> DocumentView<'d> {
     pub(crate) fn get(&self, field: &str) -> Option<&'d Node> {
         self.tree.get(field)
     }

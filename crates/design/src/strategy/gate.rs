@@ -1,10 +1,10 @@
-//! What must hold before the next wave.
+//! Gate of a rollout strategy: checks before the next wave.
 
 use std::collections::HashMap;
 
 use muster_core::rollout::strategy::{Gate, GateCheck, GateCheckKind, GateHttpCheck};
 
-use super::{duration, url};
+use super::values;
 use crate::environment::expect::{self, Fields};
 use crate::finding::{Code, Report, quote};
 use crate::span::Span;
@@ -12,8 +12,8 @@ use crate::yaml::{Node, Value};
 
 const CHECK_KEYS: &[&str] = &["name", "http", "command", "timeout", "retries", "every"];
 
-/// More is a typing error: with the default pause, this is over an hour of trying.
-const MOST_RETRIES: i64 = 1000;
+/// Retries of a check. With the default pause this takes more than an hour.
+const MAX_RETRIES: i64 = 1000;
 
 pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Gate> {
     let of = "\"gate\"";
@@ -42,13 +42,13 @@ fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
     let fields = Fields::check(map, of, node.span, CHECK_KEYS, report);
     let name = fields.optional("name").map(|node| expect::filled_text(node, &format!("\"name\" of {of}"), report));
     let mut time = |key: &str, least, default| match fields.optional(key) {
-        Some(node) => duration::read(node, &format!("\"{key}\" of {of}"), least, report),
+        Some(node) => values::read_duration(node, &format!("\"{key}\" of {of}"), least, report),
         None => Some(default),
     };
-    let timeout = time("timeout", duration::Least::Something, GateCheck::TIMEOUT);
-    let every = time("every", duration::Least::Zero, GateCheck::EVERY);
+    let timeout = time("timeout", values::MinDuration::Positive, GateCheck::TIMEOUT);
+    let every = time("every", values::MinDuration::Zero, GateCheck::EVERY);
     let retries = match fields.optional("retries") {
-        Some(node) => number(node, &format!("\"retries\" of {of}"), 0, MOST_RETRIES, report),
+        Some(node) => number(node, &format!("\"retries\" of {of}"), 0, MAX_RETRIES, report),
         None => Some(GateCheck::RETRIES),
     };
     let kind = match (fields.optional("http"), fields.optional("command")) {
@@ -56,7 +56,11 @@ fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
         (None, Some(node)) => command(node, of, report).map(GateCheckKind::Command),
         (http, _) => {
             if http.is_some() || !fields.has_unknown() {
-                let what = if http.is_some() { "asks in two ways" } else { "does not say what to ask" };
+                let what = if http.is_some() {
+                    "has both \"http\" and \"command\""
+                } else {
+                    "has neither \"http\" nor \"command\""
+                };
                 let finding = Code::GateCheckKind.finding(format!("{of} {what}"));
                 report.add(node.span, finding.expected("expected either \"http\" or \"command\""));
             }
@@ -74,15 +78,15 @@ fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
     Some(GateCheck { name, kind, timeout: timeout?, retries: retries?, every: every? })
 }
 
-/// A URL, or a mapping with one and the status that is expected.
+/// A URL, or a mapping of a URL and the expected status.
 fn http(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateHttpCheck> {
     let what = format!("\"http\" of {of}");
     let Value::Map(map) = &node.value else {
-        return Some(GateHttpCheck { url: url::read(node, &what, report)?, status: None });
+        return Some(GateHttpCheck { url: values::read_url(node, &what, report)?, status: None });
     };
     let fields = Fields::check(map, &what, node.span, &["url", "status"], report);
     let url = fields.required("url", "http://127.0.0.1/", report);
-    let url = url.and_then(|node| url::read(node, &format!("\"url\" of {what}"), report));
+    let url = url.and_then(|node| values::read_url(node, &format!("\"url\" of {what}"), report));
     let status = fields.optional("status").map(|node| number(node, &format!("\"status\" of {what}"), 100, 599, report));
     let status = match status {
         Some(status) => Some(u16::try_from(status?).ok()?),

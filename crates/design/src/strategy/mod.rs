@@ -1,5 +1,4 @@
-//! How an environment wants to be moved from one version to the next: the section `rollout` of its file, or a file of its
-//! own.
+//! Reads rollout strategies: the section `rollout` of an environment file, or a file of its own.
 //!
 //! ```yaml
 //! waves: [{nodes: 1, soak: 5m, promote: manual}, {percent: 10}, {percent: 50}, {percent: 100}]
@@ -14,20 +13,14 @@
 //! confirm_within: 5m
 //! ```
 //!
-//! Everything may be left out. One file a part; what must hold between parts is in `between`.
+//! All keys are optional. Checks across several keys are in `consistency`.
 
-mod amount;
-mod between;
-mod budget;
-mod days;
-mod deadlines;
-mod duration;
-mod failures;
+mod consistency;
 mod gate;
-mod url;
+mod limits;
+mod values;
 mod waves;
 mod windows;
-mod word;
 
 use std::path::Path;
 
@@ -36,7 +29,7 @@ use muster_core::rollout::strategy::{OnFailure, Strategy};
 
 use crate::environment::expect::{self, Fields};
 use crate::file_text::FileText;
-use crate::finding::{Accepted, Code, Findings, Report};
+use crate::finding::{Code, Findings, Report, WithWarnings};
 use crate::span::Span;
 use crate::yaml::{self, Limits, Node};
 
@@ -55,28 +48,28 @@ const KEYS: &[&str] = &[
 
 const ON_FAILURE: &[(&str, OnFailure)] = &[("pause", OnFailure::Pause), ("rollback", OnFailure::Rollback)];
 
-/// Reads a file that holds a strategy and nothing else, for an environment with these roles.
-pub fn read(path: &Path, roles: &[Role]) -> Result<Accepted<Strategy>, Findings> {
+/// Reads a strategy file, for an environment with these roles.
+pub fn read(path: &Path, roles: &[Role]) -> Result<WithWarnings<Strategy>, Findings> {
     parse(&FileText::read(path, Limits::HANDWRITTEN.file_bytes)?, roles)
 }
 
-/// Checks the text of such a file: either it holds together, or every reason why not is named.
-pub fn parse(source: &FileText, roles: &[Role]) -> Result<Accepted<Strategy>, Findings> {
+/// Parses and checks a strategy file.
+pub fn parse(source: &FileText, roles: &[Role]) -> Result<WithWarnings<Strategy>, Findings> {
     let mut report = Report::new(source);
     let documents = yaml::parse_into(source, &mut report, &Limits::HANDWRITTEN);
     let roles: Vec<&str> = roles.iter().map(Role::as_str).collect();
     let section = the_document(&documents, &mut report).and_then(|node| section(node, Some(&roles), &mut report));
     let findings = report.finish();
     match section {
-        Some(section) if !findings.has_errors() => Ok(Accepted { value: section.strategy, warnings: findings }),
+        Some(section) if !findings.has_errors() => Ok(WithWarnings { value: section.strategy, warnings: findings }),
         _ => Err(findings),
     }
 }
 
-/// The one document of the file. What cannot be read has been reported already, and is not called empty.
+/// The single document of the file. A file that cannot be parsed was reported, and is not reported as empty.
 fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'d Node> {
     if let Some(second) = documents.get(1) {
-        let message = "a strategy file holds one document, and this is another";
+        let message = "a strategy file must hold one document; this is a second one";
         let finding = Code::SeveralDocuments.finding(message).help("remove the line ---, or the second document");
         report.add(second.span, finding);
     }
@@ -91,35 +84,36 @@ fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'
     }
 }
 
-/// A strategy, and what is asked about it once all nodes are known.
+/// A strategy, and the span that a later rule needs.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) strategy: Strategy,
-    /// Where the label of the budget stands.
+    /// Span of the label of the budget.
     pub(crate) label: Option<Span>,
 }
 
-/// Reads the section of an environment with these roles, if they are known. None only after it has been reported why; but what is returned counts only if nothing was.
+/// Reads the section of an environment with these roles, if they are known. Returns none only after reporting
+/// a finding; the result is valid only without findings.
 pub(crate) fn section(node: &Node, roles: Option<&[&str]>, report: &mut Report<'_>) -> Option<Section> {
     let of = "the rollout strategy";
     let map = expect::mapping(node, of, "a mapping such as {max_unavailable: 1}", report)?;
     let fields = Fields::check(map, of, node.span, KEYS, report);
     let default = Strategy::default();
     let waves = fields.optional("waves").and_then(|node| waves::read(node, report));
-    let budget = fields.optional("max_unavailable").and_then(|node| budget::read(node, roles, report));
+    let budget = fields.optional("max_unavailable").and_then(|node| limits::read_budget(node, roles, report));
     let budget = budget.unwrap_or_default();
     let gate = fields.optional("gate").and_then(|node| gate::read(node, report)).unwrap_or_default();
-    // What is refused must not be held against the rest as if it had been left out.
+    // A refused part must not be checked with its default value.
     let deadlines = match fields.optional("deadlines") {
-        Some(node) => deadlines::read(node, report),
+        Some(node) => limits::read_deadlines(node, report),
         None => Some(default.deadlines),
     };
     let soak = match fields.optional("soak") {
-        Some(node) => duration::read(node, "\"soak\"", duration::Least::Zero, report),
+        Some(node) => values::read_duration(node, "\"soak\"", values::MinDuration::Zero, report),
         None => Some(default.soak),
     };
     if let Some(deadlines) = deadlines {
-        between::check(deadlines, soak, &gate, node, report);
+        consistency::check(deadlines, soak, &gate, node, report);
     }
     let strategy = Strategy {
         waves: waves.unwrap_or(default.waves),
@@ -130,16 +124,16 @@ pub(crate) fn section(node: &Node, roles: Option<&[&str]>, report: &mut Report<'
             .unwrap_or(default.ramp),
         soak: soak.unwrap_or(default.soak),
         gate,
-        failures: fields.optional("failures").and_then(|node| failures::read(node, report)).unwrap_or_default(),
+        failures: fields.optional("failures").and_then(|node| limits::read_failures(node, report)).unwrap_or_default(),
         on_failure: fields
             .optional("on_failure")
-            .and_then(|node| word::read(node, "\"on_failure\"", ON_FAILURE, report))
+            .and_then(|node| values::read_word(node, "\"on_failure\"", ON_FAILURE, report))
             .unwrap_or_default(),
         deadlines: deadlines.unwrap_or_default(),
         windows: fields.optional("windows").and_then(|node| windows::read(node, report)).unwrap_or_default(),
         confirm_within: fields
             .optional("confirm_within")
-            .and_then(|node| duration::read(node, "\"confirm_within\"", duration::Least::Something, report)),
+            .and_then(|node| values::read_duration(node, "\"confirm_within\"", values::MinDuration::Positive, report)),
     };
     Some(Section { strategy, label: budget.label })
 }

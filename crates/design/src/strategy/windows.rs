@@ -5,11 +5,11 @@ use jiff::tz;
 use muster_core::rollout::strategy::Window;
 use muster_core::rollout::windows;
 
-use super::days;
+use super::values;
 use crate::environment::expect::{self, Fields};
 use crate::finding::{Code, Report, quote};
-use crate::spelling;
 use crate::yaml::Node;
+use muster_core::spelling;
 
 const KEYS: &[&str] = &["days", "from", "to", "tz"];
 
@@ -25,8 +25,8 @@ fn window(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Window> {
     let map = expect::mapping(node, of, "a mapping such as {days: mon-thu, from: \"22:00\", to: \"04:00\"}", report)?;
     let fields = Fields::check(map, of, node.span, KEYS, report);
     let days = match fields.optional("days") {
-        Some(node) => days::read(node, &format!("\"days\" of {of}"), report),
-        None => Some(days::all()),
+        Some(node) => values::read_days(node, &format!("\"days\" of {of}"), report),
+        None => Some(values::all_days()),
     };
     let from = fields.required("from", "\"22:00\"", report);
     let begin = from.and_then(|node| time(node, &format!("\"from\" of {of}"), false, report));
@@ -48,7 +48,7 @@ fn window(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Window> {
     Some(window)
 }
 
-/// What summer time does to it.
+/// Effect of daylight saving time.
 fn check_clocks(window: &Window, node: &Node, of: &str, report: &mut Report<'_>) {
     if windows::never_opens(window) {
         let message = format!("{of} never opens: the clocks of {} skip it each time", window.tz);

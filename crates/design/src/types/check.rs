@@ -12,8 +12,8 @@ use crate::finding::{Code, Report, one_line, quote};
 use crate::kinds::Kind;
 use crate::secrets;
 use crate::span::Span;
-use crate::spelling;
 use crate::yaml::{self, Entry, Key, Map, Node, Scalar, Value};
+use muster_core::spelling;
 
 /// A value that names a document.
 #[derive(Clone, Debug)]
@@ -25,18 +25,18 @@ pub(crate) struct Reference {
 
 /// Checks a value and everything in it. References are collected: whether they lead anywhere is known when all documents
 /// are.
-pub(crate) fn check(node: &Node, ty: &Type, words: Words, references: &mut Vec<Reference>, report: &mut Report<'_>) {
+pub(crate) fn check(node: &Node, ty: &Type, words: KeyNames, references: &mut Vec<Reference>, report: &mut Report<'_>) {
     let mut check = Check { path: Vec::new(), words, references, report };
     check.value(node, ty);
 }
 
 /// What a key is called where the document is written.
-pub(crate) type Words = fn(&str) -> &str;
+pub(crate) type KeyNames = fn(&str) -> &str;
 
 struct Check<'c, 'n, 'r> {
-    /// Where in the document: for messages only.
+    /// Path in the document, for messages.
     path: Vec<&'n str>,
-    words: Words,
+    words: KeyNames,
     references: &'c mut Vec<Reference>,
     report: &'c mut Report<'r>,
 }
@@ -85,7 +85,7 @@ impl<'n> Check<'_, 'n, '_> {
         if removal(&key.text).is_none() {
             self.path.push(&key.text);
             let is_free = matches!(ty, Type::Any | Type::Text(Format::Any));
-            if is_free && (secrets::is_called(&key.text) || matches!(ty, Type::Any)) {
+            if is_free && (secrets::is_secret_key(&key.text) || matches!(ty, Type::Any)) {
                 self.parameter(&key.text, node);
             } else {
                 self.value(node, ty);
@@ -154,7 +154,7 @@ impl<'n> Check<'_, 'n, '_> {
                     if !map.has_refused() {
                         let message = format!("{} has no \"{key}\"", item.what);
                         let finding = Code::MemberWithoutKey.finding(message);
-                        let help = format!("\"{key}\" tells the members of this list apart: add it");
+                        let help = format!("\"{key}\" is the primary key of this list: add it");
                         self.report.add(member.span, finding.help(help));
                     }
                     self.object(member, item);
@@ -190,10 +190,10 @@ impl<'n> Check<'_, 'n, '_> {
         let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::Kind::Text) else {
             return self.wrong(node, "a text");
         };
-        if let Err(misformed) = format.check(scalar.text()) {
+        if let Err(malformed) = format.check(scalar.text()) {
             let message = format!("{} is {}", self.here(), quote(scalar.text()));
-            let finding = misformed.code.finding(message);
-            self.report.add(node.span, finding.expected(format!("expected {}", misformed.expected)));
+            let finding = malformed.code.finding(message);
+            self.report.add(node.span, finding.expected(format!("expected {}", malformed.expected)));
         }
     }
 
@@ -206,7 +206,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    /// What is not ours may be anything but a secret: those are recognised by what they are called.
+    /// Checks a value of type `Any` for secrets, by the names of keys.
     fn anything(&mut self, node: &'n Node) {
         match &node.value {
             Value::Scalar(_) => {}
@@ -222,7 +222,7 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     fn parameter(&mut self, name: &str, value: &'n Node) {
-        if secrets::is_called(name) && value.scalar().is_some_and(|scalar| !scalar.text().is_empty()) {
+        if secrets::is_secret_key(name) && value.scalar().is_some_and(|scalar| !scalar.text().is_empty()) {
             self.secret(value);
         } else if !names_secret(value) {
             self.anything(value);
@@ -281,7 +281,7 @@ fn names_secret(node: &Node) -> bool {
     matches!(only, Some([only]) if &*only.key.text == "secret" && only.value.text().is_some_and(is_name_of_secret))
 }
 
-/// What `'!name'` removes.
+/// Name in a removal `'!name'`.
 pub(crate) fn removal(text: &str) -> Option<&str> {
     text.strip_prefix('!').filter(|name| !name.is_empty())
 }

@@ -1,9 +1,9 @@
-//! What a value is, in words.
+//! Descriptions of values for messages.
 
 use crate::finding::{Code, Report, one_line, quote};
 use crate::yaml::{Kind, Node, Value};
 
-/// Reports a value that is of another type than is expected.
+/// Reports a value of the wrong type.
 pub(crate) fn wrong_type<T>(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<T> {
     let message = format!("{what} must be {expected}, but is {}", describe(node));
     let finding = Code::WrongType.finding(message).expected(format!("expected {expected}"));
@@ -11,7 +11,7 @@ pub(crate) fn wrong_type<T>(node: &Node, what: &str, expected: &str, report: &mu
     None
 }
 
-/// What a value is, for people.
+/// Describes a value.
 fn describe(node: &Node) -> String {
     match &node.value {
         Value::Seq(_) => "a list".to_owned(),
@@ -27,7 +27,7 @@ fn describe(node: &Node) -> String {
     }
 }
 
-/// Often only the quotes or brackets are wrong.
+/// Suggests missing or wrong quotes and brackets.
 fn punctuation(node: &Node, expected: &str) -> Option<String> {
     let Value::Scalar(scalar) = &node.value else { return None };
     let text = one_line(scalar.text());
@@ -47,7 +47,7 @@ fn punctuation(node: &Node, expected: &str) -> Option<String> {
     }
 }
 
-/// A word of a list in brackets, where some letters mean something.
+/// Quotes a word for a flow list, if necessary.
 fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._=+-".contains(c);
     if text.chars().all(is_plain) { text.to_owned() } else { quote(text) }

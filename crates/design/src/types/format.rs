@@ -16,9 +16,9 @@ pub enum Format {
     Cidr,
     /// `52:54:00:12:34:56`
     Mac,
-    /// How much of a disk: `20g`, `512mi`, `30%`, `>20g`
+    /// Size of a volume: `20g`, `512mi`, `30%`, `>20g`
     Size,
-    /// How much a disk holds: `480g`, `2ti`
+    /// Capacity of a disk: `480g`, `2ti`
     Bytes,
     HostName,
     Domain,
@@ -30,16 +30,16 @@ pub enum Format {
     CpuSet,
 }
 
-/// Why a text does not have its form.
+/// Provenance a text does not have its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Misformed {
+pub(crate) struct FormatError {
     pub code: Code,
-    /// What it should be: `an IP address, such as 10.0.0.1 or fd00::1`.
+    /// Expected form: `an IP address, such as 10.0.0.1 or fd00::1`.
     pub expected: &'static str,
 }
 
 impl Format {
-    pub(crate) fn check(self, text: &str) -> Result<(), Misformed> {
+    pub(crate) fn check(self, text: &str) -> Result<(), FormatError> {
         let (fits, code, expected) = match self {
             Format::Any => return Ok(()),
             Format::Address => {
@@ -79,10 +79,10 @@ impl Format {
             ),
             Format::CpuSet => (is_cpu_set(text), Code::NotACpuSet, "processors and ranges of them, such as '2,4-7'"),
         };
-        if fits { Ok(()) } else { Err(Misformed { code, expected }) }
+        if fits { Ok(()) } else { Err(FormatError { code, expected }) }
     }
 
-    /// A regular expression for editors, as far as one can tell; what is left is checked by [`Format::check`].
+    /// Regular expression for editors. It is weaker than [`Format::check`].
     pub(crate) fn pattern(self) -> Option<&'static str> {
         match self {
             Format::Any | Format::Address | Format::AddressOrDhcp => None,
@@ -147,7 +147,7 @@ impl Cidr {
         }
     }
 
-    /// Whether an address is one that no IPv4 host can have: that of the network itself, or that of all its hosts. IPv6
+    /// Reports whether an address is the network or broadcast address of an IPv4 network. IPv6
     /// knows neither, and nor do the networks of one or two addresses that join two hosts.
     pub(crate) fn is_of_no_host(self, address: IpAddr) -> bool {
         self.address.is_ipv4() && self.prefix < 31 && (address == self.network() || address == self.last())
@@ -165,7 +165,7 @@ impl Cidr {
         self.address.is_ipv4() == address.is_ipv4() && Cidr { address, prefix: self.prefix }.network() == self.network()
     }
 
-    /// Whether the two have an address in common.
+    /// Reports whether two networks overlap.
     pub(crate) fn overlaps(self, other: Cidr) -> bool {
         let wider = self.prefix.min(other.prefix);
         self.address.is_ipv4() == other.address.is_ipv4()
@@ -179,12 +179,12 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// How much of a disk, or of a volume group.
+/// Size of a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Size {
     Bytes(u64),
     Percent(f64),
-    /// At least so many bytes, and all that is left.
+    /// Minimum in bytes, plus the remaining space.
     AtLeast(u64),
 }
 

@@ -1,15 +1,14 @@
-//! What the values of a document must be.
+//! Types of the values of documents.
 //!
-//! One description of each kind's fields ([`crate::kinds`]) serves everything that must know them: the check of what is
-//! written, with "did you mean" ([`check`](crate::types::check)), how a value is inherited ([`crate::inherit`]), and the
-//! JSON Schema for editors ([`json_schema`]). So they cannot disagree.
+//! One description of each kind's fields ([`crate::kinds`]) drives the check of documents ([`check`](crate::types::check)),
+//! inheritance ([`crate::inherit`]), and the JSON Schema for editors ([`json_schema`]), so they cannot disagree.
 
 mod check;
 mod describe;
 mod format;
 mod json_schema;
 
-pub(crate) use check::{Reference, Words, check, removal};
+pub(crate) use check::{KeyNames, Reference, check, removal};
 pub(crate) use describe::wrong_type;
 pub use format::{Cidr, Format};
 pub(crate) use format::{Size, address, cidr, mac, size};
@@ -17,10 +16,10 @@ pub use json_schema::{json_schema, spec_schema};
 
 use crate::kinds::Kind;
 
-/// What a value must be; with it goes the rule by which it is inherited.
+/// Type of a value, which also decides how the value is inherited.
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
-    /// A text of a certain form.
+    /// A text with a format.
     Text(Format),
     /// An integer, both bounds included.
     Integer {
@@ -33,33 +32,33 @@ pub enum Type {
     Scalar,
     /// The name of a document of this kind.
     Reference(Kind),
-    /// `{secret: NAME}`: where the secret is, never the secret.
+    /// `{secret: NAME}`: a reference to a secret, never its value.
     Secret,
     /// A list of single values.
     List(&'static Type),
-    /// A list of mappings that are told apart by one of their keys.
+    /// A list of mappings with a primary key.
     Keyed {
         key: &'static str,
         item: &'static Object,
     },
-    /// A list that means something only as a whole, such as the steps of a pipeline: it is inherited as such.
+    /// A list that is inherited as a whole, such as the steps of a pipeline.
     Whole(&'static Type),
-    /// A mapping with keys of the author's own.
+    /// A mapping with free keys.
     Map(&'static Type),
     /// A mapping with known keys.
     Object(&'static Object),
-    /// Anything: parameters that are not Muster's.
+    /// Any value; not checked.
     Any,
 }
 
 /// A mapping with known keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// What it is, for messages: `a partition`.
+    /// Name for messages: `a partition`.
     pub what: &'static str,
-    /// In groups, so that kinds can share one.
+    /// Groups of fields, which kinds can share.
     pub groups: &'static [&'static [Field]],
-    /// Whether keys that are not known may be there, with any value.
+    /// Accepts unknown keys with any value.
     pub open: bool,
 }
 
@@ -67,7 +66,7 @@ pub struct Object {
 pub struct Field {
     pub name: &'static str,
     pub ty: Type,
-    /// What it is for, in a sentence: it stands in the JSON Schema, where editors show it.
+    /// Purpose, in a sentence, for the JSON Schema and the book.
     pub about: &'static str,
 }
 
@@ -76,7 +75,7 @@ impl Object {
         self.groups.iter().copied().flatten()
     }
 
-    /// The type of a field; of an unknown one where they are allowed, anything.
+    /// Type of a field; `Any` for an unknown key if these are accepted.
     pub(crate) fn field(&self, name: &str) -> Option<Type> {
         let known = self.fields().find(|field| field.name == name).map(|field| field.ty);
         known.or(self.open.then_some(Type::Any))
@@ -84,7 +83,7 @@ impl Object {
 }
 
 impl Type {
-    /// The type of what is below a value of this type, at a key or a member's name.
+    /// Type of the value at a key or a member below a value of this type.
     pub(crate) fn below(&self, step: &str) -> Option<Type> {
         match self {
             Type::Object(object) => object.field(step),

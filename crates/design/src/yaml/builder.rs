@@ -19,7 +19,7 @@ use crate::table::{Set, Table};
 
 /// The rest of the document cannot be read; why has been reported.
 #[derive(Debug)]
-pub(super) struct Abandoned;
+pub(super) struct ParseAborted;
 
 pub(super) struct Builder<'b, 'r> {
     source: &'b FileText,
@@ -63,11 +63,11 @@ struct Open {
 /// What it holds stands in the builder, from `first` on.
 enum Content {
     Seq { first: usize },
-    Map { first: usize, has_refused: bool, index: Index, slot: Slot },
+    Map { first: usize, has_refused: bool, index: Index, slot: FileSlot },
 }
 
 /// What a mapping takes next.
-enum Slot {
+enum FileSlot {
     Key,
     Value(Key),
     /// The value of a key that was refused: read, and left out.
@@ -122,7 +122,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         syntax::report(self.source, self.report, at, complaint);
     }
 
-    pub(super) fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Abandoned> {
+    pub(super) fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), ParseAborted> {
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => {
@@ -141,7 +141,7 @@ impl<'b, 'r> Builder<'b, 'r> {
             Event::MappingStart(anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), span);
                 let first = self.entries.len();
-                let content = Content::Map { first, has_refused: false, index: Index::default(), slot: Slot::Key };
+                let content = Content::Map { first, has_refused: false, index: Index::default(), slot: FileSlot::Key };
                 self.begin(content, anchor, span)
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
@@ -156,7 +156,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         anchor: usize,
         tag: Option<&Tag>,
         span: Span,
-    ) -> Result<(), Abandoned> {
+    ) -> Result<(), ParseAborted> {
         // Where nothing is written, the parser gives the span of what comes next.
         let plain = style == ScalarStyle::Plain;
         let span = if text.is_empty() && plain { Span::at(span.file, span.start) } else { span };
@@ -164,7 +164,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.charge(bytes, span)?;
         // Half of all scalars are keys, and most of those are known: they need no memory of their own.
         if anchor == 0
-            && let Some(Open { content: Content::Map { slot: Slot::Key, .. }, .. }) = self.open.last()
+            && let Some(Open { content: Content::Map { slot: FileSlot::Key, .. }, .. }) = self.open.last()
         {
             self.key(text, plain, span, bytes);
             return Ok(());
@@ -186,17 +186,17 @@ impl<'b, 'r> Builder<'b, 'r> {
         if let Content::Map { first, has_refused, index, slot } = &mut open.content {
             let entries = self.entries.get(*first..).unwrap_or_default();
             *slot = match accept_key(text, plain, span, entries, index, &mut self.keys, self.report) {
-                Accepted::As(key) => Slot::Value(key),
-                Accepted::Twice => Slot::Nothing,
-                Accepted::Not => {
+                WithWarnings::As(key) => FileSlot::Value(key),
+                WithWarnings::Twice => FileSlot::Nothing,
+                WithWarnings::Not => {
                     *has_refused = true;
-                    Slot::Nothing
+                    FileSlot::Nothing
                 }
             };
         }
     }
 
-    fn begin(&mut self, content: Content, anchor: usize, span: Span) -> Result<(), Abandoned> {
+    fn begin(&mut self, content: Content, anchor: usize, span: Span) -> Result<(), ParseAborted> {
         self.check_depth(1, span)?;
         self.charge(size_of::<Entry>(), span)?;
         if anchor != 0 {
@@ -206,7 +206,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         Ok(())
     }
 
-    fn end(&mut self, span: Span) -> Result<(), Abandoned> {
+    fn end(&mut self, span: Span) -> Result<(), ParseAborted> {
         let Some(mut open) = self.open.pop() else { return Ok(()) };
         // A bracket closes a collection where it stands; one that ends by indentation ends with its last member, and
         // the parser notices it only at whatever comes next.
@@ -223,28 +223,28 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.finished(Subtree { node, bytes: open.bytes, height: open.height }, open.anchor, false)
     }
 
-    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Abandoned> {
+    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), ParseAborted> {
         let Some(anchored) = self.anchors.get(&anchor) else {
             let finding = Code::UnknownAlias.finding("the alias names an anchor of another document");
             self.report.add(span, finding.help("anchors count within their document: write the value out here"));
-            return Err(Abandoned);
+            return Err(ParseAborted);
         };
         let Some(subtree) = anchored else {
             let finding = Code::UnknownAlias.finding("the alias stands inside of what it names");
             self.report.add(span, finding.help("a value cannot contain itself"));
-            return Err(Abandoned);
+            return Err(ParseAborted);
         };
         let (bytes, height) = (subtree.bytes, subtree.height);
-        // Checked before the copy is made.
+        // CheckedDesign before the copy is made.
         self.charge_alias(bytes, span)?;
         self.check_depth(height, span)?;
-        let Some(Some(mut subtree)) = self.anchors.get(&anchor).cloned() else { return Err(Abandoned) };
+        let Some(Some(mut subtree)) = self.anchors.get(&anchor).cloned() else { return Err(ParseAborted) };
         subtree.node.span = span;
         self.finished(subtree, 0, false)
     }
 
     /// Puts a finished value where it belongs.
-    fn finished(&mut self, subtree: Subtree, anchor: usize, plain: bool) -> Result<(), Abandoned> {
+    fn finished(&mut self, subtree: Subtree, anchor: usize, plain: bool) -> Result<(), ParseAborted> {
         if anchor != 0 {
             // The copy that is kept for aliases costs memory as well.
             self.charge_alias(subtree.bytes, subtree.node.span)?;
@@ -258,18 +258,18 @@ impl<'b, 'r> Builder<'b, 'r> {
         open.grow(bytes, height, node.span);
         match &mut open.content {
             Content::Seq { .. } => self.items.push(node),
-            Content::Map { has_refused, slot, .. } => match std::mem::replace(slot, Slot::Key) {
-                Slot::Key => match &node.value {
+            Content::Map { has_refused, slot, .. } => match std::mem::replace(slot, FileSlot::Key) {
+                FileSlot::Key => match &node.value {
                     // An alias, or a key that has an anchor itself.
                     Value::Scalar(scalar) => self.key(scalar.text(), plain, node.span, 0),
                     Value::Seq(_) | Value::Map(_) => {
-                        (*has_refused, *slot) = (true, Slot::Nothing);
+                        (*has_refused, *slot) = (true, FileSlot::Nothing);
                         let finding = Code::KeyNotText.finding("a key must be a text, not a list or a mapping");
                         self.report.add(node.span, finding.help("a text that begins with { or [ must be in quotes"));
                     }
                 },
-                Slot::Value(key) => self.entries.push(Entry { key, value: node }),
-                Slot::Nothing => {}
+                FileSlot::Value(key) => self.entries.push(Entry { key, value: node }),
+                FileSlot::Nothing => {}
             },
         }
         Ok(())
@@ -290,16 +290,16 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.report.add(span, Code::Tag.finding(message).help(help));
     }
 
-    fn check_depth(&mut self, height: usize, span: Span) -> Result<(), Abandoned> {
+    fn check_depth(&mut self, height: usize, span: Span) -> Result<(), ParseAborted> {
         let limit = self.limits.depth;
         if self.open.len() + height <= limit {
             return Ok(());
         }
         self.report.add(span, Code::TooDeep.finding(format!("values are nested more than {limit} deep")));
-        Err(Abandoned)
+        Err(ParseAborted)
     }
 
-    fn charge(&mut self, bytes: usize, span: Span) -> Result<(), Abandoned> {
+    fn charge(&mut self, bytes: usize, span: Span) -> Result<(), ParseAborted> {
         self.tree_bytes = self.tree_bytes.saturating_add(bytes);
         if self.tree_bytes > self.limits.tree_bytes {
             let message = format!("the file holds more than fits into {} bytes of memory", self.limits.tree_bytes);
@@ -318,20 +318,20 @@ impl<'b, 'r> Builder<'b, 'r> {
         Ok(())
     }
 
-    fn exhausted(&mut self, span: Span, finding: Finding) -> Result<(), Abandoned> {
+    fn exhausted(&mut self, span: Span, finding: Finding) -> Result<(), ParseAborted> {
         self.is_exhausted = true;
         self.report.add(span, finding);
-        Err(Abandoned)
+        Err(ParseAborted)
     }
 
-    fn charge_alias(&mut self, bytes: usize, span: Span) -> Result<(), Abandoned> {
+    fn charge_alias(&mut self, bytes: usize, span: Span) -> Result<(), ParseAborted> {
         self.alias_bytes = self.alias_bytes.saturating_add(bytes);
         if self.alias_bytes <= self.limits.alias_bytes {
             return self.charge(bytes, span);
         }
         let message = format!("the aliases of this file unfold to more than {} bytes", self.limits.alias_bytes);
         self.report.add(span, Code::AliasExpansion.finding(message).help("write less with anchors and aliases"));
-        Err(Abandoned)
+        Err(ParseAborted)
     }
 }
 
@@ -345,7 +345,7 @@ impl Open {
 }
 
 /// What becomes of a text in the place of a key.
-enum Accepted {
+enum WithWarnings {
     As(Key),
     /// The key is there already, and the first one counts.
     Twice,
@@ -362,30 +362,30 @@ fn accept_key(
     index: &mut Index,
     keys: &mut Set<Arc<str>>,
     report: &mut Report<'_>,
-) -> Accepted {
+) -> WithWarnings {
     if plain && text.is_empty() {
         report.add(span, Code::KeyNotText.finding("the key is empty").expected("expected a key"));
-        return Accepted::Not;
+        return WithWarnings::Not;
     }
     if plain && text == "<<" {
         let finding = Code::MergeKey
             .finding("the merge key << is not supported")
             .help("it is not part of YAML 1.2; write the values out, or use an alias for the whole mapping");
         report.add(span, finding);
-        return Accepted::Not;
+        return WithWarnings::Not;
     }
     if let Some(first) = index.find(entries, text) {
         let finding =
             Code::DuplicateKey.finding(format!("the key {} is there twice", quote(text))).help("remove one of the two");
         report.add_with_note(span, finding, "the first one is here", first.key.span);
-        return Accepted::Twice;
+        return WithWarnings::Twice;
     }
     let text = keys.get(text).cloned().unwrap_or_else(|| {
         let new: Arc<str> = text.into();
         keys.insert(new.clone());
         new
     });
-    Accepted::As(Key { text, span })
+    WithWarnings::As(Key { text, span })
 }
 
 /// Finds an entry by its key while a mapping is being read. Short mappings are looked through; long ones, which would

@@ -1,25 +1,25 @@
-//! How much a file may ask for, and all files of a design together.
+//! Limits for parsing one file, and for all files of a design.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a file may hold. Whatever is in it, reading it costs no more time and memory than these allow.
+/// Limits of one file. They bound the time and memory of parsing for any content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes that are read from a file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// How deep values may be nested, aliases unfolded. Trees are walked by recursion, so this bounds the stack. Real
-    /// documents are nested 10 deep.
+    /// Depth of values after expansion of aliases. Trees are walked recursively, so this bounds the stack. Real documents
+    /// have a depth of 10.
     pub depth: usize,
-    /// Memory for the trees of a file. A member of `[a,a,…]` takes two bytes of the file and a hundred of memory, so the
-    /// file's size alone is a poor bound.
+    /// Memory for the trees of the file in bytes. A member of `[a,a,…]` takes two bytes of the file and 100 bytes of memory,
+    /// so the size of the file is not enough.
     pub tree_bytes: usize,
-    /// The part of it that aliases may take: nine anchors, each of nine aliases to the one before, would unfold to
-    /// 400 million values ("billion laughs").
+    /// Share of the memory for aliases: nine anchors, each of nine aliases to the previous one, would expand to 400 million
+    /// values ("billion laughs").
     pub alias_bytes: usize,
 }
 
 impl Limits {
-    /// What one of several parts of a file may ask for.
+    /// Limits of one of several parts of a file.
     pub(crate) fn share(self, parts: usize) -> Limits {
         let parts = parts.max(1);
         Limits { tree_bytes: self.tree_bytes / parts, alias_bytes: self.alias_bytes / parts, ..self }
@@ -30,36 +30,34 @@ impl Limits {
     pub const DOCUMENTS: Limits =
         Limits { file_bytes: 32 << 20, depth: 64, tree_bytes: 512 << 20, alias_bytes: 32 << 20 };
 
-    /// For files that a person writes by hand, such as an environment's.
+    /// For small files, such as environment files.
     pub const HANDWRITTEN: Limits =
         Limits { file_bytes: 1 << 20, depth: 32, tree_bytes: 32 << 20, alias_bytes: 4 << 20 };
 }
 
-/// Memory for the trees of all files of a design. Without it, many files of a shape that no design has could each ask for
-/// as much as a single one may.
+/// Memory for the trees of all files of a design, because the limits of single files add up.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: AtomicUsize,
 }
 
 impl Budget {
-    /// A hundred megabytes of documents as people write them: a site of 200,000 nodes.
+    /// Enough for 100 MB of typical documents: a site of 200,000 nodes.
     pub(crate) const OF_A_DESIGN: usize = 1 << 30;
-    /// It is taken in parts of this size, so that readers on several processors seldom meet; small ones, since a design
-    /// may have as many files as nodes.
+    /// Unit of allocation. Large enough to avoid contention between threads, small enough for one file per node.
     pub(super) const PART: usize = 8 << 10;
 
     pub(crate) fn new(bytes: usize) -> Self {
         Budget { left: AtomicUsize::new(bytes) }
     }
 
-    /// Takes a part, if one is left.
+    /// Allocates a unit, if one is left.
     pub(super) fn take_part(&self) -> Option<usize> {
         let took = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(Self::PART));
         took.ok().map(|_| Self::PART)
     }
 
-    /// Gives back what was taken and not used.
+    /// Returns unused memory.
     pub(super) fn give_back(&self, bytes: usize) {
         self.left.fetch_add(bytes, Ordering::Relaxed);
     }

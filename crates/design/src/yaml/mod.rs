@@ -1,9 +1,9 @@
-//! YAML documents as trees that know where everything stands.
+//! Parses YAML documents into trees with positions.
 //!
-//! The parser behind it (saphyr-parser) is known in this module alone. It hands out events with positions; the tree,
-//! the limits and the meaning of scalars are ours.
+//! Only this module uses the parser (saphyr-parser), which produces events with positions. The tree, the limits and the
+//! types of scalars are defined here.
 //!
-//! What is accepted is YAML 1.2 with its core schema, and less where more would only surprise:
+//! Accepted is YAML 1.2 with its core schema, with these restrictions:
 //!
 //! - **Scalars.** Plain `null`, `Null`, `NULL`, `~` and nothing at all are null; `true` and `false` (also `True`,
 //!   `TRUE`, …) are booleans; `12`, `-3`, `0o17`, `0xff` are integers; `1.5`, `1e3`, `.inf`, `.nan` are floats, and so
@@ -36,23 +36,23 @@ pub use limits::Limits;
 pub use scalar::{Kind, Scalar};
 pub use tree::{Entry, Key, Map, Node, Value};
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// The documents that could be read. One that is broken as a whole is left out, and is a finding; a finding about
-    /// a part (a key that is there twice, a tag) leaves the rest of its document in place.
+    /// Documents that could be parsed. A document with a syntax error is dropped and reported; a finding about a part, such
+    /// as a duplicate key or a tag, keeps the rest of the document.
     pub documents: Vec<Node>,
     pub findings: Findings,
 }
 
-/// Reads all documents of a file.
+/// Parses all documents of a file.
 pub fn parse(source: &FileText, limits: &Limits) -> Parsed {
     let mut report = Report::new(source);
     let documents = parse_into(source, &mut report, limits);
     Parsed { documents, findings: report.finish() }
 }
 
-/// Cuts a file into ranges of lines that hold whole documents, of some bytes each or of one document.
+/// Splits a file into ranges of complete documents of about `bytes` each.
 pub(crate) fn document_ranges(source: &FileText, bytes: usize) -> Vec<Range<u32>> {
     let all = source.all_lines();
     let (mut ranges, mut start) = (Vec::new(), all.start);
@@ -71,12 +71,12 @@ pub(crate) fn document_ranges(source: &FileText, bytes: usize) -> Vec<Range<u32>
     ranges
 }
 
-/// Reads all documents of the reported file, for a caller that has findings of its own to add.
+/// Parses all documents of a file into the report of the caller.
 pub(crate) fn parse_into(source: &FileText, report: &mut Report<'_>, limits: &Limits) -> Vec<Node> {
     parse_lines(source, source.all_lines(), report, limits, &Budget::new(Budget::OF_A_DESIGN))
 }
 
-/// The same for a part of a file that begins and ends with a document, as one of several that share a budget.
+/// Parses a range of lines with complete documents, within a shared budget.
 pub(crate) fn parse_lines(
     source: &FileText,
     lines: Range<u32>,
@@ -99,7 +99,7 @@ pub(crate) fn parse_lines(
     builder.into_documents()
 }
 
-/// Reading stopped for good in this document, for a reason that has been reported.
+/// Parsing of the document stopped; the reason was reported.
 #[derive(Debug)]
 struct Stopped {
     line: u32,
@@ -108,7 +108,7 @@ struct Stopped {
 fn read(source: &FileText, lines: Range<u32>, builder: &mut Builder<'_, '_>) -> Result<(), Stopped> {
     let position = |marker: &Marker| position(marker, lines.start, source);
     let text = source.text_of(&lines);
-    // Events are pulled, not pushed: the parser's own loader recurses, and cannot be stopped half-way.
+    // Pulls events: the loader of the parser is recursive and cannot be stopped.
     let mut parser = Parser::new_from_str(text);
     while let Some(next) = parser.next_event() {
         match next {
@@ -127,8 +127,8 @@ fn read(source: &FileText, lines: Range<u32>, builder: &mut Builder<'_, '_>) -> 
     Ok(())
 }
 
-/// The parser counts lines from 1 and columns from 0, in the text it was given. It takes the last line to be ended
-/// even if it is not, and so may speak of a line that is not there.
+/// Converts a position of the parser, which counts lines from 1 and columns from 0. The parser may report a line behind
+/// the last one.
 fn position(marker: &Marker, first_line: u32, source: &FileText) -> Position {
     let line = narrow(marker.line()).max(1) + first_line - 1;
     if line as usize > source.lines() { source.end() } else { Position { line, column: narrow(marker.col()) + 1 } }
@@ -140,7 +140,7 @@ fn narrow(number: usize) -> u32 {
 }
 
 /// The next line from `line` on that begins a document. `---` in the first column does so wherever it stands, even in
-/// the middle of a quoted or block scalar, so it is safe to go on from there after an error.
+/// the middle of a quoted or block scalar, so parsing can continue there after an error.
 fn next_document(source: &FileText, line: u32) -> Option<u32> {
     (line..=source.lines() as u32).find(|&number| {
         let rest = source.line(number).and_then(|line| line.strip_prefix("---"));

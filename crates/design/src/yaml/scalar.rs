@@ -1,4 +1,4 @@
-//! What a scalar means: the core schema of YAML 1.2, and nothing of 1.1 (there, `no` was a boolean and Norway a bug).
+//! Types of scalars by the core schema of YAML 1.2. In YAML 1.1 `no` was a boolean.
 
 use std::num::ParseIntError;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ pub struct Scalar {
     kind: Kind,
 }
 
-/// What a scalar is.
+/// Type of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Null,
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Scalar {
-    /// What was written in quotes or as a block is text, whatever it looks like.
+    /// Quoted and block scalars are text.
     pub(super) fn quoted(text: &str) -> Self {
         Scalar { text: text.into(), kind: Kind::Text }
     }

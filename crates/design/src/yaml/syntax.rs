@@ -33,7 +33,7 @@ fn indenting_tab(source: &FileText, line: u32) -> Option<Span> {
     Some(Span { file: source.id(), start: column(first), end: column(indent.len()) })
 }
 
-/// What is usually wrong when the parser says so. It names what it saw, not what was meant.
+/// Probable cause of a syntax error. The parser reports the unexpected token, not the cause.
 fn advice(source: &FileText, at: Position, complaint: &str) -> Option<&'static str> {
     let line_before = at.line.checked_sub(1).and_then(|line| source.line(line)).unwrap_or_default();
     if complaint.contains("mapping values are not allowed") && has_colon_without_space(line_before) {

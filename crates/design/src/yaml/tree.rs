@@ -1,19 +1,18 @@
-//! The tree of a document. Plain data; whoever holds it needs neither the file nor the parser.
+//! Trees of documents: plain data, independent of the file and the parser.
 //!
-//! Trees are shared, not copied: to clone one costs the count of a reference. What a thousand nodes inherit from a
-//! profile is in memory once.
+//! Trees are reference-counted: clones are cheap, and an inherited value is in memory once.
 
 use std::sync::Arc;
 
 use super::scalar::{Kind, Scalar};
 use crate::span::Span;
 
-/// A value, and where it stands.
+/// A value and its span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub value: Value,
     pub span: Span,
-    /// Whether something in here may remove or unset what is inherited: else it can be taken over as it is.
+    /// The tree may hold a removal or `null`. Without one it can be inherited as it is.
     marked: bool,
 }
 
@@ -24,7 +23,7 @@ pub enum Value {
     Map(Arc<Map>),
 }
 
-/// A mapping, in the order of the file. No key is there twice.
+/// A mapping with unique keys, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     pub(super) entries: Vec<Entry>,
@@ -48,14 +47,13 @@ impl Map {
         &self.entries
     }
 
-    /// Whether something that stands in the file is not in here because its key was refused, which has been reported.
-    /// That something is missing cannot be said then.
+    /// Reports whether an entry was dropped because its key was invalid, which was reported. A missing key must not be
+    /// reported then.
     pub fn has_refused(&self) -> bool {
         self.has_refused
     }
 
-    /// Looks at one entry after the other: mappings of documents are short. Who looks up many keys in a long one
-    /// should index it.
+    /// Scans the entries: mappings of documents are short. Use an index to look up many keys of a long mapping.
     pub fn get(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| &*entry.key.text == key)
     }
@@ -75,7 +73,7 @@ impl Node {
         self.marked
     }
 
-    /// A mapping that was not read but made.
+    /// A generated mapping.
     pub(crate) fn from_entries(entries: Vec<Entry>, span: Span) -> Self {
         Node::new(Value::Map(Arc::new(Map { entries, has_refused: false })), span)
     }
@@ -84,17 +82,17 @@ impl Node {
         Node::new(Value::Seq(items.into()), span)
     }
 
-    /// A text that was not read but made.
+    /// A generated text.
     pub(crate) fn from_text(text: impl Into<Arc<str>>, span: Span) -> Self {
         Node::new(Value::Scalar(Scalar::made(text.into())), span)
     }
 
-    /// A single value that was not read but made, and is what it looks like.
+    /// A generated plain scalar.
     pub(crate) fn from_plain(text: &str, span: Span) -> Self {
         Node::new(Value::Scalar(Scalar::plain(text)), span)
     }
 
-    /// What a scalar is; `None` for a list or a mapping.
+    /// Type of a scalar; `None` for a list or a mapping.
     pub fn kind(&self) -> Option<Kind> {
         match &self.value {
             Value::Scalar(scalar) => Some(scalar.kind()),
@@ -109,7 +107,7 @@ impl Node {
         }
     }
 
-    /// The text of a scalar that is one.
+    /// Text of a scalar of type text.
     pub fn text(&self) -> Option<&str> {
         self.scalar().filter(|scalar| scalar.kind() == Kind::Text).map(Scalar::text)
     }
@@ -128,12 +126,12 @@ impl Node {
         }
     }
 
-    /// The value at a key of a mapping.
+    /// Value at a key of a mapping.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.map()?.get(key).map(|entry| &entry.value)
     }
 
-    /// Whether nothing was written here, or `null`.
+    /// Reports whether the value is empty or `null`.
     pub fn is_null(&self) -> bool {
         self.kind() == Some(Kind::Null)
     }

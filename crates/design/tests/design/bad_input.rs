@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use muster_design::bundle::{Bundle, Directory, Origin};
+use muster_design::bundle::{Bundle, Directory, DocumentSource};
 use muster_design::file_text::FileText;
 use muster_design::finding::{Finding, Findings};
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 
 /// A document with a mistake of its own. That it is found shows that whatever stands beside it has hidden nothing.
 const WITNESS: &str = "kind: Network\nname: witness\nspec: {cidr: 10.9.0.0/24, vlan: 5000}\n";
@@ -24,14 +24,14 @@ fn found_in(sources: &[(&str, &[(&str, &str)])]) -> Vec<String> {
         })
         .collect();
     bundles.push(Bundle { name: "witness".to_owned(), files: vec![FileText::new("z.yaml", WITNESS)] });
-    besides_the_witness(&Design::compile(bundles, &Options::default()))
+    besides_the_witness(&Design::compile(bundles, &CompileOptions::default()))
 }
 
 fn found(text: &str) -> Vec<String> {
     found_in(&[("site", &[("a.yaml", text)])])
 }
 
-fn besides_the_witness(checked: &Checked) -> Vec<String> {
+fn besides_the_witness(checked: &CheckedDesign) -> Vec<String> {
     // Nothing may go wrong when it is shown, either.
     assert!(!checked.findings.to_string().is_empty());
     let mut lines = lines(&checked.findings);
@@ -201,15 +201,15 @@ fn characters_that_are_no_text() {
 }
 
 /// Reads a directory as the commands do.
-fn read(directory: &Path) -> (Vec<String>, Checked) {
+fn read(directory: &Path) -> (Vec<String>, CheckedDesign) {
     let (bundle, unread) = Directory { name: "site".to_owned(), path: directory.to_owned() }.read();
     let root = format!("{}/", directory.display());
     let lines = lines(&unread).into_iter().map(|line| line.replace(&root, "")).collect();
-    (lines, Design::compile(vec![bundle], &Options::default()))
+    (lines, Design::compile(vec![bundle], &CompileOptions::default()))
 }
 
 /// What is in the witness is found, under the name that it has in a directory.
-fn assert_witnessed(checked: &Checked) {
+fn assert_witnessed(checked: &CheckedDesign) {
     let lines = lines(&checked.findings);
     assert!(lines.len() == 1 && lines[0].ends_with("/z.yaml:3:33"), "{lines:?}");
 }

@@ -3,11 +3,11 @@
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::inherit::Path;
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 
-fn compile(files: &[(&str, &str)]) -> Checked {
+fn compile(files: &[(&str, &str)]) -> CheckedDesign {
     let files = files.iter().map(|(name, text)| FileText::new(*name, *text)).collect();
-    Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default())
+    Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default())
 }
 
 const PROFILES: &str = "\
@@ -41,7 +41,7 @@ spec: {role: compute, interfaces: {bond0: {mtu: 8900}}}
 
 #[test]
 fn four_layers_become_one_value_and_each_is_named() {
-    let Checked { design, findings } = compile(&[("site.yaml", PROFILES)]);
+    let CheckedDesign { design, findings } = compile(&[("site.yaml", PROFILES)]);
     assert_eq!(findings.to_string(), "");
     let effective = serde_json::to_string(&design.effective("Node", "compute1").unwrap()).unwrap();
     assert_eq!(
@@ -49,7 +49,7 @@ fn four_layers_become_one_value_and_each_is_named() {
         r#"{"interfaces":{"bond0":{"mtu":8900,"devices":["nic1","nic2"],"networks":["tenant","mgmt"]}},"role":"compute"}"#
     );
     let told = |path: &str| {
-        let why = design.why("Node", "compute1", &path.parse::<Path>().unwrap()).unwrap();
+        let why = design.provenance("Node", "compute1", &path.parse::<Path>().unwrap()).unwrap();
         let steps = why.steps.iter().map(|step| {
             let line = step.location.span.unwrap().start.line;
             format!("{} {}:{line} {}", step.name, step.location.file, serde_json::to_string(&step.action).unwrap())
@@ -83,7 +83,7 @@ fn an_environment_file_makes_nodes_and_documents_say_more_about_them() {
     let map = "flavor: {small: '100', large: '102'}\n";
     let files =
         [("x/environments/prod.yaml", environment), ("x/environments/north.map.yaml", map), ("x/site.yaml", documents)];
-    let Checked { design, findings } = compile(&files);
+    let CheckedDesign { design, findings } = compile(&files);
     assert_eq!(findings.to_string(), "");
     let nodes = design.nodes().iter().map(|node| {
         let record = &node.record;
@@ -101,7 +101,7 @@ fn an_environment_file_makes_nodes_and_documents_say_more_about_them() {
 #[test]
 fn what_is_somebody_elses_is_left_as_it_is() {
     let item = "{kind: acme/Widget, name: w, spec: {a: null, '!b': 1, c: ['!d', null]}}";
-    let Checked { design, findings } = compile(&[("items.yaml", item)]);
+    let CheckedDesign { design, findings } = compile(&[("items.yaml", item)]);
     assert_eq!(findings.to_string(), "");
     let effective = serde_json::to_string(design.effective("acme/Widget", "w").unwrap()).unwrap();
     assert_eq!(effective, r#"{"a":null,"!b":1,"c":["!d",null]}"#);
@@ -181,8 +181,8 @@ fn each_environment_may_say_its_own_of_a_node_of_one_name() {
     let all = [(prod.as_str(), of_prod), (test.as_str(), of_test), (spare.as_str(), of_spare), ("nodes.yaml", nodes)];
     for (env, site) in [("prod", "\"hall\""), ("test", "\"desk\""), ("spare", "null")] {
         let files = all.iter().map(|(name, text)| FileText::new(*name, *text)).collect();
-        let options = Options { env: Some(env.parse().unwrap()), ..Options::default() };
-        let Checked { design, findings } = Design::compile(vec![Bundle { name: "site".into(), files }], &options);
+        let options = CompileOptions { env: Some(env.parse().unwrap()), ..CompileOptions::default() };
+        let CheckedDesign { design, findings } = Design::compile(vec![Bundle { name: "site".into(), files }], &options);
         assert_eq!(findings.to_string(), "", "{env}");
         assert_eq!(design.nodes().len(), 1, "{env}");
         let tree = design.effective("Node", "web1").unwrap();

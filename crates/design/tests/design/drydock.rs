@@ -2,16 +2,16 @@
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 
-fn compile(files: &[(&str, &str)]) -> Checked {
+fn compile(files: &[(&str, &str)]) -> CheckedDesign {
     let files = files.iter().map(|(name, text)| FileText::new(*name, *text)).collect();
-    Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default())
+    Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default())
 }
 
 /// A document after translation and inheritance, in a site without findings.
 fn effective(text: &str, kind: &str, name: &str) -> String {
-    let Checked { design, findings } = compile(&[("site.yaml", text)]);
+    let CheckedDesign { design, findings } = compile(&[("site.yaml", text)]);
     assert_eq!(findings.to_string(), "");
     serde_json::to_string(&design.effective(kind, name).unwrap()).unwrap()
 }
@@ -22,7 +22,7 @@ fn found(text: &str) -> String {
 
 /// The first line of each finding.
 fn messages(text: &str) -> String {
-    let Checked { findings, .. } = compile(&[("site.yaml", text)]);
+    let CheckedDesign { findings, .. } = compile(&[("site.yaml", text)]);
     let line = |finding: &muster_design::finding::Finding| {
         let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
         let help = finding.help.as_deref().map(|help| format!(" ({help})")).unwrap_or_default();
@@ -90,7 +90,7 @@ data:
     filter_set_type: union
     filter_set: [{filter_type: intersection, node_labels: {gpu: true}, rack_names: [r1]}]
 ";
-    let Checked { design, .. } = compile(&[("site.yaml", action)]);
+    let CheckedDesign { design, .. } = compile(&[("site.yaml", action)]);
     insta::assert_snapshot!(serde_json::to_string(&design.effective("BootAction", "b").unwrap()).unwrap(), @r#"
     {"node_filter":{"set":"union","filters":[{"type":"intersection","node_labels":{"gpu":"true"},"rack_names":["r1"]}]},"assets":[{"name":"asset-1","type":"pkg_list","packages":{"lldpd":"1.0","chrony":""}},{"name":"asset-2","type":"file","path":"/etc/motd","data":"1","permissions":"0644"}]}
     "#);
@@ -177,7 +177,7 @@ data:
 fn a_node_has_the_role_that_is_nearest() {
     let role = |data: &str, files: &[(&str, &str)]| {
         let node = format!("{HOSTS}{{schema: drydock/BaremetalNode/v1, metadata: {{name: web1}}, data: {{{data}}}}}");
-        let Checked { design, findings } = compile(&[&[("site.yaml", node.as_str())], files].concat());
+        let CheckedDesign { design, findings } = compile(&[&[("site.yaml", node.as_str())], files].concat());
         assert_eq!(findings.to_string(), "");
         design.nodes()[0].record.role.to_string()
     };
@@ -196,12 +196,13 @@ fn defaults_are_below_everything_and_say_where_they_come_from() {
     let native = "{kind: NetworkLink, name: l, spec: {bonding: {mon_rate: 50}}}";
     let drydock =
         "schema: drydock/NetworkLink/v1\nmetadata: {name: l}\ndata:\n  bonding: {mode: 802.3ad, up_delay: 400}\n";
-    let checked = Design::compile(vec![bundle("native", native), bundle("drydock", drydock)], &Options::default());
+    let checked =
+        Design::compile(vec![bundle("native", native), bundle("drydock", drydock)], &CompileOptions::default());
     let codes: Vec<&str> = checked.findings.iter().map(|finding| finding.code.as_str()).collect();
     assert_eq!(codes, ["M1005"], "the one is laid over the other, and that is all");
     let told = |path: &str| {
-        let why = checked.design.why("NetworkLink", "l", &path.parse().unwrap()).unwrap();
-        let step = |step: &muster_design::inherit::Step| {
+        let why = checked.design.provenance("NetworkLink", "l", &path.parse().unwrap()).unwrap();
+        let step = |step: &muster_design::inherit::LayerStep| {
             let start = step.location.span.unwrap().start;
             format!(
                 "{}:{}:{} {}",
@@ -347,7 +348,7 @@ schema: acme/Keys/v1
 metadata: {name: k, storagePolicy: encrypted}
 data: {one: hunter2}
 ";
-    let Checked { design, findings } = compile(&[("site.yaml", text)]);
+    let CheckedDesign { design, findings } = compile(&[("site.yaml", text)]);
     let codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();
     assert_eq!(codes, ["M1023", "M1023", "M1023"], "{findings}");
     let documents: Vec<String> =
@@ -379,7 +380,7 @@ data: {oob: {type: manual, credential: placeholder}}
     10:54 M1803: the document is not laid over the one that it selects (give Muster the documents that Deckhand renders)
     12:44 M1803: nothing is substituted at ".platform.image" (give Muster the documents that Deckhand renders)
     "#);
-    let Checked { design, .. } = compile(&[("site.yaml", text)]);
+    let CheckedDesign { design, .. } = compile(&[("site.yaml", text)]);
     assert!(design.effective("HostProfile", "parent").is_none());
     let child = serde_json::to_string(&design.effective("HostProfile", "child").unwrap()).unwrap();
     assert_eq!(child, r#"{"oob":{"type":"manual","credential":{"secret":"bmc"}}}"#);
@@ -404,7 +405,7 @@ metadata: {name: ca}
 data: a text
 ---
 ";
-    let Checked { design, findings } = compile(&[("site.yaml", text)]);
+    let CheckedDesign { design, findings } = compile(&[("site.yaml", text)]);
     assert_eq!(findings.to_string(), "");
     let all = design.documents().map(|document| {
         format!("{} {} {}\n", document.kind, document.name, serde_json::to_string(document.body).unwrap())
@@ -446,7 +447,7 @@ fn assert_told_once(lines: &[&str], number: usize, changed: &str) {
         |next: &&&str| depth(next) > depth(line) || (depth(next) == depth(line) && is_member(next) && !is_member(line));
     let after = number + 1 + lines[number + 1..].iter().take_while(belongs).count();
     let text = [&lines[..number], &[changed], &lines[after..]].concat().join("\n");
-    let Checked { findings, .. } = compile(&[("site.yaml", &text)]);
+    let CheckedDesign { findings, .. } = compile(&[("site.yaml", &text)]);
     let is_about = |finding: &&muster_design::finding::Finding| {
         let span = finding.location.as_ref().and_then(|place| place.span);
         span.is_some_and(|span| span.start.line as usize == number + 1) && finding.code.as_str() == "M0105"

@@ -3,11 +3,11 @@
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::Code;
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 
-fn compile(text: &str) -> Checked {
+fn compile(text: &str) -> CheckedDesign {
     let files = vec![FileText::new("site.yaml", text)];
-    Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default())
+    Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default())
 }
 
 /// A profile, and a node that has it.
@@ -20,7 +20,7 @@ fn parent_and_child(parent: &str, child: &str) -> String {
 
 /// A value of the child, as JSON; whatever else is wrong with the site.
 fn value(text: &str, path: &[&str]) -> String {
-    let Checked { design, .. } = compile(text);
+    let CheckedDesign { design, .. } = compile(text);
     let child = design.effective("Node", "child").unwrap();
     let value = path.iter().try_fold(child, |value, step| value.get(step));
     serde_json::to_string(&value).unwrap()

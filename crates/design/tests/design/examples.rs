@@ -2,22 +2,22 @@
 
 use std::path::Path;
 
-use muster_design::bundle::{Directory, Origin};
-use muster_design::{Checked, Design, Options};
+use muster_design::bundle::{Directory, DocumentSource};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 
 /// Compiles an example that is free of findings.
 fn example(name: &str) -> Design {
     let path = Path::new("../../examples").join(name);
     let (bundle, unreadable) = Directory { name: name.to_owned(), path }.read();
     assert_eq!(unreadable.to_string(), "");
-    let Checked { design, findings } = Design::compile(vec![bundle], &Options::default());
+    let CheckedDesign { design, findings } = Design::compile(vec![bundle], &CompileOptions::default());
     assert_eq!(findings.to_string(), "", "examples/{name}");
     design
 }
 
 /// What a path's value is, and each step to it: `profile: file:line what it did`.
 fn told(design: &Design, node: &str, path: &str) -> String {
-    let why = design.why("Node", node, &path.parse().unwrap()).unwrap();
+    let why = design.provenance("Node", node, &path.parse().unwrap()).unwrap();
     let steps = why.steps.iter().map(|step| {
         let (file, line) = (step.location.file.rsplit('/').next().unwrap(), step.location.span.unwrap().start.line);
         format!("{}: {file}:{line} {}\n", step.name, serde_json::to_string(&step.action).unwrap())

@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use muster_design::bundle::{Bundle, Directory, Origin};
+use muster_design::bundle::{Bundle, Directory, DocumentSource};
 use muster_design::finding::{Code, Finding, Findings};
-use muster_design::{Design, Options};
+use muster_design::{CompileOptions, Design};
 
 /// The root of the repository, from where the tests run.
 pub(crate) const ROOT: &str = "../..";
@@ -54,16 +54,16 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 
 /// Everything that is found, in every environment, and the same once.
 pub(crate) fn findings(sources: &[Directory]) -> Findings {
-    let read = || -> (Vec<Bundle>, Vec<Findings>) { sources.iter().map(Origin::read).unzip() };
+    let read = || -> (Vec<Bundle>, Vec<Findings>) { sources.iter().map(DocumentSource::read).unzip() };
     let (bundles, unread) = read();
     let mut all: Vec<Finding> = unread.into_iter().flatten().collect();
-    let first = Design::compile(bundles, &Options::default());
+    let first = Design::compile(bundles, &CompileOptions::default());
     let environments: Vec<_> = first.design.environments().cloned().collect();
     if environments.len() < 2 {
         all.extend(first.findings);
     } else {
         for env in environments {
-            let options = Options { env: Some(env), ..Options::default() };
+            let options = CompileOptions { env: Some(env), ..CompileOptions::default() };
             all.extend(Design::compile(read().0, &options).findings);
         }
     }

@@ -7,7 +7,7 @@ use muster_core::names::Role;
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::{Code, Findings};
-use muster_design::{Design, Options};
+use muster_design::{CompileOptions, Design};
 
 use crate::finding_example::{example, printed};
 
@@ -66,7 +66,7 @@ fn codes_without_a_directory_are_shown_elsewhere() {
 }
 
 fn the_findings_of_a_file_are_cut_off() {
-    let found = compile("---\n]\n".repeat(1_000), &Options::default());
+    let found = compile("---\n]\n".repeat(1_000), &CompileOptions::default());
     assert_eq!(found.iter().count(), 201);
     assert_eq!(found.iter().last().unwrap().code, Code::TooManyFindings);
 }
@@ -74,14 +74,14 @@ fn the_findings_of_a_file_are_cut_off() {
 fn a_cardinality_for_a_role_that_is_not_there() {
     let with = |role: &str| {
         let cardinality = BTreeMap::from([(Role::new(role).unwrap(), 3)]);
-        let options = Options { cardinality, ..Options::default() };
+        let options = CompileOptions { cardinality, ..CompileOptions::default() };
         codes(&compile("roles: {web: {cardinality: 1, flavor: small}}".to_owned(), &options))
     };
     assert_eq!(with("wbe"), [Code::UnknownRole]);
     assert_eq!(with("web"), []);
 }
 
-fn compile(text: String, options: &Options) -> Findings {
+fn compile(text: String, options: &CompileOptions) -> Findings {
     let files = vec![FileText::new("environments/prod.yaml", text)];
     Design::compile(vec![Bundle { name: "site".into(), files }], options).findings
 }

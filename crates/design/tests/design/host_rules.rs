@@ -3,12 +3,12 @@
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
-use muster_design::{Design, Options};
+use muster_design::{CompileOptions, Design};
 
 /// Codes and lines: `M1302 3`.
 fn found(text: &str) -> Vec<String> {
     let files = vec![FileText::new("site.yaml", text)];
-    let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+    let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
     let tell = |finding: &muster_design::finding::Finding| {
         let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
         format!("{} {}", finding.code, at.line)
@@ -186,7 +186,7 @@ fn boot_actions_of_several_environments_are_left_alone() {
     let found = |environments: &[&str]| {
         let mut files = vec![FileText::new("actions.yaml", action)];
         files.extend(environments.iter().map(|name| FileText::new(format!("environments/{name}.yaml"), environment)));
-        let options = Options { env: Some("prod".parse().unwrap()), ..Options::default() };
+        let options = CompileOptions { env: Some("prod".parse().unwrap()), ..CompileOptions::default() };
         let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &options);
         checked.findings.iter().map(|finding| finding.code.to_string()).collect::<Vec<_>>()
     };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::Findings;
-use muster_design::inherit::{Action, Path, Step};
-use muster_design::{Checked, Design, Options, WhyError};
+use muster_design::inherit::{Action, LayerStep, Path};
+use muster_design::{CheckedDesign, CompileOptions, Design, ProvenanceError};
 use proptest::prelude::*;
 
 use crate::layers::{Layer, SOURCES, body_type, world};
@@ -41,8 +41,8 @@ proptest! {
         files in 1..4usize,
     ) {
         let order: Vec<usize> = order.into_iter().filter(|at| *at < world.layers.len()).collect();
-        let Checked { design, findings } = world.compile();
-        let other = Design::compile(world.files(&order, files), &Options::default());
+        let CheckedDesign { design, findings } = world.compile();
+        let other = Design::compile(world.files(&order, files), &CompileOptions::default());
         prop_assert_eq!(effective(&design), effective(&other.design));
         prop_assert_eq!(said(&findings), said(&other.findings));
     }
@@ -95,15 +95,15 @@ proptest! {
             let (whole, ty) = (value_of(&design, kind, name), body_type(kind));
             for path in &paths {
                 let value = whole.find(ty, path);
-                match design.why(kind, name, &Path(path.clone())) {
+                match design.provenance(kind, name, &Path(path.clone())) {
                     Ok(why) => {
                         let shown = || format!("{path:?}: {}", serde_json::to_string_pretty(&why).unwrap());
                         prop_assert_eq!(&why.value.as_ref().map(Tree::of), &value.cloned(), "{}", shown());
                         let replayed = replay(&why, path, ty).map_err(|error| TestCaseError::fail(format!("{error}: {}", shown())))?;
                         prop_assert_eq!(replayed.as_ref(), value, "{}", shown());
                     }
-                    Err(WhyError::NoValue { .. }) => prop_assert_eq!(value, None, "{:?}", path),
-                    Err(error @ WhyError::NoDocument { .. }) => prop_assert!(false, "{error}"),
+                    Err(ProvenanceError::NoValue { .. }) => prop_assert_eq!(value, None, "{:?}", path),
+                    Err(error @ ProvenanceError::NoDocument { .. }) => prop_assert!(false, "{error}"),
                 }
             }
         }
@@ -118,12 +118,12 @@ proptest! {
             .flat_map(|bundle| &bundle.files)
             .map(|file| (file.name().to_owned(), file.text().lines().map(str::to_owned).collect()))
             .collect();
-        let design = Design::compile(bundles, &Options::default()).design;
+        let design = Design::compile(bundles, &CompileOptions::default()).design;
         for (kind, name) in world.subjects() {
             for path in value_of(&design, kind, name).paths(body_type(kind)) {
                 // What looks like a removal and is none, in somebody else's document, is no path.
-                let Ok(why) = design.why(kind, name, &Path(path.clone())) else { continue };
-                let is_written = |step: &Step| step.location.file != "site/environments/prod.yaml";
+                let Ok(why) = design.provenance(kind, name, &Path(path.clone())) else { continue };
+                let is_written = |step: &LayerStep| step.location.file != "site/environments/prod.yaml";
                 for step in why.steps.into_iter().filter(is_written) {
                     let source = SOURCES.iter().position(|source| *source == step.source).unwrap();
                     let is_its = |layer: &Layer| layer.source == source && layer.kind == step.kind && layer.name == step.name;
@@ -163,7 +163,7 @@ proptest! {
         let parents: BTreeMap<&str, Vec<String>> =
             world.layers.iter().map(|layer| (layer.name.as_str(), layer.extends.clone().unwrap_or_default())).collect();
         for (_, name) in world.subjects() {
-            let why = design.why("HostProfile", name, &Path(vec!["tags".into()])).unwrap();
+            let why = design.provenance("HostProfile", name, &Path(vec!["tags".into()])).unwrap();
             let order: Vec<&str> = why.steps.iter().map(|step| step.name.as_str()).collect();
             let mut expected = Vec::new();
             visit(name, &parents, &mut expected);
@@ -190,8 +190,8 @@ fn visit<'w>(name: &'w str, parents: &'w BTreeMap<&str, Vec<String>>, order: &mu
 /// The effective value at a path of a host profile or a node, in the documents of one file.
 fn inherited(text: &str, kind: &str, name: &str, path: &[&str]) -> String {
     let files = vec![FileText::new("site.yaml", text)];
-    let Checked { design, findings } =
-        Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+    let CheckedDesign { design, findings } =
+        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
     let mistakes = findings.iter().filter(|finding| finding.code.as_str() < "M1100").count();
     assert_eq!(mistakes, 0, "{findings}");
     let whole = design.effective(kind, name).unwrap();
@@ -309,14 +309,14 @@ fn why_of_an_entry_named_like_a_removal_reports_no_value() {
 {kind: acme/Rule, name: child, extends: [base], spec: {skip: [b, '!a']}}
 ";
     let bundle = Bundle { name: "site".into(), files: vec![FileText::new("site.yaml", text)] };
-    let design = Design::compile(vec![bundle], &Options::default()).design;
-    let why = |member: &str| design.why("acme/Rule", "child", &Path(vec!["skip".into(), member.into()]));
-    assert!(matches!(why("!a"), Err(WhyError::NoValue { .. })), "{:?}", why("!a"));
+    let design = Design::compile(vec![bundle], &CompileOptions::default()).design;
+    let why = |member: &str| design.provenance("acme/Rule", "child", &Path(vec!["skip".into(), member.into()]));
+    assert!(matches!(why("!a"), Err(ProvenanceError::NoValue { .. })), "{:?}", why("!a"));
     let removed = why("a").unwrap();
     assert_eq!(removed.value, None);
     assert!(matches!(
         removed.steps.as_slice(),
-        [Step { action: Action::Set { .. }, .. }, Step { action: Action::Removed, .. }]
+        [LayerStep { action: Action::Set { .. }, .. }, LayerStep { action: Action::Removed, .. }]
     ));
     assert_eq!(why("b").unwrap().value.as_ref().map(Tree::of), Some(Tree::text("b")));
 }

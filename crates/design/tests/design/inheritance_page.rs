@@ -6,7 +6,7 @@ use std::path::Path;
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::yaml::{self, Limits};
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 
 use crate::finding_example::ROOT;
 use crate::value::Tree;
@@ -54,8 +54,8 @@ fn chain(kind: &str, layers: &[String]) -> String {
 
 fn effective(text: String, kind: &str, name: &str) -> Tree {
     let files = vec![FileText::new("site.yaml", text)];
-    let Checked { design, findings } =
-        Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+    let CheckedDesign { design, findings } =
+        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
     // An example need not be a whole site: it may name networks that are not there, and be of no use.
     let about = |code: &str| (code < "M1100" && code != "M1010").then_some(code.to_owned());
     let wrong: Vec<String> = findings.iter().filter_map(|finding| about(finding.code.as_str())).collect();

@@ -7,7 +7,7 @@ use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::kinds::Kind;
 use muster_design::types::{Field, Format, Object, Type};
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 use proptest::prelude::*;
 
 use crate::value::Tree;
@@ -344,9 +344,9 @@ impl World {
         self
     }
 
-    pub(crate) fn compile(&self) -> Checked {
+    pub(crate) fn compile(&self) -> CheckedDesign {
         let order: Vec<usize> = (0..self.layers.len()).collect();
-        Design::compile(self.files(&order, 1), &Options::default())
+        Design::compile(self.files(&order, 1), &CompileOptions::default())
     }
 
     /// Everything that there is, by kind and name.

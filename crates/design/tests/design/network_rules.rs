@@ -3,11 +3,11 @@
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::{Finding, Findings};
-use muster_design::{Design, Options};
+use muster_design::{CompileOptions, Design};
 
 fn findings(text: &str) -> Findings {
     let files = vec![FileText::new("site.yaml", text)];
-    Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default()).findings
+    Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default()).findings
 }
 
 /// Codes and lines: `M1212 3`.

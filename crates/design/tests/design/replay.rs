@@ -1,12 +1,12 @@
 //! A naive reader of "who said so?": does what each step says, one after the other, and knows nothing of the merge.
 
-use muster_design::inherit::{Action, Step, Why};
+use muster_design::inherit::{Action, LayerStep, Provenance};
 use muster_design::types::Type;
 
 use crate::value::{Tree, below_type};
 
 /// The value that the steps come to.
-pub(crate) fn replay(why: &Why, asked: &[String], body: Type) -> Result<Option<Tree>, String> {
+pub(crate) fn replay(why: &Provenance, asked: &[String], body: Type) -> Result<Option<Tree>, String> {
     let ty = asked.iter().fold(body, |ty, step| below_type(ty, step));
     let mut value: Option<Tree> = None;
     for layer in why.steps.chunk_by(|a, b| layer_of(a) == layer_of(b)) {
@@ -37,7 +37,7 @@ pub(crate) fn replay(why: &Why, asked: &[String], body: Type) -> Result<Option<T
 }
 
 /// What an environment file says of a node is another layer than what a document of its own says.
-fn layer_of(step: &Step) -> (&str, &str, &str, &str) {
+fn layer_of(step: &LayerStep) -> (&str, &str, &str, &str) {
     (&step.source, &step.kind, &step.name, &step.location.file)
 }
 

@@ -2,12 +2,12 @@
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 
 fn resolved(text: &str, node: &str) -> serde_json::Value {
     let files = vec![FileText::new("site.yaml", text)];
-    let Checked { design, findings } =
-        Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+    let CheckedDesign { design, findings } =
+        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
     assert_eq!(findings.to_string(), "");
     let first = design.resolved(node).unwrap();
     assert_eq!(design.resolved(node).unwrap(), first, "resolving changes nothing");

@@ -2,12 +2,13 @@
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 use serde_json::json;
 
 fn compile(text: &str) -> Design {
     let files = vec![FileText::new("site.yaml", text)];
-    let Checked { design, .. } = Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+    let CheckedDesign { design, .. } =
+        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
     design
 }
 

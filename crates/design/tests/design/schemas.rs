@@ -12,7 +12,7 @@ use muster_design::finding::Code;
 use muster_design::kinds::Kind;
 use muster_design::types::{Type, json_schema};
 use muster_design::yaml::{self, Limits};
-use muster_design::{Design, Options};
+use muster_design::{CompileOptions, Design};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -54,7 +54,7 @@ fn is_valid(kind: Kind, document: &Value) -> bool {
 fn is_refused(document: &Value) -> bool {
     // JSON is YAML.
     let files = vec![FileText::new("site.yaml", document.to_string())];
-    let findings = Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default()).findings;
+    let findings = Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default()).findings;
     let of_types = [Code::WrongType, Code::UnknownKey, Code::NotADocument, Code::SecretAsText, Code::UnknownKind];
     findings.iter().any(|finding| of_types.iter().any(|code| finding.code == *code))
 }

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use muster_design::bundle::Bundle;
 use muster_design::diff::diff;
 use muster_design::file_text::FileText;
-use muster_design::{Change, Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design, FileChange};
 use proptest::prelude::*;
 
 type Files = BTreeMap<(usize, String), String>;
 
 const SOURCES: [&str; 2] = ["site", "api"];
 
-fn compile(files: &Files) -> Checked {
+fn compile(files: &Files) -> CheckedDesign {
     let bundle = |number: usize| {
         let of_source = files.iter().filter(|((source, _), _)| *source == number);
         let files = of_source.map(|((_, name), text)| FileText::new(name, text)).collect();
         Bundle { name: SOURCES[number].into(), files }
     };
-    Design::compile(vec![bundle(0), bundle(1)], &Options::default())
+    Design::compile(vec![bundle(0), bundle(1)], &CompileOptions::default())
 }
 
 /// Documents with a small vocabulary, so that they get in each other's way.
@@ -74,8 +74,8 @@ proptest! {
                 None => files.remove(&(source, name.clone())),
             };
             let change = match text {
-                Some(text) => Change::Put(FileText::new(name, text)),
-                None => Change::Remove { file: name },
+                Some(text) => FileChange::Put(FileText::new(name, text)),
+                None => FileChange::Remove { file: name },
             };
             checked = checked.design.with(SOURCES[source], vec![change]);
             let anew = compile(&files);
@@ -95,7 +95,7 @@ fn an_environment_file_that_can_no_longer_be_understood_is_noticed() {
     for before in [None, Some("roles: {web: {cardinality: 1, flavor: small}}")] {
         let mut files: Files = BTreeMap::from([node.clone()]);
         files.extend(before.map(|text| (name(), text.to_owned())));
-        let change = Change::Put(FileText::new(name().1, "roles: {web: ["));
+        let change = FileChange::Put(FileText::new(name().1, "roles: {web: ["));
         let changed = compile(&files).design.with("site", vec![change]);
         files.insert(name(), "roles: {web: [".to_owned());
         assert_eq!(changed.findings.to_string(), compile(&files).findings.to_string());

@@ -11,7 +11,7 @@ use muster_design::file_text::FileText;
 use muster_design::finding::Code;
 use muster_design::kinds::Kind;
 use muster_design::types::{Format, Object, Type};
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -174,12 +174,12 @@ fn site() -> impl Strategy<Value = Vec<String>> {
     })
 }
 
-fn compile(files: &[String]) -> Checked {
+fn compile(files: &[String]) -> CheckedDesign {
     let bundle = |(number, text): (usize, &String)| Bundle {
         name: format!("source{number}"),
         files: vec![FileText::new(format!("site{number}.yaml"), text.clone())],
     };
-    Design::compile(files.iter().enumerate().map(bundle).collect(), &Options::default())
+    Design::compile(files.iter().enumerate().map(bundle).collect(), &CompileOptions::default())
 }
 
 proptest! {
@@ -187,7 +187,7 @@ proptest! {
 
     #[test]
     fn rules_come_to_an_end_and_say_the_same_each_time(files in site()) {
-        let Checked { design, findings } = compile(&files);
+        let CheckedDesign { design, findings } = compile(&files);
         prop_assert_eq!(compile(&files).findings.to_string(), findings.to_string());
         for (_, name, _) in design.effective_documents().filter(|(kind, ..)| kind.word() == "Node") {
             let resolved = design.resolved(name);

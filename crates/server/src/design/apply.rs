@@ -123,7 +123,7 @@ pub async fn plan(app: &App, laid: &DesignProposal) -> Result<DesignPlan, ApplyE
     let planned = muster_design::plan(applied.as_ref().map(|applied| &applied.design), &next.design, nodes);
     let head = base.head.map(|(number, _)| number);
     let base = PlanBase { head, applied: base.applied.as_ref().map(|(applied, _)| applied.revision) };
-    let muster_design::Planned { nodes, roles, totals, documents } = planned;
+    let muster_design::PlanContent { nodes, roles, totals, documents } = planned;
     let (design, cardinality) = (next.manifest.clone(), next.tree.cardinality.clone());
     Ok(DesignPlan { env: env.clone(), base, design, cardinality, nodes, roles, totals, documents })
 }

@@ -8,7 +8,7 @@ use muster_core::node::record::NodeRecord;
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::{Findings, Severity};
-use muster_design::{Change, Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design, FileChange};
 
 use super::tree::{FileRef, SourceTree, Tree, TreeError};
 use crate::blobs::Blobs;
@@ -53,13 +53,13 @@ impl Compiled {
     ) -> Result<Self, TreeError> {
         let text = |file: &FileRef| file_text(blobs, file, texts);
         if let Some((near, edits)) = near.and_then(|near| Some((near, tree.edits_from(&near.tree, FEW_CHANGES)?))) {
-            let mut checked = Checked { design: near.design.clone(), findings: near.findings.clone() };
+            let mut checked = CheckedDesign { design: near.design.clone(), findings: near.findings.clone() };
             for (source, files) in edits {
                 let change = |(path, file): (String, Option<FileRef>)| match file {
-                    Some(file) => text(&file).map(Change::Put),
-                    None => Ok(Change::Remove { file: path }),
+                    Some(file) => text(&file).map(FileChange::Put),
+                    None => Ok(FileChange::Remove { file: path }),
                 };
-                let changes: Vec<Change> = files.into_iter().map(change).collect::<Result<_, _>>()?;
+                let changes: Vec<FileChange> = files.into_iter().map(change).collect::<Result<_, _>>()?;
                 checked = checked.design.with(&source, changes);
             }
             return Ok(Self::of(tree, checked));
@@ -73,8 +73,8 @@ impl Compiled {
         Ok(Self::of(tree, checked))
     }
 
-    fn of(tree: Tree, checked: Checked) -> Self {
-        let Checked { design, findings } = checked;
+    fn of(tree: Tree, checked: CheckedDesign) -> Self {
+        let CheckedDesign { design, findings } = checked;
         Self { manifest: tree.digest(), tree, design, findings, records: OnceLock::new() }
     }
 
@@ -90,8 +90,8 @@ impl Compiled {
     }
 }
 
-fn options(env: &EnvName, tree: &Tree) -> Options {
-    Options { env: Some(env.clone()), cardinality: tree.cardinality.clone() }
+fn options(env: &EnvName, tree: &Tree) -> CompileOptions {
+    CompileOptions { env: Some(env.clone()), cardinality: tree.cardinality.clone() }
 }
 
 fn file_text(blobs: &Blobs, file: &FileRef, texts: &Texts) -> Result<FileText, TreeError> {

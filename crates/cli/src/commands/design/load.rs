@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use muster_core::names::{EnvName, Role};
-use muster_design::bundle::{Bundle, Directory, Origin};
+use muster_design::bundle::{Bundle, Directory, DocumentSource};
 use muster_design::file_text::FileText;
 use muster_design::finding::{Code, Finding, Findings};
-use muster_design::{Checked, Design, Options};
+use muster_design::{CheckedDesign, CompileOptions, Design};
 
 use crate::args::design::NamedDir;
 use crate::failure::{Exit, Failure};
@@ -32,17 +32,17 @@ pub(crate) fn read(dirs: &[NamedDir]) -> LoadedDesign {
 
 impl LoadedDesign {
     /// Compiles the design for an environment; for none, for the only one.
-    pub(crate) fn compile(&self, env: Option<&EnvName>, cardinality: BTreeMap<Role, u32>) -> Checked {
+    pub(crate) fn compile(&self, env: Option<&EnvName>, cardinality: BTreeMap<Role, u32>) -> CheckedDesign {
         let copy = |bundle: &Bundle| Bundle {
             name: bundle.name.clone(),
             files: bundle.files.iter().map(|file| FileText::new(file.name(), file.text())).collect(),
         };
         let bundles = self.bundles.iter().map(copy).collect();
-        Design::compile(bundles, &Options { env: env.cloned(), cardinality })
+        Design::compile(bundles, &CompileOptions { env: env.cloned(), cardinality })
     }
 
     /// Compiles the design for the given environment, or for each one. A design without environments is compiled once.
-    pub(crate) fn compile_each(&self, only: Option<&EnvName>) -> Vec<Checked> {
+    pub(crate) fn compile_each(&self, only: Option<&EnvName>) -> Vec<CheckedDesign> {
         let first = self.compile(only, BTreeMap::new());
         let all: Vec<EnvName> = first.design.environments().cloned().collect();
         if only.is_some() || all.len() < 2 {

@@ -105,8 +105,8 @@ fn list(design: &Design, out: &mut Out) {
     let mut rows: Vec<Row<'_>> = Vec::new();
     let mut written: BTreeMap<(&str, &str), Vec<(&str, String)>> = BTreeMap::new();
     for document in design.documents() {
-        let line = document.place.span.map(|span| format!(":{}", span.start.line)).unwrap_or_default();
-        let place = format!("{}{line}", document.place.file);
+        let line = document.location.span.map(|span| format!(":{}", span.start.line)).unwrap_or_default();
+        let place = format!("{}{line}", document.location.file);
         written.entry((document.kind.word(), document.name)).or_default().push((document.source, place));
     }
     for EffectiveDocument { kind, name, .. } in all(design) {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use anstyle::{AnsiColor, Style};
 use muster_core::spelling;
 use muster_design::finding::Location;
-use muster_design::inherit::{Action, Path, Step, Why};
+use muster_design::inherit::{Action, LayerStep, Path, Provenance};
 use muster_design::yaml::{Node, Value};
-use muster_design::{Design, WhyError};
+use muster_design::{Design, ProvenanceError};
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -60,7 +60,7 @@ struct WhyOutput<'w> {
     name: &'w str,
     path: String,
     #[serde(flatten)]
-    why: &'w Why,
+    why: &'w Provenance,
 }
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -72,17 +72,18 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     let path: Path = path.parse().map_err(|error| Failure::usage(format!("invalid path {path:?}: {error}")))?;
     let (design, exit) = load::design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
     let subject = DocumentRef::parse(name, args.kind.as_deref(), &design);
-    let why =
-        design.why(&subject.kind, &subject.name, &path).map_err(|error| unknown(error, &subject, &path, &design))?;
+    let why = design
+        .provenance(&subject.kind, &subject.name, &path)
+        .map_err(|error| unknown(error, &subject, &path, &design))?;
     let answer = WhyOutput { kind: &subject.kind, name: &subject.name, path: path.to_string(), why: &why };
     terminal.out.answer(&answer, |out| show(&answer, &path, out));
     Ok(exit)
 }
 
-fn unknown(error: WhyError, subject: &DocumentRef, path: &Path, design: &Design) -> Failure {
+fn unknown(error: ProvenanceError, subject: &DocumentRef, path: &Path, design: &Design) -> Failure {
     match error {
-        WhyError::NoDocument { .. } => subject.unknown(design),
-        WhyError::NoValue { path: asked, upto, keys, .. } => {
+        ProvenanceError::NoDocument { .. } => subject.unknown(design),
+        ProvenanceError::NoValue { path: asked, upto, keys, .. } => {
             let failure = Failure::failed(anyhow::anyhow!("{} has no {asked}", title(&subject.kind, &subject.name)));
             let known_keys = if upto.is_empty() { "it has".to_owned() } else { format!("{upto} has") };
             let known: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -123,8 +124,8 @@ fn show(answer: &WhyOutput<'_>, asked: &Path, out: &mut Out) {
 }
 
 /// "HostProfile compute (source site) sets it to 9000"
-fn describe_step(step: &Step, asked: &Path) -> String {
-    let Step { source, kind, name, path, action, .. } = step;
+fn describe_step(step: &LayerStep, asked: &Path) -> String {
+    let LayerStep { source, kind, name, path, action, .. } = step;
     let below = Path(path.0.get(asked.0.len()..).unwrap_or_default().to_vec());
     let target = if below.0.is_empty() { "it".to_owned() } else { text::one_line(&below.to_string()) };
     let does = match action {
@@ -139,11 +140,11 @@ fn describe_step(step: &Step, asked: &Path) -> String {
 }
 
 /// Sorts the steps of each document by line. The order of documents, and of two steps for the same value, is kept.
-fn in_order(steps: &[Step]) -> Vec<&Step> {
-    let document = |step: &Step| (step.source.clone(), step.kind.clone(), step.name.clone());
+fn in_order(steps: &[LayerStep]) -> Vec<&LayerStep> {
+    let document = |step: &LayerStep| (step.source.clone(), step.kind.clone(), step.name.clone());
     let mut sorted = Vec::with_capacity(steps.len());
     for layer in steps.chunk_by(|a, b| document(a) == document(b)) {
-        let mut layer: Vec<&Step> = layer.iter().collect();
+        let mut layer: Vec<&LayerStep> = layer.iter().collect();
         let paths: BTreeSet<String> = layer.iter().map(|step| step.path.to_string()).collect();
         if paths.len() == layer.len() {
             layer.sort_by_key(|step| (step.location.file.as_str(), step.location.span.map(|span| span.start)));

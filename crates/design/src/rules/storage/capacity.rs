@@ -1,28 +1,28 @@
-//! How much disks and volume groups hold, as far as the hardware profile says.
+//! Capacity of disks and volume groups, from the sizes in the hardware profile.
 
 use std::collections::HashMap;
 
 use crate::kinds::Kind;
 use crate::rules::view::storage::{Storage, Volume};
-use crate::rules::view::{Placed, entries};
-use crate::rules::{Site, Thing};
+use crate::rules::view::{Spanned, entries};
+use crate::rules::{DocumentView, Site};
 use crate::span::Span;
 use crate::types::{Size, size};
 
-/// The parts of a node that sizes depend on.
-pub(super) const PARTS: &[&str] = &["storage", "hardware_profile"];
+/// Fields of a node that sizes depend on.
+pub(in crate::rules) const CAPACITY_PARTS: &[&str] = &["storage", "hardware_profile"];
 
-/// What is known, by name.
+/// Known capacities in bytes, by name.
 pub(super) struct Capacity<'n> {
     pub disks: HashMap<&'n str, u64>,
     pub groups: HashMap<&'n str, u64>,
 }
 
 impl<'n> Capacity<'n> {
-    pub(super) fn of(site: &Site<'n>, host: &Thing<'n>, storage: &Storage<'n>) -> Self {
+    pub(super) fn compute(site: &Site<'n>, host: &DocumentView<'n>, storage: &Storage<'n>) -> Self {
         let profile = host.text("hardware_profile").and_then(|name| site.get(Kind::HardwareProfile, name));
         let aliases = profile.map(|profile| entries(profile.tree, "device_aliases")).unwrap_or_default();
-        let held = |entry: &'n crate::yaml::Entry| match size(Placed::text(&entry.value, "size")?.value)? {
+        let held = |entry: &'n crate::yaml::Entry| match size(Spanned::text(&entry.value, "size")?.value)? {
             Size::Bytes(bytes) => Some((&*entry.key.text, bytes)),
             Size::Percent(_) | Size::AtLeast(_) => None,
         };
@@ -32,37 +32,37 @@ impl<'n> Capacity<'n> {
     }
 }
 
-/// What volume groups hold, if that is known of everything that belongs to them.
+/// Capacity of volume groups whose members all have a known size.
 fn groups<'n>(storage: &Storage<'n>, disks: &HashMap<&str, u64>) -> HashMap<&'n str, u64> {
     let mut groups: HashMap<&str, Option<u64>> = HashMap::new();
-    let mut give = |group: &'n str, bytes: Option<u64>| {
+    let mut add = |group: &'n str, bytes: Option<u64>| {
         let held = groups.entry(group).or_insert(Some(0));
         *held = held.zip(bytes).map(|(held, bytes)| held.saturating_add(bytes));
     };
     for disk in &storage.disks {
         let whole = disks.get(&*disk.key.text).copied();
         if let Some(group) = disk.volume_group {
-            give(group.value, whole);
+            add(group.value, whole);
         }
-        let shares = Shares::of(&disk.partitions, whole);
+        let shares = Shares::compute(&disk.partitions, whole);
         for partition in &disk.partitions {
             if let Some(group) = partition.volume_group {
-                give(group.value, shares.get(partition));
+                add(group.value, shares.get(partition));
             }
         }
     }
     groups.into_iter().filter_map(|(group, held)| Some((group, held?))).collect()
 }
 
-/// How the parts of a disk, or of a volume group, share it.
+/// Sizes of the volumes of one disk or volume group.
 struct Shares {
     whole: Option<u64>,
-    /// What all of them need at the least, if it is known.
+    /// Minimum of all volumes together, if known.
     least: Option<u64>,
 }
 
 impl Shares {
-    fn of(volumes: &[Volume<'_>], whole: Option<u64>) -> Self {
+    fn compute(volumes: &[Volume<'_>], whole: Option<u64>) -> Self {
         let least = |volume: &Volume<'_>| least_bytes(volume.size?.0, whole);
         let sum = volumes.iter().try_fold(0u64, |sum, volume| Some(sum.saturating_add(least(volume)?)));
         Shares { whole, least: sum }
@@ -77,27 +77,27 @@ impl Shares {
     }
 }
 
-/// The sizes of what is mounted at a path, as far as they are known, wherever it is: on a disk or in a volume group.
-pub(super) fn mounted_sizes(site: &Site<'_>, host: &Thing<'_>, path: &str) -> Vec<(u64, Span)> {
+/// Known sizes of the file systems mounted at a path, on disks and in volume groups.
+pub(super) fn mounted_sizes(site: &Site<'_>, host: &DocumentView<'_>, path: &str) -> Vec<(u64, Span)> {
     let Some(node) = host.get("storage") else { return Vec::new() };
     let storage = Storage::read(node);
-    let capacity = Capacity::of(site, host, &storage);
+    let capacity = Capacity::compute(site, host, &storage);
     let mut sizes = Vec::new();
-    let mut take = |volumes: &[Volume<'_>], whole: Option<&u64>| {
-        let shares = Shares::of(volumes, whole.copied());
+    let mut collect = |volumes: &[Volume<'_>], whole: Option<&u64>| {
+        let shares = Shares::compute(volumes, whole.copied());
         let mounted = volumes.iter().filter(|volume| volume.is_mounted_at(path));
         sizes.extend(mounted.filter_map(|volume| Some((shares.get(volume)?, volume.size?.1))));
     };
     for disk in &storage.disks {
-        take(&disk.partitions, capacity.disks.get(&*disk.key.text));
+        collect(&disk.partitions, capacity.disks.get(&*disk.key.text));
     }
     for group in &storage.groups {
-        take(&group.volumes, capacity.groups.get(&*group.key.text));
+        collect(&group.volumes, capacity.groups.get(&*group.key.text));
     }
     sizes
 }
 
-/// How many bytes a size is at the least; a percent of something unknown is unknown.
+/// Minimum of a size in bytes; none for a percentage of an unknown capacity.
 pub(super) fn least_bytes(size: Size, whole: Option<u64>) -> Option<u64> {
     match size {
         Size::Bytes(bytes) | Size::AtLeast(bytes) => Some(bytes),
@@ -109,7 +109,7 @@ fn percent_of(percent: f64, whole: u64) -> u64 {
     (percent / 100.0 * whole as f64) as u64
 }
 
-/// Bytes for people: `480 GB`.
+/// Formats a number of bytes: `480 GB`.
 pub(super) fn show(bytes: u64) -> String {
     let units = [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
     let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1, "bytes"));
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_shown_as_people_say_them() {
+    fn sizes_are_formatted_with_units() {
         let shown = [0, 999, 20_000_000_000, 1_920_000_000_000, 21_474_836_480].map(show);
         assert_eq!(shown, ["0 bytes", "999 bytes", "20 GB", "1.9 TB", "21.5 GB"]);
     }

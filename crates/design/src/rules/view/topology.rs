@@ -1,10 +1,11 @@
-//! The networks, links and racks of a site, read once: thousands of nodes are held against them.
+//! Networks, links and racks of a design, indexed once for the rules of all nodes; and overlaps between them.
 
 use std::collections::HashMap;
 
-use super::{Link, Network};
 use crate::kinds::Kind;
 use crate::rules::Site;
+use crate::rules::view::{Link, Network, Range, RangeKind, Spanned};
+use crate::types::Cidr;
 use crate::yaml::Node;
 
 #[derive(Debug, Default)]
@@ -14,16 +15,16 @@ pub(crate) struct Topology<'d> {
     pub links: Vec<Link<'d>>,
     network_by_name: HashMap<&'d str, usize>,
     link_by_name: HashMap<&'d str, usize>,
-    /// Which link carries a network: the first by name, if there are several.
+    /// Link of a network: the first by name, if there are several.
     carriers: HashMap<&'d str, usize>,
     /// The networks of each routing domain.
     domains: HashMap<&'d str, Vec<usize>>,
-    /// The racks that networks do not leave.
+    /// Racks of the networks that are local to racks.
     racks: HashMap<&'d str, Vec<&'d str>>,
 }
 
 impl<'d> Topology<'d> {
-    pub(crate) fn of(site: &Site<'d>) -> Self {
+    pub(crate) fn new(site: &Site<'d>) -> Self {
         let networks: Vec<Network<'d>> = site.all(Kind::Network).iter().map(Network::read).collect();
         let links: Vec<Link<'d>> = site.all(Kind::NetworkLink).iter().map(Link::read).collect();
         let network_by_name = networks.iter().enumerate().map(|(at, network)| (network.name, at)).collect();
@@ -63,7 +64,7 @@ impl<'d> Topology<'d> {
         self.links.get(*self.carriers.get(network)?)
     }
 
-    /// The racks that a network does not leave; none if it is not bound to any.
+    /// Racks that a network is local to; empty if it is not local.
     pub(crate) fn racks_of(&self, network: &str) -> &[&'d str] {
         self.racks.get(network).map(Vec::as_slice).unwrap_or_default()
     }
@@ -72,4 +73,55 @@ impl<'d> Topology<'d> {
     pub(crate) fn members(&self, domain: &str) -> impl Iterator<Item = &Network<'d>> {
         self.domains.get(domain).into_iter().flatten().filter_map(|at| self.networks.get(*at))
     }
+}
+
+/// A network with its CIDR, and the span to report.
+pub(crate) type NetworkCidr<'n, 'd> = (&'n Network<'d>, Spanned<Cidr>);
+
+/// Pairs of overlapping networks: the widest of each group with each of the rest.
+pub(crate) fn overlapping<'n, 'd>(
+    mut networks: Vec<NetworkCidr<'n, 'd>>,
+) -> Vec<(NetworkCidr<'n, 'd>, NetworkCidr<'n, 'd>)> {
+    // Two networks are disjoint, or one contains the other. A wider network sorts before those inside it, so comparing
+    // with the last network that is not inside another is enough.
+    networks.sort_by_key(|(network, cidr)| (cidr.value.network(), cidr.value.prefix, network.name));
+    let mut found = Vec::new();
+    let mut widest: Option<NetworkCidr<'n, 'd>> = None;
+    for network in networks {
+        match widest {
+            Some(wider) if wider.1.value.overlaps(network.1.value) => found.push((wider, network)),
+            Some(_) | None => widest = Some(network),
+        }
+    }
+    found
+}
+
+/// A range and an earlier range that it overlaps.
+#[derive(Debug)]
+pub(crate) struct RangeOverlap<'n, 'd> {
+    pub range: &'n Range<'d>,
+    pub with: &'n Range<'d>,
+}
+
+/// At most one overlap of each range with each type of range. That is enough to correct them, and linear in the number
+/// of ranges.
+pub(crate) fn overlaps<'n, 'd>(network: &'n Network<'d>) -> impl Iterator<Item = RangeOverlap<'n, 'd>> {
+    let mut ranges: Vec<_> =
+        network.ranges.iter().filter_map(|range| Some((range.bounds()?, range.kind?, range))).collect();
+    // The sort is stable: of two ranges with the same start, the first in the file stays first.
+    ranges.sort_by_key(|(bounds, ..)| bounds.0);
+    let mut furthest: [Option<(std::net::IpAddr, &Range<'d>)>; RangeKind::ALL.len()] = Default::default();
+    let mut found = Vec::new();
+    for ((start, end), kind, range) in ranges {
+        for (upto, with) in furthest.iter().flatten() {
+            if upto.is_ipv4() == start.is_ipv4() && *upto >= start {
+                found.push(RangeOverlap { range, with });
+            }
+        }
+        let slot = &mut furthest[kind as usize];
+        if slot.is_none_or(|(upto, _)| upto.is_ipv4() != end.is_ipv4() || upto < end) {
+            *slot = Some((end, range));
+        }
+    }
+    found.into_iter()
 }

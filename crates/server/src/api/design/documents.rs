@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::filter::{Fields, Filter, FilterKeys};
-use muster_design::Written;
+use muster_design::SourceDocument;
 use muster_design::kinds::Kind;
 use muster_design::types::json_schema;
 use muster_design::yaml::Node;
@@ -69,7 +69,7 @@ async fn states(app: &App, scope: &Scope) -> Result<States, ApiError> {
 }
 
 fn rows(design: &Compiled, filter: &Filter, states: &States) -> Vec<DocumentRow> {
-    let mut layers: BTreeMap<(&str, &str), Vec<Written<'_>>> = BTreeMap::new();
+    let mut layers: BTreeMap<(&str, &str), Vec<SourceDocument<'_>>> = BTreeMap::new();
     // What environment files make has no document of its own, and is there all the same.
     for (kind, name, _) in design.design.effective_documents() {
         layers.entry((kind.word(), name)).or_default();
@@ -103,7 +103,7 @@ struct Chosen<'d> {
     kind: &'d str,
     name: &'d str,
     state: Option<&'static str>,
-    layers: &'d [Written<'d>],
+    layers: &'d [SourceDocument<'d>],
     effective: Option<&'d Node>,
 }
 
@@ -122,7 +122,7 @@ impl Fields for Chosen<'_> {
             "name" => test(self.name),
             "source" => self.layers.iter().any(|layer| test(layer.source)),
             "file" => self.layers.iter().any(|layer| test(layer.file)),
-            "extends" => self.layers.iter().flat_map(Written::extends).any(test),
+            "extends" => self.layers.iter().flat_map(SourceDocument::extends).any(test),
             STATE => self.state.is_some_and(test),
             "role" => self.effective.and_then(|tree| tree.get("role")).and_then(Node::text).is_some_and(test),
             key => match key.strip_prefix("label.") {
@@ -237,7 +237,7 @@ fn answer(accepted: DocumentChangesResponse) -> Result<Response, ApiError> {
 /// What each source says of a document.
 pub(super) fn written(design: &Compiled, document: &DocumentName) -> Vec<WrittenDocument> {
     let layers = design.design.layers(&document.kind, &document.name);
-    let written = |layer: Written<'_>| WrittenDocument {
+    let written = |layer: SourceDocument<'_>| WrittenDocument {
         source: layer.source.to_owned(),
         file: layer.file.to_owned(),
         line: Some(layer.line),
@@ -247,7 +247,7 @@ pub(super) fn written(design: &Compiled, document: &DocumentName) -> Vec<Written
 }
 
 /// A document in the native envelope, whichever one it was written in.
-fn envelope(layer: &Written<'_>) -> Value {
+fn envelope(layer: &SourceDocument<'_>) -> Value {
     let mut spec = match serde_json::to_value(layer.body()) {
         Ok(Value::Object(spec)) => spec,
         Ok(other) => Map::from_iter([("spec".to_owned(), other)]),

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::names::NodeName;
-use muster_design::inherit::{Action, Path as ValuePath, Step};
+use muster_design::inherit::{Action, LayerStep, Path as ValuePath};
 use muster_design::yaml::{Node, Value};
 use muster_wire::design::{DesignNode, DesignNodeRow, PathProvenance, ProvenanceStep, ValueProvenance};
 use muster_wire::operator::Page;
@@ -84,7 +84,7 @@ pub(crate) async fn show_design_node(
     if query.provenance {
         leaves(tree, &ValuePath::default(), &mut |path, _| {
             if provenance.len() <= MOST_VALUES
-                && let Ok(found) = design.design.why(KIND, name.as_str(), path)
+                && let Ok(found) = design.design.provenance(KIND, name.as_str(), path)
                 && let Some(value) = found.value.as_ref().and_then(json)
             {
                 let steps = found.steps.iter().map(step).collect();
@@ -111,13 +111,13 @@ fn why(design: &Compiled, name: &NodeName, path: &str) -> Result<ValueProvenance
         path.parse().map_err(|error: muster_design::inherit::PathError| ApiError::invalid(error.to_string()))?;
     let found = design
         .design
-        .why(KIND, name.as_str(), &parsed)
+        .provenance(KIND, name.as_str(), &parsed)
         .map_err(|error| ApiError(Problem::new(ProblemCode::NotFound, error.to_string())))?;
     let steps = found.steps.iter().map(step).collect();
     Ok(ValueProvenance { path: parsed.to_string(), value: found.value.as_ref().and_then(json), steps })
 }
 
-fn step(step: &Step) -> ProvenanceStep {
+fn step(step: &LayerStep) -> ProvenanceStep {
     let (action, fragment) = match &step.action {
         Action::Set { value } => ("set", json(value)),
         Action::Changed { value } => ("changed", json(value)),

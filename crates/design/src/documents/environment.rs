@@ -1,0 +1,110 @@
+//! Environment files (`environments/<env>.yaml`) and the map files of clouds (`environments/<cloud>.map.yaml`).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{DocumentReader, ReaderOutput};
+use crate::documents::{Document, DocumentOrigin, Parent};
+use crate::environment::{Environment, RoleDesign};
+use crate::file_text::FileText;
+use crate::finding::Code;
+use crate::kinds::Kind;
+use crate::span::Span;
+use crate::yaml::{Entry, Key, Node};
+
+pub(super) struct EnvironmentFiles;
+
+/// The directory of the environments, and the ending of a cloud's map file.
+const DIRECTORY: &str = "environments";
+const MAP_FILE: &str = ".map.yaml";
+
+/// Whether a file is an environment's, or a cloud's, by where it stands.
+pub fn is_environment_file(name: &str) -> bool {
+    let path = Path::new(name);
+    path.parent().and_then(Path::file_name).is_some_and(|directory| directory == DIRECTORY)
+}
+
+/// The name of the cloud whose map file this is.
+fn cloud_of(name: &str) -> Option<&str> {
+    Path::new(name).file_name()?.to_str()?.strip_suffix(MAP_FILE)
+}
+
+impl DocumentReader for EnvironmentFiles {
+    fn name(&self) -> &'static str {
+        "environment"
+    }
+
+    fn claims(&self, file: &FileText, _: Option<&Node>) -> bool {
+        is_environment_file(file.name())
+    }
+
+    fn read(&self, file: &FileText, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
+        match cloud_of(file.name()) {
+            Some(cloud) => consume_map(cloud, trees, made),
+            None => made.environments.extend(Environment::from_trees(file, trees, made.report)),
+        }
+    }
+}
+
+/// A map file is one mapping, and its name is the cloud's.
+fn consume_map(cloud: &str, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
+    let Some(tree) = trees.first().filter(|tree| !tree.is_null()) else {
+        let finding = Code::EmptyFile.finding("the map file is empty");
+        made.report.add_to_file(finding.help("write at least: flavor: {small: NAME_IN_THIS_CLOUD}"));
+        return;
+    };
+    if let Some(second) = trees.get(1) {
+        let finding = Code::SeveralDocuments.finding("a map file holds one document, and this is another");
+        made.report.add(second.span, finding.help("give each cloud a file of its own, or remove the line ---"));
+    }
+    made.documents.push(Document {
+        kind: Kind::Cloud.into(),
+        name: cloud.into(),
+        name_at: tree.span,
+        extends: None,
+        overlay: None,
+        body: tree.clone(),
+        span: tree.span,
+        source: made.source,
+        origin: DocumentOrigin::Environment,
+    });
+}
+
+/// The nodes that an environment file describes, as documents: the lowest layer of what is said about them. All nodes of
+/// a role share one body.
+pub(crate) fn generate(environment: &Environment, source: usize) -> impl Iterator<Item = Document> {
+    environment.roles.iter().flat_map(move |role| {
+        let (body, span) = (body(role), role.written.key.span);
+        let extends = parent(role).map(|parent| vec![parent]);
+        role.nodes.iter().map(move |node| Document {
+            kind: Kind::Node.into(),
+            name: node.as_str().into(),
+            name_at: span,
+            extends: extends.clone(),
+            overlay: None,
+            body: body.clone(),
+            span,
+            source,
+            origin: DocumentOrigin::Environment,
+        })
+    })
+}
+
+fn parent(role: &RoleDesign) -> Option<Parent> {
+    let profile = role.written.value.get("profile")?;
+    Some(Parent { name: profile.scalar()?.shared_text(), span: profile.span })
+}
+
+fn body(role: &RoleDesign) -> Node {
+    let at = role.written.key.span;
+    let made = |name: &str, value: Node| Entry { key: key(name, value.span), value };
+    let mut entries = vec![made("role", Node::from_text(role.written.key.text.clone(), at))];
+    for name in ["flavor", "failure_domain", "labels"] {
+        entries.extend(role.written.value.get(name).map(|value| made(name, value.clone())));
+    }
+    Node::from_entries(entries, at)
+}
+
+fn key(text: &str, span: Span) -> Key {
+    Key { text: Arc::from(text), span }
+}

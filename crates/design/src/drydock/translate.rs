@@ -1,0 +1,221 @@
+//! Translates the tree of a Drydock document into entries of a native one.
+//!
+//! Drydock ignores a field that is `null`, so it is dropped: in a native document it would unset the inherited value. For
+//! free keys, such as an interface or a label, `null` removes in both.
+
+use std::sync::Arc;
+
+use super::shape::{Shape, ValueShape};
+use crate::finding::{Code, Report, one_line, quote};
+use crate::types::{removal, wrong_type};
+use crate::yaml::{Entry, Key, Kind, Map, Node, Value};
+use muster_core::spelling;
+
+/// Entries of the native mapping; none if the content is not a mapping.
+pub(super) fn translate(content: &Node, shape: &Shape, report: &mut Report<'_>) -> Option<Vec<Entry>> {
+    Translation { path: Vec::new(), is_member: false, report }.entries(content, shape)
+}
+
+struct Translation<'t, 'n, 'r> {
+    /// Path in the document, with Drydock's names, for messages.
+    path: Vec<&'n str>,
+    /// The value is a member of the list at the path.
+    is_member: bool,
+    report: &'t mut Report<'r>,
+}
+
+impl<'n> Translation<'_, 'n, '_> {
+    fn entries(&mut self, node: &'n Node, shape: &Shape) -> Option<Vec<Entry>> {
+        let map = self.mapping(node)?;
+        let is_member = std::mem::take(&mut self.is_member);
+        let mut made: Vec<Entry> = Vec::with_capacity(map.entries().len());
+        for Entry { key, value } in map.entries() {
+            let (to, is) = match (shape.field(&key.text), shape.others) {
+                (Some(field), _) => (Arc::from(field.to), field.shape),
+                (None, Some(is)) => (key.text.clone(), is),
+                (None, None) => {
+                    self.unknown_key(key, shape);
+                    continue;
+                }
+            };
+            // For free keys `null` unsets.
+            if value.is_null() && shape.field(&key.text).is_some() {
+                continue;
+            }
+            self.path.push(&key.text);
+            if let ValueShape::Beside(shape) = is {
+                made.extend(self.entries(value, shape).unwrap_or_default());
+            } else if shape.inherits && is.is_single() && unsets(value) {
+                let value = Node::from_plain("null", value.span);
+                self.add(&mut made, Entry { key: Key { text: to, span: key.span }, value });
+            } else if let Some(value) = self.value(value, is) {
+                self.add(&mut made, Entry { key: Key { text: to, span: key.span }, value });
+            }
+            self.path.pop();
+        }
+        self.is_member = is_member;
+        Some(made)
+    }
+
+    /// Adds an entry. Some fields have an old and a new name.
+    fn add(&mut self, made: &mut Vec<Entry>, entry: Entry) {
+        match made.iter().find(|known| known.key.text == entry.key.text) {
+            None => made.push(entry),
+            Some(first) => {
+                let message = format!("{} sets a value that is set already", self.here());
+                let finding = Code::DuplicateKey.finding(message).help("remove one of the two");
+                self.report.add_with_note(entry.key.span, finding, "the first one is here", first.key.span);
+            }
+        }
+    }
+
+    fn value(&mut self, node: &'n Node, is: ValueShape) -> Option<Node> {
+        match is {
+            ValueShape::Anything => Some(node.clone()),
+            ValueShape::Text => self.single(node, "a text", as_text),
+            ValueShape::Integer => self.single(node, "an integer", as_integer),
+            ValueShape::Bool => self.single(node, "true or false", as_bool),
+            ValueShape::Secret => Some(secret(node)),
+            ValueShape::Texts => self.list(node, |this, member| this.single(member, "a text", as_text)),
+            ValueShape::Commas => self.commas(node),
+            ValueShape::Words => self.named(node, |this, value| this.single(value, "a text", as_word)),
+            ValueShape::Values => {
+                self.named(node, |this, value| this.single(value, "a single value", |node| Some(node.clone())))
+            }
+            ValueShape::Object(shape) => Some(Node::from_entries(self.entries(node, shape)?, node.span)),
+            ValueShape::Beside(_) | ValueShape::Ignored => None,
+            ValueShape::Named(shape) => self.named(node, |this, value| this.value(value, ValueShape::Object(shape))),
+            ValueShape::Members(shape) => self.list(node, |this, member| match removed(member) {
+                true => Some(member.clone()),
+                false => this.value(member, ValueShape::Object(shape)),
+            }),
+        }
+    }
+
+    /// A single value, converted by `make`.
+    fn single(&mut self, node: &'n Node, expected: &str, make: fn(&Node) -> Option<Node>) -> Option<Node> {
+        let made = node.scalar().and_then(|_| make(node));
+        if made.is_none() {
+            self.wrong(node, expected);
+        }
+        made
+    }
+
+    fn list(&mut self, node: &'n Node, mut member: impl FnMut(&mut Self, &'n Node) -> Option<Node>) -> Option<Node> {
+        let Value::Seq(items) = &node.value else {
+            self.wrong(node, "a list");
+            return None;
+        };
+        let was_member = std::mem::replace(&mut self.is_member, true);
+        let made = items.iter().filter(|item| !item.is_null()).filter_map(|item| member(self, item)).collect();
+        self.is_member = was_member;
+        Some(Node::from_items(made, node.span))
+    }
+
+    /// A mapping with free keys: `'!name'` and `null` remove.
+    fn named(&mut self, node: &'n Node, mut value: impl FnMut(&mut Self, &'n Node) -> Option<Node>) -> Option<Node> {
+        let map = self.mapping(node)?;
+        let mut made = Vec::with_capacity(map.entries().len());
+        for entry in map.entries() {
+            if entry.value.is_null() || removal(&entry.key.text).is_some() {
+                made.push(entry.clone());
+                continue;
+            }
+            self.path.push(&entry.key.text);
+            made.extend(value(self, &entry.value).map(|value| Entry { key: entry.key.clone(), value }));
+            self.path.pop();
+        }
+        Some(Node::from_entries(made, node.span))
+    }
+
+    fn commas(&mut self, node: &'n Node) -> Option<Node> {
+        if node.items().is_some() {
+            return self.value(node, ValueShape::Texts);
+        }
+        let text = self.single(node, "texts separated by commas", as_text)?;
+        let parts = text.text().unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty());
+        Some(Node::from_items(parts.map(|part| Node::from_text(part, node.span)).collect(), node.span))
+    }
+
+    fn mapping(&mut self, node: &'n Node) -> Option<&'n Map> {
+        let map = node.map();
+        if map.is_none() {
+            self.wrong(node, "a mapping");
+        }
+        map
+    }
+
+    fn unknown_key(&mut self, key: &Key, shape: &Shape) {
+        let known = || shape.fields().map(|field| field.key);
+        let help = match spelling::nearest(&key.text, known()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("Drydock knows here: {}", known().collect::<Vec<_>>().join(", ")),
+        };
+        let message = format!("unknown key {} in {}", quote(&key.text), shape.what);
+        self.report.add(key.span, Code::UnknownKey.finding(message).help(help));
+    }
+
+    fn wrong(&mut self, node: &Node, expected: &str) {
+        let here = self.here();
+        let _: Option<()> = wrong_type(node, &here, expected, self.report);
+    }
+
+    fn here(&self) -> String {
+        match self.path.as_slice() {
+            [] => "the document's content".to_owned(),
+            path if self.is_member => format!("a member of \"{}\"", one_line(&path.join("."))),
+            path => format!("\"{}\"", one_line(&path.join("."))),
+        }
+    }
+}
+
+/// Drops the text of a secret. The check of native documents reports it.
+fn secret(node: &Node) -> Node {
+    match &node.value {
+        Value::Map(_) => node.clone(),
+        Value::Scalar(_) | Value::Seq(_) => Node::from_text("", node.span),
+    }
+}
+
+/// Reports whether a single value unsets the inherited one.
+fn unsets(node: &Node) -> bool {
+    node.scalar().is_some_and(|scalar| matches!(scalar.text(), "!" | "-1"))
+}
+
+fn removed(member: &Node) -> bool {
+    member.text().is_some_and(|text| removal(text).is_some())
+}
+
+fn as_text(node: &Node) -> Option<Node> {
+    let scalar = node.scalar()?;
+    match scalar.kind() {
+        Kind::Text => Some(node.clone()),
+        Kind::Int(_) | Kind::Float => Some(Node::from_text(scalar.shared_text(), node.span)),
+        Kind::Null | Kind::Bool(_) => None,
+    }
+}
+
+/// Text of a label; `true` becomes the text as written.
+fn as_word(node: &Node) -> Option<Node> {
+    let scalar = node.scalar()?;
+    match scalar.kind() {
+        Kind::Bool(_) => Some(Node::from_text(scalar.shared_text(), node.span)),
+        Kind::Null | Kind::Int(_) | Kind::Float | Kind::Text => as_text(node),
+    }
+}
+
+fn as_integer(node: &Node) -> Option<Node> {
+    let scalar = node.scalar()?;
+    match scalar.kind() {
+        Kind::Int(_) => Some(node.clone()),
+        Kind::Text => {
+            let made = Node::from_plain(scalar.text().trim(), node.span);
+            matches!(made.kind(), Some(Kind::Int(_))).then_some(made)
+        }
+        Kind::Null | Kind::Bool(_) | Kind::Float => None,
+    }
+}
+
+fn as_bool(node: &Node) -> Option<Node> {
+    matches!(node.kind(), Some(Kind::Bool(_))).then(|| node.clone())
+}

@@ -1,0 +1,122 @@
+//! Fields of networks and network links.
+
+use crate::kinds::{Kind, LABELS};
+use crate::types::{Field, Format, Object, TEXT, Type, closed, field, integer};
+
+pub(super) const NETWORK_BODY: Object = closed("a network", &[NETWORK_FIELDS, LABELS]);
+
+const NETWORK_FIELDS: &[Field] = &[
+    field("vlan", integer(1, 4094), "Its number on trunked links; without one it is untagged."),
+    field("mtu", integer(0, MAX_MTU), "The largest packet, in bytes."),
+    field("cidr", Type::Text(Format::Cidr), "Its addresses, IPv4 or IPv6: `10.1.0.0/24`."),
+    field("routedomain", TEXT, "Networks of one routing domain reach each other by the routes that name it."),
+    field("ranges", Type::Keyed { key: "start", item: &RANGE }, "What parts of it are for."),
+    field("routes", Type::Keyed { key: "subnet", item: &ROUTE }, "How other networks are reached from here."),
+    field(
+        "domain_routes",
+        Type::Keyed { key: "routedomain", item: &DOMAIN_ROUTE },
+        "How the networks of routing domains are reached from here.",
+    ),
+    field("dns", Type::Object(&DNS), "Names: effective on the nodes whose primary network this is."),
+    field("dhcp_relay", Type::Object(&DHCP_RELAY), "Who passes DHCP on to a server elsewhere."),
+];
+
+const RANGE: Object = closed(
+    "a range",
+    &[&[
+        field("type", Type::OneOf(&["static", "dhcp", "reserved"]), "What the addresses are for."),
+        field("start", Type::Text(Format::Address), "The first address."),
+        field("end", Type::Text(Format::Address), "The last address."),
+    ]],
+);
+
+const ROUTE: Object = closed(
+    "a route",
+    &[&[
+        field("subnet", Type::Text(Format::Cidr), "What is reached."),
+        field("gateway", Type::Text(Format::Address), "The router, an address of this network."),
+        field("metric", METRIC, "The lower wins."),
+    ]],
+);
+
+/// Apart from the routes that are written out: the members of a list are told apart by one key.
+const DOMAIN_ROUTE: Object = closed(
+    "a route to a routing domain",
+    &[&[
+        field("routedomain", TEXT, "The routing domain: every network of it is reached through the gateway."),
+        field("gateway", Type::Text(Format::Address), "The router, an address of this network."),
+        field("metric", METRIC, "The lower wins."),
+    ]],
+);
+
+const METRIC: Type = integer(0, u32::MAX as i64);
+
+const DNS: Object = closed(
+    "a DNS section",
+    &[&[
+        field("domain", Type::Text(Format::Domain), "What is added to a host's name."),
+        field("servers", Type::List(&Type::Text(Format::Address)), "Who answers."),
+    ]],
+);
+
+const DHCP_RELAY: Object = closed(
+    "a DHCP relay",
+    &[&[
+        field("self_ip", Type::Text(Format::Address), "The relay's own address in this network."),
+        field("upstream_target", Type::Text(Format::Address), "The server that it passes on to."),
+    ]],
+);
+
+/// A network by its name.
+pub(super) const NETWORKS: Type = Type::List(&Type::Reference(Kind::Network));
+
+pub(super) const NETWORK_LINK_BODY: Object = closed("a network link", &[NETWORK_LINK_FIELDS, LABELS]);
+
+const NETWORK_LINK_FIELDS: &[Field] = &[
+    field("bonding", Type::Object(&BONDING), "How several interfaces work as one."),
+    field("mtu", integer(0, MAX_MTU), "The largest packet, in bytes."),
+    field("linkspeed", TEXT, "The speed that both ends use: `auto`, `10full`."),
+    field("trunking", Type::Object(&TRUNKING), "How several networks share the link."),
+    field("allowed_networks", Type::List(&Type::Reference(Kind::Network)), "The networks that it carries."),
+];
+
+/// What is legal is a rule's business; this only keeps the number in hand.
+pub(super) const MAX_MTU: i64 = u32::MAX as i64;
+const MILLISECONDS: Type = integer(0, 3_600_000);
+
+const BONDING: Object = closed(
+    "a bonding",
+    &[&[
+        field(
+            "mode",
+            Type::OneOf(&[
+                "disabled",
+                "802.3ad",
+                "active-backup",
+                "balance-rr",
+                "balance-xor",
+                "broadcast",
+                "balance-tlb",
+                "balance-alb",
+            ]),
+            "How the members share the work.",
+        ),
+        field(
+            "hash",
+            Type::OneOf(&["layer2", "layer2+3", "layer3+4", "encap2+3", "encap3+4", "vlan+srcmac"]),
+            "What a packet's member is chosen by (802.3ad).",
+        ),
+        field("peer_rate", Type::OneOf(&["slow", "fast"]), "How often the peer is asked to speak (802.3ad)."),
+        field("mon_rate", MILLISECONDS, "How often a member is looked at, in milliseconds."),
+        field("up_delay", MILLISECONDS, "How long a member is up before it is used, in milliseconds."),
+        field("down_delay", MILLISECONDS, "How long a member is down before it is left, in milliseconds."),
+    ]],
+);
+
+const TRUNKING: Object = closed(
+    "a trunking",
+    &[&[
+        field("mode", Type::OneOf(&["disabled", "802.1q"]), "Whether frames carry the number of their network."),
+        field("default_network", Type::Reference(Kind::Network), "The network of frames that carry none."),
+    ]],
+);
