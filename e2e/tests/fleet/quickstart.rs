@@ -104,7 +104,7 @@ fn quickstart_starts_updates_and_restarts() {
         let watching = scope.spawn(|| watch(&sandbox, &api, &moved));
         let triggered = sandbox.run_muster_in("elsewhere", &["trigger-update", "v2", "--at-once"]);
         assert_eq!(triggered.code(), 0, "{triggered:?}");
-        assert!(triggered.stdout.contains("quickstart goes from v1 to v2"), "{triggered:?}");
+        assert!(triggered.stdout.contains("quickstart is updated from v1 to v2"), "{triggered:?}");
         let arrived = sandbox
             .run_muster_in("elsewhere", &[&["verify-hosts", "v2", "--wait", "--timeout", "3m"], &NODES[..]].concat());
         moved.store(true, Ordering::SeqCst);

@@ -188,7 +188,7 @@ fn once_ends_with_the_reasons_of_failures() {
     let project = Project::new(&sandbox, &[("db", 1), ("web", 2)]).release("v1", &ScriptRelease::new(&script));
     let ended = Up::start(&sandbox, &project.dir, &["--once"]).process.wait_exit(TIMEOUT * 2);
     assert_eq!(ended.code(), 1, "{ended:?}");
-    let (_, reasons) = ended.stdout.split_once("the fleet cannot become validated by itself:").unwrap();
+    let (_, reasons) = ended.stdout.split_once("the fleet is stuck and cannot become validated:").unwrap();
     assert!(reasons.contains("db1: apply ended with exit code 7"), "{reasons}");
     assert!(reasons.contains("web1: waiting for role db: 0 of 1 active"), "{reasons}");
     assert!(reasons.contains("web2: waiting for role db: 0 of 1 active"), "{reasons}");

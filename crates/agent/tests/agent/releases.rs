@@ -422,9 +422,9 @@ async fn what_no_bundle_may_hold_is_refused_whoever_signed_it() {
     for (bundle, says) in [
         (tar(tar::EntryType::Regular, b"../../escaped", None, 4), "leads out of the release"),
         (tar(tar::EntryType::Regular, b"/tmp/escaped", None, 4), "is absolute"),
-        (tar(tar::EntryType::Symlink, b"link", Some("/etc/passwd"), 0), "files and directories alone"),
-        (tar(tar::EntryType::Link, b"link", Some("../ledger.json"), 0), "files and directories alone"),
-        (tar(tar::EntryType::Block, b"disk", None, 0), "files and directories alone"),
+        (tar(tar::EntryType::Symlink, b"link", Some("/etc/passwd"), 0), "files and directories only"),
+        (tar(tar::EntryType::Link, b"link", Some("../ledger.json"), 0), "files and directories only"),
+        (tar(tar::EntryType::Block, b"disk", None, 0), "files and directories only"),
         (tar(tar::EntryType::Regular, b"bomb", None, bomb), "the release is larger than"),
     ] {
         let mut server = FakeServer::start().await;

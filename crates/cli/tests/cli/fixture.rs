@@ -38,7 +38,7 @@ pub(crate) const FILTERS: [(&str, &str); 8] = [
     (r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:PORT"),
     (r"/[^\s:]*/\.tmp\w+", "TMP"),
     (r"20\d\d-\d\d-\d\dT[0-9:.]+Z", "TIME"),
-    (r"has until 20\d\d-\d\d-\d\d [0-9:]+ UTC", "has until TIME"),
+    (r"deadline 20\d\d-\d\d-\d\d [0-9:]+ UTC", "deadline TIME"),
     (r"\b[0-9a-f]{64}\b", "DIGEST"),
     (r#"(revision|micros)("?): \d+"#, "$1$2: N"),
     (r#"("?)(epoch|number)("?): \d+"#, "$1$2$3: N"),

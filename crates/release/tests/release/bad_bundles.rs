@@ -1,4 +1,4 @@
-//! Bundles that somebody made to do harm. Each is refused by name, and leaves nothing behind.
+//! Malicious bundles: each is refused with the name of the entry, and leaves no files.
 
 use std::fs;
 use std::io;
@@ -19,10 +19,10 @@ fn refused(entries: impl FnOnce(&mut Tar)) -> UnpackError {
     fs::create_dir(&inner).unwrap();
     let bundle = bundle_by_hand(dir.path(), entries);
     let error = unpack(&bundle, &manifest_of(&bundle), &inner.join("target")).unwrap_err();
-    assert_eq!(fs::read_dir(&inner).unwrap().count(), 0, "something was left behind");
+    assert_eq!(fs::read_dir(&inner).unwrap().count(), 0, "files were left");
     let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["bad.tar.zst", "inner"], "something came out");
+    assert_eq!(names, ["bad.tar.zst", "inner"], "files were written outside of the target");
     error
 }
 
@@ -37,7 +37,7 @@ fn put(tar: &mut Tar, name: &[u8], kind: EntryType, content: &[u8]) {
 }
 
 #[test]
-fn paths_that_lead_out() {
+fn paths_outside_of_the_release_are_refused() {
     for (name, problem) in [
         (&b"../evil"[..], "leads out of the release"),
         (b"modules/../../evil", "leads out of the release"),
@@ -67,18 +67,18 @@ fn paths_that_lead_out() {
 }
 
 #[test]
-fn what_is_neither_a_file_nor_a_directory() {
+fn special_files_are_refused() {
     for (kind, what) in [
         (EntryType::Symlink, "a link"),
         (EntryType::Link, "a link"),
         (EntryType::Char, "a device"),
         (EntryType::Block, "a device"),
         (EntryType::Fifo, "a named pipe"),
-        (EntryType::GNUSparse, "an unusual kind of file"),
+        (EntryType::GNUSparse, "a special kind of file"),
         (EntryType::XHeader, "an extended header"),
         (EntryType::XGlobalHeader, "an extended header"),
         (EntryType::GNULongLink, "an extended header"),
-        (EntryType::new(b'Z'), "of a kind that is not known"),
+        (EntryType::new(b'Z'), "of an unknown kind"),
     ] {
         let error = entry_error(|tar| {
             let mut header = header(b"thing", kind, 0);
@@ -88,13 +88,13 @@ fn what_is_neither_a_file_nor_a_directory() {
             }
             tar.append(&header, io::empty()).unwrap();
         });
-        let says = format!("\"thing\" is {what}: a release holds files and directories alone");
-        assert_eq!(error.to_string(), says);
+        let expected = format!("\"thing\" is {what}: a release contains files and directories only");
+        assert_eq!(error.to_string(), expected);
     }
 }
 
 #[test]
-fn one_path_for_two_things() {
+fn duplicate_paths_are_refused() {
     let twice = entry_error(|tar| {
         put(tar, b"a", EntryType::Regular, b"1");
         put(tar, b"a", EntryType::Regular, b"2");
@@ -113,25 +113,25 @@ fn one_path_for_two_things() {
 }
 
 #[test]
-fn names_that_are_no_text() {
+fn invalid_names_are_refused() {
     let error = entry_error(|tar| put(tar, b"caf\xe9", EntryType::Regular, b""));
     assert!(matches!(error, EntryError::NotUtf8 { .. }), "{error}");
     let error = entry_error(|tar| put(tar, ["d"; 33].join("/").as_bytes(), EntryType::Regular, b""));
     assert!(error.to_string().ends_with("has more than 32 parts"), "{error}");
 }
 
-/// One header that promises 10 GiB is enough to refuse it: what follows is not even looked at.
+/// A header of 10 GiB is refused without reading the content.
 #[test]
-fn a_file_that_is_too_large_is_refused_by_its_header() {
+fn large_file_is_refused_by_its_header() {
     let huge = 10 * 1024 * 1024 * 1024;
     let error = entry_error(|tar| tar.append(&header(b"zeros", EntryType::Regular, huge), io::empty()).unwrap());
     assert!(matches!(error, EntryError::TooLarge { entry } if entry == "zeros"));
 }
 
-/// 10 GiB of zeros in files that are each small enough, in a bundle of less than 2 MiB. It is stopped at the file that is
-/// too much, and what has been unpacked until then was never in memory.
+/// 10 GiB of zeros in files below the limit, in a bundle of less than 2 MiB. Unpacking stops at the file that exceeds the
+/// total limit, with constant memory.
 #[test]
-fn a_bomb_is_stopped_at_the_limit_without_memory() {
+fn zip_bomb_is_stopped_without_memory() {
     let piece = SIZE_LIMIT / 4;
     let frame = |content: &mut dyn io::Read| {
         let mut zstd = zstd::Encoder::new(Vec::new(), 1).unwrap();
@@ -157,7 +157,7 @@ fn a_bomb_is_stopped_at_the_limit_without_memory() {
     assert!(!dir.path().join("target").exists());
 }
 
-/// The most that this process has ever had in memory, in bytes.
+/// Peak memory of this process, in bytes.
 fn peak_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -165,7 +165,7 @@ fn peak_memory() -> u64 {
 }
 
 #[test]
-fn a_name_that_never_ends_takes_no_memory() {
+fn endless_name_takes_no_memory() {
     let error = entry_error(|tar| {
         let long = 64 * 1024 * 1024;
         let name = io::Read::take(io::repeat(b'x'), long);
@@ -174,15 +174,15 @@ fn a_name_that_never_ends_takes_no_memory() {
     assert!(error.to_string().ends_with("is longer than 512 bytes"), "{error}");
 }
 
-/// A frame that asks for a window of 1 GiB is refused before that memory is taken.
+/// A frame with a large window is refused before the memory is allocated.
 #[test]
-fn a_window_that_is_too_large_is_refused() {
+fn large_compression_window_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("wide.tar.zst");
     let mut zstd = zstd::Encoder::new(fs::File::create(&path).unwrap(), 1).unwrap();
     zstd.window_log(27).unwrap();
     let mut tar = tar::Builder::new(zstd);
-    // More than the window, or the frame would say a smaller one.
+    // More than the window: the frame would have a smaller window otherwise.
     let size = 200 * 1024 * 1024;
     tar.append(&header(b"zeros", EntryType::Regular, size), io::Read::take(io::repeat(0), size)).unwrap();
     tar.into_inner().unwrap().finish().unwrap();
@@ -191,7 +191,7 @@ fn a_window_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn a_bundle_that_is_cut_off_or_no_bundle() {
+fn truncated_bundle_is_refused() {
     let cut = entry_error(|tar| tar.append(&header(b"half", EntryType::Regular, 100_000), &b"only this"[..]).unwrap());
     assert!(matches!(cut, EntryError::Truncated { .. } | EntryError::Damaged(_)), "{cut:?}");
     let dir = tempfile::tempdir().unwrap();
@@ -202,7 +202,7 @@ fn a_bundle_that_is_cut_off_or_no_bundle() {
 }
 
 #[test]
-fn content_that_was_not_signed() {
+fn content_that_was_not_signed_is_refused() {
     let error = refused(|tar| put(tar, b"a", EntryType::Regular, b"1"));
     assert!(matches!(error, UnpackError::Content { .. }), "{error:?}");
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The two files of a release: either of them finds the other, and to build twice changes nothing.
+//! The two files of a release: each finds the other, and a second build is a no-op.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn either_file_finds_the_other() {
     assert_eq!(by_manifest, find(&built.bundle).unwrap());
     assert_eq!(by_manifest.bundle, built.bundle);
     assert_eq!(by_manifest.signed.unwrap().signed, built.signed);
-    // One that somebody has renamed is known by what it is.
+    // A renamed bundle is found by its content.
     let renamed = out.path().join("v1.tar.zst");
     fs::rename(&built.bundle, &renamed).unwrap();
     assert_eq!(find(&renamed).unwrap().signed.unwrap().path, built.manifest_file);
@@ -32,7 +32,7 @@ fn either_file_finds_the_other() {
 }
 
 #[test]
-fn what_is_not_clear_is_asked_for() {
+fn ambiguous_files_are_refused() {
     let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     small_release(from.path());
     let one = built(from.path(), out.path(), label("v1"), &[]);
@@ -48,7 +48,7 @@ fn what_is_not_clear_is_asked_for() {
 }
 
 #[test]
-fn the_same_is_not_signed_anew_and_anything_else_is() {
+fn unchanged_release_is_not_signed_again() {
     let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     small_release(from.path());
     let keys = [SigningKey::generate("").unwrap()];
@@ -58,11 +58,11 @@ fn the_same_is_not_signed_anew_and_anything_else_is() {
     let again = built(from.path(), out.path(), later.clone(), &keys);
     assert!(again.unchanged);
     assert_eq!((again.manifest, again.signed), (first.manifest, first.signed));
-    let asked = build(&Tree::read(from.path()).unwrap(), out.path(), later.clone(), true, &keys).unwrap();
-    assert_eq!((asked.unchanged, asked.manifest.serial), (false, 9));
+    let fixed = build(&Tree::read(from.path()).unwrap(), out.path(), later.clone(), true, &keys).unwrap();
+    assert_eq!((fixed.unchanged, fixed.manifest.serial), (false, 9));
     assert!(!built(from.path(), out.path(), later.clone(), &[]).unchanged, "other signers");
     write(from.path(), "apply", b"#!/bin/sh\nexit 2\n", 0o755);
     assert!(!built(from.path(), out.path(), later, &[]).unchanged, "other content");
     let left: Vec<_> = fs::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 3, "two bundles and a manifest, and nothing half: {left:?}");
+    assert_eq!(left.len(), 3, "two bundles, a manifest, and no partial files: {left:?}");
 }

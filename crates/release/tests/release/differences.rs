@@ -1,4 +1,4 @@
-//! A directory and a bundle are compared as what they hold.
+//! Compares the contents of directories and bundles.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use muster_release::tree::Tree;
 use crate::support::{small_release, write};
 
 #[test]
-fn a_bundle_holds_what_its_directory_held() {
+fn bundle_equals_its_directory_until_a_change() {
     let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     small_release(dir.path());
     let tree = Tree::read(dir.path()).unwrap();
@@ -26,10 +26,10 @@ fn a_bundle_holds_what_its_directory_held() {
     let after = ReleaseSource::Directory(Tree::read(dir.path()).unwrap());
     let changes = diff(&before, &after.contents().unwrap());
 
-    let told: Vec<_> = changes.iter().map(|change| (change.path.as_str(), &change.what)).collect();
+    let changed: Vec<_> = changes.iter().map(|change| (change.path.as_str(), &change.what)).collect();
     assert!(
         matches!(
-            told[..],
+            changed[..],
             [
                 ("apply", FileChangeKind::Changed { .. }),
                 ("data/empty", FileChangeKind::Removed { .. }),
@@ -37,17 +37,17 @@ fn a_bundle_holds_what_its_directory_held() {
                 ("release.yaml", FileChangeKind::Changed { .. })
             ]
         ),
-        "{told:?}"
+        "{changed:?}"
     );
-    let wanted = BTreeSet::from(["apply", "new"]);
-    assert_eq!(bundle.texts(&wanted).unwrap()["apply"], "#!/bin/sh\nexit 0\n");
-    let texts = after.texts(&wanted).unwrap();
+    let paths = BTreeSet::from(["apply", "new"]);
+    assert_eq!(bundle.texts(&paths).unwrap()["apply"], "#!/bin/sh\nexit 0\n");
+    let texts = after.texts(&paths).unwrap();
     assert_eq!(texts["apply"], "#!/bin/sh\nexit 2\n");
-    assert!(!texts.contains_key("new"), "what is no text is not shown as one");
+    assert!(!texts.contains_key("new"), "binary files are not shown as text");
 }
 
 #[test]
-fn what_is_no_bundle_is_said() {
+fn invalid_bundle_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "x.tar.zst", b"nonsense", 0o644);
     let refused = ReleaseSource::Bundle(dir.path().join("x.tar.zst")).contents().unwrap_err();

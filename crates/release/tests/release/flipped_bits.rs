@@ -1,4 +1,4 @@
-//! One flipped bit, anywhere: never accepted.
+//! Bundles with flipped bits are never accepted.
 
 use std::fs;
 
@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use crate::support::{label, manifest_of, small_release, write};
 
 #[test]
-fn a_flipped_bit_is_found_before_anything_is_unpacked() {
+fn flipped_bit_is_found_before_unpacking() {
     let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     small_release(from.path());
-    // What does not compress, so that there are many bytes to flip.
+    // Data that does not compress, for a large bundle.
     let noise = std::iter::successors(Some(1u64), |n| Some(n ^ n << 13).map(|n| n ^ n >> 7).map(|n| n ^ n << 17));
     let noise: Vec<u8> = noise.map(|n| (n >> 32) as u8).take(200_000).collect();
     write(from.path(), "noise", &noise, 0o644);
@@ -24,9 +24,9 @@ fn a_flipped_bit_is_found_before_anything_is_unpacked() {
     assert!(bytes.len() > 50_000, "{} bytes are too few for this test", bytes.len());
     let target = out.path().join("target");
     for place in (0..bytes.len()).step_by(1000) {
-        let mut hurt = bytes.clone();
-        hurt[place] ^= 1 << (place / 1000 % 8);
-        fs::write(&bundle, &hurt).unwrap();
+        let mut damaged = bytes.clone();
+        damaged[place] ^= 1 << (place / 1000 % 8);
+        fs::write(&bundle, &damaged).unwrap();
         let error = unpack(&bundle, &manifest, &target).unwrap_err();
         assert!(matches!(error, UnpackError::Bundle(BundleError::Digest { .. })), "byte {place}: {error:?}");
         assert!(!target.exists());
@@ -36,9 +36,9 @@ fn a_flipped_bit_is_found_before_anything_is_unpacked() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Even if the digest were right (the signer's disk was bad): no panic, nothing left, and never other content.
+    /// With a matching digest, such as after a disk error of the signer: no panic, no leftovers, and no other content.
     #[test]
-    fn a_hurt_bundle_with_a_right_digest_is_refused_or_the_same(place in any::<prop::sample::Index>(), bit in 0..8u8) {
+    fn damaged_bundle_with_matching_digest_is_refused(place in any::<prop::sample::Index>(), bit in 0..8u8) {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         small_release(from.path());
         let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
@@ -49,13 +49,13 @@ proptest! {
         let mut manifest = manifest_of(&bundle);
         manifest.content = packed.content;
         let target = out.path().join("target");
-        let taken = unpack(&bundle, &manifest, &target).is_ok();
-        prop_assert_eq!(taken, target.exists());
+        let accepted = unpack(&bundle, &manifest, &target).is_ok();
+        prop_assert_eq!(accepted, target.exists());
     }
 
-    /// Behind the compression, where its checksum does not look: any bytes of the tar may be anything.
+    /// Random bytes inside the tar, below the checksum of the compression.
     #[test]
-    fn a_tar_of_other_bytes_never_gets_out(
+    fn modified_tar_writes_nothing_outside(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -65,7 +65,7 @@ proptest! {
         for (place, byte) in changes {
             let place = place.index(tar.len());
             tar[place] = byte;
-            // As somebody would who wants the header to be believed.
+            // With a valid checksum, as an attacker would write it.
             let at = place / 512 * 512;
             if tar.get(at + 257..at + 262) == Some(b"ustar") {
                 let mut header = tar::Header::new_old();
@@ -79,8 +79,8 @@ proptest! {
         manifest.content = packed.content;
         let inner = out.path().join("inner");
         fs::create_dir(&inner).unwrap();
-        let taken = unpack(&bundle, &manifest, &inner.join("target")).is_ok();
-        prop_assert_eq!(fs::read_dir(&inner).unwrap().count(), usize::from(taken));
-        prop_assert_eq!(fs::read_dir(out.path()).unwrap().count(), 2, "something came out");
+        let accepted = unpack(&bundle, &manifest, &inner.join("target")).is_ok();
+        prop_assert_eq!(fs::read_dir(&inner).unwrap().count(), usize::from(accepted));
+        prop_assert_eq!(fs::read_dir(out.path()).unwrap().count(), 2, "files were written outside of the target");
     }
 }

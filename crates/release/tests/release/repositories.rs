@@ -1,4 +1,4 @@
-//! Repositories of a release: real git, real repositories on this disk, and places that do not answer.
+//! Fetches repositories with real git: local repositories, mirrors, and servers that do not answer.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         small_release(&dir.path().join("site"));
         let site = Self { dir, cancel: CancelHandle::new().unwrap() };
-        site.say(repos);
+        site.write_repos(repos);
         site
     }
 
@@ -34,7 +34,7 @@ impl Site {
         self.dir.path().join(name)
     }
 
-    fn say(&self, repos: &str) {
+    fn write_repos(&self, repos: &str) {
         let text = repos.replace("SRC", self.path("src").to_str().unwrap());
         write(&self.path("site"), "repos.yaml", text.as_bytes(), 0o644);
     }
@@ -50,16 +50,16 @@ impl Site {
     ) -> Result<(AssembledRelease, Vec<FetchProgress>), AssembleError> {
         let cache = self.path("cache");
         let settings = FetchSettings { mirror, cache: &cache, parallel: 2, update, cancel: &self.cancel };
-        let seen = Mutex::new(Vec::new());
-        let assembled = assemble(&self.path("site"), &settings, &|progress| seen.lock().unwrap().push(progress))?;
-        Ok((assembled, seen.into_inner().unwrap()))
+        let events = Mutex::new(Vec::new());
+        let assembled = assemble(&self.path("site"), &settings, &|progress| events.lock().unwrap().push(progress))?;
+        Ok((assembled, events.into_inner().unwrap()))
     }
 
     fn assemble(&self) -> Result<AssembledRelease, AssembleError> {
         self.assemble_with(&PinUpdate::None, None).map(|(assembled, _)| assembled)
     }
 
-    /// Commits files to a repository of this name; gives the commit.
+    /// Commits files to a repository; returns the commit id.
     fn commit(&self, name: &str, files: &[(&str, &str)]) -> String {
         let repository = self.path("src").join(name);
         if !repository.exists() {
@@ -75,7 +75,7 @@ impl Site {
         git(&repository, &["rev-parse", "HEAD"])
     }
 
-    fn nothing_half_is_left(&self) {
+    fn assert_no_partial_files(&self) {
         for directory in ["cache", "site"] {
             for entry in fs::read_dir(self.path(directory)).into_iter().flatten() {
                 let name = entry.unwrap().file_name().into_string().unwrap();
@@ -86,13 +86,13 @@ impl Site {
 }
 
 fn git(repository: &Path, args: &[&str]) -> String {
-    let who = ["-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "commit.gpgsign=false"];
-    let output = Command::new("git").args(who).args(args).current_dir(repository).output().unwrap();
+    let config = ["-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "commit.gpgsign=false"];
+    let output = Command::new("git").args(config).args(args).current_dir(repository).output().unwrap();
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn told(error: &AssembleError) -> Vec<String> {
+fn messages(error: &AssembleError) -> Vec<String> {
     let AssembleError::Failed { failures, .. } = error else { panic!("{error:?}") };
     failures.iter().map(ToString::to_string).collect()
 }
@@ -103,7 +103,7 @@ fn repositories_are_fetched_exported_and_pinned() {
         "defaults: {ref: main}\nrepos:\n  nova: {source: SRC/nova}\n  lib: {source: SRC/lib, path: lib, dest: modules/l}\n",
     );
     let nova = site.commit("nova", &[("manifests/init.pp", "class nova {}\n"), ("bin/run", "#!/bin/sh\n")]);
-    // What would change the files of a checkout changes nothing here.
+    // Attributes would change the files of a checkout, but not of an export.
     site.commit("lib", &[("lib/a.rb", "a\n"), ("spec/b.rb", "b"), (".gitattributes", "*.rb text eol=crlf\n")]);
 
     let assembled = site.assemble().unwrap();
@@ -116,11 +116,11 @@ fn repositories_are_fetched_exported_and_pinned() {
     assert!(site.lock().contains(&nova), "{}", site.lock());
     assert_eq!(assembled.repos.len(), 2);
     drop(assembled);
-    site.nothing_half_is_left();
+    site.assert_no_partial_files();
 }
 
 #[test]
-fn a_pin_stays_until_it_is_moved() {
+fn pin_is_kept_until_update() {
     let site = Site::new("defaults: {ref: main}\nrepos:\n  a: {source: SRC/a}\n  b: {source: SRC/b}\n");
     let old = [site.commit("a", &[("x", "1")]), site.commit("b", &[("x", "1")])];
     let first = pack(&site.assemble().unwrap().tree, io::sink()).unwrap();
@@ -140,9 +140,8 @@ fn a_pin_stays_until_it_is_moved() {
     assert_eq!(unknown.to_string(), "there is no repository \"aa\" in repos.yaml; did you mean \"a\"?");
 }
 
-/// With what is pinned in the cache, there is no need for any repository.
 #[test]
-fn a_pinned_commit_in_the_cache_needs_no_repository() {
+fn cached_commit_needs_no_repository() {
     let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
     site.commit("a", &[("x", "1")]);
     let first = pack(&site.assemble().unwrap().tree, io::sink()).unwrap();
@@ -151,7 +150,7 @@ fn a_pinned_commit_in_the_cache_needs_no_repository() {
 }
 
 #[test]
-fn a_pinned_commit_is_had_from_a_new_cache_too() {
+fn pinned_commit_is_fetched_into_a_new_cache() {
     let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
     site.commit("a", &[("x", "1")]);
     let first = pack(&site.assemble().unwrap().tree, io::sink()).unwrap();
@@ -161,7 +160,7 @@ fn a_pinned_commit_is_had_from_a_new_cache_too() {
 }
 
 #[test]
-fn a_rewritten_history_is_told() {
+fn rewritten_history_is_reported() {
     let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
     site.commit("a", &[("x", "1")]);
     site.assemble().unwrap();
@@ -169,41 +168,38 @@ fn a_rewritten_history_is_told() {
     fs::remove_dir_all(site.path("cache")).unwrap();
     site.commit("a", &[("x", "another history")]);
     let error = site.assemble().unwrap_err();
-    assert!(told(&error)[0].contains("that it is pinned to is not in \"main\""), "{:?}", told(&error));
+    assert!(messages(&error)[0].contains("is no longer in \"main\""), "{:?}", messages(&error));
 }
 
 #[test]
-fn tags_and_commits_are_refs_and_another_ref_is_another_pin() {
+fn changed_ref_moves_the_pin() {
     let site = Site::new("repos:\n  a: {source: SRC/a, ref: v1.0}\n");
     let old = site.commit("a", &[("x", "1")]);
     git(&site.path("src/a"), &["tag", "--annotate", "--message", "x", "v1.0"]);
     let new = site.commit("a", &[("x", "2")]);
     site.assemble().unwrap();
     assert!(site.lock().contains(&old));
-    site.say(&format!("repos:\n  a: {{source: SRC/a, ref: {new}}}\n"));
+    site.write_repos(&format!("repos:\n  a: {{source: SRC/a, ref: {new}}}\n"));
     site.assemble().unwrap();
     assert!(site.lock().contains(&format!("commit: {new}")), "{}", site.lock());
 }
 
 #[test]
-fn the_mirror_is_looked_at_first_and_the_source_after_it() {
+fn mirror_is_tried_before_the_source() {
     let site =
         Site::new("repos:\n  a: {source: 'https://127.0.0.1:1/x/a', ref: main}\n  b: {source: SRC/b, ref: main}\n");
     site.commit("mirror/a", &[("x", "1")]);
     site.commit("b", &[("x", "1")]);
     let mirror = site.path("src/mirror");
     let (assembled, progress) = site.assemble_with(&PinUpdate::None, mirror.to_str()).unwrap();
-    assert_eq!(
-        assembled.repos[0].pin.source, "https://127.0.0.1:1/x/a",
-        "the lock says the source, and not the mirror"
-    );
+    assert_eq!(assembled.repos[0].pin.source, "https://127.0.0.1:1/x/a", "the lock has the source, not the mirror");
     let text = format!("{progress:?}");
     assert!(text.contains("from: Mirror") && text.contains("from: SourceAfterMirror"), "{text}");
 }
 
-/// None is swallowed, and the lock stays as it was.
+/// All failures are reported, and the lock is unchanged.
 #[test]
-fn all_failures_are_told_together() {
+fn all_failures_are_reported_together() {
     let site = Site::new(
         "defaults: {ref: main}\nrepos:\n  good: {source: SRC/good}\n  a: {source: SRC/nowhere}\n  b: {source: SRC/b, ref: nope}\n  c: {source: SRC/c, path: lib}\n  d: {source: SRC/d}\n",
     );
@@ -218,31 +214,31 @@ fn all_failures_are_told_together() {
 
     let error = site.assemble().unwrap_err();
 
-    assert_eq!(error.to_string(), "4 of 5 repositories cannot be had");
-    let told = told(&error);
-    for (told, says) in told.iter().zip([
+    assert_eq!(error.to_string(), "4 of 5 repositories cannot be fetched");
+    let messages = messages(&error);
+    for (message, expected) in messages.iter().zip([
         "does not appear to be a git repository",
         "couldn't find remote ref nope",
         "there is no directory \"lib\" in commit",
-        "\"link\" is a link, and a release holds none",
+        "\"link\" is a link, and a release cannot contain links",
     ]) {
-        assert!(told.contains(says), "{says:?} is not in: {told}");
+        assert!(message.contains(expected), "{expected:?} is not in: {message}");
     }
     let AssembleError::Failed { failures, .. } = error else { unreachable!() };
     assert!(failures.iter().filter(|failure| failure.hint().is_some()).count() >= 3);
     assert_eq!(site.lock(), "", "nothing was pinned");
-    site.nothing_half_is_left();
+    site.assert_no_partial_files();
 }
 
 #[test]
-fn a_place_that_is_taken_is_said() {
+fn occupied_destination_is_refused() {
     let site = Site::new("repos:\n  a: {source: SRC/a, ref: main, dest: data}\n");
     site.commit("a", &[("x", "1")]);
     let error = site.assemble().unwrap_err().to_string();
-    assert!(error.starts_with("repos.yaml: a goes to \"data\", and \"data/"), "{error}");
+    assert!(error.starts_with("repos.yaml: a goes to \"data\", and the directory contains \"data/"), "{error}");
 }
 
-/// It takes the connection and says nothing, for ever.
+/// A server that accepts connections and never answers.
 fn silent_server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/a.git", listener.local_addr().unwrap());
@@ -250,31 +246,31 @@ fn silent_server() -> (TcpListener, String) {
 }
 
 #[test]
-fn a_repository_that_does_not_answer_is_given_up_at_its_deadline() {
+fn silent_repository_fails_at_its_deadline() {
     let (listener, url) = silent_server();
     let site = Site::new(&format!(
         "defaults: {{ref: main}}\nrepos:\n  silent: {{source: '{url}', deadline: 300ms}}\n  good: {{source: SRC/good}}\n"
     ));
     site.commit("good", &[("x", "1")]);
     let error = site.assemble().unwrap_err();
-    let told = told(&error);
-    assert_eq!(told.len(), 1);
+    let messages = messages(&error);
+    assert_eq!(messages.len(), 1);
     assert!(
-        told[0].starts_with("silent (main): http://127.0.0.1:") && told[0].contains("no answer within 300ms"),
-        "{told:?}"
+        messages[0].starts_with("silent (main): http://127.0.0.1:") && messages[0].contains("no answer within 300ms"),
+        "{messages:?}"
     );
-    // Whoever git has started to speak to it is gone too: the connection ends.
+    // The processes of git have ended: the connection is closed.
     let mut connection = listener.accept().unwrap().0;
     let _ = io::Read::read_to_end(&mut connection, &mut Vec::new());
-    site.nothing_half_is_left();
+    site.assert_no_partial_files();
 }
 
 #[test]
-fn who_cancels_need_not_wait_for_a_deadline() {
+fn cancellation_ends_the_fetch_at_once() {
     let (listener, url) = silent_server();
     let site = Site::new(&format!("defaults: {{ref: main, deadline: 1h}}\nrepos:\n  silent: {{source: '{url}'}}\n"));
     let cancel = site.cancel.clone();
-    // Once git is connected it is in the middle of it.
+    // Git has connected.
     let watch = std::thread::spawn(move || {
         let connection = listener.accept().unwrap();
         cancel.cancel();
@@ -283,5 +279,5 @@ fn who_cancels_need_not_wait_for_a_deadline() {
     let error = site.assemble().unwrap_err();
     assert!(matches!(error, AssembleError::Cancelled), "{error:?}");
     drop(watch.join().unwrap());
-    site.nothing_half_is_left();
+    site.assert_no_partial_files();
 }

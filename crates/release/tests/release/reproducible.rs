@@ -1,4 +1,4 @@
-//! The same content gives the same bytes.
+//! Packing is reproducible, and round-trips.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,11 +12,11 @@ use muster_release::unpack::unpack;
 use crate::support::{label, small_release, write};
 
 #[test]
-fn folder_modes_times_and_the_order_of_creation_do_not_show() {
+fn bundle_ignores_location_modes_and_times() {
     let here = tempfile::tempdir().unwrap();
     small_release(here.path());
     let there = tempfile::tempdir().unwrap();
-    let there = there.path().join("a/much/deeper/place");
+    let there = there.path().join("a/much/deeper/directory");
     let mut paths: Vec<_> = Tree::read(here.path()).unwrap().files().map(|(path, _)| path.to_owned()).collect();
     paths.reverse();
     for (number, path) in paths.iter().enumerate() {
@@ -35,9 +35,9 @@ fn folder_modes_times_and_the_order_of_creation_do_not_show() {
     assert_eq!(one.content.as_str(), dir::digest(here.path()).unwrap());
 }
 
-/// If this fails, the format of bundles has changed: every release gets another digest when it is built anew.
+/// A failure means that the bundle format has changed: every release gets another digest in the next build.
 #[test]
-fn the_bytes_are_the_same_from_one_muster_to_the_next() {
+fn bundle_format_is_stable() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "release.yaml", b"applier: script\nmanifest: apply\n", 0o644);
     write(dir.path(), "apply", b"#!/bin/sh\nexit 0\n", 0o755);
@@ -47,7 +47,7 @@ fn the_bytes_are_the_same_from_one_muster_to_the_next() {
 }
 
 #[test]
-fn what_was_packed_is_what_is_unpacked() {
+fn pack_and_unpack_round_trip() {
     let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     small_release(from.path());
     let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
@@ -59,12 +59,12 @@ fn what_was_packed_is_what_is_unpacked() {
 
     assert_eq!(dir::digest(&target).unwrap(), dir::digest(from.path()).unwrap());
     assert_eq!(dir::list(&target).unwrap(), dir::list(from.path()).unwrap());
-    assert!(unpack(&bundle, &manifest, &target).is_err(), "a directory that is there is not written to");
-    assert!(target.exists(), "and not removed");
+    assert!(unpack(&bundle, &manifest, &target).is_err(), "an existing directory is refused");
+    assert!(target.exists(), "and kept");
 }
 
 #[test]
-fn what_no_release_holds_is_not_packed() {
+fn links_and_deep_paths_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("release.yaml", dir.path().join("link")).unwrap();
     assert!(matches!(Tree::read(dir.path()), Err(TreeError::NotAFile { path }) if path.ends_with("link")));
@@ -74,7 +74,7 @@ fn what_no_release_holds_is_not_packed() {
 }
 
 #[test]
-fn a_tree_is_added_where_nothing_is_yet() {
+fn tree_is_added_at_a_free_path() {
     let (base, more) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write(base.path(), "modules/web/init.pp", b"", 0o644);
     write(base.path(), "file", b"", 0o644);

@@ -1,4 +1,4 @@
-//! Who may sign what, until when.
+//! Verifies signatures, expiry and lists of trusted keys.
 
 use jiff::Timestamp;
 use muster_core::release::manifest::{Digest, PublicKey, SignedManifest, SignedTrust};
@@ -35,14 +35,14 @@ fn one_trusted_key_is_enough() {
     let keys = [key(), key()];
     let manifest = signed(None, &keys);
     for trusted in [public(&[&keys[0]]), public(&[&keys[1]]), public(&[&key(), &keys[1]])] {
-        let authentic = verify(&manifest, &trusted, at(NOW)).unwrap();
-        assert_eq!(authentic.manifest.version.as_str(), "v2");
-        assert!(trusted.iter().any(|key| key.id() == authentic.signed_by));
+        let verified = verify(&manifest, &trusted, at(NOW)).unwrap();
+        assert_eq!(verified.manifest.version.as_str(), "v2");
+        assert!(trusted.iter().any(|key| key.id() == verified.signed_by));
     }
 }
 
 #[test]
-fn an_unknown_key_is_named() {
+fn unknown_key_is_named() {
     let keys = [key(), key()];
     let ids: Vec<_> = keys.iter().map(|key| key.public().id()).collect();
     let refused = verify(&signed(None, &keys), &public(&[&key()]), at(NOW)).unwrap_err();
@@ -57,21 +57,21 @@ fn an_unknown_key_is_named() {
 }
 
 #[test]
-fn what_was_changed_after_it_was_signed_does_not_count() {
+fn changed_manifest_is_refused() {
     let key = [key()];
     let trusted = public(&[&key[0]]);
     let good = signed(None, &key);
     let other_version = SignedManifest { payload: good.payload.replace("v2", "v3"), ..good.clone() };
     let mut other_signature = good.clone();
     other_signature.signatures[0].signature = "AAAA".into();
-    // The id of a trusted key, and the signature of another: the id alone proves nothing.
+    // The id of a trusted key with the signature of another key.
     let mut borrowed = signed(None, &[self::key()]);
     borrowed.signatures[0].key = key[0].public().id();
     for changed in [other_version, other_signature, borrowed] {
         let refused = verify(&changed, &trusted, at(NOW)).unwrap_err();
         assert!(matches!(refused, VerifyError::Signature(SignatureError::BadSignature { .. })), "{refused:?}");
     }
-    // One bad signature beside a good one does no harm.
+    // A bad signature next to a good one is ignored.
     let mut both = good;
     both.signatures.insert(0, both.signatures[0].clone());
     both.signatures[0].signature = "AAAA".into();
@@ -91,7 +91,7 @@ fn every_flipped_bit_of_a_payload_is_found() {
 }
 
 #[test]
-fn an_expired_one_is_still_authentic_and_not_gone_to() {
+fn expired_manifest_is_authentic_but_refused() {
     let key = [key()];
     let trusted = public(&[&key[0]]);
     let manifest = signed(Some("2026-02-01T00:00:00Z"), &key);
@@ -102,7 +102,7 @@ fn an_expired_one_is_still_authentic_and_not_gone_to() {
 }
 
 #[test]
-fn a_list_of_keys_is_taken_from_a_key_that_is_trusted_and_only_once() {
+fn trust_list_needs_a_trusted_key_and_newer_serial() {
     let (old, new) = (key(), key());
     let list = trust::sign_list(2, public(&[&new]), std::slice::from_ref(&old)).unwrap();
     assert_eq!(trust::verify_list(&list, &public(&[&old]), Some(1)).unwrap().keys, public(&[&new]));
@@ -115,9 +115,9 @@ fn a_list_of_keys_is_taken_from_a_key_that_is_trusted_and_only_once() {
     assert!(trust::sign_list(3, Vec::new(), &[old]).is_err());
 }
 
-/// A signature is for one kind of document: a manifest's payload signed as a list of keys is no manifest.
+/// The signature of a list of keys is not valid for a manifest with the same payload.
 #[test]
-fn a_signature_of_one_kind_is_none_of_another() {
+fn signature_is_bound_to_its_document_type() {
     let key = [key()];
     let trusted = public(&[&key[0]]);
     let list = trust::sign_list(1, trusted.clone(), &key).unwrap();

@@ -1,4 +1,4 @@
-//! Releases, bundles by hand, and manifests for them.
+//! Fixtures: releases, handmade bundles, and manifests.
 
 use std::fs;
 use std::io::Write;
@@ -17,7 +17,7 @@ pub(crate) fn write(root: &Path, path: &str, content: &[u8], mode: u32) {
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A release that `check` takes, with a path that needs a long name in tar.
+/// A valid release with a path that needs a GNU long name.
 pub(crate) fn small_release(root: &Path) {
     write(root, "release.yaml", b"applier: script\nmanifest: apply\n", 0o644);
     write(root, "apply", b"#!/bin/sh\nexit 0\n", 0o755);
@@ -35,7 +35,7 @@ pub(crate) fn label(version: &str) -> ReleaseLabel {
     }
 }
 
-/// The manifest of a bundle as it is on disk: its digest is right, whatever is in it.
+/// A manifest with the digest of a bundle on disk, independent of its content.
 pub(crate) fn manifest_of(bundle: &Path) -> Manifest {
     let (digest, size) = digest_of(fs::File::open(bundle).unwrap()).unwrap();
     let ReleaseLabel { version, serial, created, expires, previous } = label("v1");
@@ -43,7 +43,7 @@ pub(crate) fn manifest_of(bundle: &Path) -> Manifest {
     Manifest { format: 1, version, serial, digest, size, content, created, expires, previous }
 }
 
-/// A bundle with whatever entries the test puts in.
+/// A bundle with the given entries.
 pub(crate) fn bundle_by_hand<W>(dir: &Path, entries: W) -> PathBuf
 where
     W: FnOnce(&mut tar::Builder<zstd::Encoder<'static, fs::File>>),

@@ -60,12 +60,12 @@ fn failing_manifest_stops_the_rollout_and_rolls_back() {
         "Exec[/bin/false]",
         PLACE,
         "rollout 2 is rolled back because",
-        "rollout 3 takes it back",
+        "rollout 3 rolls it back",
         "rollout 3 is completed",
     ] {
         assert!(told.contains(said), "{said:?} is not said:\n{told}");
     }
-    let end = told.rfind("rollout 2 was taken back because").unwrap_or_else(|| panic!("{told}"));
+    let end = told.rfind("rollout 2 was rolled back because").unwrap_or_else(|| panic!("{told}"));
     assert!(told[end..].contains(PLACE), "what it was about is said at the end, where it is looked for:\n{told}");
     let canary = ran(&server.api, "v3");
     assert_eq!(canary.len(), 1, "it stopped after one node");
