@@ -43,7 +43,7 @@ pub enum Command {
     /// Update to another version in waves: plan, start, follow, pause, roll back
     #[command(subcommand)]
     Rollout(rollout::Command),
-    VerifyHostsRequest(verify_hosts::Args),
+    VerifyHosts(verify_hosts::Args),
     CurrentVersion(versions::CurrentVersionArgs),
     RunningVersions(versions::RunningVersionsArgs),
     HostsAtVersion(versions::HostsAtVersionArgs),
@@ -91,7 +91,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Failures(args) => question(failures::run(&args, &globals, terminal)),
         Command::TriggerUpdate(args) => online(trigger_update::run(&args, &globals, terminal)),
         Command::Rollout(command) => rollout(command, &globals, terminal),
-        Command::VerifyHostsRequest(args) => question(verify_hosts::run(&args, &globals, terminal)),
+        Command::VerifyHosts(args) => question(verify_hosts::run(&args, &globals, terminal)),
         Command::CurrentVersion(args) => online(versions::current(&args, &globals, terminal)),
         Command::RunningVersions(args) => online(versions::running(&args, &globals, terminal)),
         Command::HostsAtVersion(args) => online(versions::hosts_at(&args, &globals, terminal)),
@@ -112,7 +112,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Env(env::Command::Destroy(args)) => online(env::destroy::run(&args, &globals, terminal)),
         Command::Design(design::Command::Check(args)) => design::check::run(&args, &globals, terminal),
         Command::Design(design::Command::Show(args)) => design::show::run(&args, &globals, terminal),
-        Command::Design(design::Command::Reason(args)) => design::why::run(&args, &globals, terminal),
+        Command::Design(design::Command::Why(args)) => design::why::run(&args, &globals, terminal),
         Command::Design(design::Command::Diff(args)) => design::diff::run(&args, &globals, terminal),
         Command::Design(design::Command::Schema(args)) => design::schema::run(&args, &globals, terminal),
         Command::Design(design::Command::Explain(args)) => design::explain::run(&args, terminal),

@@ -32,7 +32,7 @@ async fn backup_is_restored() {
     exit 1
     --- stderr
     error: environment quickstart is there already, with 4 nodes at version v2
-    hint: --replace takes away what is there and is not in the backup
+    hint: --replace replaces the environment and deletes keys that are not in the backup
     ");
     let asked = fleet.muster(&["restore", &file, "--replace"]).await;
     assert!(asked.starts_with("exit 64\n") && asked.contains("hint: confirm with --yes"), "{asked}");
@@ -74,8 +74,8 @@ async fn backup_and_restore_work_without_a_server() {
     snapshot!(machine.run(&[&["backup", &back][..], &to].concat()).await, @"
     exit 64
     --- stderr
-    error: which environment is meant was not said
-    hint: choose it with --env, or with MUSTER_ENV
+    error: --env is missing
+    hint: choose the environment with --env or MUSTER_ENV
     ");
 }
 
@@ -89,7 +89,7 @@ async fn incomplete_backup_changes_nothing() {
     --- stderr
     error: cannot restore TMP/prod.backup
       caused by: the backup ends too early: it was cut off while it was written or copied
-    hint: take another copy, or an older backup; nothing was changed
+    hint: copy the file again, or use an older backup; nothing was changed
     ");
     assert_eq!(fleet.muster(&["current-version"]).await, "exit 0\n--- stdout\nv1\n");
     let text = fleet.muster(&["restore", "/nowhere/x.backup"]).await;
@@ -123,7 +123,7 @@ async fn interrupted_restore_blocks_requests() {
     exit 1
     --- stderr
     error: environment quickstart is being restored from another backup since TIME, by somebody
-    hint: restore that file again to complete it, or choose this one with --replace
+    hint: restore that backup again to complete it, or use this one with --replace
     ");
     let text = fleet.muster(&["restore", &file, "--replace", "--yes"]).await;
     assert!(text.starts_with("exit 0\n"), "{text}");

@@ -42,9 +42,9 @@ async fn server_is_found_by_directory_state_and_address() {
     exit 2
     --- stderr
     error: no server was found
-      TMP/elsewhere/.muster/server.json: is not there, nor in a directory above
-      TMP/no-session/muster: is not there
-    hint: start one with `muster up DIR`, or say where it is with --server or MUSTER_SERVER
+      TMP/elsewhere/.muster/server.json: does not exist here or in a parent directory
+      TMP/no-session/muster: does not exist
+    hint: start one with `muster up DIR`, or give its address with --server or MUSTER_SERVER
     ");
 }
 
@@ -63,9 +63,9 @@ async fn announcement_is_private_and_removed_on_stop() {
     exit 2
     --- stderr
     error: no server was found
-      TMP/elsewhere/.muster/server.json: is not there, nor in a directory above
-      TMP/run/muster: has no server that runs
-    hint: start one with `muster up DIR`, or say where it is with --server or MUSTER_SERVER
+      TMP/elsewhere/.muster/server.json: does not exist here or in a parent directory
+      TMP/run/muster: has no running server
+    hint: start one with `muster up DIR`, or give its address with --server or MUSTER_SERVER
     ");
 }
 
@@ -130,7 +130,7 @@ async fn invalid_announcement_is_named() {
     --- stderr
     error: cannot read TMP/work/.muster/server.json
       caused by: EOF while parsing an object at line 1 column 1
-    hint: say where the server is with --server or MUSTER_SERVER
+    hint: give the address of the server with --server or MUSTER_SERVER
     ");
 }
 
@@ -145,7 +145,7 @@ async fn several_servers_are_ambiguous() {
     error: 2 servers run on this machine
       http://127.0.0.1:PORT of TMP/other/.muster
       http://127.0.0.1:PORT of TMP/work/.muster
-    hint: choose one with --server or --state, or go to its directory
+    hint: choose one with --server or --state, or change to its directory
     ");
     // A killed server does not count.
     write(&fleet.machine.path("run/muster/1.json"), &announcement("http://127.0.0.1:1", ended_pid(), &other));
@@ -161,9 +161,9 @@ async fn directory_writable_by_others_is_not_trusted() {
     exit 2
     --- stderr
     error: no server was found
-      TMP/elsewhere/.muster/server.json: is not there, nor in a directory above
-      TMP/run/muster: is not a directory of yours alone, and is not trusted
-    hint: start one with `muster up DIR`, or say where it is with --server or MUSTER_SERVER
+      TMP/elsewhere/.muster/server.json: does not exist here or in a parent directory
+      TMP/run/muster: can be written by other users and is not trusted
+    hint: start one with `muster up DIR`, or give its address with --server or MUSTER_SERVER
     ");
 }
 

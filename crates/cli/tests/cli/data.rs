@@ -9,7 +9,7 @@ async fn data_are_set_listed_and_unset_in_layers() {
     snapshot!(fleet.muster(&["data", "list"]).await, @"
     exit 0
     --- stderr
-    note: there are no such data in quickstart: muster data set KEY VALUE
+    note: quickstart has no such data; set some with `muster data set KEY VALUE`
     ");
     snapshot!(fleet.muster(&["data", "set", "ntp_servers", r#"["10.0.0.1"]"#, "--role", "web"]).await, @r#"
     exit 0
@@ -21,13 +21,13 @@ async fn data_are_set_listed_and_unset_in_layers() {
     --- stdout
     ntp_servers (global) is "pool.ntp.org" (revision N)
     --- stderr
-    note: the value is not JSON, and is taken as text
+    note: the value is not JSON and is stored as a string
     "#);
     snapshot!(fleet.muster(&["data", "set", "ntp_servers", "[10.0.0.1]"]).await, @"
     exit 64
     --- stderr
-    error: the value is not JSON, although it begins like it: expected `,` or `]` at line 1 column 6
-    hint: put it into single quotes for your shell; a text that begins so is JSON too, in double quotes
+    error: the value starts like JSON but cannot be parsed: expected `,` or `]` at line 1 column 6
+    hint: put it into single quotes for the shell; write a string that starts like this as JSON, in double quotes
     ");
     snapshot!(fleet.muster(&["data", "set", "ntp_servers", "pool.ntp.org", "-q"]).await, @r#"
     exit 0
@@ -39,7 +39,7 @@ async fn data_are_set_listed_and_unset_in_layers() {
     --- stdout
     db::password (role db) is [secret] (revision N)
     --- stderr
-    note: the value is not JSON, and is taken as text
+    note: the value is not JSON and is stored as a string
     ");
     snapshot!(fleet.muster(&["data", "list"]).await, @r#"
     exit 0
@@ -64,7 +64,7 @@ async fn data_are_set_listed_and_unset_in_layers() {
     snapshot!(fleet.muster(&["data", "unset", "ntp_servers", "--role", "web"]).await, @r#"
     exit 0
     --- stdout
-    ntp_servers (role web) is not set any more; it was ["10.0.0.1"] (revision N)
+    ntp_servers (role web) is no longer set; it was ["10.0.0.1"] (revision N)
     "#);
     snapshot!(fleet.muster(&["data", "unset", "ntp_servers", "--role", "web"]).await, @"
     exit 0
@@ -87,7 +87,7 @@ async fn refused_data_have_a_hint() {
     --- stdout
     port (host web7) is 80 (revision N)
     --- stderr
-    note: no node of the design sees it yet: host web7
+    note: no node of the design uses this value yet: host web7
     ");
     snapshot!(fleet.muster(&["data", "get", "port"]).await, @"
     exit 1
@@ -130,14 +130,14 @@ async fn lookup_shows_value_and_origin() {
       }
     }
 
-    role     db: 1 node that others may count on
+    role     db: 1 node in service
     key      /muster/quickstart/active_roles/v1/db1/address
     wakes    not known: the agent of web2 is not connected
     "#);
     snapshot!(fleet.muster(&["lookup", "web1", "prot"]).await, @"
     exit 1
     --- stderr
-    error: web1 sees nothing at prot
+    error: prot has no value for web1
     hint: did you mean port?
     ");
     snapshot!(fleet.muster(&["lookup", "web9", "port"]).await, @"

@@ -60,12 +60,12 @@ async fn valid_design_has_no_findings() {
     snapshot!(machine.run(&["design", "check", "site"]).await, @"
     exit 0
     --- stdout
-    nothing found (prod: 6 documents, 3 nodes)
+    no findings (prod: 6 documents, 3 nodes)
     ");
     snapshot!(machine.run(&["design", "check", "site", "lab"]).await, @"
     exit 0
     --- stdout
-    nothing found (prod: 6 documents, 3 nodes)
+    no findings (prod: 6 documents, 3 nodes)
     ");
     snapshot!(machine.run(&["design", "check", "site", "-o", "json"]).await, @r#"
     exit 0
@@ -135,7 +135,7 @@ async fn denied_warnings_fail() {
       |               ^^^^^^^^^^
     help: nothing that is inherited has it: remove this, or look at the spelling
 
-    1 warning, and no error: the design can be used
+    1 warning, and no errors: the design is valid
     "#);
     let denied = machine.run(&["design", "check", "site", "--deny", "warnings"]).await;
     assert!(denied.starts_with("exit 1\n") && denied.ends_with("1 warning, and warnings are denied\n"), "{denied}");
@@ -307,17 +307,17 @@ async fn why_shows_each_layer_of_a_value() {
      5 |   tags: [linux, gpu]
        |         ^^^^^^^^^^^^
 
-    HostProfile base (source lab) says [lab], which makes it [lab, linux, gpu]
+    HostProfile base (source lab) merges [lab] into it, which gives [lab, linux, gpu]
       --> lab/lab.yaml:4:14
      4 | spec: {tags: [lab], platform: {image: noble}}
        |              ^^^^^
 
-    HostProfile compute (source site) says ["!gpu", fast], which makes it [fast, lab, linux]
+    HostProfile compute (source site) merges ["!gpu", fast] into it, which gives [fast, lab, linux]
        --> site/profiles.yaml:12:9
      12 |   tags: ['!gpu', fast]
         |         ^^^^^^^^^^^^^^
 
-    Node web1 (source site) says [first], which makes it [first, fast, lab, linux]
+    Node web1 (source site) merges [first] into it, which gives [first, fast, lab, linux]
       --> site/nodes.yaml:6:9
      6 |   tags: [first]
        |         ^^^^^^^
@@ -460,8 +460,8 @@ async fn several_environments_require_env() {
     snapshot!(machine.run(&["design", "show", "site", "db1"]).await, @"
     exit 64
     --- stderr
-    error: there are several environments: lab, prod
-    hint: choose one with --env, or with MUSTER_ENV
+    error: the design has several environments: lab, prod
+    hint: choose one with --env or MUSTER_ENV
     ");
     let lab = machine.run(&["design", "show", "site", "db2", "--env", "lab"]).await;
     assert!(lab.contains("flavor: tiny"), "{lab}");
@@ -563,7 +563,7 @@ async fn diff_compares_effective_values() {
     snapshot!(machine.run(&["design", "diff", "site", "site"]).await, @"
     exit 0
     --- stdout
-    no difference
+    no differences
     ");
 
     write(&machine.path("elsewhere/other/bad.yaml"), "kind: HostProfile\nname: bad\nspec: {flavour: small}\n");

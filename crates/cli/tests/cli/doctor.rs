@@ -62,7 +62,7 @@ async fn healthy_server_passes_all_checks() {
         environment | ok | quickstart | 4 nodes; all keys can be read
         clock | ok | this machine → server | within N s
 
-        all is well
+        healthy
         ");
     });
 }
@@ -90,8 +90,8 @@ async fn store_is_checked_without_a_server() {
         insta::assert_snapshot!(text, @"
         exit 2
         --- stderr
-        error: the store STORE is in use by another process: stop that one, or give this one a store of its own
-        hint: if a server has it open, leave --store out: then that one is asked
+        error: the store STORE is in use by another process: stop that process, or choose another store
+        hint: if a server uses this store, omit --store: the request then goes to the server
         ");
     });
     let machine = fleet.stop().await;

@@ -59,7 +59,7 @@ async fn plan_shows_only_the_difference() {
     snapshot!(fleet.muster(&["env", "plan", "lab", "site", "--detailed-exitcode"]).await, @"
     exit 0
     --- stdout
-    lab: nothing to do; 3 nodes to keep
+    lab: no changes; 3 nodes to keep
     ");
     snapshot!(fleet.muster(&["env", "plan", "lab", "site", "--cardinality", "web=3"]).await, @"
     exit 0
@@ -78,7 +78,7 @@ async fn plan_shows_only_the_difference() {
     = keep    db1, web1
     - remove  web2
 
-    web: 2 → 1 node: the highest numbers go
+    web: 2 → 1 node: the highest numbers are removed
     documents: 0 added, 0 changed, 1 removed
     lab: 0 to create, 0 to change, 1 to remove, 2 to keep
     ");
@@ -119,7 +119,7 @@ async fn stale_plan_is_refused() {
     documents: 1 added, 0 changed, 0 removed
     lab: 1 to create, 0 to change, 0 to remove, 3 to keep
     --- stderr
-    note: the plan is in plan.json; apply --plan carries it out
+    note: plan saved to plan.json; execute it with `apply --plan`
     ");
     site(&fleet, 4);
     let other_files = fleet.muster(&["env", "apply", "lab", "site", "--plan", "plan.json", "--no-wait"]).await;
@@ -186,8 +186,8 @@ async fn empty_design_requires_remove_all() {
     --- stdout
     - remove  db1, web1, web2
 
-    db: 1 → 0 nodes: the highest numbers go
-    web: 2 → 0 nodes: the highest numbers go
+    db: 1 → 0 nodes: the highest numbers are removed
+    web: 2 → 0 nodes: the highest numbers are removed
     documents: 0 added, 0 changed, 4 removed
     lab: 0 to create, 0 to change, 3 to remove, 0 to keep
     --- stderr
@@ -215,7 +215,7 @@ async fn server_findings_and_other_sources_are_printed() {
     documents: 0 added, 3 changed, 0 removed
     lab: 0 to create, 2 to change, 0 to remove, 1 to keep
     --- stderr
-    note: lab has other sources too, which stay as they are: site
+    note: lab has other sources, which are kept: site
     warning[M1005]: HostProfile "edge" of source "over" is laid over that of source "site"
      --> over/edge.yaml:2:7
       |
@@ -265,7 +265,7 @@ async fn server_errors_have_local_paths() {
     snapshot!(fleet.muster(&["env", "plan", "lab", "over"]).await, @r#"
     exit 1
     --- stderr
-    note: lab has other sources too, which stay as they are: site
+    note: lab has other sources, which are kept: site
     error[M1010]: there is no Rack "r9"
      --> over/edge.yaml:4:14
       |
@@ -301,7 +301,7 @@ async fn environment_shows_its_design() {
     version     -
     nodes       4 nodes
     design      2, applied 5d ago by jo@desk
-    source      site: 2 files, 1 document; its environment file makes 4 nodes
+    source      site: 2 files, 1 document; its environment file generates 4 nodes
     source      api: 0 files, 0 documents
 
     ROLE  NODES  STATE
@@ -318,7 +318,7 @@ async fn environment_shows_its_design() {
     snapshot!(fleet.muster(&["env", "history", "quickstart"]).await, @"
     exit 0
     --- stderr
-    note: quickstart has no design yet: muster env apply quickstart DIR
+    note: quickstart has no design yet; apply one with `muster env apply quickstart DIR`
     ");
     snapshot!(fleet.muster(&["env", "show", "nowhere"]).await, @r#"
     exit 1
@@ -335,13 +335,13 @@ async fn destroy_requires_confirmation() {
     snapshot!(fleet.muster(&["env", "destroy", "lab"]).await, @"
     exit 64
     --- stderr
-    error: lab would be destroyed: 3 nodes (1 db, 2 web) without a version, 3 silent; its design, number 1
-    hint: nothing was done; --confirm lab says that this is meant
+    error: lab would be destroyed: 3 nodes (1 db, 2 web) without a version, 3 silent; its design, revision 1
+    hint: nothing was done; confirm with --confirm lab
     ");
     snapshot!(fleet.muster(&["env", "destroy", "lab", "--confirm", "prod"]).await, @r#"
     exit 64
     --- stderr
-    error: --confirm says "prod", and lab would be destroyed
+    error: --confirm is "prod", but the environment is lab
     hint: nothing was done
     "#);
     assert!(fleet.muster(&["env", "list"]).await.contains("lab"));
@@ -399,7 +399,7 @@ async fn apply_timeout_lists_unconverged_nodes() {
     snapshot!(fleet.muster(&["env", "apply", "lab", "site", "--dry-run"]).await, @"
     exit 0
     --- stdout
-    lab: nothing to do; 3 nodes to keep
+    lab: no changes; 3 nodes to keep
     ");
 }
 
@@ -486,19 +486,19 @@ async fn documents_are_written_and_listed() {
     snapshot!(run(&["item", "put", "-f", "edge.yaml", "--dry-run"]).await, @"
     exit 0
     --- stdout
-    it would be accepted; nothing was changed
+    the change would be accepted; nothing was changed
     ");
     snapshot!(run(&["item", "put", "-f", "edge.yaml", "--message", "by hand"]).await, @"
     exit 0
     --- stdout
     lab has a new design, 2 (revision N)
     --- stderr
-    note: nodes follow it with `muster env apply lab`
+    note: apply it to nodes with `muster env apply lab`
     ");
     snapshot!(run(&["item", "put", "-f", "edge.yaml", "-q"]).await, @"
     exit 0
     --- stdout
-    the design is so already: nothing was changed (design 2)
+    no changes: the design already has these documents (design 2)
     ");
     snapshot!(run(&["item", "put", "-f", "edge.yaml", "--create"]).await, @"
     exit 1

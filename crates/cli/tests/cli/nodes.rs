@@ -55,7 +55,7 @@ async fn failed_node_shows_error_and_log() {
     --- stdout
     node        web1 (role web)
     state       failed for 5d: Syntax error at '}' (releases/v1/site.pp:12); attempt 2
-    runs        nothing that it has proved
+    runs        no validated version
     should run  v1
     active      no
     agent       connected for 5d
@@ -68,10 +68,10 @@ async fn failed_node_shows_error_and_log() {
     Errors of run run-1
       Syntax error at '}' (releases/v1/site.pp:12)
 
-    The end of the log
+    End of the log
       Info: Loading facts
       Error: Syntax error at '}' (line: 12)
-    All of it: muster node logs web1 --run run-1
+    Full log: muster node logs web1 --run run-1
     ");
 }
 
@@ -85,7 +85,7 @@ async fn validated_node_shows_its_checks() {
     state       validated for 5d
     runs        v1
     should run  v1
-    active      yes: others may count on it
+    active      yes: other nodes may depend on it
     agent       connected for 5d
     domain      rack1
     addresses   eth0 127.77.0.1
@@ -96,9 +96,9 @@ async fn validated_node_shows_its_checks() {
     CHECK  RESULT  TOOK  SAID
     port   passed  3ms   connected
 
-    The end of the log
+    End of the log
       Notice: Applied catalog on db1
-    All of it: muster node logs db1 --run run-1
+    Full log: muster node logs db1 --run run-1
     ");
 }
 
@@ -110,13 +110,13 @@ async fn node_without_reports_is_shown() {
     --- stdout
     node        web2 (role web)
     state       silent for 5d: its agent is not connected
-    runs        nothing that it has proved
+    runs        no validated version
     should run  v1
     active      no
     agent       not connected for 5d
     domain      rack1
 
-    It has not reported a run yet.
+    No run was reported yet.
     ");
 }
 
@@ -325,7 +325,7 @@ async fn filter_terms_must_all_match() {
     snapshot!(fleet.muster(&["node", "list", "label.rack=r1"]).await, @"
     exit 0
     --- stderr
-    note: quickstart has no such node
+    note: quickstart has no matching nodes
     ");
 }
 
@@ -351,7 +351,7 @@ async fn status_counts_the_matching_nodes() {
     snapshot!(fleet.muster(&["status", "name=none*"]).await, @"
     exit 0
     --- stdout
-    quickstart, name=none*: no such node
+    quickstart, name=none*: no matching nodes
     ");
 }
 
@@ -362,7 +362,7 @@ async fn invalid_filter_has_a_hint() {
     exit 1
     --- stderr
     error: invalid filter at character 10, "stat=pending": unknown key "stat"
-    hint: did you mean state? there is name, role, state, reason, version, desired, liveness, active, phase, failure_domain, profile, label.NAME
+    hint: did you mean state? known keys: name, role, state, reason, version, desired, liveness, active, phase, failure_domain, profile, label.NAME
     "#);
     snapshot!(fleet.muster(&["status", "label.owner=\"the team"]).await, @r#"
     exit 1

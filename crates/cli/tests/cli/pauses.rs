@@ -14,14 +14,14 @@ async fn pause_is_listed_and_resumed() {
     snapshot!(fleet.muster(&["pause", "--role", "web", "--reason", "disk swap"]).await, @"
     exit 0
     --- stdout
-    role web is paused until somebody ends it: 2 nodes (revision N)
+    role web is paused until `muster resume`: 2 nodes (revision N)
     ");
     snapshot!(fleet.muster(&["pause", "--role", "web", "--reason", "a longer one"]).await, @"
     exit 0
     --- stdout
-    role web is paused until somebody ends it: 2 nodes (revision N)
+    role web is paused until `muster resume`: 2 nodes (revision N)
     --- stderr
-    note: it took the place of another pause: role web is paused by jo@desk: disk swap
+    note: this replaces another pause: role web is paused by jo@desk: disk swap
     ");
     let shown = fleet.muster(&["pause", "--all", "--reason", "network", "--for", "2h"]).await;
     assert!(shown.starts_with("exit 0\n--- stdout\nthe environment is paused until 20"), "{shown}");

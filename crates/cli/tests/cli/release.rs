@@ -52,8 +52,8 @@ async fn key_is_generated_once_and_shown() {
     with_keys!(machine.run(&["key", "new"]).await, @"
     exit 1
     --- stderr
-    error: release.key.pub is there already, and a key is never overwritten
-    hint: name another file with --out
+    error: release.key.pub exists already, and a key is never overwritten
+    hint: choose another file with --out
     ");
     with_keys!(machine.run(&["key", "show", "release.key"]).await, @"
     exit 0
@@ -91,7 +91,7 @@ async fn release_is_built_signed_and_verified() {
     with_keys!(machine.run(&build).await, @"
     exit 0
     --- stdout
-    version    v2 (as it was)
+    version    v2 (unchanged)
     serial     SECONDS
     digest     sha256:DIGEST
     size       183 B, 3 files of 65 B
@@ -102,7 +102,7 @@ async fn release_is_built_signed_and_verified() {
     with_keys!(machine.run(&["release", "verify", "built/v2.release.json", "--key", "release.key.pub"]).await, @"
     exit 0
     --- stdout
-    good: an agent that trusts these keys takes it
+    good: an agent that trusts these keys accepts the release
     version    v2
     serial     SECONDS
     digest     sha256:DIGEST
@@ -112,8 +112,8 @@ async fn release_is_built_signed_and_verified() {
     with_keys!(machine.run(&["release", "verify", "built/v2.release.json"]).await, @"
     exit 2
     --- stdout
-    cannot tell
-      the signatures were not proved: give the trusted keys with --key
+    unknown
+      the signatures were not verified: give the trusted keys with --key
     version    v2
     serial     SECONDS
     digest     sha256:DIGEST
@@ -180,13 +180,13 @@ async fn unsigned_release_is_built_with_a_note() {
     bundle     built/sha256-DIGEST.tar.zst
     manifest   built/v2.release.json
     --- stderr
-    note: it is not signed, and agents refuse it: build it with --sign KEY (`muster key new` makes one)
+    note: the release is not signed, and agents refuse it: build it with --sign KEY (`muster key new` generates a key)
     ");
     with_keys!(machine.run(&["release", "verify", "built/v2.release.json"]).await, @"
     exit 1
     --- stdout
-    bad: no agent takes it
-      the manifest does not count: it is not signed
+    bad: no agent accepts the release
+      the manifest has no valid signature: it is not signed
     version    v2
     serial     SECONDS
     digest     sha256:DIGEST
@@ -203,46 +203,46 @@ async fn invalid_release_is_not_built() {
     with_keys!(machine.run(&build).await, @r#"
     exit 1
     --- stderr
-    error: the release cannot be built
+    error: cannot build the release
       caused by: release.yaml:3: it names "aply", which is not in the release
-    hint: look at site/release.yaml
+    hint: check site/release.yaml
     "#);
     write(&elsewhere.join("site/release.yaml"), "applier: script\nmanifest: apply\nvalidat: []\n");
     with_keys!(machine.run(&build).await, @r#"
     exit 1
     --- stderr
-    error: the release cannot be built
+    error: cannot build the release
       caused by: release.yaml:3:1: unknown key "validat"; did you mean "validate"?
-    hint: look at site/release.yaml
+    hint: check site/release.yaml
     "#);
     small_release(&elsewhere.join("site"));
     std::os::unix::fs::symlink("/etc/passwd", elsewhere.join("site/link")).unwrap();
     with_keys!(machine.run(&build).await, @"
     exit 1
     --- stderr
-    error: the release cannot be built
-      caused by: site/link is neither a file nor a directory: a release holds no links, devices or sockets; put the file itself there, or leave it out
+    error: cannot build the release
+      caused by: site/link is neither a file nor a directory: a release cannot contain links, devices or sockets; replace it by a regular file, or remove it
     ");
     fs::remove_file(elsewhere.join("site/link")).unwrap();
     fs::copy(elsewhere.join("release.key"), elsewhere.join("site/release.key")).unwrap();
     with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--sign", "site/release.key"]).await, @"
     exit 64
     --- stderr
-    error: the private key site/release.key is inside of the release, and would be sent to every node
+    error: the private key site/release.key is inside the release and would be sent to every node
     hint: move it elsewhere
     ");
     with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--out", "site/built"]).await, @"
     exit 64
     --- stderr
-    error: site/built is inside of the release, and would be part of it
-    hint: name a directory outside of the release with --out
+    error: site/built is inside the release and would become part of it
+    hint: choose a directory outside of the release with --out
     ");
     fs::remove_file(elsewhere.join("site/release.key")).unwrap();
     write(&elsewhere.join("file"), "");
     with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--out", "file/built"]).await, @"
     exit 1
     --- stderr
-    error: the release cannot be built into file/built
+    error: cannot build the release into file/built
       caused by: cannot write the bundle
       caused by: Not a directory (os error 20)
     ");
@@ -261,8 +261,8 @@ async fn bad_release_differs_from_unreadable_release() {
     with_keys!(machine.run(&other).await, @"
     exit 1
     --- stdout
-    bad: no agent takes it
-      the manifest does not count: it is signed by key KEYID, and no such key is trusted here
+    bad: no agent accepts the release
+      the manifest has no valid signature: it is signed by key KEYID, and no such key is trusted here
     version    v2
     serial     SECONDS
     digest     sha256:DIGEST
@@ -276,8 +276,8 @@ async fn bad_release_differs_from_unreadable_release() {
     with_keys!(machine.run(&verify).await, @"
     exit 1
     --- stdout
-    bad: no agent takes it
-      the bundle is not the one that was signed: its digest is sha256:DIGEST, and the manifest says sha256:DIGEST
+    bad: no agent accepts the release
+      the bundle is not the one that was signed: its digest is sha256:DIGEST, and the manifest requires sha256:DIGEST
     version    v2
     serial     SECONDS
     digest     sha256:DIGEST
@@ -288,8 +288,8 @@ async fn bad_release_differs_from_unreadable_release() {
     with_keys!(machine.run(&verify).await, @"
     exit 1
     --- stdout
-    bad: no agent takes it
-      the bundle of built/v2.release.json is not beside it: there is no built/sha256-DIGEST.tar.zst
+    bad: no agent accepts the release
+      the bundle of built/v2.release.json is missing from its directory: there is no built/sha256-DIGEST.tar.zst
     ");
     snapshot!(machine.run(&["release", "verify", "nowhere"]).await, @"
     exit 2
@@ -307,7 +307,7 @@ async fn releases_without_changes_have_no_differences() {
     snapshot!(machine.run(&["release", "diff", "built/v1.release.json", "site"]).await, @"
     exit 0
     --- stdout
-    no difference
+    no differences
     ");
 }
 
@@ -437,11 +437,11 @@ async fn repositories_are_included_and_pinned() {
     with_keys!(machine.run(&build).await, @"
     exit 1
     --- stderr
-    error: 2 of 2 repositories cannot be had
+    error: 2 of 2 repositories cannot be fetched
       glance (main): ../src/glance.git: git fetch failed: fatal: '../src/glance.git' does not appear to be a git repository; fatal: Could not read from remote repository.
-        is the source written correctly?
+        check the spelling of the source
       nova (main): ../src/nova.git: git fetch failed: fatal: '../src/nova.git' does not appear to be a git repository; fatal: Could not read from remote repository.
-        is the source written correctly?
+        check the spelling of the source
     ");
     assert!(!elsewhere.join("site/repos.lock").exists() && !elsewhere.join("built").exists());
     commit(&elsewhere.join("src/nova.git"), "manifests/init.pp", "class nova {}\n");

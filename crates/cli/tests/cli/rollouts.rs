@@ -116,14 +116,14 @@ async fn saved_plan_is_executed_as_shown() {
       web4, web3, web1
 
     budget     unavailable at a time at most: web 4 of 4
-    gate       each node validated, and well for 0s
-    failures   0 tolerated in the first wave of a stage, 0 in each other wave, 0 in all; after more, it pauses
-    deadlines  15m for a node, 30m while it waits for others, 1h without any progress
-    predicted  6s; a node takes 3s, as they did lately; waiting for windows and people not counted
+    gate       each node validated and healthy for 0s
+    failures   0 tolerated in the first wave of a stage, 0 in each later wave, 0 in total; with more, the rollout pauses
+    deadlines  15m per node, 30m while it waits for other nodes, 1h without progress
+    predicted  6s; 3s per node, as measured lately; without windows and manual promotions
 
-    what differs between v1 and v2 cannot be told: TMP/before is not a bundle that could be used
+    cannot compare v1 and v2: TMP/before is not a valid bundle
     --- stderr
-    note: muster rollout start v2 --strategy quick.yaml --seed 7 begins it
+    note: start it: muster rollout start v2 --strategy quick.yaml --seed 7
     ");
     let saved = fleet.muster(&[&["rollout", "plan"][..], &TO_V2, &["--out", "v2.yaml", "-o", "json"]].concat()).await;
     let plan: serde_json::Value = serde_json::from_str(saved.split_once("stdout\n").unwrap().1).unwrap();
@@ -177,12 +177,12 @@ async fn stale_plan_is_refused_with_the_difference() {
     snapshot!(fleet.muster(&["rollout", "start", "v1", "--plan", "v2.plan"]).await, @"
     exit 64
     --- stderr
-    error: the plan goes to v2, and v1 was asked for
+    error: the plan is for version v2, not for v1
     ");
     snapshot!(fleet.muster(&["rollout", "start", "v1", "--plan", "quick.yaml"]).await, @"
     exit 1
     --- stderr
-    error: quick.yaml is not a plan of a rollout
+    error: quick.yaml is not a rollout plan
       caused by: line 1 column 17: expected sequence start
     hint: `muster rollout plan VERSION --out FILE` writes one
     ");
@@ -244,7 +244,7 @@ async fn failed_canary_pauses_the_rollout() {
     snapshot!(fleet.muster(&["status"]).await, @"
     exit 0
     --- stdout
-    quickstart: 4 nodes go from v2 to v1
+    quickstart: 4 nodes are updated from v2 to v1
       state    3 validated, 1 failed
       running  v2 on 3 nodes, nothing yet on 1 node
       rollout  2 to v1: paused in wave 1 of 2, 0 of 4 nodes healthy, 1 failed
@@ -310,9 +310,9 @@ async fn rollout_waits_for_promotion() {
     snapshot!(fleet.muster(&start).await, @"
     exit 0
     --- stdout
-    quickstart goes from v1 to v2: rollout 1 (revision N)
+    quickstart is updated from v1 to v2: rollout 1 (revision N)
     --- stderr
-    note: muster rollout status --watch follows it
+    note: follow the rollout: muster rollout status --watch
     ");
     record(&fleet, RolloutId(1), "waits for promotion", waits_for_promotion).await;
     snapshot!(fleet.muster(&["rollout", "status"]).await, @"
@@ -324,7 +324,7 @@ async fn rollout_waits_for_promotion() {
     1     web   1        1        0         1        0       -         waits for promotion
     2     web   3        0        0         0        0       -
 
-    waits: wave 1 is well, and a person has to promote it
+    waits: wave 1 is healthy and waits for `muster rollout promote`
 
     next: muster rollout promote             let the next wave begin
     next: muster rollout rollback            go back to v1
@@ -332,11 +332,11 @@ async fn rollout_waits_for_promotion() {
     snapshot!(fleet.muster(&["status"]).await, @"
     exit 0
     --- stdout
-    quickstart: 4 nodes go from v1 to v2
+    quickstart: 4 nodes are updated from v1 to v2
       state    4 validated
       running  v1 on 3 nodes, v2 on 1 node
       rollout  1 to v2: wave 1 of 2, 1 of 4 nodes healthy
-               wave 1 is well, and a person has to promote it; next: muster rollout promote
+               wave 1 is healthy and waits for `muster rollout promote`; next: muster rollout promote
     ");
     snapshot!(fleet.muster(&["rollout", "start", "v2", "--strategy", "quick.yaml"]).await, @"
     exit 1
@@ -348,7 +348,7 @@ async fn rollout_waits_for_promotion() {
     --- stdout
     rollout 1: the wave is promoted (revision N)
     --- stderr
-    note: muster rollout status --watch follows it
+    note: follow the rollout: muster rollout status --watch
     ");
     let ended = watched(&fleet, &["rollout", "status", "--watch"]).await;
     assert!(ended.starts_with("exit 0\n"), "{ended}");
@@ -381,16 +381,16 @@ async fn operator_pauses_and_resumes() {
     snapshot!(fleet.muster(&["rollout", "pause", "--reason", "lunch"]).await, @"
     exit 0
     --- stdout
-    rollout 1 is paused: nothing more is granted (revision N)
+    rollout 1 is paused: no more nodes are granted the version (revision N)
     --- stderr
-    note: muster rollout resume lets it go on; muster rollout rollback goes back
+    note: continue with `muster rollout resume`, or revert with `muster rollout rollback`
     ");
     snapshot!(fleet.muster(&["rollout", "pause"]).await, @"
     exit 0
     --- stdout
     rollout 1 was paused already
     --- stderr
-    note: muster rollout resume lets it go on; muster rollout rollback goes back
+    note: continue with `muster rollout resume`, or revert with `muster rollout rollback`
     ");
     assert_eq!(
         interrupted(&fleet, &["rollout", "status", "--watch"]).await,
@@ -402,16 +402,16 @@ async fn operator_pauses_and_resumes() {
     snapshot!(fleet.muster(&["rollout", "resume"]).await, @"
     exit 0
     --- stdout
-    rollout 1 goes on (revision N)
+    rollout 1 is resumed (revision N)
     --- stderr
-    note: muster rollout status --watch follows it
+    note: follow the rollout: muster rollout status --watch
     ");
     snapshot!(fleet.muster(&["rollout", "resume"]).await, @"
     exit 0
     --- stdout
     rollout 1 was not paused
     --- stderr
-    note: muster rollout status --watch follows it
+    note: follow the rollout: muster rollout status --watch
     ");
 }
 
@@ -427,23 +427,23 @@ async fn aborted_rollout_is_rolled_back() {
     --- stdout
     rollout 2: the wave is promoted (revision N)
     --- stderr
-    note: the rollout is paused; muster rollout resume lets it go on
+    note: the rollout is paused; continue it with `muster rollout resume`
     ");
     snapshot!(fleet.muster(&["rollout", "abort", "--reason", "wrong one"]).await, @"
     exit 0
     --- stdout
     rollout 2 is aborted (revision N)
-      1 of 4 nodes was sent to v1, and stays there; 3 stay at v2
+      1 of 4 nodes was granted v1 and keeps it; 3 stay at v2
     --- stderr
-    note: muster rollout rollback brings them back; muster rollout start VERSION goes elsewhere
+    note: revert them with `muster rollout rollback`; start another rollout with `muster rollout start VERSION`
     ");
     snapshot!(fleet.muster(&["rollout", "abort"]).await, @"
     exit 0
     --- stdout
     rollout 2 was aborted already
-      1 of 4 nodes was sent to v1, and stays there; 3 stay at v2
+      1 of 4 nodes was granted v1 and keeps it; 3 stay at v2
     --- stderr
-    note: muster rollout rollback brings them back; muster rollout start VERSION goes elsewhere
+    note: revert them with `muster rollout rollback`; start another rollout with `muster rollout start VERSION`
     ");
     let status = fleet.muster(&["rollout", "status"]).await;
     assert!(status.starts_with("exit 1\n") && status.contains("by jo@desk: wrong one"), "{status}");
@@ -459,10 +459,10 @@ async fn aborted_rollout_is_rolled_back() {
     snapshot!(back, @"
     exit 0
     --- stdout
-    quickstart goes back to v2: rollout 3 takes rollout 2 back (revision N)
-      1 of 4 nodes goes back to v2; 3 are at v2 already
+    quickstart is reverted to v2: rollout 3 rolls back rollout 2 (revision N)
+      1 of 4 nodes is reverted to v2; 3 are at v2 already
     --- stderr
-    note: muster rollout status --watch follows it
+    note: follow the rollback: muster rollout status --watch
     ");
     // A second rollback is refused.
     snapshot!(fleet.muster(&["rollout", "rollback"]).await, @"
@@ -528,14 +528,14 @@ async fn trigger_update_uses_the_environment_strategy() {
     snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
     exit 0
     --- stdout
-    quickstart goes from v1 to v2: rollout 1 (revision N)
+    quickstart is updated from v1 to v2: rollout 1 (revision N)
     --- stderr
-    note: muster rollout status --watch follows it
+    note: follow the rollout: muster rollout status --watch
     ");
     snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
     exit 0
     --- stdout
-    quickstart should run v2 already: nothing was changed
+    quickstart is at v2 already: no changes
     ");
     until(&fleet, "the first runs v2", |fleet| fleet.running().contains_key(&version("v2"))).await;
     let waiting = fleet.muster(&["node", "list"]).await;

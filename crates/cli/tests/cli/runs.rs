@@ -81,7 +81,7 @@ async fn log_of_a_finished_run_is_printed() {
     snapshot!(fleet.muster(&["node", "logs", "web2"]).await, @"
     exit 0
     --- stderr
-    note: web2 has not made a run yet
+    note: web2 has no runs yet
     ");
     snapshot!(fleet.muster(&["node", "logs", "web1", "--run", "run-7"]).await, @"
     exit 1
@@ -92,8 +92,8 @@ async fn log_of_a_finished_run_is_printed() {
     snapshot!(fleet.muster(&["node", "logs", "web1", "-o", "yaml"]).await, @"
     exit 64
     --- stderr
-    error: a log has no form in YAML
-    hint: use -o json: one object a line
+    error: logs cannot be printed as YAML
+    hint: use -o json: one object per line
     ");
 }
 

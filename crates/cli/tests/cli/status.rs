@@ -234,7 +234,7 @@ async fn activity_of_agents_is_shown() {
       state    2 outdated, 1 blocked, 1 applying
       running  v1 on 4 nodes
       rollout  1 to v2: all at once, 0 of 4 nodes healthy
-               db1 is granted, and has until TIME
+               db1 is granted, deadline TIME
 
     NODE  STATE     FOR  RUNS  WHY
     lb1   blocked   -    v1    its disk is full

@@ -147,8 +147,8 @@ async fn several_environments_are_ambiguous() {
     snapshot!(fleet.muster(&["status"]).await, @"
     exit 64
     --- stderr
-    error: there are several environments: quickstart, staging
-    hint: choose one with --env, or with MUSTER_ENV
+    error: the server has several environments: quickstart, staging
+    hint: choose one with --env or MUSTER_ENV
     ");
     snapshot!(fleet.muster(&["current-version", "--env", "staging"]).await, @"
     exit 0
@@ -174,7 +174,7 @@ async fn server_without_environments_has_a_hint() {
     exit 1
     --- stderr
     error: the server at http://127.0.0.1:PORT has no environment yet
-    hint: `muster up DIR` brings one up
+    hint: `muster up DIR` creates one
     ");
 }
 
@@ -184,25 +184,25 @@ async fn invalid_store_options_have_hints() {
     snapshot!(machine.run(&["serve"]).await, @"
     exit 64
     --- stderr
-    error: no store was chosen
-    hint: write --store embedded:PATH for a store in a file, or --store etcd://HOST:PORT for one that several servers share
+    error: --store is missing
+    hint: use --store embedded:PATH for a store in a file, or --store etcd://HOST:PORT for one that several servers share
     ");
     let etcd = ["serve", "--store", "etcd://127.0.0.1:1"];
     snapshot!(machine.run(&[&etcd[..], &["--store-key", "x.pem"]].concat()).await, @"
     exit 64
     --- stderr
-    error: --store-key is of no use without --store-cert
-    hint: etcd is shown both, or neither
+    error: --store-key requires --store-cert
+    hint: give both, or neither
     ");
     snapshot!(machine.run(&[&etcd[..], &["--store-user", "muster"]].concat()).await, @"
     exit 64
     --- stderr
-    error: there is no password for the store's user muster
-    hint: put it into a file that only you can read, and name that with --store-password-file
+    error: the password of the store's user muster is missing
+    hint: write it to a file that only you can read, and pass the file with --store-password-file
     ");
     snapshot!(machine.run(&["serve", "--store", "embedded:store", "--store-user", "muster"]).await, @"
     exit 64
     --- stderr
-    error: --store-user is for etcd: embedded:store is a file, whose permissions say who may use it
+    error: --store-user is for etcd: embedded:store is a file, and its permissions control the access
     ");
 }

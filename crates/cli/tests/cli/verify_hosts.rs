@@ -109,8 +109,8 @@ async fn empty_list_is_refused_and_no_list_means_all() {
     snapshot!(fleet.muster_with(&["verify-hosts", "v1", "-"], " \n").await, @"
     exit 64
     --- stderr
-    error: standard input holds no host
-    hint: leave out the `-` to ask for every node of the design
+    error: standard input has no hosts
+    hint: omit `-` to check every node of the design
     ");
     snapshot!(fleet.muster(&["verify-hosts", "v1", "--all", "db1"]).await, @"
     exit 64

@@ -31,14 +31,14 @@ async fn update_is_triggered_once() {
     snapshot!(fleet.muster(&["trigger-update", "v2", "--at-once"]).await, @"
     exit 0
     --- stdout
-    quickstart goes from v1 to v2: rollout 1 (revision N)
+    quickstart is updated from v1 to v2: rollout 1 (revision N)
     --- stderr
-    note: muster verify-hosts v2 --wait waits until every node is there
+    note: wait until every node has validated v2: muster verify-hosts v2 --wait
     ");
     snapshot!(fleet.muster(&["trigger-update", "v2", "--at-once"]).await, @"
     exit 0
     --- stdout
-    quickstart should run v2 already: nothing was changed
+    quickstart is at v2 already: no changes
     ");
     snapshot!(fleet.muster(&["trigger-update", "v1", "--at-once"]).await, @"
     exit 1
@@ -81,7 +81,7 @@ async fn running_versions_are_listed() {
     snapshot!(fleet.muster(&["running-versions"]).await, @"
     exit 0
     --- stderr
-    note: no node of quickstart has proved to run anything yet
+    note: no node of quickstart has validated a version yet
     ");
     fleet.validate("db1", 1).await;
     fleet.validate_at("web1", 1, "v2").await;
@@ -130,7 +130,7 @@ async fn running_versions_are_listed() {
     snapshot!(fleet.muster(&["hosts-at-version", "v3"]).await, @"
     exit 0
     --- stderr
-    note: no node of quickstart has proved to run v3
+    note: no node of quickstart has validated v3
     ");
 }
 
@@ -143,7 +143,7 @@ async fn single_version_excludes_other_versions() {
     Wanted version found: no
     Unwanted versions found: none
     --- stderr
-    note: nothing is proved yet by 4 nodes of quickstart: db1, web1, web2, lb1
+    note: 4 nodes of quickstart without a validated version: db1, web1, web2, lb1
     ");
     for (name, _) in &QUICKSTART[..3] {
         fleet.validate(name, 1).await;
@@ -152,7 +152,7 @@ async fn single_version_excludes_other_versions() {
     snapshot!(fleet.muster(&["check-single-version", "v1"]).await, @"
     exit 0
     --- stderr
-    note: nothing is proved yet by 1 node of quickstart: lb1
+    note: 1 node of quickstart without a validated version: lb1
     ");
     snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"
     exit 0
@@ -160,7 +160,7 @@ async fn single_version_excludes_other_versions() {
     Wanted version found: yes, on 3 nodes
     Unwanted versions found: none
     --- stderr
-    note: nothing is proved yet by 1 node of quickstart: lb1
+    note: 1 node of quickstart without a validated version: lb1
     ");
     snapshot!(fleet.muster(&["check-single-version", "v2", "-v"]).await, @"
     exit 1
@@ -168,7 +168,7 @@ async fn single_version_excludes_other_versions() {
     Wanted version found: no
     Unwanted versions found: v1 on 3 nodes
     --- stderr
-    note: nothing is proved yet by 1 node of quickstart: lb1
+    note: 1 node of quickstart without a validated version: lb1
     ");
     fleet.validate_at("lb1", 1, "v2").await;
     snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"

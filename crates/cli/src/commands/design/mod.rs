@@ -13,7 +13,7 @@ pub(super) mod why;
 pub enum Command {
     Check(check::Args),
     Show(show::Args),
-    Reason(why::Args),
+    Why(why::Args),
     Diff(diff::Args),
     Schema(schema::Args),
     Explain(explain::Args),

@@ -199,25 +199,25 @@ mod tests {
         insta::assert_snapshot!(render_table(|out| show(&plan(), Scope::default(), Some(opening), out)), @"
         prod, v2 → v3: 21 nodes in 4 waves, in about 20m 50s
 
-        wave 1, stage 1 of 2: 1 db; then watched for 5m; then it waits for `muster rollout promote`
+        wave 1, stage 1 of 2: 1 db; then soaks for 5m; then waits for `muster rollout promote`
           db1
         wave 2, stage 1 of 2: 1 db
           db2
-        wave 3, stage 2 of 2: 2 web; then watched for 5m; then it waits for `muster rollout promote`
+        wave 3, stage 2 of 2: 2 web; then soaks for 5m; then waits for `muster rollout promote`
           web3, web2 (the first is repaired)
         wave 4, stage 2 of 2: 17 web
           web4, web5, web6, web7, web8, web9, web10, web11, web12, web13, … 7 more
 
         budget     unavailable at a time at most: db 1 of 2, web 4 of 20; 1 in each rack (2 racks)
-        gate       each node validated, and well for 10s; then front door (http://127.0.0.1/)
-        failures   0 tolerated in the first wave of a stage, 1 in each other wave, 5% (1) in all; after more, it is rolled back
-        deadlines  15m for a node, 30m while it waits for others, 1h without any progress
+        gate       each node validated and healthy for 10s; then front door (http://127.0.0.1/)
+        failures   0 tolerated in the first wave of a stage, 1 in each later wave, 5% (1) in total; with more, it is rolled back
+        deadlines  15m per node, 30m while it waits for other nodes, 1h without progress
         windows    mon to thu 22:00 to 04:00 of the next day, UTC; closed now, opens Mon 2027-01-18 22:00 UTC
-        predicted  20m 50s; a node takes 35s, as they did lately; waiting for windows and people not counted
+        predicted  20m 50s; 35s per node, as measured lately; without windows and manual promotions
 
         1 node runs v3 already: web1
 
-        2 nodes are not well, and count against the budget:
+        2 nodes are not healthy and count against the budget:
         NODE   STATE   WHAT IS DONE          WHY
         web3   failed  repaired in wave 3    its run failed
         web20  silent  waited for in wave 4  its agent is not there
@@ -239,11 +239,11 @@ mod tests {
         prod, v3: 21 nodes, all at once
 
           db1, db2, web3, web2, web4, web5, web6, web7, web8, web9, … 11 more
-        Every node is told in one transaction: there are no waves, no budgets and no gates.
+        All nodes are granted the version in one transaction, without waves, budgets and gates.
         ");
         let nothing = RolloutPlan { waves: Vec::new(), unwell: Vec::new(), ..plan() };
         insta::assert_snapshot!(short(nothing), @"
-        prod, v2 → v3: nothing to do
+        prod, v2 → v3: no changes
 
         1 node runs v3 already: web1
         ");

@@ -421,7 +421,7 @@ mod tests {
         prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy
 
         WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
-        1     web   1        1        1         0        0       in 14m    goes on (canary)
+        1     web   1        1        1         0        0       in 14m    in progress (canary)
         2     lb    1        0        0         0        0       -
               web   2        0        0         0        0       -
 
@@ -442,7 +442,7 @@ mod tests {
         2     lb    1        0        0         0        0       -
               web   2        0        0         0        0       -
 
-        waits: wave 1 is well, and a person has to promote it
+        waits: wave 1 is healthy and waits for `muster rollout promote`
 
         next: muster rollout promote             let the next wave begin
         next: muster rollout rollback            go back to v2
@@ -489,7 +489,7 @@ mod tests {
         2     lb    1        0        0         0        0       -
               web   2        0        0         0        0       -
 
-        had failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12); it is set aside now
+        had failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12); it is skipped now
         skipped: web1
 
         next: muster rollout resume              go on
