@@ -27,6 +27,7 @@
 
 pub mod agents;
 mod api;
+mod app;
 pub mod backup;
 mod blobs;
 mod clock;
@@ -44,24 +45,9 @@ mod server;
 mod transactions;
 mod view;
 
-use std::sync::Arc;
-
-use muster_core::names::{EnvName, NodeName, RunId};
-use muster_core::node::liveness::LivenessTimeouts;
-use muster_core::txn::Revision;
-use muster_store::Store;
-use muster_wire::client::{ClientError, Download};
-use muster_wire::run_log::LogQuery;
-use prometheus_client::registry::Registry;
-use tokio::sync::{Semaphore, watch};
-
-use design::cache::Designs;
-use replica::{ControllerLocks, Membership, Peers};
-use rollouts::plans::Plans;
-use view::node_rows::{AgentActivities, RemoteActivities};
-
 pub use agents::{Admission, AgentLink, AgentLocation, Hub, Links, PING};
 pub use api::openapi;
+pub use app::{Agents, App, Reader, ReplicaState, Writer};
 pub use blobs::downloads::Downloads;
 pub use blobs::{BlobReader, BlobStore, BlobUpload, Blobs, PendingBlob, ReceiveError};
 pub use clock::Clock;
@@ -71,57 +57,3 @@ pub use replica::LeasePace;
 pub use reports::Reports;
 pub use server::{Config, Server, StartError};
 pub use view::{LatestRevision, View, ViewChange, node_rows};
-
-/// State that handlers and controllers share.
-#[derive(Clone, Debug)]
-pub struct App {
-    pub store: Arc<dyn Store>,
-    pub view: Arc<View>,
-    pub hub: Arc<Hub>,
-    pub reports: Reports,
-    pub blobs: Arc<Blobs>,
-    /// Downloads in progress.
-    pub downloads: Arc<Downloads>,
-    pub designs: Arc<Designs>,
-    pub liveness: Arc<controllers::liveness::Liveness>,
-    pub membership: Arc<Membership>,
-    pub controller_locks: Arc<ControllerLocks>,
-    pub links: Arc<Links>,
-    pub peers: Arc<Peers>,
-    pub latest_revision: Arc<LatestRevision>,
-    /// Cache of rollout plans.
-    pub plans: Arc<Plans>,
-    /// Revision of the view at the last reconcile of the rollout controller.
-    pub rollouts_checked_at: Arc<watch::Sender<Option<Revision>>>,
-    pub patience: LivenessTimeouts,
-    pub clock: Clock,
-    /// Admission of sync streams.
-    pub admission: Arc<Admission>,
-    /// Limit of the clients that follow logs.
-    pub log_readers: Arc<Semaphore>,
-    /// All metrics.
-    pub metrics: Arc<Registry>,
-}
-
-impl App {
-    /// Activities of all agents: of this server, and of other replicas as they were fetched.
-    pub fn agents<'a>(&'a self, elsewhere: &'a RemoteActivities) -> AgentActivities<'a> {
-        AgentActivities { links: &self.links, elsewhere }
-    }
-
-    /// Fetches the activities of other replicas' agents, for one node or for all.
-    pub async fn activities_elsewhere(&self, env: &EnvName, node: Option<&NodeName>) -> RemoteActivities {
-        self.peers.activities(&self.view, &self.links, env, node).await
-    }
-
-    /// Requests the log of a run from the replica of the node's agent. None if the agent is not connected to another one.
-    pub(crate) async fn log_elsewhere(
-        &self,
-        env: &EnvName,
-        node: &NodeName,
-        run: &RunId,
-        query: LogQuery,
-    ) -> Option<Result<Download, ClientError>> {
-        self.peers.log(&self.view, &self.links, env, node, run, query).await
-    }
-}

@@ -16,7 +16,7 @@ use muster_store::StoreError;
 use muster_wire::design::DesignInput;
 use thiserror::Error;
 
-use crate::App;
+use crate::app::Writer;
 use crate::design::apply::{ApplyError, ApplyOptions, apply};
 use crate::design::revision::Attribution;
 use crate::fleet_change::{FleetChange, FollowError, beginning, compare, follow_design};
@@ -84,44 +84,44 @@ pub struct RegistrationResult {
 }
 
 /// Writes the registration to the store, and waits until the view has taken it in.
-pub async fn register(app: &App, registration: &Registration) -> Result<RegistrationResult, RegisterError> {
+pub async fn register(writer: &Writer, registration: &Registration) -> Result<RegistrationResult, RegisterError> {
     // Nodes come last: an agent that is told to run finds the version, and its release, in place.
-    let version = register_releases(app, registration).await?;
-    let nodes = follow_design(app, &registration.env, &registration.nodes).await?;
+    let version = register_releases(writer, registration).await?;
+    let nodes = follow_design(writer, &registration.env, &registration.nodes).await?;
     Ok(RegistrationResult { nodes, version })
 }
 
 /// The same with nodes that a design says: it becomes a revision, and is applied. The registration's own nodes do not
 /// count.
 pub async fn register_design(
-    app: &App,
+    writer: &Writer,
     registration: &Registration,
     design: DesignInput,
     by: &Attribution,
 ) -> Result<RegistrationResult, RegisterError> {
     let env = &registration.env;
-    let version = register_releases(app, registration).await?;
-    let before = app.view.fleets().get(env).cloned().unwrap_or_else(|| Fleet::new(env.clone()));
+    let version = register_releases(writer, registration).await?;
+    let before = writer.view.fleets().get(env).cloned().unwrap_or_else(|| Fleet::new(env.clone()));
     // Whoever starts a server with a design has an environment file: what it says is meant, none included.
     let terms = ApplyOptions { shown: None, remove_all: true };
-    let done = apply(app, env, &Arc::new(design), terms, by).await?;
+    let done = apply(writer, env, &Arc::new(design), terms, by).await?;
     let change = compare(&before, &done.next.records());
     Ok(RegistrationResult { nodes: FleetChange { revision: Some(done.revision), ..change }, version })
 }
 
 /// Registers the releases and chooses the first version. Returns that one, if it was chosen now.
-async fn register_releases(app: &App, registration: &Registration) -> Result<Option<Version>, RegisterError> {
+async fn register_releases(writer: &Writer, registration: &Registration) -> Result<Option<Version>, RegisterError> {
     let empty = Fleet::new(registration.env.clone());
     let mut first: Option<Option<Version>> = None;
     for _ in 0..TRIES {
         let (txns, chosen) = {
-            let fleets = app.view.fleets();
+            let fleets = writer.view.fleets();
             plan(fleets.get(&registration.env).unwrap_or(&empty), registration)?
         };
         // What the first plan was to do is done in the end, by whomever.
         let chosen = first.get_or_insert(chosen);
-        let summary = commit_all(app, txns).await.map_err(RegisterError::Store)?;
-        app.view.reach(summary.reached).await.map_err(RegisterError::StaleView)?;
+        let summary = commit_all(writer, txns).await.map_err(RegisterError::Store)?;
+        writer.view.reach(summary.reached).await.map_err(RegisterError::StaleView)?;
         if summary.done {
             return Ok(chosen.clone());
         }

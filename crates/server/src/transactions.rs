@@ -3,7 +3,7 @@
 use muster_core::txn::{Revision, Txn};
 use muster_store::{CommitOutcome, StoreError};
 
-use crate::App;
+use crate::app::Writer;
 
 /// Operations in one transaction: below the limit of 128 of a store, with room for a final part.
 pub(crate) const MAX_OPS: usize = 100;
@@ -37,10 +37,10 @@ pub(crate) fn pack(parts: Vec<Txn>) -> Vec<Txn> {
 }
 
 /// Commits transactions in order, up to the first that is not committed.
-pub(crate) async fn commit_all(app: &App, txns: Vec<Txn>) -> Result<CommitSummary, StoreError> {
+pub(crate) async fn commit_all(writer: &Writer, txns: Vec<Txn>) -> Result<CommitSummary, StoreError> {
     let mut summary = CommitSummary { reached: Revision(0), done: true, moved: false };
     for txn in txns {
-        match app.store.commit(txn).await {
+        match writer.store.commit(txn).await {
             Ok(CommitOutcome::Committed { revision }) => {
                 summary.reached = summary.reached.max(revision);
                 summary.moved = true;
@@ -49,7 +49,7 @@ pub(crate) async fn commit_all(app: &App, txns: Vec<Txn>) -> Result<CommitSummar
                 return Ok(CommitSummary { reached: revision, done: false, ..summary });
             }
             Err(StoreError::Unknown { .. }) => {
-                return Ok(CommitSummary { reached: app.latest_revision.read().await?, done: false, ..summary });
+                return Ok(CommitSummary { reached: writer.latest_revision.read().await?, done: false, ..summary });
             }
             Err(error) => return Err(error),
         }

@@ -9,7 +9,7 @@ use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
 use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
-use crate::App;
+use crate::app::{Reader, Writer};
 use crate::view::StaleView;
 
 /// Several agents that connect at the same moment begin one epoch: the requests that lose find it at their next attempt.
@@ -27,33 +27,33 @@ pub(crate) enum EpochError {
 
 /// Begins a new epoch if an agent's generation cannot come from this store. Reads the store only when the generation is
 /// newer than the view: another replica may have sent it before it arrived here.
-pub(crate) async fn ensure_newer(app: &App, env: &EnvName, known: Generation) -> Result<(), EpochError> {
+pub(crate) async fn ensure_newer(writer: &Writer, env: &EnvName, known: Generation) -> Result<(), EpochError> {
     let mut view_is_fresh = false;
     for _ in 0..MAX_ATTEMPTS {
-        let (epoch, epoch_at, revision) = epoch_in_view(app, env);
+        let (epoch, epoch_at, revision) = epoch_in_view(writer, env);
         let newest = Generation { epoch, number: revision.0 };
         if known <= newest {
             return Ok(());
         }
         if !view_is_fresh {
-            app.view.reach(app.latest_revision.read().await?).await?;
+            writer.view.reach(writer.latest_revision.read().await?).await?;
             view_is_fresh = true;
             continue;
         }
         let key = Keys::new(env).store_epoch();
-        let leaders = leader_epoch(app, env);
-        let now = u64::try_from(app.clock.now().as_second()).unwrap_or(0);
+        let leaders = leader_epoch(writer, env);
+        let now = u64::try_from(writer.clock.now().as_second()).unwrap_or(0);
         let next = now.max(known.epoch.max(leaders).saturating_add(1));
         let txn = Txn::new().guard(Guard::observed(key.clone(), epoch_at)).op(Op::put(key, next.to_string()));
-        match app.store.commit(txn).await {
+        match writer.store.commit(txn).await {
             Ok(CommitOutcome::Committed { revision }) => {
                 tracing::warn!(%env, agent = %known, store = %newest, "an agent has a newer generation than the \
                     store: the store was restored, and a new epoch begins");
-                app.view.reach(revision).await?;
+                writer.view.reach(revision).await?;
                 return Ok(());
             }
             // The request of another agent was committed first.
-            Ok(CommitOutcome::Conflict { revision, .. }) => app.view.reach(revision).await?,
+            Ok(CommitOutcome::Conflict { revision, .. }) => writer.view.reach(revision).await?,
             Err(StoreError::Unknown { .. }) => view_is_fresh = false,
             Err(error) => return Err(error.into()),
         }
@@ -62,15 +62,15 @@ pub(crate) async fn ensure_newer(app: &App, env: &EnvName, known: Generation) ->
 }
 
 /// The highest epoch of the environment's leaders. Leader epochs start at the store's epoch, and grow.
-fn leader_epoch(app: &App, env: &EnvName) -> u64 {
-    let fleets = app.view.fleets();
+fn leader_epoch(reader: &Reader, env: &EnvName) -> u64 {
+    let fleets = reader.view.fleets();
     let leaders = fleets.get(env).into_iter().flat_map(|fleet| fleet.leaders().values());
     leaders.map(|(leader, _)| leader.epoch).max().unwrap_or(0)
 }
 
 /// The epoch of an environment, its revision, and the revision of the view.
-fn epoch_in_view(app: &App, env: &EnvName) -> (u64, Option<Revision>, Revision) {
-    let fleets = app.view.fleets();
-    let view = app.view.revision().unwrap_or_default();
+fn epoch_in_view(reader: &Reader, env: &EnvName) -> (u64, Option<Revision>, Revision) {
+    let fleets = reader.view.fleets();
+    let view = reader.view.revision().unwrap_or_default();
     fleets.get(env).map_or((0, None, view), |fleet| (fleet.epoch(), fleet.epoch_at(), fleet.revision.max(view)))
 }

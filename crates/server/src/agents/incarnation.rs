@@ -9,7 +9,7 @@ use muster_core::report::status_move;
 use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
-use crate::App;
+use crate::app::Writer;
 use crate::view::StaleView;
 
 /// An attempt fails only when another replica assigns an incarnation to the same node, or commits a report of it.
@@ -36,7 +36,7 @@ pub(crate) enum IncarnationError {
 /// Assigns the incarnation of an agent that connects. An agent that still knows its own, on a machine that was not
 /// rebooted, keeps it.
 pub(crate) async fn assign(
-    app: &App,
+    writer: &Writer,
     env: &EnvName,
     node: &NodeName,
     has: Option<u64>,
@@ -45,7 +45,7 @@ pub(crate) async fn assign(
     let keys = Keys::new(env);
     for _ in 0..MAX_ATTEMPTS {
         let welcome = {
-            let fleets = app.view.fleets();
+            let fleets = writer.view.fleets();
             let fleet = fleets.get(env);
             if let Some(problem) = fleet.and_then(|fleet| fleet.unreadable().get(&keys.observed(node))) {
                 return Err(IncarnationError::Unreadable { node: node.clone(), problem: problem.clone() });
@@ -56,13 +56,13 @@ pub(crate) async fn assign(
             status_move::assign_incarnation(&keys, node, seen, has, boot).map_err(unwritable)?
         };
         let Some(txn) = welcome.txn else { return Ok(welcome.incarnation) };
-        match app.store.commit(txn).await {
+        match writer.store.commit(txn).await {
             Ok(CommitOutcome::Committed { .. }) => return Ok(welcome.incarnation),
-            Ok(CommitOutcome::Conflict { revision, .. }) => app.view.reach(revision).await?,
+            Ok(CommitOutcome::Conflict { revision, .. }) => writer.view.reach(revision).await?,
             // If it was committed, the next attempt assigns a further number: gaps are harmless.
             Err(StoreError::Unknown { .. }) => {
-                let newest = app.latest_revision.read().await.map_err(IncarnationError::Store)?;
-                app.view.reach(newest).await?;
+                let newest = writer.latest_revision.read().await.map_err(IncarnationError::Store)?;
+                writer.view.reach(newest).await?;
             }
             Err(error) => return Err(IncarnationError::Store(error)),
         }

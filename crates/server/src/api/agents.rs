@@ -16,12 +16,12 @@ use muster_wire::sync::{DesiredResponse, DesiredState, ReportAck, ReportResult, 
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::agents::stream::{StreamInit, events};
 use crate::agents::{JoinRequest, Session, epoch, incarnation};
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
+use crate::app::{Agents, Reader, Writer};
 
 /// Epochs are seconds since 1970. This is the year 4147: a later one comes from no store.
 const LAST_EPOCH: u64 = 1 << 36;
@@ -30,13 +30,14 @@ const LAST_EPOCH: u64 = 1 << 36;
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/sync", params(("env" = String, Path), ("node" = String, Path)),
     request_body = SyncOpen, responses((status = 200, body = SyncEvent, content_type = "text/event-stream")))]
 pub(crate) async fn open_stream(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<NodePath>,
     JsonBody(open): JsonBody<SyncOpen>,
 ) -> Result<Response, ApiError> {
-    let node = path.designed(&app, &scope)?;
-    let permit = app.admission.enter().await.map_err(|retry| {
+    let node = path.designed(&writer, &scope)?;
+    let permit = agents.admission.enter().await.map_err(|retry| {
         let problem = Problem::new(ProblemCode::Busy, "more agents come at once than this server lets in");
         ApiError(problem.retry_after(retry.seconds))
     })?;
@@ -44,14 +45,15 @@ pub(crate) async fn open_stream(
         // It would become the environment's own, and there would be none after it.
         return Err(ApiError::invalid("no store has ever given out this generation: its epoch is no time"));
     }
-    let role = scope.ask(&app, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
+    let role =
+        scope.ask(&writer, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
     let role = role.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
-    let incarnation = incarnation::assign(&app, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
+    let incarnation = incarnation::assign(&writer, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
     if let Some(known) = open.generation {
-        epoch::ensure_newer(&app, &scope.env, known).await?;
+        epoch::ensure_newer(&writer, &scope.env, known).await?;
     }
     let request = JoinRequest { lookups: open.lookups, activity: open.activity, away: open.away };
-    let connected = app.hub.join(&scope.env, &node, request);
+    let connected = agents.hub.join(&scope.env, &node, request);
     let greeting = StreamInit {
         incarnation,
         role,
@@ -63,7 +65,7 @@ pub(crate) async fn open_stream(
         trust: open.trust,
         permit,
     };
-    let body = Body::from_stream(events(app.view.clone(), connected, greeting, app.clock.clone()));
+    let body = Body::from_stream(events(writer.view.clone(), connected, greeting, writer.clock.clone()));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, body).into_response())
 }
@@ -73,12 +75,13 @@ pub(crate) async fn open_stream(
     params(("env" = String, Path), ("node" = String, Path)),
     request_body = Report, responses((status = 200, body = ReportAck)))]
 pub(crate) async fn receive_report(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<NodePath>,
     body: Bytes,
 ) -> Result<Json<ReportAck>, ApiError> {
-    let node = path.designed(&app, &scope)?;
+    let node = path.designed(&reader, &scope)?;
     let report: Report = serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
     if report.node != node {
         return Err(ApiError::invalid(format!("{node} cannot report for {}", report.node)));
@@ -92,13 +95,13 @@ pub(crate) async fn receive_report(
     }
     let lookups = report.lookups.clone();
     let over = ends_run(report.outcome).then(|| report.run.clone());
-    let taken = app.reports.submit(scope.env.clone(), report, body).await?;
+    let taken = agents.reports.submit(scope.env.clone(), report, body).await?;
     // What an older run saw is not what the node is to be woken for.
     if taken.taken != ReportResult::Outdated {
-        app.hub.set_lookups(&scope.env, &node, lookups);
+        agents.hub.set_lookups(&scope.env, &node, lookups);
     }
     if let Some(run) = over {
-        app.hub.live_logs.reported(&scope.env, &node, &run);
+        agents.hub.live_logs.reported(&scope.env, &node, &run);
     }
     Ok(Json(taken))
 }
@@ -117,13 +120,14 @@ pub(super) fn ends_run(outcome: Outcome) -> bool {
 #[utoipa::path(put, path = "/v1/envs/{env}/nodes/{node}/activity",
     params(("env" = String, Path), ("node" = String, Path)), request_body = Activity, responses((status = 204)))]
 pub(crate) async fn publish_activity(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<NodePath>,
     JsonBody(activity): JsonBody<Activity>,
 ) -> Result<StatusCode, ApiError> {
-    let node = path.designed(&app, &scope)?;
-    app.hub.set_activity(&scope.env, &node, activity);
+    let node = path.designed(&reader, &scope)?;
+    agents.hub.set_activity(&scope.env, &node, activity);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -131,13 +135,13 @@ pub(crate) async fn publish_activity(
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/desired",
     params(("env" = String, Path), ("node" = String, Path)), responses((status = 200, body = DesiredResponse)))]
 pub(crate) async fn desired_state(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Path(path): Path<NodePath>,
 ) -> Result<Json<DesiredResponse>, ApiError> {
-    let node = path.designed(&app, &scope)?;
-    let now = app.clock.now();
-    let told = scope.ask(&app, |fleet| {
+    let node = path.designed(&reader, &scope)?;
+    let now = reader.clock.now();
+    let told = scope.ask(&reader, |fleet| {
         let desired = DesiredState::of(fleet, &node);
         let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
         let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
@@ -158,28 +162,29 @@ pub(crate) struct NodeQuery {
 #[utoipa::path(get, path = "/v1/envs/{env}/activities", params(("env" = String, Path), NodeQuery),
     responses((status = 200, body = Page<AgentActivity>)))]
 pub(crate) async fn list_activities(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     query: Result<Query<NodeQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Page<AgentActivity>>, ApiError> {
     let Query(NodeQuery { node }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let items: Vec<AgentActivity> = match node {
         Some(node) => {
-            app.hub.session(&scope.env, &node).iter().map(|session| activity_of(&app, session, true)).collect()
+            agents.hub.session(&scope.env, &node).iter().map(|session| activity_of(&agents, session, true)).collect()
         }
         None => {
-            let all = app.hub.sessions(&scope.env);
-            let told = all.iter().map(|session| activity_of(&app, session, false));
+            let all = agents.hub.sessions(&scope.env);
+            let told = all.iter().map(|session| activity_of(&agents, session, false));
             told.filter(|told| told.doing != Activity::Idle).collect()
         }
     };
-    Ok(Json(Page { items, next: None, revision: app.view.revision().unwrap_or_default() }))
+    Ok(Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() }))
 }
 
-fn activity_of(app: &App, session: &Session, whole: bool) -> AgentActivity {
+fn activity_of(agents: &Agents, session: &Session, whole: bool) -> AgentActivity {
     let doing = session.activity();
     let (lookups, asked) = if whole {
-        let asked = app.hub.live_logs.requests(&session.env, &session.node);
+        let asked = agents.hub.live_logs.requests(&session.env, &session.node);
         (session.looked_up(), asked)
     } else {
         (Vec::new(), Vec::new())

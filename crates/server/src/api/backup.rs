@@ -17,18 +17,18 @@ use muster_wire::problem::{Problem, ProblemCode};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
-use crate::App;
 use crate::api::error::{ApiError, chain};
 use crate::api::request::{Scope, fresh_enough};
+use crate::app::{Reader, ReplicaState, Writer};
 use crate::backup::{self, BackupError, Contents, ReadError, RefusedRestore, RestoreError, Target, verify};
 
 /// A backup of the environment: its keys at one revision and the blobs that they name. A tar archive in a zstd stream.
 #[utoipa::path(get, path = "/v1/envs/{env}/backup", params(("env" = String, Path)),
     responses((status = 200, content_type = "application/zstd", body = Vec<u8>)))]
-pub(crate) async fn download_backup(State(app): State<App>, scope: Scope) -> Result<Response, ApiError> {
-    let taken = backup::read_environment(app.store.as_ref(), &scope.env, app.clock.now()).await?;
+pub(crate) async fn download_backup(State(writer): State<Writer>, scope: Scope) -> Result<Response, ApiError> {
+    let taken = backup::read_environment(writer.store.as_ref(), &scope.env, writer.clock.now()).await?;
     let (to, broken, pieces) = pipe();
-    let blobs = app.blobs.clone();
+    let blobs = writer.blobs.clone();
     tokio::task::spawn_blocking(move || {
         if let Err(error) = taken.write(&blobs, to) {
             tracing::warn!(error = &error as &dyn std::error::Error, "a backup could not be written to its end");
@@ -46,22 +46,23 @@ pub(crate) async fn download_backup(State(app): State<App>, scope: Scope) -> Res
 #[utoipa::path(post, path = "/v1/envs/{env}/restore", params(("env" = String, Path), RestoreQuery),
     request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = RestoreResponse)))]
 pub(crate) async fn restore_backup(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(replica): State<ReplicaState>,
     Path(env): Path<String>,
     Query(query): Query<RestoreQuery>,
     parts: Parts,
     body: Body,
 ) -> Result<Json<RestoreResponse>, ApiError> {
-    fresh_enough(&parts, &app).await?;
+    fresh_enough(&parts, &writer).await?;
     let env = EnvName::new(env).map_err(|error| ApiError::invalid(error.to_string()))?;
-    let (file, contents) = receive_backup(&app, body).await?;
+    let (file, contents) = receive_backup(&writer, body).await?;
     let target = Target {
-        store: app.store.clone(),
-        blobs: app.blobs.clone(),
+        store: writer.store.clone(),
+        blobs: writer.blobs.clone(),
         env: env.clone(),
         replace: query.replace,
-        by: format!("the server {}", app.membership.id()),
-        now: app.clock.now(),
+        by: format!("the server {}", replica.membership.id()),
+        now: writer.clock.now(),
     };
     if query.check {
         return Ok(Json(backup::check(file, &contents, &target).await?));
@@ -74,13 +75,13 @@ pub(crate) async fn restore_backup(
     let restored = restoring.await.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))??;
     tracing::warn!(%env, epoch = restored.epoch, "restored");
     if let Some(revision) = restored.revision {
-        app.view.reach(revision).await?;
+        writer.view.reach(revision).await?;
     }
     Ok(Json(restored))
 }
 
 /// Takes the whole file in, and looks through it.
-async fn receive_backup(app: &App, body: Body) -> Result<(File, Contents), ApiError> {
+async fn receive_backup(reader: &Reader, body: Body) -> Result<(File, Contents), ApiError> {
     let kept = |error: io::Error| {
         let code = if error.kind() == io::ErrorKind::StorageFull {
             ProblemCode::StoreFull
@@ -89,7 +90,7 @@ async fn receive_backup(app: &App, body: Body) -> Result<(File, Contents), ApiEr
         };
         ApiError(Problem::new(code, format!("the backup cannot be kept while it is looked through: {error}")))
     };
-    let mut file = tokio::fs::File::from_std(app.blobs.spool().map_err(kept)?);
+    let mut file = tokio::fs::File::from_std(reader.blobs.spool().map_err(kept)?);
     let mut pieces = body.into_data_stream();
     let lost = |error: axum::Error| ApiError::invalid(format!("the backup did not arrive whole: {}", chain(&error)));
     while let Some(piece) = pieces.try_next().await.map_err(lost)? {

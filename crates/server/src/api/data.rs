@@ -15,7 +15,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::App;
+use crate::app::{Reader, Writer};
 
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::key_write::{Condition, Write, write};
@@ -51,14 +51,14 @@ pub(crate) struct ListQuery {
 #[utoipa::path(get, path = "/v1/envs/{env}/data",
     params(("env" = String, Path), LayerQuery, ListQuery, PageQuery), responses((status = 200, body = Page<DatumRow>)))]
 pub(crate) async fn list_data(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     Query(query): Query<ListQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<DatumRow>>, ApiError> {
     let layer = layer.read()?;
-    let (rows, revision) = scope.ask(&app, |fleet| {
+    let (rows, revision) = scope.ask(&reader, |fleet| {
         let rows: Vec<DatumRow> = match &query.effective {
             None => {
                 let all = fleet.data().all().filter(|(of, ..)| layer.as_ref().is_none_or(|layer| layer == *of));
@@ -83,13 +83,14 @@ pub(crate) async fn list_data(
     params(("env" = String, Path), ("key" = String, Path), LayerQuery),
     responses((status = 200, body = DatumRow, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
 pub(crate) async fn show_datum(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Path(path): Path<KeyPath>,
     Query(layer): Query<LayerQuery>,
 ) -> Result<Response, ApiError> {
     let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
-    let found = scope.ask(&app, |fleet| fleet.data().get(&layer, &key).map(|datum| row(fleet, &layer, &key, datum)))?;
+    let found =
+        scope.ask(&reader, |fleet| fleet.data().get(&layer, &key).map(|datum| row(fleet, &layer, &key, datum)))?;
     let row = found.ok_or_else(|| missing(&layer, &key))?;
     Ok((etag(row.changed_at), Json(row)).into_response())
 }
@@ -101,7 +102,7 @@ pub(crate) async fn show_datum(
         ("Muster-Author" = Option<String>, Header)),
     request_body = SetDatum, responses((status = 200, body = SetDatumResponse)))]
 pub(crate) async fn set_datum(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     scope: Scope,
     Path(path): Path<KeyPath>,
     Query(layer): Query<LayerQuery>,
@@ -124,11 +125,11 @@ pub(crate) async fn set_datum(
         value: body.value,
         secret: body.secret,
         by: by.author,
-        at: app.clock.now(),
+        at: writer.clock.now(),
         message: (!message.is_empty()).then(|| message.to_owned()),
     };
     let store_key = Keys::new(&scope.env).datum(&layer, &key);
-    let ((changed, said), revision) = write(&app, &scope, |fleet| {
+    let ((changed, said), revision) = write(&writer, &scope, |fleet| {
         let there = fleet.data().get(&layer, &key);
         let seen = there.map(|(_, at)| *at);
         if there.is_some_and(|(there, _)| *there == record) {
@@ -147,7 +148,7 @@ pub(crate) async fn set_datum(
         Ok(Write { seen, op: Some(op), about: (true, None) })
     })
     .await?;
-    let datum = scope.ask(&app, |fleet| {
+    let datum = scope.ask(&writer, |fleet| {
         let there = fleet.data().get(&layer, &key).cloned();
         // Somebody may have changed it again by now: this answer is about this change.
         let mine = there.filter(|(there, _)| *there == record || said.is_some());
@@ -166,7 +167,7 @@ pub(crate) async fn set_datum(
         ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = UnsetDatumResponse)))]
 pub(crate) async fn unset_datum(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     scope: Scope,
     Path(path): Path<KeyPath>,
     Query(layer): Query<LayerQuery>,
@@ -176,7 +177,7 @@ pub(crate) async fn unset_datum(
     let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
     let condition = Condition::read(&headers)?;
     let store_key = Keys::new(&scope.env).datum(&layer, &key);
-    let (before, revision) = write(&app, &scope, |fleet| {
+    let (before, revision) = write(&writer, &scope, |fleet| {
         let there = fleet.data().get(&layer, &key);
         let seen = there.map(|(_, at)| *at);
         condition.check(seen, || refused(fleet, &layer, &key))?;

@@ -20,9 +20,9 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::error::ApiError;
 use crate::api::request::{Author, FilterQuery, Scope, fresh_enough};
+use crate::app::{Agents, Reader, ReplicaState, Writer};
 use crate::rollouts::status_response;
 use crate::view::{node_fields, node_rows};
 
@@ -40,12 +40,13 @@ pub(crate) struct ConfirmQuery {
 #[utoipa::path(get, path = "/v1/envs/{env}", params(("env" = String, Path)),
     responses((status = 200, body = EnvironmentDetail)))]
 pub(crate) async fn show_environment(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
 ) -> Result<Json<EnvironmentDetail>, ApiError> {
-    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let detail = scope.ask(&app, |fleet| {
-        let rows = node_rows::all(fleet, app.agents(&elsewhere));
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let detail = scope.ask(&reader, |fleet| {
+        let rows = node_rows::all(fleet, agents.activities(&elsewhere));
         let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         let mut order: Vec<Role> = Vec::new();
         let mut roles: BTreeMap<Role, RoleRow> = BTreeMap::new();
@@ -79,7 +80,7 @@ pub(crate) async fn show_environment(
     params(("env" = String, Path), ConfirmQuery, ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = DestroyResponse)))]
 pub(crate) async fn destroy_environment(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     scope: Scope,
     Query(ConfirmQuery { confirm }): Query<ConfirmQuery>,
     author: Author,
@@ -91,12 +92,12 @@ pub(crate) async fn destroy_environment(
         return Err(ApiError(problem.hint(format!("if that is meant, say so with confirm={env}"))));
     }
     let by = author.by(None, "").author;
-    app.view.reach(app.latest_revision.read().await?).await?;
+    writer.view.reach(writer.latest_revision.read().await?).await?;
     let (nodes, marked, epoch_at) =
-        scope.ask(&app, |fleet| (fleet.recorded().count(), fleet.destroying().is_some(), fleet.epoch_at()))?;
+        scope.ask(&writer, |fleet| (fleet.recorded().count(), fleet.destroying().is_some(), fleet.epoch_at()))?;
     if !marked {
         let keys = Keys::new(env);
-        let mark = DestroyRecord { since: app.clock.now(), by: by.clone() };
+        let mark = DestroyRecord { since: writer.clock.now(), by: by.clone() };
         let put = Op::put_json(keys.destroying(), &mark)
             .map_err(|error| ApiError(Problem::new(ProblemCode::Internal, error.to_string())))?;
         let txn = Txn::new()
@@ -105,10 +106,10 @@ pub(crate) async fn destroy_environment(
             // Not one that somebody else has begun anew meanwhile.
             .guard(Guard::observed(keys.store_epoch(), epoch_at))
             .op(put);
-        match app.store.commit(txn).await? {
+        match writer.store.commit(txn).await? {
             CommitOutcome::Committed { revision } => {
                 tracing::warn!(%env, nodes, by, "the environment is being destroyed");
-                app.view.reach(revision).await?;
+                writer.view.reach(revision).await?;
             }
             CommitOutcome::Conflict { .. } => {
                 let problem =
@@ -117,21 +118,21 @@ pub(crate) async fn destroy_environment(
             }
         }
     }
-    let gone = timeout(GONE, wait_until_destroyed(&app, &scope)).await.unwrap_or(false);
-    Ok(Json(DestroyResponse { env: env.clone(), nodes, gone, revision: app.view.revision().unwrap_or_default() }))
+    let gone = timeout(GONE, wait_until_destroyed(&writer, &scope)).await.unwrap_or(false);
+    Ok(Json(DestroyResponse { env: env.clone(), nodes, gone, revision: writer.view.revision().unwrap_or_default() }))
 }
 
 /// Waits until nothing is left. Another one of the same name that is founded at once is another one.
-async fn wait_until_destroyed(app: &App, scope: &Scope) -> bool {
-    let mut steps = app.view.subscribe();
+async fn wait_until_destroyed(reader: &Reader, scope: &Scope) -> bool {
+    let mut steps = reader.view.subscribe();
     loop {
         steps.mark_unchanged();
-        if app.view.fleets().get(&scope.env).and_then(Fleet::destroying).is_none() {
+        if reader.view.fleets().get(&scope.env).and_then(Fleet::destroying).is_none() {
             return true;
         }
         tokio::select! {
             changed = steps.changed() => if changed.is_err() { return false },
-            () = app.hub.stopping() => return false,
+            () = reader.stopping() => return false,
         }
     }
 }
@@ -139,11 +140,11 @@ async fn wait_until_destroyed(app: &App, scope: &Scope) -> bool {
 /// Lists the environments.
 #[utoipa::path(get, path = "/v1/envs", responses((status = 200, body = Page<EnvironmentRow>)))]
 pub(crate) async fn list_environments(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     parts: Parts,
 ) -> Result<Json<Page<EnvironmentRow>>, ApiError> {
-    fresh_enough(&parts, &app).await?;
-    let fleets = app.view.fleets();
+    fresh_enough(&parts, &reader).await?;
+    let fleets = reader.view.fleets();
     let row = |fleet: &muster_core::fleet::Fleet| EnvironmentRow {
         env: fleet.env.clone(),
         nodes: fleet.designed().count(),
@@ -153,7 +154,7 @@ pub(crate) async fn list_environments(
     };
     // What only servers say of themselves is left of one that was destroyed.
     let items = fleets.values().filter(|fleet| fleet.is_founded()).map(row).collect();
-    Ok(Json(Page { items, next: None, revision: app.view.revision().unwrap_or_default() }))
+    Ok(Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() }))
 }
 
 /// What the environment should run, how many nodes stand where, who blocks and why; of all nodes, or of those that a
@@ -161,18 +162,20 @@ pub(crate) async fn list_environments(
 #[utoipa::path(get, path = "/v1/envs/{env}/status", params(("env" = String, Path), FilterQuery),
     responses((status = 200, body = EnvironmentStatus)))]
 pub(crate) async fn environment_status(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
+    State(replica): State<ReplicaState>,
     scope: Scope,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<EnvironmentStatus>, ApiError> {
     let filter = filter.read(&node_fields::KEYS)?;
-    let now = app.clock.now();
-    let held_domains = app.liveness.held(&scope.env);
-    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let plan = status_response::deciding_plan(&app, &scope.env).await;
-    let store_unreachable_since = app.membership.store_unreachable_since();
-    let status = scope.ask(&app, |fleet| {
-        let rows = node_rows::matching(fleet, app.agents(&elsewhere), &filter);
+    let now = reader.clock.now();
+    let held_domains = replica.liveness.held(&scope.env);
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let plan = status_response::deciding_plan(&reader, &scope.env).await;
+    let store_unreachable_since = replica.membership.store_unreachable_since();
+    let status = scope.ask(&reader, |fleet| {
+        let rows = node_rows::matching(fleet, agents.activities(&elsewhere), &filter);
         let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.state).or_default() += 1);
         // What leaves says nothing about the fleet that stays.
@@ -204,7 +207,7 @@ pub(crate) async fn environment_status(
             held_domains,
             unreadable: fleet.unreadable().clone(),
             store_unreachable_since,
-            rollout: status_response::brief(&app, fleet, plan.as_deref()),
+            rollout: status_response::brief(&reader, &agents, fleet, plan.as_deref()),
             filter: (!filter.is_empty()).then(|| filter.to_string()),
         }
     })?;

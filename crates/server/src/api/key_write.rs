@@ -7,9 +7,9 @@ use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{CommitOutcome, StoreError};
 use muster_wire::problem::{Problem, ProblemCode};
 
-use crate::App;
 use crate::api::error::ApiError;
 use crate::api::request::Scope;
+use crate::app::Writer;
 use crate::design::revision::check_writable;
 
 /// So often somebody else may be faster. Whoever sets a condition is refused at the second look.
@@ -27,15 +27,15 @@ pub(super) struct Write<T> {
 /// Plans a change, commits it, and waits until the view shows it. Gives what there is to say, and the revision at which it
 /// is visible. The plan is made anew when somebody else was faster.
 pub(super) async fn write<T>(
-    app: &App,
+    writer: &Writer,
     scope: &Scope,
     plan: impl Fn(&Fleet) -> Result<Write<T>, ApiError>,
 ) -> Result<(T, Revision), ApiError> {
     let keys = Keys::new(&scope.env);
     let mut unsure: Option<T> = None;
     for _ in 0..TRIES {
-        app.view.reach(app.latest_revision.read().await?).await?;
-        let (planned, at) = scope.ask(app, |fleet| {
+        writer.view.reach(writer.latest_revision.read().await?).await?;
+        let (planned, at) = scope.ask(writer, |fleet| {
             check_writable(fleet)?;
             Ok::<_, ApiError>((plan(fleet)?, fleet.revision))
         })??;
@@ -47,12 +47,12 @@ pub(super) async fn write<T>(
         let going = [keys.destroying(), keys.restoring()].map(|key| Guard::Absent { key });
         let mut txn = Txn::new().guard(Guard::observed(op.key().to_owned(), seen)).op(op);
         txn.guards.extend(going);
-        match app.store.commit(txn).await {
+        match writer.store.commit(txn).await {
             Ok(CommitOutcome::Committed { revision }) => {
-                app.view.reach(revision).await?;
+                writer.view.reach(revision).await?;
                 return Ok((about, revision));
             }
-            Ok(CommitOutcome::Conflict { revision, .. }) => app.view.reach(revision).await?,
+            Ok(CommitOutcome::Conflict { revision, .. }) => writer.view.reach(revision).await?,
             Err(StoreError::Unknown { .. }) => unsure = Some(about),
             Err(error) => return Err(error.into()),
         }

@@ -25,7 +25,6 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
-use crate::App;
 use crate::agents::Hub;
 use crate::agents::live_logs::LiveRun;
 use crate::agents::stream::PING;
@@ -33,6 +32,7 @@ use crate::api::agents::ends_run;
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
+use crate::app::{Agents, Reader};
 
 /// A character can become six in JSON.
 pub(crate) const BODY_LIMIT: usize = 6 * PIECE + 4096;
@@ -48,24 +48,25 @@ pub(crate) struct RunPath {
     params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path)),
     request_body = LogPiece, responses((status = 204)))]
 pub(crate) async fn receive_log_piece(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(node): Path<NodePath>,
     Path(path): Path<RunPath>,
     JsonBody(piece): JsonBody<LogPiece>,
 ) -> Result<StatusCode, ApiError> {
-    let node = node.designed(&app, &scope)?;
+    let node = node.designed(&reader, &scope)?;
     let run = RunId::new(path.run).map_err(|error| ApiError::invalid(error.to_string()))?;
     if piece.text.len() > PIECE {
         let detail = format!("a piece of a log has at most {} KiB", PIECE / 1024);
         return Err(ApiError(Problem::new(ProblemCode::TooLarge, detail)));
     }
-    if app.hub.session(&scope.env, &node).is_none() {
+    if agents.hub.session(&scope.env, &node).is_none() {
         // Nobody would look for it here, and nobody would know when it ends.
         let problem = Problem::new(ProblemCode::Conflict, format!("{node} has no stream here"));
         return Err(ApiError(problem.hint("open the stream of the node first")));
     }
-    let taken = app.hub.live_logs.append(&scope.env, &node, &run, piece);
+    let taken = agents.hub.live_logs.append(&scope.env, &node, &run, piece);
     taken.map_err(|error| ApiError::invalid(error.to_string()))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -75,22 +76,23 @@ pub(crate) async fn receive_log_piece(
     params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path), LogQuery),
     responses((status = 200, content((RunLog = "application/json"), (LogEvent = "text/event-stream")))))]
 pub(crate) async fn show_log(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(node): Path<NodePath>,
     Path(path): Path<RunPath>,
     query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(query) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let node = node.designed(&app, &scope)?;
+    let node = node.designed(&reader, &scope)?;
     let run = RunId::new(path.run).map_err(|error| ApiError::invalid(error.to_string()))?;
-    let past = find_past_run(&app, &scope, &node, &run)?;
+    let past = find_past_run(&reader, &scope, &node, &run)?;
     let is_over = past.as_ref().is_some_and(|past| ends_run(past.outcome));
-    if !is_over && let Some(live) = live_run(&app, &scope, &node, &run) {
-        return answer_live(&app, live, query);
+    if !is_over && let Some(live) = live_run(&agents, &scope, &node, &run) {
+        return answer_live(&agents, live, query);
     }
     if !is_over && !query.here {
-        match app.log_elsewhere(&scope.env, &node, &run, query).await {
+        match agents.remote_log(&reader.view, &scope.env, &node, &run, query).await {
             Some(Ok(passed_on)) => return Ok(pass_on(passed_on, query.follow)),
             // It may know no more of it than this one does.
             Some(Err(error)) => tracing::debug!(%node, %run, %error, "another replica does not say what the run says"),
@@ -99,7 +101,7 @@ pub(crate) async fn show_log(
     }
     match past {
         Some(past) => {
-            let log = read_stored_log(&app, past).await;
+            let log = read_stored_log(&reader, past).await;
             Ok(if query.follow { stored_as_events(log, query.from) } else { Json(log).into_response() })
         }
         None => Err(unknown_run(&node, &run)),
@@ -107,21 +109,21 @@ pub(crate) async fn show_log(
 }
 
 /// The log of a run that goes on here. One of which nothing has come yet counts, if the agent says that it makes it.
-fn live_run(app: &App, scope: &Scope, node: &NodeName, run: &RunId) -> Option<Arc<LiveRun>> {
-    let logs = &app.hub.live_logs;
+fn live_run(agents: &Agents, scope: &Scope, node: &NodeName, run: &RunId) -> Option<Arc<LiveRun>> {
+    let logs = &agents.hub.live_logs;
     if let Some(live) = logs.get(&scope.env, node, run) {
         return Some(live);
     }
-    let makes_it = match app.hub.session(&scope.env, node)?.activity() {
+    let makes_it = match agents.hub.session(&scope.env, node)?.activity() {
         Activity::Applying { run: now, .. } | Activity::Validating { run: now, .. } => now == *run,
         Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => false,
     };
     makes_it.then(|| logs.get_or_create(&scope.env, node, run))
 }
 
-fn answer_live(app: &App, live: Arc<LiveRun>, query: LogQuery) -> Result<Response, ApiError> {
+fn answer_live(agents: &Agents, live: Arc<LiveRun>, query: LogQuery) -> Result<Response, ApiError> {
     if query.follow {
-        return follow_log(app, live, query.from);
+        return follow_log(agents, live, query.from);
     }
     let mut log = RunLog { offset: 0, text: String::new(), end: LogEnd::SoFar };
     let mut at = query.from;
@@ -149,21 +151,21 @@ fn unknown_run(node: &NodeName, run: &RunId) -> ApiError {
 
 /// The run in the history of its node.
 pub(super) fn find_past_run(
-    app: &App,
+    reader: &Reader,
     scope: &Scope,
     node: &NodeName,
     run: &RunId,
 ) -> Result<Option<PastRun>, ApiError> {
-    scope.ask(app, |fleet| {
+    scope.ask(reader, |fleet| {
         let history = fleet.get(node).map(|node| node.history()).unwrap_or_default();
         history.0.into_iter().find(|past| past.run == *run)
     })
 }
 
 /// Its log. Reports whose text is gone are named, so that nobody takes the rest for all.
-pub(super) async fn read_stored_log(app: &App, past: PastRun) -> RunLog {
+pub(super) async fn read_stored_log(reader: &Reader, past: PastRun) -> RunLog {
     let kept = past.logs.len();
-    let mut reports = app.blobs.reports(past.logs).await;
+    let mut reports = reader.blobs.reports(past.logs).await;
     reports.sort_by_key(|report| (report.incarnation, report.seq));
     let mut text: String = reports.iter().map(|report| report.log.as_str()).collect();
     match kept - reports.len() {
@@ -182,15 +184,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const COME_BACK: u16 = 5;
 
 /// Follows a run that goes on.
-pub(super) fn follow_log(app: &App, live: Arc<LiveRun>, from: u64) -> Result<Response, ApiError> {
-    let Ok(permit) = app.log_readers.clone().try_acquire_owned() else {
+pub(super) fn follow_log(agents: &Agents, live: Arc<LiveRun>, from: u64) -> Result<Response, ApiError> {
+    let Ok(permit) = agents.log_readers.clone().try_acquire_owned() else {
         let problem = Problem::new(ProblemCode::Busy, "too many follow logs at this server");
         return Err(ApiError(problem.retry_after(COME_BACK).hint("end some of them, or read without following")));
     };
     let (events, reader) = mpsc::channel(EVENTS);
     // Ends with the body: nobody writes for a reader who has gone.
     let mut writer = JoinSet::new();
-    writer.spawn(write_events(app.hub.clone(), live, from, events, permit));
+    writer.spawn(write_events(agents.hub.clone(), live, from, events, permit));
     let body = stream::unfold((reader, writer), |(mut reader, writer)| async {
         reader.recv().await.map(|event| (event, (reader, writer)))
     });

@@ -10,10 +10,10 @@ use muster_wire::data::LookupResponse;
 use muster_wire::operator::{NodeDetail, NodeRow, Page};
 use serde::Deserialize;
 
-use crate::App;
 use crate::agents::AgentLocation;
 use crate::api::error::ApiError;
 use crate::api::request::{FilterQuery, PageQuery, Scope};
+use crate::app::{Agents, Reader};
 use crate::rollouts::status_response;
 use crate::view::{node_fields, node_rows};
 
@@ -29,8 +29,8 @@ pub(crate) struct NodePath {
 
 impl NodePath {
     /// The node that the path names, if it is in the design; by its name or its host name.
-    pub(crate) fn designed(&self, app: &App, scope: &Scope) -> Result<NodeName, ApiError> {
-        let found = scope.ask(app, |fleet| {
+    pub(crate) fn designed(&self, reader: &Reader, scope: &Scope) -> Result<NodeName, ApiError> {
+        let found = scope.ask(reader, |fleet| {
             fleet.find(&self.node).filter(|(_, node)| node.record.is_some()).map(|(name, _)| name.clone())
         })?;
         match (found, NodeName::new(self.node.clone())) {
@@ -45,15 +45,16 @@ impl NodePath {
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes", params(("env" = String, Path), PageQuery, FilterQuery),
     responses((status = 200, body = Page<NodeRow>)))]
 pub(crate) async fn list_nodes(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Query(page): Query<PageQuery>,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<NodeRow>>, ApiError> {
     let filter = filter.read(&node_fields::KEYS)?;
-    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let (rows, revision) =
-        scope.ask(&app, |fleet| (node_rows::matching(fleet, app.agents(&elsewhere), &filter), fleet.revision))?;
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let (rows, revision) = scope
+        .ask(&reader, |fleet| (node_rows::matching(fleet, agents.activities(&elsewhere), &filter), fleet.revision))?;
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
@@ -61,27 +62,28 @@ pub(crate) async fn list_nodes(
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}", params(("env" = String, Path), ("node" = String, Path)),
     responses((status = 200, body = NodeDetail)))]
 pub(crate) async fn show_node(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<NodePath>,
 ) -> Result<Json<NodeDetail>, ApiError> {
-    let name = path.designed(&app, &scope)?;
-    let elsewhere = app.activities_elsewhere(&scope.env, Some(&name)).await;
-    let agents = app.agents(&elsewhere);
-    let plan = status_response::deciding_plan(&app, &scope.env).await;
-    let lookups = match app.hub.session(&scope.env, &name) {
+    let name = path.designed(&reader, &scope)?;
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, Some(&name)).await;
+    let activities = agents.activities(&elsewhere);
+    let plan = status_response::deciding_plan(&reader, &scope.env).await;
+    let lookups = match agents.hub.session(&scope.env, &name) {
         Some(session) => session.looked_up(),
         None => elsewhere.get(&name).map(|told| told.lookups.clone()).unwrap_or_default(),
     };
-    let detail = scope.ask(&app, |fleet| {
+    let detail = scope.ask(&reader, |fleet| {
         let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
         let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
         Some(NodeDetail {
-            row: node_rows::row(fleet, agents, &name, node, record),
+            row: node_rows::row(fleet, activities, &name, node, record),
             record: record.clone(),
             machine: node.machine.as_ref().map(|(machine, _)| machine.clone()),
             states: node.states.keys().cloned().collect(),
-            activity: agents.agent(fleet, &name).1,
+            activity: activities.agent(fleet, &name).1,
             interfaces: observed.interfaces,
             incarnation: observed.incarnation,
             last: observed.last,
@@ -89,13 +91,13 @@ pub(crate) async fn show_node(
             published: fleet.published().of_node(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
-            hold: status_response::hold_of(&app, fleet, plan.as_deref(), &name),
+            hold: status_response::hold_of(&reader, &agents, fleet, plan.as_deref(), &name),
             revision: fleet.revision,
         })
     })?;
     let mut detail = detail.ok_or_else(|| ApiError::unknown_node(&scope.env, &name))?;
     let digest = detail.last.as_ref().and_then(|last| last.log.clone());
-    let reports = app.blobs.reports(digest.into_iter().collect()).await;
+    let reports = reader.blobs.reports(digest.into_iter().collect()).await;
     detail.log = reports.first().map(|report| excerpt(&report.log));
     Ok(Json(detail))
 }
@@ -111,13 +113,14 @@ fn excerpt(log: &str) -> String {
 #[utoipa::path(get, path = "/v1/envs/{env}/failures", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<NodeRow>)))]
 pub(crate) async fn list_failures(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NodeRow>>, ApiError> {
-    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (mut rows, revision) =
-        scope.ask(&app, |fleet| (node_rows::all(fleet, app.agents(&elsewhere)), fleet.revision))?;
+        scope.ask(&reader, |fleet| (node_rows::all(fleet, agents.activities(&elsewhere)), fleet.revision))?;
     rows.retain(|row| is_failure(row.state));
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
@@ -150,19 +153,20 @@ pub(crate) struct LookupPath {
     params(("env" = String, Path), ("node" = String, Path), ("key" = String, Path)),
     responses((status = 200, body = LookupResponse)))]
 pub(crate) async fn lookup_key(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(node): Path<NodePath>,
     Path(LookupPath { key }): Path<LookupPath>,
 ) -> Result<Json<LookupResponse>, ApiError> {
-    let node = node.designed(&app, &scope)?;
+    let node = node.designed(&reader, &scope)?;
     let key = clip(&key, LONGEST).to_owned();
-    let elsewhere = app.activities_elsewhere(&scope.env, Some(&node)).await;
-    let answer = scope.ask(&app, |fleet| {
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, Some(&node)).await;
+    let answer = scope.ask(&reader, |fleet| {
         let found = explain::resolve(fleet, &node, &key);
         let near = if found.is_none() { explain::suggest(fleet, &node, &key) } else { None };
         let recorded = explain::recorded_key(&key);
-        let looked_up = match app.links.agent(fleet, &node).at {
+        let looked_up = match agents.links.agent(fleet, &node).at {
             AgentLocation::Local(session) => Some(session.has_looked_up(&recorded)),
             AgentLocation::Remote(_) => elsewhere.get(&node).map(|told| told.lookups.contains(&recorded)),
             AgentLocation::Disconnected => None,

@@ -11,7 +11,7 @@ use muster_core::txn::Op;
 use muster_wire::data::{PauseRow, ResumeResponse, SetPause, SetPauseResponse};
 use muster_wire::operator::Page;
 
-use crate::App;
+use crate::app::{Reader, Writer};
 
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::key_write::{Write, write};
@@ -27,12 +27,12 @@ const LONGEST_SECONDS: u64 = 366 * 86_400;
 #[utoipa::path(get, path = "/v1/envs/{env}/pauses", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<PauseRow>)))]
 pub(crate) async fn list_pauses(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<PauseRow>>, ApiError> {
-    let now = app.clock.now();
-    let (rows, revision) = scope.ask(&app, |fleet| {
+    let now = reader.clock.now();
+    let (rows, revision) = scope.ask(&reader, |fleet| {
         let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
         let rows = lasting.map(|(of, (pause, _))| row(fleet, of, pause)).collect();
         (rows, fleet.revision)
@@ -46,7 +46,7 @@ pub(crate) async fn list_pauses(
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
     request_body = SetPause, responses((status = 200, body = SetPauseResponse)))]
 pub(crate) async fn set_pause(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     author: Author,
@@ -63,14 +63,14 @@ pub(crate) async fn set_pause(
             "a pause lasts from 1 to {LONGEST_SECONDS} seconds, or until it is ended"
         )));
     }
-    let since = app.clock.now();
+    let since = writer.clock.now();
     let until = seconds.map(|seconds| {
         let long = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
         since.saturating_add(long).unwrap_or(jiff::Timestamp::MAX)
     });
     let pause = PauseRecord { by: author.by(None, "").author, reason, since, until };
     let store_key = Keys::new(&scope.env).pause(&of);
-    let ((before, row), revision) = write(&app, &scope, |fleet| {
+    let ((before, row), revision) = write(&writer, &scope, |fleet| {
         let there = fleet.pauses().get(&of);
         let about = (there.map(|(pause, _)| paused(&of, pause)), row(fleet, &of, &pause));
         let seen = there.map(|(_, at)| *at);
@@ -93,15 +93,15 @@ pub(crate) async fn set_pause(
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = ResumeResponse)))]
 pub(crate) async fn end_pause(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     author: Author,
 ) -> Result<Json<ResumeResponse>, ApiError> {
     let of = layer.scope()?;
-    let now = app.clock.now();
+    let now = writer.clock.now();
     let store_key = Keys::new(&scope.env).pause(&of);
-    let ((before, still), revision) = write(&app, &scope, |fleet| {
+    let ((before, still), revision) = write(&writer, &scope, |fleet| {
         let there = fleet.pauses().get(&of);
         let concerned = |other: &PauseScope| {
             let both = |(name, _, record): (&_, _, &muster_core::node::record::NodeRecord)| {

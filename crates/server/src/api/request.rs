@@ -15,8 +15,8 @@ use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::error::ApiError;
+use crate::app::{App, Reader};
 
 /// The environment that the path names. The view has reached what the reader demands, and knows the environment.
 pub(crate) struct Scope {
@@ -66,8 +66,8 @@ impl FromRequestParts<App> for AnyEnv {
 
 impl Scope {
     /// Asks a question about the environment. It must be quick: the view waits for it.
-    pub(crate) fn ask<T>(&self, app: &App, question: impl FnOnce(&Fleet) -> T) -> Result<T, ApiError> {
-        let fleets = app.view.fleets();
+    pub(crate) fn ask<T>(&self, reader: &Reader, question: impl FnOnce(&Fleet) -> T) -> Result<T, ApiError> {
+        let fleets = reader.view.fleets();
         match fleets.get(&self.env).filter(|fleet| fleet.is_founded()) {
             Some(fleet) => whole(fleet).map(|()| question(fleet)),
             None => Err(ApiError::unknown_env(self.env.as_str(), &[])),
@@ -84,7 +84,7 @@ fn whole(fleet: &Fleet) -> Result<(), ApiError> {
 }
 
 /// Waits until the view is ready, and has reached the revision that the reader demands.
-pub(crate) async fn fresh_enough(parts: &Parts, app: &App) -> Result<(), ApiError> {
+pub(crate) async fn fresh_enough(parts: &Parts, reader: &Reader) -> Result<(), ApiError> {
     let demanded = match parts.headers.get(MIN_REVISION) {
         None => Revision(0),
         Some(text) => {
@@ -95,7 +95,7 @@ pub(crate) async fn fresh_enough(parts: &Parts, app: &App) -> Result<(), ApiErro
             })?
         }
     };
-    Ok(app.view.reach(demanded).await?)
+    Ok(reader.view.reach(demanded).await?)
 }
 
 /// How many items a page holds if nobody says. Large: reads cost no store access, and 5,000 rows are one megabyte.

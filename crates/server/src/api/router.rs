@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
 use utoipa_axum::routes;
 
-use crate::App;
+use crate::app::App;
 
 use super::{
     agents, backup, data, design, environments, error, logs, nodes, pauses, releases, rollouts, run_requests, runs,

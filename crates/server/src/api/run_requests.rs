@@ -20,11 +20,11 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::agents::ends_run;
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::{Author, Scope};
+use crate::app::{Agents, Reader, Writer};
 
 /// How often somebody who waits for a run to begin is looked after. Whether it has is known to the replica that the agent
 /// is connected to, and nothing tells the others.
@@ -35,21 +35,22 @@ const LOOK: Duration = Duration::from_millis(250);
     params(("env" = String, Path), ("node" = String, Path)),
     request_body = StartRunRequest, responses((status = 200, body = StartRunResponse)))]
 pub(crate) async fn request_run(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<NodePath>,
     author: Author,
     JsonBody(StartRunRequest { noop }): JsonBody<StartRunRequest>,
 ) -> Result<Json<StartRunResponse>, ApiError> {
     // A pause that was just set counts.
-    app.view.reach(app.latest_revision.read().await?).await?;
-    let node = path.designed(&app, &scope)?;
-    let now = app.clock.now();
-    let (pause, link, designed_at) = scope.ask(&app, |fleet| {
+    writer.view.reach(writer.latest_revision.read().await?).await?;
+    let node = path.designed(&writer, &scope)?;
+    let now = writer.clock.now();
+    let (pause, link, designed_at) = scope.ask(&writer, |fleet| {
         let found = fleet.get(&node);
         let role = found.and_then(|node| node.record.as_ref()).map(|record| &record.role);
         let pause = role.and_then(|role| fleet.pause_of(&node, role, now));
-        (pause, app.links.agent(fleet, &node).link, found.and_then(|node| node.record_at))
+        (pause, agents.links.agent(fleet, &node).link, found.and_then(|node| node.record_at))
     })?;
     if let Some(pause) = pause.filter(|_| !noop) {
         let problem = Problem::new(ProblemCode::Conflict, pause.to_string());
@@ -63,7 +64,7 @@ pub(crate) async fn request_run(
     let put = put.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
     // A node that has left the design meanwhile leaves no key behind.
     let txn = Txn::new().guard(Guard::observed(keys.node(&node), designed_at)).op(put);
-    let revision = match app.store.commit(txn).await? {
+    let revision = match writer.store.commit(txn).await? {
         CommitOutcome::Committed { revision } => revision,
         CommitOutcome::Conflict { .. } => {
             let problem =
@@ -72,7 +73,7 @@ pub(crate) async fn request_run(
         }
     };
     tracing::info!(env = %scope.env, %node, id, by, noop, "a run was asked for");
-    app.view.reach(revision).await?;
+    writer.view.reach(revision).await?;
     Ok(Json(StartRunResponse { node, id, silent_since: silent(link), revision }))
 }
 
@@ -100,31 +101,38 @@ pub(crate) struct WaitQuery {
     params(("env" = String, Path), ("node" = String, Path), ("id" = String, Path), WaitQuery),
     responses((status = 200, body = RunRequestStatus)))]
 pub(crate) async fn show_run_request(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<NodePath>,
     Path(RunRequestPath { id }): Path<RunRequestPath>,
     query: Result<Query<WaitQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<RunRequestStatus>, ApiError> {
     let Query(WaitQuery { wait_seconds }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let node = path.designed(&app, &scope)?;
+    let node = path.designed(&reader, &scope)?;
     let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
     loop {
-        let run = progress(&app, &scope, &node, &id).await?;
+        let run = progress(&reader, &agents, &scope, &node, &id).await?;
         let waits = matches!(run.progress, RunRequestProgress::Waiting { .. });
         if !waits || Instant::now() >= deadline {
             return Ok(Json(run));
         }
         tokio::select! {
             () = sleep(LOOK) => {}
-            () = app.hub.stopping() => return Err(ApiError::stopping()),
+            () = reader.stopping() => return Err(ApiError::stopping()),
         }
     }
 }
 
-async fn progress(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Result<RunRequestStatus, ApiError> {
-    let going_on = goes_on(app, scope, node, id).await;
-    scope.ask(app, |fleet| {
+async fn progress(
+    reader: &Reader,
+    agents: &Agents,
+    scope: &Scope,
+    node: &NodeName,
+    id: &str,
+) -> Result<RunRequestStatus, ApiError> {
+    let going_on = goes_on(reader, agents, scope, node, id).await;
+    scope.ask(reader, |fleet| {
         let found = fleet.get(node);
         let asked = found.and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked).filter(|asked| asked.id == *id);
         let history = found.map(|node| node.history()).unwrap_or_default();
@@ -138,18 +146,18 @@ async fn progress(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Result
             (Some(past), _) if ends_run(past.outcome) => RunRequestProgress::Done { run: past.run },
             (_, Some(run)) => RunRequestProgress::Running { run },
             (Some(past), None) => RunRequestProgress::Running { run: past.run },
-            (None, None) => RunRequestProgress::Waiting { silent_since: silent(app.links.agent(fleet, node).link) },
+            (None, None) => RunRequestProgress::Waiting { silent_since: silent(agents.links.agent(fleet, node).link) },
         };
         Ok(RunRequestStatus { asked: asked.clone(), progress, revision: fleet.revision })
     })?
 }
 
 /// The run that goes on, if it is the one that was asked for.
-async fn goes_on(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Option<RunId> {
-    if app.hub.session(&scope.env, node).is_some() {
-        return app.hub.live_logs.run_for_request(&scope.env, node, id);
+async fn goes_on(reader: &Reader, agents: &Agents, scope: &Scope, node: &NodeName, id: &str) -> Option<RunId> {
+    if agents.hub.session(&scope.env, node).is_some() {
+        return agents.hub.live_logs.run_for_request(&scope.env, node, id);
     }
-    let told = app.activities_elsewhere(&scope.env, Some(node)).await.remove(node)?;
+    let told = agents.remote_activities(&reader.view, &scope.env, Some(node)).await.remove(node)?;
     match told.doing {
         Activity::Applying { run, .. } | Activity::Validating { run, .. } => {
             told.asked.iter().any(|asked| asked == id).then_some(run)

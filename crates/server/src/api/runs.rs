@@ -14,10 +14,10 @@ use muster_wire::runs::RunRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::error::ApiError;
 use crate::api::nodes::{NodePath, is_failure};
 use crate::api::request::{FilterQuery, Scope};
+use crate::app::{Agents, Reader};
 use crate::view::{node_fields, node_rows};
 
 const RUNS: usize = 50;
@@ -35,16 +35,17 @@ pub(crate) struct LimitQuery {
 #[utoipa::path(get, path = "/v1/envs/{env}/runs", params(("env" = String, Path), LimitQuery, FilterQuery),
     responses((status = 200, body = Page<RunRow>)))]
 pub(crate) async fn list_runs(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     limit: Result<Query<LimitQuery>, axum::extract::rejection::QueryRejection>,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<RunRow>>, ApiError> {
     let Query(LimitQuery { limit }) = limit.map_err(|error| ApiError::invalid(error.body_text()))?;
     let filter = filter.read(&node_fields::KEYS)?;
-    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let (items, revision) = scope.ask(&app, |fleet| {
-        let chosen = node_rows::matching(fleet, app.agents(&elsewhere), &filter);
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let (items, revision) = scope.ask(&reader, |fleet| {
+        let chosen = node_rows::matching(fleet, agents.activities(&elsewhere), &filter);
         (newest(fleet, &chosen, limit.unwrap_or(RUNS).clamp(1, MOST_RUNS)), fleet.revision)
     })?;
     Ok(Json(Page { items, next: None, revision }))
@@ -79,14 +80,15 @@ fn heard(fleet: &Fleet, row: &NodeRow) -> Option<Timestamp> {
 #[utoipa::path(get, path = "/v1/envs/{env}/failure-groups", params(("env" = String, Path), FilterQuery),
     responses((status = 200, body = Page<FailureGroup>)))]
 pub(crate) async fn list_failure_groups(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<FailureGroup>>, ApiError> {
     let filter = filter.read(&node_fields::KEYS)?;
-    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let (failed, revision) = scope.ask(&app, |fleet| {
-        let chosen = node_rows::matching(fleet, app.agents(&elsewhere), &filter).into_iter();
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let (failed, revision) = scope.ask(&reader, |fleet| {
+        let chosen = node_rows::matching(fleet, agents.activities(&elsewhere), &filter).into_iter();
         let failed: Vec<NodeFailure> = chosen.filter_map(|row| failed(fleet, row)).collect();
         (failed, fleet.revision)
     })?;
@@ -147,19 +149,19 @@ pub(crate) struct RunPath {
     params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path)),
     responses((status = 200, body = RunDetail)))]
 pub(crate) async fn show_run(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Path(node): Path<NodePath>,
     Path(RunPath { run }): Path<RunPath>,
 ) -> Result<Json<RunDetail>, ApiError> {
-    let node = node.designed(&app, &scope)?;
-    let history = scope.ask(&app, |fleet| fleet.get(&node).map(|node| node.history()).unwrap_or_default())?;
+    let node = node.designed(&reader, &scope)?;
+    let history = scope.ask(&reader, |fleet| fleet.get(&node).map(|node| node.history()).unwrap_or_default())?;
     let Some(past) = history.0.into_iter().find(|past| past.run.as_str() == run) else {
         let problem = Problem::new(ProblemCode::UnknownRun, format!("{node} has no run {run} among its last ones"));
         return Err(ApiError(problem.hint("`muster node show` lists the runs that are kept")));
     };
     let kept = past.logs.len();
-    let reports = app.blobs.reports(past.logs).await;
+    let reports = reader.blobs.reports(past.logs).await;
     let missing = kept - reports.len();
     Ok(Json(RunDetail { node, run: past.run, reports, missing }))
 }

@@ -8,7 +8,8 @@ use muster_wire::doctor::{DoctorReport, ReplicaReport};
 use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::api::error::ApiError;
-use crate::{App, doctor, metrics};
+use crate::app::{App, Reader, ReplicaState};
+use crate::{doctor, metrics};
 
 /// The process is there.
 #[utoipa::path(get, path = "/healthz", responses((status = 204)))]
@@ -18,8 +19,8 @@ pub(crate) async fn healthz() -> StatusCode {
 
 /// The view is complete: questions are answered.
 #[utoipa::path(get, path = "/readyz", responses((status = 204), (status = 503, body = Problem)))]
-pub(crate) async fn readyz(State(app): State<App>) -> Result<StatusCode, ApiError> {
-    match app.view.revision() {
+pub(crate) async fn readyz(State(reader): State<Reader>) -> Result<StatusCode, ApiError> {
+    match reader.view.revision() {
         Some(_) => Ok(StatusCode::NO_CONTENT),
         None => Err(ApiError(Problem::new(ProblemCode::CannotTell, "the view is being built"))),
     }
@@ -33,9 +34,9 @@ pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
 
 /// The server in numbers, as OpenMetrics text for Prometheus and its kin.
 #[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
-pub(crate) async fn show_metrics(State(app): State<App>) -> Result<Response, ApiError> {
+pub(crate) async fn show_metrics(State(replica): State<ReplicaState>) -> Result<Response, ApiError> {
     // Going through 10,000 nodes takes milliseconds: not on a thread that has streams to serve.
-    let text = tokio::task::spawn_blocking(move || metrics::text(&app.metrics)).await;
+    let text = tokio::task::spawn_blocking(move || metrics::text(&replica.metrics)).await;
     match text {
         Ok(Ok(text)) => Ok(([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()),
         Ok(Err(_)) | Err(_) => Err(ApiError(Problem::new(ProblemCode::Internal, "the metrics cannot be written"))),

@@ -21,10 +21,10 @@ use muster_wire::rollout::{PlanRequest, StartTarget};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
-use crate::App;
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::request::{Author, PageQuery, Scope};
 use crate::api::rollouts::{begin_downloadable, by_whom};
+use crate::app::{Agents, Reader, Writer};
 use crate::design::revision::check_writable;
 use crate::view::node_rows::{self, RemoteActivities};
 
@@ -32,10 +32,10 @@ use crate::view::node_rows::{self, RemoteActivities};
 #[utoipa::path(get, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
     responses((status = 200, body = CurrentVersion)))]
 pub(crate) async fn show_current_version(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
 ) -> Result<Json<CurrentVersion>, ApiError> {
-    let current = scope.ask(&app, |fleet| CurrentVersion {
+    let current = scope.ask(&reader, |fleet| CurrentVersion {
         version: fleet.current_version().map(|(version, _)| version.clone()),
         generation: fleet.desired().map(|desired| desired.generation),
         revision: fleet.revision,
@@ -51,16 +51,17 @@ pub(crate) async fn show_current_version(
 #[utoipa::path(put, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
     request_body = TriggerUpdate, responses((status = 200, body = UpdateResponse)))]
 pub(crate) async fn change_current_version(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     author: Author,
     JsonBody(update): JsonBody<TriggerUpdate>,
 ) -> Result<Json<UpdateResponse>, ApiError> {
     // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
     // change for the current one, and answer that there is nothing to do.
-    let newest = app.latest_revision.read().await?;
-    app.view.reach(newest).await?;
-    let (accepted, already, known) = scope.ask(&app, |fleet| {
+    let newest = writer.latest_revision.read().await?;
+    writer.view.reach(newest).await?;
+    let (accepted, already, known) = scope.ask(&writer, |fleet| {
         let known = (!fleet.releases().contains_key(&update.version))
             .then(|| fleet.releases().keys().map(Version::to_string).collect::<Vec<_>>());
         (check_writable(fleet), is_so_already(fleet, &update), known)
@@ -71,16 +72,16 @@ pub(crate) async fn change_current_version(
     }
     let TriggerUpdate { version: to, allow_older, at_once, by } = update;
     if let Some(rollout) = already {
-        let revision = app.view.revision().unwrap_or_default();
+        let revision = writer.view.revision().unwrap_or_default();
         return Ok(Json(UpdateResponse { from: Some(to.clone()), to, changed: false, rollout, revision }));
     }
     let by = by_whom(author, by);
     // Made up here: each time that somebody asks is another one. It is found again after an unknown outcome.
-    let request = format!("trigger-{}", RandomState::new().hash_one((app.clock.now().as_nanosecond(), &by)));
+    let request = format!("trigger-{}", RandomState::new().hash_one((writer.clock.now().as_nanosecond(), &by)));
     // At once is for emergencies: it takes the place of whatever is under way.
     let starting = StartOptions { request, by, supersede: at_once };
     let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
-    Ok(Json(match begin_downloadable(&app, &scope, StartTarget::Now(asked), starting).await? {
+    Ok(Json(match begin_downloadable(&writer, &agents, &scope, StartTarget::Now(asked), starting).await? {
         StartOutcome::Started(StartedRollout { id, from, to, changed, revision, .. }) => {
             UpdateResponse { from, to, changed, rollout: Some(id), revision }
         }
@@ -116,10 +117,10 @@ pub(crate) struct RunningVersionPath {
 #[utoipa::path(get, path = "/v1/envs/{env}/running-versions", params(("env" = String, Path)),
     responses((status = 200, body = Page<RunningVersionRow>)))]
 pub(crate) async fn list_running_versions(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
 ) -> Result<Json<Page<RunningVersionRow>>, ApiError> {
-    let page = scope.ask(&app, |fleet| {
+    let page = scope.ask(&reader, |fleet| {
         let rows = fleet.running().iter();
         let items = rows.map(|(version, nodes)| RunningVersionRow { version: version.clone(), nodes: nodes.len() });
         Page { items: items.collect(), next: None, revision: fleet.revision }
@@ -132,13 +133,13 @@ pub(crate) async fn list_running_versions(
     params(("env" = String, Path), ("version" = String, Path), PageQuery),
     responses((status = 200, body = Page<String>)))]
 pub(crate) async fn list_version_hosts(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     path: Result<Path<RunningVersionPath>, axum::extract::rejection::PathRejection>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<String>>, ApiError> {
     let Path(RunningVersionPath { version }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (mut nodes, revision) = scope.ask(&app, |fleet| {
+    let (mut nodes, revision) = scope.ask(&reader, |fleet| {
         let nodes: Vec<NodeName> = fleet.running().get(&version).into_iter().flatten().cloned().collect();
         (nodes, fleet.revision)
     })?;
@@ -150,7 +151,8 @@ pub(crate) async fn list_version_hosts(
 #[utoipa::path(post, path = "/v1/envs/{env}/verify-hosts", params(("env" = String, Path)),
     request_body = VerifyHostsRequest, responses((status = 200, body = VerifyHostsResponse)))]
 pub(crate) async fn verify_hosts(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     body: Bytes,
 ) -> Result<Json<VerifyHostsResponse>, ApiError> {
@@ -162,19 +164,19 @@ pub(crate) async fn verify_hosts(
     }
     let parsing = begin.elapsed();
     let deadline = begin + Duration::from_secs(question.wait_seconds.min(LONGEST_WAIT));
-    let mut steps = app.view.subscribe();
+    let mut steps = reader.view.subscribe();
     let mut fresh = None;
     loop {
         // What the store has acknowledged before the question must be in the answer. What the view takes in later is
         // newer by itself; only a last "no" is looked at again.
         if fresh.is_none() || Instant::now() >= deadline {
-            let newest = app.latest_revision.read().await?;
-            app.view.reach(newest).await?;
+            let newest = reader.latest_revision.read().await?;
+            reader.view.reach(newest).await?;
             fresh = Some(newest);
         }
         steps.mark_unchanged();
         let deciding = Instant::now();
-        let mut answer = scope.ask(&app, |fleet| verify_once(&app, fleet, &question))?;
+        let mut answer = scope.ask(&reader, |fleet| verify_once(&agents, fleet, &question))?;
         answer.micros = u64::try_from((parsing + deciding.elapsed()).as_micros()).unwrap_or(u64::MAX);
         if answer.verified || Instant::now() >= deadline {
             return Ok(Json(answer));
@@ -183,12 +185,12 @@ pub(crate) async fn verify_hosts(
             // At the deadline it is asked once more, and answered whatever it is.
             _ = timeout_at(deadline, steps.changed()) => {}
             // A server that is told to stop waits for open requests, and nobody wants to wait for this one.
-            () = app.hub.stopping() => return Err(ApiError::stopping()),
+            () = reader.stopping() => return Err(ApiError::stopping()),
         }
     }
 }
 
-fn verify_once(app: &App, fleet: &Fleet, question: &VerifyHostsRequest) -> VerifyHostsResponse {
+fn verify_once(agents: &Agents, fleet: &Fleet, question: &VerifyHostsRequest) -> VerifyHostsResponse {
     let at_version = fleet.running().get(&question.version);
     // What these proved, they proved before they were sent elsewhere and called back.
     let late = Some(fleet.late()).filter(|late| !late.is_empty());
@@ -202,7 +204,7 @@ fn verify_once(app: &App, fleet: &Fleet, question: &VerifyHostsRequest) -> Verif
     let missing = missing.into_iter().map(|host| {
         let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
         let status =
-            found.map(|(name, node)| node_rows::status(fleet, app.agents(&RemoteActivities::new()), name, node));
+            found.map(|(name, node)| node_rows::status(fleet, agents.activities(&RemoteActivities::new()), name, node));
         MissingHost {
             host: host.clone(),
             running: found.and_then(|(_, node)| node.running.first().cloned()),

@@ -53,7 +53,7 @@ impl DesignController {
     /// Looks after all environments, for ever.
     pub async fn run(self) {
         let mut servers = self.app.view.subscribe_servers();
-        let mut controller_locks = self.app.controller_locks.subscribe();
+        let mut controller_locks = self.app.replica.controller_locks.subscribe();
         let mut steps = self.app.view.subscribe();
         let mut stuck = Backoff::default();
         loop {
@@ -64,7 +64,7 @@ impl DesignController {
             stuck.keep(&envs);
             let (mut waits, mut failed) = (false, false);
             for env in &envs {
-                let Some(held) = self.app.controller_locks.held(env, ControllerName::Design) else {
+                let Some(held) = self.app.replica.controller_locks.held(env, ControllerName::Design) else {
                     stuck.forget(env);
                     continue;
                 };

@@ -78,14 +78,14 @@ impl Provision {
     /// Looks after the machines, for ever: as soon as nobody else does.
     pub async fn run(mut self) {
         let Context { app, env, driver, .. } = &*self.context.clone();
-        app.controller_locks.want(env, ControllerName::Provision);
+        app.replica.controller_locks.want(env, ControllerName::Provision);
         // Connections to this server, and to the others.
-        let mut connections = app.hub.subscribe();
+        let mut connections = app.agents.hub.subscribe();
         let mut servers = app.view.subscribe_servers();
         let mut records = app.view.subscribe_records();
         // Reports: they matter only while a node that leaves waits for others to run.
         let mut steps = app.view.subscribe();
-        let mut controller_locks = app.controller_locks.subscribe();
+        let mut controller_locks = app.replica.controller_locks.subscribe();
         let mut changes = driver.changes();
         let mut last: Option<ControllerLock> = None;
         let mut turns = Turns::new();
@@ -99,7 +99,7 @@ impl Provision {
                 steps.mark_unchanged();
                 controller_locks.mark_unchanged();
                 changes.as_mut().map(tokio::sync::watch::Receiver::mark_unchanged);
-                let held = app.controller_locks.held(env, ControllerName::Provision);
+                let held = app.replica.controller_locks.held(env, ControllerName::Provision);
                 let is_new = held.is_some() && held != last;
                 last = held;
                 self.follow_view();
@@ -212,7 +212,7 @@ impl Provision {
         let sight = |node: &Node, name: &NodeName, position| Sight {
             position,
             record_at: node.record_at,
-            connected: app.links.is_connected(fleet, name),
+            connected: app.agents.links.is_connected(fleet, name),
             waits_for: if node.is_leaving() { decommission::dependents(fleet, node) } else { Vec::new() },
         };
         fleet.recorded().map(|(name, node, record)| (name.clone(), sight(node, name, record.position))).collect()
@@ -236,7 +236,7 @@ impl Whole {
         let departs = |until| Decommission { waits_for: decommission::dependents(fleet, node), until };
         Some(Self {
             spec: MachineSpec::of(env, name, record),
-            connected: app.links.is_connected(fleet, name),
+            connected: app.agents.links.is_connected(fleet, name),
             leaving: record.leaving.map(|leaving| departs(leaving.until)),
             node: node.clone(),
         })
@@ -257,7 +257,7 @@ impl Whole {
 
 async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Requeue {
     let Context { app, env, driver, policy } = context;
-    if app.controller_locks.held(env, held.name).as_ref() != Some(held) {
+    if app.replica.controller_locks.held(env, held.name).as_ref() != Some(held) {
         return Requeue::OnChange;
     }
     let Some(whole) = Whole::read(app, env, name) else { return Requeue::OnChange };
@@ -274,7 +274,7 @@ async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Reque
             return later();
         }
     };
-    match app.controller_locks.commit(held, txn).await {
+    match app.replica.controller_locks.commit(held, txn).await {
         Ok(FencedOutcome::Committed { revision }) => {
             match &advance.record {
                 Some(record) => tracing::debug!(node = %name, phase = record.phase.word(), "machine"),

@@ -27,10 +27,10 @@ pub struct RolloutController {
 impl RolloutController {
     /// Looks after the rollouts of all environments, for ever.
     pub async fn run(&self) {
-        let mut connections = self.app.hub.subscribe();
+        let mut connections = self.app.agents.hub.subscribe();
         let mut rollouts = self.app.view.subscribe_rollouts();
-        let mut controller_locks = self.app.controller_locks.subscribe();
-        let mark = Mark::of(self.app.membership.record());
+        let mut controller_locks = self.app.replica.controller_locks.subscribe();
+        let mark = Mark::of(self.app.replica.membership.record());
         mark.end_leftovers().await;
         let (mut executors, mut gates) = (BTreeMap::new(), Gates::new(mark));
         loop {
@@ -71,7 +71,7 @@ impl RolloutController {
         let mut sooner = |at: Duration| wait = Some(wait.map_or(at, |before| before.min(at)));
         for env in envs {
             let executor = executors.entry(env.clone()).or_default();
-            let looked = match self.app.controller_locks.held(&env, ControllerName::Rollout) {
+            let looked = match self.app.replica.controller_locks.held(&env, ControllerName::Rollout) {
                 Some(held) => self.step_environment(&held, executor).await,
                 None => {
                     *executor = Executor::default();
@@ -92,7 +92,7 @@ impl RolloutController {
                 ReconcileResult::More => sooner(Duration::ZERO),
             }
         }
-        self.app.rollouts_checked_at.send_replace(seen);
+        self.app.replica.rollouts_checked_at.send_replace(seen);
         (is_busy, wait)
     }
 
@@ -101,7 +101,7 @@ impl RolloutController {
         let env = &held.env;
         let mut got = IoResult::Start;
         loop {
-            let next = match with_decision_input(&self.app, env, |sight| executor.next(sight, got)) {
+            let next = match with_decision_input(&self.app, &self.app.agents, env, |sight| executor.next(sight, got)) {
                 Ok(NextAction::Done(looked)) => return looked,
                 Ok(NextAction::Commit(write)) => Ok(IoResult::Commit(self.commit(held, *write).await)),
                 Ok(NextAction::Io(need)) => serve_io(&self.app, env, need).await,
@@ -120,7 +120,7 @@ impl RolloutController {
 
     async fn commit(&self, held: &ControllerLock, ControllerWrite { txn, kind }: ControllerWrite) -> CommitResult {
         let env = &held.env;
-        match self.app.controller_locks.commit(held, txn).await {
+        match self.app.replica.controller_locks.commit(held, txn).await {
             Ok(FencedOutcome::Committed { revision }) => {
                 log_written(env, &kind);
                 CommitResult::Committed(revision)

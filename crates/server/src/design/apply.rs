@@ -19,7 +19,7 @@ use super::error::{ReadDesignError, RevisionError};
 use super::input::{InputError, lay};
 use super::revision::{Attribution, BaseError, RevisionBase, RevisionOutcome, RevisionRequest, revise};
 use super::tree::{Tree, TreeError};
-use crate::App;
+use crate::app::{Reader, Writer};
 use crate::fleet_change::compare;
 
 /// Others who change the same design at the same moment are quicker so many times, and no more.
@@ -77,22 +77,27 @@ pub struct AppliedDesign {
 }
 
 /// Lays what was sent over what is there, and reads it.
-pub async fn propose(app: &App, env: &EnvName, input: &Arc<DesignInput>) -> Result<DesignProposal, ApplyError> {
-    let base = RevisionBase::look(app, env).await?;
+pub async fn propose(reader: &Reader, env: &EnvName, input: &Arc<DesignInput>) -> Result<DesignProposal, ApplyError> {
+    let base = RevisionBase::look(reader, env).await?;
     let (compiled, input) = (base.compiled.clone(), input.clone());
     // Hashing megabytes is work, too.
     let laying = tokio::task::spawn_blocking(move || lay(&compiled.tree, &input));
     let (tree, texts) = laying.await.map_err(|_| RevisionError::CutOff)??;
-    let next = compile(app, &base, tree, &texts).await?;
+    let next = compile(reader, &base, tree, &texts).await?;
     Ok(DesignProposal { base, next, texts })
 }
 
 /// Makes a design of files, beginning with the newest one. What is there already is not made again.
-pub async fn compile(app: &App, base: &RevisionBase, tree: Tree, texts: &Texts) -> Result<Arc<Compiled>, ApplyError> {
+pub async fn compile(
+    reader: &Reader,
+    base: &RevisionBase,
+    tree: Tree,
+    texts: &Texts,
+) -> Result<Arc<Compiled>, ApplyError> {
     if tree == base.compiled.tree {
         return Ok(base.compiled.clone());
     }
-    let (blobs, env, near, texts) = (app.blobs.clone(), base.env.clone(), base.compiled.clone(), texts.clone());
+    let (blobs, env, near, texts) = (reader.blobs.clone(), base.env.clone(), base.compiled.clone(), texts.clone());
     let making = tokio::task::spawn_blocking(move || Compiled::make(&blobs, &env, tree, Some(&near), &texts));
     let made: Result<Compiled, TreeError> = making.await.map_err(|_| RevisionError::CutOff)?;
     let number = base.head.map(|(number, _)| number).unwrap_or_default();
@@ -101,7 +106,7 @@ pub async fn compile(app: &App, base: &RevisionBase, tree: Tree, texts: &Texts) 
 }
 
 /// What applying a design would do.
-pub async fn plan(app: &App, laid: &DesignProposal) -> Result<DesignPlan, ApplyError> {
+pub async fn plan(reader: &Reader, laid: &DesignProposal) -> Result<DesignPlan, ApplyError> {
     let DesignProposal { base, next, .. } = laid;
     if !next.is_usable() {
         return Err(ApplyError::Findings(next.findings.clone()));
@@ -111,14 +116,14 @@ pub async fn plan(app: &App, laid: &DesignProposal) -> Result<DesignPlan, ApplyE
         None => None,
         Some((applied, _)) => {
             let meant = {
-                let fleets = app.view.fleets();
+                let fleets = reader.view.fleets();
                 let empty = Fleet::new(env.clone());
                 DesignRef::of(fleets.get(env).unwrap_or(&empty), Some(applied.revision))?
             };
-            Some(app.designs.get(env, &meant).await?)
+            Some(reader.designs.get(env, &meant).await?)
         }
     };
-    let fleets = app.view.fleets();
+    let fleets = reader.view.fleets();
     let nodes = fleets.get(env).into_iter().flat_map(Fleet::designed).map(|(name, _, record)| (name, record));
     let planned = muster_design::plan(applied.as_ref().map(|applied| &applied.design), &next.design, nodes);
     let head = base.head.map(|(number, _)| number);
@@ -139,15 +144,15 @@ pub struct ApplyOptions<'p> {
 
 /// Applies a design: exactly what was planned, if a plan is given.
 pub async fn apply(
-    app: &App,
+    writer: &Writer,
     env: &EnvName,
     input: &Arc<DesignInput>,
     terms: ApplyOptions<'_>,
     by: &Attribution,
 ) -> Result<AppliedDesign, ApplyError> {
     for _ in 0..TRIES {
-        let laid = propose(app, env, input).await?;
-        let plan = plan(app, &laid).await?;
+        let laid = propose(writer, env, input).await?;
+        let plan = plan(writer, &laid).await?;
         if let Some(moved) = terms.shown.map(|shown| shown.differences(&plan)).filter(|moved| !moved.is_empty()) {
             return Err(ApplyError::Moved(moved));
         }
@@ -163,14 +168,14 @@ pub async fn apply(
         let is_applied = base.applied.as_ref().map(|(applied, _)| applied.revision) == head;
         let (number, revision) = if is_new || !is_applied {
             let order = RevisionRequest { next: is_new.then_some((next, texts)), apply: true, by: by.clone() };
-            match revise(app, base, order).await? {
+            match revise(writer, base, order).await? {
                 RevisionOutcome::Committed { number, revision } => (number, revision),
                 RevisionOutcome::Overtaken => continue,
             }
         } else {
-            (head.unwrap_or_default(), app.view.revision().unwrap_or_default())
+            (head.unwrap_or_default(), writer.view.revision().unwrap_or_default())
         };
-        let (followed, revision) = followed(app, env, next, revision).await;
+        let (followed, revision) = followed(writer, env, next, revision).await;
         let changed = is_new || !is_applied;
         return Ok(AppliedDesign { number, changed, plan, next: next.clone(), followed, revision });
     }
@@ -178,21 +183,21 @@ pub async fn apply(
 }
 
 /// Waits until the nodes are what a design says, for a while. Whether they are, and the revision that shows it.
-async fn followed(app: &App, env: &EnvName, design: &Compiled, revision: Revision) -> (bool, Revision) {
+async fn followed(reader: &Reader, env: &EnvName, design: &Compiled, revision: Revision) -> (bool, Revision) {
     let records = design.records();
-    let mut steps = app.view.subscribe();
+    let mut steps = reader.view.subscribe();
     let following = async {
         loop {
             steps.mark_unchanged();
-            if app.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {
+            if reader.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {
                 return true;
             }
             tokio::select! {
                 changed = steps.changed() => if changed.is_err() { return false },
-                () = app.hub.stopping() => return false,
+                () = reader.stopping() => return false,
             }
         }
     };
     let followed = timeout(FOLLOWED, following).await.unwrap_or(false);
-    (followed, app.view.revision().unwrap_or_default().max(revision))
+    (followed, reader.view.revision().unwrap_or_default().max(revision))
 }

@@ -15,7 +15,7 @@ use super::cache::DesignRef;
 use super::compiled::{Compiled, Texts};
 use super::error::{ReadDesignError, RevisionError};
 use super::tree::Tree;
-use crate::App;
+use crate::app::{Reader, Writer};
 use crate::fleet_change::beginning;
 
 /// Up to so many texts are written without a look at what is there already.
@@ -65,24 +65,25 @@ pub enum RevisionOutcome {
 
 impl RevisionBase {
     /// Looks at what the store has acknowledged: a view that lags by a moment would give a wrong answer, not only an old one.
-    pub async fn look(app: &App, env: &EnvName) -> Result<Self, BaseError> {
-        app.view
-            .reach(app.latest_revision.read().await.map_err(RevisionError::Store)?)
+    pub async fn look(reader: &Reader, env: &EnvName) -> Result<Self, BaseError> {
+        reader
+            .view
+            .reach(reader.latest_revision.read().await.map_err(RevisionError::Store)?)
             .await
             .map_err(RevisionError::StaleView)?;
         let (base, meant) = {
-            let fleets = app.view.fleets();
+            let fleets = reader.view.fleets();
             let empty = Fleet::new(env.clone());
             let fleet = fleets.get(env).unwrap_or(&empty);
             check_writable(fleet)?;
             let design = fleet.design();
-            let epoch = u64::try_from(app.clock.now().as_second()).unwrap_or(1);
+            let epoch = u64::try_from(reader.clock.now().as_second()).unwrap_or(1);
             let base = (design.head, design.applied.clone(), beginning(fleet, epoch));
             (base, design.head().map(|_| DesignRef::of(fleet, None)).transpose()?)
         };
         let (head, applied, beginning) = base;
         let compiled = match meant {
-            Some(meant) => app.designs.get(env, &meant).await?,
+            Some(meant) => reader.designs.get(env, &meant).await?,
             None => Arc::new(Compiled::empty(env)),
         };
         Ok(Self { env: env.clone(), head, applied, compiled, beginning })
@@ -114,13 +115,13 @@ pub fn check_writable(fleet: &Fleet) -> Result<(), RevisionError> {
 
 /// Makes a revision, has the nodes follow it, or both; and waits until the view shows it.
 pub async fn revise(
-    app: &App,
+    writer: &Writer,
     base: &RevisionBase,
     revise: RevisionRequest<'_>,
 ) -> Result<RevisionOutcome, RevisionError> {
     let RevisionBase { env, head, applied, beginning, .. } = base;
     let keys = Keys::new(env);
-    let at = app.clock.now();
+    let at = writer.clock.now();
     let Attribution { author, message } = revise.by;
     let newest = head.map(|(number, _)| number);
     let mut txn = beginning.clone().unwrap_or_default();
@@ -129,7 +130,7 @@ pub async fn revise(
     let mut number = newest.unwrap_or_default();
     let mut record = None;
     if let Some((next, texts)) = revise.next {
-        keep(app, base, next, texts).await?;
+        keep(writer, base, next, texts).await?;
         number = number.next();
         let manifest = next.manifest.clone();
         let made = DesignRevisionRecord { author: author.clone(), message, at, manifest, parent: newest };
@@ -144,16 +145,16 @@ pub async fn revise(
         txn.guards.push(Guard::observed(keys.design_applied(), applied.as_ref().map(|(_, at)| *at)));
         txn.ops.push(Op::put_json(keys.design_applied(), &follows)?);
     }
-    let revision = match app.store.commit(txn).await {
+    let revision = match writer.store.commit(txn).await {
         Ok(CommitOutcome::Committed { revision }) => revision,
         Ok(CommitOutcome::Conflict { revision, .. }) => {
-            app.view.reach(revision).await?;
+            writer.view.reach(revision).await?;
             return Ok(RevisionOutcome::Overtaken);
         }
         Err(error @ StoreError::Unknown { .. }) => {
-            let newest = app.latest_revision.read().await?;
-            app.view.reach(newest).await?;
-            let fleets = app.view.fleets();
+            let newest = writer.latest_revision.read().await?;
+            writer.view.reach(newest).await?;
+            let fleets = writer.view.fleets();
             let design = fleets.get(env).map(Fleet::design);
             let made = |record| design.is_some_and(|design| design.revisions.get(&number) == Some(record));
             let followed = design.and_then(|design| design.applied.as_ref()).is_some_and(|(seen, _)| *seen == follows);
@@ -167,23 +168,23 @@ pub async fn revise(
         Err(error) => return Err(error.into()),
     };
     if let Some((next, _)) = revise.next {
-        app.designs.keep(env, next.clone());
+        writer.designs.keep(env, next.clone());
     }
     // Whoever asks this server next sees it.
-    app.view.reach(revision).await?;
+    writer.view.reach(revision).await?;
     tracing::info!(%env, design = %number, applied = revise.apply, by = follows.author, "the design has a new revision");
     Ok(RevisionOutcome::Committed { number, revision })
 }
 
 /// Keeps the blobs of a design for good, those that the one before does not have.
-async fn keep(app: &App, base: &RevisionBase, next: &Arc<Compiled>, texts: &Texts) -> Result<(), RevisionError> {
+async fn keep(reader: &Reader, base: &RevisionBase, next: &Arc<Compiled>, texts: &Texts) -> Result<(), RevisionError> {
     let before: Option<&Tree> = base.head.map(|_| &base.compiled.tree);
     let mut new: Vec<(String, Vec<u8>)> =
         next.tree.new_blobs(before).into_iter().map(|blob| (blob.digest, blob.bytes)).collect();
     let known = before.filter(|_| texts.len() > FEW_TEXTS).map(Tree::digests).unwrap_or_default();
     let missing = texts.iter().filter(|(digest, _)| !known.contains(digest.as_str()));
     new.extend(missing.map(|(digest, text)| (digest.clone(), text.as_bytes().to_vec())));
-    let blobs = app.blobs.clone();
+    let blobs = reader.blobs.clone();
     let keeping = tokio::task::spawn_blocking(move || {
         blobs.keep_for_good(new.iter().map(|(digest, bytes)| (digest.as_str(), bytes.as_slice())))
     });

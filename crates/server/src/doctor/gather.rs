@@ -46,19 +46,19 @@ pub(crate) async fn gather(app: &App) -> Facts {
         fleets.values().map(|fleet| (environment(fleet), fleet.releases().clone())).unzip()
     };
     // This replica is not in the view before there is an environment.
-    replicas.insert(app.membership.id().clone(), app.membership.record().clone());
+    replicas.insert(app.replica.membership.id().clone(), app.replica.membership.record().clone());
     let requests = join_all(replicas.into_iter().map(|(id, record)| ask_replica(app, id, record)));
     let (store, replicas, blobs, missing) =
         futures::join!(ask_store(app.store.as_ref()), requests, can_write(app), without_bundle(app, releases));
     for (environment, missing) in environments.iter_mut().zip(missing) {
         environment.without_bundle = missing;
     }
-    Facts { store, me: app.membership.id().clone(), replicas, environments, blobs }
+    Facts { store, me: app.replica.membership.id().clone(), replicas, environments, blobs }
 }
 
 async fn ask_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> ReplicaFacts {
     let asked = app.clock.now();
-    let answer = if id == *app.membership.id() {
+    let answer = if id == *app.replica.membership.id() {
         Ok(examine_self(app).await)
     } else {
         let asking = async { Client::new(&record.url)?.self_examination(REPLICA_TIMEOUT).await };
@@ -127,9 +127,9 @@ pub(crate) async fn examine_self(app: &App) -> ReplicaReport {
         others.into_iter().map(sees).collect()
     });
     ReplicaReport {
-        replica: app.membership.id().clone(),
-        version: app.membership.record().version.clone(),
-        agents: app.hub.connected(),
+        replica: app.replica.membership.id().clone(),
+        version: app.replica.membership.record().version.clone(),
+        agents: app.agents.hub.connected(),
         sees_blobs_of: timeout(REPLICA_TIMEOUT / 2, looked).await.ok().and_then(Result::ok).unwrap_or_default(),
         now: app.clock.now(),
     }

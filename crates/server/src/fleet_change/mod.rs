@@ -15,7 +15,7 @@ use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::StoreError;
 use thiserror::Error;
 
-use crate::App;
+use crate::app::Writer;
 use crate::transactions::{commit_all, pack};
 
 pub use self::txns::compare;
@@ -71,16 +71,16 @@ pub enum FollowError {
 ///
 /// Only what the design says is written; what becomes of machines is for the provisioning controller to see to.
 pub async fn follow_design(
-    app: &App,
+    writer: &Writer,
     env: &EnvName,
     design: &BTreeMap<NodeName, NodeRecord>,
 ) -> Result<FleetChange, FollowError> {
-    follow_design_while(app, env, design, &[]).await
+    follow_design_while(writer, env, design, &[]).await
 }
 
 /// The same for as long as some guards hold: every transaction compares them.
 pub async fn follow_design_while(
-    app: &App,
+    writer: &Writer,
     env: &EnvName,
     design: &BTreeMap<NodeName, NodeRecord>,
     guards: &[Guard],
@@ -90,19 +90,19 @@ pub async fn follow_design_while(
     let mut revision = None;
     let mut tries = TRIES;
     while tries > 0 {
-        let now = app.clock.now();
+        let now = writer.clock.now();
         let (txns, change) = {
-            let fleets = app.view.fleets();
+            let fleets = writer.view.fleets();
             plan(fleets.get(env).unwrap_or(&empty), design, now)?
         };
         let txns = txns.into_iter().map(|txn| guards.iter().cloned().fold(txn, Txn::guard)).collect();
         // What the first plan was to do is done in the end, by whomever.
         let first = first.get_or_insert(change);
-        let summary = commit_all(app, txns).await.map_err(FollowError::Store)?;
+        let summary = commit_all(writer, txns).await.map_err(FollowError::Store)?;
         if summary.moved {
             revision = revision.max(Some(summary.reached));
         }
-        app.view.reach(summary.reached).await.map_err(FollowError::StaleView)?;
+        writer.view.reach(summary.reached).await.map_err(FollowError::StaleView)?;
         if summary.done {
             return Ok(FleetChange { revision, ..first.clone() });
         }

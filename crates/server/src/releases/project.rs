@@ -21,7 +21,7 @@ use muster_release::pack::{BundleInfo, PackError, pack};
 use muster_release::tree::{Tree, TreeError};
 use thiserror::Error;
 
-use crate::App;
+use crate::app::Reader;
 use crate::blobs::{Blobs, ReceiveError};
 
 /// The file that names what `muster release build` fetches.
@@ -142,13 +142,13 @@ pub struct Builder {
 /// Builds what is not registered yet, and keeps the bundles; in the order of `versions`, which is that of their serials.
 /// Returns the records of all, also of those that are registered already.
 pub async fn build_new(
-    app: &App,
+    reader: &Reader,
     env: &EnvName,
     sources: &[(Version, Source)],
     builder: &Builder,
 ) -> Result<BTreeMap<Version, ReleaseRecord>, BuildError> {
     let known = {
-        let fleets = app.view.fleets();
+        let fleets = reader.view.fleets();
         fleets.get(env).map(|fleet| fleet.releases().clone()).unwrap_or_default()
     };
     let mut serial = known.values().map(|release| release.serial).max().unwrap_or(0);
@@ -156,16 +156,16 @@ pub async fn build_new(
     for (version, source) in sources {
         let record = match known.get(version) {
             Some(known) => {
-                if known.content == source.content && !is_kept(app, known) {
+                if known.content == source.content && !is_kept(reader, known) {
                     // The same content gives the same bundle: one that was lost is there again.
-                    keep(app, version, source).await?;
+                    keep(reader, version, source).await?;
                 }
                 // Content that is another one is found when it is registered, and refused there.
                 ReleaseRecord { content: source.content.clone(), ..known.clone() }
             }
             None => {
                 serial += 1;
-                build(app, version, source, serial, builder).await?
+                build(reader, version, source, serial, builder).await?
             }
         };
         records.insert(version.clone(), record);
@@ -173,19 +173,19 @@ pub async fn build_new(
     Ok(records)
 }
 
-fn is_kept(app: &App, known: &ReleaseRecord) -> bool {
+fn is_kept(reader: &Reader, known: &ReleaseRecord) -> bool {
     let digest = Digest::new(known.digest.clone());
-    digest.is_ok_and(|digest| app.blobs.stored(digest.hex()).is_ok_and(|stored| stored.is_some()))
+    digest.is_ok_and(|digest| reader.blobs.stored(digest.hex()).is_ok_and(|stored| stored.is_some()))
 }
 
 async fn build(
-    app: &App,
+    reader: &Reader,
     version: &Version,
     source: &Source,
     serial: u64,
     builder: &Builder,
 ) -> Result<ReleaseRecord, BuildError> {
-    let packed = keep(app, version, source).await?;
+    let packed = keep(reader, version, source).await?;
     let Builder { key, by, now } = builder;
     let label = ReleaseLabel { version: version.clone(), serial, created: *now, expires: None, previous: None };
     let signed = sign(&create(label, &packed), std::slice::from_ref(key.as_ref()));
@@ -196,8 +196,8 @@ async fn build(
 }
 
 /// Packs a release straight into the place for blobs.
-async fn keep(app: &App, version: &Version, source: &Source) -> Result<BundleInfo, BuildError> {
-    let (blobs, of, from) = (app.blobs.clone(), version.clone(), source.clone());
+async fn keep(reader: &Reader, version: &Version, source: &Source) -> Result<BundleInfo, BuildError> {
+    let (blobs, of, from) = (reader.blobs.clone(), version.clone(), source.clone());
     let packing = tokio::task::spawn_blocking(move || pack_blob(&blobs, &of, &from));
     let packed = packing.await.map_err(|_| BuildError::CutOff { version: version.clone() })??;
     if packed.content.as_str() == source.content {

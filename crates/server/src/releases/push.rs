@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::bundle::{self, BundleError};
 use super::plan::{Decision, RefusedRelease, decide};
-use crate::App;
+use crate::app::{Reader, Writer};
 use crate::design::error::RevisionError;
 use crate::design::revision::check_writable;
 use crate::transactions::commit_all;
@@ -66,7 +66,7 @@ pub struct PushedRelease {
 
 /// Registers a release. Nothing changes unless all of it is as it should be.
 pub async fn push(
-    app: &App,
+    writer: &Writer,
     env: &EnvName,
     version: &Version,
     signed: SignedManifest,
@@ -80,28 +80,28 @@ pub async fn push(
         return Err(PushError::Unsigned);
     }
     // Decided on what the store has acknowledged, as every change.
-    app.view.reach(app.latest_revision.read().await?).await?;
-    let trusted = look(app, env, trusted_keys)?;
+    writer.view.reach(writer.latest_revision.read().await?).await?;
+    let trusted = look(writer, env, trusted_keys)?;
     let verified_by = match trusted {
         Some(keys) => {
-            let proved = verify(&signed, &keys, app.clock.now());
+            let proved = verify(&signed, &keys, writer.clock.now());
             Some(proved.map_err(|source| PushError::NotTrusted { env: env.clone(), source })?.signed_by)
         }
         None => None,
     };
     // Before the bundle is looked through, which takes a while.
-    if let Decision::Known(record) = look(app, env, |fleet| decide(fleet, &manifest))?? {
+    if let Decision::Known(record) = look(writer, env, |fleet| decide(fleet, &manifest))?? {
         // The record may have outlived its bundle: whoever uploaded it again has repaired that.
-        return Ok(PushedRelease { record: *record, changed: false, verified_by, revision: revision(app) });
+        return Ok(PushedRelease { record: *record, changed: false, verified_by, revision: revision(writer) });
     }
-    let (blobs, examined) = (app.blobs.clone(), manifest.clone());
+    let (blobs, examined) = (writer.blobs.clone(), manifest.clone());
     let examining = tokio::task::spawn_blocking(move || bundle::examine(&blobs, &examined));
     examining.await.map_err(|_| PushError::Stopping)??;
 
-    let (record, changed, at) = commit(app, env, &manifest, signed, by).await?;
+    let (record, changed, at) = commit(writer, env, &manifest, signed, by).await?;
     if changed {
         tracing::info!(%env, %version, serial = record.serial, digest = record.digest, "a release was registered");
-        alone_with_its_serial(app, env, &manifest, at).await?;
+        alone_with_its_serial(writer, env, &manifest, at).await?;
     }
     Ok(PushedRelease { record, changed, verified_by, revision: at })
 }
@@ -113,20 +113,20 @@ pub(crate) fn trusted_keys(fleet: &Fleet) -> Option<Vec<PublicKey>> {
 }
 
 /// Asks a question about an environment that takes changes.
-fn look<T>(app: &App, env: &EnvName, question: impl FnOnce(&Fleet) -> T) -> Result<T, PushError> {
-    let fleets = app.view.fleets();
+fn look<T>(reader: &Reader, env: &EnvName, question: impl FnOnce(&Fleet) -> T) -> Result<T, PushError> {
+    let fleets = reader.view.fleets();
     let empty = Fleet::new(env.clone());
     let fleet = fleets.get(env).unwrap_or(&empty);
     check_writable(fleet).map_err(|error| PushError::NotAccepting(Box::new(error)))?;
     Ok(question(fleet))
 }
 
-fn revision(app: &App) -> Revision {
-    app.view.revision().unwrap_or_default()
+fn revision(reader: &Reader) -> Revision {
+    reader.view.revision().unwrap_or_default()
 }
 
 async fn commit(
-    app: &App,
+    writer: &Writer,
     env: &EnvName,
     manifest: &Manifest,
     signed: SignedManifest,
@@ -139,20 +139,20 @@ async fn commit(
         size: manifest.size,
         content: manifest.content.to_string(),
         signed,
-        pushed: app.clock.now(),
+        pushed: writer.clock.now(),
         by,
     };
     let put = Op::put_json(keys.release(&manifest.version), &record).map_err(PushError::Record)?;
     let absent = [keys.release(&manifest.version), keys.restoring(), keys.destroying()];
     let txn = Txn { guards: absent.map(|key| Guard::Absent { key }).into(), ops: vec![put] };
     for _ in 0..TRIES {
-        match look(app, env, |fleet| decide(fleet, manifest))?? {
+        match look(writer, env, |fleet| decide(fleet, manifest))?? {
             // Ours, from a try whose answer was lost; or that of somebody who was a little quicker.
-            Decision::Known(known) => return Ok((known.as_ref().clone(), *known == record, revision(app))),
+            Decision::Known(known) => return Ok((known.as_ref().clone(), *known == record, revision(writer))),
             Decision::Register => {}
         }
-        let summary = commit_all(app, vec![txn.clone()]).await?;
-        app.view.reach(summary.reached).await?;
+        let summary = commit_all(writer, vec![txn.clone()]).await?;
+        writer.view.reach(summary.reached).await?;
         if summary.done {
             return Ok((record, true, summary.reached));
         }
@@ -161,19 +161,24 @@ async fn commit(
 }
 
 /// Two who push different versions with one serial at the same moment do not see each other. The later one goes again.
-async fn alone_with_its_serial(app: &App, env: &EnvName, manifest: &Manifest, at: Revision) -> Result<(), PushError> {
+async fn alone_with_its_serial(
+    writer: &Writer,
+    env: &EnvName,
+    manifest: &Manifest,
+    at: Revision,
+) -> Result<(), PushError> {
     let keys = Keys::new(env);
     let ours = keys.release(&manifest.version);
     let prefix = ours.strip_suffix(manifest.version.as_str()).unwrap_or(&ours);
-    let all = app.store.range(prefix, None).await?.kvs;
+    let all = writer.store.range(prefix, None).await?.kvs;
     let has_it = |kv: &&KeyValue| {
         let record: Option<ReleaseRecord> = serde_json::from_slice(&kv.value).ok();
         kv.key != ours && record.is_some_and(|record| record.serial == manifest.serial)
     };
     let Some(earlier) = all.iter().filter(has_it).find(|kv| kv.revision < at) else { return Ok(()) };
     let txn = Txn::new().guard(Guard::Unchanged { key: ours.clone(), since: at }).op(Op::delete(ours.clone()));
-    if let CommitOutcome::Committed { revision } = app.store.commit(txn).await? {
-        app.view.reach(revision).await?;
+    if let CommitOutcome::Committed { revision } = writer.store.commit(txn).await? {
+        writer.view.reach(revision).await?;
     }
     let other = earlier.key.strip_prefix(prefix).and_then(|version| Version::new(version).ok());
     let (version, serial) = (manifest.version.clone(), manifest.serial);

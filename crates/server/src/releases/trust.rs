@@ -14,7 +14,7 @@ use muster_store::StoreError;
 use thiserror::Error;
 
 use super::push::trusted_keys;
-use crate::App;
+use crate::app::Writer;
 use crate::design::error::RevisionError;
 use crate::design::revision::check_writable;
 use crate::transactions::commit_all;
@@ -62,7 +62,7 @@ pub struct ReplacedTrust {
 ///
 /// `force`: even if no node could run the current release any more.
 pub async fn replace(
-    app: &App,
+    writer: &Writer,
     env: &EnvName,
     trust: SignedTrust,
     force: bool,
@@ -71,9 +71,9 @@ pub async fn replace(
     let keys = Keys::new(env);
     let put = Op::put_json(keys.trust(), &trust).map_err(ReplaceTrustError::Record)?;
     for _ in 0..TRIES {
-        app.view.reach(app.latest_revision.read().await?).await?;
+        writer.view.reach(writer.latest_revision.read().await?).await?;
         let (before, current, untrusted) = {
-            let fleets = app.view.fleets();
+            let fleets = writer.view.fleets();
             let fleet = fleets.get(env);
             fleet.map_or(Ok(()), check_writable).map_err(|error| ReplaceTrustError::NotAccepting(Box::new(error)))?;
             let before = fleet.and_then(|fleet| fleet.trust()).map(|(trust, at)| (trust.clone(), *at));
@@ -99,8 +99,8 @@ pub async fn replace(
         ];
         // Whoever sends the environment elsewhere at this moment is looked at again.
         guards.extend(current.map(|since| Guard::Unchanged { key: keys.current_version(), since }));
-        let summary = commit_all(app, vec![Txn { guards, ops: vec![put.clone()] }]).await?;
-        app.view.reach(summary.reached).await?;
+        let summary = commit_all(writer, vec![Txn { guards, ops: vec![put.clone()] }]).await?;
+        writer.view.reach(summary.reached).await?;
         if summary.done {
             tracing::warn!(%env, serial = list.serial, keys = list.keys.len(), "the trusted keys were replaced");
             return Ok(ReplacedTrust { list, verified, changed: true, revision: summary.reached });

@@ -113,7 +113,7 @@ impl BlobMarkWatch {
     /// Looks for the mark of every replica that joins, for ever. Returns an error when this replica must stop: of two that do
     /// not share their blobs, the older one stays.
     pub(crate) async fn run(&self, app: &App) -> StartError {
-        let me = (app.membership.record().since, app.membership.id());
+        let me = (app.replica.membership.record().since, app.replica.membership.id());
         let mut servers = app.view.subscribe_servers();
         // Replicas whose marks were found, and those that were reported.
         let mut known: BTreeSet<ReplicaId> = BTreeSet::new();
@@ -143,7 +143,7 @@ impl BlobMarkWatch {
 
     /// A replica without a mark here.
     async fn find_unmarked(&self, app: &App, known: &mut BTreeSet<ReplicaId>) -> Option<(ReplicaId, ReplicaRecord)> {
-        let others = others(&app.view, app.membership.id());
+        let others = others(&app.view, app.replica.membership.id());
         known.retain(|known| others.iter().any(|(id, _)| id == known));
         for (id, record) in others {
             if known.contains(&id) {
@@ -167,7 +167,8 @@ impl BlobMarkWatch {
 /// Returns whether a replica is certainly alive. A view that lags, or a store that does not answer, proves nothing.
 async fn is_alive(app: &App, replica: &ReplicaId) -> bool {
     let Ok(newest) = app.latest_revision.read().await else { return false };
-    app.view.reach(newest).await.is_ok() && others(&app.view, app.membership.id()).iter().any(|(id, _)| id == replica)
+    app.view.reach(newest).await.is_ok()
+        && others(&app.view, app.replica.membership.id()).iter().any(|(id, _)| id == replica)
 }
 
 #[cfg(test)]

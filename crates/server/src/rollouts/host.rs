@@ -11,8 +11,8 @@ use muster_rollout::executor::{
 use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
-use crate::App;
 use crate::api::chain;
+use crate::app::{Agents, Reader, Writer};
 use crate::design::cache::DesignRef;
 use crate::design::error::ReadDesignError;
 use crate::rollouts::plans::{KeepPlanError, PlanUnreadable, keep_outcome};
@@ -36,23 +36,23 @@ pub(crate) enum HostError {
 }
 
 /// Brings what is needed.
-pub(crate) async fn serve_io(app: &App, env: &EnvName, need: IoRequest) -> Result<IoResult, HostError> {
+pub(crate) async fn serve_io(reader: &Reader, env: &EnvName, need: IoRequest) -> Result<IoResult, HostError> {
     Ok(match need {
-        IoRequest::StoreRevision => IoResult::StoreRevision(app.latest_revision.read().await?),
+        IoRequest::StoreRevision => IoResult::StoreRevision(reader.latest_revision.read().await?),
         IoRequest::AwaitView(revision) => {
-            app.view.reach(revision).await?;
+            reader.view.reach(revision).await?;
             IoResult::ViewReached
         }
-        IoRequest::LoadPlan(digest) => match app.plans.get(&digest).await {
+        IoRequest::LoadPlan(digest) => match reader.plans.get(&digest).await {
             Err(error) if error.may_pass() => return Err(error.into()),
             plan => IoResult::Plan(plan.map_err(|error| chain(&error))),
         },
-        IoRequest::LoadConfig { required: true } => IoResult::Config(Box::new(read_rollout_config(app, env).await?)),
+        IoRequest::LoadConfig { required: true } => IoResult::Config(Box::new(read_rollout_config(reader, env).await?)),
         IoRequest::LoadConfig { required: false } => {
-            IoResult::Config(Box::new(read_rollout_config(app, env).await.unwrap_or_default()))
+            IoResult::Config(Box::new(read_rollout_config(reader, env).await.unwrap_or_default()))
         }
-        IoRequest::SavePlan(plan) => IoResult::PlanSaved(app.plans.keep(&plan).await?),
-        IoRequest::SaveOutcome(stood) => match keep_outcome(app, &stood).await {
+        IoRequest::SavePlan(plan) => IoResult::PlanSaved(reader.plans.keep(&plan).await?),
+        IoRequest::SaveOutcome(stood) => match keep_outcome(reader, &stood).await {
             Ok(name) => IoResult::OutcomeSaved(Some(name)),
             Err(error) => {
                 tracing::warn!(%env, error = chain(&error), "what became of a rollout cannot be kept");
@@ -63,23 +63,28 @@ pub(crate) async fn serve_io(app: &App, env: &EnvName, need: IoRequest) -> Resul
 }
 
 /// Does what a person asks for, until it is done or refused.
-pub(crate) async fn run<R: OperatorRequest, E>(app: &App, env: &EnvName, request: R) -> Result<R::Outcome, E>
+pub(crate) async fn run<R: OperatorRequest, E>(
+    writer: &Writer,
+    agents: &Agents,
+    env: &EnvName,
+    request: R,
+) -> Result<R::Outcome, E>
 where
     E: From<R::Error> + From<HostError>,
 {
     let (mut errand, first) = RequestExecutor::new(request);
-    let mut got = serve_io(app, env, first).await?;
+    let mut got = serve_io(writer, env, first).await?;
     loop {
-        got = match with_decision_input(app, env, |sight| errand.next(sight, got))?? {
-            NextAction::Io(need) => serve_io(app, env, need).await?,
-            NextAction::Commit(txn) => IoResult::Commit(commit(app, txn).await?),
+        got = match with_decision_input(writer, agents, env, |sight| errand.next(sight, got))?? {
+            NextAction::Io(need) => serve_io(writer, env, need).await?,
+            NextAction::Commit(txn) => IoResult::Commit(commit(writer, txn).await?),
             NextAction::Done(done) => return Ok(done),
         };
     }
 }
 
-async fn commit(app: &App, txn: Txn) -> Result<CommitResult, HostError> {
-    match app.store.commit(txn).await {
+async fn commit(writer: &Writer, txn: Txn) -> Result<CommitResult, HostError> {
+    match writer.store.commit(txn).await {
         Ok(CommitOutcome::Committed { revision }) => Ok(CommitResult::Committed(revision)),
         Ok(CommitOutcome::Conflict { revision, .. }) => Ok(CommitResult::Conflict(revision)),
         Err(StoreError::Unknown { .. }) => Ok(CommitResult::Unknown),
@@ -89,36 +94,48 @@ async fn commit(app: &App, txn: Txn) -> Result<CommitResult, HostError> {
 
 /// Looks at what there is to see of an environment now.
 pub(crate) fn with_decision_input<T>(
-    app: &App,
+    reader: &Reader,
+    agents: &Agents,
     env: &EnvName,
     look: impl FnOnce(&DecisionInput<'_>) -> T,
 ) -> Result<T, HostError> {
-    let fleets = app.view.fleets();
+    let fleets = reader.view.fleets();
     let fleet: &Fleet = fleets.get(env).ok_or_else(|| HostError::Env(env.clone()))?;
-    Ok(with_sight(app, fleet, look))
+    Ok(with_sight(reader, agents, fleet, look))
 }
 
 /// Decides something on what there is to see of a fleet now.
-pub(crate) fn with_sight<T>(app: &App, fleet: &Fleet, decide: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
-    let link = |name: &_| app.links.link(fleet, name);
+pub(crate) fn with_sight<T>(
+    reader: &Reader,
+    agents: &Agents,
+    fleet: &Fleet,
+    decide: impl FnOnce(&DecisionInput<'_>) -> T,
+) -> T {
+    let link = |name: &_| agents.links.link(fleet, name);
     // Whoever is lost by then has more than a hiccup.
-    let disconnect_grace: SignedDuration = app.patience.lost_after;
-    let (arrivals, since) = app.view.arrivals();
+    let disconnect_grace: SignedDuration = agents.patience.lost_after;
+    let (arrivals, since) = reader.view.arrivals();
     let observed_for = |revision| arrivals.age_of(revision, since);
-    decide(&DecisionInput { fleet, link: &link, disconnect_grace, now: app.clock.now(), observed_for: &observed_for })
+    decide(&DecisionInput {
+        fleet,
+        link: &link,
+        disconnect_grace,
+        now: reader.clock.now(),
+        observed_for: &observed_for,
+    })
 }
 
 /// Reads the design that the nodes follow. Without one there is no order, and no strategy.
-pub(crate) async fn read_rollout_config(app: &App, env: &EnvName) -> Result<RolloutConfig, ReadDesignError> {
+pub(crate) async fn read_rollout_config(reader: &Reader, env: &EnvName) -> Result<RolloutConfig, ReadDesignError> {
     let meant = {
-        let fleets = app.view.fleets();
+        let fleets = reader.view.fleets();
         let applied = fleets.get(env).and_then(|fleet| Some((fleet, fleet.design().applied.as_ref()?)));
         match applied {
             Some((fleet, (applied, _))) => DesignRef::of(fleet, Some(applied.revision))?,
             None => return Ok(RolloutConfig::default()),
         }
     };
-    let compiled = app.designs.get(env, &meant).await?;
+    let compiled = reader.designs.get(env, &meant).await?;
     let environment = compiled.design.environment();
     Ok(RolloutConfig {
         strategy: environment.and_then(|environment| environment.rollout.clone()),

@@ -13,7 +13,7 @@ use muster_rollout::start::StartOptions;
 use muster_wire::rollout::{PlanResponse, StrategySource};
 use thiserror::Error;
 
-use crate::App;
+use crate::app::{Agents, Reader, Writer};
 use crate::rollouts::host::{HostError, read_rollout_config, run, serve_io, with_decision_input};
 use crate::rollouts::plans::{KeepPlanError, Plans};
 
@@ -34,13 +34,18 @@ pub(crate) enum CommandError {
 }
 
 /// What would happen.
-pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Result<PlanResponse, BeginError> {
-    let newest = app.latest_revision.read().await.map_err(HostError::from)?;
-    serve_io(app, env, IoRequest::AwaitView(newest)).await?;
-    let way = read_rollout_config(app, env).await.map_err(HostError::from)?;
+pub(crate) async fn plan_for(
+    reader: &Reader,
+    agents: &Agents,
+    env: &EnvName,
+    asked: PlanRequest,
+) -> Result<PlanResponse, BeginError> {
+    let newest = reader.latest_revision.read().await.map_err(HostError::from)?;
+    serve_io(reader, env, IoRequest::AwaitView(newest)).await?;
+    let way = read_rollout_config(reader, env).await.map_err(HostError::from)?;
     let (design, strategy_from) = (way.design, strategy_from(&asked, &way));
     asked.strategy.as_ref().map_or(Ok(()), |given| check_gate_commands(given, &way))?;
-    let (plan, revision) = with_decision_input(app, env, |sight| {
+    let (plan, revision) = with_decision_input(reader, agents, env, |sight| {
         let plan = plan(sight, &resolve_request(asked, way, sight.fleet)).map_err(StartRolloutError::from)?;
         Ok::<_, BeginError>((plan, sight.fleet.revision))
     })??;
@@ -58,13 +63,14 @@ fn strategy_from(asked: &PlanRequest, way: &RolloutConfig) -> StrategySource {
 
 /// Plans and starts a rollout, or starts a plan that still holds.
 pub(crate) async fn begin(
-    app: &App,
+    writer: &Writer,
+    agents: &Agents,
     env: &EnvName,
     what: StartTarget,
     who: StartOptions,
 ) -> Result<StartOutcome, BeginError> {
     let by = who.by.clone();
-    let outset: StartOutcome = run::<_, BeginError>(app, env, StartRollout::new(what, who)).await?;
+    let outset: StartOutcome = run::<_, BeginError>(writer, agents, env, StartRollout::new(what, who)).await?;
     if let StartOutcome::Started(StartedRollout { id, from, to, at_once, changed: true, .. }) = &outset {
         let from = from.as_ref().map(Version::as_str);
         tracing::info!(%env, rollout = %id, from, %to, by, at_once, "a rollout begins");
@@ -73,9 +79,14 @@ pub(crate) async fn begin(
 }
 
 /// Goes back from a rollout, by somebody's word.
-pub(crate) async fn roll_back(app: &App, env: &EnvName, wish: RollBackRollout) -> Result<StartedRollout, BeginError> {
+pub(crate) async fn roll_back(
+    writer: &Writer,
+    agents: &Agents,
+    env: &EnvName,
+    wish: RollBackRollout,
+) -> Result<StartedRollout, BeginError> {
     let (id, by) = (wish.id, wish.options.by.clone());
-    let begun: StartedRollout = run::<_, BeginError>(app, env, wish).await?;
+    let begun: StartedRollout = run::<_, BeginError>(writer, agents, env, wish).await?;
     if begun.changed {
         tracing::info!(%env, rollout = %begun.id, to = %begun.to, by, "goes back from rollout {id}");
     }
@@ -84,12 +95,13 @@ pub(crate) async fn roll_back(app: &App, env: &EnvName, wish: RollBackRollout) -
 
 /// Says something to a rollout.
 pub(crate) async fn send_command(
-    app: &App,
+    writer: &Writer,
+    agents: &Agents,
     env: &EnvName,
     id: RolloutId,
     command: RolloutCommand,
     by: String,
     request: String,
 ) -> Result<CommandOutcome, CommandError> {
-    run(app, env, OperatorCommand { id, command, by, request }).await
+    run(writer, agents, env, OperatorCommand { id, command, by, request }).await
 }

@@ -9,7 +9,7 @@ use muster_core::rollout::progress::Progress;
 use muster_rollout::step::IndexedPlan;
 use thiserror::Error;
 
-use crate::App;
+use crate::app::Reader;
 use crate::blobs::Blobs;
 
 /// Those of the rollouts that go on, and a few that somebody looks at. One of 5,000 nodes takes about a megabyte.
@@ -132,9 +132,9 @@ fn read(blobs: &Blobs, digest: &str) -> Result<RolloutPlan, PlanUnreadable> {
 }
 
 /// Keeps it for good. Returns its name.
-pub(crate) async fn keep_outcome(app: &App, stood: &Progress) -> Result<String, KeepPlanError> {
+pub(crate) async fn keep_outcome(reader: &Reader, stood: &Progress) -> Result<String, KeepPlanError> {
     let bytes = serde_json::to_vec(stood)?;
-    let (blobs, digest) = (app.blobs.clone(), Blobs::digest(&bytes));
+    let (blobs, digest) = (reader.blobs.clone(), Blobs::digest(&bytes));
     let name = digest.clone();
     let writing = tokio::task::spawn_blocking(move || blobs.keep_for_good([(name.as_str(), bytes.as_slice())]));
     writing.await.map_err(|_| KeepPlanError::CutOff)??;
@@ -142,8 +142,8 @@ pub(crate) async fn keep_outcome(app: &App, stood: &Progress) -> Result<String, 
 }
 
 /// None if it is not there, or not understood: then what the keys still say is shown.
-pub(crate) async fn read_outcome(app: &App, digest: String) -> Option<Progress> {
-    let blobs = app.blobs.clone();
+pub(crate) async fn read_outcome(reader: &Reader, digest: String) -> Option<Progress> {
+    let blobs = reader.blobs.clone();
     let reading = tokio::task::spawn_blocking(move || {
         let bytes = blobs.get(&digest)?;
         serde_json::from_slice(&bytes).ok()

@@ -20,32 +20,33 @@ use muster_wire::rollout::{
 
 use super::host::with_sight;
 use super::plans::PlanUnreadable;
-use crate::App;
 use crate::api::chain;
+use crate::app::{Agents, Reader};
 
 /// A plan that was looked for.
 pub(crate) type Looked = Result<Arc<IndexedPlan>, PlanUnreadable>;
 
 /// The plan of the rollout that decides, read before the view is asked.
-pub(crate) async fn deciding_plan(app: &App, env: &muster_core::names::EnvName) -> Option<Arc<IndexedPlan>> {
+pub(crate) async fn deciding_plan(reader: &Reader, env: &muster_core::names::EnvName) -> Option<Arc<IndexedPlan>> {
     let digest = {
-        let fleets = app.view.fleets();
+        let fleets = reader.view.fleets();
         let (record, _) = fleets.get(env)?.deciding_rollout()?;
         record.plan.clone()
     };
-    app.plans.get(&digest).await.ok()
+    reader.plans.get(&digest).await.ok()
 }
 
 /// One rollout, whole.
 pub(crate) fn status(
-    app: &App,
+    reader: &Reader,
+    agents: &Agents,
     fleet: &Fleet,
     (record, record_at): (&RolloutRecord, Revision),
     plan: &Looked,
     outcome: Option<Progress>,
     numbers: bool,
 ) -> RolloutStatus {
-    let now = || plan.as_ref().map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
+    let now = || plan.as_ref().map(|plan| stood(reader, agents, fleet, record, plan)).unwrap_or_default();
     let stood = outcome.unwrap_or_else(now);
     let counts = all(&stood);
     let nodes = || stood.waves.iter().flat_map(|wave| &wave.nodes);
@@ -87,7 +88,7 @@ pub(crate) fn status(
         left_alone_count: u32::try_from(left_alone.len()).unwrap_or(u32::MAX),
         left_alone: left_alone.into_iter().take(LEFT_ALONE_SHOWN).collect(),
         told: told(fleet),
-        now: app.clock.now(),
+        now: reader.clock.now(),
         revision: fleet.revision,
     }
 }
@@ -119,8 +120,8 @@ fn told(fleet: &Fleet) -> BTreeMap<Version, u32> {
 }
 
 /// How the nodes of a rollout stand.
-fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &IndexedPlan) -> Progress {
-    with_sight(app, fleet, |sight| progress::final_progress(plan, record, sight))
+fn stood(reader: &Reader, agents: &Agents, fleet: &Fleet, record: &RolloutRecord, plan: &IndexedPlan) -> Progress {
+    with_sight(reader, agents, fleet, |sight| progress::final_progress(plan, record, sight))
 }
 
 fn all(stood: &Progress) -> NodeCounts {
@@ -137,8 +138,14 @@ fn failure(node: &NodeProgress) -> Option<FailedNode> {
 }
 
 /// The slots of the rollout that decides.
-pub(crate) fn slots(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &IndexedPlan) -> Vec<SlotRow> {
-    let stood = stood(app, fleet, record, plan);
+pub(crate) fn slots(
+    reader: &Reader,
+    agents: &Agents,
+    fleet: &Fleet,
+    record: &RolloutRecord,
+    plan: &IndexedPlan,
+) -> Vec<SlotRow> {
+    let stood = stood(reader, agents, fleet, record, plan);
     stood.waves.iter().flat_map(|wave| &wave.nodes).filter_map(|node| slot(fleet, record, node)).collect()
 }
 
@@ -187,11 +194,16 @@ pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
 }
 
 /// The rollout that decides, in short. Without its plan only what its record says is known.
-pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&IndexedPlan>) -> Option<RolloutBrief> {
+pub(crate) fn brief(
+    reader: &Reader,
+    agents: &Agents,
+    fleet: &Fleet,
+    plan: Option<&IndexedPlan>,
+) -> Option<RolloutBrief> {
     let (record, _) = fleet.deciding_rollout()?;
     // Of one that was ended halfway it is of interest how far it came; of the others, their record says it.
     let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, RolloutPhase::Aborted { .. }));
-    let stood = plan.map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
+    let stood = plan.map(|plan| stood(reader, agents, fleet, record, plan)).unwrap_or_default();
     let counts = all(&stood);
     let held_by = stood.holds.into_iter().next();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -220,9 +232,15 @@ pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&IndexedPlan>) -> Opt
 }
 
 /// Why a node does not move in the rollout that goes on.
-pub(crate) fn hold_of(app: &App, fleet: &Fleet, plan: Option<&IndexedPlan>, node: &NodeName) -> Option<Hold> {
+pub(crate) fn hold_of(
+    reader: &Reader,
+    agents: &Agents,
+    fleet: &Fleet,
+    plan: Option<&IndexedPlan>,
+    node: &NodeName,
+) -> Option<Hold> {
     let (record, _) = fleet.deciding_rollout()?;
-    with_sight(app, fleet, |sight| hold_reason(plan?, record, sight, node))
+    with_sight(reader, agents, fleet, |sight| hold_reason(plan?, record, sight, node))
 }
 
 fn rolled_back_by(phase: &RolloutPhase) -> Option<RolloutId> {

@@ -122,8 +122,8 @@ impl Server {
         };
         self.tasks.shutdown().await;
         // Last, when nothing acts in the name of this replica any more: then the other replicas may take over.
-        self.app.membership.leave().await;
-        self.marks.remove(self.app.membership.id());
+        self.app.replica.membership.leave().await;
+        self.marks.remove(self.app.replica.membership.id());
         served
     }
 }

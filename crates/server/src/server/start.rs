@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::sweep::{STALE_MARK, renew_mark, sweep};
 use super::{Config, Server, StartError};
-use crate::App;
 use crate::agents::{Admission, Hub, Links};
+use crate::app::{Agents, App, Reader, ReplicaState, Writer};
 use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::design::DesignController;
@@ -77,28 +77,33 @@ impl Server {
         let replica = parts.spawn_replica_tasks(membership, patience);
         parts.register_metrics(&replica, &reports, changes);
         let Parts { marks, mut tasks, .. } = parts;
-        let app = App {
-            store: parts.store,
+        let reader = Reader {
             view: parts.view,
-            hub: parts.hub,
-            reports,
+            latest_revision: replica.latest_revision,
+            downloads: Arc::default(),
             designs: Arc::new(Designs::new(parts.blobs.clone())),
             plans: Arc::new(Plans::new(parts.blobs.clone())),
-            rollouts_checked_at: Arc::new(watch::Sender::new(None)),
-            patience,
             blobs: parts.blobs,
-            downloads: Arc::default(),
-            liveness: replica.liveness,
-            membership: replica.membership,
-            controller_locks: replica.controller_locks,
+            clock: parts.clock,
+            stop: stop.child_token(),
+        };
+        let agents = Agents {
+            hub: parts.hub,
             links: replica.links,
             peers: Arc::default(),
-            latest_revision: replica.latest_revision,
-            clock: parts.clock,
+            reports,
             admission: replica.admission,
             log_readers: Arc::new(Semaphore::new(LOG_READERS)),
+            patience,
+        };
+        let replica = ReplicaState {
+            membership: replica.membership,
+            controller_locks: replica.controller_locks,
+            liveness: replica.liveness,
+            rollouts_checked_at: Arc::new(watch::Sender::new(None)),
             metrics: Arc::new(parts.registry),
         };
+        let app = App { writer: Writer { reader, store: parts.store }, agents, replica };
         let design = DesignController { app: app.clone() };
         tasks.spawn(async move { design.run().await });
         let rollout = RolloutController { app: app.clone() };

@@ -45,9 +45,9 @@ async fn all_get_in_and_never_too_many_at_once() {
         });
     }
     let connected = agents.join_all().await;
-    assert_eq!((connected.len(), fixture.app.hub.connected()), (AGENTS, AGENTS));
-    let (_, most, _) = fixture.app.admission.counts();
-    assert!((1..=fixture.app.admission.limit()).contains(&most), "{most} at once");
+    assert_eq!((connected.len(), fixture.app.agents.hub.connected()), (AGENTS, AGENTS));
+    let (_, most, _) = fixture.app.agents.admission.counts();
+    assert!((1..=fixture.app.agents.admission.limit()).contains(&most), "{most} at once");
     drop(connected);
     fixture.stop().await;
 }

@@ -171,7 +171,7 @@ async fn the_newest_connection_of_a_node_counts() {
     let mut new = fixture.open("web1", &caught_up(&fixture, &[])).await;
     next(&mut new).await;
     assert_eq!(old.next().await.unwrap(), None, "the old stream ends");
-    assert_eq!(fixture.app.hub.connected(), 1);
+    assert_eq!(fixture.app.agents.hub.connected(), 1);
     fixture.stop().await;
 }
 

@@ -54,7 +54,7 @@ async fn of_two_that_start_together_with_directories_of_their_own_exactly_one_st
     stays.sees("itself alone", |fleet| fleet.replicas().keys().collect::<Vec<_>>() == [stays.id()]).await;
 
     // One that shares its directory with the one that stayed is welcome.
-    let directory = stays.app.membership.record().blobs.directory.clone();
+    let directory = stays.app.replica.membership.record().blobs.directory.clone();
     let c = cluster.start(directory.into()).await.unwrap();
     stays.sees("both", |fleet| fleet.replicas().len() == 2).await;
     c.stop().await;

@@ -130,7 +130,7 @@ pub(crate) fn registration(nodes: &[(&str, &str)]) -> Registration {
 
 impl Replica {
     pub(crate) fn id(&self) -> &ReplicaId {
-        self.app.membership.id()
+        self.app.replica.membership.id()
     }
 
     /// Ends it as an operator does.

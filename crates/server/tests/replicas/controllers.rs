@@ -16,10 +16,10 @@ const LIVENESS: ControllerName = ControllerName::Liveness;
 async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
-    until("a holds liveness", || a.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
-    let held = a.app.controller_locks.held(&env(), LIVENESS).unwrap();
+    until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    let held = a.app.replica.controller_locks.held(&env(), LIVENESS).unwrap();
     let write = || Txn::new().op(Op::put("/muster/test/written_by_a_controller", "x"));
-    let first = a.app.controller_locks.commit(&held, write()).await.unwrap();
+    let first = a.app.replica.controller_locks.commit(&held, write()).await.unwrap();
     assert!(matches!(first, FencedOutcome::Committed { .. }), "{first:?}");
     let written = cluster.store.get("/muster/test/written_by_a_controller").await.unwrap().unwrap().revision;
 
@@ -28,13 +28,17 @@ async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
     a.way.lies.store(true, Ordering::SeqCst);
     let lease = cluster.store.get(&keys().replica(a.id())).await.unwrap().unwrap().lease.unwrap();
     cluster.store.revoke(lease).await.unwrap();
-    until("b holds liveness", || b.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
-    assert_eq!(a.app.controller_locks.held(&env(), LIVENESS), Some(held.clone()), "a believes that it holds it");
+    until("b holds liveness", || b.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    assert_eq!(
+        a.app.replica.controller_locks.held(&env(), LIVENESS),
+        Some(held.clone()),
+        "a believes that it holds it"
+    );
 
-    assert_eq!(a.app.controller_locks.commit(&held, write()).await.unwrap(), FencedOutcome::LockLost);
+    assert_eq!(a.app.replica.controller_locks.commit(&held, write()).await.unwrap(), FencedOutcome::LockLost);
     let after = cluster.store.get("/muster/test/written_by_a_controller").await.unwrap().unwrap().revision;
     assert_eq!(after, written, "nothing was written");
-    assert_eq!(a.app.controller_locks.held(&env(), LIVENESS), None, "now it knows");
+    assert_eq!(a.app.replica.controller_locks.held(&env(), LIVENESS), None, "now it knows");
     a.way.lag(false);
     a.way.lies.store(false, Ordering::SeqCst);
     a.stop().await;
@@ -46,8 +50,8 @@ async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one()
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let provision = ControllerName::Provision;
-    a.app.controller_locks.want(&env(), provision);
-    let held = |name| a.app.controller_locks.held(&env(), name);
+    a.app.replica.controller_locks.want(&env(), provision);
+    let held = |name| a.app.replica.controller_locks.held(&env(), name);
     until("a holds both", || held(LIVENESS).is_some() && held(provision).is_some()).await;
     a.sees("that it does", |fleet| fleet.controllers().contains_key(&provision)).await;
     let first = held(provision).unwrap();
@@ -55,10 +59,11 @@ async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one()
     // Its lease ends and it has a new one, while its view still shows what the old one gave it.
     a.way.lag(true);
     cluster.store.revoke(first.lease).await.unwrap();
-    until("a has another lease", || a.app.membership.current().is_some_and(|new| new.lease != first.lease)).await;
+    until("a has another lease", || a.app.replica.membership.current().is_some_and(|new| new.lease != first.lease))
+        .await;
     assert_eq!(a.fleet().controllers()[&provision].0.replica, *a.id(), "its view has not moved");
     assert_eq!((held(LIVENESS), held(provision)), (None, None));
-    until("b holds liveness", || b.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    until("b holds liveness", || b.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
     assert_eq!((held(LIVENESS), held(provision)), (None, None), "nor is it adopted");
 
     // What nobody else wants it takes anew.
@@ -76,8 +81,8 @@ async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_w
     let cluster = Cluster::patient().await;
     let a = cluster.replica().await;
     muster_server::register(&a.app, &crate::cluster::registration(&[("web1", "web")])).await.unwrap();
-    until("a holds liveness", || a.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
-    let held = a.app.controller_locks.held(&env(), LIVENESS).unwrap();
+    until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    let held = a.app.replica.controller_locks.held(&env(), LIVENESS).unwrap();
     a.sees("that it does", |fleet| fleet.controllers().contains_key(&LIVENESS)).await;
 
     // Its key goes, then something else happens; a hears of it by a write that is refused, at the second revision.
@@ -92,14 +97,14 @@ async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_w
         revisions.push(revision);
     }
     let write = Txn::new().op(Op::put("/muster/test/written_by_a_controller", "x"));
-    assert_eq!(a.app.controller_locks.commit(&held, write).await.unwrap(), FencedOutcome::LockLost);
+    assert_eq!(a.app.replica.controller_locks.commit(&held, write).await.unwrap(), FencedOutcome::LockLost);
 
     // The view gets to the first, which wakes everybody and is not enough; then to the second, which wakes nobody.
     a.way.lag_after(revisions[0]);
     a.sees("that it is free", |fleet| !fleet.controllers().contains_key(&LIVENESS)).await;
-    assert_eq!(a.app.controller_locks.held(&env(), LIVENESS), None, "it may be somebody else's by now");
+    assert_eq!(a.app.replica.controller_locks.held(&env(), LIVENESS), None, "it may be somebody else's by now");
     a.way.lag(false);
-    until("a holds liveness again", || a.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    until("a holds liveness again", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
     a.stop().await;
 }
 
@@ -107,7 +112,7 @@ async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_w
 async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
-    until("a holds liveness", || a.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
     let mut streams = Vec::new();
     for name in ["db1", "web1", "web2"] {
         streams.push(a.open(name, &SyncOpen::default()).await);
@@ -120,8 +125,8 @@ async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
     cluster.time.fetch_add(3600, Ordering::SeqCst);
     a.kill().await;
     drop(streams);
-    until("b holds liveness", || b.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
-    until("b sees that db1 is silent", || !b.app.links.is_connected(&b.fleet(), &node("db1"))).await;
+    until("b holds liveness", || b.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    until("b sees that db1 is silent", || !b.app.agents.links.is_connected(&b.fleet(), &node("db1"))).await;
     let open = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
     let mut streams = Vec::new();
     for name in ["web1", "web2"] {
@@ -149,15 +154,15 @@ async fn who_holds_it_elsewhere_is_told_and_it_is_taken_when_it_is_free() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let provision = ControllerName::Provision;
-    a.app.controller_locks.want(&env(), provision);
-    until("a holds it", || a.app.controller_locks.held(&env(), provision).is_some()).await;
-    b.app.controller_locks.want(&env(), provision);
+    a.app.replica.controller_locks.want(&env(), provision);
+    until("a holds it", || a.app.replica.controller_locks.held(&env(), provision).is_some()).await;
+    b.app.replica.controller_locks.want(&env(), provision);
     b.sees("the holder", |fleet| fleet.controllers().contains_key(&provision)).await;
-    assert_eq!(b.app.controller_locks.held_elsewhere(&env(), provision).unwrap().replica, *a.id());
-    assert_eq!(a.app.controller_locks.held_elsewhere(&env(), provision), None);
-    assert_eq!(b.app.controller_locks.held(&env(), provision), None);
+    assert_eq!(b.app.replica.controller_locks.held_elsewhere(&env(), provision).unwrap().replica, *a.id());
+    assert_eq!(a.app.replica.controller_locks.held_elsewhere(&env(), provision), None);
+    assert_eq!(b.app.replica.controller_locks.held(&env(), provision), None);
     a.stop().await;
-    until("b holds it", || b.app.controller_locks.held(&env(), provision).is_some()).await;
+    until("b holds it", || b.app.replica.controller_locks.held(&env(), provision).is_some()).await;
     b.stop().await;
 }
 
@@ -165,20 +170,21 @@ async fn who_holds_it_elsewhere_is_told_and_it_is_taken_when_it_is_free() {
 async fn machines_that_were_switched_off_leave_their_roles_whoever_looks_after_liveness() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
-    until("a holds liveness", || a.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
     let stream = b.open("web1", &SyncOpen::default()).await;
     b.client.report(&env(), &passed(&b, "web1", 1)).await.unwrap();
     b.sees("web1 active", |fleet| fleet.get(&node("web1")).unwrap().active().is_some()).await;
     b.sees_presence("web1", Some(b.id())).await;
 
     // b has nothing to do with the machines: it leaves them alone.
-    b.app.liveness.switched_off(&env()).await;
+    b.app.replica.liveness.switched_off(&env()).await;
     assert!(b.fleet().get(&node("web1")).unwrap().active().is_some());
     // Now it has.
-    b.app.controller_locks.want(&env(), ControllerName::Provision);
-    until("b holds provision", || b.app.controller_locks.held(&env(), ControllerName::Provision).is_some()).await;
+    b.app.replica.controller_locks.want(&env(), ControllerName::Provision);
+    until("b holds provision", || b.app.replica.controller_locks.held(&env(), ControllerName::Provision).is_some())
+        .await;
     drop(stream);
-    b.app.liveness.switched_off(&env()).await;
+    b.app.replica.liveness.switched_off(&env()).await;
     b.sees("web1 gone", |fleet| fleet.get(&node("web1")).unwrap().active().is_none()).await;
     a.stop().await;
     b.stop().await;
@@ -190,7 +196,7 @@ async fn a_store_that_is_away_is_asked_once_and_not_for_every_node() {
     let names = ["web1", "web2", "web3", "web4"];
     let a = cluster.replica().await;
     muster_server::register(&a.app, &crate::cluster::registration(&names.map(|name| (name, "web")))).await.unwrap();
-    until("a holds liveness", || a.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
     for name in names {
         let stream = a.open(name, &SyncOpen::default()).await;
         a.sees_presence(name, Some(a.id())).await;
@@ -202,12 +208,12 @@ async fn a_store_that_is_away_is_asked_once_and_not_for_every_node() {
 
     a.way.cut(true);
     let before = a.way.commits();
-    a.app.liveness.switched_off(&env()).await;
+    a.app.replica.liveness.switched_off(&env()).await;
     assert_eq!(a.way.commits() - before, 1, "the first failure says it for all");
 
     // With the store, all of it is done.
     a.way.cut(false);
-    a.app.liveness.switched_off(&env()).await;
+    a.app.replica.liveness.switched_off(&env()).await;
     a.sees("none active", |fleet| fleet.designed().all(|(_, node, _)| node.active().is_none())).await;
     a.stop().await;
 }

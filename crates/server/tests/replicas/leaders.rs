@@ -27,8 +27,8 @@ async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoc
     let store = muster_store::open(&etcd.spec(), &StoreAccess::default()).await.unwrap();
     let cluster = Cluster::on(store, tempfile::tempdir().unwrap());
     let (a, b) = cluster.pair(&[("db1", "db"), ("db2", "db"), ("web1", "web"), ("web2", "web")]).await;
-    until("a holds it", || a.app.controller_locks.held(&env(), LEADERS).is_some()).await;
-    assert_eq!(b.app.controller_locks.held(&env(), LEADERS), None);
+    until("a holds it", || a.app.replica.controller_locks.held(&env(), LEADERS).is_some()).await;
+    assert_eq!(b.app.replica.controller_locks.held(&env(), LEADERS), None);
     let mut streams = vec![a.open("db1", &SyncOpen::default()).await];
     b.sees("db1 leads", |fleet| leader(fleet) == Some(("db1".into(), 7))).await;
     for name in ["db2", "web1", "web2"] {
@@ -42,7 +42,7 @@ async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoc
 
     // Its server dies: the leader looks for another one, and has time for that. Nobody else is elected.
     a.kill().await;
-    until("b holds it", || b.app.controller_locks.held(&env(), LEADERS).is_some()).await;
+    until("b holds it", || b.app.replica.controller_locks.held(&env(), LEADERS).is_some()).await;
     cluster.time.fetch_add(50, Ordering::SeqCst);
     let open = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
     streams.push(b.open("web1", &open).await);
@@ -60,7 +60,7 @@ async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoc
 async fn a_pause_that_one_server_is_told_of_holds_at_the_other_and_ends_there_too() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("db1", "db"), ("web1", "web")]).await;
-    until("a holds it", || a.app.controller_locks.held(&env(), LEADERS).is_some()).await;
+    until("a holds it", || a.app.replica.controller_locks.held(&env(), LEADERS).is_some()).await;
     let mut db1 = a.open("db1", &SyncOpen::default()).await;
     let scope = PauseScope::Role { role: Role::new("db").unwrap() };
     let pause = SetPause { reason: "disk swap".into(), seconds: Some(7200), force: false };

@@ -334,7 +334,8 @@ async fn another_replica_finishes_what_one_that_dies_has_begun() {
     let site = Arc::new(Site::default());
     let hand = Hand::new(&site, None);
     let first = look_after(&a, &hand);
-    until("a holds the machines", || a.app.controller_locks.held(&env(), ControllerName::Provision).is_some()).await;
+    until("a holds the machines", || a.app.replica.controller_locks.held(&env(), ControllerName::Provision).is_some())
+        .await;
     let second = look_after(&b, &Hand::new(&site, None));
     b.sees("all machines up", all_run).await;
     // It dies while it is about to give the machine back: two calls, to look at it twice.

@@ -82,7 +82,8 @@ async fn a_second_one_waits_until_the_first_is_gone() {
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let (at_a, at_b) = (Machine::new(), Machine::new());
     let first = look_after(&a, &at_a);
-    until("a holds the machines", || a.app.controller_locks.held(&env(), ControllerName::Provision).is_some()).await;
+    until("a holds the machines", || a.app.replica.controller_locks.held(&env(), ControllerName::Provision).is_some())
+        .await;
     let second = look_after(&b, &at_b);
     let _web1 = b.open("web1", &SyncOpen::default()).await;
     let phase = |fleet: &muster_core::fleet::Fleet| {
@@ -97,7 +98,8 @@ async fn a_second_one_waits_until_the_first_is_gone() {
     let _ = first.await;
     let looks = at_a.looks();
     a.stop().await;
-    until("b holds the machines", || b.app.controller_locks.held(&env(), ControllerName::Provision).is_some()).await;
+    until("b holds the machines", || b.app.replica.controller_locks.held(&env(), ControllerName::Provision).is_some())
+        .await;
     until("b looks after them", || at_b.looks() > 0).await;
     assert_eq!(at_a.looks(), looks);
     second.abort();

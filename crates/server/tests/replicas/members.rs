@@ -52,22 +52,22 @@ async fn a_key_that_somebody_removed_is_put_again_and_a_quiet_replica_writes_not
 async fn a_replica_that_is_cut_off_knows_it_and_comes_back_as_a_member_among_others() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
-    until("a holds liveness", || a.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
-    assert_eq!(a.app.membership.state(), MembershipState::Member);
+    until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    assert_eq!(a.app.replica.membership.state(), MembershipState::Member);
 
     a.way.cut(true);
-    until("a is cut off", || a.app.membership.state() == MembershipState::CutOff).await;
-    assert!(a.app.controller_locks.held(&env(), LIVENESS).is_none(), "it does nothing more");
-    assert!(a.app.membership.store_unreachable_since().is_some());
-    until("b holds liveness", || b.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    until("a is cut off", || a.app.replica.membership.state() == MembershipState::CutOff).await;
+    assert!(a.app.replica.controller_locks.held(&env(), LIVENESS).is_none(), "it does nothing more");
+    assert!(a.app.replica.membership.store_unreachable_since().is_some());
+    until("b holds liveness", || b.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
     assert_eq!(b.fleet().replicas().keys().collect::<Vec<_>>(), [b.id()]);
 
     a.way.cut(false);
     b.sees("a again", |fleet| fleet.replicas().contains_key(a.id())).await;
-    until("a is a member", || a.app.membership.state() == MembershipState::Member).await;
-    assert_eq!(a.app.membership.store_unreachable_since(), None);
+    until("a is a member", || a.app.replica.membership.state() == MembershipState::Member).await;
+    assert_eq!(a.app.replica.membership.store_unreachable_since(), None);
     a.sees("that b holds it", |fleet| fleet.controllers()[&LIVENESS].0.replica == *b.id()).await;
-    assert!(a.app.controller_locks.held(&env(), LIVENESS).is_none());
+    assert!(a.app.replica.controller_locks.held(&env(), LIVENESS).is_none());
     a.stop().await;
     b.stop().await;
 }

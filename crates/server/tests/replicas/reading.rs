@@ -120,14 +120,14 @@ async fn without_the_store_the_last_state_is_shown_as_such_and_no_verdict_is_mad
     a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();
     b.sees("web1 runs v1", |fleet| !fleet.running().is_empty()).await;
     b.way.cut(true);
-    until("b knows it", || b.app.membership.store_unreachable_since().is_some()).await;
+    until("b knows it", || b.app.replica.membership.store_unreachable_since().is_some()).await;
     let status = b.client.status(&env()).await.unwrap();
     assert_eq!(status.store_unreachable_since.unwrap().as_second(), cluster.time.load(Ordering::SeqCst));
     assert_eq!((status.nodes, status.running.get(&version("v1"))), (1, Some(&1)));
     let error = b.client.verify_hosts(&env(), &question(0)).await.unwrap_err();
     assert_eq!(error.problem().unwrap().code, ProblemCode::StoreUnavailable);
     b.way.cut(false);
-    until("it is back", || b.app.membership.store_unreachable_since().is_none()).await;
+    until("it is back", || b.app.replica.membership.store_unreachable_since().is_none()).await;
     assert!(b.client.verify_hosts(&env(), &question(0)).await.unwrap().verified);
     a.stop().await;
     b.stop().await;

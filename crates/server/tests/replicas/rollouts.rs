@@ -103,7 +103,7 @@ async fn ends_whole(at: &Replica, id: RolloutId) {
 async fn another_replica_takes_over_where_the_first_one_died() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&WEBS).await;
-    until("a holds it", || a.app.controller_locks.held(&env(), ROLLOUT).is_some()).await;
+    until("a holds it", || a.app.replica.controller_locks.held(&env(), ROLLOUT).is_some()).await;
     let _agents = agents(&b).await;
     let id = start(&b).await;
     sees_wave_done(&b, id).await;
@@ -111,7 +111,7 @@ async fn another_replica_takes_over_where_the_first_one_died() {
     a.kill().await;
     promote(&b, id).await;
     ends_whole(&b, id).await;
-    assert!(b.app.controller_locks.held(&env(), ROLLOUT).is_some());
+    assert!(b.app.replica.controller_locks.held(&env(), ROLLOUT).is_some());
     b.stop().await;
 }
 
@@ -119,7 +119,7 @@ async fn another_replica_takes_over_where_the_first_one_died() {
 async fn one_that_does_not_know_that_it_was_replaced_grants_nothing() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&WEBS).await;
-    until("a holds it", || a.app.controller_locks.held(&env(), ROLLOUT).is_some()).await;
+    until("a holds it", || a.app.replica.controller_locks.held(&env(), ROLLOUT).is_some()).await;
     let _agents = agents(&b).await;
     let id = start(&b).await;
     sees_wave_done(&b, id).await;
@@ -127,9 +127,9 @@ async fn one_that_does_not_know_that_it_was_replaced_grants_nothing() {
     // Its lease ends, and it does not hear of it: neither by the watch nor by its keep-alives.
     a.way.lag(true);
     a.way.lies.store(true, Ordering::SeqCst);
-    let lease = a.app.controller_locks.held(&env(), ROLLOUT).unwrap().lease;
+    let lease = a.app.replica.controller_locks.held(&env(), ROLLOUT).unwrap().lease;
     cluster.store.revoke(lease).await.unwrap();
-    until("b holds it", || b.app.controller_locks.held(&env(), ROLLOUT).is_some()).await;
+    until("b holds it", || b.app.replica.controller_locks.held(&env(), ROLLOUT).is_some()).await;
     promote(&b, id).await;
     ends_whole(&b, id).await;
     // What it missed comes at once, and it finds everything done.

@@ -113,13 +113,13 @@ impl LocalFleet {
         let fleets = self.app.view.fleets();
         // Agents of this fleet connect to this process; `muster status` also shows those of other replicas.
         let elsewhere = node_rows::RemoteActivities::new();
-        let agents = self.app.agents(&elsewhere);
+        let agents = self.app.agents.activities(&elsewhere);
         fleets.get(&self.env).map(|fleet| node_rows::all(fleet, agents)).unwrap_or_default()
     }
 
     /// The replica that controls the machines in place of this process, if any.
     pub(super) fn machines_held_by(&self) -> Option<ControllerRecord> {
-        self.app.controller_locks.held_elsewhere(&self.env, ControllerName::Provision)
+        self.app.replica.controller_locks.held_elsewhere(&self.env, ControllerName::Provision)
     }
 
     /// Evaluates the fleet. Only runs that started after `began` count.
@@ -151,7 +151,7 @@ impl LocalFleet {
     pub(super) async fn stop(mut self) -> Result<(), Failure> {
         self.machines.shutdown().await;
         let off = self.power_off().await;
-        self.app.liveness.switched_off(&self.env).await;
+        self.app.replica.liveness.switched_off(&self.env).await;
         self.stop.cancel();
         let served =
             self.server.join_next().await.transpose().context("the server panicked").map_err(Failure::failed)?;

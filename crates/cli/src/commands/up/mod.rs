@@ -128,7 +128,7 @@ async fn show(
     began: Timestamp,
 ) -> Result<Exit, Failure> {
     let clock = fleet.app.clock.clone();
-    let (mut steps, mut connections) = (fleet.app.view.subscribe(), fleet.app.hub.subscribe());
+    let (mut steps, mut connections) = (fleet.app.view.subscribe(), fleet.app.agents.hub.subscribe());
     show_start(fleet, &mut terminal.out);
 
     let mut view = FleetView::new(terminal, began);

@@ -6,11 +6,11 @@ use muster_core::names::EnvName;
 use muster_wire::design::{API_SOURCE, DocumentChanges, DocumentChangesResponse};
 use muster_wire::problem::{Problem, ProblemCode};
 
-use crate::App;
 use crate::api::design::documents::written;
 use crate::api::design::errors::refused;
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::request::{AnyEnv, Author};
+use crate::app::Writer;
 use crate::design::apply::{ApplyError, compile};
 use crate::design::compiled::Compiled;
 use crate::design::edit::{DocumentName, EditError, Edited, edit};
@@ -24,17 +24,17 @@ const TRIES: usize = 32;
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = DocumentChanges, responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn change_documents(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     AnyEnv(env): AnyEnv,
     author: Author,
     JsonBody(changes): JsonBody<DocumentChanges>,
 ) -> Result<Json<DocumentChangesResponse>, ApiError> {
-    Ok(Json(accept_changes(&app, &env, changes, author).await?))
+    Ok(Json(accept_changes(&writer, &env, changes, author).await?))
 }
 
 /// Accepts changes as a new revision. Whoever is overtaken begins again with what is there then.
 pub(super) async fn accept_changes(
-    app: &App,
+    writer: &Writer,
     env: &EnvName,
     changes: DocumentChanges,
     author: Author,
@@ -45,14 +45,14 @@ pub(super) async fn accept_changes(
     }
     let by = author.by(named, &message);
     for _ in 0..TRIES {
-        let base = RevisionBase::look(app, env).await.map_err(ApplyError::from)?;
+        let base = RevisionBase::look(writer, env).await.map_err(ApplyError::from)?;
         let head = base.head.map(|(number, _)| number);
         if seen.is_some_and(|seen| Some(seen) != head) {
             let detail = format!("the newest revision is {}, not {}", text(head), text(seen));
             return Err(ApiError(Problem::new(ProblemCode::NotAsExpected, detail).hint("look at what is there now")));
         }
         let Edited { tree, texts, put } = edit(&base.compiled, &changes).map_err(|error| with_current(&base, error))?;
-        let next = compile(app, &base, tree, &texts).await?;
+        let next = compile(writer, &base, tree, &texts).await?;
         if !next.is_usable() {
             return Err(refused(&next.findings));
         }
@@ -62,13 +62,13 @@ pub(super) async fn accept_changes(
             changed: false,
             findings: next.findings.to_vec(),
             etags: put.into_iter().map(|(_, _, etag)| etag).collect(),
-            revision: app.view.revision().unwrap_or_default(),
+            revision: writer.view.revision().unwrap_or_default(),
         };
         if dry_run || (head.is_some() && next.manifest == base.compiled.manifest) {
             return Ok(accepted);
         }
         let order = RevisionRequest { next: Some((&next, &texts)), apply: false, by: by.clone() };
-        match revise(app, &base, order).await? {
+        match revise(writer, &base, order).await? {
             RevisionOutcome::Committed { number, revision } => {
                 return Ok(DocumentChangesResponse { design: Some(number), changed: true, revision, ..accepted });
             }

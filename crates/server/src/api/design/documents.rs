@@ -22,11 +22,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::design::RevisionQuery;
 use crate::api::design::changes::accept_changes;
 use crate::api::error::{ApiError, chain};
 use crate::api::request::{AnyEnv, Author, FilterQuery, PageQuery, Scope};
+use crate::app::{Agents, Reader, Writer};
 use crate::design::compiled::Compiled;
 use crate::design::edit::{DocumentName, EditError, etag};
 
@@ -42,7 +42,8 @@ const STATE: &str = "state";
     params(("env" = String, Path), FilterQuery, RevisionQuery, PageQuery),
     responses((status = 200, body = Page<DocumentRow>)))]
 pub(crate) async fn list_documents(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Query(query): Query<FilterQuery>,
     revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
@@ -50,21 +51,24 @@ pub(crate) async fn list_documents(
 ) -> Result<Json<Page<DocumentRow>>, ApiError> {
     let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
     let filter = query.read(&KEYS)?;
-    let (_, design) = revision.design(&app, &scope).await?;
-    let states =
-        if filter.terms().iter().any(|term| &*term.key == STATE) { states(&app, &scope).await? } else { States::new() };
+    let (_, design) = revision.design(&reader, &scope).await?;
+    let states = if filter.terms().iter().any(|term| &*term.key == STATE) {
+        states(&reader, &agents, &scope).await?
+    } else {
+        States::new()
+    };
     let listing = tokio::task::spawn_blocking(move || rows(&design, &filter, &states));
     let rows = listing.await.map_err(|_| ApiError::stopping())?;
-    let revision = app.view.revision().unwrap_or_default();
+    let revision = reader.view.revision().unwrap_or_default();
     Ok(Json(page.cut(rows, revision, |row| format!("{} {}", row.kind, row.name))?))
 }
 
 /// How each node stands, by name.
 type States = HashMap<String, &'static str>;
 
-async fn states(app: &App, scope: &Scope) -> Result<States, ApiError> {
-    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let rows = scope.ask(app, |fleet| crate::view::node_rows::all(fleet, app.agents(&elsewhere)))?;
+async fn states(reader: &Reader, agents: &Agents, scope: &Scope) -> Result<States, ApiError> {
+    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let rows = scope.ask(reader, |fleet| crate::view::node_rows::all(fleet, agents.activities(&elsewhere)))?;
     Ok(rows.into_iter().map(|row| (row.node.to_string(), row.state.as_str())).collect())
 }
 
@@ -155,13 +159,13 @@ pub(crate) struct WriteQuery {
     params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), RevisionQuery),
     responses((status = 200, body = DocumentDetail, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
 pub(crate) async fn show_document(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Path(DocumentPath { kind, name }): Path<DocumentPath>,
     revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (meant, design) = revision.design(&app, &scope).await?;
+    let (meant, design) = revision.design(&reader, &scope).await?;
     let document = DocumentName::new(&kind, &name)?;
     let Some(etag) = etag(&design, &document) else { return Err(EditError::Unknown { kind, name }.into()) };
     let detail = DocumentDetail {
@@ -169,7 +173,7 @@ pub(crate) async fn show_document(
         written: written(&design, &document),
         effective: design.design.effective(&kind, &name).and_then(|tree| serde_json::to_value(tree).ok()),
         etag: etag.clone(),
-        revision: app.view.revision().unwrap_or_default(),
+        revision: reader.view.revision().unwrap_or_default(),
         kind,
         name,
     };
@@ -184,7 +188,7 @@ pub(crate) async fn show_document(
     request_body(content((Value = "application/json"), (String = "application/yaml"))),
     responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn put_document(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     AnyEnv(env): AnyEnv,
     Path(DocumentPath { kind, name }): Path<DocumentPath>,
     Query(query): Query<WriteQuery>,
@@ -200,7 +204,7 @@ pub(crate) async fn put_document(
     }
     let if_match = condition(&headers, header::IF_MATCH)?;
     let change = DocumentChange::Put { kind, name, document, if_match, if_none_match: if_none_match.is_some() };
-    answer(accept_changes(&app, &env, one(change, query), author).await?)
+    answer(accept_changes(&writer, &env, one(change, query), author).await?)
 }
 
 /// Deletes a document from the source `api`. What a directory brought is changed there.
@@ -209,7 +213,7 @@ pub(crate) async fn put_document(
         ("If-Match" = Option<String>, Header), ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn delete_document(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     AnyEnv(env): AnyEnv,
     Path(DocumentPath { kind, name }): Path<DocumentPath>,
     Query(query): Query<WriteQuery>,
@@ -218,7 +222,7 @@ pub(crate) async fn delete_document(
 ) -> Result<Response, ApiError> {
     let if_match = condition(&headers, header::IF_MATCH)?;
     let change = DocumentChange::Delete { kind, name, if_match };
-    answer(accept_changes(&app, &env, one(change, query), author).await?)
+    answer(accept_changes(&writer, &env, one(change, query), author).await?)
 }
 
 fn one(change: DocumentChange, query: WriteQuery) -> DocumentChanges {
@@ -306,10 +310,10 @@ fn too_large(error: &axum::extract::rejection::BytesRejection) -> ApiError {
 
 /// The kinds of documents that Muster knows.
 #[utoipa::path(get, path = "/v1/schemas", responses((status = 200, body = Page<SchemaRow>)))]
-pub(crate) async fn list_schemas(State(app): State<App>) -> Json<Page<SchemaRow>> {
+pub(crate) async fn list_schemas(State(reader): State<Reader>) -> Json<Page<SchemaRow>> {
     let row = |kind: &str| SchemaRow { kind: kind.to_owned(), url: format!("/v1/schemas/{kind}") };
     let items = Kind::ALL.iter().map(|kind| row(kind.word())).collect();
-    Json(Page { items, next: None, revision: app.view.revision().unwrap_or_default() })
+    Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() })
 }
 
 /// The JSON Schema of a kind of document.

@@ -18,9 +18,9 @@ use muster_wire::operator::Page;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::error::ApiError;
 use crate::api::request::{PageQuery, Scope};
+use crate::app::Reader;
 use crate::design::cache::DesignRef;
 use crate::design::compiled::Compiled;
 use crate::design::error::ReadDesignError;
@@ -42,11 +42,11 @@ impl RevisionQuery {
     /// The design that is meant.
     pub(super) async fn design(
         &self,
-        app: &App,
+        reader: &Reader,
         scope: &Scope,
     ) -> Result<(DesignRef, std::sync::Arc<Compiled>), ApiError> {
-        let meant = scope.ask(app, |fleet| DesignRef::of(fleet, self.revision))??;
-        let design = app.designs.get(&scope.env, &meant).await?;
+        let meant = scope.ask(reader, |fleet| DesignRef::of(fleet, self.revision))??;
+        let design = reader.designs.get(&scope.env, &meant).await?;
         Ok((meant, design))
     }
 }
@@ -54,19 +54,19 @@ impl RevisionQuery {
 /// The newest revision, the one that the nodes follow, and the sources.
 #[utoipa::path(get, path = "/v1/envs/{env}/design", params(("env" = String, Path)),
     responses((status = 200, body = DesignSummary)))]
-pub(crate) async fn show_design(State(app): State<App>, scope: Scope) -> Result<Json<DesignSummary>, ApiError> {
-    let (head, applied, meant, applied_meant) = scope.ask(&app, |fleet| {
+pub(crate) async fn show_design(State(reader): State<Reader>, scope: Scope) -> Result<Json<DesignSummary>, ApiError> {
+    let (head, applied, meant, applied_meant) = scope.ask(&reader, |fleet| {
         let design = fleet.design();
         let applied = design.applied.as_ref().map(|(applied, _)| applied.clone());
         let followed = applied.as_ref().and_then(|applied| DesignRef::of(fleet, Some(applied.revision)).ok());
         (design.head(), applied, design.head().and_then(|_| DesignRef::of(fleet, None).ok()), followed)
     })?;
     let newest = match &meant {
-        Some(meant) => Some(app.designs.get(&scope.env, meant).await?),
+        Some(meant) => Some(reader.designs.get(&scope.env, meant).await?),
         None => None,
     };
     let followed = match &applied_meant {
-        Some(meant) => Some(app.designs.get(&scope.env, meant).await?.records()),
+        Some(meant) => Some(reader.designs.get(&scope.env, meant).await?.records()),
         None => None,
     };
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -85,7 +85,7 @@ pub(crate) async fn show_design(State(app): State<App>, scope: Scope) -> Result<
     });
     let sources: Vec<SourceRow> = sources.collect();
     let nodes = newest.as_ref().map_or(0, |newest| newest.design.nodes().len());
-    let summary = scope.ask(&app, |fleet| DesignSummary {
+    let summary = scope.ask(&reader, |fleet| DesignSummary {
         env: fleet.env.clone(),
         head,
         applied,
@@ -107,11 +107,11 @@ pub(crate) struct NumberPath {
 #[utoipa::path(get, path = "/v1/envs/{env}/design/revisions", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<RevisionRow>)))]
 pub(crate) async fn list_revisions(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<RevisionRow>>, ApiError> {
-    let (rows, revision) = scope.ask(&app, |fleet| {
+    let (rows, revision) = scope.ask(&reader, |fleet| {
         let design = fleet.design();
         let rows = design.revisions.iter().rev().map(|(number, record)| revision_row(design, *number, record));
         (rows.collect(), fleet.revision)
@@ -123,13 +123,13 @@ pub(crate) async fn list_revisions(
 #[utoipa::path(get, path = "/v1/envs/{env}/design/revisions/{number}",
     params(("env" = String, Path), ("number" = u64, Path)), responses((status = 200, body = RevisionRow)))]
 pub(crate) async fn show_revision(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     path: Result<Path<NumberPath>, axum::extract::rejection::PathRejection>,
 ) -> Result<Json<RevisionRow>, ApiError> {
     let Path(NumberPath { number }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
     let number = DesignRevision(number);
-    let found = scope.ask(&app, |fleet| {
+    let found = scope.ask(&reader, |fleet| {
         let design = fleet.design();
         let unknown = || ReadDesignError::Unknown { env: fleet.env.clone(), number, newest: design.head() };
         design.revisions.get(&number).map(|record| revision_row(design, number, record)).ok_or_else(unknown)
@@ -157,20 +157,20 @@ pub(crate) struct DiffQuery {
 #[utoipa::path(get, path = "/v1/envs/{env}/design/diff", params(("env" = String, Path), DiffQuery),
     responses((status = 200, body = DesignDiff)))]
 pub(crate) async fn diff_revisions(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     query: Result<Query<DiffQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<DesignDiff>, ApiError> {
     let Query(query) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (from, to, revision) = scope.ask(&app, |fleet| {
+    let (from, to, revision) = scope.ask(&reader, |fleet| {
         let from = query.from.or_else(|| fleet.design().applied());
         let from = from.map(|from| DesignRef::of(fleet, Some(from))).transpose();
         (from, DesignRef::of(fleet, query.to), fleet.revision)
     })?;
     let (from, to) = (from?, to?);
-    let after = app.designs.get(&scope.env, &to).await?;
+    let after = reader.designs.get(&scope.env, &to).await?;
     let before = match &from {
-        Some(from) => app.designs.get(&scope.env, from).await?,
+        Some(from) => reader.designs.get(&scope.env, from).await?,
         None => std::sync::Arc::new(Compiled::empty(&scope.env)),
     };
     let comparing = tokio::task::spawn_blocking(move || document_diffs(&before.design, &after.design));

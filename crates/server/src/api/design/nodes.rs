@@ -11,23 +11,23 @@ use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::design::RevisionQuery;
 use crate::api::error::ApiError;
 use crate::api::request::{PageQuery, Scope};
+use crate::app::Reader;
 use crate::design::compiled::Compiled;
 
 /// Lists the nodes that a revision of the design makes, in its order.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/nodes", params(("env" = String, Path), RevisionQuery, PageQuery),
     responses((status = 200, body = Page<DesignNodeRow>)))]
 pub(crate) async fn list_design_nodes(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<DesignNodeRow>>, ApiError> {
     let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (_, design) = revision.design(&app, &scope).await?;
+    let (_, design) = revision.design(&reader, &scope).await?;
     let row = |node: &muster_design::PlannedNode| DesignNodeRow {
         node: node.name.clone(),
         role: node.record.role.clone(),
@@ -37,7 +37,7 @@ pub(crate) async fn list_design_nodes(
         labels: node.record.labels.clone(),
     };
     let rows = design.design.nodes().iter().map(|node| row(node)).collect();
-    let revision = app.view.revision().unwrap_or_default();
+    let revision = reader.view.revision().unwrap_or_default();
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
@@ -65,14 +65,14 @@ pub(crate) struct WhyQuery {
     params(("env" = String, Path), ("node" = String, Path), RevisionQuery, WhyQuery),
     responses((status = 200, body = DesignNode)))]
 pub(crate) async fn show_design_node(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Path(DesignNodePath { node }): Path<DesignNodePath>,
     revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
     Query(query): Query<WhyQuery>,
 ) -> Result<Json<DesignNode>, ApiError> {
     let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (meant, design) = revision.design(&app, &scope).await?;
+    let (meant, design) = revision.design(&reader, &scope).await?;
     let name = NodeName::new(node).map_err(|error| ApiError::invalid(error.to_string()))?;
     let planned = design.design.nodes().iter().find(|node| node.name == name);
     let (Some(planned), Some(tree)) = (planned, design.design.effective(KIND, name.as_str())) else {
@@ -102,7 +102,7 @@ pub(crate) async fn show_design_node(
         why,
         provenance,
         provenance_cut,
-        revision: app.view.revision().unwrap_or_default(),
+        revision: reader.view.revision().unwrap_or_default(),
     }))
 }
 

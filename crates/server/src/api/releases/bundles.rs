@@ -17,10 +17,10 @@ use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::release::{Bundle, MEDIA_TYPE};
 use serde::Deserialize;
 
-use crate::App;
 use crate::api::error::{ApiError, chain};
 use crate::api::releases::{blocking, not_kept};
 use crate::api::request::Scope;
+use crate::app::Reader;
 use crate::blobs::{BlobReader, ReceiveError};
 
 /// What is written at once.
@@ -41,12 +41,12 @@ impl DigestPath {
 #[utoipa::path(get, path = "/v1/envs/{env}/bundles/{digest}",
     params(("env" = String, Path), ("digest" = String, Path)), responses((status = 200, body = Bundle)))]
 pub(crate) async fn show_bundle(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     _scope: Scope,
     Path(digest): Path<DigestPath>,
 ) -> Result<Json<Bundle>, ApiError> {
     let digest = digest.digest()?;
-    match kept_size(&app, &digest).await? {
+    match kept_size(&reader, &digest).await? {
         Some(size) => Ok(Json(Bundle { digest, size })),
         None => Err(unknown_bundle(&digest)),
     }
@@ -57,7 +57,7 @@ pub(crate) async fn show_bundle(
     params(("env" = String, Path), ("digest" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = Bundle)))]
 pub(crate) async fn put_bundle(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     _scope: Scope,
     Path(digest): Path<DigestPath>,
     headers: HeaderMap,
@@ -69,7 +69,7 @@ pub(crate) async fn put_bundle(
     if announced.is_some_and(|size| size > BUNDLE_LIMIT) {
         return Err(ReceiveError::TooLarge { limit: BUNDLE_LIMIT }.into());
     }
-    let blobs = app.blobs.clone();
+    let blobs = reader.blobs.clone();
     let mut incoming = blocking(move || blobs.receive(BUNDLE_LIMIT)).await?.map_err(|error| cannot_keep(&error))?;
     let mut pieces = body.into_data_stream();
     let mut waiting = Vec::with_capacity(PIECE);
@@ -91,15 +91,15 @@ pub(crate) async fn put_bundle(
             break;
         }
     }
-    let (blobs, name) = (app.blobs.clone(), digest.hex().to_owned());
+    let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let size = blocking(move || blobs.finish(incoming, &name)).await??;
     tracing::info!(%digest, size, "a bundle was taken in");
     Ok(Json(Bundle { digest, size }))
 }
 
 /// The size of a bundle that is kept, and stays so for long enough to be registered; none if there is none.
-async fn kept_size(app: &App, digest: &Digest) -> Result<Option<u64>, ApiError> {
-    let (blobs, name) = (app.blobs.clone(), digest.hex().to_owned());
+async fn kept_size(reader: &Reader, digest: &Digest) -> Result<Option<u64>, ApiError> {
+    let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let looked = blocking(move || match blobs.renew(&name)? {
         true => Ok(blobs.stored(&name)?.map(|stored| stored.size())),
         false => Ok(None),
@@ -139,14 +139,14 @@ impl VersionPath {
         (status = 206, content_type = "application/zstd", body = Vec<u8>),
         (status = 416, description = "It begins behind the end.")))]
 pub(crate) async fn download_bundle(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Path(version): Path<VersionPath>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let version = version.version()?;
-    let digest = digest_of(&app, &scope, &version)?;
-    let bundle = open_bundle(&app, &version, &digest).await?;
+    let digest = digest_of(&reader, &scope, &version)?;
+    let bundle = open_bundle(&reader, &version, &digest).await?;
     let size = bundle.size();
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let etag = format!("\"{digest}\"");
@@ -162,7 +162,7 @@ pub(crate) async fn download_bundle(
             return Ok((range, ApiError(problem)).into_response());
         }
     };
-    let turn = app.downloads.turn().await?;
+    let turn = reader.downloads.turn().await?;
     let mut answer = Response::builder()
         .status(status)
         .header(header::CONTENT_TYPE, MEDIA_TYPE)
@@ -174,15 +174,15 @@ pub(crate) async fn download_bundle(
     if status == StatusCode::PARTIAL_CONTENT {
         answer = answer.header(header::CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1));
     }
-    let pieces = app.downloads.send(turn, bundle, part);
+    let pieces = reader.downloads.send(turn, bundle, part);
     answer
         .body(Body::from_stream(pieces))
         .map_err(|error| ApiError(Problem::new(ProblemCode::Internal, error.to_string())))
 }
 
 /// The digest of a release's bundle.
-pub(super) fn digest_of(app: &App, scope: &Scope, version: &Version) -> Result<Digest, ApiError> {
-    let (release, known) = scope.ask(app, |fleet| {
+pub(super) fn digest_of(reader: &Reader, scope: &Scope, version: &Version) -> Result<Digest, ApiError> {
+    let (release, known) = scope.ask(reader, |fleet| {
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
         (fleet.releases().get(version).cloned(), known)
     })?;
@@ -199,11 +199,11 @@ pub(in crate::api) fn digest_in(release: &ReleaseRecord, version: &Version) -> R
 
 /// The bundle of a release, which must be there.
 pub(in crate::api) async fn open_bundle(
-    app: &App,
+    reader: &Reader,
     version: &Version,
     digest: &Digest,
 ) -> Result<Arc<dyn BlobReader>, ApiError> {
-    let (blobs, name) = (app.blobs.clone(), digest.hex().to_owned());
+    let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let why = match blocking(move || blobs.stored(&name)).await? {
         Ok(Some(stored)) => return Ok(stored.into()),
         Ok(None) => "is missing where the server keeps its blobs".to_owned(),

@@ -16,10 +16,10 @@ use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::release::{BundleState, PushRelease, PushReleaseResponse, ReleaseDetail, ReleaseRow, SignatureTrust};
 
-use crate::App;
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::releases::bundles::{VersionPath, unknown_bundle};
 use crate::api::request::{Author, PageQuery, Scope};
+use crate::app::{Reader, Writer};
 use crate::blobs::ReceiveError;
 use crate::blobs::downloads::Overloaded;
 use crate::releases::{self, BundleError, PushError, PushedRelease, trusted_keys};
@@ -68,11 +68,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 #[utoipa::path(get, path = "/v1/envs/{env}/releases", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<ReleaseRow>)))]
 pub(crate) async fn list_releases(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ReleaseRow>>, ApiError> {
-    let (mut rows, revision) = scope.ask(&app, |fleet| {
+    let (mut rows, revision) = scope.ask(&reader, |fleet| {
         let rows: Vec<ReleaseRow> =
             fleet.releases().iter().map(|(version, record)| release_row(fleet, version, record)).collect();
         (rows, fleet.revision)
@@ -102,12 +102,12 @@ pub(super) fn release_row(fleet: &Fleet, version: &Version, record: &ReleaseReco
 #[utoipa::path(get, path = "/v1/envs/{env}/releases/{version}",
     params(("env" = String, Path), ("version" = String, Path)), responses((status = 200, body = ReleaseDetail)))]
 pub(crate) async fn show_release(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Path(version): Path<VersionPath>,
 ) -> Result<Json<ReleaseDetail>, ApiError> {
     let version = version.version()?;
-    let (found, known) = scope.ask(&app, |fleet| {
+    let (found, known) = scope.ask(&reader, |fleet| {
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
         let record = fleet.releases().get(&version).cloned();
         (
@@ -122,7 +122,7 @@ pub(crate) async fn show_release(
     });
     let manifest = record.signed.read().ok();
     Ok(Json(ReleaseDetail {
-        bundle: bundle_state(&app, record.digest.clone(), record.size).await?,
+        bundle: bundle_state(&reader, record.digest.clone(), record.size).await?,
         content: record.content,
         created: manifest.as_ref().map(|manifest| manifest.created),
         previous: manifest.and_then(|manifest| manifest.previous),
@@ -139,7 +139,7 @@ pub(crate) async fn show_release(
     params(("env" = String, Path), ("version" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = PushRelease, responses((status = 200, body = PushReleaseResponse)))]
 pub(crate) async fn push_release(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     scope: Scope,
     Path(version): Path<VersionPath>,
     author: Author,
@@ -148,15 +148,15 @@ pub(crate) async fn push_release(
     let version = version.version()?;
     let by = author.by(None, "").author;
     let PushedRelease { record, changed, verified_by, revision } =
-        releases::push(&app, &scope.env, &version, signed, by).await?;
+        releases::push(&writer, &scope.env, &version, signed, by).await?;
     let (serial, digest) = (record.serial, record.digest);
     Ok(Json(PushReleaseResponse { version, serial, digest, changed, verified_by, revision }))
 }
 
 /// Whether a bundle of a size is there.
-async fn bundle_state(app: &App, digest: String, size: u64) -> Result<BundleState, ApiError> {
+async fn bundle_state(reader: &Reader, digest: String, size: u64) -> Result<BundleState, ApiError> {
     let Ok(digest) = Digest::new(digest) else { return Ok(BundleState::Missing) };
-    let blobs = app.blobs.clone();
+    let blobs = reader.blobs.clone();
     let stored = blocking(move || blobs.stored(digest.hex()).ok().flatten().map(|stored| stored.size())).await?;
     Ok(match stored {
         None => BundleState::Missing,

@@ -8,9 +8,9 @@ use muster_wire::release::{ReplaceTrustResponse, TrustResponse, TrustedKeys};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::request::Scope;
+use crate::app::{Reader, Writer};
 use crate::releases::{ReplaceTrustError, ReplacedTrust, replace as replace_trust};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -24,8 +24,9 @@ pub(crate) struct ForceQuery {
 /// The keys that releases of the environment are signed with.
 #[utoipa::path(get, path = "/v1/envs/{env}/trust", params(("env" = String, Path)),
     responses((status = 200, body = TrustResponse)))]
-pub(crate) async fn show_trust(State(app): State<App>, scope: Scope) -> Result<Json<TrustResponse>, ApiError> {
-    let (trust, revision) = scope.ask(&app, |fleet| (fleet.trust().map(|(trust, _)| trust.clone()), fleet.revision))?;
+pub(crate) async fn show_trust(State(reader): State<Reader>, scope: Scope) -> Result<Json<TrustResponse>, ApiError> {
+    let (trust, revision) =
+        scope.ask(&reader, |fleet| (fleet.trust().map(|(trust, _)| trust.clone()), fleet.revision))?;
     let list = trust.and_then(|signed| {
         let list = signed.read().ok()?;
         Some(TrustedKeys { serial: list.serial, keys: list.keys, signed })
@@ -39,12 +40,12 @@ pub(crate) async fn show_trust(State(app): State<App>, scope: Scope) -> Result<J
 #[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path), ForceQuery),
     request_body = SignedTrust, responses((status = 200, body = ReplaceTrustResponse)))]
 pub(crate) async fn replace_trusted_keys(
-    State(app): State<App>,
+    State(writer): State<Writer>,
     scope: Scope,
     Query(ForceQuery { force }): Query<ForceQuery>,
     JsonBody(trust): JsonBody<SignedTrust>,
 ) -> Result<Json<ReplaceTrustResponse>, ApiError> {
-    let ReplacedTrust { list, verified, changed, revision } = replace_trust(&app, &scope.env, trust, force).await?;
+    let ReplacedTrust { list, verified, changed, revision } = replace_trust(&writer, &scope.env, trust, force).await?;
     Ok(Json(ReplaceTrustResponse { serial: list.serial, keys: list.keys, verified, changed, revision }))
 }
 

@@ -13,10 +13,10 @@ use muster_wire::request::new_request_id;
 use muster_wire::rollout::{OperateRequest, OperateResponse, SlotRow};
 use serde::Deserialize;
 
-use crate::App;
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::request::{Author, Scope};
 use crate::api::rollouts::{RolloutPath, active_rollout, by_whom, request_id};
+use crate::app::{Agents, Reader, Writer};
 use crate::rollouts::operator_requests::send_command;
 use crate::rollouts::status_response;
 
@@ -28,14 +28,15 @@ const LONGEST_REASON: usize = 300;
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn pause(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
     let command = RolloutCommand::Pause { reason: one_line(&operate.reason) };
-    Words::of(app, scope, path, author, operate)?.say(command).await
+    CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
 }
 
 /// Lets a rollout go on that was stopped, by whomever. Failures that led to it are known, and stop it no more.
@@ -43,13 +44,14 @@ pub(crate) async fn pause(
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn resume(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
-    Words::of(app, scope, path, author, operate)?.say(RolloutCommand::Resume).await
+    CommandRequest::read(writer, agents, scope, path, author, operate)?.send(RolloutCommand::Resume).await
 }
 
 /// Ends a rollout. Nodes stay where they are.
@@ -57,14 +59,15 @@ pub(crate) async fn resume(
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn abort(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
     let command = RolloutCommand::Abort { reason: one_line(&operate.reason) };
-    Words::of(app, scope, path, author, operate)?.say(command).await
+    CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
 }
 
 /// Lets the next wave begin, where that is a person's to say; with `full`, all that are to come.
@@ -72,14 +75,15 @@ pub(crate) async fn abort(
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn promote(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
     let command = RolloutCommand::Promote { full: operate.full };
-    Words::of(app, scope, path, author, operate)?.say(command).await
+    CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
 }
 
 /// Sets nodes aside: they stay where they are, and nobody waits for them.
@@ -87,17 +91,18 @@ pub(crate) async fn promote(
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn skip(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
-    let words = Words::of(app, scope, path, author, operate)?;
-    if words.nodes.is_empty() {
+    let request = CommandRequest::read(writer, agents, scope, path, author, operate)?;
+    if request.nodes.is_empty() {
         return Err(ApiError::invalid("no node was named, so there is nobody to set aside"));
     }
-    words.say_of_each(|node| RolloutCommand::Skip { node }).await
+    request.send_for_each(|node| RolloutCommand::Skip { node }).await
 }
 
 /// Grants failed nodes once more: those that are named, or all.
@@ -105,20 +110,23 @@ pub(crate) async fn skip(
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn retry(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
-    let words = Words::of(app, scope, path, author, operate)?;
-    let which = if words.nodes.is_empty() { RetryTarget::AllFailed } else { RetryTarget::Nodes(words.nodes.clone()) };
-    words.say(RolloutCommand::Retry(which)).await
+    let request = CommandRequest::read(writer, agents, scope, path, author, operate)?;
+    let which =
+        if request.nodes.is_empty() { RetryTarget::AllFailed } else { RetryTarget::Nodes(request.nodes.clone()) };
+    request.send(RolloutCommand::Retry(which)).await
 }
 
 /// Something that is said to a rollout.
-pub(super) struct Words {
-    pub(super) app: App,
+pub(super) struct CommandRequest {
+    pub(super) writer: Writer,
+    pub(super) agents: Agents,
     pub(super) scope: Scope,
     pub(super) id: RolloutId,
     pub(super) by: String,
@@ -126,28 +134,30 @@ pub(super) struct Words {
     pub(super) request: String,
 }
 
-impl Words {
-    fn of(
-        app: App,
+impl CommandRequest {
+    fn read(
+        writer: Writer,
+        agents: Agents,
         scope: Scope,
         path: RolloutPath,
         author: Author,
         operate: OperateRequest,
     ) -> Result<Self, ApiError> {
-        let id = path.id(&app, &scope)?;
-        let nodes = operate.nodes.iter().map(|name| named(&app, &scope, name)).collect::<Result<_, _>>()?;
-        let request = word_id(&operate.request)?;
-        Ok(Self { by: by_whom(author, operate.by), app, scope, id, nodes, request })
+        let id = path.id(&writer, &scope)?;
+        let nodes = operate.nodes.iter().map(|name| find_node(&writer, &scope, name)).collect::<Result<_, _>>()?;
+        let request = request_id_or_random(&operate.request)?;
+        Ok(Self { by: by_whom(author, operate.by), writer, agents, scope, id, nodes, request })
     }
 
-    async fn say(self, command: RolloutCommand) -> Result<Json<OperateResponse>, ApiError> {
+    async fn send(self, command: RolloutCommand) -> Result<Json<OperateResponse>, ApiError> {
         let (by, request) = (self.by.clone(), self.request.clone());
-        let said = send_command(&self.app, &self.scope.env, self.id, command.clone(), by, request).await?;
+        let said =
+            send_command(&self.writer, &self.agents, &self.scope.env, self.id, command.clone(), by, request).await?;
         Ok(self.operated(said, &command))
     }
 
     /// Says the same of each node, one after the other.
-    pub(super) async fn say_of_each(
+    pub(super) async fn send_for_each(
         self,
         of: impl Fn(NodeName) -> RolloutCommand,
     ) -> Result<Json<OperateResponse>, ApiError> {
@@ -156,7 +166,8 @@ impl Words {
             let command = of(node.clone());
             // Each is a word of its own.
             let (by, request) = (self.by.clone(), format!("{} {node}", self.request));
-            let said = send_command(&self.app, &self.scope.env, self.id, command.clone(), by, request).await?;
+            let said = send_command(&self.writer, &self.agents, &self.scope.env, self.id, command.clone(), by, request)
+                .await?;
             let changed = said.changed || last.is_some_and(|(before, _)| before.changed);
             last = Some((CommandOutcome { changed, ..said }, command));
         }
@@ -176,13 +187,13 @@ impl Words {
 }
 
 /// What a word is known by. Whoever says it without a name cannot say it again; but this server may have to.
-pub(super) fn word_id(request: &str) -> Result<String, ApiError> {
+pub(super) fn request_id_or_random(request: &str) -> Result<String, ApiError> {
     if request.is_empty() { Ok(new_request_id()) } else { request_id(request) }
 }
 
 /// A node by its name or its host name.
-pub(super) fn named(app: &App, scope: &Scope, text: &str) -> Result<NodeName, ApiError> {
-    let found = scope.ask(app, |fleet| fleet.find(text).map(|(name, _)| name.clone()))?;
+pub(super) fn find_node(reader: &Reader, scope: &Scope, text: &str) -> Result<NodeName, ApiError> {
+    let found = scope.ask(reader, |fleet| fleet.find(text).map(|(name, _)| name.clone()))?;
     match found {
         Some(name) => Ok(name),
         None => match NodeName::new(text) {
@@ -200,19 +211,24 @@ pub(super) fn one_line(reason: &str) -> String {
 /// Lists the nodes that were granted something and are not healthy yet: who holds a slot, since when, until when.
 #[utoipa::path(get, path = "/v1/envs/{env}/rollouts/slots", params(("env" = String, Path)),
     responses((status = 200, body = Page<SlotRow>)))]
-pub(crate) async fn list_slots(State(app): State<App>, scope: Scope) -> Result<Json<Page<SlotRow>>, ApiError> {
-    let digest = scope.ask(&app, |fleet| fleet.deciding_rollout().map(|(record, _)| record.plan.clone()))?;
+pub(crate) async fn list_slots(
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
+    scope: Scope,
+) -> Result<Json<Page<SlotRow>>, ApiError> {
+    let digest = scope.ask(&reader, |fleet| fleet.deciding_rollout().map(|(record, _)| record.plan.clone()))?;
     let plan = match digest {
         None => None,
         Some(digest) => {
             let unreadable = |error| ApiError(Problem::new(ProblemCode::DesignUnreadable, chain(&error)));
-            Some(app.plans.get(&digest).await.map_err(unreadable)?)
+            Some(reader.plans.get(&digest).await.map_err(unreadable)?)
         }
     };
-    let page = scope.ask(&app, |fleet| {
+    let page = scope.ask(&reader, |fleet| {
         let deciding = fleet.deciding_rollout().zip(plan.as_ref());
-        let items =
-            deciding.map(|((record, _), plan)| status_response::slots(&app, fleet, record, plan)).unwrap_or_default();
+        let items = deciding
+            .map(|((record, _), plan)| status_response::slots(&reader, &agents, fleet, record, plan))
+            .unwrap_or_default();
         Page { items, next: None, revision: fleet.revision }
     })?;
     Ok(Json(page))
@@ -228,15 +244,17 @@ pub(crate) struct SlotPath {
     params(("env" = String, Path), ("node" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn release_slot(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(SlotPath { node }): Path<SlotPath>,
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<OperateResponse>, ApiError> {
-    let id = active_rollout(&app, &scope)?;
-    let nodes = vec![named(&app, &scope, &node)?];
-    let request = word_id(&operate.request)?;
-    let words = Words { by: by_whom(author, operate.by), app, scope, id, nodes, request };
-    words.say_of_each(|node| RolloutCommand::Release { node }).await
+    let id = active_rollout(&writer, &scope)?;
+    let nodes = vec![find_node(&writer, &scope, &node)?];
+    let id_of_request = request_id_or_random(&operate.request)?;
+    let request =
+        CommandRequest { by: by_whom(author, operate.by), writer, agents, scope, id, nodes, request: id_of_request };
+    request.send_for_each(|node| RolloutCommand::Release { node }).await
 }

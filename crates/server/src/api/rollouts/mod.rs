@@ -24,9 +24,9 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::request::{Author, PageQuery, Scope};
+use crate::app::{Agents, Reader, Writer};
 
 use self::commands::one_line;
 use crate::api::releases::bundles::{digest_in, open_bundle};
@@ -43,9 +43,9 @@ pub(crate) struct RolloutPath {
 }
 
 impl RolloutPath {
-    pub(crate) fn id(&self, app: &App, scope: &Scope) -> Result<RolloutId, ApiError> {
+    pub(crate) fn id(&self, reader: &Reader, scope: &Scope) -> Result<RolloutId, ApiError> {
         if self.id == "active" {
-            return active_rollout(app, scope);
+            return active_rollout(reader, scope);
         }
         let id = RolloutId::parse(&self.id);
         id.ok_or_else(|| {
@@ -55,8 +55,8 @@ impl RolloutPath {
 }
 
 /// The rollout that decides what nodes run.
-pub(crate) fn active_rollout(app: &App, scope: &Scope) -> Result<RolloutId, ApiError> {
-    let active = scope.ask(app, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
+pub(crate) fn active_rollout(reader: &Reader, scope: &Scope) -> Result<RolloutId, ApiError> {
+    let active = scope.ask(reader, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
     active.ok_or_else(|| {
         let problem = Problem::new(ProblemCode::UnknownRollout, format!("{} has never had a rollout", scope.env));
         ApiError(problem.hint("start one with `muster rollout start VERSION`, or look at a plan of it first"))
@@ -73,11 +73,11 @@ pub(crate) fn unknown_rollout(id: RolloutId) -> ApiError {
 #[utoipa::path(get, path = "/v1/envs/{env}/rollouts", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<RolloutRow>)))]
 pub(crate) async fn list_rollouts(
-    State(app): State<App>,
+    State(reader): State<Reader>,
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<RolloutRow>>, ApiError> {
-    let (rows, revision) = scope.ask(&app, |fleet| {
+    let (rows, revision) = scope.ask(&reader, |fleet| {
         let newest_first = fleet.rollouts().values().rev();
         let rows: Vec<RolloutRow> = newest_first.map(|(record, _)| status_response::row(fleet, record)).collect();
         (rows, fleet.revision)
@@ -106,7 +106,8 @@ pub(crate) struct ShowQuery {
     params(("env" = String, Path), ("id" = String, Path, description = "Its number, or `active`."), ShowQuery),
     responses((status = 200, body = RolloutStatus)))]
 pub(crate) async fn show_rollout(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     query: Result<Query<ShowQuery>, axum::extract::rejection::QueryRejection>,
@@ -114,39 +115,45 @@ pub(crate) async fn show_rollout(
     let Query(ShowQuery { after, wait_seconds, numbers }) =
         query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
-    let mut steps = app.view.subscribe();
+    let mut steps = reader.view.subscribe();
     // The same one to the end, also when another one becomes the active one meanwhile.
-    let id = path.id(&app, &scope)?;
+    let id = path.id(&reader, &scope)?;
     loop {
         steps.mark_unchanged();
-        let changed = scope.ask(&app, |fleet| after.is_none_or(|after| changed_at(fleet, id) > Revision(after)))?;
+        let changed = scope.ask(&reader, |fleet| after.is_none_or(|after| changed_at(fleet, id) > Revision(after)))?;
         if changed || Instant::now() >= deadline {
-            return Ok(Json(status(&app, &scope, id, numbers).await?));
+            return Ok(Json(status(&reader, &agents, &scope, id, numbers).await?));
         }
         tokio::select! {
             _ = timeout_at(deadline, steps.changed()) => {}
-            () = app.hub.stopping() => return Err(ApiError::stopping()),
+            () = reader.stopping() => return Err(ApiError::stopping()),
         }
         sleep(PACE).await;
     }
 }
 
-async fn status(app: &App, scope: &Scope, id: RolloutId, numbers: bool) -> Result<RolloutStatus, ApiError> {
-    let digests = scope.ask(app, |fleet| {
+async fn status(
+    reader: &Reader,
+    agents: &Agents,
+    scope: &Scope,
+    id: RolloutId,
+    numbers: bool,
+) -> Result<RolloutStatus, ApiError> {
+    let digests = scope.ask(reader, |fleet| {
         let (record, _) = fleet.rollouts().get(&id)?;
         // While it decides what nodes run, what they say now is newer.
         let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == id);
         Some((record.plan.clone(), record.outcome.clone().filter(|_| !governs)))
     })?;
     let (plan, outcome) = digests.ok_or_else(|| unknown_rollout(id))?;
-    let plan = app.plans.get(&plan).await;
+    let plan = reader.plans.get(&plan).await;
     let outcome = match outcome {
-        Some(digest) => plans::read_outcome(app, digest).await,
+        Some(digest) => plans::read_outcome(reader, digest).await,
         None => None,
     };
-    let status = scope.ask(app, |fleet| {
+    let status = scope.ask(reader, |fleet| {
         let (record, at) = fleet.rollouts().get(&id)?;
-        Some(status_response::status(app, fleet, (record, *at), &plan, outcome, numbers))
+        Some(status_response::status(reader, agents, fleet, (record, *at), &plan, outcome, numbers))
     })?;
     status.ok_or_else(|| unknown_rollout(id))
 }
@@ -170,11 +177,12 @@ fn node_changed_at(node: &Node) -> Option<Revision> {
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/plan", params(("env" = String, Path)),
     request_body = PlanRequest, responses((status = 200, body = PlanResponse)))]
 pub(crate) async fn plan_rollout(
-    State(app): State<App>,
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     JsonBody(request): JsonBody<PlanRequest>,
 ) -> Result<Json<PlanResponse>, ApiError> {
-    Ok(Json(plan_for(&app, &scope.env, request).await?))
+    Ok(Json(plan_for(&reader, &agents, &scope.env, request).await?))
 }
 
 /// What somebody makes up for a request is short.
@@ -189,13 +197,14 @@ const LONGEST_REQUEST: usize = 200;
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = StartRequest, responses((status = 200, body = StartResponse)))]
 pub(crate) async fn start_rollout(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     author: Author,
     JsonBody(StartRequest { what, request, supersede, by }): JsonBody<StartRequest>,
 ) -> Result<Json<StartResponse>, ApiError> {
     let starting = StartOptions { request: request_id(&request)?, by: by_whom(author, by), supersede };
-    Ok(Json(match begin_downloadable(&app, &scope, what, starting).await? {
+    Ok(Json(match begin_downloadable(&writer, &agents, &scope, what, starting).await? {
         StartOutcome::Started(begun) => StartResponse::Started(started(begun)),
         StartOutcome::NoOp(there) => StartResponse::AlreadyThere(already_there(there)),
     }))
@@ -204,18 +213,19 @@ pub(crate) async fn start_rollout(
 /// Begins a rollout to a release that nodes can have. A fleet that is sent to what nobody can download would fail, node by
 /// node.
 pub(crate) async fn begin_downloadable(
-    app: &App,
+    writer: &Writer,
+    agents: &Agents,
     scope: &Scope,
     what: StartTarget,
     starting: StartOptions,
 ) -> Result<StartOutcome, ApiError> {
     let to = what.version();
-    app.view.reach(app.latest_revision.read().await?).await?;
-    if let Some(release) = scope.ask(app, |fleet| fleet.releases().get(to).cloned())? {
+    writer.view.reach(writer.latest_revision.read().await?).await?;
+    if let Some(release) = scope.ask(writer, |fleet| fleet.releases().get(to).cloned())? {
         let digest = digest_in(&release, to)?;
-        open_bundle(app, to, &digest).await?;
+        open_bundle(writer, to, &digest).await?;
     }
-    Ok(begin(app, &scope.env, what, starting).await?)
+    Ok(begin(writer, agents, &scope.env, what, starting).await?)
 }
 
 fn already_there(there: executor::AlreadyAtVersion) -> AlreadyAtVersion {
@@ -252,16 +262,17 @@ pub(super) fn request_id(request: &str) -> Result<String, ApiError> {
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = RolloutStarted)))]
 pub(crate) async fn roll_back_rollout(
-    State(app): State<App>,
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<RolloutStarted>, ApiError> {
-    let id = path.id(&app, &scope)?;
+    let id = path.id(&writer, &scope)?;
     let (by, reason) = (by_whom(author, operate.by), one_line(&operate.reason));
     let why = PauseReason::by_operator(by.clone(), reason);
     let starting = StartOptions { request: request_id(&operate.request)?, by, supersede: false };
     let wish = RollBackRollout::new(id, starting, why).undoing(operate.undo_rollback);
-    Ok(Json(started(roll_back(&app, &scope.env, wish).await?)))
+    Ok(Json(started(roll_back(&writer, &agents, &scope.env, wish).await?)))
 }

@@ -37,7 +37,7 @@ async fn a_wave_waits_for_a_person_and_a_pause_outlasts_a_promotion() {
         assert_eq!(granted, 1, "a promotion of what is paused lets nobody go");
     }
     let said = Some(paused.revision.max(promoted.revision));
-    let mut looks = fixture.app.rollouts_checked_at.subscribe();
+    let mut looks = fixture.app.replica.rollouts_checked_at.subscribe();
     let looked = looks.wait_for(|at| *at >= said);
     muster_testkit::wait::within("the controller has reconciled the rollout", looked).await.unwrap();
     assert_eq!(fixture.rollout(id).await.record.grants, granted);

@@ -1,0 +1,161 @@
+//! State that handlers and controllers share, split by what its user may touch.
+//!
+//! A handler asks for the parts that it needs: [`Reader`] answers from the view and from blobs, [`Writer`] also commits to
+//! the store, [`Agents`] reaches connected agents, [`ReplicaState`] is about this process. Its signature therefore says
+//! what it can do. Only controllers and start-up hold the whole [`App`].
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use axum::extract::FromRef;
+use muster_core::names::{EnvName, NodeName, RunId};
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::txn::Revision;
+use muster_store::Store;
+use muster_wire::client::{ClientError, Download};
+use muster_wire::run_log::LogQuery;
+use prometheus_client::registry::Registry;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::agents::{Admission, Hub, Links};
+use crate::blobs::Blobs;
+use crate::blobs::downloads::Downloads;
+use crate::clock::Clock;
+use crate::controllers::liveness::Liveness;
+use crate::design::cache::Designs;
+use crate::replica::{ControllerLocks, Membership, Peers};
+use crate::reports::Reports;
+use crate::rollouts::plans::Plans;
+use crate::view::node_rows::{AgentActivities, RemoteActivities};
+use crate::view::{LatestRevision, View};
+
+/// Reads: the view, and blobs with their caches.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    pub view: Arc<View>,
+    /// Revision of the store, for reads that must not be stale.
+    pub latest_revision: Arc<LatestRevision>,
+    pub blobs: Arc<Blobs>,
+    /// Downloads in progress.
+    pub downloads: Arc<Downloads>,
+    pub designs: Arc<Designs>,
+    pub plans: Arc<Plans>,
+    pub clock: Clock,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Reader {
+    /// Waits until the server begins to stop. Requests that wait for a change end then.
+    pub(crate) async fn stopping(&self) {
+        self.stop.cancelled().await;
+    }
+}
+
+/// Reads, and commits to the store.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    pub reader: Reader,
+    pub store: Arc<dyn Store>,
+}
+
+/// A writer can read.
+impl Deref for Writer {
+    type Target = Reader;
+
+    fn deref(&self) -> &Reader {
+        &self.reader
+    }
+}
+
+/// Agents: those connected to this replica, and what other replicas report of theirs.
+#[derive(Clone, Debug)]
+pub struct Agents {
+    pub hub: Arc<Hub>,
+    pub links: Arc<Links>,
+    pub peers: Arc<Peers>,
+    pub reports: Reports,
+    /// Limit of streams that are opened at the same time.
+    pub admission: Arc<Admission>,
+    /// Limit of clients that follow logs at the same time.
+    pub log_readers: Arc<Semaphore>,
+    /// Time until a silent agent counts as lost.
+    pub patience: LivenessTimeouts,
+}
+
+impl Agents {
+    /// Activities of all agents: of this replica, and those that other replicas reported.
+    pub fn activities<'a>(&'a self, elsewhere: &'a RemoteActivities) -> AgentActivities<'a> {
+        AgentActivities { links: &self.links, elsewhere }
+    }
+
+    /// Requests the activities of agents from the other replicas; of one node, or of all.
+    pub async fn remote_activities(&self, view: &View, env: &EnvName, node: Option<&NodeName>) -> RemoteActivities {
+        self.peers.activities(view, &self.links, env, node).await
+    }
+
+    /// Requests the log of a run from the replica that the node's agent is connected to; none if that is this replica or
+    /// the agent is not connected.
+    pub(crate) async fn remote_log(
+        &self,
+        view: &View,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        query: LogQuery,
+    ) -> Option<Result<Download, ClientError>> {
+        self.peers.log(view, &self.links, env, node, run, query).await
+    }
+}
+
+/// This replica: its membership, its controllers and its metrics.
+#[derive(Clone, Debug)]
+pub struct ReplicaState {
+    pub membership: Arc<Membership>,
+    pub controller_locks: Arc<ControllerLocks>,
+    pub liveness: Arc<Liveness>,
+    /// Revision of the view at the last reconciliation of rollouts.
+    pub rollouts_checked_at: Arc<watch::Sender<Option<Revision>>>,
+    pub metrics: Arc<Registry>,
+}
+
+/// The whole state of a server.
+#[derive(Clone, Debug)]
+pub struct App {
+    pub writer: Writer,
+    pub agents: Agents,
+    pub replica: ReplicaState,
+}
+
+/// Controllers read and write.
+impl Deref for App {
+    type Target = Writer;
+
+    fn deref(&self) -> &Writer {
+        &self.writer
+    }
+}
+
+impl FromRef<App> for Reader {
+    fn from_ref(app: &App) -> Self {
+        app.reader.clone()
+    }
+}
+
+impl FromRef<App> for Writer {
+    fn from_ref(app: &App) -> Self {
+        app.writer.clone()
+    }
+}
+
+impl FromRef<App> for Agents {
+    fn from_ref(app: &App) -> Self {
+        app.agents.clone()
+    }
+}
+
+impl FromRef<App> for ReplicaState {
+    fn from_ref(app: &App) -> Self {
+        app.replica.clone()
+    }
+}
