@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use muster_core::design::plan::{DocumentTotals, NodeAction, NodePlan, RolePlan, Totals, ValueChange};
+use muster_core::design::plan::{DocumentTotals, NodeAction, NodeDiff, NodePlan, RolePlan, Totals, ValueChange};
 use muster_core::names::{NodeName, Role};
 use muster_core::node::record::NodeRecord;
 
@@ -56,26 +56,33 @@ pub fn plan<'f>(
             }
         }
     }
+    let difference = NodeDiff::compute(
+        fleet.iter().map(|(name, record)| (*name, *record)),
+        next.nodes().iter().map(|node| (&node.name, &node.record)),
+    );
     let mut nodes = Vec::new();
     for node in next.nodes() {
         let (name, role) = (node.name.clone(), node.record.role.clone());
-        let (action, changes) = match fleet.get(&node.name) {
-            None => (NodeAction::Create, Vec::new()),
+        let mut action = difference.action(&node.name);
+        let changes = match fleet.get(&node.name) {
+            None => Vec::new(),
             Some(known) => {
                 let mut changes = changes.remove(node.name.as_str()).unwrap_or_default();
                 // What the fleet has need not be what any design says: it may be older than designs are.
                 if changes.is_empty() {
                     changes = changes_of_record(known, &node.record);
                 }
-                let action = if changes.is_empty() { NodeAction::Keep } else { NodeAction::Change };
-                (action, changes)
+                // A document also holds values that are not in the record.
+                if action == NodeAction::Keep && !changes.is_empty() {
+                    action = NodeAction::Change;
+                }
+                changes
             }
         };
         nodes.push(NodePlan { node: name, role, action, changes });
     }
-    let wanted: BTreeSet<&NodeName> = next.nodes().iter().map(|node| &node.name).collect();
-    let mut gone: Vec<(&NodeName, &NodeRecord)> =
-        fleet.iter().filter(|(name, _)| !wanted.contains(*name)).map(|(name, record)| (*name, *record)).collect();
+    let gone = fleet.iter().filter(|(name, _)| difference.remove.contains(**name));
+    let mut gone: Vec<(&NodeName, &NodeRecord)> = gone.map(|(name, record)| (*name, *record)).collect();
     gone.sort_by_key(|(name, record)| (record.position, name.natural()));
     let remove = |(name, record): &(&NodeName, &NodeRecord)| NodePlan {
         node: (*name).clone(),

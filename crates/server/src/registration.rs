@@ -1,6 +1,6 @@
-//! Brings a project into the store: its releases, the version to begin with, and its nodes.
+//! Registers a project in the store: its releases, its first version and its nodes.
 //!
-//! Doing it again changes nothing. Nodes follow the design as [`crate::fleet_change`] says.
+//! Idempotent. Nodes follow the design as described in [`crate::fleet_change`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use crate::app::Writer;
 use crate::design::apply::{ApplyError, ApplyOptions, apply};
 use crate::design::revision::Attribution;
 use crate::fleet_change::{FleetChange, FollowError, beginning, compare, follow_design};
-use crate::transactions::{commit_all, pack};
+use crate::transactions::{ConflictRetry, commit_all, pack};
 
-/// Two servers that register the same environment at the same moment each meet the other's changes once or twice.
-const TRIES: usize = 8;
+/// Attempts of one registration. Two servers that register the same environment conflict once or twice.
+const ATTEMPTS: usize = 8;
 
-/// What an environment consists of.
+/// Content of an environment.
 #[derive(Clone, Debug)]
 pub struct Registration {
     pub env: EnvName,
     pub nodes: BTreeMap<NodeName, NodeRecord>,
-    /// The bundles of the new ones are kept already.
+    /// Bundles of new releases are stored already.
     pub releases: BTreeMap<Version, ReleaseRecord>,
     pub first_version: FirstVersion,
-    /// The store's epoch, if it has none yet.
+    /// Epoch of the store, if it has none yet.
     pub epoch: u64,
 }
 
-/// The version that an environment begins with. Only a trigger moves one that has a version already.
+/// First version of an environment. An environment that has a version is moved by rollouts only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstVersion {
-    /// What to run if no version was chosen yet.
+    /// Version if none is set yet.
     Default(Version),
-    /// The same, asked for by somebody: they must not believe that it runs when another one does.
+    /// The same, requested by the operator: fails if another version is set.
     Asked(Version),
 }
 
@@ -75,24 +75,23 @@ pub enum RegisterError {
     Design(#[from] ApplyError),
 }
 
-/// What a registration changes.
+/// Changes of a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationResult {
     pub nodes: FleetChange,
-    /// The version that the environment has begun with.
+    /// First version, if it was set now.
     pub version: Option<Version>,
 }
 
-/// Writes the registration to the store, and waits until the view has taken it in.
+/// Writes the registration to the store, and waits until the view shows it.
 pub async fn register(writer: &Writer, registration: &Registration) -> Result<RegistrationResult, RegisterError> {
-    // Nodes come last: an agent that is told to run finds the version, and its release, in place.
+    // Nodes are last: an agent that starts finds its version and release.
     let version = register_releases(writer, registration).await?;
     let nodes = follow_design(writer, &registration.env, &registration.nodes).await?;
     Ok(RegistrationResult { nodes, version })
 }
 
-/// The same with nodes that a design says: it becomes a revision, and is applied. The registration's own nodes do not
-/// count.
+/// Registers with the nodes of a design, which becomes an applied revision. The registration's own nodes are ignored.
 pub async fn register_design(
     writer: &Writer,
     registration: &Registration,
@@ -102,34 +101,35 @@ pub async fn register_design(
     let env = &registration.env;
     let version = register_releases(writer, registration).await?;
     let before = writer.view.fleets().get(env).cloned().unwrap_or_else(|| Fleet::new(env.clone()));
-    // Whoever starts a server with a design has an environment file: what it says is meant, none included.
+    // The operator has chosen the environment file at start-up: a design without nodes is intended.
     let terms = ApplyOptions { shown: None, remove_all: true };
     let done = apply(writer, env, &Arc::new(design), terms, by).await?;
     let change = compare(&before, &done.next.records());
     Ok(RegistrationResult { nodes: FleetChange { revision: Some(done.revision), ..change }, version })
 }
 
-/// Registers the releases and chooses the first version. Returns that one, if it was chosen now.
+/// Registers the releases and sets the first version. Returns it, if it was set now.
 async fn register_releases(writer: &Writer, registration: &Registration) -> Result<Option<Version>, RegisterError> {
     let empty = Fleet::new(registration.env.clone());
     let mut first: Option<Option<Version>> = None;
-    for _ in 0..TRIES {
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    while retry.begin_attempt() {
         let (txns, chosen) = {
             let fleets = writer.view.fleets();
             plan(fleets.get(&registration.env).unwrap_or(&empty), registration)?
         };
-        // What the first plan was to do is done in the end, by whomever.
-        let chosen = first.get_or_insert(chosen);
-        let summary = commit_all(writer, txns).await.map_err(RegisterError::Store)?;
-        writer.view.reach(summary.reached).await.map_err(RegisterError::StaleView)?;
-        if summary.done {
-            return Ok(chosen.clone());
+        // The first attempt says what the registration does, whichever server commits it.
+        let chosen = first.get_or_insert(chosen).clone();
+        let committed = commit_all(writer, txns).await.map_err(RegisterError::Store)?;
+        writer.view.reach(committed.revision).await.map_err(RegisterError::StaleView)?;
+        if committed.complete {
+            return Ok(chosen);
         }
     }
     Err(RegisterError::Contended { env: registration.env.clone() })
 }
 
-/// Decides what to write, and which version is chosen by it.
+/// Plans the transactions, and the version that they set.
 fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Option<Version>), RegisterError> {
     if let Some(restoring) = fleet.restoring() {
         return Err(RegisterError::Restoring { env: registration.env.clone(), since: restoring.since });

@@ -3,7 +3,7 @@
 //! A plan records what it was made from: the design revisions and the digest of the new design. On apply the server
 //! makes the plan again and compares. It applies exactly the plan that was shown, or refuses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use crate::design::DesignRevision;
 use crate::names::{EnvName, NodeName, Role};
+use crate::node::record::NodeRecord;
 
 /// Plan of applying a design.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -58,6 +59,54 @@ pub enum NodeAction {
     Change,
     Remove,
     Keep,
+}
+
+/// Nodes that a design adds to a fleet, changes and removes. Computed here for both `env plan`, which shows it, and
+/// `env apply`, which executes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeDiff {
+    /// Not in the fleet, or leaving it.
+    pub create: BTreeSet<NodeName>,
+    /// Another role, flavor, profile, failure domain, or other labels. The position in the design does not count.
+    pub change: BTreeSet<NodeName>,
+    /// In the fleet, not leaving it yet, and not in the design.
+    pub remove: BTreeSet<NodeName>,
+}
+
+impl NodeDiff {
+    /// Compares the nodes of a fleet with those of a design.
+    pub fn compute<'a>(
+        fleet: impl IntoIterator<Item = (&'a NodeName, &'a NodeRecord)>,
+        design: impl IntoIterator<Item = (&'a NodeName, &'a NodeRecord)>,
+    ) -> Self {
+        let staying = fleet.into_iter().filter(|(_, record)| !record.is_leaving());
+        let mut staying: BTreeMap<&NodeName, &NodeRecord> = staying.collect();
+        let mut diff = Self::default();
+        for (name, wanted) in design {
+            match staying.remove(name) {
+                None => diff.create.insert(name.clone()),
+                Some(known) if *known == (NodeRecord { position: known.position, leaving: None, ..wanted.clone() }) => {
+                    false
+                }
+                Some(_) => diff.change.insert(name.clone()),
+            };
+        }
+        diff.remove = staying.into_keys().cloned().collect();
+        diff
+    }
+
+    /// Action on one node of the fleet or the design.
+    pub fn action(&self, node: &NodeName) -> NodeAction {
+        if self.create.contains(node) {
+            NodeAction::Create
+        } else if self.change.contains(node) {
+            NodeAction::Change
+        } else if self.remove.contains(node) {
+            NodeAction::Remove
+        } else {
+            NodeAction::Keep
+        }
+    }
 }
 
 /// One effective value before and after. Absent means not set.
@@ -214,6 +263,41 @@ mod tests {
             totals: Totals { create: 1, ..Totals::default() },
             documents: DocumentTotals::default(),
         }
+    }
+
+    #[test]
+    fn node_diff_ignores_positions_and_leaving_nodes() {
+        let record = |role: &str, position| NodeRecord {
+            role: Role::new(role).unwrap(),
+            profile: None,
+            labels: BTreeMap::new(),
+            failure_domain: "a".into(),
+            position,
+            flavor: None,
+            leaving: None,
+        };
+        let leaving = |position| NodeRecord {
+            leaving: Some(crate::node::decommission::begin(jiff::Timestamp::UNIX_EPOCH)),
+            ..record("web", position)
+        };
+        let name = |text: &str| NodeName::new(text).unwrap();
+        let fleet = BTreeMap::from([
+            (name("web1"), record("web", 0)),
+            (name("web2"), record("web", 1)),
+            (name("web3"), leaving(2)),
+            (name("web4"), leaving(3)),
+            (name("web5"), record("web", 4)),
+        ]);
+        let design = BTreeMap::from([
+            (name("web1"), record("web", 7)),
+            (name("web2"), record("lb", 1)),
+            (name("web3"), record("web", 2)),
+            (name("web6"), record("web", 5)),
+        ]);
+        let diff = NodeDiff::compute(&fleet, &design);
+        let actions: Vec<NodeAction> = (1..=6).map(|number| diff.action(&name(&format!("web{number}")))).collect();
+        use NodeAction::{Change, Create, Keep, Remove};
+        assert_eq!(actions, [Keep, Change, Create, Keep, Remove, Create]);
     }
 
     #[test]

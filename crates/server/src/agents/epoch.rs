@@ -10,6 +10,7 @@ use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
 use crate::app::{Reader, Writer};
+use crate::transactions::ConflictRetry;
 use crate::view::StaleView;
 
 /// Several agents that connect at the same moment begin one epoch: the requests that lose find it at their next attempt.
@@ -29,7 +30,8 @@ pub(crate) enum EpochError {
 /// newer than the view: another replica may have sent it before it arrived here.
 pub(crate) async fn ensure_newer(writer: &Writer, env: &EnvName, known: Generation) -> Result<(), EpochError> {
     let mut view_is_fresh = false;
-    for _ in 0..MAX_ATTEMPTS {
+    let mut retry = ConflictRetry::new(MAX_ATTEMPTS);
+    while retry.begin_attempt() {
         let (epoch, epoch_at, revision) = epoch_in_view(writer, env);
         let newest = Generation { epoch, number: revision.0 };
         if known <= newest {

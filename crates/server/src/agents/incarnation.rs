@@ -6,10 +6,11 @@
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::report::status_move;
-use muster_store::{CommitOutcome, StoreError};
+use muster_store::StoreError;
 use thiserror::Error;
 
 use crate::app::Writer;
+use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
 
 /// An attempt fails only when another replica assigns an incarnation to the same node, or commits a report of it.
@@ -43,7 +44,8 @@ pub(crate) async fn assign(
     boot: Option<&str>,
 ) -> Result<u64, IncarnationError> {
     let keys = Keys::new(env);
-    for _ in 0..MAX_ATTEMPTS {
+    let mut retry = ConflictRetry::new(MAX_ATTEMPTS);
+    while retry.begin_attempt() {
         let welcome = {
             let fleets = writer.view.fleets();
             let fleet = fleets.get(env);
@@ -56,16 +58,12 @@ pub(crate) async fn assign(
             status_move::assign_incarnation(&keys, node, seen, has, boot).map_err(unwritable)?
         };
         let Some(txn) = welcome.txn else { return Ok(welcome.incarnation) };
-        match writer.store.commit(txn).await {
-            Ok(CommitOutcome::Committed { .. }) => return Ok(welcome.incarnation),
-            Ok(CommitOutcome::Conflict { revision, .. }) => writer.view.reach(revision).await?,
-            // If it was committed, the next attempt assigns a further number: gaps are harmless.
-            Err(StoreError::Unknown { .. }) => {
-                let newest = writer.latest_revision.read().await.map_err(IncarnationError::Store)?;
-                writer.view.reach(newest).await?;
-            }
-            Err(error) => return Err(IncarnationError::Store(error)),
+        // After an unknown outcome the next attempt may assign a further number: gaps are harmless.
+        let committed = commit_all(writer, vec![txn]).await.map_err(IncarnationError::Store)?;
+        if committed.complete {
+            return Ok(welcome.incarnation);
         }
+        writer.view.reach(committed.revision).await?;
     }
     Err(IncarnationError::Contended { node: node.clone() })
 }

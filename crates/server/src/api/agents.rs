@@ -23,10 +23,10 @@ use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
 use crate::app::{Agents, Reader, Writer};
 
-/// Epochs are seconds since 1970. This is the year 4147: a later one comes from no store.
+/// Latest accepted epoch, in seconds since 1970: the year 4147. No store has a later one.
 const LAST_EPOCH: u64 = 1 << 36;
 
-/// Opens a node's stream of server-sent events; the schema is that of each event's `data`, named by its `event`.
+/// Opens a node's stream of server-sent events. The schema is that of each event's `data`, named by its `event`.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/sync", params(("env" = String, Path), ("node" = String, Path)),
     request_body = SyncOpen, responses((status = 200, body = SyncEvent, content_type = "text/event-stream")))]
 pub(crate) async fn open_stream(
@@ -42,7 +42,7 @@ pub(crate) async fn open_stream(
         ApiError(problem.retry_after(retry.seconds))
     })?;
     if open.generation.is_some_and(|known| known.epoch > LAST_EPOCH) {
-        // It would become the environment's own, and there would be none after it.
+        // The environment would adopt it, and there would be no later epoch.
         return Err(ApiError::invalid("no store has ever given out this generation: its epoch is no time"));
     }
     let role =
@@ -70,7 +70,7 @@ pub(crate) async fn open_stream(
     Ok((headers, body).into_response())
 }
 
-/// Takes a report. When this answers, its effect is durable; sending it again does no harm.
+/// Accepts a report. Its effect is durable when this responds. Duplicates are ignored.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/reports",
     params(("env" = String, Path), ("node" = String, Path)),
     request_body = Report, responses((status = 200, body = ReportAck)))]
@@ -90,13 +90,13 @@ pub(crate) async fn receive_report(
         return Err(ApiError::invalid("incarnation and seq count from 1"));
     }
     if let Some(size) = report.published.as_ref().map(published::size).filter(|size| *size > PUBLISHED_LIMIT) {
-        // Its run should have failed for it. The report counts, and what the node published before stays.
+        // Its run should have failed. The report counts, and the values published before stay.
         tracing::warn!(env = %scope.env, %node, size, limit = PUBLISHED_LIMIT, "publishes too much: that is not taken");
     }
     let lookups = report.lookups.clone();
     let over = ends_run(report.outcome).then(|| report.run.clone());
     let taken = agents.reports.submit(scope.env.clone(), report, body).await?;
-    // What an older run saw is not what the node is to be woken for.
+    // Lookups of an outdated report must not wake the node.
     if taken.taken != ReportResult::Outdated {
         agents.hub.set_lookups(&scope.env, &node, lookups);
     }
@@ -106,7 +106,7 @@ pub(crate) async fn receive_report(
     Ok(Json(taken))
 }
 
-/// Whether a run says nothing more after this report.
+/// Whether this report is the last one of its run.
 pub(super) fn ends_run(outcome: Outcome) -> bool {
     match outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => false,
@@ -116,7 +116,7 @@ pub(super) fn ends_run(outcome: Outcome) -> bool {
     }
 }
 
-/// Says what a node's agent does. Kept in memory only, as long as its stream is open.
+/// Publishes the activity of a node's agent. It is kept in memory while the stream is open.
 #[utoipa::path(put, path = "/v1/envs/{env}/nodes/{node}/activity",
     params(("env" = String, Path), ("node" = String, Path)), request_body = Activity, responses((status = 204)))]
 pub(crate) async fn publish_activity(
@@ -131,7 +131,7 @@ pub(crate) async fn publish_activity(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What a node should run, and whether it is paused.
+/// Shows the desired state of a node, and whether it is paused.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/desired",
     params(("env" = String, Path), ("node" = String, Path)), responses((status = 200, body = DesiredResponse)))]
 pub(crate) async fn desired_state(
@@ -153,12 +153,12 @@ pub(crate) async fn desired_state(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NodeQuery {
-    /// Only this node, with what its last run looked up.
+    /// Only this node, with the lookups of its last run.
     #[param(value_type = Option<String>)]
     node: Option<NodeName>,
 }
 
-/// What the agents do that are connected to this replica, those that do something. Nobody else is asked for it.
+/// Lists the activities of the agents connected to this replica that are not idle. Other replicas are not asked.
 #[utoipa::path(get, path = "/v1/envs/{env}/activities", params(("env" = String, Path), NodeQuery),
     responses((status = 200, body = Page<AgentActivity>)))]
 pub(crate) async fn list_activities(

@@ -22,7 +22,7 @@ use crate::api::request::{Scope, fresh_enough};
 use crate::app::{Reader, ReplicaState, Writer};
 use crate::backup::{self, BackupError, Contents, ReadError, RefusedRestore, RestoreError, Target, verify};
 
-/// A backup of the environment: its keys at one revision and the blobs that they name. A tar archive in a zstd stream.
+/// Streams a backup of the environment: its keys at one revision and their blobs, as a tar archive in a zstd stream.
 #[utoipa::path(get, path = "/v1/envs/{env}/backup", params(("env" = String, Path)),
     responses((status = 200, content_type = "application/zstd", body = Vec<u8>)))]
 pub(crate) async fn download_backup(State(writer): State<Writer>, scope: Scope) -> Result<Response, ApiError> {
@@ -32,7 +32,7 @@ pub(crate) async fn download_backup(State(writer): State<Writer>, scope: Scope) 
     tokio::task::spawn_blocking(move || {
         if let Err(error) = taken.write(&blobs, to) {
             tracing::warn!(error = &error as &dyn std::error::Error, "a backup could not be written to its end");
-            // Breaks the connection: a body that just ended would look whole.
+            // Breaks the connection: a body that just ended would look complete.
             let _ = broken.blocking_send(Err(io::Error::other(error)));
         }
     });
@@ -40,9 +40,9 @@ pub(crate) async fn download_backup(State(writer): State<Writer>, scope: Scope) 
     Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
-/// Restores an environment from a backup. Nothing is changed before all of it is here and was found to be whole.
+/// Restores an environment from a backup. Writes nothing before the whole file has arrived and is verified.
 ///
-/// It is brought to its end even if whoever sent it does not wait for the answer.
+/// The restore continues if the client disconnects.
 #[utoipa::path(post, path = "/v1/envs/{env}/restore", params(("env" = String, Path), RestoreQuery),
     request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = RestoreResponse)))]
 pub(crate) async fn restore_backup(
@@ -69,7 +69,7 @@ pub(crate) async fn restore_backup(
     }
     tracing::warn!(%env, from = %contents.manifest.env, taken = %contents.manifest.taken, "a backup is restored");
     let runtime = tokio::runtime::Handle::current();
-    // On a thread of its own, which nothing cancels.
+    // On a thread of its own, since nothing cancels it there.
     let restoring =
         tokio::task::spawn_blocking(move || runtime.block_on(backup::restore(file, &contents, &target, |_| {})));
     let restored = restoring.await.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))??;
@@ -80,7 +80,7 @@ pub(crate) async fn restore_backup(
     Ok(Json(restored))
 }
 
-/// Takes the whole file in, and looks through it.
+/// Receives the whole file and verifies it.
 async fn receive_backup(reader: &Reader, body: Body) -> Result<(File, Contents), ApiError> {
     let kept = |error: io::Error| {
         let code = if error.kind() == io::ErrorKind::StorageFull {
@@ -151,19 +151,19 @@ impl From<RestoreError> for ApiError {
     }
 }
 
-/// Large enough that a thread is not woken for nothing.
+/// Size of a piece. Large enough that a thread is not woken for a few bytes.
 const PIECE: usize = 64 * 1024;
-/// How many pieces may wait to be sent.
+/// Pieces that may wait to be sent.
 const AHEAD: usize = 4;
 
-/// The end that is written to. What was written is complete only after `flush`.
+/// Writing end of the body. Data is complete only after `flush`.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     to: mpsc::Sender<io::Result<Bytes>>,
     piece: Vec<u8>,
 }
 
-/// Both ends, and a way to end the stream with an error: without one it ends when the pipe is dropped.
+/// Writing end, a sender that can end the stream with an error, and the stream. It ends when the pipe is dropped.
 pub(crate) fn pipe() -> (Pipe, mpsc::Sender<io::Result<Bytes>>, impl Stream<Item = io::Result<Bytes>>) {
     let (to, from) = mpsc::channel(AHEAD);
     let pieces = futures::stream::unfold(from, |mut from| async { Some((from.recv().await?, from)) });
@@ -173,7 +173,7 @@ pub(crate) fn pipe() -> (Pipe, mpsc::Sender<io::Result<Bytes>>, impl Stream<Item
 impl Pipe {
     fn send(&mut self) -> io::Result<()> {
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
-        // Whoever asked for it has gone.
+        // The client has disconnected.
         self.to.blocking_send(Ok(piece.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }

@@ -1,4 +1,4 @@
-//! Configuration data, in layers: for all nodes, for a role, for one node.
+//! Configuration data in layers: for all nodes, for a role, for one node.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -22,9 +22,9 @@ use crate::api::key_write::{Condition, Write, write};
 use crate::api::layers::{Given, LayerQuery, unknown_place};
 use crate::api::request::{Author, PageQuery, Scope};
 
-/// The largest value, as JSON. A key of the store holds at most 16 KiB, and who set it and why is kept with it.
+/// Largest value as JSON, in bytes. A key of the store holds at most 16 KiB, including author and message.
 const LARGEST: usize = 15 * 1024;
-/// And so much of why.
+/// Longest message, in characters.
 const LONGEST_MESSAGE: usize = 300;
 
 #[derive(Deserialize)]
@@ -41,13 +41,13 @@ impl KeyPath {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// Only what this node sees: its own layer, that of its role, and the one for all, without what is hidden.
+    /// Only the values that this node sees: of its own layer, of its role, and of all nodes.
     effective: Option<String>,
     /// Only this key.
     key: Option<String>,
 }
 
-/// Lists the data, the widest layers first; of all layers, or of one.
+/// Lists data of all layers or of one; the widest layer first.
 #[utoipa::path(get, path = "/v1/envs/{env}/data",
     params(("env" = String, Path), LayerQuery, ListQuery, PageQuery), responses((status = 200, body = Page<DatumRow>)))]
 pub(crate) async fn list_data(
@@ -78,7 +78,7 @@ pub(crate) async fn list_data(
     Ok(Json(page.cut(rows, revision, |row: &DatumRow| format!("{}/{}", row.layer, row.key))?))
 }
 
-/// One datum of a layer; without `role` and `host` of the layer that is for all.
+/// Shows one datum of a layer; without `role` and `host`, of the layer for all nodes.
 #[utoipa::path(get, path = "/v1/envs/{env}/data/{key}",
     params(("env" = String, Path), ("key" = String, Path), LayerQuery),
     responses((status = 200, body = DatumRow, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
@@ -95,7 +95,7 @@ pub(crate) async fn show_datum(
     Ok((etag(row.changed_at), Json(row)).into_response())
 }
 
-/// Sets a datum. The nodes whose last run looked it up, and that see another value now, run again.
+/// Sets a datum. Nodes whose last run looked it up run again if their value changes.
 #[utoipa::path(put, path = "/v1/envs/{env}/data/{key}",
     params(("env" = String, Path), ("key" = String, Path), LayerQuery,
         ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header),
@@ -150,18 +150,18 @@ pub(crate) async fn set_datum(
     .await?;
     let datum = scope.ask(&writer, |fleet| {
         let there = fleet.data().get(&layer, &key).cloned();
-        // Somebody may have changed it again by now: this answer is about this change.
+        // Another client may have changed it by now: the response is about this change.
         let mine = there.filter(|(there, _)| *there == record || said.is_some());
         row(fleet, &layer, &key, &mine.unwrap_or((record.clone(), revision)))
     })?;
     if changed {
-        // Never the value: it may be a secret.
+        // Never logs the value: it may be a secret.
         tracing::info!(env = %scope.env, %layer, %key, by = datum.by, "datum set");
     }
     Ok((etag(datum.changed_at), Json(SetDatumResponse { datum, changed, revision })).into_response())
 }
 
-/// Takes a datum away. One that is not there stays so.
+/// Removes a datum. A datum that does not exist is a no-op.
 #[utoipa::path(delete, path = "/v1/envs/{env}/data/{key}",
     params(("env" = String, Path), ("key" = String, Path), LayerQuery, ("If-Match" = Option<String>, Header),
         ("Muster-Author" = Option<String>, Header)),
@@ -218,7 +218,7 @@ fn missing(layer: &Layer, key: &DataKey) -> ApiError {
     ApiError(problem.hint("`muster data list` shows what there is; `muster lookup NODE KEY` what a node sees"))
 }
 
-/// It is not what was expected: says who has changed it, when, and to what.
+/// Error of a failed precondition, with the current value and its author.
 fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> ApiError {
     let there = fleet.data().get(layer, key).map(|datum| row(fleet, layer, key, datum));
     let detail = match &there {

@@ -26,17 +26,17 @@ use crate::app::{Agents, Reader, ReplicaState, Writer};
 use crate::rollouts::status_response;
 use crate::view::{node_fields, node_rows};
 
-/// How long whoever destroys an environment waits for its end. Nodes stay a while until others have done without them.
+/// Longest wait of a request that destroys an environment. Nodes stay until the nodes that depend on them have run again.
 const GONE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ConfirmQuery {
-    /// The name of the environment, again: nobody destroys one by a slip.
+    /// Name of the environment again, as a confirmation.
     confirm: Option<String>,
 }
 
-/// One environment: its design, its roles, and how its nodes stand.
+/// Shows one environment: its design, its roles, and the number of nodes in each state.
 #[utoipa::path(get, path = "/v1/envs/{env}", params(("env" = String, Path)),
     responses((status = 200, body = EnvironmentDetail)))]
 pub(crate) async fn show_environment(
@@ -74,8 +74,9 @@ pub(crate) async fn show_environment(
     Ok(Json(detail))
 }
 
-/// Destroys an environment: its nodes leave, then everything of it goes. It goes on even if nobody waits for the answer,
-/// and if a server dies, another one goes on. Asking again waits again.
+/// Destroys an environment: its nodes are decommissioned, then all of its keys are removed.
+///
+/// The work continues if the client disconnects or this replica fails. A repeated request waits again.
 #[utoipa::path(delete, path = "/v1/envs/{env}",
     params(("env" = String, Path), ConfirmQuery, ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = DestroyResponse)))]
@@ -103,7 +104,7 @@ pub(crate) async fn destroy_environment(
         let txn = Txn::new()
             .guard(Guard::Absent { key: keys.restoring() })
             .guard(Guard::Absent { key: keys.destroying() })
-            // Not one that somebody else has begun anew meanwhile.
+            // Not an environment of the same name that was created meanwhile.
             .guard(Guard::observed(keys.store_epoch(), epoch_at))
             .op(put);
         match writer.store.commit(txn).await? {
@@ -122,7 +123,7 @@ pub(crate) async fn destroy_environment(
     Ok(Json(DestroyResponse { env: env.clone(), nodes, gone, revision: writer.view.revision().unwrap_or_default() }))
 }
 
-/// Waits until nothing is left. Another one of the same name that is founded at once is another one.
+/// Waits until the environment is gone. A new environment of the same name counts as gone.
 async fn wait_until_destroyed(reader: &Reader, scope: &Scope) -> bool {
     let mut steps = reader.view.subscribe();
     loop {
@@ -152,13 +153,13 @@ pub(crate) async fn list_environments(
         design: DesignRevisions { head: fleet.design().head(), applied: fleet.design().applied() },
         destroying: fleet.destroying().is_some(),
     };
-    // What only servers say of themselves is left of one that was destroyed.
+    // Keys of replicas are left of an environment that was destroyed.
     let items = fleets.values().filter(|fleet| fleet.is_founded()).map(row).collect();
     Ok(Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() }))
 }
 
-/// What the environment should run, how many nodes stand where, who blocks and why; of all nodes, or of those that a
-/// filter chooses.
+/// Shows the desired version, the number of nodes in each state, and the nodes that block progress; of all nodes, or of those
+/// that match a filter.
 #[utoipa::path(get, path = "/v1/envs/{env}/status", params(("env" = String, Path), FilterQuery),
     responses((status = 200, body = EnvironmentStatus)))]
 pub(crate) async fn environment_status(
@@ -178,7 +179,7 @@ pub(crate) async fn environment_status(
         let rows = node_rows::matching(fleet, agents.activities(&elsewhere), &filter);
         let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.state).or_default() += 1);
-        // What leaves says nothing about the fleet that stays.
+        // Nodes that leave say nothing about the fleet that stays.
         let (mut leaving, rows): (Vec<NodeRow>, Vec<NodeRow>) =
             rows.into_iter().partition(|row| row.state == NodeState::Leaving);
         leaving.truncate(BLOCKERS);
@@ -214,7 +215,7 @@ pub(crate) async fn environment_status(
     Ok(Json(status))
 }
 
-/// What needs a person comes before what goes on by itself.
+/// Sort key: nodes that need an operator first.
 fn urgency(word: NodeState) -> u8 {
     match word {
         NodeState::Failed | NodeState::Invalid | NodeState::Unprovisioned | NodeState::Blocked => 0,

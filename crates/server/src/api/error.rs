@@ -18,14 +18,14 @@ use crate::agents::incarnation::IncarnationError;
 use crate::reports::ReportError;
 use crate::view::StaleView;
 
-/// A refusal, on its way to whoever asked.
+/// Error response of the API.
 #[derive(Debug)]
 pub(crate) struct ApiError(pub(crate) Problem);
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // When a whole fleet comes at once, many are sent away: that is nothing to look into.
+        // A fleet that reconnects at once makes many `Busy` responses: not worth a warning.
         if status.is_server_error() && self.0.code != ProblemCode::Busy {
             tracing::warn!(code = ?self.0.code, detail = self.0.detail, "a request was refused");
         }
@@ -135,7 +135,7 @@ impl From<EpochError> for ApiError {
     }
 }
 
-/// An error and all that lies behind it, on one line.
+/// Error with all of its sources, on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -147,7 +147,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A JSON body; one that does not fit is refused with the place in it.
+/// JSON body. The error of an invalid body names the position in it.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
@@ -180,7 +180,7 @@ pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     ApiError(Problem::new(ProblemCode::InvalidRequest, detail).hint("GET /v1/openapi.json lists what there is"))
 }
 
-/// Puts the request's id into a problem, so that its reader can name it to whoever reads the log.
+/// Adds the request id to a problem, so that a client can quote it and the log entry is found.
 pub(crate) async fn add_request_id(request: Request, next: Next) -> Response {
     let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     let response = next.run(request).await;

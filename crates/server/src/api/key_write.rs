@@ -11,29 +11,32 @@ use crate::api::error::ApiError;
 use crate::api::request::Scope;
 use crate::app::Writer;
 use crate::design::revision::check_writable;
+use crate::transactions::ConflictRetry;
 
-/// So often somebody else may be faster. Whoever sets a condition is refused at the second look.
-const TRIES: usize = 5;
+/// Attempts of one write. A write with a condition fails at its second attempt anyway.
+const ATTEMPTS: usize = 5;
 
-/// What is to be written, and what was seen of its key.
+/// A planned write, and the revision of its key that the plan was made on.
 pub(super) struct Write<T> {
     pub(super) seen: Option<Revision>,
-    /// None if it is as it should be.
+    /// None if the key already has the value.
     pub(super) op: Option<Op>,
-    /// What there is to say about it.
+    /// Result for the caller.
     pub(super) about: T,
 }
 
-/// Plans a change, commits it, and waits until the view shows it. Gives what there is to say, and the revision at which it
-/// is visible. The plan is made anew when somebody else was faster.
+/// Plans a write, commits it, and waits until the view shows it. Plans again after a conflict.
+///
+/// Returns the plan's result and the revision at which the write is visible.
 pub(super) async fn write<T>(
     writer: &Writer,
     scope: &Scope,
     plan: impl Fn(&Fleet) -> Result<Write<T>, ApiError>,
 ) -> Result<(T, Revision), ApiError> {
     let keys = Keys::new(&scope.env);
-    let mut unsure: Option<T> = None;
-    for _ in 0..TRIES {
+    let mut unconfirmed: Option<T> = None;
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    while retry.begin_attempt() {
         writer.view.reach(writer.latest_revision.read().await?).await?;
         let (planned, at) = scope.ask(writer, |fleet| {
             check_writable(fleet)?;
@@ -41,27 +44,26 @@ pub(super) async fn write<T>(
         })??;
         let Write { seen, op, about } = planned;
         let Some(op) = op else {
-            // The try whose answer was lost was carried out.
-            return Ok((unsure.unwrap_or(about), at));
+            // The attempt whose reply was lost was committed.
+            return Ok((unconfirmed.take().unwrap_or(about), at));
         };
-        let going = [keys.destroying(), keys.restoring()].map(|key| Guard::Absent { key });
         let mut txn = Txn::new().guard(Guard::observed(op.key().to_owned(), seen)).op(op);
-        txn.guards.extend(going);
+        txn.guards.extend([keys.destroying(), keys.restoring()].map(|key| Guard::Absent { key }));
         match writer.store.commit(txn).await {
             Ok(CommitOutcome::Committed { revision }) => {
                 writer.view.reach(revision).await?;
                 return Ok((about, revision));
             }
             Ok(CommitOutcome::Conflict { revision, .. }) => writer.view.reach(revision).await?,
-            Err(StoreError::Unknown { .. }) => unsure = Some(about),
+            Err(StoreError::Unknown { .. }) => unconfirmed = Some(about),
             Err(error) => return Err(error.into()),
         }
     }
-    let problem = Problem::new(ProblemCode::Conflict, "others change it again and again at the same moment");
-    Err(ApiError(problem.hint("look at what is there now, then decide again")))
+    let detail = format!("conflict: other clients changed it {ATTEMPTS} times during this request");
+    Err(ApiError(Problem::new(ProblemCode::Conflict, detail).hint("read the current value, then decide again")))
 }
 
-/// What a change expects to find.
+/// Precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Anything,
@@ -90,7 +92,7 @@ impl Condition {
         }
     }
 
-    /// Refuses if there is something else.
+    /// Fails with `refusal` if the precondition does not hold.
     pub(super) fn check(self, seen: Option<Revision>, refusal: impl FnOnce() -> ApiError) -> Result<(), ApiError> {
         let holds = match self {
             Condition::Anything => true,

@@ -1,4 +1,4 @@
-//! For whom something is said: for all nodes, for a role, or for one node.
+//! Layers that data and pauses apply to: all nodes, the nodes of a role, or one node.
 
 use muster_core::fleet::Fleet;
 use muster_core::lookup::config_data::Layer;
@@ -14,14 +14,14 @@ use crate::api::error::ApiError;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LayerQuery {
-    /// For the nodes of a role.
+    /// Role whose nodes it applies to.
     role: Option<String>,
-    /// For one node.
+    /// Node that it applies to.
     host: Option<String>,
 }
 
 impl LayerQuery {
-    /// The layer; none if it is not said.
+    /// Layer of the query; none if neither role nor host is given.
     pub(super) fn read(self) -> Result<Option<Layer>, ApiError> {
         let invalid = |error: muster_core::names::NameError| ApiError::invalid(error.to_string());
         match (self.role, self.host) {
@@ -32,7 +32,7 @@ impl LayerQuery {
         }
     }
 
-    /// The same for a pause; without either it is for all.
+    /// Scope of a pause; all nodes if neither role nor host is given.
     pub(super) fn scope(self) -> Result<PauseScope, ApiError> {
         Ok(match self.read()? {
             None | Some(Layer::Global) => PauseScope::Global,
@@ -42,7 +42,7 @@ impl LayerQuery {
     }
 }
 
-/// A role or a node that the design may not have.
+/// Role or node that the design may not contain.
 pub(super) enum Given<'a> {
     Role(&'a str),
     Node(&'a str),
@@ -70,7 +70,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The design has no such role or node: says which one was probably meant.
+/// Error for a role or node that is not in the design, with the most similar name.
 pub(super) fn unknown_place(fleet: &Fleet, given: &Given<'_>) -> ApiError {
     let env = &fleet.env;
     let (code, detail, near) = match given {

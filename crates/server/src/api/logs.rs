@@ -34,7 +34,7 @@ use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
 use crate::app::{Agents, Reader};
 
-/// A character can become six in JSON.
+/// A character takes up to six bytes in JSON.
 pub(crate) const BODY_LIMIT: usize = 6 * PIECE + 4096;
 
 #[derive(Debug, Deserialize)]
@@ -42,8 +42,7 @@ pub(crate) struct RunPath {
     run: String,
 }
 
-/// Takes a piece of the log of a run that goes on. Kept in memory only, and not for long; what is sent again is taken
-/// once.
+/// Receives a piece of the log of a run in progress. It is kept in memory for a short time; duplicates are ignored.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/runs/{run}/log",
     params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path)),
     request_body = LogPiece, responses((status = 204)))]
@@ -62,7 +61,7 @@ pub(crate) async fn receive_log_piece(
         return Err(ApiError(Problem::new(ProblemCode::TooLarge, detail)));
     }
     if agents.hub.session(&scope.env, &node).is_none() {
-        // Nobody would look for it here, and nobody would know when it ends.
+        // Readers would not look for it here, and its end would not be noticed.
         let problem = Problem::new(ProblemCode::Conflict, format!("{node} has no stream here"));
         return Err(ApiError(problem.hint("open the stream of the node first")));
     }
@@ -71,7 +70,7 @@ pub(crate) async fn receive_log_piece(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The log of a run: what there is so far of one that goes on, all of one that is over.
+/// Shows the log of a run: all of a finished run, the part so far of a run in progress.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/runs/{run}/log",
     params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path), LogQuery),
     responses((status = 200, content((RunLog = "application/json"), (LogEvent = "text/event-stream")))))]
@@ -94,7 +93,7 @@ pub(crate) async fn show_log(
     if !is_over && !query.here {
         match agents.remote_log(&reader.view, &scope.env, &node, &run, query).await {
             Some(Ok(passed_on)) => return Ok(pass_on(passed_on, query.follow)),
-            // It may know no more of it than this one does.
+            // It may not have the log either.
             Some(Err(error)) => tracing::debug!(%node, %run, %error, "another replica does not say what the run says"),
             None => {}
         }
@@ -108,7 +107,7 @@ pub(crate) async fn show_log(
     }
 }
 
-/// The log of a run that goes on here. One of which nothing has come yet counts, if the agent says that it makes it.
+/// The run in progress at this replica. A run without output counts if the agent reports it as its activity.
 fn live_run(agents: &Agents, scope: &Scope, node: &NodeName, run: &RunId) -> Option<Arc<LiveRun>> {
     let logs = &agents.hub.live_logs;
     if let Some(live) = logs.get(&scope.env, node, run) {
@@ -149,7 +148,7 @@ fn unknown_run(node: &NodeName, run: &RunId) -> ApiError {
     ApiError(problem.hint(format!("`muster node show {node}` lists the runs that are kept")))
 }
 
-/// The run in the history of its node.
+/// Run in the history of its node.
 pub(super) fn find_past_run(
     reader: &Reader,
     scope: &Scope,
@@ -162,7 +161,7 @@ pub(super) fn find_past_run(
     })
 }
 
-/// Its log. Reports whose text is gone are named, so that nobody takes the rest for all.
+/// Log of a finished run. Says how many reports are missing, since the rest would look complete.
 pub(super) async fn read_stored_log(reader: &Reader, past: PastRun) -> RunLog {
     let kept = past.logs.len();
     let mut reports = reader.blobs.reports(past.logs).await;
@@ -176,21 +175,21 @@ pub(super) async fn read_stored_log(reader: &Reader, past: PastRun) -> RunLog {
     RunLog { offset: 0, text, end: LogEnd::Finished }
 }
 
-/// So many events wait for a reader; each has at most 64 KiB.
+/// Events that wait for a client; each has at most 64 KiB.
 const EVENTS: usize = 4;
-/// A reader who takes nothing for this long is cut off. It may come back and go on where it was.
+/// A client that reads nothing for this long is disconnected. It can continue at its last offset.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How soon somebody should try again who found too many readers here.
+/// `Retry-After` of clients that exceed the limit of readers, in seconds.
 const COME_BACK: u16 = 5;
 
-/// Follows a run that goes on.
+/// Follows a run in progress.
 pub(super) fn follow_log(agents: &Agents, live: Arc<LiveRun>, from: u64) -> Result<Response, ApiError> {
     let Ok(permit) = agents.log_readers.clone().try_acquire_owned() else {
         let problem = Problem::new(ProblemCode::Busy, "too many follow logs at this server");
         return Err(ApiError(problem.retry_after(COME_BACK).hint("end some of them, or read without following")));
     };
     let (events, reader) = mpsc::channel(EVENTS);
-    // Ends with the body: nobody writes for a reader who has gone.
+    // Ends with the body, also if the client disconnects.
     let mut writer = JoinSet::new();
     writer.spawn(write_events(agents.hub.clone(), live, from, events, permit));
     let body = stream::unfold((reader, writer), |(mut reader, writer)| async {
@@ -199,7 +198,7 @@ pub(super) fn follow_log(agents: &Agents, live: Arc<LiveRun>, from: u64) -> Resu
     Ok(as_events(Body::from_stream(body)))
 }
 
-/// Writes what comes until the log or its reader ends.
+/// Writes events until the log or its reader ends.
 async fn write_events(
     hub: Arc<Hub>,
     live: Arc<LiveRun>,
@@ -246,7 +245,7 @@ async fn write_events(
     }
 }
 
-/// False if the reader is gone, or too slow.
+/// False if the reader is gone or too slow.
 async fn send_event(events: &mpsc::Sender<Result<Bytes, Infallible>>, event: LogEvent) -> bool {
     match sse::encode(&event) {
         Ok(text) => events.send_timeout(Ok(text.into()), PATIENCE).await.is_ok(),
@@ -257,7 +256,7 @@ async fn send_event(events: &mpsc::Sender<Result<Bytes, Infallible>>, event: Log
     }
 }
 
-/// A log that is whole, for somebody who came to follow it.
+/// A finished log as events, for a client that follows it.
 pub(super) fn stored_as_events(log: RunLog, from: u64) -> Response {
     let skip = usize::try_from(from.saturating_sub(log.offset)).unwrap_or(usize::MAX);
     let rest = log.text.get(skip..).unwrap_or_default().to_owned();
@@ -270,14 +269,14 @@ pub(super) fn stored_as_events(log: RunLog, from: u64) -> Response {
     as_events(Body::from(text.unwrap_or_default()))
 }
 
-/// What another replica says, as it says it.
+/// Forwards the response of another replica.
 pub(super) fn pass_on(answer: Download, follow: bool) -> Response {
     let body = stream::unfold(Some(answer), |answer| async {
         let mut answer = answer?;
         match answer.next().await {
             Ok(Some(piece)) => Some((Ok(Bytes::copy_from_slice(piece.as_ref())), Some(answer))),
             Ok(None) => None,
-            // The reader sees a connection that was cut, which is what happened.
+            // The client sees a broken connection, as this server did.
             Err(error) => Some((Err(error), None)),
         }
     });

@@ -17,9 +17,9 @@ use crate::app::{Agents, Reader};
 use crate::rollouts::status_response;
 use crate::view::{node_fields, node_rows};
 
-/// How many lines of the last run's log are shown.
+/// Lines of the last run's log in a response.
 const LOG_LINES: usize = 15;
-/// How much of a line of the log is shown.
+/// Longest line of the log in a response, in characters.
 const LOG_WIDTH: usize = 400;
 
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ pub(crate) struct NodePath {
 }
 
 impl NodePath {
-    /// The node that the path names, if it is in the design; by its name or its host name.
+    /// Node in the path, by its name or host name. It must be in the design.
     pub(crate) fn designed(&self, reader: &Reader, scope: &Scope) -> Result<NodeName, ApiError> {
         let found = scope.ask(reader, |fleet| {
             fleet.find(&self.node).filter(|(_, node)| node.record.is_some()).map(|(name, _)| name.clone())
@@ -41,7 +41,7 @@ impl NodePath {
     }
 }
 
-/// Lists the nodes in the order of the design, all or those that a filter chooses.
+/// Lists the nodes in the order of the design; all, or those that match a filter.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes", params(("env" = String, Path), PageQuery, FilterQuery),
     responses((status = 200, body = Page<NodeRow>)))]
 pub(crate) async fn list_nodes(
@@ -58,7 +58,7 @@ pub(crate) async fn list_nodes(
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
-/// Everything that is known of one node.
+/// Shows one node: its record, state, machine, runs and published values.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}", params(("env" = String, Path), ("node" = String, Path)),
     responses((status = 200, body = NodeDetail)))]
 pub(crate) async fn show_node(
@@ -102,14 +102,14 @@ pub(crate) async fn show_node(
     Ok(Json(detail))
 }
 
-/// The end of a log.
+/// Last lines of a log.
 fn excerpt(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let start = lines.len().saturating_sub(LOG_LINES);
     lines[start..].iter().map(|line| clip(line, LOG_WIDTH)).collect::<Vec<_>>().join("\n")
 }
 
-/// The nodes that failed. A pending node waits, and is not one of them.
+/// Lists the nodes that failed. Pending nodes are not failures.
 #[utoipa::path(get, path = "/v1/envs/{env}/failures", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<NodeRow>)))]
 pub(crate) async fn list_failures(
@@ -140,7 +140,7 @@ pub(super) fn is_failure(word: NodeState) -> bool {
     }
 }
 
-/// Longer keys are none.
+/// Longest key that is looked up, in characters.
 const LONGEST: usize = 400;
 
 #[derive(Deserialize)]
@@ -148,7 +148,7 @@ pub(crate) struct LookupPath {
     key: String,
 }
 
-/// Looks a key up as a run on the node would: a plain one, or one that begins with `etcdlookup::`.
+/// Looks up a key as a run on the node would: a data key, or one that begins with `etcdlookup::`.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/lookup/{key}",
     params(("env" = String, Path), ("node" = String, Path), ("key" = String, Path)),
     responses((status = 200, body = LookupResponse)))]

@@ -1,4 +1,4 @@
-//! Pauses: nodes that are not to run, by whose word, why, and until when.
+//! Pauses: nodes that must not run, with author, reason and end.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -18,12 +18,12 @@ use crate::api::key_write::{Write, write};
 use crate::api::layers::{Given, LayerQuery, unknown_place};
 use crate::api::request::{Author, PageQuery, Scope};
 
-/// A reason is a line, not a story.
+/// Longest reason, in characters.
 const LONGEST_REASON: usize = 300;
-/// Whoever pauses for longer than a year means until somebody ends it.
+/// Longest pause: one year. A pause without an end has no limit.
 const LONGEST_SECONDS: u64 = 366 * 86_400;
 
-/// Lists the pauses that hold nodes back now.
+/// Lists the active pauses.
 #[utoipa::path(get, path = "/v1/envs/{env}/pauses", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<PauseRow>)))]
 pub(crate) async fn list_pauses(
@@ -40,8 +40,8 @@ pub(crate) async fn list_pauses(
     Ok(Json(page.cut(rows, revision, |row: &PauseRow| row.paused.scope.to_string())?))
 }
 
-/// Pauses the nodes of a role, one node, or all; in place of a pause that is there for the same ones. A run that is under
-/// way goes on to its end; validations go on.
+/// Pauses all nodes, the nodes of a role, or one node, in place of an earlier pause of the same scope. A run in progress is
+/// finished; periodic validations continue.
 #[utoipa::path(put, path = "/v1/envs/{env}/pauses",
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
     request_body = SetPause, responses((status = 200, body = SetPauseResponse)))]
@@ -88,7 +88,7 @@ pub(crate) async fn set_pause(
     Ok(Json(SetPauseResponse { pause: row, before, revision }))
 }
 
-/// Ends a pause. Where there is none, nothing is changed.
+/// Ends a pause. Without a pause it is a no-op.
 #[utoipa::path(delete, path = "/v1/envs/{env}/pauses",
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = ResumeResponse)))]
@@ -126,7 +126,7 @@ fn paused(scope: &PauseScope, pause: &PauseRecord) -> NodePause {
     NodePause { scope: scope.clone(), pause: pause.clone() }
 }
 
-/// A pause, with how many nodes it holds back.
+/// Pause with the number of nodes that it holds back.
 fn row(fleet: &Fleet, scope: &PauseScope, pause: &PauseRecord) -> PauseRow {
     let nodes = fleet.designed().filter(|(name, _, record)| scope.concerns(name, &record.role)).count();
     PauseRow { paused: paused(scope, pause), nodes }

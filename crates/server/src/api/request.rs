@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 use crate::api::error::ApiError;
 use crate::app::{App, Reader};
 
-/// The environment that the path names. The view has reached what the reader demands, and knows the environment.
+/// Environment in the path. It exists, and the view has reached the revision that the client demands.
 pub(crate) struct Scope {
     pub(crate) env: EnvName,
 }
@@ -37,7 +37,7 @@ impl FromRequestParts<App> for Scope {
         let Path(EnvPath { env: text }) = path.map_err(|error| ApiError::invalid(error.to_string()))?;
         let fleets = app.view.fleets();
         let found = EnvName::new(text.clone()).ok().and_then(|env| fleets.get(&env));
-        // What servers say of themselves outlives an environment by a moment.
+        // Keys of replicas can outlive an environment by a moment.
         let found = found.filter(|fleet| fleet.is_founded());
         match found {
             Some(fleet) => whole(fleet).map(|()| Self { env: fleet.env.clone() }),
@@ -50,7 +50,7 @@ impl FromRequestParts<App> for Scope {
     }
 }
 
-/// An environment that may have to be founded first: the one that the path names.
+/// Environment in the path, which may not exist yet.
 pub(crate) struct AnyEnv(pub(crate) EnvName);
 
 impl FromRequestParts<App> for AnyEnv {
@@ -65,7 +65,7 @@ impl FromRequestParts<App> for AnyEnv {
 }
 
 impl Scope {
-    /// Asks a question about the environment. It must be quick: the view waits for it.
+    /// Reads the environment. Must be quick: it holds the view's lock.
     pub(crate) fn ask<T>(&self, reader: &Reader, question: impl FnOnce(&Fleet) -> T) -> Result<T, ApiError> {
         let fleets = reader.view.fleets();
         match fleets.get(&self.env).filter(|fleet| fleet.is_founded()) {
@@ -75,7 +75,7 @@ impl Scope {
     }
 }
 
-/// Refuses questions about an environment that is being restored: half of it is of another life.
+/// Refuses reads of an environment that is being restored: its keys are a mix of old and restored ones.
 fn whole(fleet: &Fleet) -> Result<(), ApiError> {
     match fleet.restoring() {
         None => Ok(()),
@@ -83,7 +83,7 @@ fn whole(fleet: &Fleet) -> Result<(), ApiError> {
     }
 }
 
-/// Waits until the view is ready, and has reached the revision that the reader demands.
+/// Waits until the view is ready and has reached the revision that the client demands.
 pub(crate) async fn fresh_enough(parts: &Parts, reader: &Reader) -> Result<(), ApiError> {
     let demanded = match parts.headers.get(MIN_REVISION) {
         None => Revision(0),
@@ -98,20 +98,20 @@ pub(crate) async fn fresh_enough(parts: &Parts, reader: &Reader) -> Result<(), A
     Ok(reader.view.reach(demanded).await?)
 }
 
-/// How many items a page holds if nobody says. Large: reads cost no store access, and 5,000 rows are one megabyte.
+/// Default and largest number of items in a page. Large, since reads cost no store access and 5,000 rows are one megabyte.
 const LIMIT: usize = 10_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// How many items at most.
+    /// Largest number of items in the page.
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// `next` of the page before.
     after: Option<String>,
 }
 
 impl PageQuery {
-    /// Cuts a page out of all items; `name` is what a page is continued after.
+    /// Cuts one page out of all items; `name` is the key that the next page continues after.
     pub(crate) fn cut<T>(
         &self,
         items: Vec<T>,
@@ -140,7 +140,7 @@ impl PageQuery {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FilterQuery {
-    /// Which of them: terms such as `role=web,db state!=validated name=web*`, of which all must hold.
+    /// Terms such as `role=web,db state!=validated name=web*`; all must match.
     filter: Option<String>,
 }
 
@@ -157,14 +157,14 @@ impl From<FilterError> for ApiError {
     }
 }
 
-/// What stands in place of a name that nobody gave.
+/// Author of a change whose request names none.
 const UNKNOWN: &str = "unknown";
-/// Names of people and programs are shorter.
+/// Longest author, in characters.
 const LONGEST: usize = 200;
-/// What somebody has to say about a change. It is kept in a key.
+/// Longest message of a change, in characters. It is stored in a key.
 const LONGEST_MESSAGE: usize = 4000;
 
-/// The name in the header `Muster-Author`.
+/// Author in the header `Muster-Author`.
 pub(crate) struct Author(Option<String>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Author {
@@ -177,7 +177,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Author {
 }
 
 impl Author {
-    /// Who it is, and what they say: a name in the body counts before the header.
+    /// Author and message of a change. A name in the body takes precedence over the header.
     pub(crate) fn by(self, named: Option<String>, message: &str) -> crate::design::revision::Attribution {
         let name = named.or(self.0).unwrap_or_default();
         let name = one_line(&name, LONGEST);

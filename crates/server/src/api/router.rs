@@ -1,4 +1,4 @@
-//! What there is, and who it is for.
+//! Routes of the API, grouped by who uses them.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -16,7 +16,7 @@ use super::{
     server, versions,
 };
 
-/// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
+/// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
 const BODY_LIMIT: usize = 2 * 1024 * 1024;
 
 #[derive(OpenApi)]
@@ -114,7 +114,7 @@ fn whole_designs() -> DefaultBodyLimit {
     DefaultBodyLimit::max(design::BODY_LIMIT)
 }
 
-/// The document that describes the API. Checked in as `docs/openapi.json`.
+/// OpenAPI document of the API. Checked in as `docs/openapi.json`.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }

@@ -26,11 +26,11 @@ use crate::api::nodes::NodePath;
 use crate::api::request::{Author, Scope};
 use crate::app::{Agents, Reader, Writer};
 
-/// How often somebody who waits for a run to begin is looked after. Whether it has is known to the replica that the agent
-/// is connected to, and nothing tells the others.
+/// Poll interval while a client waits for a run to start. Only the replica that the agent is connected to knows; it does
+/// not notify the others.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Asks a node for a run now. It reaches the node through whichever replica its agent is connected to, also later.
+/// Requests a run of a node. The replica that its agent is connected to delivers the request, also later.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/runs",
     params(("env" = String, Path), ("node" = String, Path)),
     request_body = StartRunRequest, responses((status = 200, body = StartRunResponse)))]
@@ -42,7 +42,7 @@ pub(crate) async fn request_run(
     author: Author,
     JsonBody(StartRunRequest { noop }): JsonBody<StartRunRequest>,
 ) -> Result<Json<StartRunResponse>, ApiError> {
-    // A pause that was just set counts.
+    // A pause that was set just before must count.
     writer.view.reach(writer.latest_revision.read().await?).await?;
     let node = path.designed(&writer, &scope)?;
     let now = writer.clock.now();
@@ -62,7 +62,7 @@ pub(crate) async fn request_run(
     let asked = RunRequest { id: id.clone(), noop, by: by.clone(), at: now };
     let put = Op::put_json(keys.asked(&node), &asked);
     let put = put.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
-    // A node that has left the design meanwhile leaves no key behind.
+    // A node that has left the design meanwhile must not get a key.
     let txn = Txn::new().guard(Guard::observed(keys.node(&node), designed_at)).op(put);
     let revision = match writer.store.commit(txn).await? {
         CommitOutcome::Committed { revision } => revision,
@@ -77,7 +77,7 @@ pub(crate) async fn request_run(
     Ok(Json(StartRunResponse { node, id, silent_since: silent(link), revision }))
 }
 
-/// Two people who ask in the same moment ask twice.
+/// Unique id: two requests at the same time are two runs.
 fn asked_id(now: jiff::Timestamp, node: &NodeName, by: &str) -> String {
     let digest = crate::blobs::Blobs::digest(format!("{}\n{node}\n{by}", now.as_nanosecond()).as_bytes());
     format!("{}-{}", now.strftime("%Y%m%dt%H%M%S"), &digest[..8])
@@ -91,12 +91,12 @@ pub(crate) struct RunRequestPath {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WaitQuery {
-    /// Wait this long for the run to begin; the answer comes as soon as it has.
+    /// Longest wait for the run to start, in seconds; the response is sent as soon as it has started.
     #[serde(default)]
     wait_seconds: u64,
 }
 
-/// What has become of a run that somebody asked for. Only the last one of each node is remembered until it is made.
+/// Shows the progress of a requested run. Only the last request of each node is kept.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/asked/{id}",
     params(("env" = String, Path), ("node" = String, Path), ("id" = String, Path), WaitQuery),
     responses((status = 200, body = RunRequestStatus)))]
@@ -138,7 +138,7 @@ async fn progress(
         let history = found.map(|node| node.history()).unwrap_or_default();
         let past = history.0.into_iter().find(|past| answers(past, id));
         let Some(asked) = asked else {
-            // Somebody else has asked since, and that one counts.
+            // A later request has replaced it.
             let problem = Problem::new(ProblemCode::UnknownRun, format!("no run {id} is asked for of {node} any more"));
             return Err(ApiError(problem.hint("somebody may have asked for another one since")));
         };
@@ -152,7 +152,7 @@ async fn progress(
     })?
 }
 
-/// The run that goes on, if it is the one that was asked for.
+/// The run in progress, if it is the requested one.
 async fn goes_on(reader: &Reader, agents: &Agents, scope: &Scope, node: &NodeName, id: &str) -> Option<RunId> {
     if agents.hub.session(&scope.env, node).is_some() {
         return agents.hub.live_logs.run_for_request(&scope.env, node, id);

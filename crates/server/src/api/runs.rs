@@ -21,17 +21,17 @@ use crate::app::{Agents, Reader};
 use crate::view::{node_fields, node_rows};
 
 const RUNS: usize = 50;
-/// A thousand runs are half a megabyte.
+/// 1,000 runs are half a megabyte.
 const MOST_RUNS: usize = 1000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LimitQuery {
-    /// How many at most; 50 if nobody says, and never more than 1000.
+    /// Largest number of runs; 50 by default, at most 1000.
     limit: Option<usize>,
 }
 
-/// The newest runs of all nodes, or of those that a filter chooses, the newest first.
+/// Lists the newest runs of all nodes, or of those that match a filter; newest first.
 #[utoipa::path(get, path = "/v1/envs/{env}/runs", params(("env" = String, Path), LimitQuery, FilterQuery),
     responses((status = 200, body = Page<RunRow>)))]
 pub(crate) async fn list_runs(
@@ -51,8 +51,8 @@ pub(crate) async fn list_runs(
     Ok(Json(Page { items, next: None, revision }))
 }
 
-/// The newest runs. Histories are kept as text: they are read from the node that reported last on, and only as long as
-/// one could still hold something newer.
+/// Newest runs. Histories are stored as text: they are parsed in the order of the nodes' last reports, and only while one
+/// could still hold a newer run.
 fn newest(fleet: &Fleet, chosen: &[NodeRow], limit: usize) -> Vec<RunRow> {
     let mut nodes: Vec<(Timestamp, &NodeRow)> =
         chosen.iter().filter_map(|row| Some((heard(fleet, row)?, row))).collect();
@@ -71,12 +71,12 @@ fn newest(fleet: &Fleet, chosen: &[NodeRow], limit: usize) -> Vec<RunRow> {
     runs
 }
 
-/// When the node last reported a run.
+/// Time of the node's last reported run.
 fn heard(fleet: &Fleet, row: &NodeRow) -> Option<Timestamp> {
     fleet.get(&row.node)?.observed.as_ref()?.0.last.as_ref().map(|last| last.ended)
 }
 
-/// The nodes that have failed, those together that failed in the same way; the largest group first.
+/// Lists failed nodes in groups with the same cause; largest group first.
 #[utoipa::path(get, path = "/v1/envs/{env}/failure-groups", params(("env" = String, Path), FilterQuery),
     responses((status = 200, body = Page<FailureGroup>)))]
 pub(crate) async fn list_failure_groups(
@@ -95,7 +95,7 @@ pub(crate) async fn list_failure_groups(
     Ok(Json(Page { items: group(failed), next: None, revision }))
 }
 
-/// What a node says went wrong, if it has failed. One that is trying again has failed all the same.
+/// Failure of a node, if it has failed. A node that retries counts as failed.
 fn failed(fleet: &Fleet, row: NodeRow) -> Option<NodeFailure> {
     let observed = fleet.get(&row.node)?.observed.as_ref().map(|(observed, _)| observed);
     let interfaces = observed.map(|observed| observed.interfaces.clone()).unwrap_or_default();
@@ -128,7 +128,7 @@ fn failed(fleet: &Fleet, row: NodeRow) -> Option<NodeFailure> {
     Some(NodeFailure { member, interfaces, error })
 }
 
-/// Why the last run of a node failed that is making the next one.
+/// Failure of the last run of a node that is running again.
 fn tries_again(last: &LastRun) -> Option<Reason> {
     match last.outcome {
         Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => {
@@ -144,7 +144,7 @@ pub(crate) struct RunPath {
     run: String,
 }
 
-/// The reports of one run.
+/// Shows the reports of one run.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/runs/{run}",
     params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path)),
     responses((status = 200, body = RunDetail)))]

@@ -11,13 +11,13 @@ use crate::api::error::ApiError;
 use crate::app::{App, Reader, ReplicaState};
 use crate::{doctor, metrics};
 
-/// The process is there.
+/// Responds while the process is alive.
 #[utoipa::path(get, path = "/healthz", responses((status = 204)))]
 pub(crate) async fn healthz() -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// The view is complete: questions are answered.
+/// Responds with success once the view is complete.
 #[utoipa::path(get, path = "/readyz", responses((status = 204), (status = 503, body = Problem)))]
 pub(crate) async fn readyz(State(reader): State<Reader>) -> Result<StatusCode, ApiError> {
     match reader.view.revision() {
@@ -26,16 +26,16 @@ pub(crate) async fn readyz(State(reader): State<Reader>) -> Result<StatusCode, A
     }
 }
 
-/// This API, described.
+/// Serves this document.
 #[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "An OpenAPI document")))]
 pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
     Json(super::router::openapi())
 }
 
-/// The server in numbers, as OpenMetrics text for Prometheus and its kin.
+/// Serves the metrics in OpenMetrics text format.
 #[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn show_metrics(State(replica): State<ReplicaState>) -> Result<Response, ApiError> {
-    // Going through 10,000 nodes takes milliseconds: not on a thread that has streams to serve.
+    // Collecting over 10,000 nodes takes milliseconds: not on a thread that serves streams.
     let text = tokio::task::spawn_blocking(move || metrics::text(&replica.metrics)).await;
     match text {
         Ok(Ok(text)) => Ok(([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()),
@@ -43,15 +43,14 @@ pub(crate) async fn show_metrics(State(replica): State<ReplicaState>) -> Result<
     }
 }
 
-/// Examines the store and the replicas. It takes some seconds when something does not answer, and needs no view: it is
-/// asked when all is not well.
+/// Examines the store and all replicas. Takes some seconds if one does not respond. Needs no view.
 #[utoipa::path(get, path = "/v1/doctor", responses((status = 200, body = DoctorReport)))]
 pub(crate) async fn run_doctor(State(app): State<App>) -> Json<DoctorReport> {
     let facts = doctor::gather(&app).await;
     Json(DoctorReport { findings: doctor::judge(&facts), now: app.clock.now() })
 }
 
-/// What this replica says of itself, to the one that examines it.
+/// Examines this replica, for the replica that runs the doctor.
 #[utoipa::path(get, path = "/v1/doctor/self", responses((status = 200, body = ReplicaReport)))]
 pub(crate) async fn run_doctor_on_self(State(app): State<App>) -> Json<ReplicaReport> {
     Json(doctor::examine_self(&app).await)

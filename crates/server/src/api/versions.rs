@@ -28,7 +28,7 @@ use crate::app::{Agents, Reader, Writer};
 use crate::design::revision::check_writable;
 use crate::view::node_rows::{self, RemoteActivities};
 
-/// The version that the environment should run.
+/// Shows the version that the environment should run.
 #[utoipa::path(get, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
     responses((status = 200, body = CurrentVersion)))]
 pub(crate) async fn show_current_version(
@@ -43,11 +43,11 @@ pub(crate) async fn show_current_version(
     Ok(Json(current))
 }
 
-/// Starts a rollout to a version, in the environment's own way; with `at_once`, everybody moves in one transaction, in place
-/// of whatever is under way. Asking for the version that is under way, or that it should run already, changes nothing.
+/// Starts a rollout to a version with the environment's strategy. With `at_once`, all nodes get it in one transaction, and a
+/// rollout in progress is superseded. A version that is current or being rolled out is a no-op.
 ///
-/// A release with a lower serial than that of the current one is refused with 409, unless `allow_older` says that it is
-/// meant: then the nodes are told that they may go back.
+/// A release with a lower serial than the current one is refused with 409, unless `allow_older` is set: then nodes may
+/// downgrade.
 #[utoipa::path(put, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
     request_body = TriggerUpdate, responses((status = 200, body = UpdateResponse)))]
 pub(crate) async fn change_current_version(
@@ -57,8 +57,8 @@ pub(crate) async fn change_current_version(
     author: Author,
     JsonBody(update): JsonBody<TriggerUpdate>,
 ) -> Result<Json<UpdateResponse>, ApiError> {
-    // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
-    // change for the current one, and answer that there is nothing to do.
+    // Decided on the latest revision: a stale view could show the version before the last change, and the request would be
+    // taken for a no-op.
     let newest = writer.latest_revision.read().await?;
     writer.view.reach(newest).await?;
     let (accepted, already, known) = scope.ask(&writer, |fleet| {
@@ -76,9 +76,9 @@ pub(crate) async fn change_current_version(
         return Ok(Json(UpdateResponse { from: Some(to.clone()), to, changed: false, rollout, revision }));
     }
     let by = by_whom(author, by);
-    // Made up here: each time that somebody asks is another one. It is found again after an unknown outcome.
+    // Random: each request is a new one. After an unknown outcome it identifies the rollout.
     let request = format!("trigger-{}", RandomState::new().hash_one((writer.clock.now().as_nanosecond(), &by)));
-    // At once is for emergencies: it takes the place of whatever is under way.
+    // `at_once` is for emergencies: it supersedes a rollout in progress.
     let starting = StartOptions { request, by, supersede: at_once };
     let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
     Ok(Json(match begin_downloadable(&writer, &agents, &scope, StartTarget::Now(asked), starting).await? {
@@ -91,16 +91,16 @@ pub(crate) async fn change_current_version(
     }))
 }
 
-/// Whether the environment is where it should be, or on its way there as it is asked for; by which rollout, if there was one.
+/// Whether the request is a no-op: the version is current or being rolled out as requested. Then the rollout, if there is one.
 fn is_so_already(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<RolloutId>> {
     let desired = fleet.desired().filter(|desired| desired.version == update.version)?;
-    // Who asks again with the permission adds it; who asks again without does not take it away.
+    // A request with the permission adds it; one without does not revoke it.
     if update.allow_older && !desired.allow_older {
         return None;
     }
     let Some((record, _)) = fleet.deciding_rollout() else { return Some(None) };
     let is_on_its_way = match &record.phase {
-        // Somebody who wants it at once does not want to wait for the waves.
+        // A request with `at_once` does not wait for waves.
         RolloutPhase::Running | RolloutPhase::Paused { .. } => record.at_once || !update.at_once,
         RolloutPhase::Completed => !update.at_once || record.skipped.is_empty(),
         RolloutPhase::Aborted { .. } | RolloutPhase::RolledBack { .. } | RolloutPhase::Superseded { .. } => false,
@@ -113,7 +113,7 @@ pub(crate) struct RunningVersionPath {
     version: Version,
 }
 
-/// The versions that nodes have proved to run.
+/// Lists the versions that nodes have validated.
 #[utoipa::path(get, path = "/v1/envs/{env}/running-versions", params(("env" = String, Path)),
     responses((status = 200, body = Page<RunningVersionRow>)))]
 pub(crate) async fn list_running_versions(
@@ -128,7 +128,7 @@ pub(crate) async fn list_running_versions(
     Ok(Json(page))
 }
 
-/// The nodes that have proved to run a version.
+/// Lists the nodes that have validated a version.
 #[utoipa::path(get, path = "/v1/envs/{env}/running-versions/{version}/hosts",
     params(("env" = String, Path), ("version" = String, Path), PageQuery),
     responses((status = 200, body = Page<String>)))]
@@ -147,7 +147,7 @@ pub(crate) async fn list_version_hosts(
     Ok(Json(page.cut(nodes.into_iter().map(String::from).collect(), revision, String::clone)?))
 }
 
-/// Whether all of these hosts have proved to run a version; and who has not, and why.
+/// Verifies that hosts run a version, and lists those that do not with the reason. Never answered from a stale view.
 #[utoipa::path(post, path = "/v1/envs/{env}/verify-hosts", params(("env" = String, Path)),
     request_body = VerifyHostsRequest, responses((status = 200, body = VerifyHostsResponse)))]
 pub(crate) async fn verify_hosts(
@@ -167,8 +167,8 @@ pub(crate) async fn verify_hosts(
     let mut steps = reader.view.subscribe();
     let mut fresh = None;
     loop {
-        // What the store has acknowledged before the question must be in the answer. What the view takes in later is
-        // newer by itself; only a last "no" is looked at again.
+        // Everything that the store acknowledged before the request must count. Later steps of the view are newer anyway; only
+        // a final "no" is checked against the latest revision again.
         if fresh.is_none() || Instant::now() >= deadline {
             let newest = reader.latest_revision.read().await?;
             reader.view.reach(newest).await?;
@@ -182,9 +182,9 @@ pub(crate) async fn verify_hosts(
             return Ok(Json(answer));
         }
         tokio::select! {
-            // At the deadline it is asked once more, and answered whatever it is.
+            // At the deadline the hosts are checked once more, and the result is returned.
             _ = timeout_at(deadline, steps.changed()) => {}
-            // A server that is told to stop waits for open requests, and nobody wants to wait for this one.
+            // A server that stops waits for open requests. This one must not delay it.
             () = reader.stopping() => return Err(ApiError::stopping()),
         }
     }
@@ -192,7 +192,7 @@ pub(crate) async fn verify_hosts(
 
 fn verify_once(agents: &Agents, fleet: &Fleet, question: &VerifyHostsRequest) -> VerifyHostsResponse {
     let at_version = fleet.running().get(&question.version);
-    // What these proved, they proved before they were sent elsewhere and called back.
+    // These nodes validated the version before they were sent to another one and back.
     let late = Some(fleet.late()).filter(|late| !late.is_empty());
     let is_called = |name: &NodeName| fleet.desired_of(name).is_some_and(|desired| desired.version == question.version);
     let is_late = |host: &str| {

@@ -1,4 +1,4 @@
-//! Which blobs a key names.
+//! Blobs that the keys of an environment refer to.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,19 +11,19 @@ use muster_core::rollout::record::RolloutRecord;
 use crate::blobs::{Blobs, is_digest};
 use crate::design::tree::name_all;
 
-/// The blobs that the keys of an environment name.
+/// References to blobs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
-    /// Those of the runs that are remembered.
+    /// Blobs of the runs in the history.
     pub(super) needed: BTreeSet<String>,
-    /// A status can outlive the log of the run that it began with: whoever has it takes it, nobody misses it.
+    /// Optional: a status can outlive the log of the run that it began with.
     pub(super) welcome: BTreeSet<String>,
-    /// The lists of files of the design's revisions; what they name is found out when they are read.
+    /// Manifests of the design's revisions; reading them yields further references.
     pub(super) manifests: BTreeSet<String>,
 }
 
 impl Named {
-    /// Reads the manifests, and adds what they name. What cannot be read is needed, and will be found missing.
+    /// Reads the manifests, and adds their references. A manifest that cannot be read is reported as missing.
     pub(super) fn expand(&mut self, blobs: &Blobs) {
         let mut named = HashSet::new();
         for manifest in &self.manifests {
@@ -34,7 +34,7 @@ impl Named {
         self.needed.extend(named);
     }
 
-    /// Takes in a key. One that cannot be read names nothing.
+    /// Adds the references of a key. A key that cannot be parsed has none.
     pub(super) fn add(&mut self, key: &str, value: &[u8]) {
         match keys::parse(key).map(|(_, key)| key) {
             Some(Key::History { .. }) => {

@@ -1,4 +1,4 @@
-//! Makes a backup.
+//! Creates a backup.
 
 use std::io::{self, Write, sink};
 
@@ -29,8 +29,8 @@ pub enum BackupError {
     Destroying { env: EnvName },
 }
 
-/// The keys of an environment at one revision. They are in memory, as they are in every server that serves it; the blobs
-/// are many times as large, and are not.
+/// Keys of an environment at one revision. They are in memory, as in every server; the blobs are many times larger, and are
+/// not.
 #[derive(Debug)]
 pub struct Backup {
     pub manifest: BackupManifest,
@@ -39,7 +39,7 @@ pub struct Backup {
     named: Named,
 }
 
-/// What was written.
+/// A complete backup.
 #[derive(Debug)]
 pub struct WrittenBackup<W> {
     pub ending: BackupTrailer,
@@ -86,10 +86,10 @@ pub async fn read_environment(store: &dyn Store, env: &EnvName, now: Timestamp) 
 }
 
 impl Backup {
-    /// Writes the backup, with one small blob or a piece of a large one in memory. It blocks.
+    /// Writes the backup, with one small blob or a piece of a large one in memory. Blocks.
     ///
-    /// A blob that a run of this moment has just pushed out of its history is missing like one that was lost: the ending
-    /// names both, and neither keeps anybody from restoring.
+    /// A blob that has just left the history counts as missing, like a lost one: the ending lists both, and neither prevents a
+    /// restore.
     pub fn write<W: Write>(self, blobs: &Blobs, to: W) -> Result<WrittenBackup<W>, WriteError> {
         let Self { mut manifest, prefix, kvs, mut named } = self;
         named.expand(blobs);
@@ -109,7 +109,7 @@ impl Backup {
     }
 }
 
-/// Adds a blob; false if it is not there, or is not what its digest says.
+/// Adds a blob; false if it is missing or damaged.
 fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Result<bool, WriteError> {
     let Ok(Some(stored)) = blobs.stored(digest) else { return Ok(false) };
     if stored.size() <= HELD {
@@ -117,7 +117,7 @@ fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Resul
         archive.blob(digest, &content)?;
         return Ok(true);
     }
-    // Read twice: what a backup holds must be whole, and its size stands before it.
+    // Read twice: the content must be verified before it is written, and its size comes first.
     let mut found = Sha256::new();
     let read =
         io::copy(&mut Pieces { content: &*stored, place: 0, seen: |piece: &[u8]| found.update(piece) }, &mut sink());

@@ -1,20 +1,20 @@
-//! Backups: one environment's keys at one revision, with the blobs that they name, in one file; and the way back.
+//! Backup and restore of one environment: its keys at one revision with their blobs, in one file.
 //!
 //! ```text
-//! store ──keys at one revision──▶ take ──▶ archive (tar, zstd) ──▶ file or HTTP body
+//! store ──keys at one revision──▶ create ─▶ writer (tar, zstd) ──▶ file or HTTP body
 //! blobs ──one at a time────────────▲
 //!
 //! file ──▶ verify: every checksum, every key, the ending; changes nothing
 //!      ──▶ restore: marker ─▶ fence ─▶ keys in batches, blobs ─▶ version, new epoch, marker gone: one transaction
 //! ```
 //!
-//! - [`writer`] and [`reader`]: the file. It begins with a manifest and ends with a checksum of everything before it, so
-//!   that a file that was cut off is refused before anything is touched.
-//! - [`create`]: what goes into it. What belongs to running processes (replicas, who holds what, who is connected) does not.
-//! - [`restore_plan`]: what a restore may do and does, as a pure function. [`restore`]: does it.
+//! - [`writer`] and [`reader`]: the file. It begins with a manifest and ends with a checksum, so that a truncated file is
+//!   refused before anything is written.
+//! - [`create`]: what goes into it. Keys of running processes (replicas, locks, connections) do not.
+//! - [`restore_plan`]: what a restore may do and does. Pure. [`restore`]: executes it.
 //!
-//! It must never: leave an environment half restored without a mark that says so, touch a key of another environment,
-//! hold all blobs in memory, or let an agent take an older state for a newer one.
+//! Invariants: a partial restore is always marked as such, keys of other environments are not touched, blobs are never all in
+//! memory, and agents never take an older state for a newer one.
 
 mod blob_refs;
 mod create;
@@ -29,24 +29,24 @@ pub use restore::{Progress, RestoreError, Target, check, restore};
 pub use restore_plan::RefusedRestore;
 pub use writer::WriteError;
 
-/// The form of the archive that this Muster writes, and the newest that it reads.
+/// Format of the archive that this version writes, and the newest that it reads.
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "manifest.json";
 const KEYS: &str = "keys/";
 const BLOBS: &str = "blobs/";
 const END: &str = "end.json";
-/// A blob that is larger is never in memory as a whole. Reports are smaller, bundles of releases may be larger.
+/// Larger blobs are never in memory as a whole. Reports are smaller; bundles may be larger.
 const HELD: u64 = 4 * 1024 * 1024;
 
-/// Keys of running processes: they are gone with them, and mean nothing to others.
+/// Keys of running processes. They have no meaning after a restore.
 const OF_PROCESSES: [&str; 3] = ["replicas/", "controllers/", "presence/"];
-/// WrittenBackup by a restore itself, not taken over from a backup.
+/// Written by a restore itself, not copied from a backup.
 const EPOCH: &str = "store_epoch";
 const RESTORING: &str = "restoring";
 const DESTROYING: &str = "destroying";
 const CURRENT_VERSION: &str = "current_version";
 
-/// Whether a key, without the prefix of its environment, is one that backups hold.
+/// Whether backups hold a key, given without the prefix of its environment.
 fn is_kept(key: &str) -> bool {
     key != EPOCH && key != RESTORING && key != DESTROYING && !OF_PROCESSES.iter().any(|prefix| key.starts_with(prefix))
 }

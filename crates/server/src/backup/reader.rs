@@ -1,4 +1,4 @@
-//! Reads a backup. Nothing of it is believed: neither names, sizes, counts nor order.
+//! Reads and verifies a backup. Names, sizes, counts and order are all checked.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -13,16 +13,16 @@ use thiserror::Error;
 use super::writer::{Checksum, Line};
 use super::{BLOBS, CURRENT_VERSION, END, FORMAT, HELD, KEYS, MANIFEST, is_kept};
 
-/// No entry but a blob is larger: a piece of keys has a megabyte.
+/// Largest entry that is not a blob, in bytes. An entry of keys has a megabyte.
 const MAX_ENTRY: u64 = 64 * 1024 * 1024;
-/// No blob is larger: a bundle has a quarter of it.
+/// Largest blob, in bytes. A bundle has at most a quarter of it.
 pub(super) const MAX_BLOB: u64 = 1024 * 1024 * 1024;
-/// What a zstd stream begins with.
+/// First bytes of a zstd stream.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The environment's prefix is added to a key before it is put.
+/// Room for the environment's prefix, which is added to a key.
 const LONGEST_KEY: usize = MAX_KEY - 128;
 
-/// Why a file is not a backup that can be relied on.
+/// Reason why a file is not a valid backup.
 #[derive(Debug, Error)]
 pub enum ReadError {
     #[error("this is not a backup of Muster, or it is damaged at its beginning")]
@@ -39,17 +39,17 @@ pub enum ReadError {
     Stopped,
 }
 
-/// What a whole backup holds.
+/// Contents of a complete backup.
 #[derive(Clone, Debug)]
 pub struct Contents {
     pub manifest: BackupManifest,
     pub ending: BackupTrailer,
-    /// The names of all keys, without the prefix of the environment, in order.
+    /// Names of all keys, without the prefix of the environment, in order.
     pub(super) keys: Vec<String>,
     pub(super) current_version: Option<Version>,
 }
 
-/// Something that was in a backup.
+/// An item of a backup.
 pub(super) enum Item<'a> {
     Key {
         key: String,
@@ -58,14 +58,14 @@ pub(super) enum Item<'a> {
     Blob {
         content: Vec<u8>,
     },
-    /// One that is too large to be held. Whether it is what its name says is known when all of it was read.
+    /// A blob that is too large for memory. Its digest is verified at its end.
     LargeBlob {
         digest: &'a str,
         content: &'a mut dyn Read,
     },
 }
 
-/// Reads all of a backup, compares everything that can be compared, and changes nothing.
+/// Reads and verifies a whole backup. Writes nothing.
 pub fn verify(from: impl Read) -> Result<Contents, ReadError> {
     let mut keys = Vec::new();
     let mut current_version = None;
@@ -82,7 +82,7 @@ pub fn verify(from: impl Read) -> Result<Contents, ReadError> {
     Ok(Contents { manifest, ending, keys, current_version })
 }
 
-/// Reads a backup, and hands over what is in it: keys first. What it returns is certain only at its end.
+/// Reads a backup, and passes its items to `take`: keys first. They are verified only once this returns.
 pub(super) fn read(
     from: impl Read,
     mut take: impl FnMut(Item<'_>) -> Result<(), ReadError>,
@@ -115,7 +115,7 @@ pub(super) fn read(
         }
         state.entry(&name, content, &mut take)?;
     }
-    // Whatever follows, up to the checksum of the compressed stream itself.
+    // Reads to the checksum of the compressed stream.
     let mut rest = archive.into_inner();
     io::copy(&mut rest, &mut io::sink()).map_err(|error| state.broken(error))?;
     match (state.manifest, state.ending) {
@@ -176,7 +176,7 @@ impl State {
         Ok(())
     }
 
-    /// Hands over a blob in pieces, and compares it with its name at its end.
+    /// Passes on a blob in pieces, and verifies its digest at its end.
     fn large_blob(
         &mut self,
         digest: &str,
@@ -194,7 +194,7 @@ impl State {
         self.checksum.begin(&name, size);
         let mut pieces = Pieces { from, digest: Sha256::new(), read: 0, failed: None, checksum: &mut self.checksum };
         let taken = take(Item::LargeBlob { digest, content: &mut pieces });
-        // Whoever takes nothing of it wants it to be compared all the same.
+        // The rest is read in any case, to verify it.
         let rest = if taken.is_ok() { io::copy(&mut pieces, &mut io::sink()).map(drop) } else { Ok(()) };
         let Pieces { digest: found, read, failed, .. } = pieces;
         if let Some(error) = failed.or(rest.err()) {
@@ -238,9 +238,9 @@ impl State {
         Ok(())
     }
 
-    /// What an error of the archive means, depending on how far it was read.
+    /// Error of the archive, depending on how far it was read.
     fn broken(&self, error: io::Error) -> ReadError {
-        // What zstd says of a stream that was one, and stops.
+        // Message of zstd for a truncated stream.
         let cut_off = error.to_string().contains("incomplete frame");
         match (&self.manifest, error.kind()) {
             _ if cut_off => ReadError::Truncated,
@@ -251,12 +251,12 @@ impl State {
     }
 }
 
-/// Reads a large blob, and counts what was read.
+/// Reads a large blob, and computes its size and digest.
 struct Pieces<'a> {
     from: &'a mut dyn Read,
     digest: Sha256,
     read: u64,
-    /// Why the archive could not be read: whoever takes the blob may tell it as an error of its own.
+    /// Error of the archive. The consumer of the blob may report it as its own.
     failed: Option<io::Error>,
     checksum: &'a mut Checksum,
 }
@@ -282,7 +282,7 @@ impl Read for Pieces<'_> {
 }
 
 fn manifest(content: &[u8]) -> Result<BackupManifest, ReadError> {
-    /// What every format has.
+    /// Field that every format has.
     #[derive(Deserialize)]
     struct Any {
         format: u32,

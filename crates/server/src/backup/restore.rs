@@ -1,9 +1,9 @@
-//! Carries a restore out.
+//! Executes a restore.
 //!
-//! A marker is put first, and every transaction after it compares the marker: of two restores at once, the one that came
-//! later goes on and the other stops. Killed at any point, the marker stays and says so, and the same file completes it.
-//! The last transaction takes the marker away together with the version and the new epoch, so agents are told nothing
-//! before everything is there, and what they are told then is newer to them than whatever they knew.
+//! A marker is put first, and every later transaction is guarded by it: of two restores at once, the later one continues and
+//! the other one fails. If the process is killed, the marker stays, and a restore of the same file completes it. The last
+//! transaction removes the marker and sets the version and a new epoch: agents see nothing before everything is there, and
+//! then it is newer than anything they knew.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -27,10 +27,10 @@ use super::CURRENT_VERSION;
 use super::reader::{Contents, Item, MAX_BLOB, ReadError, read};
 use super::restore_plan::{Batch, RefusedRestore, There};
 
-/// How often a change is tried that the store could not take at that moment: a new leader is elected in a second or two.
-const TRIES: u32 = 8;
+/// Attempts of one write while the store is unavailable. The election of a new leader takes a second or two.
+const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
-/// How many keys may wait to be put. The reader waits when it is full.
+/// Keys that may wait to be put. The reader waits when the queue is full.
 const AHEAD: usize = 256;
 
 #[derive(Debug, Error)]
@@ -51,27 +51,27 @@ pub enum RestoreError {
     Marker(#[source] serde_json::Error),
 }
 
-/// Where a backup goes, and on whose word.
+/// Target of a restore.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub store: Arc<dyn Store>,
     pub blobs: Arc<Blobs>,
     pub env: EnvName,
-    /// Take away what is there.
+    /// Remove what is not in the backup.
     pub replace: bool,
-    /// Who restores, for people who find the mark.
+    /// Author of the restore, for operators who find the marker.
     pub by: String,
     pub now: Timestamp,
 }
 
-/// How far it is.
+/// Progress of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub keys: usize,
     pub blobs: usize,
 }
 
-/// Finds out what a restore would do, and changes nothing.
+/// Computes what a restore would do. Writes nothing.
 pub async fn check(file: File, contents: &Contents, target: &Target) -> Result<RestoreResponse, RestoreError> {
     let there = look(target).await?;
     let resumed = there.admit(&target.env, contents, target.replace)?;
@@ -87,7 +87,7 @@ pub async fn check(file: File, contents: &Contents, target: &Target) -> Result<R
     Ok(done)
 }
 
-/// Restores an environment from a backup that was verified.
+/// Restores an environment from a verified backup.
 pub async fn restore(
     file: File,
     contents: &Contents,
@@ -98,12 +98,12 @@ pub async fn restore(
     let before = look(target).await?;
     let resumed = before.admit(&target.env, contents, target.replace)?;
     let mut done = begun(contents, target, &before, resumed);
-    // Counted as people see it, not by the detour that the fence makes.
+    // Counted against the state before the fence.
     done.removed = before.surplus(contents).count();
     let writer = Writer { target, keys: &keys, marker: mark(target, &keys, contents, &before).await? };
 
     writer.delete(before.fence()).await?;
-    // From here on nobody else changes what belongs to nodes: what is there now is all there is.
+    // From here on no other process changes keys of nodes.
     let there = look(target).await?;
     writer.delete(there.surplus(contents)).await?;
 
@@ -152,43 +152,52 @@ async fn look(target: &Target) -> Result<There, RestoreError> {
     Ok(There::of(&keys, range))
 }
 
-/// Puts the marker; its revision is what everything else compares.
+/// Puts the marker. Its revision guards all further writes.
 async fn mark(target: &Target, keys: &Keys, contents: &Contents, there: &There) -> Result<Revision, RestoreError> {
     let digest = contents.ending.checksum.clone();
     let marker = RestoreRecord { digest, since: target.now, by: target.by.clone() };
     let text = serde_json::to_vec(&marker).map_err(RestoreError::Marker)?;
     let key = keys.restoring();
     let seen = there.marker.as_ref().map(|(_, at)| *at);
-    // An environment that somebody founds at this very moment is not overwritten.
+    // An environment that is created at the same time is not overwritten.
     let txn = Txn::new()
         .guard(Guard::observed(key.clone(), seen))
         .guard(Guard::observed(keys.store_epoch(), there.epoch_at))
         .guard(Guard::Absent { key: keys.destroying() })
         .op(Op::put(key.clone(), text.clone()));
-    for attempt in 1.. {
-        match target.store.commit(txn.clone()).await {
-            Ok(CommitOutcome::Committed { revision }) => return Ok(revision),
-            Ok(CommitOutcome::Conflict { .. }) => {
-                // Or it is ours, from a try whose answer was lost.
-                let found = target.store.get(&key).await.map_err(RestoreError::Look)?;
-                return match found {
-                    Some(kv) if attempt > 1 && kv.value == text => Ok(kv.revision),
-                    Some(_) | None => Err(RestoreError::Overtaken { env: target.env.clone() }),
-                };
+    match commit_when_available(target.store.as_ref(), txn).await.map_err(RestoreError::Store)? {
+        (CommitOutcome::Committed { revision }, _) => Ok(revision),
+        (CommitOutcome::Conflict { .. }, retried) => {
+            // The marker is ours if an attempt was committed whose reply was lost.
+            match target.store.get(&key).await.map_err(RestoreError::Look)? {
+                Some(kv) if retried && kv.value == text => Ok(kv.revision),
+                Some(_) | None => Err(RestoreError::Overtaken { env: target.env.clone() }),
             }
-            Err(error) if attempt < TRIES && passes(&error) => tokio::time::sleep(PAUSE * attempt).await,
-            Err(error) => return Err(RestoreError::Store(error)),
         }
     }
-    Err(RestoreError::Overtaken { env: target.env.clone() })
 }
 
-/// Whether the store may take the same in a moment.
-fn passes(error: &StoreError) -> bool {
+/// Commits a transaction, again while the store is unavailable or the outcome is unknown. Also says whether it was retried.
+async fn commit_when_available(store: &dyn Store, txn: Txn) -> Result<(CommitOutcome, bool), StoreError> {
+    let mut attempt = 1;
+    loop {
+        match store.commit(txn.clone()).await {
+            Ok(outcome) => return Ok((outcome, attempt > 1)),
+            Err(error) if attempt < ATTEMPTS && is_transient(&error) => {
+                tokio::time::sleep(PAUSE * attempt).await;
+                attempt += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether a retry may succeed.
+fn is_transient(error: &StoreError) -> bool {
     matches!(error, StoreError::Unknown { .. } | StoreError::Unavailable { .. })
 }
 
-/// Writes for as long as the marker is its own.
+/// Writes while the marker is its own.
 struct Writer<'a> {
     target: &'a Target,
     keys: &'a Keys,
@@ -207,26 +216,21 @@ impl Writer<'_> {
     async fn commit(&self, ops: Option<Vec<Op>>) -> Result<(), RestoreError> {
         let Some(ops) = ops else { return Ok(()) };
         let txn = Txn { guards: vec![self.guard()], ops };
-        // Doing it twice does no harm: nobody else writes these keys as long as the marker is there.
-        for attempt in 1.. {
-            match self.target.store.commit(txn.clone()).await {
-                Ok(CommitOutcome::Committed { .. }) => return Ok(()),
-                Ok(CommitOutcome::Conflict { .. }) => break,
-                Err(error) if attempt < TRIES && passes(&error) => tokio::time::sleep(PAUSE * attempt).await,
-                Err(error) => return Err(RestoreError::Store(error)),
-            }
+        // A repeated commit does no harm: no other process writes these keys while the marker is there.
+        match commit_when_available(self.target.store.as_ref(), txn).await.map_err(RestoreError::Store)? {
+            (CommitOutcome::Committed { .. }, _) => Ok(()),
+            (CommitOutcome::Conflict { .. }, _) => Err(RestoreError::Overtaken { env: self.target.env.clone() }),
         }
-        Err(RestoreError::Overtaken { env: self.target.env.clone() })
     }
 
-    /// The last transaction: version and epoch, and the marker goes.
+    /// Last transaction: sets version and epoch, and removes the marker.
     async fn finish(&self, contents: &Contents, mut there: There) -> Result<(u64, Revision), RestoreError> {
         let key = self.keys.current_version();
         let version = match &contents.current_version {
             Some(version) => Op::put(key, version.as_str()),
             None => Op::delete(key),
         };
-        // Whoever restores a backup means the version in it, also if nodes have gone further since.
+        // A restore also allows the version to be older than what nodes run.
         let permission = self.keys.allow_older();
         let permission = match &contents.current_version {
             Some(version) => {
@@ -236,7 +240,7 @@ impl Writer<'_> {
             None => Op::delete(permission),
         };
         let mut unsure = None;
-        for attempt in 1..=TRIES {
+        for attempt in 1..=ATTEMPTS {
             let epoch = there.next_epoch(contents, self.target.now);
             let txn = Txn::new()
                 .guard(self.guard())
@@ -250,14 +254,14 @@ impl Writer<'_> {
                 Ok(CommitOutcome::Conflict { .. }) => {
                     there = look(self.target).await?;
                     match (&there.marker, there.epoch_at, unsure) {
-                        // An agent that knew a later life has begun a new epoch: ours is to be later still.
+                        // An agent that knew a later epoch has started a new one: ours must be later still.
                         (Some((_, at)), ..) if *at == self.marker => {}
-                        // The try whose answer was lost was carried out.
+                        // The attempt whose reply was lost was committed.
                         (None, Some(at), Some(epoch)) if there.epoch == epoch => return Ok((epoch, at)),
                         (Some(_) | None, ..) => break,
                     }
                 }
-                Err(error) if attempt < TRIES && passes(&error) => {
+                Err(error) if attempt < ATTEMPTS && is_transient(&error) => {
                     unsure = Some(epoch);
                     tokio::time::sleep(PAUSE * attempt).await;
                 }
@@ -272,7 +276,7 @@ impl Writer<'_> {
     }
 }
 
-/// Reads the file on a thread of its own, and keeps the blobs on the way.
+/// Reads the file on its own thread, and stores the blobs on the way.
 struct Reader {
     found: mpsc::Receiver<Found>,
     reading: Option<tokio::task::JoinHandle<Result<(), RestoreError>>>,
@@ -319,7 +323,7 @@ impl Reader {
         Ok(Self { found, reading: Some(reading) })
     }
 
-    /// The next thing; none at the end of a file that is whole.
+    /// Next item; none at the end of a complete file.
     async fn next(&mut self) -> Result<Option<Found>, RestoreError> {
         if let Some(found) = self.found.recv().await {
             return Ok(Some(found));

@@ -1,4 +1,4 @@
-//! What a restore may do, and what it does: decided on what is there and what the backup holds.
+//! Decides whether a restore may begin, and what it writes. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use thiserror::Error;
 use super::reader::Contents;
 use super::{CURRENT_VERSION, DESTROYING, EPOCH, RESTORING, is_kept};
 
-/// Stays below the 128 operations of a transaction, with room for its guards.
+/// Operations of one transaction. The store takes 128; the rest is room for guards.
 const BATCH_OPS: usize = 100;
-/// And well below the megabyte: etcd replicates each transaction as one message.
+/// Bytes of one transaction, well below a megabyte: etcd replicates it as one message.
 const BATCH_BYTES: usize = 512 * 1024;
 
 const LEADERS: &str = "leaders/";
 
-/// Why a restore is not begun.
+/// Reason why a restore is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RefusedRestore {
     #[error("environment {env} is there already, with {nodes} nodes{}", at(version))]
@@ -37,7 +37,7 @@ fn at(version: &Option<Version>) -> String {
     version.as_ref().map(|version| format!(" at version {version}")).unwrap_or_default()
 }
 
-/// What is there before a restore. Keys are without the prefix of the environment.
+/// Keys of the environment before a restore, without its prefix.
 #[derive(Debug)]
 pub(super) struct There {
     pub(super) kept: BTreeMap<String, Bytes>,
@@ -53,7 +53,7 @@ impl There {
         for kv in range.kvs {
             let Some(key) = kv.key.strip_prefix(keys.prefix()) else { continue };
             if key == RESTORING {
-                // One that cannot be read is one all the same, of a restore that nobody can complete.
+                // A marker that cannot be parsed still counts: of a restore that cannot be completed.
                 there.marker = Some((serde_json::from_slice(&kv.value).unwrap_or_default(), kv.revision));
             } else if key == DESTROYING {
                 there.destroying = Some(serde_json::from_slice(&kv.value).unwrap_or_default());
@@ -67,7 +67,7 @@ impl There {
         there
     }
 
-    /// Whether the restore may begin; and whether it goes on with one that was cut off.
+    /// Checks whether the restore may begin. Returns whether it resumes an interrupted one.
     pub(super) fn admit(&self, env: &EnvName, contents: &Contents, replace: bool) -> Result<bool, RefusedRestore> {
         if let Some(DestroyRecord { since, by }) = self.destroying.clone() {
             return Err(RefusedRestore::Destroying { env: env.clone(), since, by });
@@ -89,25 +89,25 @@ impl There {
         }
     }
 
-    /// What is taken away first. Every report compares `nodes/<node>`, and every other move of a node `observed/<node>`,
-    /// with what it saw: with these gone, nothing that somebody began before the restore can be committed any more.
+    /// Keys that are deleted first. Every report is guarded by `nodes/<node>`, and every other change of a node by
+    /// `observed/<node>`: without these keys nothing that began before the restore can be committed.
     pub(super) fn fence(&self) -> impl Iterator<Item = &str> {
         self.kept.keys().map(String::as_str).filter(|key| key.starts_with("nodes/") || key.starts_with("observed/"))
     }
 
-    /// What the backup does not hold. The version is changed at the very end.
+    /// Keys that the backup does not hold. The current version is changed at the very end.
     pub(super) fn surplus<'a>(&'a self, contents: &'a Contents) -> impl Iterator<Item = &'a str> {
         let held = |key: &str| contents.keys.binary_search_by(|held| held.as_str().cmp(key)).is_ok();
         self.kept.keys().map(String::as_str).filter(move |key| *key != CURRENT_VERSION && !held(key))
     }
 
-    /// Whether a key is as the backup has it.
+    /// Whether a key has the same value as in the backup.
     pub(super) fn has(&self, key: &str, value: &[u8]) -> bool {
         self.kept.get(key).is_some_and(|there| *there == value)
     }
 
-    /// The epoch that the restored environment begins: later than every one that an agent may have heard of, of the store
-    /// or of a leader. Leaders are elected anew at this one or above it.
+    /// Epoch of the restored environment: later than any epoch of the store or of a leader that an agent may know. Leaders are
+    /// elected at this epoch or a later one.
     pub(super) fn next_epoch(&self, contents: &Contents, now: Timestamp) -> u64 {
         let now = u64::try_from(now.as_second()).unwrap_or(0);
         let leaders = self
@@ -120,7 +120,7 @@ impl There {
     }
 }
 
-/// Collects operations until there are enough for a transaction.
+/// Collects operations for one transaction.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     ops: Vec<Op>,
@@ -128,7 +128,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Adds an operation; gives what has to be committed before it.
+    /// Adds an operation. Returns the batch that must be committed before it.
     pub(super) fn add(&mut self, op: Op) -> Option<Vec<Op>> {
         let bytes = match &op {
             Op::Put { key, value, .. } => key.len() + value.len(),

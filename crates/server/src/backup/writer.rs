@@ -1,4 +1,4 @@
-//! Writes the file: a tar archive in a zstd stream, whose entries anybody can look at with `tar --zstd -xf`.
+//! Writes a backup file: a tar archive in a zstd stream, readable with `tar --zstd -xf`.
 
 use std::io::{self, Read, Write};
 
@@ -12,9 +12,9 @@ use crate::blobs::BlobReader;
 
 use super::{BLOBS, END, KEYS, MANIFEST};
 
-/// Keys are written in pieces of about this size, so that nobody has to hold all of them at once.
+/// Size of an entry with keys. Bounds the memory of readers.
 const PIECE: usize = 1024 * 1024;
-/// Compresses reports to a tenth in no time; higher levels gain little.
+/// Compresses reports to a tenth; higher levels gain little.
 const LEVEL: i32 = 3;
 
 #[derive(Debug, Error)]
@@ -25,7 +25,7 @@ pub enum WriteError {
     Json(#[from] serde_json::Error),
 }
 
-/// One key, on a line of its own.
+/// One key, on its own line.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Line<'a> {
     /// Without the prefix of the environment.
@@ -34,7 +34,7 @@ pub(super) struct Line<'a> {
     pub(super) value: Value<'a>,
 }
 
-/// All values of Muster are text. A key of somebody else may hold anything.
+/// Values of Muster are text. A key of another program may hold any bytes.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Value<'a> {
@@ -50,7 +50,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// None for digits that are none.
+    /// None if the digits are invalid.
     pub(super) fn bytes(&self) -> Option<Vec<u8>> {
         match self {
             Value::Value(text) => Some(text.as_bytes().to_vec()),
@@ -65,7 +65,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Counts what the ending says, over every entry in its order: its name, its length, its content.
+/// Checksum over every entry in order: name, length, content.
 #[derive(Debug, Default)]
 pub(super) struct Checksum(Sha256);
 
@@ -75,7 +75,7 @@ impl Checksum {
         self.go_on(content);
     }
 
-    /// An entry whose content follows in pieces.
+    /// Begins an entry whose content follows in pieces.
     pub(super) fn begin(&mut self, name: &str, size: u64) {
         self.0.update(format!("{name}\0{size}\0"));
     }
@@ -93,7 +93,7 @@ impl Checksum {
 pub(super) struct Archive<W: Write> {
     tar: tar::Builder<zstd::Encoder<'static, W>>,
     checksum: Checksum,
-    /// Of every entry: seconds, from the manifest.
+    /// Modification time of every entry, in seconds, from the manifest.
     time: u64,
     piece: Vec<u8>,
     pieces: usize,
@@ -125,14 +125,14 @@ impl<W: Write> Archive<W> {
         if self.piece.len() >= PIECE { self.end_piece() } else { Ok(()) }
     }
 
-    /// A blob; its content must be what the digest says. All keys come before all blobs.
+    /// Adds a blob; its content must match the digest. All keys come before all blobs.
     pub(super) fn blob(&mut self, digest: &str, content: &[u8]) -> Result<(), WriteError> {
         self.end_piece()?;
         self.blobs += 1;
         self.entry(&format!("{BLOBS}{digest}"), content)
     }
 
-    /// The same for a blob that is read in pieces. One that turns out to be shorter than it was ends the backup.
+    /// Adds a blob that is read in pieces. A blob that has become shorter fails the backup.
     pub(super) fn large_blob(&mut self, digest: &str, content: &dyn BlobReader) -> Result<(), WriteError> {
         self.end_piece()?;
         self.blobs += 1;
@@ -161,7 +161,7 @@ impl<W: Write> Archive<W> {
         self.pieces += 1;
         let piece = std::mem::take(&mut self.piece);
         self.entry(&format!("{KEYS}{:06}.jsonl", self.pieces), &piece)?;
-        // Its room is used again.
+        // Reuses the allocation.
         self.piece = piece;
         self.piece.clear();
         Ok(())
@@ -182,7 +182,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// Reads a blob from its beginning to the end that it had, and shows what was read to somebody.
+/// Reads a blob in pieces, up to the size that it had, and passes each piece to `seen`.
 pub(super) struct Pieces<'a, F> {
     pub(super) content: &'a dyn BlobReader,
     pub(super) place: u64,

@@ -1,20 +1,20 @@
-//! Reports are kept compressed: most of one is a log, and says the same things again and again.
+//! Compression of stored reports: most of a report is a log with repeated lines.
 //!
-//! A blob is named by the digest of what it holds, compressed or not, and whoever reads it compares: so nothing has to
-//! say which it is, and what was kept before there was any of this is read as it is.
+//! A blob is named by the digest of its uncompressed content, and readers verify it. No flag says whether it is compressed,
+//! and blobs from before compression are read as they are.
 
 use std::io::{self, Read};
 
-/// The fastest level: on a log of 64 KiB it takes a quarter of a millisecond, and saves nine tenths of it.
+/// Fastest level: a log of 64 KiB takes a quarter of a millisecond, and shrinks to a tenth.
 const LEVEL: i32 = 1;
-/// Below this it saves no block of the disk.
+/// Smaller blobs would save no disk block.
 const SMALL: usize = 2 * 1024;
-/// What a frame of zstd begins with.
+/// First bytes of a zstd frame.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// No report is as large: it is not one of ours.
+/// Largest content. No report is larger.
 const LIMIT: u64 = 16 * 1024 * 1024;
 
-/// The form in which bytes are kept, if that is a smaller one.
+/// Compressed bytes, if they are smaller.
 pub(super) fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
     if bytes.len() < SMALL {
         return None;
@@ -23,14 +23,14 @@ pub(super) fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
     (compressed.len() < bytes.len()).then_some(compressed)
 }
 
-/// What a compressed blob holds; none if it is not compressed.
+/// Content of a compressed blob; none if it is not compressed.
 pub(super) fn content(kept: &[u8]) -> Option<Vec<u8>> {
     if !kept.starts_with(&MAGIC) {
         return None;
     }
     let read = || -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        // Bounded: a few bytes can stand for gigabytes.
+        // Bounded: a few bytes can expand to gigabytes.
         zstd::Decoder::with_buffer(kept)?.take(LIMIT).read_to_end(&mut content)?;
         Ok(content)
     };

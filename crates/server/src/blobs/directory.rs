@@ -1,6 +1,6 @@
-//! Blobs in a directory, which several replicas may share: a file each, `ab/cdef…`.
+//! Blobs in a directory that several replicas may share: one file each, `ab/cdef…`.
 //!
-//! What one replica writes now, another must not take for something that was left behind: only what is old is swept.
+//! Only old files are swept: a new one may belong to a write of another replica.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,32 +15,32 @@ use tempfile::TempDir;
 
 use super::store::{BlobReader, BlobStore, PendingBlob};
 
-/// So many characters of a digest are the directory that its blob is in.
+/// Characters of a digest that name its directory.
 const HEAD: usize = 2;
-/// How a file is named that is being written.
+/// Extension of a file that is being written.
 const UNFINISHED: &str = "unfinished";
-/// How a directory is named that something was unpacked in.
+/// Prefix of a directory for unpacking.
 const WORKSPACE: &str = ".unpacked-";
-/// The file that says which store these blobs belong to.
+/// File with the name of the store that these blobs belong to.
 pub(super) const STORE: &str = ".store";
 
-/// Up to so many files are synced each for itself.
+/// Up to this many files are synced one by one.
 const FEW: usize = 16;
 
-/// What is younger than this may belong to a report that another replica is about to commit, or to a bundle that is about
-/// to be registered. Far longer than that takes, and than clocks of machines that share a directory are apart.
+/// Younger blobs may belong to a report or a bundle that another replica is about to commit. Much longer than a commit
+/// takes, and than the clocks of machines that share a directory differ.
 pub(super) const YOUNG: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct Directory {
     root: PathBuf,
-    /// Whose unfinished files are whose.
+    /// Makes the names of unfinished files unique.
     replica: ReplicaId,
     counter: AtomicU64,
 }
 
 impl Directory {
-    /// Opens the directory, and makes it if it is not there.
+    /// Opens the directory, and creates it if it does not exist.
     pub(super) fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
         std::fs::create_dir_all(root)?;
         Ok(Self { root: root.to_owned(), replica, counter: AtomicU64::new(0) })
@@ -61,9 +61,9 @@ impl BlobStore for Directory {
     fn keep(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(digest);
         match create(&path) {
-            // Nobody looks for it before its key is committed, so it needs no other name until it is whole.
+            // It needs no temporary name: no reader looks for it before its key is committed.
             Ok(file) => fill(file, &path, bytes),
-            // The same bytes again, or what a killed server has written of them. Somebody may be reading it.
+            // The same bytes, or a partial write of a killed server. A reader may have it open.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let temporary = self.unfinished();
                 fill(File::create(&temporary)?, &temporary, bytes)?;
@@ -75,11 +75,11 @@ impl BlobStore for Directory {
 
     fn sync(&self, digests: &[&str]) -> io::Result<()> {
         if digests.len() > FEW {
-            // One round over the disk instead of one for each.
+            // One sync of the file system instead of one for each file.
             return Ok(rustix::fs::syncfs(File::open(&self.root)?)?);
         }
-        // On the file systems that we know, syncing a new file makes its name last too; and of files that are synced side by
-        // side they make one commit of their journal.
+        // On common file systems, syncing a new file also makes its name durable, and concurrent syncs share one commit of the
+        // journal.
         let sync = |digest: &str| File::open(self.path(digest))?.sync_data();
         let Some((first, others)) = digests.split_first() else { return Ok(()) };
         thread::scope(|scope| {
@@ -155,7 +155,7 @@ impl BlobStore for Directory {
     fn belong_to(&self, store: &str) -> io::Result<bool> {
         let path = self.root.join(STORE);
         let owner = if_there(std::fs::read_to_string(&path))?.unwrap_or_default();
-        // A server that was killed at the first start may have left the file without its one line.
+        // A server that was killed at its first start may have left an incomplete file.
         if owner.ends_with('\n') {
             return Ok(owner.trim_end() == store);
         }
@@ -172,11 +172,11 @@ impl BlobStore for Directory {
     }
 }
 
-/// A file that is being written, under a name of its own.
+/// A file that is being written, under a temporary name.
 #[derive(Debug)]
 struct PendingFile {
     file: File,
-    /// None once it has its last name.
+    /// None once it has its final name.
     path: Option<PathBuf>,
     root: PathBuf,
 }
@@ -203,7 +203,7 @@ impl PendingBlob for PendingFile {
             self.path = Some(path);
             return Err(error);
         }
-        // The names: that of the file, and that of its directory, which may be new.
+        // Makes the names durable: of the file, and of its directory, which may be new.
         File::open(&parent)?.sync_all()?;
         File::open(&self.root)?.sync_all()
     }
@@ -248,7 +248,7 @@ fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Makes the directory only when it is missing, which is 256 times in the life of a store.
+/// Creates the directory only when it is missing: 256 times in the life of a store.
 fn create(path: &Path) -> io::Result<File> {
     match (File::create_new(path), path.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
@@ -259,7 +259,7 @@ fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Fills a file. On a full disk nothing that could not be finished stays behind.
+/// Writes a file. Removes it if the disk is full.
 fn fill(mut file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let written = file.write_all(bytes);
     if written.is_err() {

@@ -1,7 +1,7 @@
-//! Something large on its way out, to many at once: in pieces, each read when the one before is on its way, so that a slow
-//! reader slows nobody down but itself, and memory does not grow with what is read.
+//! Downloads of large blobs to many clients, in pieces. A piece is read when the previous one is sent: a slow client delays
+//! only itself, and memory does not grow with the blob.
 //!
-//! Only so many are served at a time; the others wait in the order in which they came.
+//! A limited number is served at a time; the others wait in order.
 
 use std::io;
 use std::ops::Range;
@@ -18,16 +18,16 @@ use tokio::time::timeout;
 
 use super::store::BlobReader;
 
-/// Large enough that a thread is not woken for nothing, small enough that a hundred of them are nothing.
+/// Size of a piece. Large enough that a thread is not woken for a few bytes.
 pub(crate) const PIECE: usize = 64 * 1024;
-/// How many are served at once. With each goes what its connection holds back for a slow reader, half a megabyte at most:
-/// all together stay well below 32 MiB.
+/// Downloads that are served at once. A connection buffers at most half a megabyte for a slow client: all together stay
+/// well below 32 MiB.
 const SERVED: usize = 32;
-/// How many more may wait. Whoever waits costs a connection; these are more than the nodes of a large fleet.
+/// Downloads that may wait. Each costs a connection; this exceeds the nodes of a large fleet.
 const WAITING: usize = 8192;
-/// How long one waits for its turn before it is sent away to ask again.
+/// Longest wait for a turn before the client is told to retry.
 const TURN: Duration = Duration::from_secs(60);
-/// A reader that takes nothing for so long is gone, and must not hold the place of those who wait.
+/// A client that reads nothing for this long loses its turn.
 const STALLED: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Error)]
@@ -52,14 +52,14 @@ impl Default for Downloads {
     }
 }
 
-/// The right to be served.
+/// Permit of one download.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _slot: OwnedSemaphorePermit,
 }
 
 impl Downloads {
-    /// Waits for a turn, behind those who came before.
+    /// Waits for a turn, in order.
     pub(crate) async fn turn(&self) -> Result<Turn, Overloaded> {
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
             return Ok(Turn { _slot: slot });
@@ -75,14 +75,14 @@ impl Downloads {
         }
     }
 
-    /// Sends a part of something. The stream ends early, and with an error, if it cannot be read.
+    /// Streams a range of a blob. The stream ends with an error if the blob cannot be read.
     pub(crate) fn send(
         &self,
         turn: Turn,
         what: Arc<dyn BlobReader>,
         part: Range<u64>,
     ) -> impl Stream<Item = io::Result<Bytes>> + use<> {
-        // One piece is read while the one before waits for the socket.
+        // One piece is read while the previous one waits for the socket.
         let (to, from) = mpsc::channel(1);
         let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         while sending.try_join_next().is_some() {}
@@ -94,7 +94,7 @@ impl Downloads {
     }
 }
 
-/// Somebody who waits, until it does no longer, however that ends.
+/// Counts a waiting download until it is dropped.
 struct Waits<'a> {
     all: &'a AtomicUsize,
     before: usize,
@@ -116,7 +116,7 @@ async fn send_pieces(what: Arc<dyn BlobReader>, part: Range<u64>, to: mpsc::Send
     let mut place = part.start;
     while place < part.end {
         let size = usize::try_from(part.end - place).unwrap_or(PIECE).min(PIECE);
-        // Made here and not on the thread that reads: allocators keep a heap for each thread, and those are many.
+        // Allocated here and not on the reading thread: allocators keep a heap for each thread, and there are many.
         let mut buffer = BytesMut::zeroed(size);
         let from = what.clone();
         let read = tokio::task::spawn_blocking(move || {
@@ -197,7 +197,7 @@ mod tests {
             let turn = downloads.turn().await.unwrap();
             stalled.push(downloads.send(turn, Arc::new(Numbers(10 * PIECE as u64)), 0..10 * PIECE as u64));
         }
-        // All slots are taken by readers that take nothing: the next waits until one is given up.
+        // All turns are held by clients that read nothing: the next waits until one times out.
         let turn = downloads.turn().await.unwrap();
         assert_eq!(downloads.waiting.load(Ordering::Relaxed), 0);
         drop(turn);

@@ -10,56 +10,56 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use thiserror::Error;
 
-/// A place that keeps blobs under their digests, and that all replicas share.
+/// A store of blobs by digest, shared by all replicas.
 ///
-/// Every call blocks: it is made on a thread that may wait. A digest is 64 hexadecimal digits; whoever calls has looked.
+/// Every call blocks. A digest is 64 hexadecimal digits; the caller has checked that.
 pub trait BlobStore: fmt::Debug + Send + Sync {
-    /// Keeps bytes under their digest. Returns before they would survive a power cut.
+    /// Stores bytes under their digest. They may not survive a power failure yet.
     fn keep(&self, digest: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Returns when a power cut can no longer take these away.
+    /// Makes blobs durable: they survive a power failure when this returns.
     fn sync(&self, digests: &[&str]) -> io::Result<()>;
 
-    /// What is kept under a digest; none if nothing is. Nothing is compared.
+    /// Content of a blob, not verified; none if it does not exist.
     fn get(&self, digest: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Begins something large whose digest is known only at its end. Nobody sees it before it is finished.
+    /// Begins a blob whose digest is known only at its end. It is not visible before it is finished.
     fn begin(&self) -> io::Result<Box<dyn PendingBlob>>;
 
-    /// Opens something large. Who has it open can read it to its end, also when it is removed meanwhile.
+    /// Opens a blob. It can be read to its end, also if it is removed meanwhile.
     fn open(&self, digest: &str) -> io::Result<Option<Box<dyn BlobReader>>>;
 
-    /// Makes a blob young again, for somebody who is about to name it; false if it is not there.
+    /// Makes a blob young again, before a key refers to it; false if it does not exist.
     fn renew(&self, digest: &str) -> io::Result<bool>;
 
-    /// Forgets a blob. One that is gone already is no error.
+    /// Removes a blob. A missing one is no error.
     fn remove(&self, digest: &str) -> io::Result<()>;
 
-    /// Removes what is old and that nobody needs, and what was begun long ago and not finished. Returns how many blobs.
+    /// Removes old blobs that are not needed, and old unfinished writes. Returns the number of blobs.
     fn sweep(&self, now: SystemTime, needed: &dyn Fn(&str) -> bool) -> io::Result<usize>;
 
-    /// Whether the place belongs to this store; one that belongs to none belongs to it from now on. Another store knows
-    /// nothing of what this one needs, and must not sweep it away.
+    /// Whether the blobs belong to this store. A directory without an owner is claimed for it. Another store does not know which
+    /// blobs this one needs, and must not sweep them.
     fn belong_to(&self, store: &str) -> io::Result<bool>;
 
-    /// A file for something large that is on its way. Nobody else sees it, and it goes with its handle.
+    /// Temporary file. It has no name, and is removed with its handle.
     fn spool(&self) -> io::Result<File>;
 
-    /// An empty directory on this machine to unpack something in. It goes with its handle.
+    /// Empty local directory for unpacking. It is removed with its handle.
     fn workspace(&self) -> io::Result<TempDir>;
 }
 
-/// A blob that is being written. Dropped before its end, it leaves nothing behind.
+/// A blob that is being written. Dropped before its end, it is removed.
 pub trait PendingBlob: Write + fmt::Debug + Send {
-    /// Keeps what was written under its digest. When this returns, a power cut can no longer take it away.
+    /// Stores the written content under its digest, durably.
     fn finish(self: Box<Self>, digest: &str) -> io::Result<()>;
 }
 
-/// A blob that can be read from any place in it, by several at once.
+/// A blob that can be read at any position, by several readers at once.
 pub trait BlobReader: fmt::Debug + Send + Sync {
     fn size(&self) -> u64;
 
-    /// Reads what follows a place, at most as much as the buffer holds; nothing only at the end.
+    /// Reads at a position, at most as much as the buffer holds; zero bytes only at the end.
     fn read_at(&self, buffer: &mut [u8], place: u64) -> io::Result<usize>;
 }
 
@@ -73,7 +73,7 @@ pub enum ReceiveError {
     Io(#[source] io::Error),
 }
 
-/// What has arrived so far. Dropped before its end, it leaves nothing behind.
+/// An upload in progress. Dropped before its end, it is removed.
 #[derive(Debug)]
 pub struct BlobUpload {
     to: Box<dyn PendingBlob>,
@@ -87,7 +87,7 @@ impl BlobUpload {
         Self { to, digest: Sha256::new(), size: 0, limit }
     }
 
-    /// Takes the next piece. It blocks.
+    /// Writes the next piece. Blocks.
     pub fn take(&mut self, piece: &[u8]) -> Result<(), ReceiveError> {
         self.size = self.size.saturating_add(piece.len() as u64);
         if self.size > self.limit {
@@ -97,7 +97,7 @@ impl BlobUpload {
         self.to.write_all(piece).map_err(ReceiveError::Io)
     }
 
-    /// Keeps it for good, if its digest is this one. Returns its size. It blocks.
+    /// Stores the upload durably, if its digest matches. Returns its size. Blocks.
     pub fn finish(self, expected: &str) -> Result<u64, ReceiveError> {
         let found = hex(&self.digest.finalize());
         if found != expected {
@@ -108,7 +108,7 @@ impl BlobUpload {
     }
 }
 
-/// For those who write to whatever there is to be written to.
+/// For code that writes to any writer.
 impl Write for BlobUpload {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         match self.take(piece) {

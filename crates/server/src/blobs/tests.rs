@@ -130,11 +130,11 @@ fn a_report_is_kept_compressed_and_read_as_it_was_sent() {
     blobs.keep_report(&digest, &report).unwrap();
     assert!(blobs.stored(&digest).unwrap().unwrap().size() < 1000);
     assert_eq!(blobs.get(&digest).as_deref(), Some(&report[..]));
-    // What was kept before there was any compression, or comes back from a backup, is read the same way.
+    // Blobs from before compression, or from a backup, are read in the same way.
     blobs.keep(&digest, &report).unwrap();
     assert_eq!(blobs.stored(&digest).unwrap().unwrap().size(), report.len() as u64);
     assert_eq!(blobs.get(&digest).as_deref(), Some(&report[..]));
-    // A compressed blob of something else is not what the digest says.
+    // A compressed blob of other content does not match the digest.
     let other = Blobs::digest(b"other");
     blobs.keep(&other, &zstd::bulk::compress(&report, 1).unwrap()).unwrap();
     assert_eq!(blobs.get(&other), None);

@@ -1,5 +1,4 @@
-//! Environments that only a person can bring on: they are looked at again, less and less often, and whatever keeps them is
-//! said once.
+//! Backoff for environments that need an operator. A cause is logged once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,18 +7,18 @@ use muster_core::names::EnvName;
 use muster_core::txn::Revision;
 use tokio::time::Instant;
 
-/// The first pause; each further one is twice as long.
+/// First pause; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
-/// Often enough to notice that somebody has mended it.
+/// Longest pause. Short enough to notice a repair soon.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Those that are stuck, and until when each is left alone.
+/// Environments in backoff.
 #[derive(Debug, Default)]
 pub(super) struct Backoff(BTreeMap<EnvName, Pause>);
 
 #[derive(Debug)]
 struct Pause {
-    /// What the environment was to follow, by the revision of the store: with another one it is looked at right away.
+    /// Store revision of the goal (applied design or destruction). A new goal ends the backoff.
     since: Option<Revision>,
     cause: String,
     length: Duration,
@@ -27,12 +26,12 @@ struct Pause {
 }
 
 impl Backoff {
-    /// Whether an environment is left alone for now.
+    /// Whether an environment is in backoff.
     pub(super) fn rests(&self, env: &EnvName, since: Option<Revision>, now: Instant) -> bool {
         self.0.get(env).is_some_and(|pause| pause.since == since && now < pause.until)
     }
 
-    /// It is stuck, still or anew. Whether this is news: another cause, or something else to follow.
+    /// Adds an environment. Returns whether this is news: another cause or another goal.
     pub(super) fn add(&mut self, env: &EnvName, since: Option<Revision>, cause: String, now: Instant) -> bool {
         let known = self.0.get(env).filter(|pause| pause.since == since && pause.cause == cause);
         let (is_news, length) = (known.is_none(), known.map_or(FIRST, |pause| (pause.length * 2).min(LONGEST)));
@@ -44,12 +43,12 @@ impl Backoff {
         self.0.remove(env);
     }
 
-    /// Only these environments are there.
+    /// Removes environments that no longer exist.
     pub(super) fn keep(&mut self, there: &[EnvName]) {
         self.0.retain(|env, _| there.contains(env));
     }
 
-    /// When the next one is to be looked at.
+    /// End of the earliest backoff.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.values().map(|pause| pause.until).min()
     }
@@ -67,7 +66,7 @@ mod tests {
         assert!(!stuck.rests(&env, since, begin) && stuck.next().is_none());
         assert!(stuck.add(&env, since, "no blob".into(), begin));
         assert_eq!(stuck.next(), Some(begin + FIRST));
-        // The steps of other environments do not count.
+        // Steps of the view do not end the backoff.
         assert!(stuck.rests(&env, since, begin + FIRST / 2));
         assert!(!stuck.rests(&env, since, begin + FIRST));
         assert!(!stuck.add(&env, since, "no blob".into(), begin), "it was said");

@@ -1,8 +1,8 @@
-//! Makes the nodes follow the design that was applied, and takes an environment away that is being destroyed.
+//! Makes nodes follow the applied design, and removes an environment that is being destroyed.
 //!
-//! Whoever applies a design commits `design/applied`, and nothing more. This looks at what the view shows, at whichever
-//! replica holds the controller: so what was applied is carried out whoever died in between. Every write compares the
-//! holder's key, and what it follows: nodes never go back to an earlier design.
+//! An apply commits `design/applied` and nothing else. This controller executes it at the replica that holds the lock, also
+//! if the replica that served the request fails. Every write is guarded by the lock and by `design/applied`: nodes never
+//! return to an earlier design.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::design::erase::{EraseOutcome, erase};
 use crate::fleet_change::{compare, follow_design_while};
 use crate::replica::ControllerLock;
 
-/// What was not done is tried again after this.
+/// Time until the next attempt after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -29,28 +29,28 @@ pub struct DesignController {
     pub app: App,
 }
 
-/// What the nodes of an environment are to follow.
+/// Goal of an environment.
 enum Follow {
-    /// A revision of the design, applied at a revision of the store.
+    /// Follow a revision of the design, applied at a revision of the store.
     Design(DesignRef, Revision),
-    /// Nothing: all of them leave, and then the environment goes.
+    /// Remove all nodes, then the environment.
     End(Revision),
 }
 
-/// What became of it.
+/// Outcome of a reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Done {
     All,
-    /// Somebody has to bring back what is missing, or apply another design.
+    /// Needs an operator: a blob is missing, or the design has errors.
     Stuck(String),
-    /// Something else has to happen first, which any step of the view may show.
+    /// Waits for a step of the view.
     Waits,
-    /// It failed, and is tried again.
+    /// Failed, and is retried.
     Failed,
 }
 
 impl DesignController {
-    /// Looks after all environments, for ever.
+    /// Reconciles all environments, forever.
     pub async fn run(self) {
         let mut servers = self.app.view.subscribe_servers();
         let mut controller_locks = self.app.replica.controller_locks.subscribe();
@@ -96,7 +96,7 @@ impl DesignController {
         }
     }
 
-    /// The revision of the store that says what an environment's nodes are to follow.
+    /// Store revision of an environment's goal.
     fn told_at(&self, env: &EnvName) -> Option<Revision> {
         let fleets = self.app.view.fleets();
         let fleet = fleets.get(env)?;
@@ -106,7 +106,7 @@ impl DesignController {
         }
     }
 
-    /// Compares one environment with what it is to follow, and does what is missing.
+    /// Reconciles one environment with its goal.
     async fn look(&self, held: &ControllerLock) -> Done {
         let follow = {
             let fleets = self.app.view.fleets();
@@ -133,7 +133,7 @@ impl DesignController {
             Err(error) => return Done::Stuck(chain(&error)),
         };
         if !design.is_usable() {
-            // It was accepted by a Muster that knew fewer rules. Nobody's nodes go for that.
+            // An earlier version of Muster with fewer rules accepted it. Nodes must not change because of that.
             return Done::Stuck(format!("their design, number {}, has errors", meant.number));
         }
         let records = design.records();
@@ -152,7 +152,7 @@ impl DesignController {
         }
     }
 
-    /// Lets all nodes leave; when they have, removes everything.
+    /// Decommissions all nodes, then removes the environment.
     async fn end(&self, held: &ControllerLock, at: Revision) -> Done {
         let env = &held.env;
         let destroying = Guard::Unchanged { key: Keys::new(env).destroying(), since: at };

@@ -1,5 +1,5 @@
-//! Asks the checks of gates, each environment's in a task of its own. The engine says what is to be asked: when that is another
-//! question, or none, the task ends.
+//! Runs the checks of gates, one task for each environment. The engine says which; a task ends when its checks are no longer
+//! needed.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ pub(super) struct Gates {
 }
 
 impl Gates {
-    /// Of the server that has this mark.
+    /// Checks started by the server with this mark.
     pub(super) fn new(mark: Mark) -> Self {
         Self { mark, tasks: JoinSet::new(), asking: BTreeMap::new() }
     }
 
-    /// Sees to it that this is being asked for an environment, and nothing else.
+    /// Runs these checks for an environment, and no others.
     pub(super) fn ask(&mut self, env: &EnvName, question: Option<&GateRequest>, clock: &Clock) {
         if self.asking.get(env).map(|(asked, _)| asked) == question {
             return;
@@ -44,20 +44,20 @@ impl Gates {
         self.asking.insert(env.clone(), (question, task));
     }
 
-    /// Waits until some checks have come to a verdict; for ever while none are asked.
+    /// Waits for the verdict of some checks; forever while none run.
     pub(super) async fn answered(&mut self) -> (EnvName, GateRequest, GateVerdict) {
         loop {
             match self.tasks.join_next().await {
                 None => std::future::pending().await,
                 Some(Ok((env, question, verdict))) => {
-                    // One that was ended may have had its answer already.
+                    // A task that was aborted may have finished before.
                     let is_asked = self.asking.get(&env).is_some_and(|(asked, _)| *asked == question);
                     if is_asked {
                         self.asking.remove(&env);
                         return (env, question, verdict);
                     }
                 }
-                // It was ended.
+                // It was aborted.
                 Some(Err(_)) => {}
             }
         }

@@ -1,8 +1,7 @@
-//! Sees to it that each role has one leader, and ends pauses whose time is over.
+//! Elects a leader for each role, and ends pauses that have expired.
 //!
-//! [`muster_core::node::leaders::decide`] and [`muster_core::node::pause::expired`] decide; this reads, commits, and sleeps until
-//! something changes or is due. Only the replica that holds the controller decides at all: what it has decided is in the
-//! store, where all can see it. In steady state nothing is written.
+//! [`muster_core::node::leaders::decide`] and [`muster_core::node::pause::expired`] decide; this reads, commits, and sleeps
+//! until something changes or is due. Only the replica that holds the lock decides. In steady state nothing is written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +21,9 @@ use crate::clock::Clock;
 use crate::replica::{ControllerLock, ControllerLocks, FencedOutcome};
 use crate::view::View;
 
-/// What happens together is looked at together: a fleet that starts connects and validates in bursts.
+/// Changes within this time are handled together: a fleet that starts connects and validates in bursts.
 const PACE: Duration = Duration::from_millis(250);
-/// After the store did not take something, the next try comes this soon.
+/// Time until the next attempt after a failed write.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -37,7 +36,7 @@ pub struct Leaders {
     pub(crate) patience: LivenessTimeouts,
 }
 
-/// What is to be written, and for whom it is told.
+/// A write, with what it does for the log.
 #[derive(Debug)]
 enum Step {
     Lead(LeaderChange),
@@ -45,7 +44,7 @@ enum Step {
 }
 
 impl Leaders {
-    /// Looks after leaders and pauses, for ever.
+    /// Reconciles leaders and pauses, forever.
     pub async fn run(&self) {
         let mut connections = self.hub.subscribe();
         let mut leading = self.view.subscribe_leading();
@@ -57,8 +56,8 @@ impl Leaders {
             servers.mark_unchanged();
             controller_locks.mark_unchanged();
             let wait = self.look().await.unwrap_or(Duration::MAX);
-            // A connection that begins or ends, here or elsewhere; a node that comes into service or leaves it; a pause; a
-            // controller that is taken; or a moment at which somebody becomes lost or a pause ends. Nothing in between.
+            // Wakes up for: a connection that begins or ends, here or elsewhere; a node that enters or leaves service; a pause; a
+            // controller lock; or the time at which a node becomes lost or a pause expires.
             tokio::select! {
                 _ = connections.changed() => {}
                 _ = leading.changed() => {}
@@ -70,7 +69,7 @@ impl Leaders {
         }
     }
 
-    /// Decides and acts once. Returns when to look again at the latest.
+    /// Decides and commits once. Returns the time until the next reconciliation at the latest.
     async fn look(&self) -> Option<Duration> {
         let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();
         let mut recheck: Option<Timestamp> = None;
@@ -87,8 +86,7 @@ impl Leaders {
             for (step, txn) in steps {
                 match self.controller_locks.commit(&held, txn).await {
                     Ok(FencedOutcome::Committed { .. }) => tell(&env, &step),
-                    // What it was decided on has changed: the view shows it in a moment, and wakes us; but a step that
-                    // concerns nobody here would not.
+                    // The decision was stale. The view usually wakes this controller, but not for a change elsewhere.
                     Ok(FencedOutcome::Refused { .. }) => again = Some(AGAIN),
                     Ok(FencedOutcome::LockLost) => break,
                     Err(error) => {
@@ -104,7 +102,7 @@ impl Leaders {
         again.into_iter().chain(due).min()
     }
 
-    /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.
+    /// Agents look for a new server after a replica has taken over: the grace period begins again.
     fn judge(&self, fleet: &Fleet, held: &ControllerLock) -> (Vec<(Step, Txn)>, Option<Timestamp>) {
         let (now, keys) = (self.clock.now(), Keys::new(&fleet.env));
         let listening = held.since.max(self.hub.listening_since());

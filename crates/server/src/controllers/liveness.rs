@@ -1,7 +1,7 @@
-//! Takes lost nodes out of `active_roles`, and puts them back when they return.
+//! Removes lost nodes from `active_roles`, and adds them again when they return.
 //!
 //! [`muster_core::node::liveness::decide`] decides; this reads, commits, and sleeps until something changes or is due. Every
-//! replica judges, so that each can show what it sees; the one that holds the controller acts.
+//! replica decides, for its status responses; the replica that holds the lock commits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +22,9 @@ use crate::clock::Clock;
 use crate::replica::{ControllerLock, ControllerLocks, FencedOutcome};
 use crate::view::{LatestRevision, View};
 
-/// Connections that come and go are looked at together: losing a node is a matter of half a minute, not of this second.
+/// Connections that change within this time are handled together. Losing a node takes half a minute anyway.
 const PACE: Duration = Duration::from_secs(1);
-/// How long the end of a fleet waits for everybody to know that its agents are gone.
+/// Longest wait at the shutdown of a fleet until all replicas know that its agents are gone.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -39,23 +39,23 @@ pub struct Liveness {
     pub(crate) held: Mutex<BTreeMap<EnvName, Vec<SilentDomain>>>,
 }
 
-/// How much of a decision was carried out; the worse is the greater.
+/// How much of a decision was committed; a worse outcome is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Done {
     All,
-    /// Something was decided on what has changed since.
+    /// A part of the decision was stale.
     InPart,
-    /// The store does not answer.
+    /// The store is unavailable.
     StoreAway,
 }
 
 impl Liveness {
-    /// Failure domains of an environment in which nobody is declared lost.
+    /// Failure domains of an environment in which no node is declared lost.
     pub fn held(&self, env: &EnvName) -> Vec<SilentDomain> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).get(env).cloned().unwrap_or_default()
     }
 
-    /// Looks after liveness, for ever.
+    /// Reconciles liveness, forever.
     pub async fn run(&self) {
         let mut connections = self.hub.subscribe();
         let mut servers = self.view.subscribe_servers();
@@ -65,8 +65,8 @@ impl Liveness {
             servers.mark_unchanged();
             controller_locks.mark_unchanged();
             let wait = self.look().await.unwrap_or(Duration::MAX).max(PACE);
-            // A connection that begins or ends, here or elsewhere, a replica that goes, a controller that is taken; or a
-            // moment at which somebody becomes lost; nothing in between.
+            // Wakes up for: a connection that begins or ends, here or elsewhere; a replica that leaves; a controller lock; or the
+            // time at which a node becomes lost.
             tokio::select! {
                 _ = connections.changed() => {}
                 _ = servers.changed() => {}
@@ -77,19 +77,19 @@ impl Liveness {
         }
     }
 
-    /// Takes all nodes of an environment out of their roles: somebody has switched their machines off. Done in the name
-    /// of liveness, or of the provisioning that has switched them off; by nobody else.
+    /// Removes all nodes of an environment from their roles, after their machines were switched off. Only the holder of the
+    /// liveness or provisioning lock may do this.
     pub async fn switched_off(&self, env: &EnvName) {
         let mine = |name| self.controller_locks.held(env, name);
         let Some(held) = mine(ControllerName::Liveness).or_else(|| mine(ControllerName::Provision)) else {
             tracing::info!(%env, "another replica holds its controllers, and looks after its nodes");
             return;
         };
-        // Their last reports may have been committed a moment ago.
+        // Their last reports may just have been committed.
         if let Ok(newest) = self.latest_revision.read().await {
             let _ = self.view.reach(newest).await;
         }
-        // Whoever still takes them for connected would put them back.
+        // A replica that takes them for connected would add them again.
         let _ = tokio::time::timeout(FAREWELL, self.all_silent(env)).await;
         let changes = {
             let fleets = self.view.fleets();
@@ -101,7 +101,7 @@ impl Liveness {
         self.commit(&held, changes).await;
     }
 
-    /// Waits until the store says of no node that it is connected.
+    /// Waits until the store shows no node as connected.
     async fn all_silent(&self, env: &EnvName) {
         let mut servers = self.view.subscribe_servers();
         loop {
@@ -116,7 +116,7 @@ impl Liveness {
         }
     }
 
-    /// Decides and acts once. Returns when to look again at the latest.
+    /// Decides and commits once. Returns the time until the next reconciliation at the latest.
     async fn look(&self) -> Option<Duration> {
         let now = self.clock.now();
         let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();
@@ -132,7 +132,7 @@ impl Liveness {
                 let changes = held.as_ref().map(|_| transactions(fleet, &decision)).unwrap_or_default();
                 (decision, changes)
             };
-            // A store that is away for one environment is away for all: they are judged, and nothing more.
+            // A store that is unavailable for one environment is so for all: the others are decided, but not committed.
             if let Some(held) = held.as_ref().filter(|_| done != Done::StoreAway) {
                 tell(&env, &decision);
                 done = done.max(self.commit(held, changes).await);
@@ -147,16 +147,16 @@ impl Liveness {
         }
     }
 
-    /// Commits changes, up to the first that the store does not take: asking on would cost its patience for each node,
-    /// and by then the decision would be an old one. What was not done is decided anew at the next look.
+    /// Commits changes up to the first that fails: each further one would wait for the store's timeout, and the decision would be
+    /// stale by then. The rest is decided again at the next reconciliation.
     async fn commit(&self, held: &ControllerLock, changes: Vec<(NodeName, Txn)>) -> Done {
         let mut done = Done::All;
         for (node, txn) in changes {
             match self.controller_locks.commit(held, txn).await {
                 Ok(FencedOutcome::Committed { .. }) => {}
-                // Its status moved meanwhile.
+                // Its status changed meanwhile.
                 Ok(FencedOutcome::Refused { .. }) => done = Done::InPart,
-                // Somebody else looks after it now.
+                // Another replica holds the lock now.
                 Ok(FencedOutcome::LockLost) => return done,
                 Err(error) => {
                     tracing::warn!(%node, %error, "its liveness cannot be recorded; it is decided anew in a moment");
@@ -167,7 +167,7 @@ impl Liveness {
         done
     }
 
-    /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.
+    /// Agents look for a new server after a replica has taken over: the grace period begins again.
     fn judge(&self, fleet: &Fleet, held: Option<&ControllerLock>) -> LivenessDecision {
         let started = self.hub.listening_since();
         let listening = held.map_or(started, |held| held.since.max(started));
@@ -194,7 +194,7 @@ fn tell(env: &EnvName, decision: &LivenessDecision) {
     decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: others may count on it again"));
 }
 
-/// A node that comes back in the middle of a run (its machine was restarted, say) proves itself by that run.
+/// A node that returns during a run, after a reboot for example, is validated by that run.
 fn is_running(activity: &Activity) -> bool {
     match activity {
         Activity::Applying { .. } | Activity::Validating { .. } => true,

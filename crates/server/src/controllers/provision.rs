@@ -1,9 +1,8 @@
-//! Makes a machine for each node of an environment, keeps it, and gives it back when the node leaves.
+//! Creates a machine for each node of an environment, maintains it, and releases it when the node leaves.
 //!
-//! [`muster_provision`] decides and acts for one machine; this feeds it with what the view and the hub know, commits
-//! what became of it, and sleeps until something changes or is due. Machines come and go with `nodes/`: whoever changes
-//! the design has to tell nobody. It does nothing until this replica holds the controller, and nothing more once it does
-//! not.
+//! [`muster_provision`] decides and acts for one machine. This controller passes it the state of the view and the hub,
+//! commits the result, and sleeps until something changes or is due. It follows `nodes/`, and acts only while this replica
+//! holds the lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,9 +27,9 @@ use crate::App;
 use crate::fleet_change::removal;
 use crate::replica::{ControllerLock, FencedOutcome};
 
-/// How many machines are looked after at the same time. A driver's controller is one service, often a small one.
+/// Machines that are handled at the same time. The API behind a driver is often a small service.
 const AT_ONCE: usize = 16;
-/// When the store does not take a record, it is tried again after this.
+/// Time until the next attempt after a failed write.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -39,7 +38,7 @@ pub struct Provision {
     machines: BTreeMap<NodeName, Machine>,
 }
 
-/// What every turn needs.
+/// State that every turn needs.
 #[derive(Debug)]
 struct Context {
     app: App,
@@ -51,23 +50,23 @@ struct Context {
 #[derive(Debug)]
 struct Machine {
     next: Requeue,
-    /// A turn is under way. One that is slow, a release whose processes hang for one, holds nobody else up.
+    /// A turn is in progress. A slow one does not delay other machines.
     busy: bool,
-    /// As it was when its last turn began: when it is another one, the next turn is due.
+    /// Inputs at the start of the last turn. A change makes the next turn due.
     last: Sight,
 }
 
-/// What a machine's turn depends on, besides its own record and what its driver sees.
+/// Inputs of a machine's turn, besides its own record and the driver's observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sight {
     position: u32,
     record_at: Option<Revision>,
     connected: bool,
-    /// For one that leaves.
+    /// For a node that leaves.
     waits_for: Vec<NodeName>,
 }
 
-/// The turns that are under way. Each ends with when the next one of its machine is due.
+/// Turns in progress. Each ends with the time of the machine's next turn.
 type Turns = FuturesUnordered<BoxFuture<'static, (NodeName, Requeue)>>;
 
 impl Provision {
@@ -75,21 +74,21 @@ impl Provision {
         Self { context: Arc::new(Context { app, env, driver, policy }), machines: BTreeMap::new() }
     }
 
-    /// Looks after the machines, for ever: as soon as nobody else does.
+    /// Reconciles the machines, forever, while this replica holds the lock.
     pub async fn run(mut self) {
         let Context { app, env, driver, .. } = &*self.context.clone();
         app.replica.controller_locks.want(env, ControllerName::Provision);
-        // Connections to this server, and to the others.
+        // Connections to this server, and to other replicas.
         let mut connections = app.agents.hub.subscribe();
         let mut servers = app.view.subscribe_servers();
         let mut records = app.view.subscribe_records();
-        // Reports: they matter only while a node that leaves waits for others to run.
+        // Reports matter only while a node that leaves waits for runs of its dependents.
         let mut steps = app.view.subscribe();
         let mut controller_locks = app.replica.controller_locks.subscribe();
         let mut changes = driver.changes();
         let mut last: Option<ControllerLock> = None;
         let mut turns = Turns::new();
-        // Whether anything has changed but that a turn has ended: only then all nodes are gone through.
+        // False if only a turn has ended: then the nodes are not compared again.
         let mut news = true;
         loop {
             if std::mem::replace(&mut news, true) {
@@ -104,7 +103,7 @@ impl Provision {
                 last = held;
                 self.follow_view();
                 if is_new {
-                    // Others may have moved the machines meanwhile: every one of them is looked at.
+                    // Another replica may have changed the machines: all of them are due.
                     self.look_at_all();
                 }
             }
@@ -146,7 +145,7 @@ impl Provision {
         self.machines.values_mut().for_each(|machine| machine.next = Requeue::Now);
     }
 
-    /// Sleeps until the first machine is due that is not being looked after.
+    /// Sleeps until the next idle machine is due.
     async fn due(&self) {
         let at = self.machines.values().filter(|machine| !machine.busy).filter_map(|machine| match machine.next {
             Requeue::At(at) => Some(at),
@@ -158,7 +157,7 @@ impl Provision {
         }
     }
 
-    /// Machines come and go with the view; of which something has changed is due.
+    /// Adds and removes machines with the view. A machine whose inputs changed is due.
     fn follow_view(&mut self) {
         let seen = self.look();
         self.machines.retain(|name, machine| machine.busy || seen.contains_key(name));
@@ -172,7 +171,7 @@ impl Provision {
         }
     }
 
-    /// Begins a turn for each machine that is due; so many at a time.
+    /// Starts a turn for each machine that is due, up to the limit.
     fn begin_turns(&mut self, held: &ControllerLock, turns: &Turns) {
         let now = self.context.app.clock.now();
         let is_due = |machine: &Machine| match machine.next {
@@ -182,12 +181,12 @@ impl Provision {
         };
         let due = self.machines.iter().filter(|(_, machine)| !machine.busy && is_due(machine));
         let mut due: Vec<(u32, NodeName)> = due.map(|(name, machine)| (machine.last.position, name.clone())).collect();
-        // In the order of the design: what others need stands before them there. The rest waits for those to end.
+        // In the order of the design: nodes stand after those that they depend on. The rest waits for a free turn.
         due.sort();
         for (_, name) in due.into_iter().take(AT_ONCE.saturating_sub(turns.len())) {
             if let Some(machine) = self.machines.get_mut(&name) {
                 machine.busy = true;
-                // What happens from here on makes another turn due.
+                // Changes from here on make another turn due.
                 machine.next = Requeue::OnChange;
                 let (context, held) = (self.context.clone(), held.clone());
                 turns.push(async move { (name.clone(), one(&context, &held, &name).await) }.boxed());
@@ -204,7 +203,7 @@ impl Provision {
         }
     }
 
-    /// All nodes that have a machine, or should.
+    /// Inputs of all nodes that have a machine, or should have one.
     fn look(&self) -> BTreeMap<NodeName, Sight> {
         let Context { app, env, .. } = &*self.context;
         let fleets = app.view.fleets();
@@ -219,7 +218,7 @@ impl Provision {
     }
 }
 
-/// A node as it is known when its turn begins.
+/// A node at the start of its turn.
 struct Whole {
     node: Node,
     spec: MachineSpec,
@@ -242,7 +241,7 @@ impl Whole {
         })
     }
 
-    /// What a turn has to write, if anything. Decided in the design's name: refused if that says something else now.
+    /// Transaction of a turn, if there is anything to write. Guarded by the node's record in the design.
     fn txn(&self, keys: &Keys, advance: &ReconcileResult) -> Result<Option<Txn>, serde_json::Error> {
         let name = &self.spec.node;
         if advance.decision == Decision::Retire {
@@ -284,7 +283,7 @@ async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Reque
             }
             if app.view.reach(revision).await.is_err() { later() } else { advance.next }
         }
-        // Someone else moved it: the next turn begins with what they wrote.
+        // Another writer changed it: the next turn starts from that.
         Ok(FencedOutcome::Refused { revision }) => {
             if app.view.reach(revision).await.is_err() {
                 later()

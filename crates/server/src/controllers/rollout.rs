@@ -25,7 +25,7 @@ pub struct RolloutController {
 }
 
 impl RolloutController {
-    /// Looks after the rollouts of all environments, for ever.
+    /// Reconciles the rollouts of all environments, forever.
     pub async fn run(&self) {
         let mut connections = self.app.agents.hub.subscribe();
         let mut rollouts = self.app.view.subscribe_rollouts();
@@ -38,8 +38,8 @@ impl RolloutController {
             rollouts.mark_unchanged();
             controller_locks.mark_unchanged();
             let (is_busy, wait) = self.reconcile(&mut executors, &mut gates).await;
-            // A rollout, a node of one that goes on, or a pause; an agent that comes or goes here; a controller that is
-            // taken; what a gate says; or a moment at which something is due. Nothing in between.
+            // Wakes up for: a rollout, one of its nodes, or a pause; an agent that connects or disconnects here; a controller lock;
+            // the verdict of a gate; or the time at which something is due.
             tokio::select! {
                 _ = connections.changed(), if is_busy => {}
                 _ = rollouts.changed() => {}
@@ -55,7 +55,7 @@ impl RolloutController {
         }
     }
 
-    /// Decides and acts once. Whether any rollout goes on here, and when to look again at the latest.
+    /// Steps all environments once. Returns whether a rollout is in progress here, and the time until the next step at the latest.
     async fn reconcile(
         &self,
         executors: &mut BTreeMap<EnvName, Executor>,
@@ -96,7 +96,7 @@ impl RolloutController {
         (is_busy, wait)
     }
 
-    /// Takes as many steps as there are to take.
+    /// Executes steps until the engine waits.
     async fn step_environment(&self, held: &ControllerLock, executor: &mut Executor) -> ReconcileResult {
         let env = &held.env;
         let mut got = IoResult::Start;
@@ -105,7 +105,7 @@ impl RolloutController {
                 Ok(NextAction::Done(looked)) => return looked,
                 Ok(NextAction::Commit(write)) => Ok(IoResult::Commit(self.commit(held, *write).await)),
                 Ok(NextAction::Io(need)) => serve_io(&self.app, env, need).await,
-                // It is gone.
+                // The environment is gone.
                 Err(_) => return ReconcileResult::Idle,
             };
             got = match next {
@@ -127,7 +127,7 @@ impl RolloutController {
             }
             Ok(FencedOutcome::Refused { revision }) => CommitResult::Conflict(revision),
             Ok(FencedOutcome::LockLost) => CommitResult::LockLost,
-            // No store takes it, however often it is asked.
+            // No retry can succeed.
             Err(StoreError::Invalid(error)) => {
                 tracing::error!(%env, error = chain(&error), "{}", failure_text(&kind));
                 CommitResult::Invalid(error.to_string())
@@ -141,7 +141,7 @@ impl RolloutController {
     }
 }
 
-/// It was written.
+/// Logs a committed write.
 pub(super) fn log_written(env: &EnvName, what: &WriteKind) {
     match what {
         WriteKind::Step { before, change } => log_step(env, before, change),
@@ -152,7 +152,7 @@ pub(super) fn log_written(env: &EnvName, what: &WriteKind) {
     }
 }
 
-/// It was not.
+/// Log message for a failed write.
 pub(super) fn failure_text(what: &WriteKind) -> &'static str {
     match what {
         WriteKind::Step { change, .. } if matches!(change.record.phase, RolloutPhase::Paused { .. }) => {
@@ -164,7 +164,7 @@ pub(super) fn failure_text(what: &WriteKind) -> &'static str {
     }
 }
 
-/// What a step has changed.
+/// Logs the changes of a step.
 fn log_step(env: &EnvName, before: &RolloutRecord, change: &RolloutChange) {
     let (now, rollout) = (&change.record, change.record.id);
     for (number, wave) in now.waves.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Planning and applying: what a design would do to the nodes, and doing it.
+//! Plans and applies a design.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,14 @@ use super::revision::{Attribution, BaseError, RevisionBase, RevisionOutcome, Rev
 use super::tree::{Tree, TreeError};
 use crate::app::{Reader, Writer};
 use crate::fleet_change::compare;
+use crate::transactions::ConflictRetry;
 
-/// Others who change the same design at the same moment are quicker so many times, and no more.
-const TRIES: usize = 16;
-/// How long whoever applies a design waits for the nodes to follow it.
+/// Attempts of one apply. Each conflict means that another client changed the same design.
+const ATTEMPTS: usize = 16;
+/// Longest wait for the nodes to be registered after an apply.
 const FOLLOWED: Duration = Duration::from_secs(20);
 
-/// Why a design is not planned or applied.
+/// Reason why a design is not planned or applied.
 #[derive(Debug, Error)]
 pub enum ApplyError {
     #[error(transparent)]
@@ -57,7 +58,7 @@ impl From<BaseError> for ApplyError {
     }
 }
 
-/// A design that is to be, on what is there.
+/// A design that was sent, merged into the newest revision.
 #[derive(Debug)]
 pub struct DesignProposal {
     pub base: RevisionBase,
@@ -65,7 +66,7 @@ pub struct DesignProposal {
     pub texts: Texts,
 }
 
-/// What was done.
+/// Result of an apply.
 #[derive(Debug)]
 pub struct AppliedDesign {
     pub number: DesignRevision,
@@ -76,18 +77,18 @@ pub struct AppliedDesign {
     pub revision: Revision,
 }
 
-/// Lays what was sent over what is there, and reads it.
+/// Merges the sent sources into the newest revision, and compiles the result.
 pub async fn propose(reader: &Reader, env: &EnvName, input: &Arc<DesignInput>) -> Result<DesignProposal, ApplyError> {
     let base = RevisionBase::look(reader, env).await?;
     let (compiled, input) = (base.compiled.clone(), input.clone());
-    // Hashing megabytes is work, too.
+    // Hashing megabytes takes time.
     let laying = tokio::task::spawn_blocking(move || lay(&compiled.tree, &input));
     let (tree, texts) = laying.await.map_err(|_| RevisionError::CutOff)??;
     let next = compile(reader, &base, tree, &texts).await?;
     Ok(DesignProposal { base, next, texts })
 }
 
-/// Makes a design of files, beginning with the newest one. What is there already is not made again.
+/// Compiles a tree of files, starting from the newest revision. An unchanged tree is not compiled again.
 pub async fn compile(
     reader: &Reader,
     base: &RevisionBase,
@@ -105,7 +106,7 @@ pub async fn compile(
     Ok(Arc::new(made.map_err(unreadable)?))
 }
 
-/// What applying a design would do.
+/// Plans a design: what applying it would do to the nodes.
 pub async fn plan(reader: &Reader, laid: &DesignProposal) -> Result<DesignPlan, ApplyError> {
     let DesignProposal { base, next, .. } = laid;
     if !next.is_usable() {
@@ -133,16 +134,16 @@ pub async fn plan(reader: &Reader, laid: &DesignProposal) -> Result<DesignPlan, 
     Ok(DesignPlan { env: env.clone(), base, design, cardinality, nodes, roles, totals, documents })
 }
 
-/// What applying a design is held to.
+/// Conditions of an apply.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyOptions<'p> {
-    /// What was shown: it is done exactly so.
+    /// Plan that was shown to the operator. The apply does exactly this, or fails.
     pub shown: Option<&'p DesignPlan>,
-    /// That no node is left is meant. Else it is more likely a directory that is not what somebody takes it for.
+    /// A design without nodes is intended. Otherwise it is probably the wrong directory.
     pub remove_all: bool,
 }
 
-/// Applies a design: exactly what was planned, if a plan is given.
+/// Applies a design: exactly as planned, if a plan is given.
 pub async fn apply(
     writer: &Writer,
     env: &EnvName,
@@ -150,7 +151,8 @@ pub async fn apply(
     terms: ApplyOptions<'_>,
     by: &Attribution,
 ) -> Result<AppliedDesign, ApplyError> {
-    for _ in 0..TRIES {
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    while retry.begin_attempt() {
         let laid = propose(writer, env, input).await?;
         let plan = plan(writer, &laid).await?;
         if let Some(moved) = terms.shown.map(|shown| shown.differences(&plan)).filter(|moved| !moved.is_empty()) {
@@ -182,7 +184,7 @@ pub async fn apply(
     Err(ApplyError::Contended { env: env.clone() })
 }
 
-/// Waits until the nodes are what a design says, for a while. Whether they are, and the revision that shows it.
+/// Waits until the registered nodes equal the design. Returns whether they do, and the revision that shows it.
 async fn followed(reader: &Reader, env: &EnvName, design: &Compiled, revision: Revision) -> (bool, Revision) {
     let records = design.records();
     let mut steps = reader.view.subscribe();

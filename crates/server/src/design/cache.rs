@@ -1,8 +1,7 @@
-//! The designs that this server has in memory: of each environment the few that were asked for last.
+//! Compiled designs in memory: of each environment the few that were used last.
 //!
-//! A design is named by the digest of its manifest, so what is here is never out of date: the view says which revision is
-//! meant, and a revision says its manifest. What is not here is made from the nearest one that is, file by file where they
-//! differ; so the other replicas follow a change at what it costs to make it.
+//! A design is named by the digest of its manifest, so an entry is never stale. A missing design is compiled from the most
+//! recent one of the environment, file by file where they differ: a replica follows a change at the cost of the change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,20 +16,20 @@ use super::error::ReadDesignError;
 use super::tree::TreeError;
 use crate::blobs::Blobs;
 
-/// The newest revision, the one that the nodes follow, and two that somebody compares.
+/// The newest revision, the applied one, and two that are compared.
 const KEPT: usize = 4;
-/// How many designs are made at a time: each takes a processor for itself, and memory.
+/// Designs that are compiled at the same time. Each takes one processor, and memory.
 const AT_ONCE: usize = 1;
 
 #[derive(Debug)]
 pub struct Designs {
     blobs: Arc<Blobs>,
-    /// The last one used first.
+    /// Most recently used first.
     kept: Mutex<BTreeMap<EnvName, VecDeque<Arc<Compiled>>>>,
     making: Semaphore,
 }
 
-/// A revision that somebody means: its number, and the digest of its manifest.
+/// Reference to a revision of a design: its number, and the digest of its manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesignRef {
     pub number: DesignRevision,
@@ -38,7 +37,7 @@ pub struct DesignRef {
 }
 
 impl DesignRef {
-    /// A revision by its number; without one, the newest.
+    /// Finds a revision by its number; without a number, the newest.
     pub fn of(fleet: &Fleet, number: Option<DesignRevision>) -> Result<Self, ReadDesignError> {
         let design = fleet.design();
         let Some(newest) = design.head() else { return Err(ReadDesignError::None { env: fleet.env.clone() }) };
@@ -55,13 +54,13 @@ impl Designs {
         Self { blobs, kept: Mutex::default(), making: Semaphore::new(AT_ONCE) }
     }
 
-    /// A revision of an environment's design.
+    /// Returns a revision of an environment's design.
     pub async fn get(&self, env: &EnvName, meant: &DesignRef) -> Result<Arc<Compiled>, ReadDesignError> {
         if let Some(found) = self.find(env, &meant.manifest) {
             return Ok(found);
         }
         let _turn = self.making.acquire().await.map_err(|_| ReadDesignError::CutOff)?;
-        // Whoever made one before this may have made the same.
+        // The task before this one may have compiled it.
         if let Some(found) = self.find(env, &meant.manifest) {
             return Ok(found);
         }
@@ -75,7 +74,7 @@ impl Designs {
         Ok(made)
     }
 
-    /// Keeps a design that was made elsewhere, since it is about to be asked for.
+    /// Adds a design that was compiled elsewhere and is about to be used.
     pub fn keep(&self, env: &EnvName, design: Arc<Compiled>) {
         let mut kept = self.kept();
         let kept = kept.entry(env.clone()).or_default();
@@ -84,7 +83,7 @@ impl Designs {
         kept.truncate(KEPT);
     }
 
-    /// Forgets an environment that is gone.
+    /// Removes the designs of an environment that is gone.
     pub fn forget(&self, env: &EnvName) {
         self.kept().remove(env);
     }

@@ -1,4 +1,4 @@
-//! A design in memory: the files that it is made of, and what they come to.
+//! A compiled design: its files, the resolved documents and the findings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -13,11 +13,10 @@ use muster_design::{CheckedDesign, CompileOptions, Design, FileChange};
 use super::tree::{FileRef, SourceTree, Tree, TreeError};
 use crate::blobs::Blobs;
 
-/// A design that differs from another in more files than this is made from the beginning: that uses what the files have
-/// in common, which one change after the other does not.
+/// A design that differs from another one in more files than this is compiled from scratch, which shares work between files.
 const FEW_CHANGES: usize = 64;
 
-/// A design, whole.
+/// A compiled design.
 #[derive(Debug)]
 pub struct Compiled {
     /// Digest of the manifest.
@@ -28,22 +27,22 @@ pub struct Compiled {
     records: OnceLock<Arc<BTreeMap<NodeName, NodeRecord>>>,
 }
 
-/// Texts that are at hand, by their digests.
+/// Texts in memory, by digest.
 pub type Texts = HashMap<String, Arc<str>>;
 
 impl Compiled {
-    /// The design of an environment that has none.
+    /// Design of an environment that has none.
     pub fn empty(env: &EnvName) -> Self {
         let checked = Design::compile(Vec::new(), &options(env, &Tree::default()));
         Self::of(Tree::default(), checked)
     }
 
-    /// Reads a design from its blobs, or takes what is near as the beginning.
+    /// Reads a design from its blobs, and compiles it, starting from `near` if that is similar.
     pub fn read(blobs: &Blobs, env: &EnvName, manifest: &str, near: Option<&Compiled>) -> Result<Self, TreeError> {
         Self::make(blobs, env, Tree::read(blobs, manifest)?, near, &Texts::new())
     }
 
-    /// Makes a design of files: of the texts that are at hand, and of the blobs otherwise.
+    /// Compiles a tree of files. Texts that are not in `texts` are read from blobs.
     pub fn make(
         blobs: &Blobs,
         env: &EnvName,
@@ -78,12 +77,12 @@ impl Compiled {
         Self { manifest: tree.digest(), tree, design, findings, records: OnceLock::new() }
     }
 
-    /// Whether it may be used: none of the findings is an error.
+    /// Whether the design can be applied: none of its findings is an error.
     pub fn is_usable(&self) -> bool {
         !self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
 
-    /// What the nodes are to be.
+    /// Node records that the design defines.
     pub fn records(&self) -> Arc<BTreeMap<NodeName, NodeRecord>> {
         let records = || self.design.nodes().iter().map(|node| (node.name.clone(), node.record.clone())).collect();
         self.records.get_or_init(|| Arc::new(records())).clone()

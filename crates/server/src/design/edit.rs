@@ -1,4 +1,4 @@
-//! Changes of single documents: what they make of the source `api`, and whether what they expect holds.
+//! Edits of single documents in the source `api`, with their preconditions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::compiled::{Compiled, Texts};
 use super::tree::{SourceTree, Tree};
 use crate::blobs::Blobs;
 
-/// Longer kinds and names are nobody's; and they become part of a file's name.
+/// Longest kind or name, in bytes. Both become part of a file name.
 const LONGEST: usize = 256;
 
-/// Why a change is not taken.
+/// Reason why an edit is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EditError {
     #[error("{0:?} is no kind or name of a document: expected 1 to {LONGEST} characters without control characters")]
@@ -32,7 +32,7 @@ pub enum EditError {
     NotAsExpected { kind: String, name: String, found: Found },
 }
 
-/// What is there in place of what was expected.
+/// Current state of a document whose precondition failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Found {
     #[error("it is not there")]
@@ -41,23 +41,23 @@ pub enum Found {
     Etag(String),
 }
 
-/// A document, by what it is called.
+/// Kind and name of a document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DocumentName {
     pub kind: String,
     pub name: String,
 }
 
-/// What changes come to.
+/// Result of edits.
 #[derive(Debug)]
 pub struct Edited {
     pub tree: Tree,
     pub texts: Texts,
-    /// The files that were put, with the documents that they are to hold, and their etags.
+    /// Files that were put, each with the document that it must hold, and its etag.
     pub put: Vec<(String, DocumentName, String)>,
 }
 
-/// Changes documents of the source `api`.
+/// Applies edits to the source `api`.
 pub fn edit(base: &Compiled, changes: &[DocumentChange]) -> Result<Edited, EditError> {
     let mut files: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut texts = Texts::new();
@@ -105,13 +105,13 @@ impl DocumentName {
         Ok(Self { kind: kind.to_owned(), name: name.to_owned() })
     }
 
-    /// Its file in the source `api`.
+    /// File of the document in the source `api`.
     pub fn path(&self) -> String {
         api_file(&self.kind, &self.name)
     }
 }
 
-/// What `If-Match` compares: the digest of the document as the last source that has it wrote it.
+/// Etag that `If-Match` compares: the digest of the document as the last source wrote it.
 pub fn etag(design: &Compiled, document: &DocumentName) -> Option<String> {
     let written = design.tree.source(API_SOURCE).and_then(|source| source.get(&document.path()));
     if let Some(file) = written {
@@ -123,7 +123,7 @@ pub fn etag(design: &Compiled, document: &DocumentName) -> Option<String> {
             let extends: Vec<&str> = last.extends().collect();
             serde_json::to_vec(&(last.source, extends, last.is_overlay(), last.body()))
         }
-        // An environment file makes nodes that nobody has written down.
+        // Nodes that an environment file generates have no document.
         None => serde_json::to_vec(design.design.effective(&document.kind, &document.name)?),
     };
     Some(Blobs::digest(&text.unwrap_or_default()))
@@ -147,7 +147,7 @@ fn expect(change: &DocumentChange, document: &DocumentName, etag: Option<String>
     Err(EditError::NotAsExpected { kind, name, found: etag.map_or(Found::Nothing, Found::Etag) })
 }
 
-/// Only what was written through the API can be deleted through it.
+/// Checks that a document was written through the API: only those can be deleted through it.
 fn deletable(base: &Compiled, document: &DocumentName) -> Result<(), EditError> {
     let is_ours = base.tree.source(API_SOURCE).is_some_and(|source| source.get(&document.path()).is_some());
     if is_ours {
@@ -163,7 +163,7 @@ fn deletable(base: &Compiled, document: &DocumentName) -> Result<(), EditError> 
     })
 }
 
-/// The text of a document. YAML stays as it is; a value becomes YAML, and says what it is if it does not already.
+/// Text of a document. YAML is kept unchanged; a JSON value becomes YAML, with kind and name added if they are missing.
 fn written(document: &DocumentName, text: &DocumentText) -> Result<Arc<str>, EditError> {
     match text {
         DocumentText::Yaml(text) => Ok(Arc::from(text.as_str())),
@@ -171,7 +171,7 @@ fn written(document: &DocumentName, text: &DocumentText) -> Result<Arc<str>, Edi
             let mut whole = serde_json::Map::new();
             whole.insert("kind".into(), document.kind.clone().into());
             whole.insert("name".into(), document.name.clone().into());
-            // What the value says of itself is what counts, right or wrong; it is found out when it is read.
+            // Kind and name in the value take precedence. A mismatch is found when the document is compiled.
             whole.extend(value.clone());
             if value.contains_key("schema") || value.contains_key("apiVersion") {
                 whole.clone_from(value);

@@ -1,4 +1,4 @@
-//! Why a design cannot be had, or a change of it is not taken.
+//! Errors of reading and revising a design.
 
 use jiff::Timestamp;
 use muster_core::design::DesignRevision;
@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::tree::TreeError;
 use crate::view::StaleView;
 
-/// Why a revision of a design cannot be read.
+/// Reason why a revision of a design cannot be read.
 #[derive(Debug, Error)]
 pub enum ReadDesignError {
     #[error("environment {env} has no design yet")]
@@ -27,7 +27,7 @@ pub enum ReadDesignError {
     CutOff,
 }
 
-/// Why a new revision was not made.
+/// Reason why a revision was not committed.
 #[derive(Debug, Error)]
 pub enum RevisionError {
     #[error("environment {env} is being restored since {since}")]

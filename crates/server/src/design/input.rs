@@ -1,4 +1,4 @@
-//! From what somebody sends to the files of a design: which sources there are then, and in which order.
+//! Merges the sources that a client sends into the sources of a design.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use super::compiled::Texts;
 use super::tree::{FileRef, SourceTree, Tree};
 use crate::blobs::Blobs;
 
-/// Longer names of sources and files are nobody's.
+/// Longest name of a source and path of a file, in bytes.
 const LONGEST_NAME: usize = 128;
 const LONGEST_PATH: usize = 1024;
 
-/// Why what was sent makes no design.
+/// Reason why sources cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InputError {
     #[error("{0:?} is no name of a source: expected 1 to {LONGEST_NAME} characters without '/' and control characters")]
@@ -35,7 +35,7 @@ pub enum InputError {
     PathTwice { name: String, path: String },
 }
 
-/// Lays what was sent over what is there. Gives the files that are to be, and the texts that came along.
+/// Merges sent sources into a tree. Returns the new tree, and the texts that were sent.
 pub fn lay(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), InputError> {
     let mut texts = Texts::new();
     let mut given: BTreeMap<&str, SourceTree> = BTreeMap::new();
@@ -68,8 +68,8 @@ pub fn lay(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), InputError
     Ok((Tree { cardinality, sources }, texts))
 }
 
-/// The order of sources, without what was written through the API, which is always last. Those that are given come in the
-/// order in which they are, in the places of those of them that were there; the others stay where they are.
+/// Order of the sources without `api`, which is always last. Sent sources keep the order in which they were sent, in the
+/// positions of those that existed; the others keep their position.
 fn order<'a>(there: &[&'a str], given: &[&'a str]) -> Vec<&'a str> {
     let mut next = given.iter().copied();
     let is_given = |name: &&str| given.contains(name);

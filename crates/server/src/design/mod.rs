@@ -1,21 +1,20 @@
-//! The design of an environment, as the server keeps it.
+//! Designs of environments: storage, compilation, revisions, plan and apply.
 //!
 //! ```text
-//! what is sent ─▶ input · edit ─▶ tree (files) ─▶ compiled (checked) ─▶ revise: blobs, then one transaction
+//! request ──────▶ input · edit ─▶ tree (files) ─▶ compiled (checked) ─▶ revision: blobs, then one transaction
 //!                                                        │                  design/<n>, design/head, design/applied
 //!                                          cache ◀───────┘                                 │ view
 //!                                                                                          ▼
 //!                                                            controllers::design: nodes/ follow design/applied
 //! ```
 //!
-//! - [`tree`]: which files a revision is made of; cheap to change. [`compiled`]: what they come to. [`cache`]: those that
-//!   are in memory.
+//! - [`tree`]: files of a revision, cheap to change. [`compiled`]: the compiled design. [`cache`]: compiled designs in memory.
 //! - [`input`] and [`edit`]: whole sources, and single documents.
-//! - [`revision`]: one more revision, or none of it. [`apply`]: planning and applying.
-//! - [`erase`]: the end of an environment.
+//! - [`revision`]: commits a revision. [`apply`]: plan and apply.
+//! - [`erase`]: removal of an environment.
 //!
-//! It must never: accept a change with an error among its findings, leave a gap in the numbers, or move nodes by anything
-//! but `design/applied`.
+//! Invariants: a design with an error among its findings is never accepted, revision numbers have no gaps, and only
+//! `design/applied` changes nodes.
 
 pub mod apply;
 pub mod cache;

@@ -1,6 +1,6 @@
-//! Making a new revision: blobs first, then one transaction that moves `design/head` from what it was.
+//! Commits a new revision: blobs first, then one transaction that moves `design/head`.
 //!
-//! Whoever was cut off before the transaction has changed nothing; the blobs that it left behind are swept some day.
+//! An interruption before the transaction changes nothing. Blobs that it leaves behind are swept later.
 
 use std::sync::Arc;
 
@@ -18,53 +18,53 @@ use super::tree::Tree;
 use crate::app::{Reader, Writer};
 use crate::fleet_change::beginning;
 
-/// Up to so many texts are written without a look at what is there already.
+/// Up to this many texts are written without a check for existing blobs.
 const FEW_TEXTS: usize = 64;
 
-/// What a new revision is made from: the newest one, as the store has it now.
+/// Base of a new revision: the newest one in the store.
 #[derive(Clone, Debug)]
 pub struct RevisionBase {
     pub env: EnvName,
-    /// The newest revision, and when `design/head` was put.
+    /// Newest revision, and the store revision of `design/head`.
     pub head: Option<(DesignRevision, Revision)>,
-    /// The revision that the nodes follow, and when `design/applied` was put.
+    /// Applied revision, and the store revision of `design/applied`.
     pub applied: Option<(AppliedRecord, Revision)>,
-    /// The newest revision itself; an empty design if there is none.
+    /// The compiled newest revision; an empty design if there is none.
     pub compiled: Arc<Compiled>,
-    /// Gives the environment its epoch, if it has none.
+    /// Creates the environment's epoch, if it has none.
     beginning: Option<Txn>,
 }
 
-/// Who makes a revision, and why.
+/// Author and message of a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribution {
     pub author: String,
     pub message: String,
 }
 
-/// What is to become of the design.
+/// A new revision to commit, or an existing one to apply.
 #[derive(Clone, Debug)]
 pub struct RevisionRequest<'a> {
-    /// The design that is to be; none: the newest one stays.
+    /// The new design; none: the newest revision stays.
     pub next: Option<(&'a Arc<Compiled>, &'a Texts)>,
-    /// Whether the nodes are to follow it.
+    /// Whether the revision is applied.
     pub apply: bool,
     pub by: Attribution,
 }
 
-/// What became of a revision.
+/// Outcome of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RevisionOutcome {
     Committed {
         number: DesignRevision,
         revision: Revision,
     },
-    /// Somebody else was quicker. The view shows what they did.
+    /// Another client has committed a revision. The view shows it.
     Overtaken,
 }
 
 impl RevisionBase {
-    /// Looks at what the store has acknowledged: a view that lags by a moment would give a wrong answer, not only an old one.
+    /// Reads the base at the latest revision of the store: a stale view would lead to a conflict.
     pub async fn look(reader: &Reader, env: &EnvName) -> Result<Self, BaseError> {
         reader
             .view
@@ -90,7 +90,7 @@ impl RevisionBase {
     }
 }
 
-/// Why there is nothing to begin from.
+/// Reason why there is no base.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
     #[error(transparent)]
@@ -99,7 +99,7 @@ pub enum BaseError {
     Revision(#[from] RevisionError),
 }
 
-/// Whether an environment takes changes.
+/// Fails if an environment is being restored or destroyed.
 pub fn check_writable(fleet: &Fleet) -> Result<(), RevisionError> {
     let env = || fleet.env.clone();
     if let Some(restoring) = fleet.restoring() {
@@ -113,7 +113,7 @@ pub fn check_writable(fleet: &Fleet) -> Result<(), RevisionError> {
     }
 }
 
-/// Makes a revision, has the nodes follow it, or both; and waits until the view shows it.
+/// Commits a revision, applies it, or both; and waits until the view shows it.
 pub async fn revise(
     writer: &Writer,
     base: &RevisionBase,
@@ -161,7 +161,7 @@ pub async fn revise(
             match &record {
                 Some(record) if made(record) => newest,
                 None if followed => newest,
-                // It may still be on its way, and nobody can say more.
+                // It may still be committed; the outcome stays unknown.
                 Some(_) | None => return Err(error.into()),
             }
         }
@@ -170,13 +170,13 @@ pub async fn revise(
     if let Some((next, _)) = revise.next {
         writer.designs.keep(env, next.clone());
     }
-    // Whoever asks this server next sees it.
+    // Further requests to this server must see it.
     writer.view.reach(revision).await?;
     tracing::info!(%env, design = %number, applied = revise.apply, by = follows.author, "the design has a new revision");
     Ok(RevisionOutcome::Committed { number, revision })
 }
 
-/// Keeps the blobs of a design for good, those that the one before does not have.
+/// Stores the blobs of a design durably, except those of the base.
 async fn keep(reader: &Reader, base: &RevisionBase, next: &Arc<Compiled>, texts: &Texts) -> Result<(), RevisionError> {
     let before: Option<&Tree> = base.head.map(|_| &base.compiled.tree);
     let mut new: Vec<(String, Vec<u8>)> =

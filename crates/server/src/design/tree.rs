@@ -1,13 +1,13 @@
-//! Which files a design is made of: a list that is cheap to change and to store again.
+//! Files of a design: a list that is cheap to change and to store again.
 //!
 //! ```text
 //! design/<revision> ──▶ manifest: sources in their order ──▶ parts: some dozens of files each ──▶ files
 //! ```
 //!
-//! Each of these is a blob, named by its digest. A source's files are sorted by path and cut into parts; where a part ends
-//! is decided by the path of its last file alone. So the same files are always cut in the same way, and a change of one
-//! file makes one part anew, however many files there are: a design of thousands of documents is changed by writing a few
-//! kilobytes. A source of one part has it in the manifest itself: one file less to be synced to disk.
+//! Each of these is a blob, named by its digest. A source's files are sorted by path and divided into parts; the path of a
+//! file alone decides whether a part ends there. The same files are therefore always divided in the same way, and a change
+//! of one file rewrites one part: a change of a design with thousands of documents writes a few kilobytes. A source of one
+//! part has it in the manifest itself, which saves one sync to disk.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::blobs::Blobs;
 
-/// The form of the manifests that this Muster writes, and the newest that it reads.
+/// Format of the manifests that this version writes, and the newest that it reads.
 const FORMAT: u32 = 1;
-/// One path in so many ends a part: a part is a few kilobytes, and 5,000 files are some eighty parts.
+/// One path in 64 ends a part: a part is a few kilobytes, and 5,000 files are some eighty parts.
 const PART: u64 = 64;
 
-/// The files of a design.
+/// Files of a design.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// How many nodes roles have, in place of what the environment file says.
+    /// Number of nodes of roles, in place of the environment file.
     pub cardinality: BTreeMap<Role, u32>,
-    /// In their order; a later one wins.
+    /// In order; a later source wins.
     pub sources: Vec<SourceTree>,
 }
 
-/// The files of one source.
+/// Files of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceTree {
     pub name: String,
@@ -44,17 +44,17 @@ struct Part {
     files: Vec<FileRef>,
 }
 
-/// A file, and the digest of its text.
+/// File, and the digest of its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRef {
     pub path: String,
     pub digest: String,
 }
 
-/// Files that were put or, where there is none, removed; by path.
+/// Files by path: put, or removed (none).
 pub type SourceEdits = BTreeMap<String, Option<FileRef>>;
 
-/// A blob that has to be there before the tree is one.
+/// Blob that must be stored before the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewBlob {
     pub digest: String,
@@ -81,11 +81,11 @@ struct ManifestSource {
 enum Content {
     /// The only part, or none.
     Files(Vec<FileRef>),
-    /// The digests of several.
+    /// Digests of several parts.
     Parts(Vec<String>),
 }
 
-/// Why the files of a revision are not known.
+/// Reason why the files of a revision cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
     #[error("the blob {digest} ({what}) is missing, or is not what its digest says")]
@@ -97,7 +97,7 @@ pub enum TreeError {
 }
 
 impl Tree {
-    /// Reads which files a manifest names.
+    /// Reads the tree of a manifest.
     pub fn read(blobs: &Blobs, digest: &str) -> Result<Self, TreeError> {
         let manifest = manifest(blobs, digest)?;
         let sources = manifest.sources.into_iter().map(|source| {
@@ -115,8 +115,8 @@ impl Tree {
         self.sources.iter().find(|source| source.name == name)
     }
 
-    /// In what it differs from another tree, source by source: files that were put or, without a digest, removed. None if
-    /// it differs in more than `most` files, or in its sources themselves.
+    /// Differences to another tree by source: files that were put, or removed (none). None if more than `most` files differ, or
+    /// the sources themselves.
     pub fn edits_from(&self, other: &Tree, most: usize) -> Option<Vec<(String, SourceEdits)>> {
         let same_sources = self.sources.len() == other.sources.len()
             && self.sources.iter().zip(&other.sources).all(|(mine, theirs)| mine.name == theirs.name);
@@ -138,22 +138,22 @@ impl Tree {
         Some(all)
     }
 
-    /// Digest of the manifest: the name of the whole.
+    /// Digest of the manifest, which names the tree.
     pub fn digest(&self) -> String {
         Blobs::digest(&self.manifest())
     }
 
-    /// Whether there is no file in it.
+    /// Whether the tree has no files.
     pub fn is_empty(&self) -> bool {
         self.sources.iter().all(SourceTree::is_empty)
     }
 
-    /// The digests of all of its files.
+    /// Digests of all files.
     pub fn digests(&self) -> HashSet<&str> {
         self.sources.iter().flat_map(SourceTree::files).map(|file| file.digest.as_str()).collect()
     }
 
-    /// The manifest and the parts that another tree does not have; not the files.
+    /// Manifest and parts that `before` does not have, without the files.
     pub fn new_blobs(&self, before: Option<&Tree>) -> Vec<NewBlob> {
         let several =
             |tree: &Tree| tree.sources.iter().filter(|source| source.parts.len() > 1).cloned().collect::<Vec<_>>();
@@ -197,7 +197,7 @@ impl SourceTree {
         self.parts.is_empty()
     }
 
-    /// In the order of their paths.
+    /// Files in the order of their paths.
     pub fn files(&self) -> impl Iterator<Item = &FileRef> {
         self.parts.iter().flat_map(|part| &part.files)
     }
@@ -211,7 +211,7 @@ impl SourceTree {
     fn edits_from(&self, other: &SourceTree) -> SourceEdits {
         let digests = |parts: &[Arc<Part>]| parts.iter().map(|part| part.digest.clone()).collect::<HashSet<_>>();
         let (mine, theirs) = (digests(&self.parts), digests(&other.parts));
-        // What is in parts that both have is the same in both.
+        // Parts that both trees have are equal.
         let own = |parts: &[Arc<Part>], shared: &HashSet<String>| -> BTreeMap<String, FileRef> {
             let own = parts.iter().filter(|part| !shared.contains(&part.digest));
             own.flat_map(|part| part.files.iter().map(|file| (file.path.clone(), file.clone()))).collect()
@@ -222,12 +222,12 @@ impl SourceTree {
         removed.chain(put.map(|(path, file)| (path.clone(), Some(file.clone())))).collect()
     }
 
-    /// The same with some files put (a digest) or removed (none). Parts that are not touched are shared.
+    /// This source with files put (a digest) or removed (none). Unchanged parts are shared.
     #[must_use]
     pub fn with(&self, edits: &BTreeMap<String, Option<String>>) -> Self {
         let mut parts = Vec::with_capacity(self.parts.len() + 1);
         let mut edits = edits.iter().peekable();
-        // Files of parts that are made anew, and whose end has not come yet.
+        // Files of parts that are rewritten and not closed yet.
         let mut open: BTreeMap<&str, &str> = BTreeMap::new();
         for (at, part) in self.parts.iter().enumerate() {
             let end = part.files.last().map(|file| file.path.as_str()).filter(|_| at + 1 < self.parts.len());
@@ -259,7 +259,7 @@ fn edit<'a>(open: &mut BTreeMap<&'a str, &'a str>, edits: Vec<(&'a String, &'a O
     }
 }
 
-/// Makes parts of what is complete.
+/// Closes the parts that are complete.
 fn close<'a>(open: &mut BTreeMap<&'a str, &'a str>, parts: &mut Vec<Arc<Part>>) {
     while let Some(end) = open.keys().copied().find(|path| ends_part(path)) {
         let mut after = open.split_off(end);
@@ -276,7 +276,7 @@ fn part_of(files: BTreeMap<&str, &str>) -> Option<Arc<Part>> {
     (!files.is_empty()).then(|| Arc::new(Part { digest: Blobs::digest(&text(&files)), files }))
 }
 
-/// FNV-1a: the same for ever, on every machine.
+/// FNV-1a: the same on every machine and in every version.
 fn ends_part(path: &str) -> bool {
     let hash = path
         .bytes()
@@ -284,7 +284,7 @@ fn ends_part(path: &str) -> bool {
     (hash >> 32) % PART == 0
 }
 
-/// Adds everything that a manifest names to a set, itself too. What was in the set already is not read again.
+/// Adds all digests of a manifest to a set, including its own. Manifests and parts in the set are not read again.
 pub fn name_all(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Result<(), TreeError> {
     if !named.insert(digest.to_owned()) {
         return Ok(());
@@ -324,7 +324,7 @@ fn understand<T: serde::de::DeserializeOwned>(blobs: &Blobs, digest: &str, what:
     serde_json::from_slice(&bytes).map_err(|error| TreeError::NotUnderstood { digest, what, why: error.to_string() })
 }
 
-/// Strings, numbers and lists: there is nothing in them that cannot be written.
+/// Strings, numbers and lists: serialisation cannot fail.
 fn text(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
@@ -356,7 +356,7 @@ mod tests {
             assert_eq!(again, all);
             assert_eq!(again.get(&path), Some(&file(removed)));
         }
-        // Those that end parts are the interesting ones.
+        // Files that end a part are the edge cases.
         let ends: Vec<usize> = (0..1000).filter(|number| ends_part(&file(*number).path)).collect();
         let edits = ends.iter().map(|number| (file(*number).path, None)).collect();
         let without = all.with(&edits);
@@ -404,7 +404,7 @@ mod tests {
             assert_eq!(blobs.put(&blob.bytes).unwrap(), blob.digest);
         }
         assert_eq!(Tree::read(&blobs, &tree.digest()).unwrap(), tree);
-        // A small source costs no blob of its own, and reads back all the same.
+        // A small source has no blob of its own, and reads back as well.
         let small = Tree { sources: vec![SourceTree::new("api", [file(1), file(2)])], ..Tree::default() };
         assert_eq!(small.new_blobs(None).len(), 1);
         blobs.put(&small.new_blobs(None)[0].bytes).unwrap();

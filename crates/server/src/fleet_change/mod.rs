@@ -1,6 +1,6 @@
-//! Makes the nodes of an environment follow a design: a pure plan ([`compare`]), and the executor that commits it.
+//! Makes the nodes of an environment follow a design: a pure comparison ([`compare`]), and the executor that commits it.
 //!
-//! Doing it again changes nothing, and whoever is cut off half way does it again.
+//! Idempotent: an interrupted change is executed again.
 
 mod txns;
 
@@ -16,28 +16,27 @@ use muster_store::StoreError;
 use thiserror::Error;
 
 use crate::app::Writer;
-use crate::transactions::{commit_all, pack};
+use crate::transactions::{ConflictRetry, commit_all, pack};
 
 pub use self::txns::compare;
 pub(crate) use self::txns::removal;
 
-/// Reports move nodes under a plan all the time, and each plan that gets something done is worth another one. So many may
-/// come to nothing.
-const TRIES: usize = 8;
+/// Attempts without progress. Reports change nodes during an attempt, and an attempt that commits a part does not count.
+const ATTEMPTS: usize = 8;
 
-/// What a design changes in a fleet. All lists are in the order of names.
+/// Changes of a fleet that a design makes. All lists are in the order of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetChange {
     pub added: Vec<NodeName>,
-    /// Another role, flavor, profile, failure domain, or other labels. Its place in the design does not count.
+    /// Another role, flavor, profile, failure domain, or other labels. The position in the design does not count.
     pub changed: Vec<NodeName>,
-    /// They were leaving, and are wanted again.
+    /// They were leaving, and are in the design again.
     pub returned: Vec<NodeName>,
-    /// They are taken out of service now; later their machines are released, and their keys removed.
+    /// They leave service now. Their machines are released later, and then their keys are removed.
     pub leaving: Vec<NodeName>,
-    /// They have no machine, so nothing has to be released: their keys are gone.
+    /// They have no machine to release: their keys are removed at once.
     pub removed: Vec<NodeName>,
-    /// The revision at which all of this is visible. None: nothing was written.
+    /// Revision at which all of this is visible. None: nothing was written.
     pub revision: Option<Revision>,
 }
 
@@ -67,9 +66,9 @@ pub enum FollowError {
     StaleView(#[source] crate::view::StaleView),
 }
 
-/// Makes `nodes/` follow a design, and waits until the view shows it. An environment that is not there yet begins.
+/// Makes `nodes/` follow a design, and waits until the view shows it. Creates an environment that does not exist.
 ///
-/// Only what the design says is written; what becomes of machines is for the provisioning controller to see to.
+/// Writes node records only; the provisioning controller handles machines.
 pub async fn follow_design(
     writer: &Writer,
     env: &EnvName,
@@ -78,7 +77,7 @@ pub async fn follow_design(
     follow_design_while(writer, env, design, &[]).await
 }
 
-/// The same for as long as some guards hold: every transaction compares them.
+/// Like [`follow_design`], with guards in every transaction.
 pub async fn follow_design_while(
     writer: &Writer,
     env: &EnvName,
@@ -88,26 +87,26 @@ pub async fn follow_design_while(
     let empty = Fleet::new(env.clone());
     let mut first: Option<FleetChange> = None;
     let mut revision = None;
-    let mut tries = TRIES;
-    while tries > 0 {
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    while retry.begin_attempt() {
         let now = writer.clock.now();
         let (txns, change) = {
             let fleets = writer.view.fleets();
             plan(fleets.get(env).unwrap_or(&empty), design, now)?
         };
         let txns = txns.into_iter().map(|txn| guards.iter().cloned().fold(txn, Txn::guard)).collect();
-        // What the first plan was to do is done in the end, by whomever.
-        let first = first.get_or_insert(change);
-        let summary = commit_all(writer, txns).await.map_err(FollowError::Store)?;
-        if summary.moved {
-            revision = revision.max(Some(summary.reached));
+        // The first attempt says what changes, whichever server commits it.
+        let first = first.get_or_insert(change).clone();
+        let committed = commit_all(writer, txns).await.map_err(FollowError::Store)?;
+        if committed.any {
+            revision = revision.max(Some(committed.revision));
         }
-        writer.view.reach(summary.reached).await.map_err(FollowError::StaleView)?;
-        if summary.done {
-            return Ok(FleetChange { revision, ..first.clone() });
+        writer.view.reach(committed.revision).await.map_err(FollowError::StaleView)?;
+        if committed.complete {
+            return Ok(FleetChange { revision, ..first });
         }
-        if !summary.moved {
-            tries -= 1;
+        if committed.any {
+            retry.made_progress();
         }
     }
     Err(FollowError::Contended { env: env.clone() })
@@ -132,7 +131,7 @@ fn plan(
     Ok((pack(parts), change))
 }
 
-/// Gives an environment its epoch, if it has none.
+/// Creates the epoch of an environment, if it has none.
 pub(crate) fn beginning(fleet: &Fleet, epoch: u64) -> Option<Txn> {
     let key = Keys::new(&fleet.env).store_epoch();
     let absent = Guard::Absent { key: key.clone() };

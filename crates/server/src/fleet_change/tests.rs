@@ -98,7 +98,7 @@ fn guards_stay_with_their_operations_however_many_nodes_there_are() {
     }
 }
 
-/// A node with a machine, and in service at v1 if `active`; its last report says that it has passed there.
+/// A node with a machine, in service at v1 if `active`. Its last report validated v1.
 fn in_service(fleet: &mut Fleet, node: &str, active: bool) {
     let (keys, version) = (Keys::new(&env()), "v1".parse().unwrap());
     let machine = MachineRecord {
@@ -118,7 +118,7 @@ fn in_service(fleet: &mut Fleet, node: &str, active: bool) {
 
 #[test]
 fn a_node_with_a_machine_is_marked_and_leaves_its_role_in_the_same_transaction() {
-    // Whether or not it is seen in its role: liveness may have put it back a moment ago.
+    // Whether or not the view shows it in its role: liveness may just have added it.
     for active in [true, false] {
         let mut before = fleet(&design(&[("web1", 0), ("web2", 1)]));
         in_service(&mut before, "web2", active);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use muster_core::design::plan::NodeDiff;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
@@ -12,29 +13,25 @@ use muster_core::txn::{Guard, Op, Txn};
 
 use crate::fleet_change::FleetChange;
 
-/// Compares a fleet with a design: who comes, who goes, and who is another one. Nothing is written.
+/// Compares a fleet with a design, and says how the difference is executed. Writes nothing.
 pub fn compare(fleet: &Fleet, design: &BTreeMap<NodeName, NodeRecord>) -> FleetChange {
-    let mut change = FleetChange::default();
-    for (name, wanted) in design {
-        match known(fleet, name) {
-            None => change.added.push(name.clone()),
-            Some(known) if known.is_leaving() => change.returned.push(name.clone()),
-            Some(known) if is_another(known, wanted) => change.changed.push(name.clone()),
-            Some(_) => {}
-        }
-    }
-    for (name, node, record) in fleet.recorded().filter(|(name, ..)| !design.contains_key(*name)) {
+    let registered = fleet.recorded().map(|(name, _, record)| (name, record));
+    let NodeDiff { create, change, remove } = NodeDiff::compute(registered, design);
+    let (returned, added) = create.into_iter().partition(|name| known(fleet, name).is_some());
+    let mut change = FleetChange { added, returned, changed: change.into_iter().collect(), ..FleetChange::default() };
+    for (name, node, _) in fleet.recorded().filter(|(name, ..)| !design.contains_key(*name)) {
         match &node.machine {
-            // Nobody has begun with a machine for it, so nobody has to end one.
+            // There is no machine to release: the keys are removed at once.
             None => change.removed.push(name.clone()),
-            Some(_) if record.is_leaving() => {}
-            Some(_) => change.leaving.push(name.clone()),
+            Some(_) if remove.contains(name) => change.leaving.push(name.clone()),
+            // It is leaving already.
+            Some(_) => {}
         }
     }
     change
 }
 
-/// The transactions of a comparison, each part fenced by what it was decided on.
+/// Transactions of a change, each guarded by the data that it was decided on.
 pub(super) fn parts(
     fleet: &Fleet,
     design: &BTreeMap<NodeName, NodeRecord>,
@@ -61,8 +58,8 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// BlobMarks a node as leaving, and takes it out of its role in the same transaction. Fenced by its last report: what that
-/// has put into the role is what is taken out, and the next one finds that the node is out of service.
+/// Marks a node as leaving, and removes it from its role in the same transaction. Guarded by its last report: that report
+/// added the role that is removed, and the next report finds the node out of service.
 fn departure(keys: &Keys, name: &NodeName, node: &Node, now: Timestamp) -> Result<Option<Txn>, serde_json::Error> {
     let Some(record) = &node.record else { return Ok(None) };
     let record = NodeRecord { leaving: Some(begin(now)), ..record.clone() };
@@ -76,16 +73,9 @@ fn known<'a>(fleet: &'a Fleet, name: &NodeName) -> Option<&'a NodeRecord> {
     fleet.get(name)?.record.as_ref()
 }
 
-/// Whether a node is another one for those who ask what changes. That others were written before it moves its place in
-/// the design and nothing else.
-fn is_another(known: &NodeRecord, wanted: &NodeRecord) -> bool {
-    *known != NodeRecord { position: known.position, leaving: known.leaving, ..wanted.clone() }
-}
-
-/// Removes everything that a node has in the store: also what it published, and the run that somebody asked of it. What an
-/// operator said about it, data and pauses, stays the operator's: it is shown as being for nobody, and holds again for a
-/// node of the same name. Refused if the design, its machine or a report has moved it since:
-/// what was written meanwhile would be left behind.
+/// Removes all keys that a node has, including published values and a requested run. Data and pauses of operators for this
+/// node stay: they apply to a later node of the same name. Guarded by its record, machine and last report, so that nothing
+/// is left behind.
 pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
     let seen = [
         (keys.node(name), node.record_at),
@@ -110,8 +100,8 @@ pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
     Txn { guards: seen.map(|(key, at)| Guard::observed(key, at)).into(), ops: ops.collect() }
 }
 
-/// Takes a node out of its role. Liveness may have put it back a moment ago, at the version that it has passed: that key
-/// goes whether or not it was seen.
+/// Removes a node from its role. Liveness may just have added it at the version that it validated: that key is removed
+/// whether or not the view shows it.
 pub(crate) fn withdrawal(keys: &Keys, name: &NodeName, node: &Node) -> Vec<Op> {
     let passed = node.observed.as_ref().and_then(|(observed, _)| observed.passed.as_ref());
     let unseen = passed.filter(|passed| !node.active.contains_key(*passed));

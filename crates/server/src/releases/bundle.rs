@@ -1,4 +1,4 @@
-//! Whether a bundle is what its manifest says, and holds a release that nodes can run. Better found here than on every node.
+//! Verifies that a bundle matches its manifest and holds a release that nodes can run.
 
 use std::io;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ pub enum BundleError {
     Io(#[source] io::Error),
 }
 
-/// Proves a bundle, unpacks it for a moment and checks what is in it. It blocks.
+/// Verifies a bundle and checks its content. Blocks.
 pub(super) fn examine(blobs: &Blobs, manifest: &Manifest) -> Result<(), BundleError> {
     with_unpacked(blobs, manifest, |tree| muster_release::check_directory(tree).map_err(BundleError::Check).map(drop))
 }
 
-/// Proves a bundle, unpacks it, and does something with the directory before it goes. It blocks.
+/// Verifies a bundle, unpacks it into a temporary directory, and calls `work` with it. Blocks.
 pub(crate) fn with_unpacked<T>(
     blobs: &Blobs,
     manifest: &Manifest,
     work: impl FnOnce(&std::path::Path) -> Result<T, BundleError>,
 ) -> Result<T, BundleError> {
     let digest = &manifest.digest;
-    // Renewed: nobody sweeps it away before it is registered.
+    // Renewed, so that it is not swept before it is registered.
     let there = blobs.renew(digest.hex()).map_err(BundleError::Io)?;
     let stored = if there { blobs.stored(digest.hex()).map_err(BundleError::Io)? } else { None };
     let Some(stored) = stored else { return Err(BundleError::Missing { digest: digest.clone() }) };
@@ -46,7 +46,7 @@ pub(crate) fn with_unpacked<T>(
     work(&tree)
 }
 
-/// The place for blobs need not be a directory: what unpacks wants a file.
+/// Copies a blob into a file, which unpacking needs.
 fn copy(stored: Arc<dyn BlobReader>, to: &std::path::Path) -> io::Result<()> {
     let mut file = std::fs::File::create_new(to)?;
     let mut piece = vec![0; crate::blobs::downloads::PIECE];

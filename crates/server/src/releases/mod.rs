@@ -1,15 +1,15 @@
-//! Releases in an environment: registering one, and the list of keys whose signatures count.
+//! Releases of an environment: registration and trusted keys.
 //!
-//! - [`plan`]: whether a release can be registered, as a pure function of what is there.
-//! - [`bundle`]: whether a bundle is what its manifest says, and holds a release that nodes can run.
-//! - [`push`]: does both, and commits. [`trust`]: replaces the list of trusted keys.
-//! - [`project`]: releases in directories, built and signed by whoever starts a fleet on this machine.
+//! - [`plan`]: decides whether a release can be registered. Pure.
+//! - [`bundle`]: verifies a bundle and checks its content.
+//! - [`push`]: registers a release. [`trust`]: replaces the list of trusted keys.
+//! - [`project`]: builds and signs the releases of a project's directories.
 //!
-//! The bundle is there, whole and for good, before the key that names it. A release never changes: the same again is
-//! fine, anything else under a version that is known is refused.
+//! A bundle is stored durably before the key that names it. A release never changes: a duplicate is a no-op, other content
+//! under a known version is refused.
 //!
-//! The server believes nothing that is not signed by a trusted key, once the environment has a list of those. Agents
-//! do not believe the server in turn: they verify for themselves, with keys that they were given.
+//! Once an environment has trusted keys, the server accepts only what one of them signed. Agents do not rely on the server:
+//! they verify with the keys that they were given.
 
 mod bundle;
 mod plan;

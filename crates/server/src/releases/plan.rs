@@ -1,4 +1,4 @@
-//! Whether a release can be registered, decided on what is registered already.
+//! Decides whether a release can be registered.
 
 use muster_core::fleet::Fleet;
 use muster_core::names::Version;
@@ -6,7 +6,7 @@ use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::{Digest, Manifest};
 use thiserror::Error;
 
-/// Why a release is not registered.
+/// Reason why a release is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RefusedRelease {
     #[error(
@@ -18,10 +18,10 @@ pub enum RefusedRelease {
     SerialTaken { version: Version, serial: u64, other: Version },
 }
 
-/// What is to be done about a release.
+/// Decision about a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is registered already: nothing.
+    /// It is registered already.
     Known(Box<ReleaseRecord>),
     Register,
 }
@@ -29,7 +29,7 @@ pub(super) enum Decision {
 pub(super) fn decide(fleet: &Fleet, manifest: &Manifest) -> Result<Decision, RefusedRelease> {
     let Manifest { version, serial, digest, .. } = manifest;
     if let Some(known) = fleet.releases().get(version) {
-        // Somebody who builds the same again gets another serial by default; what is registered stays.
+        // A rebuilt release has another serial by default; the registered one stays.
         if known.digest == digest.as_str() {
             return Ok(Decision::Known(Box::new(known.clone())));
         }

@@ -1,6 +1,6 @@
-//! The releases of a project: directories that become bundles, signed with the key of whoever starts the fleet.
+//! Releases of a project: directories that are packed and signed when a fleet starts.
 //!
-//! Only what is new is packed: a release that is registered is known by the digest of its content.
+//! Only new releases are packed: a registered release is recognised by the digest of its content.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,7 +24,7 @@ use thiserror::Error;
 use crate::app::Reader;
 use crate::blobs::{Blobs, ReceiveError};
 
-/// The file that names what `muster release build` fetches.
+/// File that lists the repositories for `muster release build`.
 const REPOS: &str = "repos.yaml";
 
 #[derive(Debug, Error)]
@@ -59,7 +59,7 @@ pub enum BuildError {
     CutOff { version: Version },
 }
 
-/// Why a directory is not a release that can be used.
+/// Reason why a directory cannot be used as a release.
 #[derive(Debug, Error)]
 pub enum SourceError {
     #[error("cannot read {}", directory.display())]
@@ -92,12 +92,12 @@ pub enum SourceError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub directory: PathBuf,
-    /// The digest of what is in it.
+    /// Digest of its content.
     pub content: String,
 }
 
 impl Source {
-    /// Looks a directory through, and finds the digest of what is in it.
+    /// Checks a directory, and computes the digest of its content.
     pub fn check(directory: PathBuf) -> Result<Self, SourceError> {
         let read = Tree::read(&directory);
         let tree = read.map_err(|source| SourceError::Read { directory: directory.clone(), source })?;
@@ -117,7 +117,7 @@ impl Source {
     }
 }
 
-/// Takes what is copied into a digest.
+/// Writer that feeds a digest.
 struct Hash<'a>(&'a mut ContentHash);
 
 impl io::Write for Hash<'_> {
@@ -131,7 +131,7 @@ impl io::Write for Hash<'_> {
     }
 }
 
-/// Who builds.
+/// Signing key, author and time of a build.
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub key: Arc<SigningKey>,
@@ -139,8 +139,8 @@ pub struct Builder {
     pub now: Timestamp,
 }
 
-/// Builds what is not registered yet, and keeps the bundles; in the order of `versions`, which is that of their serials.
-/// Returns the records of all, also of those that are registered already.
+/// Builds releases that are not registered, and stores their bundles, in the order of `versions`, which is that of their
+/// serials. Returns the records of all, including registered ones.
 pub async fn build_new(
     reader: &Reader,
     env: &EnvName,
@@ -157,10 +157,10 @@ pub async fn build_new(
         let record = match known.get(version) {
             Some(known) => {
                 if known.content == source.content && !is_kept(reader, known) {
-                    // The same content gives the same bundle: one that was lost is there again.
+                    // The same content gives the same bundle: a lost one is restored.
                     keep(reader, version, source).await?;
                 }
-                // Content that is another one is found when it is registered, and refused there.
+                // Other content is refused at the registration.
                 ReleaseRecord { content: source.content.clone(), ..known.clone() }
             }
             None => {
@@ -195,7 +195,7 @@ async fn build(
     Ok(ReleaseRecord { digest, serial, size, content, signed, pushed: *now, by: by.clone() })
 }
 
-/// Packs a release straight into the place for blobs.
+/// Packs a release into the blob store.
 async fn keep(reader: &Reader, version: &Version, source: &Source) -> Result<BundleInfo, BuildError> {
     let (blobs, of, from) = (reader.blobs.clone(), version.clone(), source.clone());
     let packing = tokio::task::spawn_blocking(move || pack_blob(&blobs, &of, &from));

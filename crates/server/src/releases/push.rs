@@ -15,11 +15,11 @@ use super::plan::{Decision, RefusedRelease, decide};
 use crate::app::{Reader, Writer};
 use crate::design::error::RevisionError;
 use crate::design::revision::check_writable;
-use crate::transactions::commit_all;
+use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
 
-/// Two who push at the same moment meet once.
-const TRIES: usize = 8;
+/// Attempts of one push. Two clients that push at the same time conflict once.
+const ATTEMPTS: usize = 8;
 
 #[derive(Debug, Error)]
 pub enum PushError {
@@ -53,18 +53,18 @@ pub enum PushError {
     Stopping,
 }
 
-/// A release that is registered.
+/// A registered release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushedRelease {
     pub record: ReleaseRecord,
-    /// False if it was there already.
+    /// False if it was registered before.
     pub changed: bool,
-    /// The trusted key that stands for it; none if the environment has no list of trusted keys to compare with.
+    /// Trusted key that signed it; none if the environment has no list of trusted keys.
     pub verified_by: Option<KeyId>,
     pub revision: Revision,
 }
 
-/// Registers a release. Nothing changes unless all of it is as it should be.
+/// Registers a release. Writes nothing unless everything is valid.
 pub async fn push(
     writer: &Writer,
     env: &EnvName,
@@ -79,7 +79,7 @@ pub async fn push(
     if signed.signatures.is_empty() {
         return Err(PushError::Unsigned);
     }
-    // Decided on what the store has acknowledged, as every change.
+    // Decided on the latest revision.
     writer.view.reach(writer.latest_revision.read().await?).await?;
     let trusted = look(writer, env, trusted_keys)?;
     let verified_by = match trusted {
@@ -89,9 +89,9 @@ pub async fn push(
         }
         None => None,
     };
-    // Before the bundle is looked through, which takes a while.
+    // Before the bundle is examined, which takes a while.
     if let Decision::Known(record) = look(writer, env, |fleet| decide(fleet, &manifest))?? {
-        // The record may have outlived its bundle: whoever uploaded it again has repaired that.
+        // The record may have outlived its bundle: uploading it again has repaired that.
         return Ok(PushedRelease { record: *record, changed: false, verified_by, revision: revision(writer) });
     }
     let (blobs, examined) = (writer.blobs.clone(), manifest.clone());
@@ -106,13 +106,13 @@ pub async fn push(
     Ok(PushedRelease { record, changed, verified_by, revision: at })
 }
 
-/// The keys whose signatures count in an environment; none if nobody has said so yet.
+/// Trusted keys of an environment; none if it has no list.
 pub(crate) fn trusted_keys(fleet: &Fleet) -> Option<Vec<PublicKey>> {
     let (trust, _) = fleet.trust()?;
     Some(trust.read().map(|list| list.keys).unwrap_or_default())
 }
 
-/// Asks a question about an environment that takes changes.
+/// Reads an environment that accepts changes.
 fn look<T>(reader: &Reader, env: &EnvName, question: impl FnOnce(&Fleet) -> T) -> Result<T, PushError> {
     let fleets = reader.view.fleets();
     let empty = Fleet::new(env.clone());
@@ -145,22 +145,26 @@ async fn commit(
     let put = Op::put_json(keys.release(&manifest.version), &record).map_err(PushError::Record)?;
     let absent = [keys.release(&manifest.version), keys.restoring(), keys.destroying()];
     let txn = Txn { guards: absent.map(|key| Guard::Absent { key }).into(), ops: vec![put] };
-    for _ in 0..TRIES {
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    while retry.begin_attempt() {
         match look(writer, env, |fleet| decide(fleet, manifest))?? {
-            // Ours, from a try whose answer was lost; or that of somebody who was a little quicker.
-            Decision::Known(known) => return Ok((known.as_ref().clone(), *known == record, revision(writer))),
+            // Ours, from an attempt whose reply was lost; or that of another client.
+            Decision::Known(known) => {
+                let changed = *known == record;
+                return Ok((*known, changed, revision(writer)));
+            }
             Decision::Register => {}
         }
-        let summary = commit_all(writer, vec![txn.clone()]).await?;
-        writer.view.reach(summary.reached).await?;
-        if summary.done {
-            return Ok((record, true, summary.reached));
+        let committed = commit_all(writer, vec![txn.clone()]).await?;
+        writer.view.reach(committed.revision).await?;
+        if committed.complete {
+            return Ok((record, true, committed.revision));
         }
     }
     Err(PushError::Contended { env: env.clone() })
 }
 
-/// Two who push different versions with one serial at the same moment do not see each other. The later one goes again.
+/// Two clients that push different versions with one serial at the same time do not conflict. The later release is removed.
 async fn alone_with_its_serial(
     writer: &Writer,
     env: &EnvName,

@@ -1,4 +1,4 @@
-//! Replaces the list of keys whose signatures count in an environment.
+//! Replaces the list of trusted keys of an environment.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use super::push::trusted_keys;
 use crate::app::Writer;
 use crate::design::error::RevisionError;
 use crate::design::revision::check_writable;
-use crate::transactions::commit_all;
+use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
 
-const TRIES: usize = 8;
+const ATTEMPTS: usize = 8;
 
 #[derive(Debug, Error)]
 pub enum ReplaceTrustError {
@@ -50,15 +50,14 @@ pub enum ReplaceTrustError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacedTrust {
     pub list: TrustList,
-    /// Whether a key of the list before it stands for it. There was none before the first: whether that counts, agents
-    /// know alone.
+    /// Whether a key of the previous list signed it. False for the first list: only agents know whether they trust it.
     pub verified: bool,
-    /// False if it was there already.
+    /// False if it was in place before.
     pub changed: bool,
     pub revision: Revision,
 }
 
-/// Puts a list in place. Agents that trust one of its signers go by it from then on.
+/// Replaces the list. Agents that trust one of its signers use it from then on.
 ///
 /// `force`: even if no node could run the current release any more.
 pub async fn replace(
@@ -70,7 +69,8 @@ pub async fn replace(
     let list = trust.read().map_err(ReplaceTrustError::Payload)?;
     let keys = Keys::new(env);
     let put = Op::put_json(keys.trust(), &trust).map_err(ReplaceTrustError::Record)?;
-    for _ in 0..TRIES {
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    while retry.begin_attempt() {
         writer.view.reach(writer.latest_revision.read().await?).await?;
         let (before, current, untrusted) = {
             let fleets = writer.view.fleets();
@@ -97,22 +97,22 @@ pub async fn replace(
             Guard::Absent { key: keys.destroying() },
             Guard::observed(keys.trust(), at),
         ];
-        // Whoever sends the environment elsewhere at this moment is looked at again.
+        // A change of the current version at the same time is a conflict.
         guards.extend(current.map(|since| Guard::Unchanged { key: keys.current_version(), since }));
-        let summary = commit_all(writer, vec![Txn { guards, ops: vec![put.clone()] }]).await?;
-        writer.view.reach(summary.reached).await?;
-        if summary.done {
-            tracing::warn!(%env, serial = list.serial, keys = list.keys.len(), "the trusted keys were replaced");
-            return Ok(ReplacedTrust { list, verified, changed: true, revision: summary.reached });
+        let committed = commit_all(writer, vec![Txn { guards, ops: vec![put.clone()] }]).await?;
+        writer.view.reach(committed.revision).await?;
+        if committed.complete {
+            tracing::warn!(%env, serial = list.serial, keys = list.keys.len(), "trusted keys replaced");
+            return Ok(ReplacedTrust { list, verified, changed: true, revision: committed.revision });
         }
     }
     Err(ReplaceTrustError::Contended { env: env.clone() })
 }
 
-/// Whether somebody who may do so stands for a list; an error if it is certain that nobody does.
+/// Whether a trusted key signed the list; an error if certainly none did.
 fn stands_for(before: Option<&SignedTrust>, trust: &SignedTrust, list: &TrustList) -> Result<bool, ReplaceTrustError> {
     let Some(before) = before else {
-        // Signed by one of its own keys, usually; or by one that only agents know.
+        // Usually signed by one of its own keys; or by a key that only agents know.
         return match verify_list(trust, &list.keys, None) {
             Ok(_) | Err(TrustError::Signature(SignatureError::UnknownKey { .. })) => Ok(false),
             Err(error) => Err(ReplaceTrustError::Refused(error)),
@@ -126,8 +126,8 @@ fn stands_for(before: Option<&SignedTrust>, trust: &SignedTrust, list: &TrustLis
     }
 }
 
-/// Nobody here knows the keys that agents were given. But a fleet that runs releases was given a key of somebody who signed one:
-/// a first list of anybody else would be refused by every agent, and would keep out the lists and releases of those who count.
+/// Checks the signer of a first list. The server does not know the keys that agents were given, but agents that run releases
+/// were given a key that signed one. Agents would refuse a first list of any other signer, and it would block further ones.
 fn has_signed_before(fleet: &Fleet, trust: &SignedTrust) -> Result<(), ReplaceTrustError> {
     let signers: BTreeSet<&KeyId> = fleet
         .releases()
@@ -142,15 +142,15 @@ fn has_signed_before(fleet: &Fleet, trust: &SignedTrust) -> Result<(), ReplaceTr
     Err(ReplaceTrustError::Refused(TrustError::Signature(SignatureError::UnknownKey { ids })))
 }
 
-/// The release that the environment should run, if a list takes away the last key that stands for it.
+/// Current release of the environment, if the list removes the last key that signed it.
 ///
-/// One that counts for nobody as it is does not stand in the way of a list that mends that.
+/// A release that no agent trusts does not block a list that repairs this.
 fn untrusts_current<'a>(fleet: &'a Fleet, list: &TrustList) -> Option<&'a Version> {
     let (version, _) = fleet.current_version()?;
     let signed = &fleet.releases().get(version)?.signed;
     let counted = match trusted_keys(fleet) {
         Some(before) => authenticate(signed, &before).is_ok(),
-        // Before the first list agents alone know; whoever let them run it has seen to it that it counts.
+        // Before the first list only agents know: a signed release counts as trusted.
         None => !signed.signatures.is_empty(),
     };
     (counted && authenticate(signed, &list.keys).is_err()).then_some(version)

@@ -18,7 +18,7 @@ use crate::design::error::ReadDesignError;
 use crate::rollouts::plans::{KeepPlanError, PlanUnreadable, keep_outcome};
 use crate::view::StaleView;
 
-/// Why something that is needed cannot be had now.
+/// Reason why an IO request of the engine fails.
 #[derive(Debug, Error)]
 pub(crate) enum HostError {
     #[error("the environment {0} is gone")]
@@ -35,7 +35,7 @@ pub(crate) enum HostError {
     StaleView(#[from] StaleView),
 }
 
-/// Brings what is needed.
+/// Serves one IO request of the engine.
 pub(crate) async fn serve_io(reader: &Reader, env: &EnvName, need: IoRequest) -> Result<IoResult, HostError> {
     Ok(match need {
         IoRequest::StoreRevision => IoResult::StoreRevision(reader.latest_revision.read().await?),
@@ -62,7 +62,7 @@ pub(crate) async fn serve_io(reader: &Reader, env: &EnvName, need: IoRequest) ->
     })
 }
 
-/// Does what a person asks for, until it is done or refused.
+/// Runs an operator's request through the engine until it is done or refused.
 pub(crate) async fn run<R: OperatorRequest, E>(
     writer: &Writer,
     agents: &Agents,
@@ -92,7 +92,7 @@ async fn commit(writer: &Writer, txn: Txn) -> Result<CommitResult, HostError> {
     }
 }
 
-/// Looks at what there is to see of an environment now.
+/// Calls the engine with the current state of an environment.
 pub(crate) fn with_decision_input<T>(
     reader: &Reader,
     agents: &Agents,
@@ -104,7 +104,7 @@ pub(crate) fn with_decision_input<T>(
     Ok(with_sight(reader, agents, fleet, look))
 }
 
-/// Decides something on what there is to see of a fleet now.
+/// Calls `decide` with the current state of a fleet.
 pub(crate) fn with_sight<T>(
     reader: &Reader,
     agents: &Agents,
@@ -112,7 +112,7 @@ pub(crate) fn with_sight<T>(
     decide: impl FnOnce(&DecisionInput<'_>) -> T,
 ) -> T {
     let link = |name: &_| agents.links.link(fleet, name);
-    // Whoever is lost by then has more than a hiccup.
+    // An agent that is silent for longer is lost, and not just reconnecting.
     let disconnect_grace: SignedDuration = agents.patience.lost_after;
     let (arrivals, since) = reader.view.arrivals();
     let observed_for = |revision| arrivals.age_of(revision, since);
@@ -125,7 +125,7 @@ pub(crate) fn with_sight<T>(
     })
 }
 
-/// Reads the design that the nodes follow. Without one there is no order, and no strategy.
+/// Reads the rollout configuration of the applied design; the default if there is none.
 pub(crate) async fn read_rollout_config(reader: &Reader, env: &EnvName) -> Result<RolloutConfig, ReadDesignError> {
     let meant = {
         let fleets = reader.view.fleets();

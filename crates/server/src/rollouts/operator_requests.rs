@@ -33,7 +33,7 @@ pub(crate) enum CommandError {
     HostError(#[from] HostError),
 }
 
-/// What would happen.
+/// Plans a rollout, and starts nothing.
 pub(crate) async fn plan_for(
     reader: &Reader,
     agents: &Agents,
@@ -61,7 +61,7 @@ fn strategy_from(asked: &PlanRequest, way: &RolloutConfig) -> StrategySource {
     }
 }
 
-/// Plans and starts a rollout, or starts a plan that still holds.
+/// Starts a rollout: plans it, or starts a plan that is not stale.
 pub(crate) async fn begin(
     writer: &Writer,
     agents: &Agents,
@@ -78,7 +78,7 @@ pub(crate) async fn begin(
     Ok(outset)
 }
 
-/// Goes back from a rollout, by somebody's word.
+/// Starts the rollback of a rollout.
 pub(crate) async fn roll_back(
     writer: &Writer,
     agents: &Agents,
@@ -93,7 +93,7 @@ pub(crate) async fn roll_back(
     Ok(begun)
 }
 
-/// Says something to a rollout.
+/// Sends a command to a rollout.
 pub(crate) async fn send_command(
     writer: &Writer,
     agents: &Agents,

@@ -12,13 +12,13 @@ use thiserror::Error;
 use crate::app::Reader;
 use crate::blobs::Blobs;
 
-/// Those of the rollouts that go on, and a few that somebody looks at. One of 5,000 nodes takes about a megabyte.
+/// Plans in memory: those of rollouts in progress, and a few more. A plan of 5,000 nodes takes about a megabyte.
 const KEPT: usize = 16;
 
 #[derive(Debug)]
 pub struct Plans {
     blobs: Arc<Blobs>,
-    /// The last one used first.
+    /// Most recently used first.
     kept: Mutex<VecDeque<(String, Arc<IndexedPlan>)>>,
 }
 
@@ -45,7 +45,7 @@ pub enum PlanUnreadable {
 }
 
 impl PlanUnreadable {
-    /// Whether nobody knows yet: the next try may find it, and nobody has to bring anything back.
+    /// Whether a retry may succeed without a repair.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Unanswered { .. } | Self::CutOff => true,
@@ -69,12 +69,12 @@ impl Plans {
         Self { blobs, kept: Mutex::default() }
     }
 
-    /// The name of a plan.
+    /// Digest that names a plan.
     pub(crate) fn digest(plan: &RolloutPlan) -> Result<String, serde_json::Error> {
         Ok(Blobs::digest(&serde_json::to_vec(plan)?))
     }
 
-    /// A plan by its name.
+    /// Returns a plan by its digest.
     pub(crate) async fn get(&self, digest: &str) -> Result<Arc<IndexedPlan>, PlanUnreadable> {
         if let Some(found) = self.find(digest) {
             return Ok(found);
@@ -86,7 +86,7 @@ impl Plans {
         Ok(plan)
     }
 
-    /// A plan that is in memory.
+    /// Returns a plan that is in memory.
     pub(crate) fn find(&self, digest: &str) -> Option<Arc<IndexedPlan>> {
         let mut kept = self.kept();
         let at = kept.iter().position(|(name, _)| name == digest)?;
@@ -96,7 +96,7 @@ impl Plans {
         Some(plan)
     }
 
-    /// Keeps a plan for good, before a record names it. Returns its name.
+    /// Stores a plan durably, before a record refers to it. Returns its digest.
     pub(crate) async fn keep(&self, plan: &RolloutPlan) -> Result<String, KeepPlanError> {
         let bytes = serde_json::to_vec(plan)?;
         let (blobs, digest) = (self.blobs.clone(), Blobs::digest(&bytes));
@@ -131,7 +131,9 @@ fn read(blobs: &Blobs, digest: &str) -> Result<RolloutPlan, PlanUnreadable> {
     Ok(plan)
 }
 
-/// Keeps it for good. Returns its name.
+/// Stores the outcome of a rollout durably. Returns its digest.
+///
+/// While a rollout is active its outcome follows from the keys; the grants of the next one overwrite them.
 pub(crate) async fn keep_outcome(reader: &Reader, stood: &Progress) -> Result<String, KeepPlanError> {
     let bytes = serde_json::to_vec(stood)?;
     let (blobs, digest) = (reader.blobs.clone(), Blobs::digest(&bytes));
@@ -141,7 +143,7 @@ pub(crate) async fn keep_outcome(reader: &Reader, stood: &Progress) -> Result<St
     Ok(digest)
 }
 
-/// None if it is not there, or not understood: then what the keys still say is shown.
+/// Reads the outcome of a rollout. None if it is missing or invalid: then the status is computed from the keys.
 pub(crate) async fn read_outcome(reader: &Reader, digest: String) -> Option<Progress> {
     let blobs = reader.blobs.clone();
     let reading = tokio::task::spawn_blocking(move || {
@@ -159,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory that does not answer for a moment must not stop a rollout until somebody comes.
+    /// A blob directory that is unavailable for a moment must not pause a rollout until an operator acts.
     #[tokio::test]
     async fn a_plan_that_cannot_be_read_now_is_told_from_one_that_is_gone() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How a rollout looks to people and their tools.
+//! Status of rollouts in responses of the API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use super::plans::PlanUnreadable;
 use crate::api::chain;
 use crate::app::{Agents, Reader};
 
-/// A plan that was looked for.
+/// Result of reading a plan.
 pub(crate) type Looked = Result<Arc<IndexedPlan>, PlanUnreadable>;
 
-/// The plan of the rollout that decides, read before the view is asked.
+/// Plan of the rollout that decides what nodes run. It is read before the view is locked.
 pub(crate) async fn deciding_plan(reader: &Reader, env: &muster_core::names::EnvName) -> Option<Arc<IndexedPlan>> {
     let digest = {
         let fleets = reader.view.fleets();
@@ -36,7 +36,7 @@ pub(crate) async fn deciding_plan(reader: &Reader, env: &muster_core::names::Env
     reader.plans.get(&digest).await.ok()
 }
 
-/// One rollout, whole.
+/// Full status of one rollout.
 pub(crate) fn status(
     reader: &Reader,
     agents: &Agents,
@@ -93,12 +93,12 @@ pub(crate) fn status(
     }
 }
 
-/// Where a rollback goes to that is asked for without more ado. What is itself a way back is not taken back so.
+/// Version that a rollback would return to. A rollback is not rolled back without `undo_rollback`.
 fn back_to(fleet: &Fleet, record: &RolloutRecord) -> Option<Version> {
     stable_version(fleet, record.id).filter(|_| record.rolls_back.is_none())
 }
 
-/// Who stays elsewhere though this one goes back. After another one has begun, nobody can tell from what nodes were told.
+/// Nodes that this rollback leaves at another version. Unknown after the next rollout has begun.
 fn left_alone(fleet: &Fleet, record: &RolloutRecord, plan: &RolloutPlan) -> Vec<UnmovedNode> {
     let decides = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
     let Some(back_from) = record.rolls_back.filter(|_| decides) else { return Vec::new() };
@@ -110,7 +110,7 @@ fn left_alone(fleet: &Fleet, record: &RolloutRecord, plan: &RolloutPlan) -> Vec<
     stays.collect()
 }
 
-/// How many nodes are told to run each version. Not only the two of the rollout: those before it may have ended halfway.
+/// Number of nodes that should run each version. Earlier rollouts may have ended halfway.
 fn told(fleet: &Fleet) -> BTreeMap<Version, u32> {
     let mut told = BTreeMap::new();
     for desired in fleet.designed().filter_map(|(name, _, _)| fleet.desired_of(name)) {
@@ -119,7 +119,7 @@ fn told(fleet: &Fleet) -> BTreeMap<Version, u32> {
     told
 }
 
-/// How the nodes of a rollout stand.
+/// Progress of the nodes of a rollout.
 fn stood(reader: &Reader, agents: &Agents, fleet: &Fleet, record: &RolloutRecord, plan: &IndexedPlan) -> Progress {
     with_sight(reader, agents, fleet, |sight| progress::final_progress(plan, record, sight))
 }
@@ -137,7 +137,7 @@ fn failure(node: &NodeProgress) -> Option<FailedNode> {
     None
 }
 
-/// The slots of the rollout that decides.
+/// Slots in use of a rollout.
 pub(crate) fn slots(
     reader: &Reader,
     agents: &Agents,
@@ -175,7 +175,7 @@ fn slot(fleet: &Fleet, record: &RolloutRecord, node: &NodeProgress) -> Option<Sl
     })
 }
 
-/// A line of the history.
+/// One row of the history.
 pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
     RolloutRow {
         id: record.id,
@@ -193,7 +193,7 @@ pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
     }
 }
 
-/// The rollout that decides, in short. Without its plan only what its record says is known.
+/// Short status of the rollout that decides what nodes run. Without its plan, from its record alone.
 pub(crate) fn brief(
     reader: &Reader,
     agents: &Agents,
@@ -201,7 +201,7 @@ pub(crate) fn brief(
     plan: Option<&IndexedPlan>,
 ) -> Option<RolloutBrief> {
     let (record, _) = fleet.deciding_rollout()?;
-    // Of one that was ended halfway it is of interest how far it came; of the others, their record says it.
+    // The progress matters for a rollout that is open or was aborted; otherwise the record has the counts.
     let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, RolloutPhase::Aborted { .. }));
     let stood = plan.map(|plan| stood(reader, agents, fleet, record, plan)).unwrap_or_default();
     let counts = all(&stood);
@@ -231,7 +231,7 @@ pub(crate) fn brief(
     })
 }
 
-/// Why a node does not move in the rollout that goes on.
+/// Reason why a node does not progress in the rollout.
 pub(crate) fn hold_of(
     reader: &Reader,
     agents: &Agents,
@@ -254,7 +254,7 @@ fn rolled_back_by(phase: &RolloutPhase) -> Option<RolloutId> {
     }
 }
 
-/// What to type next, where it is a person's turn.
+/// Next command for the operator, where one is needed.
 fn next_command(situation: RolloutSituation<'_>) -> Option<String> {
     let is_a_persons = match situation.phase {
         RolloutPhase::Running => situation.waits_for_promotion,

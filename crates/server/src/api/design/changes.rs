@@ -1,4 +1,4 @@
-//! Several changes of documents, accepted together or not at all.
+//! Changes of several documents, accepted together or not at all.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,9 +15,10 @@ use crate::design::apply::{ApplyError, compile};
 use crate::design::compiled::Compiled;
 use crate::design::edit::{DocumentName, EditError, Edited, edit};
 use crate::design::revision::{RevisionBase, RevisionOutcome, RevisionRequest, revise};
+use crate::transactions::ConflictRetry;
 
-/// Others who change the same design at the same moment are quicker so many times, and no more.
-const TRIES: usize = 32;
+/// Attempts of one request. Each conflict means that another client changed the same design.
+const ATTEMPTS: usize = 32;
 
 /// Puts and deletes documents of the source `api`: all of them, or none.
 #[utoipa::path(post, path = "/v1/envs/{env}/design/changes",
@@ -32,7 +33,7 @@ pub(crate) async fn change_documents(
     Ok(Json(accept_changes(&writer, &env, changes, author).await?))
 }
 
-/// Accepts changes as a new revision. Whoever is overtaken begins again with what is there then.
+/// Accepts changes as a new revision. Edits the newest revision again after a conflict.
 pub(super) async fn accept_changes(
     writer: &Writer,
     env: &EnvName,
@@ -44,7 +45,8 @@ pub(super) async fn accept_changes(
         return Err(ApiError::invalid("no changes were given, so there is nothing to do"));
     }
     let by = author.by(named, &message);
-    for _ in 0..TRIES {
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    while retry.begin_attempt() {
         let base = RevisionBase::look(writer, env).await.map_err(ApplyError::from)?;
         let head = base.head.map(|(number, _)| number);
         if seen.is_some_and(|seen| Some(seen) != head) {
@@ -82,7 +84,7 @@ fn text(number: Option<muster_core::design::DesignRevision>) -> String {
     number.map_or_else(|| "none".to_owned(), |number| number.to_string())
 }
 
-/// A file that was put holds the document that it is called after, and nothing else.
+/// Checks that a file holds exactly the document that it is named after.
 fn holds(design: &Compiled, file: &str, document: &DocumentName) -> Result<(), ApiError> {
     let found: Vec<(&str, &str)> =
         design.design.written_in(API_SOURCE, file).map(|found| (found.kind.word(), found.name)).collect();
@@ -99,7 +101,7 @@ fn holds(design: &Compiled, file: &str, document: &DocumentName) -> Result<(), A
     Err(ApiError(problem.hint("send one document, with the kind and the name of the address")))
 }
 
-/// Whoever expected something else is told what is there.
+/// Error of an edit. A failed precondition carries the current document.
 fn with_current(base: &RevisionBase, error: EditError) -> ApiError {
     let document = match &error {
         EditError::NotAsExpected { kind, name, .. } => DocumentName::new(kind, name).ok(),

@@ -30,14 +30,14 @@ use crate::app::{Agents, Reader, Writer};
 use crate::design::compiled::Compiled;
 use crate::design::edit::{DocumentName, EditError, etag};
 
-/// What documents can be chosen by.
+/// Keys of filters.
 const KEYS: FilterKeys<'static> =
     FilterKeys { fixed: &["kind", "name", "source", "file", "extends", "role", STATE], open: &["label."] };
-/// How the node stands that a document describes: the one key that is not in the design.
+/// State of the node that a document describes: the only key that is not part of the design.
 const STATE: &str = "state";
 
-/// Lists documents by kind and name: those that a filter chooses, such as `kind=Node role=compute label.rack=r1
-/// state!=validated`. There is kind, name, source, file, extends, role, state (of a node that is there) and label.NAME.
+/// Lists documents by kind and name; all, or those that match a filter such as `kind=Node role=compute label.rack=r1
+/// state!=validated`. Keys: kind, name, source, file, extends, role, label.NAME, and state of a registered node.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/documents",
     params(("env" = String, Path), FilterQuery, RevisionQuery, PageQuery),
     responses((status = 200, body = Page<DocumentRow>)))]
@@ -63,7 +63,7 @@ pub(crate) async fn list_documents(
     Ok(Json(page.cut(rows, revision, |row| format!("{} {}", row.kind, row.name))?))
 }
 
-/// How each node stands, by name.
+/// State of each node, by name.
 type States = HashMap<String, &'static str>;
 
 async fn states(reader: &Reader, agents: &Agents, scope: &Scope) -> Result<States, ApiError> {
@@ -74,7 +74,7 @@ async fn states(reader: &Reader, agents: &Agents, scope: &Scope) -> Result<State
 
 fn rows(design: &Compiled, filter: &Filter, states: &States) -> Vec<DocumentRow> {
     let mut layers: BTreeMap<(&str, &str), Vec<SourceDocument<'_>>> = BTreeMap::new();
-    // What environment files make has no document of its own, and is there all the same.
+    // Nodes that an environment file generates have no document of their own.
     for (kind, name, _) in design.design.effective_documents() {
         layers.entry((kind.word(), name)).or_default();
     }
@@ -102,7 +102,7 @@ fn rows(design: &Compiled, filter: &Filter, states: &States) -> Vec<DocumentRow>
     rows
 }
 
-/// A document, as a filter sees it.
+/// Document as a filter sees it.
 struct Chosen<'d> {
     kind: &'d str,
     name: &'d str,
@@ -146,7 +146,7 @@ pub(crate) struct DocumentPath {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WriteQuery {
-    /// Why it is changed, for those who read the revisions.
+    /// Message of the revision.
     #[serde(default)]
     message: String,
     /// Check only.
@@ -154,7 +154,7 @@ pub(crate) struct WriteQuery {
     dry_run: bool,
 }
 
-/// A document as each source wrote it, and as it is in effect. A `/` in the kind is written `%2F`.
+/// Shows a document as each source wrote it, and its effective values. A `/` in the kind is written `%2F`.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/documents/{kind}/{name}",
     params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), RevisionQuery),
     responses((status = 200, body = DocumentDetail, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
@@ -180,7 +180,7 @@ pub(crate) async fn show_document(
     Ok(([(header::ETAG, format!("\"{etag}\""))], Json(detail)).into_response())
 }
 
-/// Writes a document to the source `api`, as JSON or as YAML that is kept as it is.
+/// Writes a document to the source `api`, as JSON or as YAML, which is stored unchanged.
 #[utoipa::path(put, path = "/v1/envs/{env}/design/documents/{kind}/{name}",
     params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), WriteQuery,
         ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header),
@@ -207,7 +207,7 @@ pub(crate) async fn put_document(
     answer(accept_changes(&writer, &env, one(change, query), author).await?)
 }
 
-/// Deletes a document from the source `api`. What a directory brought is changed there.
+/// Deletes a document from the source `api`. Documents of other sources are changed in their directory.
 #[utoipa::path(delete, path = "/v1/envs/{env}/design/documents/{kind}/{name}",
     params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), WriteQuery,
         ("If-Match" = Option<String>, Header), ("Muster-Author" = Option<String>, Header)),
@@ -238,7 +238,7 @@ fn answer(accepted: DocumentChangesResponse) -> Result<Response, ApiError> {
     })
 }
 
-/// What each source says of a document.
+/// Document as each source wrote it.
 pub(super) fn written(design: &Compiled, document: &DocumentName) -> Vec<WrittenDocument> {
     let layers = design.design.layers(&document.kind, &document.name);
     let written = |layer: SourceDocument<'_>| WrittenDocument {
@@ -250,7 +250,7 @@ pub(super) fn written(design: &Compiled, document: &DocumentName) -> Vec<Written
     layers.map(written).collect()
 }
 
-/// A document in the native envelope, whichever one it was written in.
+/// Document in the native envelope, whichever envelope it was written in.
 fn envelope(layer: &SourceDocument<'_>) -> Value {
     let mut spec = match serde_json::to_value(layer.body()) {
         Ok(Value::Object(spec)) => spec,
@@ -272,7 +272,7 @@ fn envelope(layer: &SourceDocument<'_>) -> Value {
     Value::Object(whole)
 }
 
-/// The one etag of a condition, without its quotes.
+/// Single etag of a precondition, without quotes.
 fn condition(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(&name) else { return Ok(None) };
     let text = value.to_str().map_err(|_| ApiError::invalid(format!("the header {name} is no text")))?.trim();
@@ -308,7 +308,7 @@ fn too_large(error: &axum::extract::rejection::BytesRejection) -> ApiError {
     ApiError(Problem::new(code, chain(error)))
 }
 
-/// The kinds of documents that Muster knows.
+/// Lists the kinds of documents.
 #[utoipa::path(get, path = "/v1/schemas", responses((status = 200, body = Page<SchemaRow>)))]
 pub(crate) async fn list_schemas(State(reader): State<Reader>) -> Json<Page<SchemaRow>> {
     let row = |kind: &str| SchemaRow { kind: kind.to_owned(), url: format!("/v1/schemas/{kind}") };
@@ -316,7 +316,7 @@ pub(crate) async fn list_schemas(State(reader): State<Reader>) -> Json<Page<Sche
     Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() })
 }
 
-/// The JSON Schema of a kind of document.
+/// Shows the JSON Schema of a kind of document.
 #[utoipa::path(get, path = "/v1/schemas/{kind}", params(("kind" = String, Path)),
     responses((status = 200, body = Value, content_type = "application/schema+json")))]
 pub(crate) async fn show_schema(Path(kind): Path<String>) -> Result<Json<Value>, ApiError> {

@@ -1,4 +1,4 @@
-//! What goes wrong with designs, as problems.
+//! Errors of designs as problems.
 
 use muster_design::finding::{Findings, Severity};
 use muster_wire::problem::{Problem, ProblemCode};
@@ -105,7 +105,7 @@ impl From<EditError> for ApiError {
     }
 }
 
-/// A design with errors: all that was found is in the problem, for people and for programs.
+/// Problem of a design with errors. It carries all findings.
 pub(super) fn refused(findings: &Findings) -> ApiError {
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
     let count = errors.clone().count();

@@ -26,20 +26,20 @@ use crate::design::compiled::Compiled;
 use crate::design::error::ReadDesignError;
 use crate::fleet_change::compare;
 
-/// Designs of many megabytes are sent whole; larger ones are split into sources.
+/// Largest body. Designs of many megabytes are sent whole; larger ones must be split into sources.
 pub(super) const BODY_LIMIT: usize = 64 * 1024 * 1024;
 
-/// Which revision of the design is asked about.
+/// Revision of the design that a request is about.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RevisionQuery {
-    /// The number of a revision; by default the newest.
+    /// Number of a revision; by default the newest.
     #[param(value_type = Option<u64>)]
     revision: Option<DesignRevision>,
 }
 
 impl RevisionQuery {
-    /// The design that is meant.
+    /// Reference to the revision, and the compiled design.
     pub(super) async fn design(
         &self,
         reader: &Reader,
@@ -51,7 +51,7 @@ impl RevisionQuery {
     }
 }
 
-/// The newest revision, the one that the nodes follow, and the sources.
+/// Shows the newest revision, the applied revision, and the sources.
 #[utoipa::path(get, path = "/v1/envs/{env}/design", params(("env" = String, Path)),
     responses((status = 200, body = DesignSummary)))]
 pub(crate) async fn show_design(State(reader): State<Reader>, scope: Scope) -> Result<Json<DesignSummary>, ApiError> {
@@ -103,7 +103,7 @@ pub(crate) struct NumberPath {
     number: u64,
 }
 
-/// All revisions, the newest first.
+/// Lists all revisions, newest first.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/revisions", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<RevisionRow>)))]
 pub(crate) async fn list_revisions(
@@ -119,7 +119,7 @@ pub(crate) async fn list_revisions(
     Ok(Json(page.cut(rows, revision, |row: &RevisionRow| row.design.to_string())?))
 }
 
-/// One revision.
+/// Shows one revision.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/revisions/{number}",
     params(("env" = String, Path), ("number" = u64, Path)), responses((status = 200, body = RevisionRow)))]
 pub(crate) async fn show_revision(
@@ -145,7 +145,7 @@ fn revision_row(design: &DesignState, number: DesignRevision, record: &DesignRev
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DiffQuery {
-    /// By default, the revision that the nodes follow.
+    /// By default, the applied revision.
     #[param(value_type = Option<u64>)]
     from: Option<DesignRevision>,
     /// By default, the newest revision.
@@ -153,7 +153,7 @@ pub(crate) struct DiffQuery {
     to: Option<DesignRevision>,
 }
 
-/// The documents whose effective values differ between two revisions.
+/// Lists the documents whose effective values differ between two revisions.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/diff", params(("env" = String, Path), DiffQuery),
     responses((status = 200, body = DesignDiff)))]
 pub(crate) async fn diff_revisions(
@@ -178,7 +178,7 @@ pub(crate) async fn diff_revisions(
     Ok(Json(DesignDiff { from: from.map(|from| from.number), to: to.number, documents, revision }))
 }
 
-/// What lies between two designs.
+/// Documents that differ between two designs.
 fn document_diffs(before: &Design, after: &Design) -> Vec<DocumentDiff> {
     let to_wire = |found: muster_design::diff::DocumentDiff| {
         let (sort, changes) = match found.what {

@@ -17,7 +17,7 @@ use crate::api::request::{PageQuery, Scope};
 use crate::app::Reader;
 use crate::design::compiled::Compiled;
 
-/// Lists the nodes that a revision of the design makes, in its order.
+/// Lists the nodes that a revision of the design defines, in its order.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/nodes", params(("env" = String, Path), RevisionQuery, PageQuery),
     responses((status = 200, body = Page<DesignNodeRow>)))]
 pub(crate) async fn list_design_nodes(
@@ -41,7 +41,7 @@ pub(crate) async fn list_design_nodes(
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
-/// A node has some dozens of values; whoever has more asks for them by path.
+/// Values in one response. A node has some dozens; more can be requested by path.
 const MOST_VALUES: usize = 1000;
 const KIND: &str = "Node";
 
@@ -53,14 +53,14 @@ pub(crate) struct DesignNodePath {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WhyQuery {
-    /// Who said what stands here, such as `interfaces.bond0.mtu`.
+    /// Path of a value whose origin is shown, such as `interfaces.bond0.mtu`.
     path: Option<String>,
-    /// Who said each of the values.
+    /// Also show the origin of each value.
     #[serde(default)]
     provenance: bool,
 }
 
-/// A node with everything that is in effect for it; with a path, every layer that set, changed or removed the value there.
+/// Shows a node with its effective values; with a path, every layer that set, changed or removed the value there.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/nodes/{node}",
     params(("env" = String, Path), ("node" = String, Path), RevisionQuery, WhyQuery),
     responses((status = 200, body = DesignNode)))]
@@ -138,7 +138,7 @@ fn step(step: &LayerStep) -> ProvenanceStep {
     }
 }
 
-/// Goes through the values at the ends of a tree; a list is one value.
+/// Calls `visit` for each leaf of a tree; a list is one value.
 fn leaves(node: &Node, path: &ValuePath, tell: &mut dyn FnMut(&ValuePath, &Node)) {
     match &node.value {
         Value::Map(map) => {

@@ -12,7 +12,7 @@ use crate::app::{Reader, Writer};
 use crate::design::apply;
 use crate::design::apply::{plan, propose};
 
-/// Checks a design, laid over what is there. Changes nothing.
+/// Checks a design, merged into the existing sources. Changes nothing.
 #[utoipa::path(post, path = "/v1/envs/{env}/design/check", params(("env" = String, Path)),
     request_body = DesignInput, responses((status = 200, body = CheckDesignResponse)))]
 pub(crate) async fn check_design(
@@ -29,7 +29,7 @@ pub(crate) async fn check_design(
     }))
 }
 
-/// Says what applying a design would do to the nodes. Changes nothing. Without sources: what is there already, newest.
+/// Plans a design: shows what applying it would do to the nodes. Changes nothing. Without sources, plans the newest revision.
 #[utoipa::path(post, path = "/v1/envs/{env}/design/plan", params(("env" = String, Path)),
     request_body = DesignInput, responses((status = 200, body = PlanDesignResponse)))]
 pub(crate) async fn plan_design(
@@ -43,9 +43,9 @@ pub(crate) async fn plan_design(
     Ok(Json(PlanDesignResponse { plan, findings: laid.next.findings.to_vec(), revision }))
 }
 
-/// Makes a new revision of what is sent, and has the nodes follow it: exactly as planned, if a plan is given. Answers when
-/// the nodes have been told. An environment that is not there yet begins.
-/// That no node would be left is refused, unless the request says that it is meant.
+/// Applies a design as a new revision: exactly as planned, if a plan is given. Responds when the nodes are registered.
+///
+/// Creates the environment if it does not exist. A design without any node is refused, unless `remove_all` is set.
 #[utoipa::path(post, path = "/v1/envs/{env}/design/apply", params(("env" = String, Path)),
     request_body = ApplyDesign, responses((status = 200, body = ApplyDesignResponse)))]
 pub(crate) async fn apply_design(

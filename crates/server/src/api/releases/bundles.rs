@@ -23,7 +23,7 @@ use crate::api::request::Scope;
 use crate::app::Reader;
 use crate::blobs::{BlobReader, ReceiveError};
 
-/// What is written at once.
+/// Bytes that are written at once.
 const PIECE: usize = 256 * 1024;
 
 #[derive(Deserialize)]
@@ -37,7 +37,7 @@ impl DigestPath {
     }
 }
 
-/// Whether a bundle is there, so that nobody sends it twice.
+/// Shows a stored bundle, so that a client need not upload it again.
 #[utoipa::path(get, path = "/v1/envs/{env}/bundles/{digest}",
     params(("env" = String, Path), ("digest" = String, Path)), responses((status = 200, body = Bundle)))]
 pub(crate) async fn show_bundle(
@@ -52,7 +52,7 @@ pub(crate) async fn show_bundle(
     }
 }
 
-/// Takes in a bundle. Sending the same again changes nothing; what was cut off leaves nothing behind.
+/// Uploads a bundle. A duplicate is a no-op; a partial upload is discarded.
 #[utoipa::path(put, path = "/v1/envs/{env}/bundles/{digest}",
     params(("env" = String, Path), ("digest" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = Bundle)))]
@@ -64,7 +64,7 @@ pub(crate) async fn put_bundle(
     body: Body,
 ) -> Result<Json<Bundle>, ApiError> {
     let digest = digest.digest()?;
-    // Who says beforehand that it is too large need not send it.
+    // A client that announces the size need not send a bundle that is too large.
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|size| size > BUNDLE_LIMIT) {
         return Err(ReceiveError::TooLarge { limit: BUNDLE_LIMIT }.into());
@@ -97,7 +97,7 @@ pub(crate) async fn put_bundle(
     Ok(Json(Bundle { digest, size }))
 }
 
-/// The size of a bundle that is kept, and stays so for long enough to be registered; none if there is none.
+/// Size of a stored bundle, which is kept long enough to be registered; none if it is not stored.
 async fn kept_size(reader: &Reader, digest: &Digest) -> Result<Option<u64>, ApiError> {
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let looked = blocking(move || match blobs.renew(&name)? {
@@ -127,9 +127,9 @@ impl VersionPath {
     }
 }
 
-/// The bundle of a release, or a part of it.
+/// Downloads the bundle of a release, or a range of it.
 ///
-/// So many are sent at once; the others wait for their turn, in order. Who had to wait for a minute gets 503 with
+/// A limited number of downloads is served at once; the others wait in order. After a minute they get 503 with
 /// `Retry-After`.
 #[utoipa::path(get, path = "/v1/envs/{env}/releases/{version}/bundle",
     params(("env" = String, Path), ("version" = String, Path), ("Range" = Option<String>, Header),
@@ -150,7 +150,7 @@ pub(crate) async fn download_bundle(
     let size = bundle.size();
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let etag = format!("\"{digest}\"");
-    // Somebody who has a part of another bundle gets all of this one.
+    // A client with a part of another bundle gets all of this one.
     let same = text(header::IF_RANGE).is_none_or(|known| known == etag);
     let part = if same { Part::of(text(header::RANGE), size) } else { Part::Whole };
     let (status, part) = match part {
@@ -169,7 +169,7 @@ pub(crate) async fn download_bundle(
         .header(header::CONTENT_LENGTH, part.end - part.start)
         .header(header::ACCEPT_RANGES, "bytes")
         .header(header::ETAG, etag)
-        // It never changes, and no proxy should keep half of it for another.
+        // A bundle never changes, but a proxy must not store a part of it as the whole.
         .header(header::CACHE_CONTROL, "no-store");
     if status == StatusCode::PARTIAL_CONTENT {
         answer = answer.header(header::CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1));
@@ -180,7 +180,7 @@ pub(crate) async fn download_bundle(
         .map_err(|error| ApiError(Problem::new(ProblemCode::Internal, error.to_string())))
 }
 
-/// The digest of a release's bundle.
+/// Digest of a release's bundle.
 pub(super) fn digest_of(reader: &Reader, scope: &Scope, version: &Version) -> Result<Digest, ApiError> {
     let (release, known) = scope.ask(reader, |fleet| {
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
@@ -197,7 +197,7 @@ pub(in crate::api) fn digest_in(release: &ReleaseRecord, version: &Version) -> R
     })
 }
 
-/// The bundle of a release, which must be there.
+/// Opens the bundle of a release.
 pub(in crate::api) async fn open_bundle(
     reader: &Reader,
     version: &Version,
@@ -214,18 +214,17 @@ pub(in crate::api) async fn open_bundle(
     Err(ApiError(problem.hint("upload the same bundle again with `muster release push`, or restore a backup")))
 }
 
-/// What a reader gets.
+/// Range of a bundle in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Whole,
     Some(Range<u64>),
-    /// It begins behind the end.
+    /// It begins after the end.
     Behind,
 }
 
 impl Part {
-    /// Understands `bytes=a-b`, `bytes=a-` and `bytes=-n`. Whatever else there is gets the whole, which every reader must be
-    /// able to take.
+    /// Parses `bytes=a-b`, `bytes=a-` and `bytes=-n`. Any other header gets the whole bundle, which every client must accept.
     pub(super) fn of(header: Option<&str>, size: u64) -> Self {
         let Some((first, last)) = header.and_then(|text| text.trim().strip_prefix("bytes=")?.split_once('-')) else {
             return Part::Whole;
@@ -233,7 +232,7 @@ impl Part {
         let number = |text: &str| {
             let text = text.trim();
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            // A number that is too large is as good as the largest.
+            // A number that overflows is the largest one.
             digits.then(|| text.parse().unwrap_or(u64::MAX))
         };
         match (first.trim().is_empty(), number(first), last.trim().is_empty(), number(last)) {
@@ -272,7 +271,7 @@ mod range_tests {
             (Some("bytes=-3"), Part::Some(7..10)),
             (Some("bytes=-30"), Part::Some(0..10)),
             (Some("bytes=-0"), Part::Behind),
-            // Not understood, or more than one: the whole.
+            // Not supported, or more than one range: the whole.
             (Some("bytes=5-3"), Part::Whole),
             (Some("bytes=0-1,3-4"), Part::Whole),
             (Some("bytes=-"), Part::Whole),

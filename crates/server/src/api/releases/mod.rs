@@ -24,7 +24,7 @@ use crate::blobs::ReceiveError;
 use crate::blobs::downloads::Overloaded;
 use crate::releases::{self, BundleError, PushError, PushedRelease, trusted_keys};
 
-/// When somebody who was sent away may come back, in seconds.
+/// `Retry-After` of a busy server, in seconds.
 const RETRY_AFTER: u16 = 5;
 
 impl From<Overloaded> for ApiError {
@@ -50,7 +50,7 @@ impl From<ReceiveError> for ApiError {
     }
 }
 
-/// What is said when the place for blobs fails.
+/// Error of the blob store as a problem.
 fn not_kept(error: &io::Error, text: String) -> ApiError {
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
         return ApiError(Problem::new(ProblemCode::StoreFull, text).hint("make room where the server keeps its blobs"));
@@ -58,13 +58,13 @@ fn not_kept(error: &io::Error, text: String) -> ApiError {
     ApiError(Problem::new(ProblemCode::StoreUnavailable, text).hint("look at the directory that --blobs names"))
 }
 
-/// Does something that blocks.
+/// Runs blocking work on its own thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))
 }
 
-/// The releases of the environment, the newest first.
+/// Lists the releases of the environment, newest first.
 #[utoipa::path(get, path = "/v1/envs/{env}/releases", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<ReleaseRow>)))]
 pub(crate) async fn list_releases(
@@ -98,7 +98,7 @@ pub(super) fn release_row(fleet: &Fleet, version: &Version, record: &ReleaseReco
     }
 }
 
-/// One release: who signed it, who pushed it, and who runs it.
+/// Shows one release: its signatures, its author, and the number of nodes that run it.
 #[utoipa::path(get, path = "/v1/envs/{env}/releases/{version}",
     params(("env" = String, Path), ("version" = String, Path)), responses((status = 200, body = ReleaseDetail)))]
 pub(crate) async fn show_release(
@@ -133,8 +133,7 @@ pub(crate) async fn show_release(
     }))
 }
 
-/// Registers a release whose bundle was uploaded before. The same again changes nothing; another one under a version that
-/// is known is refused.
+/// Registers a release whose bundle was uploaded. A duplicate is a no-op; other content under a known version is refused.
 #[utoipa::path(put, path = "/v1/envs/{env}/releases/{version}",
     params(("env" = String, Path), ("version" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = PushRelease, responses((status = 200, body = PushReleaseResponse)))]
@@ -153,7 +152,7 @@ pub(crate) async fn push_release(
     Ok(Json(PushReleaseResponse { version, serial, digest, changed, verified_by, revision }))
 }
 
-/// Whether a bundle of a size is there.
+/// Whether a bundle of this size is stored.
 async fn bundle_state(reader: &Reader, digest: String, size: u64) -> Result<BundleState, ApiError> {
     let Ok(digest) = Digest::new(digest) else { return Ok(BundleState::Missing) };
     let blobs = reader.blobs.clone();

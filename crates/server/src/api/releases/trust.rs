@@ -1,4 +1,4 @@
-//! The keys whose signatures count.
+//! Keys that agents trust to sign releases.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -16,12 +16,12 @@ use crate::releases::{ReplaceTrustError, ReplacedTrust, replace as replace_trust
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForceQuery {
-    /// Even if no key of the list has signed the release that the environment runs.
+    /// Accept the list even if none of its keys has signed the current release.
     #[serde(default)]
     force: bool,
 }
 
-/// The keys that releases of the environment are signed with.
+/// Shows the trusted keys of the environment.
 #[utoipa::path(get, path = "/v1/envs/{env}/trust", params(("env" = String, Path)),
     responses((status = 200, body = TrustResponse)))]
 pub(crate) async fn show_trust(State(reader): State<Reader>, scope: Scope) -> Result<Json<TrustResponse>, ApiError> {
@@ -34,9 +34,9 @@ pub(crate) async fn show_trust(State(reader): State<Reader>, scope: Scope) -> Re
     Ok(Json(TrustResponse { list, revision }))
 }
 
-/// Replaces the list of trusted keys. It is signed by a key of the list before it; agents take it only if they trust that.
+/// Replaces the list of trusted keys. A key of the previous list must have signed it; agents verify the same.
 ///
-/// One with which no node could run the current release any more is refused, unless `force` says that this is meant.
+/// Refused if no node could run the current release any more, unless `force` is set.
 #[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path), ForceQuery),
     request_body = SignedTrust, responses((status = 200, body = ReplaceTrustResponse)))]
 pub(crate) async fn replace_trusted_keys(

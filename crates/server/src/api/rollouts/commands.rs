@@ -20,10 +20,10 @@ use crate::app::{Agents, Reader, Writer};
 use crate::rollouts::operator_requests::send_command;
 use crate::rollouts::status_response;
 
-/// A reason is a line, not a story.
+/// Longest reason, in characters.
 const LONGEST_REASON: usize = 300;
 
-/// Stops a rollout: nothing is granted from the moment at which this is answered. What was granted goes on.
+/// Pauses a rollout: nothing is granted after the response. Granted nodes continue.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/pause",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
@@ -39,7 +39,7 @@ pub(crate) async fn pause(
     CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
 }
 
-/// Lets a rollout go on that was stopped, by whomever. Failures that led to it are known, and stop it no more.
+/// Resumes a paused rollout. Failures that are known do not pause it again.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/resume",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
@@ -54,7 +54,7 @@ pub(crate) async fn resume(
     CommandRequest::read(writer, agents, scope, path, author, operate)?.send(RolloutCommand::Resume).await
 }
 
-/// Ends a rollout. Nodes stay where they are.
+/// Aborts a rollout. Nodes keep their version.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/abort",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
@@ -70,7 +70,7 @@ pub(crate) async fn abort(
     CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
 }
 
-/// Lets the next wave begin, where that is a person's to say; with `full`, all that are to come.
+/// Promotes a rollout to the next wave where that needs an operator; with `full`, to all further waves.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/promote",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
@@ -86,7 +86,7 @@ pub(crate) async fn promote(
     CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
 }
 
-/// Sets nodes aside: they stay where they are, and nobody waits for them.
+/// Skips nodes: they keep their version, and waves do not wait for them.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/skip",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
@@ -105,7 +105,7 @@ pub(crate) async fn skip(
     request.send_for_each(|node| RolloutCommand::Skip { node }).await
 }
 
-/// Grants failed nodes once more: those that are named, or all.
+/// Grants failed nodes once more: the given ones, or all.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/retry",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
@@ -123,7 +123,7 @@ pub(crate) async fn retry(
     request.send(RolloutCommand::Retry(which)).await
 }
 
-/// Something that is said to a rollout.
+/// A command to a rollout.
 pub(super) struct CommandRequest {
     pub(super) writer: Writer,
     pub(super) agents: Agents,
@@ -156,7 +156,7 @@ impl CommandRequest {
         Ok(self.operated(said, &command))
     }
 
-    /// Says the same of each node, one after the other.
+    /// Sends one command for each node, in order.
     pub(super) async fn send_for_each(
         self,
         of: impl Fn(NodeName) -> RolloutCommand,
@@ -164,7 +164,7 @@ impl CommandRequest {
         let mut last: Option<(CommandOutcome, RolloutCommand)> = None;
         for node in &self.nodes {
             let command = of(node.clone());
-            // Each is a word of its own.
+            // Each command has its own request id.
             let (by, request) = (self.by.clone(), format!("{} {node}", self.request));
             let said = send_command(&self.writer, &self.agents, &self.scope.env, self.id, command.clone(), by, request)
                 .await?;
@@ -186,12 +186,12 @@ impl CommandRequest {
     }
 }
 
-/// What a word is known by. Whoever says it without a name cannot say it again; but this server may have to.
+/// Request id of a command. Without one from the client, this server makes one for its own retries.
 pub(super) fn request_id_or_random(request: &str) -> Result<String, ApiError> {
     if request.is_empty() { Ok(new_request_id()) } else { request_id(request) }
 }
 
-/// A node by its name or its host name.
+/// Node by its name or host name.
 pub(super) fn find_node(reader: &Reader, scope: &Scope, text: &str) -> Result<NodeName, ApiError> {
     let found = scope.ask(reader, |fleet| fleet.find(text).map(|(name, _)| name.clone()))?;
     match found {
@@ -208,7 +208,7 @@ pub(super) fn one_line(reason: &str) -> String {
     clip(reason.trim(), LONGEST_REASON)
 }
 
-/// Lists the nodes that were granted something and are not healthy yet: who holds a slot, since when, until when.
+/// Lists the slots of the budget in use: nodes with a grant that are not healthy yet.
 #[utoipa::path(get, path = "/v1/envs/{env}/rollouts/slots", params(("env" = String, Path)),
     responses((status = 200, body = Page<SlotRow>)))]
 pub(crate) async fn list_slots(
@@ -239,7 +239,7 @@ pub(crate) struct SlotPath {
     node: String,
 }
 
-/// Lets a node no longer count for the budget, though it is not well: somebody knows better.
+/// Releases the slot of an unhealthy node, so that the budget no longer counts it.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/slots/{node}/release",
     params(("env" = String, Path), ("node" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]

@@ -1,4 +1,4 @@
-//! Why something cannot be done with a rollout, as an answer.
+//! Errors of rollouts as problems.
 
 use muster_rollout::command::CommandRefused;
 use muster_rollout::executor::{OperatorCommandError, RollbackPlanError, StartRolloutError};

@@ -33,10 +33,10 @@ use crate::api::releases::bundles::{digest_in, open_bundle};
 use crate::rollouts::operator_requests::{begin, plan_for, roll_back};
 use crate::rollouts::{plans, status_response};
 
-/// The plan of 50,000 nodes is below this.
+/// Largest body. The plan of 50,000 nodes is below this.
 pub(crate) const BODY_LIMIT: usize = 16 * 1024 * 1024;
 
-/// A rollout by its number, or `active`: the one that decides what nodes run.
+/// Rollout by its number, or `active`: the rollout that decides what nodes run.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RolloutPath {
     id: String,
@@ -54,7 +54,7 @@ impl RolloutPath {
     }
 }
 
-/// The rollout that decides what nodes run.
+/// Rollout that decides what nodes run.
 pub(crate) fn active_rollout(reader: &Reader, scope: &Scope) -> Result<RolloutId, ApiError> {
     let active = scope.ask(reader, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
     active.ok_or_else(|| {
@@ -63,13 +63,13 @@ pub(crate) fn active_rollout(reader: &Reader, scope: &Scope) -> Result<RolloutId
     })
 }
 
-/// A rollout that is not remembered.
+/// Error for a rollout that is not in the history.
 pub(crate) fn unknown_rollout(id: RolloutId) -> ApiError {
     let problem = Problem::new(ProblemCode::UnknownRollout, format!("there is no rollout {id}"));
     ApiError(problem.hint("`muster rollout history` lists those that are remembered"))
 }
 
-/// Lists the rollouts that are remembered, the newest first.
+/// Lists the rollouts in the history, newest first.
 #[utoipa::path(get, path = "/v1/envs/{env}/rollouts", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<RolloutRow>)))]
 pub(crate) async fn list_rollouts(
@@ -85,23 +85,23 @@ pub(crate) async fn list_rollouts(
     Ok(Json(page.cut(rows, revision, |row: &RolloutRow| row.id.to_string())?))
 }
 
-/// What happens together is shown together.
+/// Changes within this time are shown together.
 const PACE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ShowQuery {
-    /// Answer when something of it is newer than this revision, or when the time is over.
+    /// Respond when a change is newer than this revision, or after `wait_seconds`.
     after: Option<u64>,
-    /// How long to wait for that; at most 60 s.
+    /// Longest wait for a change, in seconds; at most 60.
     #[serde(default)]
     wait_seconds: u64,
-    /// Numbers alone, without the nodes of each wave.
+    /// Counts only, without the nodes of each wave.
     #[serde(default)]
     numbers: bool,
 }
 
-/// How a rollout stands: the waves with their nodes, what holds it up, who has failed and why.
+/// Shows the status of a rollout: waves with their nodes, failures, and what it waits for.
 #[utoipa::path(get, path = "/v1/envs/{env}/rollouts/{id}",
     params(("env" = String, Path), ("id" = String, Path, description = "Its number, or `active`."), ShowQuery),
     responses((status = 200, body = RolloutStatus)))]
@@ -116,7 +116,7 @@ pub(crate) async fn show_rollout(
         query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
     let mut steps = reader.view.subscribe();
-    // The same one to the end, also when another one becomes the active one meanwhile.
+    // The same rollout until the response, also if another one becomes active.
     let id = path.id(&reader, &scope)?;
     loop {
         steps.mark_unchanged();
@@ -141,7 +141,7 @@ async fn status(
 ) -> Result<RolloutStatus, ApiError> {
     let digests = scope.ask(reader, |fleet| {
         let (record, _) = fleet.rollouts().get(&id)?;
-        // While it decides what nodes run, what they say now is newer.
+        // While the rollout is active, the state of its nodes is newer than a stored outcome.
         let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == id);
         Some((record.plan.clone(), record.outcome.clone().filter(|_| !governs)))
     })?;
@@ -158,7 +158,7 @@ async fn status(
     status.ok_or_else(|| unknown_rollout(id))
 }
 
-/// When something that a rollout is shown by was last written.
+/// Revision of the last change that the status shows.
 fn changed_at(fleet: &Fleet, id: RolloutId) -> Revision {
     let own = fleet.rollouts().get(&id).map(|(_, at)| *at);
     let active = fleet.active_rollout().map(|(_, at)| at);
@@ -173,7 +173,7 @@ fn node_changed_at(node: &Node) -> Option<Revision> {
     [observed, desired, presence, node.record_at].into_iter().flatten().max()
 }
 
-/// Plans a rollout, and changes nothing. The plan can be started as it is, for as long as the world stays as it is.
+/// Plans a rollout. Changes nothing. The plan can be started until it is stale.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/plan", params(("env" = String, Path)),
     request_body = PlanRequest, responses((status = 200, body = PlanResponse)))]
 pub(crate) async fn plan_rollout(
@@ -185,14 +185,14 @@ pub(crate) async fn plan_rollout(
     Ok(Json(plan_for(&reader, &agents, &scope.env, request).await?))
 }
 
-/// What somebody makes up for a request is short.
+/// Longest request id, in characters.
 const LONGEST_REQUEST: usize = 200;
 
-/// Starts a rollout: a plan that still holds, or one that is made now. Another one that is under way is refused with 409,
-/// unless `supersede` says that it is to end.
+/// Starts a rollout: from a plan, or planned now. Refused with 409 while another rollout is in progress, unless `supersede`
+/// is set.
 ///
-/// The same `request` again is answered with the same rollout. If every node runs the version already, nothing is started,
-/// and the answer says so: it has no `id`, and `changed` is false.
+/// A repeated `request` id returns the same rollout. If every node runs the version already, nothing is started: the
+/// response has no `id`, and `changed` is false.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts",
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = StartRequest, responses((status = 200, body = StartResponse)))]
@@ -210,8 +210,7 @@ pub(crate) async fn start_rollout(
     }))
 }
 
-/// Begins a rollout to a release that nodes can have. A fleet that is sent to what nobody can download would fail, node by
-/// node.
+/// Starts a rollout to a release whose bundle can be downloaded. Without its bundle every node would fail.
 pub(crate) async fn begin_downloadable(
     writer: &Writer,
     agents: &Agents,
@@ -239,12 +238,12 @@ pub(super) fn started(begun: StartedRollout) -> RolloutStarted {
     RolloutStarted { id, from, to, changed, superseded, revision }
 }
 
-/// Who asks: a name in the body counts before the header.
+/// Operator of a request: a name in the body takes precedence over the header.
 pub(crate) fn by_whom(author: Author, named: String) -> String {
     author.by(Some(named).filter(|name| !name.is_empty()), "").author
 }
 
-/// A request without a name could not be recognised when it comes again.
+/// Checks the request id of a client. A retry is recognised by it.
 pub(super) fn request_id(request: &str) -> Result<String, ApiError> {
     let is_plain = !request.is_empty() && request.chars().all(|c| !c.is_control());
     if !is_plain || clip(request, LONGEST_REQUEST) != request {
@@ -254,10 +253,10 @@ pub(super) fn request_id(request: &str) -> Result<String, ApiError> {
     Ok(request.to_owned())
 }
 
-/// Goes back to the last version that a whole rollout has validated, through the same engine and budgets.
+/// Rolls back to the last version that a complete rollout has validated, with the same engine and budgets.
 ///
-/// A rollout that is itself the way back from another one is refused with 409, unless `undo_rollback` says that it is meant:
-/// who asks twice must not be taken to what was left.
+/// Refused with 409 if the rollout is itself a rollback, unless `undo_rollback` is set: a repeated request must not return to
+/// the version that was left.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/rollback",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = RolloutStarted)))]

@@ -1,4 +1,4 @@
-//! Gate checks that are programs.
+//! Gate checks that are programs, and the processes that they leave behind.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use tokio::time::timeout;
 
 use crate::rollouts::gate::{Answer, Subject};
 
-/// So much of what it says is kept: its last line counts.
+/// Bytes of output that are kept. The last line becomes the message.
 const KEPT: usize = 4096;
-/// Whatever the program left behind in its pipes when it was over is there at once.
+/// Wait for the rest of the output after the program has ended.
 const REST: Duration = Duration::from_millis(200);
 
-/// What a program needs to find others, its files, and how to write a date. Nothing else of the server's is passed on.
+/// Variables that a program needs to find other programs and files, and to format dates. Nothing else of the server is passed.
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 
-/// Runs it once. Whoever drops this ends the program, and all that it started in its group.
+/// Runs a check once. Dropping the future ends the program and its process group.
 pub(super) async fn run_check(arguments: &[String], subject: &Subject, mark: &Mark) -> Answer {
     let Some((program, rest)) = arguments.split_first() else {
         return Answer::Inconclusive("the check names no program".to_owned());
@@ -28,7 +28,7 @@ pub(super) async fn run_check(arguments: &[String], subject: &Subject, mark: &Ma
     let from = subject.from.as_ref().map(ToString::to_string).unwrap_or_default();
     let spawned = Command::new(program)
         .args(rest)
-        // The server's own holds what is none of a check's business, the password of the store for one.
+        // The server's environment may hold secrets, such as the password of the store.
         .env_clear()
         .envs(PASSED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))))
         .env("MUSTER_ENV", subject.env.as_str())
@@ -41,7 +41,7 @@ pub(super) async fn run_check(arguments: &[String], subject: &Subject, mark: &Ma
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Of its own, so that all of it can be ended.
+        // A process group of its own, so that all processes can be ended.
         .process_group(0)
         .kill_on_drop(true)
         .spawn();
@@ -52,7 +52,7 @@ pub(super) async fn run_check(arguments: &[String], subject: &Subject, mark: &Ma
     let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
     let (mut out, mut err) = (Tail::of(child.stdout.take()), Tail::of(child.stderr.take()));
     let ended = {
-        // While it runs its pipes are emptied: one that is full would stop it.
+        // Pipes are read while the program runs: a full pipe would block it.
         let mut reading = std::pin::pin!(async { tokio::join!(out.read(), err.read()) });
         let mut read = false;
         let ended = loop {
@@ -61,7 +61,7 @@ pub(super) async fn run_check(arguments: &[String], subject: &Subject, mark: &Ma
                 _ = &mut reading, if !read => read = true,
             }
         };
-        // What it left running in its group is ended with it, and gives its pipes up.
+        // Processes left in the group are ended, which closes their pipes.
         drop(group);
         if !read {
             let _ = timeout(REST, reading).await;
@@ -79,19 +79,19 @@ pub(super) async fn run_check(arguments: &[String], subject: &Subject, mark: &Ma
     }
 }
 
-/// The processes of a check. They end with it, however it ends.
+/// Process group of a check. It is killed when the check ends, in any way.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
-            // Nobody left in it is what one hopes for.
+            // The group is usually empty.
             let _ = kill_process_group(leader, Signal::KILL);
         }
     }
 }
 
-/// The end of what a pipe gives.
+/// Last bytes of a pipe.
 struct Tail<R> {
     from: Option<R>,
     kept: Vec<u8>,
@@ -119,12 +119,12 @@ impl<R: AsyncRead + Unpin> Tail<R> {
     }
 }
 
-/// The variable that all processes of a check have.
+/// Variable that marks all processes of a check.
 pub(super) const NAME: &str = "MUSTER_GATE_OF";
-/// Nobody waits for what they say any more.
+/// Grace period of leftover processes. Their result is no longer needed.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The same for every start of a server, and no other's: two of them cannot listen at one address.
+/// Identifies the processes of one server across restarts. No two servers listen at the same address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(String);
 
@@ -137,7 +137,7 @@ impl Mark {
         &self.0
     }
 
-    /// Ends what an earlier start of this server has left running.
+    /// Ends processes that an earlier start of this server has left running after a kill.
     pub(crate) async fn end_leftovers(&self) {
         match terminate_all(NAME, &self.0, GRACE).await {
             Ok(ended) => {

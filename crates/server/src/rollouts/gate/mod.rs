@@ -1,4 +1,7 @@
-//! Checks at the end of a wave, and the verdict of all of them.
+//! Checks at the end of a wave, and their common verdict.
+//!
+//! A check is repeated until it passes or has no retries left; the first check that does not pass decides. A check that
+//! cannot be executed is inconclusive, not failed.
 
 mod command;
 
@@ -19,10 +22,10 @@ use crate::clock::Clock;
 
 pub(crate) use command::Mark;
 
-/// What a check says is shown in a line, and kept in a key.
+/// Longest message of a check, in characters. It is shown in a line and stored in a key.
 const LONGEST_MESSAGE: usize = 300;
 
-/// What the checks are told about the wave that they are asked for.
+/// Wave that a check is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subject {
     pub(crate) env: EnvName,
@@ -33,16 +36,16 @@ pub(crate) struct Subject {
     pub(crate) wave: u32,
 }
 
-/// The answer to one try.
+/// Result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Passed,
     Failed(String),
-    /// Nobody can say.
+    /// The check could not be executed or gave no result.
     Inconclusive(String),
 }
 
-/// Asks all checks, one after the other, and returns what they come to.
+/// Runs all checks in order, and returns their verdict.
 pub(crate) async fn ask(checks: &[GateCheck], subject: &Subject, mark: &Mark, clock: &Clock) -> GateVerdict {
     for check in checks {
         let name = check.name.clone();
@@ -59,7 +62,7 @@ pub(crate) async fn ask(checks: &[GateCheck], subject: &Subject, mark: &Mark, cl
     GateVerdict::Passed { at: clock.now() }
 }
 
-/// Tries a check until it passes, or as often as it may be. The last try counts.
+/// Runs a check until it passes or has no retries left. The last attempt counts.
 async fn ask_one(check: &GateCheck, subject: &Subject, mark: &Mark) -> Answer {
     let mut left = check.retries;
     loop {
@@ -86,7 +89,7 @@ async fn try_once(check: &GateCheck, subject: &Subject, mark: &Mark) -> Answer {
     }
 }
 
-/// A strategy holds no negative lengths; one that was written by hand waits for nothing.
+/// Converts a length. A negative one in a handwritten strategy is zero.
 fn length(signed: SignedDuration) -> Duration {
     Duration::try_from(signed).unwrap_or_default()
 }
@@ -99,19 +102,19 @@ fn one_line(message: &str) -> String {
 #[cfg(test)]
 mod tests;
 
-/// A service may send on to its front page, and not in circles.
+/// Redirects that are followed.
 const REDIRECTS: usize = 3;
-/// So much of an answer that says no is read, for the sake of its first line.
+/// Bytes of a failed response that are read for its first line.
 const BODY: usize = 4096;
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Asks once. Whoever asks ends it when it takes too long.
+/// Requests the URL once. The caller sets the timeout.
 async fn ask_http(check: &GateHttpCheck) -> Answer {
     if check.url.starts_with("https:") {
         let text = "https cannot be asked by this server; use a command instead, `[curl, -fsS, URL]` for instance";
         return Answer::Inconclusive(text.to_owned());
     }
-    // A client of its own: a kept connection would ask whoever answered before, and a wave may have moved that.
+    // A new client for each request: a kept connection could reach the server from before the wave.
     let client = reqwest::Client::builder().no_proxy().redirect(Policy::limited(REDIRECTS)).connect_timeout(CONNECT);
     let response = match client.build() {
         Ok(client) => client.get(&check.url).send().await,
@@ -143,7 +146,7 @@ async fn ask_http(check: &GateHttpCheck) -> Answer {
     Answer::Failed(format!("the answer has status {status}{wanted}{said}"))
 }
 
-/// What lies behind it, without the address: the check names that.
+/// Cause of an error without the URL, which the check names.
 fn cause(error: &reqwest::Error) -> String {
     error.source().map(chain).unwrap_or_else(|| error.to_string())
 }

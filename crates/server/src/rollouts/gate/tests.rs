@@ -1,4 +1,4 @@
-//! With real programs and a real listener: three answers from each.
+//! Tests with real programs and a real listener.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ fn passed() -> GateVerdict {
     GateVerdict::Passed { at: jiff::Timestamp::UNIX_EPOCH }
 }
 
-/// Answers every request with the next of these texts, the last one for ever; an empty one closes the connection.
+/// Answers each request with the next text, the last one forever; an empty text closes the connection.
 async fn listener(tasks: &mut JoinSet<()>, answers: &'static [&'static str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/health", listener.local_addr().unwrap());
@@ -119,7 +119,7 @@ async fn a_program_that_does_not_end_is_ended_with_all_that_it_started() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("alive");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    // Both hold the pipe open for writing; whoever reads it sees its end when the last of them is gone.
+    // Both processes hold the pipe open for writing; the reader sees its end when the last one is gone.
     let script = format!("exec 9>{}; sleep 600 & sleep 600", fifo.display());
     let slow = GateCheck { timeout: SignedDuration::from_millis(200), ..shell(&script) };
     let reader = tokio::task::spawn_blocking(move || std::fs::read(fifo).unwrap());
@@ -195,7 +195,7 @@ async fn the_first_check_that_does_not_pass_is_the_verdict() {
 
 #[tokio::test]
 async fn a_program_is_told_of_the_rollout_and_nothing_else_of_the_servers() {
-    // Cargo gives every test a few variables, as somebody gives a server its password.
+    // Cargo sets variables in every test; they stand for secrets of a server.
     assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
     let script = "env | grep -v -x -E '(PATH|HOME|LANG|TZ|PWD|SHLVL|_|MUSTER_(ENV|ROLLOUT|FROM|TO|STAGE|WAVE|GATE_OF))=.*' && exit 1; \
                   test -n \"$PATH\" -a \"$MUSTER_TO\" = v2";
