@@ -6,7 +6,7 @@ use muster_store::{CommitOutcome, StoreError};
 use crate::app::Writer;
 
 /// Operations of one transaction. The store takes 128; the rest is room for a part that is added last.
-pub(crate) const OPS: usize = 100;
+pub(crate) const MAX_OPS: usize = 100;
 
 /// Limits the attempts of one optimistic transaction.
 ///
@@ -52,7 +52,9 @@ pub(crate) fn pack(parts: Vec<Txn>) -> Vec<Txn> {
     let mut txns: Vec<Txn> = Vec::new();
     for part in parts {
         match txns.last_mut() {
-            Some(txn) if txn.ops.len() + part.ops.len() <= OPS && txn.guards.len() + part.guards.len() <= OPS => {
+            Some(txn)
+                if txn.ops.len() + part.ops.len() <= MAX_OPS && txn.guards.len() + part.guards.len() <= MAX_OPS =>
+            {
                 txn.merge(part);
             }
             Some(_) | None => txns.push(part),
