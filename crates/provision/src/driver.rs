@@ -1,8 +1,8 @@
-//! What a driver is: the one thing that touches machines. It decides nothing.
+//! The driver trait: the only code that touches machines. Drivers make no decisions.
 //!
-//! A step is idempotent: to ask for what is there already is a success. It returns when it was accepted, which for a
-//! process is when it runs, and for hardware long before the machine is up; [`Driver::observe`] tells how far it is. So
-//! whoever calls may crash between any two calls, and goes on from what is seen.
+//! Steps are idempotent: a step whose result is already there succeeds. A step returns when it was accepted. For a process
+//! that is when it runs, for hardware long before the machine is up; [`Driver::observe`] returns the progress. The caller
+//! may crash between any two calls and continues from the observed state.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,26 +16,26 @@ use tokio::sync::watch;
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_core::node::record::{MachineStage, NodeRecord};
 
-/// What kind of machine is wanted for a node.
+/// The machine that a node needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineSpec {
     pub env: EnvName,
     pub node: NodeName,
     pub role: Role,
-    /// Its place in the design.
+    /// Position of the node in the design.
     pub position: u32,
-    /// What machine it needs, in the design's words. A driver that has one kind only takes any.
+    /// Flavor in the design. A driver with one kind of machine accepts any.
     pub flavor: Option<String>,
     pub labels: BTreeMap<String, String>,
-    /// The interfaces that it must have. Empty: what the driver gives a machine by default.
+    /// Required interfaces. Empty: the driver's default.
     pub interfaces: Vec<InterfaceRequest>,
-    /// The node leaves: whatever there is of its machine counts, also if it is not what was wished for.
+    /// The node is being decommissioned: its machine counts also if it does not match this spec.
     pub leaving: bool,
 }
 
 impl MachineSpec {
     /// The machine for a node of the design.
-    pub fn of(env: &EnvName, node: &NodeName, record: &NodeRecord) -> Self {
+    pub fn for_node(env: &EnvName, node: &NodeName, record: &NodeRecord) -> Self {
         Self {
             env: env.clone(),
             node: node.clone(),
@@ -49,55 +49,55 @@ impl MachineSpec {
     }
 }
 
-/// An interface that a machine must have.
+/// A required interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceRequest {
     pub name: String,
-    /// None: any that is free.
+    /// `None`: any free address.
     pub address: Option<IpAddr>,
 }
 
-/// How far a machine is, as its controller (a process table, a hypervisor, MAAS) tells it.
+/// State of a machine according to its controller (a process table, a hypervisor, MAAS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MachineState {
     /// There is no machine for the node.
     Absent,
-    /// There is one, and nothing is installed on it.
+    /// Allocated, with nothing installed.
     Allocated,
-    /// It is installed, and switched off.
+    /// Installed and powered off.
     Off,
     Running,
-    /// A step that was accepted has not ended yet.
+    /// An accepted step is in progress.
     Underway {
         stage: MachineStage,
     },
-    /// A step that was accepted did not end well, or what ran does not stay up. To repeat the step mends it, or tries to.
+    /// An accepted step failed, or the machine does not stay up. Repeating the step may repair it.
     Broken {
         during: MachineStage,
         cause: String,
     },
-    /// The machine's controller could not be asked. Says nothing about the machine.
+    /// The machine's controller is unreachable. The state of the machine is unknown.
     Unknown {
         cause: String,
     },
 }
 
-/// A machine as it was seen, and where a person finds out more.
+/// Observed state of a machine, and where its log is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineObservation {
     pub state: MachineState,
-    /// What the machine says of itself: the path of a log, the address of a console.
+    /// Path of a log or address of a console.
     pub log: Option<String>,
 }
 
-/// Why a step was not accepted.
+/// Why a step was refused.
 #[derive(Debug, Error)]
 pub enum StepError {
-    /// It may go better later, with nobody doing anything.
-    #[error("the machine's controller did not do it this time")]
+    /// A retry may succeed.
+    #[error("the machine's controller failed, and a retry may succeed")]
     Transient(#[source] Box<dyn Error + Send + Sync>),
-    /// It will not go better until somebody changes something.
-    #[error("the machine's controller refuses to do it")]
+    /// A retry fails in the same way until an operator changes something.
+    #[error("the machine's controller refuses the step")]
     Final(#[source] Box<dyn Error + Send + Sync>),
 }
 
@@ -106,26 +106,26 @@ impl StepError {
         StepError::Transient(cause.into())
     }
 
-    pub fn lasting(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn permanent(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         StepError::Final(cause.into())
     }
 
-    /// What happened and why, in one line for a record: the chain of causes, without saying that it is one.
+    /// The causes in one line, for a record.
     pub fn cause(&self) -> String {
         let (StepError::Transient(cause) | StepError::Final(cause)) = self;
         in_one_line(cause.as_ref())
     }
 }
 
-/// An error with all of its causes, for a record or a line of a log.
+/// An error and its sources in one line, for a record or a log.
 pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |error| (*error).source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// The machine's controller could not be asked.
+/// The machine's controller could not be queried.
 #[derive(Debug, Error)]
-#[error("cannot find out how the machine of {node} is")]
+#[error("cannot observe the machine of {node}")]
 pub struct ObserveError {
     pub node: NodeName,
     #[source]
@@ -138,42 +138,42 @@ impl ObserveError {
     }
 }
 
-/// What a driver's machines can do: for people who choose one, and for planners that must not ask for more.
+/// Properties of a driver's machines, for operators and planners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What a machine is, in a few words.
+    /// Description of a machine.
     pub machine: &'static str,
-    /// A machine that has vanished may be replaced by a new one without asking: what was on it can be made again.
+    /// A lost machine may be replaced automatically: everything on it can be created again.
     pub replaceable: bool,
-    /// [`Driver::changes`] tells of every change, so nobody has to look from time to time.
+    /// [`Driver::changes`] reports every change, so that no polling is needed.
     pub tells_changes: bool,
 }
 
-/// The only thing that touches machines.
+/// A driver of machines.
 ///
-/// Steps of different machines may run at the same time; of one machine, one at a time (a driver sees to it).
+/// Steps of different machines may run concurrently. The driver runs the steps of one machine one at a time.
 pub trait Driver: Send + Sync + fmt::Debug {
-    /// As it stands in the machines' records.
+    /// Name of the driver in machine records.
     fn name(&self) -> &'static str;
 
     fn capabilities(&self) -> Capabilities;
 
-    /// How far the machine is. Changes nothing.
+    /// Observes the machine. Changes nothing.
     fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>>;
 
-    /// Makes a machine the node's own.
+    /// Allocates a machine for the node.
     fn allocate<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>>;
 
-    /// Puts on it what it needs to start with an agent.
+    /// Installs what the machine needs to start an agent.
     fn deploy<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>>;
 
-    /// Switches it on. What an earlier start has left behind does not matter.
+    /// Powers the machine on. Leftovers of an earlier boot do not matter.
     fn boot<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>>;
 
-    /// Switches it off and gives it back, with all that is on it.
+    /// Powers the machine off and releases it with everything on it.
     fn release<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>>;
 
-    /// Changes whenever a machine may be seen differently than before, other than by a step. A hint, as watches are.
+    /// Changes when the state of a machine may have changed other than by a step. A hint, as a watch is.
     fn changes(&self) -> Option<watch::Receiver<u64>> {
         None
     }

@@ -1,33 +1,33 @@
-//! Carries out what was decided, one thing at a time. It decides nothing: what a decision does not say is not done.
+//! Reconciles one machine: observes it, decides, and carries out the decision.
 
 use jiff::Timestamp;
 
 use muster_core::node::record::MachineRecord;
 
 use crate::driver::{Driver, MachineObservation, MachineSpec, MachineState, StepError};
-use crate::lifecycle::{Decision, Decommission, Facts, FailureCause, Policy, Step, decide, enter, fail};
+use crate::lifecycle::{Decision, Decommission, FailureCause, MachineFacts, Policy, Step, decide, enter, fail};
 
-/// One turn of a machine: what was decided, what became of it, and when the next turn is due.
+/// Result of reconciling a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconcileResult {
-    /// When it is to retire the node, everything that is known of it goes, the record too; nothing else is left to do.
+    /// The decision. For [`Decision::Retire`] the caller deletes everything about the node, including the record.
     pub decision: Decision,
-    /// The record as it is now, if it has changed: to be committed before the next turn.
+    /// The new record, if it has changed. Commit it before the next call.
     pub record: Option<MachineRecord>,
     pub next: Requeue,
 }
 
-/// When to look at a machine again. A change of what is known of it (its agent has connected, its driver tells of a
-/// change) always comes first.
+/// When to reconcile again. A change of the inputs (the agent has connected, the driver reports a change) always triggers
+/// it earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
     Now,
     At(Timestamp),
-    /// Only then.
+    /// Only at a change.
     OnChange,
 }
 
-/// What is known of a machine before anybody looks.
+/// Inputs of [`reconcile`].
 #[derive(Clone, Debug)]
 pub struct ReconcileInput<'a> {
     pub record: Option<&'a MachineRecord>,
@@ -35,41 +35,41 @@ pub struct ReconcileInput<'a> {
     pub leaving: Option<Decommission>,
 }
 
-/// Looks, decides, and carries it out. To do this twice, or to crash anywhere in it and do it again, is harmless.
+/// Observes a machine, decides, and carries out the decision. Repeating it, also after a crash at any point, is harmless.
 pub async fn reconcile(
     driver: &dyn Driver,
     spec: &MachineSpec,
-    known: ReconcileInput<'_>,
+    input: ReconcileInput<'_>,
     policy: &Policy,
     clock: &(dyn Fn() -> Timestamp + Sync),
 ) -> ReconcileResult {
-    let ReconcileInput { record, agent_connected, leaving } = known;
-    let facts = Facts { observation: look(driver, spec).await, agent_connected, leaving };
+    let ReconcileInput { record, agent_connected, leaving } = input;
+    let facts = MachineFacts { observation: observe(driver, spec).await, agent_connected, leaving };
     let decision = decide(record, &facts, policy, clock());
     let outcome = execute(driver, spec, &decision, policy, clock).await;
     let (record, next) = match outcome {
-        Outcome::Recorded(record) => (Some(record), Requeue::Now),
-        Outcome::Waits(next) => (None, next),
-        Outcome::Retired => (None, Requeue::OnChange),
-        // A driver whose machine looks the same after a step that it accepted is not asked again at full speed.
-        Outcome::Stepped if look(driver, spec).await == facts.observation => {
-            let pause = policy.look_again.unwrap_or(policy.retry_first);
+        ExecuteResult::Recorded(record) => (Some(record), Requeue::Now),
+        ExecuteResult::Wait(next) => (None, next),
+        ExecuteResult::Retired => (None, Requeue::OnChange),
+        // If the machine has not changed after an accepted step, retry with a pause.
+        ExecuteResult::Stepped if observe(driver, spec).await == facts.observation => {
+            let pause = policy.poll_interval.unwrap_or(policy.retry_first);
             (None, Requeue::At(clock().checked_add(pause).unwrap_or(Timestamp::MAX)))
         }
-        Outcome::Stepped => (None, Requeue::Now),
+        ExecuteResult::Stepped => (None, Requeue::Now),
     };
     ReconcileResult { decision, record, next }
 }
 
-/// What carrying out a decision has led to.
+/// Result of carrying out a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExecuteResult {
     /// The record has changed.
     Recorded(MachineRecord),
-    /// The driver has accepted a step; only looking again tells what it did.
+    /// The driver has accepted a step.
     Stepped,
-    Waits(Requeue),
-    /// Nothing is left of the machine.
+    Wait(Requeue),
+    /// The machine is gone.
     Retired,
 }
 
@@ -80,28 +80,30 @@ pub async fn execute(
     decision: &Decision,
     policy: &Policy,
     clock: &(dyn Fn() -> Timestamp + Sync),
-) -> Outcome {
+) -> ExecuteResult {
     let failed = |during, cause: &FailureCause, attempt| {
-        Outcome::Recorded(fail(driver.name(), during, cause, attempt, policy, clock()))
+        ExecuteResult::Recorded(fail(driver.name(), during, cause, attempt, policy, clock()))
     };
     match decision {
-        Decision::Hold { recheck: Some(at), .. } => Outcome::Waits(Requeue::At(*at)),
-        Decision::Hold { recheck: None, .. } | Decision::Stuck { .. } => Outcome::Waits(Requeue::OnChange),
-        Decision::Retire => Outcome::Retired,
-        Decision::Goto { phase, attempt } => Outcome::Recorded(enter(driver.name(), phase.clone(), *attempt, clock())),
+        Decision::Hold { recheck: Some(at), .. } => ExecuteResult::Wait(Requeue::At(*at)),
+        Decision::Hold { recheck: None, .. } | Decision::Stuck { .. } => ExecuteResult::Wait(Requeue::OnChange),
+        Decision::Retire => ExecuteResult::Retired,
+        Decision::Goto { phase, attempt } => {
+            ExecuteResult::Recorded(enter(driver.name(), phase.clone(), *attempt, clock()))
+        }
         Decision::Fail { during, cause, attempt } => failed(*during, cause, *attempt),
-        Decision::Do { step, attempt } => match take(driver, spec, *step).await {
-            Ok(()) => Outcome::Stepped,
-            Err(error) => failed(step.stage(), &refused(&error), *attempt),
+        Decision::Do { step, attempt } => match run_step(driver, spec, *step).await {
+            Ok(()) => ExecuteResult::Stepped,
+            Err(error) => failed(step.stage(), &step_failure(&error), *attempt),
         },
-        Decision::Retry { step, attempt } => match take(driver, spec, *step).await {
-            Ok(()) => Outcome::Recorded(enter(driver.name(), step.stage().phase(), *attempt, clock())),
-            Err(error) => failed(step.stage(), &refused(&error), *attempt),
+        Decision::Retry { step, attempt } => match run_step(driver, spec, *step).await {
+            Ok(()) => ExecuteResult::Recorded(enter(driver.name(), step.stage().phase(), *attempt, clock())),
+            Err(error) => failed(step.stage(), &step_failure(&error), *attempt),
         },
     }
 }
 
-async fn take(driver: &dyn Driver, spec: &MachineSpec, step: Step) -> Result<(), StepError> {
+async fn run_step(driver: &dyn Driver, spec: &MachineSpec, step: Step) -> Result<(), StepError> {
     tracing::debug!(node = %spec.node, ?step, "driver step");
     match step {
         Step::Allocate => driver.allocate(spec).await,
@@ -111,13 +113,13 @@ async fn take(driver: &dyn Driver, spec: &MachineSpec, step: Step) -> Result<(),
     }
 }
 
-fn refused(error: &StepError) -> FailureCause {
-    FailureCause::Refused { cause: error.cause(), lasting: matches!(error, StepError::Final(_)) }
+fn step_failure(error: &StepError) -> FailureCause {
+    FailureCause::Refused { cause: error.cause(), permanent: matches!(error, StepError::Final(_)) }
 }
 
-async fn look(driver: &dyn Driver, spec: &MachineSpec) -> MachineObservation {
+async fn observe(driver: &dyn Driver, spec: &MachineSpec) -> MachineObservation {
     match driver.observe(spec).await {
-        Ok(sight) => sight,
+        Ok(observation) => observation,
         Err(error) => MachineObservation { state: MachineState::Unknown { cause: error.cause() }, log: None },
     }
 }

@@ -1,4 +1,4 @@
-//! A machine's record and its status leaf, as one transaction.
+//! Transaction that writes a machine's record and its status leaf.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,11 +17,11 @@ pub struct ProvisionedLeaf {
     pub cause: Option<String>,
 }
 
-/// Writes a machine's record, and makes the leaf agree with it. `before` is the revision of the record that the decision
-/// was made on: if somebody has changed it since, nothing is written.
+/// Writes a machine's record and the matching leaf. `before` is the revision that the decision used; if the record has
+/// changed since, nothing is written.
 ///
-/// The leaf says whether there is a machine for the node. It stays as it is while that is not decided: a machine that
-/// boots again was made with success, and one that is tried again has failed until it is there.
+/// The leaf says whether the node has a machine. It does not change while that is undecided: a machine that reboots stays a
+/// success, and one that is retried stays a failure until it is provisioned.
 pub fn record_txn(
     keys: &Keys,
     node: &NodeName,
@@ -37,12 +37,12 @@ pub fn record_txn(
     };
     let (success, failure) = (keys.provisioned(true, node), keys.provisioned(false, node));
     match &record.phase {
-        // No machine is there: what says that there is one is wrong.
+        // There is no machine.
         MachinePhase::Declared | MachinePhase::Allocating | MachinePhase::Deploying => {
             txn = txn.op(Op::delete(success));
         }
         MachinePhase::Booting | MachinePhase::Bootstrapping => {}
-        // It is there until it is gone, and then so are the leaves.
+        // The machine exists until it is gone, and then the leaves are deleted too.
         MachinePhase::Releasing | MachinePhase::Failed { during: MachineStage::Releasing, .. } => {}
         MachinePhase::Provisioned => {
             txn = txn.op(Op::put_json(success, &leaf(None))?).op(Op::delete(failure));
@@ -77,7 +77,7 @@ mod tests {
         record_txn(&keys, &NodeName::new("web1").unwrap(), before, &record(phase)).unwrap()
     }
 
-    /// The leaves that are there after a transaction.
+    /// The leaves after a transaction.
     fn leaves(before: &[&str], txn: &Txn) -> Vec<String> {
         let mut there: BTreeMap<String, Vec<u8>> = before.iter().map(|key| ((*key).to_owned(), Vec::new())).collect();
         for op in &txn.ops {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_is_fenced_by_what_was_seen_of_it() {
+    fn record_is_fenced_by_its_revision() {
         let key = "/muster/prod/machines/web1".to_owned();
         assert_eq!(txn(MachinePhase::Booting, None).guards, [Guard::Absent { key: key.clone() }]);
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leaf_agrees_with_the_record_whatever_was_there() {
+    fn leaf_matches_the_record() {
         for before in [&[][..], &[SUCCESS], &[FAILURE], &[SUCCESS, FAILURE]] {
             assert_eq!(leaves(before, &txn(MachinePhase::Provisioned, None)), [SUCCESS], "{before:?}");
             assert_eq!(leaves(before, &txn(failed(), None)), [FAILURE], "{before:?}");
@@ -111,17 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn the_leaf_stays_while_nothing_is_decided() {
+    fn leaf_is_unchanged_while_undecided() {
         for before in [SUCCESS, FAILURE] {
             for phase in [MachinePhase::Booting, MachinePhase::Bootstrapping] {
                 assert_eq!(leaves(&[before], &txn(phase, None)), [before]);
             }
         }
-        assert_eq!(leaves(&[FAILURE], &txn(MachinePhase::Allocating, None)), [FAILURE], "it is only being tried again");
+        assert_eq!(leaves(&[FAILURE], &txn(MachinePhase::Allocating, None)), [FAILURE], "it is retried");
     }
 
     #[test]
-    fn a_failure_says_its_cause() {
+    fn failure_leaf_has_its_cause() {
         let txn = txn(failed(), None);
         let Some(Op::Put { value, .. }) = txn.ops.iter().find(|op| op.key() == FAILURE) else { panic!("{txn:?}") };
         let leaf: ProvisionedLeaf = serde_json::from_slice(value).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_names_each_key_once() {
+    fn transaction_has_each_key_once() {
         for phase in [MachinePhase::Declared, MachinePhase::Booting, MachinePhase::Provisioned, failed()] {
             let txn = txn(phase, None);
             let mut keys: Vec<&str> = txn.ops.iter().map(Op::key).collect();

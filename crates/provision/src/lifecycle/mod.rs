@@ -1,38 +1,30 @@
-//! The planner: from how a machine is recorded and how it is seen to the one next thing. Pure; time is an argument.
+//! The planner: decides the next action for a machine from its record and its observed state.
 //!
-//! It is level-triggered: a step changes the machine, what is seen of it changes the phase. So nothing is lost when a
-//! process ends between the two, and a machine that somebody else has moved (switched off, wiped, repaired) is taken
-//! from where it is. Going back is always by what was seen; going on without seeing anything never happens.
+//! It is level-triggered: a step changes the machine, and the observed state changes the phase. Nothing is lost if the
+//! process ends between the two, and a machine that was changed from outside (powered off, wiped, repaired) continues from
+//! its observed state. The phase only changes by observation.
 //!
 //! ```text
 //! declared ─▶ allocating ─▶ deploying ─▶ booting ─▶ bootstrapping ─▶ provisioned
 //!                 │             │           │  ▲          │             │    │
-//!                 └─────────────┴───────────┼──┼──────────┴─────────────│────┘ seen broken, refused, too late
-//!                                           ▼  └────────────────────────┘ seen switched off
-//!                                         failed ─▶ what failed is tried again, some times, or it is stuck
+//!                 └─────────────┴───────────┼──┼──────────┴─────────────│────┘ broken, refused, timed out
+//!                                           ▼  └────────────────────────┘ powered off
+//!                                         failed ─▶ retried a limited number of times, then stuck
 //!
-//! any of these ─▶ releasing ─▶ gone, with the record          the node leaves, and nobody needs it any more
+//! any of these ─▶ releasing ─▶ gone, with the record          the node is decommissioned
 //!                     │ ▲
-//!                     ▼ │        failed ─▶ tried again until it is done
+//!                     ▼ │        failed ─▶ retried until it succeeds
 //! ```
 
-mod allocating;
-mod booting;
-mod bootstrapping;
-mod declared;
-mod deploying;
+mod context;
 mod failed;
-mod leaving;
+mod phases;
 mod policy;
-mod provisioned;
 mod reason;
-mod releasing;
-mod returned;
-mod turn;
 
+pub use context::{enter, fail};
 pub use policy::Policy;
 pub use reason::{FailureCause, HoldReason, StuckReason};
-pub use turn::{enter, fail};
 
 use jiff::Timestamp;
 
@@ -41,7 +33,7 @@ use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 
 use crate::driver::MachineObservation;
 
-/// What is to be asked of the driver.
+/// A step of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Allocate,
@@ -51,7 +43,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What fails when this fails.
+    /// The stage that fails if this step fails.
     pub fn stage(self) -> MachineStage {
         match self {
             Step::Allocate => MachineStage::Allocating,
@@ -62,62 +54,62 @@ impl Step {
     }
 }
 
-/// The one next thing for a machine.
+/// The next action for a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing, until something changes, or until `recheck`.
+    /// Wait for a change, or until `recheck`.
     Hold { reason: HoldReason, recheck: Option<Timestamp> },
-    /// Ask the driver for this, and look again.
+    /// Run this step, then observe again.
     Do { step: Step, attempt: u32 },
-    /// Ask the driver once more for what failed; when it accepts, the machine is in that phase again.
+    /// Retry the failed step. If the driver accepts it, the machine enters that phase again.
     Retry { step: Step, attempt: u32 },
-    /// Record that the machine is in this phase.
+    /// Record this phase.
     Goto { phase: MachinePhase, attempt: u32 },
-    /// Record that the attempt has failed.
+    /// Record that the attempt failed.
     Fail { during: MachineStage, cause: FailureCause, attempt: u32 },
-    /// There is no machine any more for a node that leaves: everything that is known of it goes.
+    /// The machine of a decommissioned node is gone: delete everything about the node.
     Retire,
-    /// Nothing that Muster may do by itself helps.
+    /// An operator has to act.
     Stuck { reason: StuckReason },
 }
 
-/// What is known of a machine at this moment, besides its record.
+/// Current facts about a machine, besides its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct MachineFacts {
     pub observation: MachineObservation,
-    /// Whether the node's agent is connected.
+    /// The node's agent is connected.
     pub agent_connected: bool,
-    /// The node leaves, and waits for these.
+    /// Set if the node is being decommissioned.
     pub leaving: Option<Decommission>,
 }
 
-/// A node that leaves.
+/// The decommissioning of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decommission {
-    /// Those who have yet to run without it.
+    /// Nodes that have not run without it yet.
     pub waits_for: Vec<NodeName>,
-    /// At the latest until then.
+    /// Deadline of the wait.
     pub until: Timestamp,
 }
 
-/// Decides. `record` is none for a node whose machine nobody has begun with.
-pub fn decide(record: Option<&MachineRecord>, facts: &Facts, policy: &Policy, now: Timestamp) -> Decision {
+/// Decides the next action. `record` is `None` for a new node.
+pub fn decide(record: Option<&MachineRecord>, facts: &MachineFacts, policy: &Policy, now: Timestamp) -> Decision {
     let Some(record) = record else { return Decision::Goto { phase: MachinePhase::Declared, attempt: 1 } };
-    let turn = turn::Turn { record, facts, policy, now };
+    let context = context::DecisionContext { record, facts, policy, now };
     match (&facts.leaving, &record.phase) {
         (Some(_), phase) if phase.is_releasing() => {}
-        (Some(departure), _) => return leaving::decide(&turn, departure),
-        (None, phase) if phase.is_releasing() => return returned::decide(),
+        (Some(decommission), _) => return phases::decommissioned(&context, decommission),
+        (None, phase) if phase.is_releasing() => return phases::needed_again(),
         (None, _) => {}
     }
     match &record.phase {
-        MachinePhase::Declared => declared::decide(&turn),
-        MachinePhase::Allocating => allocating::decide(&turn),
-        MachinePhase::Deploying => deploying::decide(&turn),
-        MachinePhase::Booting => booting::decide(&turn),
-        MachinePhase::Bootstrapping => bootstrapping::decide(&turn),
-        MachinePhase::Provisioned => provisioned::decide(&turn),
-        MachinePhase::Failed { during, cause, retry } => failed::decide(&turn, *during, cause, *retry),
-        MachinePhase::Releasing => releasing::decide(&turn),
+        MachinePhase::Declared => phases::declared(&context),
+        MachinePhase::Allocating => phases::allocating(&context),
+        MachinePhase::Deploying => phases::deploying(&context),
+        MachinePhase::Booting => phases::booting(&context),
+        MachinePhase::Bootstrapping => phases::bootstrapping(&context),
+        MachinePhase::Provisioned => phases::provisioned(&context),
+        MachinePhase::Failed { during, cause, retry } => failed::decide(&context, *during, cause, *retry),
+        MachinePhase::Releasing => phases::releasing(&context),
     }
 }

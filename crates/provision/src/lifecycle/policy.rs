@@ -1,53 +1,53 @@
-//! What the planner may do, and how long things may take.
+//! Timeouts, retries and permissions of the planner.
 
 use jiff::{SignedDuration, Timestamp};
 
 use muster_core::node::record::MachineStage;
 
-/// What the planner may do, and how long things may take.
+/// Timeouts, retries and permissions of the planner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// How long each stage may take before it has failed.
+    /// Timeout of each stage.
     pub allocating: SignedDuration,
     pub deploying: SignedDuration,
     pub booting: SignedDuration,
-    /// From the machine running to its agent's hello.
+    /// From the start of the machine to the connection of its agent.
     pub bootstrapping: SignedDuration,
     pub releasing: SignedDuration,
-    /// So many attempts at a machine are made before somebody has to look at it. To give one back is tried for ever:
-    /// nobody wants it, and it may cost somebody.
+    /// Number of attempts before an operator has to act. A release is retried for ever, because an unused machine may cost
+    /// money.
     pub attempts: u32,
-    /// The pause after the first failure. It doubles with each, up to `retry_cap`.
+    /// Pause after the first failure. It doubles with each failure, up to `retry_cap`.
     pub retry_first: SignedDuration,
     pub retry_cap: SignedDuration,
-    /// A machine that was provisioned for so long has proved itself: its next failure is a first one again.
+    /// A machine that was provisioned for this long is stable: its next failure counts as the first.
     pub settled: SignedDuration,
-    /// How often to look at a machine that nothing happens to. None: its driver tells of changes.
-    pub look_again: Option<SignedDuration>,
-    /// A machine that has vanished is replaced without asking.
+    /// Interval at which machines are observed. `None`: the driver reports changes.
+    pub poll_interval: Option<SignedDuration>,
+    /// A lost machine is replaced automatically.
     pub replace_lost: bool,
-    /// Since when whoever decides is there. Before that nobody could have heard an agent's hello.
+    /// Start time of the controller. Agents could not connect before.
     pub serving_since: Timestamp,
-    /// Whether what failed before that is tried again at once: somebody has started us anew, and may have mended it.
+    /// Failures from before the start are retried at once: the operator who restarted the controller may have fixed them.
     pub retry_old_failures: bool,
 }
 
 impl Policy {
-    /// For machines that are processes of this machine: everything is a matter of moments, and nothing is lost by trying.
+    /// For local machines: all steps are fast, and retries are harmless.
     pub fn local(serving_since: Timestamp) -> Self {
         Self {
             allocating: SignedDuration::from_secs(30),
             deploying: SignedDuration::from_secs(30),
             booting: SignedDuration::from_secs(30),
-            // An agent says hello within milliseconds. Two minutes are for a laptop that swaps.
+            // An agent connects within milliseconds. Two minutes allow for a laptop that swaps.
             bootstrapping: SignedDuration::from_mins(2),
-            // Processes that hang are given a minute before they are told of.
+            // Hanging processes are reported after a minute.
             releasing: SignedDuration::from_mins(2),
             attempts: 5,
             retry_first: SignedDuration::from_secs(1),
             retry_cap: SignedDuration::from_secs(30),
             settled: SignedDuration::from_mins(5),
-            look_again: None,
+            poll_interval: None,
             replace_lost: true,
             serving_since,
             retry_old_failures: true,
@@ -64,15 +64,15 @@ impl Policy {
         }
     }
 
-    /// The pause after the failure of this attempt.
+    /// Pause after this attempt has failed.
     pub(super) fn pause_after(&self, attempt: u32) -> SignedDuration {
-        // 2^20 times any pause is over any cap; a higher power would only overflow.
+        // 2^20 times any pause exceeds any cap; a higher power would overflow.
         let doubled = 1_i32 << attempt.saturating_sub(1).min(20);
         self.retry_first.checked_mul(doubled).map_or(self.retry_cap, |pause| pause.min(self.retry_cap))
     }
 }
 
-/// Time can be added up to the end of the calendar. Nobody waits for what is beyond it.
+/// Adds a pause to a time, up to the end of the calendar.
 pub(super) fn after(time: Timestamp, pause: SignedDuration) -> Timestamp {
     time.checked_add(pause).unwrap_or(Timestamp::MAX)
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_no_error() {
+    fn end_of_the_calendar_is_no_error() {
         assert_eq!(after(Timestamp::MAX, SignedDuration::from_secs(1)), Timestamp::MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a machine does not move, or has failed: values, which only the edge turns into words.
+//! Reasons why a machine waits, is stuck or has failed.
 
 use std::fmt;
 
@@ -7,45 +7,45 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::names::NodeName;
 use muster_core::node::record::MachineStage;
 
-/// What a machine waits for.
+/// Why a machine waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldReason {
-    /// A step that was accepted has not ended yet.
+    /// An accepted step is in progress.
     StepUnderway { stage: MachineStage },
-    /// The machine runs; its agent has until then to say hello.
+    /// The machine runs, and its agent has to connect by then.
     AgentHello { until: Timestamp },
-    /// It failed, and is tried again then.
+    /// It failed and is retried then.
     NextAttempt { attempt: u32, at: Timestamp },
-    /// The node leaves, and these have until then to run without it.
+    /// The node is being decommissioned, and these nodes have to run without it by then.
     OthersRunFirst { waits_for: Vec<NodeName>, until: Timestamp },
-    /// The machine's controller could not be asked.
+    /// The machine's controller is unreachable.
     ControllerSilent { cause: String },
-    /// It waits for nothing.
+    /// Nothing to do.
     Provisioned,
 }
 
 impl fmt::Display for HoldReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HoldReason::StepUnderway { stage } => write!(f, "{stage} is under way"),
-            HoldReason::AgentHello { until } => write!(f, "waiting until {until} for its agent to say hello"),
-            HoldReason::NextAttempt { attempt, at } => write!(f, "attempt {attempt} is made at {at}"),
+            HoldReason::StepUnderway { stage } => write!(f, "{stage} is in progress"),
+            HoldReason::AgentHello { until } => write!(f, "waiting until {until} for its agent to connect"),
+            HoldReason::NextAttempt { attempt, at } => write!(f, "attempt {attempt} starts at {at}"),
             HoldReason::OthersRunFirst { waits_for, until } => {
                 let names: Vec<&str> = waits_for.iter().map(NodeName::as_str).collect();
                 write!(f, "waiting until {until} for {} to run without it", names.join(", "))
             }
-            HoldReason::ControllerSilent { cause } => write!(f, "cannot tell how the machine is: {cause}"),
+            HoldReason::ControllerSilent { cause } => write!(f, "cannot observe the machine: {cause}"),
             HoldReason::Provisioned => f.write_str("provisioned"),
         }
     }
 }
 
-/// What somebody has to look at.
+/// Why an operator has to act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StuckReason {
-    /// No further attempt is made.
+    /// All attempts have failed.
     GaveUp { during: MachineStage, cause: String, attempt: u32 },
-    /// The machine is gone, and what was on it cannot be made again by a new one.
+    /// The machine is lost, and its content cannot be created again.
     Lost,
 }
 
@@ -55,30 +55,32 @@ impl fmt::Display for StuckReason {
             StuckReason::GaveUp { during, cause, attempt } => {
                 write!(f, "gave up after attempt {attempt}, while {during}: {cause}")
             }
-            StuckReason::Lost => f.write_str("the machine is gone, and must not be replaced without being asked to"),
+            StuckReason::Lost => {
+                f.write_str("the machine is lost, and the policy does not allow an automatic replacement")
+            }
         }
     }
 }
 
-/// Why an attempt has failed.
+/// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureCause {
-    /// The driver did not do it.
-    Refused { cause: String, lasting: bool },
-    /// The driver has seen it fail.
-    SeenBroken { cause: String },
-    /// It was under way for too long.
-    TooLate { within: SignedDuration },
-    /// The machine runs, and its agent does not speak.
+    /// The driver refused a step.
+    Refused { cause: String, permanent: bool },
+    /// The driver observed a failure.
+    Broken { cause: String },
+    /// The stage took too long.
+    Timeout { within: SignedDuration },
+    /// The machine runs, and its agent did not connect.
     NoHello { within: SignedDuration, log: Option<String> },
 }
 
 impl FailureCause {
-    /// Whether another attempt would end the same way.
-    pub(super) fn is_lasting(&self) -> bool {
+    /// True if a retry would fail in the same way.
+    pub(super) fn is_permanent(&self) -> bool {
         match self {
-            FailureCause::Refused { lasting, .. } => *lasting,
-            FailureCause::SeenBroken { .. } | FailureCause::TooLate { .. } | FailureCause::NoHello { .. } => false,
+            FailureCause::Refused { permanent, .. } => *permanent,
+            FailureCause::Broken { .. } | FailureCause::Timeout { .. } | FailureCause::NoHello { .. } => false,
         }
     }
 }
@@ -86,18 +88,18 @@ impl FailureCause {
 impl fmt::Display for FailureCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FailureCause::Refused { cause, .. } | FailureCause::SeenBroken { cause } => f.write_str(cause),
-            FailureCause::TooLate { within } => write!(f, "it did not come about within {}", words(*within)),
+            FailureCause::Refused { cause, .. } | FailureCause::Broken { cause } => f.write_str(cause),
+            FailureCause::Timeout { within } => write!(f, "timed out after {}", format_limit(*within)),
             FailureCause::NoHello { within, log } => {
-                write!(f, "the agent did not say hello within {}", words(*within))?;
+                write!(f, "the agent did not connect within {}", format_limit(*within))?;
                 log.as_ref().map_or(Ok(()), |log| write!(f, ": see {log}"))
             }
         }
     }
 }
 
-/// A limit as people say it. Limits are whole seconds.
-fn words(limit: SignedDuration) -> String {
+/// Formats a limit of whole seconds.
+fn format_limit(limit: SignedDuration) -> String {
     let seconds = limit.as_secs();
     let (count, unit) = if seconds >= 60 && seconds % 60 == 0 { (seconds / 60, "minute") } else { (seconds, "second") };
     format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
@@ -108,16 +110,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_agent_is_told_with_the_place_to_look() {
+    fn missing_hello_names_the_log() {
         let cause = FailureCause::NoHello {
             within: SignedDuration::from_mins(2),
             log: Some(".muster/nodes/web1/agent.log".into()),
         };
-        assert_eq!(cause.to_string(), "the agent did not say hello within 2 minutes: see .muster/nodes/web1/agent.log");
+        assert_eq!(cause.to_string(), "the agent did not connect within 2 minutes: see .muster/nodes/web1/agent.log");
         assert_eq!(
-            FailureCause::TooLate { within: SignedDuration::from_secs(90) }.to_string(),
-            "it did not come about within 90 seconds"
+            FailureCause::Timeout { within: SignedDuration::from_secs(90) }.to_string(),
+            "timed out after 90 seconds"
         );
-        assert_eq!(words(SignedDuration::from_secs(60)), "1 minute");
+        assert_eq!(format_limit(SignedDuration::from_secs(60)), "1 minute");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the agent's program is.
+//! Finds the agent's program.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// The name of the agent's program.
+/// Name of the agent's program.
 pub const AGENT: &str = "muster-agent";
 
 #[derive(Debug, Error)]
 pub enum FindAgentError {
-    #[error("{path} is not a program that can be run: give the path of {AGENT}")]
+    #[error("{path} is not an executable program: give the path of {AGENT}")]
     NotAProgram {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("{AGENT} is neither beside {own} nor in PATH: install it, or name it with --agent")]
+    #[error("{AGENT} is neither next to {own} nor in PATH: install it, or give its path with --agent")]
     Nowhere { own: PathBuf },
 }
 
-/// Finds the agent: the one that was named, else beside the program that runs, else in `PATH`.
+/// Finds the agent: the given path, else next to the running program, else in `PATH`.
 pub fn find_agent(named: Option<&Path>) -> Result<PathBuf, FindAgentError> {
     let own = env::current_exe().unwrap_or_default();
     find_in(named, &own, env::var_os("PATH").as_deref())
@@ -39,12 +39,12 @@ fn find_in(named: Option<&Path>, own: &Path, path: Option<&OsStr>) -> Result<Pat
     found.ok_or_else(|| FindAgentError::Nowhere { own: own.to_owned() })
 }
 
-/// Its absolute path: machines are started from another directory than the one that we were.
+/// The absolute path of an executable: machines run in other working directories.
 fn program(path: &Path) -> io::Result<PathBuf> {
     let path = path.canonicalize()?;
     let found = path.metadata()?;
     if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not an executable file"));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not an executable file"));
     }
     Ok(path)
 }
@@ -64,14 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn the_named_one_comes_first_then_the_one_beside_then_path() {
+    fn given_path_comes_first_then_neighbour_then_path() {
         let place = tempfile::tempdir().unwrap();
         let [named, beside, path] = ["named", "beside", "path"].map(|name| place.path().join(name));
         let own = beside.join("muster");
         let search = env::join_paths([place.path().join("nothing"), path.clone()]).unwrap();
 
         let nowhere = find_in(None, &own, Some(&search)).unwrap_err().to_string();
-        assert!(nowhere.contains("install it, or name it with --agent"), "{nowhere}");
+        assert!(nowhere.contains("install it, or give its path with --agent"), "{nowhere}");
 
         let in_path = put(&path, 0o755);
         assert_eq!(find_in(None, &own, Some(&search)).unwrap(), in_path);
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn a_named_one_that_cannot_be_run_is_never_replaced_by_another() {
+    fn given_path_that_is_not_executable_is_an_error() {
         let place = tempfile::tempdir().unwrap();
         let own = place.path().join("muster");
         put(place.path(), 0o755);
         let not_executable = put(&place.path().join("other"), 0o644);
         for bad in [not_executable, place.path().join("missing"), place.path().to_owned()] {
             let error = find_in(Some(&bad), &own, None).unwrap_err();
-            assert!(error.to_string().contains("is not a program that can be run"), "{error}");
+            assert!(error.to_string().contains("is not an executable program"), "{error}");
         }
     }
 }

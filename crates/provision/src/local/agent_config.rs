@@ -1,4 +1,4 @@
-//! The agent's configuration, as the agent reads it.
+//! Writes the agent's configuration file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use muster_core::release::manifest::PublicKey;
 
 use super::machine_dir::replace;
 
-/// The keys of `agent.toml`. Tables come last: TOML wants it so.
+/// The keys of `agent.toml`. TOML requires tables at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct AgentConfig {
     pub env: EnvName,
@@ -29,8 +29,8 @@ pub(super) struct AgentConfig {
 
 #[derive(Debug, Error)]
 pub enum WriteConfigError {
-    /// A path that is no text, most likely.
-    #[error("the agent's configuration cannot be written as TOML")]
+    /// Most likely a path that is not UTF-8.
+    #[error("cannot encode the agent's configuration as TOML")]
     Unwritable(#[source] toml::ser::Error),
     #[error("cannot write {path}")]
     Io {
@@ -46,7 +46,7 @@ impl AgentConfig {
         Ok(format!("# Written by Muster at each start of the machine: changes made here are lost.\n{values}"))
     }
 
-    /// Makes the file say this. `false`: it did already.
+    /// Writes the file. `false`: it has this content already.
     pub(super) fn write(&self, path: &Path) -> Result<bool, WriteConfigError> {
         let text = self.text()?;
         if std::fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_what_the_agent_reads() {
+    fn config_is_written_in_the_agents_format() {
         let mut config = AgentConfig {
             env: EnvName::new("quickstart").unwrap(),
             node: NodeName::new("web1").unwrap(),
@@ -78,7 +78,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("agent.toml");
         assert!(config.write(&path).unwrap());
-        assert!(!config.write(&path).unwrap(), "what is the same is not written");
+        assert!(!config.write(&path).unwrap(), "unchanged content is not written");
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
             r#"# Written by Muster at each start of the machine: changes made here are lost.

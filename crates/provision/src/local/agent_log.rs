@@ -1,4 +1,4 @@
-//! The agent's log: appended to by the agent, kept from growing for ever, and quoted when the agent does not stay up.
+//! The agent's log: rotated at a start, and quoted if the agent does not stay up.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,33 +6,32 @@ use std::path::{Path, PathBuf};
 
 use muster_core::report::summary::clip;
 
-/// A log over this is moved aside when the agent is started. With the one before it, that is the last weeks of a machine
-/// that is well, and the last hours of one that is not.
-const LONGEST: u64 = 8 * 1024 * 1024;
-/// What fits on a screen beside other machines' troubles.
+/// A larger log is rotated when the agent starts. Two logs cover weeks of a healthy machine and hours of a broken one.
+const MAX_SIZE: u64 = 8 * 1024 * 1024;
+/// Size of a quotation, for a list of several machines.
 const QUOTED_LINES: usize = 4;
 const QUOTED_LINE: usize = 300;
-/// Where the end of a log is looked for.
+/// Size of the end of a log that is read for a quotation.
 const TAIL: u64 = 16 * 1024;
 
-/// Opens the log for another start of the agent, and tells how long it is now.
+/// Opens the log for a start of the agent. Returns its current length.
 pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
-    if fs::metadata(path).is_ok_and(|log| log.len() > LONGEST) {
-        fs::rename(path, before(path))?;
+    if fs::metadata(path).is_ok_and(|log| log.len() > MAX_SIZE) {
+        fs::rename(path, rotated(path))?;
     }
     let file = OpenOptions::new().create(true).append(true).open(path)?;
     let length = file.metadata()?.len();
     Ok((file, length))
 }
 
-fn before(path: &Path) -> PathBuf {
-    let mut before = path.as_os_str().to_owned();
-    before.push(".1");
-    before.into()
+fn rotated(path: &Path) -> PathBuf {
+    let mut rotated = path.as_os_str().to_owned();
+    rotated.push(".1");
+    rotated.into()
 }
 
-/// The last lines that were written since the log was `from` bytes long, on one line.
-pub(super) fn end_of(path: &Path, from: u64) -> io::Result<String> {
+/// The last lines after byte `from`, joined to one line.
+pub(super) fn last_lines(path: &Path, from: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(from.max(length.saturating_sub(TAIL)).min(length)))?;
@@ -44,13 +43,13 @@ pub(super) fn end_of(path: &Path, from: u64) -> io::Result<String> {
     Ok(last.collect::<Vec<_>>().join(" | "))
 }
 
-/// Without colours and other commands to a terminal: what a log says must not be able to act on who reads it.
+/// Removes colours and other control sequences, so that a log cannot control the reader's terminal.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         if character == '\u{1b}' && characters.next_if_eq(&'[').is_some() {
-            // A sequence ends with its first letter.
+            // A sequence ends with the first letter.
             while characters.next().is_some_and(|character| !character.is_ascii_alphabetic()) {}
         } else if character == '\t' {
             plain.push(' ');
@@ -66,29 +65,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_is_quoted_without_what_was_there_before() {
+    fn quotation_has_only_lines_since_the_start() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("agent.log");
         fs::write(&path, "an older start\n").unwrap();
         let (_, from) = open(&path).unwrap();
-        assert_eq!(end_of(&path, from).unwrap(), "");
+        assert_eq!(last_lines(&path, from).unwrap(), "");
 
         fs::write(&path, "an older start\n1\n2\n\n3\n\u{1b}[31mERROR\u{1b}[0m port\ttaken\n5").unwrap();
-        assert_eq!(end_of(&path, from).unwrap(), "2 | 3 | ERROR port taken | 5");
+        assert_eq!(last_lines(&path, from).unwrap(), "2 | 3 | ERROR port taken | 5");
 
         fs::write(&path, "x".repeat(100_000)).unwrap();
-        assert!(end_of(&path, from).unwrap().len() <= QUOTED_LINE);
+        assert!(last_lines(&path, from).unwrap().len() <= QUOTED_LINE);
         fs::write(&path, "").unwrap();
-        assert_eq!(end_of(&path, from).unwrap(), "", "somebody has emptied it");
+        assert_eq!(last_lines(&path, from).unwrap(), "", "the log was truncated");
     }
 
     #[test]
-    fn a_long_log_is_moved_aside() {
+    fn large_log_is_rotated() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("agent.log");
-        File::create(&path).unwrap().set_len(LONGEST + 1).unwrap();
+        File::create(&path).unwrap().set_len(MAX_SIZE + 1).unwrap();
         let (_, length) = open(&path).unwrap();
         assert_eq!(length, 0);
-        assert_eq!(fs::metadata(before(&path)).unwrap().len(), LONGEST + 1);
+        assert_eq!(fs::metadata(rotated(&path)).unwrap().len(), MAX_SIZE + 1);
     }
 }

@@ -1,24 +1,24 @@
-//! Booting: the agent is started, and from then on kept running.
+//! The step `boot`: starts the agent and its supervisor.
 
 use std::io;
 
 use thiserror::Error;
 
-use super::deploy;
-use super::program::{Program, end_agents, new_boot};
-use super::supervisor::{Handle, Status, supervise};
-use super::{DeployError, LocalDriver, StartError, locked, may_pass, step_error};
+use super::prepare;
+use super::program::{Program, end_agents, new_boot_id};
+use super::supervisor::{AgentStatus, Handle, supervise};
+use super::{DeployError, LocalDriver, StartError, is_transient, locked, step_error};
 use crate::driver::{MachineSpec, StepError};
 
 #[derive(Debug, Error)]
 pub enum BootError {
-    #[error("the machines are being switched off")]
+    #[error("the machines are being powered off")]
     ShuttingDown,
     #[error(transparent)]
     Deploy(#[from] DeployError),
-    #[error("cannot end the agent that an earlier start has left behind")]
+    #[error("cannot end the agent of an earlier boot")]
     LeftOver(#[source] io::Error),
-    #[error("cannot give this start of the machine an identity")]
+    #[error("cannot create a boot id for the machine")]
     Identity(#[source] io::Error),
     #[error(transparent)]
     Start(#[from] StartError),
@@ -30,14 +30,14 @@ pub(super) async fn boot(driver: &LocalDriver, spec: &MachineSpec) -> Result<(),
     if driver.is_shutting_down() {
         return Err(BootError::ShuttingDown);
     }
-    // The server may listen elsewhere than last time.
-    let changed = deploy::write(driver, spec)?;
+    // The server's address may have changed.
+    let changed = prepare::write_files(driver, spec)?;
     match handle.as_mut() {
         Some(up) if is_supervised(up) && !changed => {
-            if *up.status.borrow() != Status::Up {
-                up.begin_afresh();
-                // Until it was heard, the machine would be seen broken still. An error: nobody is there to hear it.
-                let _ = up.status.wait_for(|status| *status == Status::Up).await;
+            if *up.status.borrow() != AgentStatus::Running {
+                up.restart_now();
+                // Until the supervisor reacts, the machine would still be observed as broken. An error: it is gone.
+                let _ = up.status.wait_for(|status| *status == AgentStatus::Running).await;
             }
             return Ok(());
         }
@@ -50,22 +50,22 @@ pub(super) async fn boot(driver: &LocalDriver, spec: &MachineSpec) -> Result<(),
     Ok(())
 }
 
-/// Whether there is still somebody who keeps the agent running.
+/// True if the supervisor is running.
 fn is_supervised(handle: &Handle) -> bool {
-    handle.status.has_changed().is_ok() && *handle.status.borrow() != Status::Down
+    handle.status.has_changed().is_ok() && *handle.status.borrow() != AgentStatus::Stopped
 }
 
 fn start(driver: &LocalDriver, spec: &MachineSpec) -> Result<Handle, BootError> {
-    let boot = new_boot().map_err(BootError::Identity)?;
+    let boot = new_boot_id().map_err(BootError::Identity)?;
     let program = Program { agent: driver.agent.clone(), dir: driver.dir(&spec.node), boot };
     let started = program.start()?;
     let changes = driver.changes.clone();
-    let tell = move || changes.send_modify(|count| *count = count.wrapping_add(1));
-    let (handle, supervisor) = supervise(program, started, tell);
+    let notify = move || changes.send_modify(|count| *count = count.wrapping_add(1));
+    let (handle, supervisor) = supervise(program, started, notify);
     let mut supervisors = locked(&driver.supervisors);
     while let Some(ended) = supervisors.try_join_next() {
         if let Err(error) = ended {
-            tracing::error!(%error, "a supervisor did not end well");
+            tracing::error!(%error, "a supervisor has failed");
         }
     }
     supervisors.spawn(supervisor);
@@ -74,12 +74,12 @@ fn start(driver: &LocalDriver, spec: &MachineSpec) -> Result<Handle, BootError> 
 
 impl From<BootError> for StepError {
     fn from(error: BootError) -> Self {
-        let passes = match &error {
+        let transient = match &error {
             BootError::ShuttingDown | BootError::LeftOver(_) => true,
-            BootError::Identity(source) => may_pass(source),
-            BootError::Deploy(error) => error.may_pass(),
-            BootError::Start(StartError::Log { source, .. } | StartError::Spawn { source, .. }) => may_pass(source),
+            BootError::Identity(source) => is_transient(source),
+            BootError::Deploy(error) => error.is_transient(),
+            BootError::Start(StartError::Log { source, .. } | StartError::Spawn { source, .. }) => is_transient(source),
         };
-        step_error(error, passes)
+        step_error(error, transient)
     }
 }

@@ -1,12 +1,12 @@
-//! The directory that is a local machine.
+//! The directory of a local machine.
 //!
 //! | name | what |
 //! |---|---|
-//! | `machine.json` | whose it is, and its addresses: there from allocation on |
-//! | `agent.toml` | the agent's configuration: there from deployment on |
+//! | `machine.json` | owner and addresses, written at allocation |
+//! | `agent.toml` | the agent's configuration, written at deployment |
 //! | `root/` | `MUSTER_ROOT`, the disk of the machine |
-//! | `agent/` | the agent's own state |
-//! | `agent.log` | what the agent writes, since it was last too long |
+//! | `agent/` | the agent's state directory |
+//! | `agent.log` | the agent's log since its last rotation |
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName};
 
-/// What `machine.json` says.
+/// Content of `machine.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MachineFile {
     pub env: EnvName,
@@ -35,7 +35,7 @@ pub enum ReadMachineError {
         #[source]
         source: io::Error,
     },
-    #[error("{path} is not what Muster writes there: if the machine can be made anew, remove its directory")]
+    #[error("{path} was not written by Muster: if the machine can be created again, remove its directory")]
     Content {
         path: PathBuf,
         #[source]
@@ -43,7 +43,7 @@ pub enum ReadMachineError {
     },
 }
 
-/// A machine's directory, there or not.
+/// A machine's directory, which may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MachineDir {
     path: PathBuf,
@@ -54,12 +54,12 @@ impl MachineDir {
         Self { path: nodes.join(node.as_str()) }
     }
 
-    /// Its path is also the mark of the machine's processes.
+    /// The path, which is also the mark of the machine's processes.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose machine it is, by its name.
+    /// The node, by the name of the directory.
     pub(super) fn node(&self) -> Option<NodeName> {
         NodeName::new(self.path.file_name()?.to_str()?).ok()
     }
@@ -84,7 +84,7 @@ impl MachineDir {
         self.path.join("machine.json")
     }
 
-    /// What is written of the machine. None: it was not allocated.
+    /// The machine file. `None`: not allocated.
     pub(super) fn read(&self) -> Result<Option<MachineFile>, ReadMachineError> {
         let path = self.machine_file();
         match fs::read(&path) {
@@ -106,7 +106,7 @@ impl MachineDir {
         self.agent_config().is_file() && self.root().is_dir() && self.agent_state().is_dir()
     }
 
-    /// Removes the machine. Its file goes first: what is cut off half way is no machine, and its address is free.
+    /// Removes the machine. The file is removed first, so that an incomplete removal leaves no machine and frees its address.
     pub(super) fn remove(&self) -> io::Result<()> {
         let gone = |result: io::Result<()>| match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -117,7 +117,7 @@ impl MachineDir {
     }
 }
 
-/// Replaces a file so that after a crash it is there as it was before, or as it is now.
+/// Replaces a file atomically and durably.
 pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut new = path.as_os_str().to_owned();
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_reads_back_and_can_be_removed_twice() {
+    fn machine_is_read_back_and_removed_idempotently() {
         let nodes = tempfile::tempdir().unwrap();
         let node = NodeName::new("web1").unwrap();
         let dir = MachineDir::new(nodes.path(), &node);
@@ -155,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_told_with_its_path() {
+    fn foreign_machine_file_is_an_error_with_its_path() {
         let nodes = tempfile::tempdir().unwrap();
         let dir = MachineDir::new(nodes.path(), &NodeName::new("web1").unwrap());
         fs::create_dir(dir.path()).unwrap();
         fs::write(dir.machine_file(), "{").unwrap();
         let error = dir.read().unwrap_err().to_string();
-        assert!(error.contains("web1/machine.json is not what Muster writes there"), "{error}");
+        assert!(error.contains("web1/machine.json was not written by Muster"), "{error}");
     }
 }

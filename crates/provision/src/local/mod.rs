@@ -1,26 +1,23 @@
 //! The local driver: a machine is a directory and the processes that carry its mark.
 //!
-//! - Allocating gives it an address of its own and writes them down; deploying makes its directories and the agent's
-//!   configuration; booting starts `muster-agent run` and a task that keeps it running; switching off ends every
-//!   process of the machine and keeps its directory.
-//! - A machine that is up has an agent that this driver has started. One that an earlier driver has left behind (it was
-//!   killed) does not count: the machine is seen as off, and booting it ends that agent first. So there are never two.
-//!   What else runs on the machine stays, as it would while an agent is being upgraded.
-//! - One driver owns a state directory, by a lock that goes with its process. The addresses are its to give.
+//! - `allocate` assigns and stores its addresses. `deploy` creates its directories and the agent's configuration. `boot`
+//!   starts `muster-agent run` and a task that restarts it. Powering off ends all processes and keeps the directory.
+//! - A running machine has an agent that this driver has started. An agent of an earlier driver that was killed does not
+//!   count: the machine is observed as off, and `boot` ends that agent first, so that there are never two. Other processes
+//!   of the machine continue, as during an upgrade of the agent.
+//! - A lock ensures that one driver owns a state directory and its addresses.
 //!
-//! Tasks: one supervisor a machine, all in one set. A supervisor owns its agent's process; the driver owns the rest.
+//! Tasks: one supervisor per machine, all in one set. A supervisor owns its agent's process; the driver owns the rest.
 
 mod addresses;
 mod agent_binary;
 mod agent_config;
 mod agent_log;
-mod allocate;
 mod boot;
-mod deploy;
 mod machine_dir;
 mod network;
 mod open;
-mod power_off;
+mod prepare;
 mod program;
 mod release;
 mod supervisor;
@@ -28,15 +25,13 @@ mod supervisor;
 pub use addresses::AddressError;
 pub use agent_binary::{AGENT, FindAgentError, find_agent};
 pub use agent_config::WriteConfigError;
-pub use allocate::AllocateError;
 pub use boot::BootError;
-pub use deploy::DeployError;
 pub use machine_dir::ReadMachineError;
 pub use network::{Network, NetworkError};
 pub use open::OpenError;
-pub use power_off::{PowerOffError, PoweredOff};
+pub use prepare::{AllocateError, DeployError};
 pub use program::{MACHINE_MARK, StartError};
-pub use release::{ReleaseError, ReleaseOthersError};
+pub use release::{PowerOffError, PowerOffResult, ReleaseError, ReleaseOthersError};
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -57,25 +52,25 @@ use muster_core::release::manifest::PublicKey;
 use crate::driver::{Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError};
 use addresses::Addresses;
 use machine_dir::MachineDir;
-use supervisor::{Handle, Status};
+use supervisor::{AgentStatus, Handle};
 
-/// What the local driver is told.
+/// Configuration of the local driver.
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
-    /// Where everything of the machines is kept; made if it is not there.
+    /// State directory; created if missing.
     pub state: PathBuf,
     pub network: Network,
-    /// Where the agents find the server.
+    /// URL of the server for the agents.
     pub server: String,
-    /// Whose releases the agents run.
+    /// Keys that sign releases.
     pub trusted_keys: Vec<PublicKey>,
-    /// The agent's program. None: beside the program that runs, or in `PATH`.
+    /// The agent's program. `None`: next to the running program, or in `PATH`.
     pub agent: Option<PathBuf>,
-    /// The `puppet` program. None: what the agent finds.
+    /// The `puppet` program. `None`: the agent's default.
     pub puppet: Option<PathBuf>,
 }
 
-/// Machines that are processes of this machine.
+/// Driver of machines that are processes of this machine.
 #[derive(Debug)]
 pub struct LocalDriver {
     nodes: PathBuf,
@@ -85,24 +80,24 @@ pub struct LocalDriver {
     agent: PathBuf,
     puppet: Option<PathBuf>,
     addresses: Mutex<Addresses>,
-    /// One slot a machine that was asked for. Its lock keeps two steps of one machine apart.
-    machines: Mutex<BTreeMap<NodeName, Slot>>,
+    /// One slot per machine. Its lock serialises the steps of a machine.
+    machines: Mutex<BTreeMap<NodeName, MachineSlot>>,
     supervisors: Mutex<JoinSet<()>>,
     changes: watch::Sender<u64>,
     shutting_down: AtomicBool,
-    /// Held for as long as the driver lives.
+    /// Held while the driver exists.
     _lock: File,
 }
 
-/// None: the machine is not up.
-type Slot = Arc<tokio::sync::Mutex<Option<Handle>>>;
+/// Supervisor of a machine; `None`: the machine is off.
+type MachineSlot = Arc<tokio::sync::Mutex<Option<Handle>>>;
 
 impl LocalDriver {
     fn dir(&self, node: &NodeName) -> MachineDir {
         MachineDir::new(&self.nodes, node)
     }
 
-    fn slot(&self, node: &NodeName) -> Slot {
+    fn slot(&self, node: &NodeName) -> MachineSlot {
         locked(&self.machines).entry(node.clone()).or_default().clone()
     }
 
@@ -110,20 +105,20 @@ impl LocalDriver {
         self.shutting_down.load(Ordering::SeqCst)
     }
 
-    async fn look(&self, spec: &MachineSpec) -> Result<MachineState, ReadMachineError> {
-        // To be seen off would be a reason to switch it on again, or to record that this has failed.
+    async fn state(&self, spec: &MachineSpec) -> Result<MachineState, ReadMachineError> {
+        // The state `Off` would lead to a restart, or to a recorded failure.
         if self.is_shutting_down() {
-            return Ok(MachineState::Unknown { cause: "the machines are being switched off".into() });
+            return Ok(MachineState::Unknown { cause: "the machines are being powered off".into() });
         }
         let dir = self.dir(&spec.node);
         let Some(machine) = dir.read()? else {
-            // Its file goes first when a machine is released, and comes first when one is made.
+            // The machine file is removed first at a release, and written first at an allocation.
             let during = MachineStage::Releasing;
-            let remains = || MachineState::Broken { during, cause: "what was on it has not all been removed".into() };
+            let remains = || MachineState::Broken { during, cause: "the release of the machine is incomplete".into() };
             return Ok(if dir.path().exists() { remains() } else { MachineState::Absent });
         };
-        let is_wished = || spec.leaving || locked(&self.addresses).kept(spec, &self.network).is_some();
-        if machine.env != spec.env || !is_wished() {
+        let matches_spec = || spec.leaving || locked(&self.addresses).matching(spec, &self.network).is_some();
+        if machine.env != spec.env || !matches_spec() {
             return Ok(MachineState::Absent);
         }
         if !dir.is_deployed() {
@@ -133,23 +128,23 @@ impl LocalDriver {
         let handle = slot.lock().await;
         Ok(match handle.as_ref() {
             None => MachineState::Off,
-            Some(handle) => seen(handle),
+            Some(handle) => supervised_state(handle),
         })
     }
 }
 
-fn seen(handle: &Handle) -> MachineState {
+fn supervised_state(handle: &Handle) -> MachineState {
     let during = MachineStage::Booting;
     let status = handle.status.borrow().clone();
     match status {
-        Status::Down => MachineState::Off,
-        Status::EndsAtOnce { cause } => MachineState::Broken { during, cause },
-        // Nobody can be up whom nobody supervises.
-        Status::Up if handle.status.has_changed().is_err() => MachineState::Broken {
+        AgentStatus::Stopped => MachineState::Off,
+        AgentStatus::Crashing { cause } => MachineState::Broken { during, cause },
+        // The supervisor task has ended unexpectedly.
+        AgentStatus::Running if handle.status.has_changed().is_err() => MachineState::Broken {
             during,
-            cause: "its supervisor is gone, which is a fault of Muster: see its log".into(),
+            cause: "its supervisor has failed, which is a bug in Muster: see its log".into(),
         },
-        Status::Up => MachineState::Running,
+        AgentStatus::Running => MachineState::Running,
     }
 }
 
@@ -165,7 +160,7 @@ impl Driver for LocalDriver {
     fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {
         async move {
             let log = Some(self.dir(&spec.node).agent_log().display().to_string());
-            match self.look(spec).await {
+            match self.state(spec).await {
                 Ok(state) => Ok(MachineObservation { state, log }),
                 Err(error) => Err(ObserveError { node: spec.node.clone(), source: error.into() }),
             }
@@ -174,11 +169,11 @@ impl Driver for LocalDriver {
     }
 
     fn allocate<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        async move { Ok(allocate::allocate(self, spec).await?) }.boxed()
+        async move { Ok(prepare::allocate(self, spec).await?) }.boxed()
     }
 
     fn deploy<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        async move { Ok(deploy::deploy(self, spec).await?) }.boxed()
+        async move { Ok(prepare::deploy(self, spec).await?) }.boxed()
     }
 
     fn boot<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
@@ -194,13 +189,13 @@ impl Driver for LocalDriver {
     }
 }
 
-/// What a lock guards here is whole after each statement: a panic elsewhere leaves nothing half done.
+/// Locks a mutex. The guarded values are consistent after each statement, also after a panic.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether to try the same again may help: a disk that is full now may have room later, a path that is wrong stays so.
-fn may_pass(error: &io::Error) -> bool {
+/// True if a retry may succeed: a full disk may have room later, a wrong path stays wrong.
+fn is_transient(error: &io::Error) -> bool {
     !matches!(
         error.kind(),
         io::ErrorKind::NotFound
@@ -212,7 +207,7 @@ fn may_pass(error: &io::Error) -> bool {
     )
 }
 
-/// As an error of a step, final unless it may pass.
-fn step_error(error: impl std::error::Error + Send + Sync + 'static, may_pass: bool) -> StepError {
-    if may_pass { StepError::transient(error) } else { StepError::lasting(error) }
+/// Converts an error to a transient or permanent error of a step.
+fn step_error(error: impl std::error::Error + Send + Sync + 'static, transient: bool) -> StepError {
+    if transient { StepError::transient(error) } else { StepError::permanent(error) }
 }

@@ -1,4 +1,4 @@
-//! The addresses of local machines: pure arithmetic on a part of the loopback network.
+//! The network of local machines: a part of the loopback network.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The network that local machines have their addresses from.
+/// The network that local machines get their addresses from.
 ///
-/// Linux answers on all of 127.0.0.0/8, so each machine has an address of its own with nothing to set up.
+/// Linux answers on all of 127.0.0.0/8, so that each machine can have its own address without configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Network {
@@ -18,16 +18,18 @@ pub struct Network {
     prefix: u8,
 }
 
-/// Why a network was refused.
+/// Why a network is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NetworkError {
     #[error("{text:?} is not a network: write it like 127.77.0.0/24")]
     Syntax { text: String },
     #[error("{text} is not within 127.0.0.0/8: local machines have loopback addresses only, such as 127.77.0.0/24")]
     NotLoopback { text: String },
-    #[error("{text} holds 127.0.0.1, which is this machine's own address: take another, such as 127.77.0.0/24")]
-    HoldsLocalhost { text: String },
-    #[error("{text} is too small: a network of machines has a prefix of at most 30")]
+    #[error(
+        "{text} contains 127.0.0.1, which is this machine's own address: choose another network, such as 127.77.0.0/24"
+    )]
+    ContainsLocalhost { text: String },
+    #[error("{text} is too small: the prefix must be at most 30")]
     TooSmall { text: String },
     #[error("{text} has bits set beyond its prefix: do you mean {meant}?")]
     HostBits { text: String, meant: Network },
@@ -44,13 +46,13 @@ impl Network {
         address.to_bits() & self.mask() == self.first
     }
 
-    /// How many machines it has addresses for.
+    /// Number of machine addresses.
     pub fn size(&self) -> u32 {
         if self.prefix > 24 { (1 << (32 - self.prefix)) - 2 } else { (1 << (24 - self.prefix)) * 254 }
     }
 
-    /// The address of the machine with this index. What ends in 0 or 255 is left out, also within a larger network:
-    /// people, and some programs, take those for something else.
+    /// The address with this index. Addresses that end in 0 or 255 are skipped, also in larger networks: people and some
+    /// programs take them for network or broadcast addresses.
     pub fn nth(&self, index: u32) -> Option<Ipv4Addr> {
         if index >= self.size() {
             return None;
@@ -59,8 +61,8 @@ impl Network {
         Some(Ipv4Addr::from_bits(self.first + offset))
     }
 
-    /// A free address: the one with the preferred index, so that a new fleet has its addresses in the order of its
-    /// design whoever is made first; else the first that is free.
+    /// A free address: the one with the preferred index, so that a new fleet has its addresses in the order of the design;
+    /// else the first free one.
     pub fn pick(&self, preferred: u32, taken: &BTreeSet<Ipv4Addr>) -> Option<Ipv4Addr> {
         let free = |address: &Ipv4Addr| !taken.contains(address);
         self.nth(preferred).filter(free).or_else(|| (0..self.size()).filter_map(|index| self.nth(index)).find(free))
@@ -95,7 +97,7 @@ impl FromStr for Network {
         let mut network = Self { first: address.to_bits(), prefix };
         network.first &= network.mask();
         if network.contains(Ipv4Addr::LOCALHOST) {
-            return Err(NetworkError::HoldsLocalhost { text: owned() });
+            return Err(NetworkError::ContainsLocalhost { text: owned() });
         }
         if network.first != address.to_bits() {
             return Err(NetworkError::HostBits { text: owned(), meant: network });
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_told_with_what_to_do() {
+    fn invalid_network_has_a_hint() {
         for (text, says) in [
             ("127.77.0.0", "\"127.77.0.0\" is not a network: write it like 127.77.0.0/24"),
             ("web/24", "\"web/24\" is not a network: write it like 127.77.0.0/24"),
@@ -167,9 +169,9 @@ mod tests {
             ),
             (
                 "127.0.0.0/16",
-                "127.0.0.0/16 holds 127.0.0.1, which is this machine's own address: take another, such as 127.77.0.0/24",
+                "127.0.0.0/16 contains 127.0.0.1, which is this machine's own address: choose another network, such as 127.77.0.0/24",
             ),
-            ("127.77.0.1/32", "127.77.0.1/32 is too small: a network of machines has a prefix of at most 30"),
+            ("127.77.0.1/32", "127.77.0.1/32 is too small: the prefix must be at most 30"),
             ("127.77.0.7/24", "127.77.0.7/24 has bits set beyond its prefix: do you mean 127.77.0.0/24?"),
         ] {
             assert_eq!(text.parse::<Network>().unwrap_err().to_string(), says);
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_preferred_address_is_taken_if_it_is_free() {
+    fn preferred_address_is_used_if_free() {
         let network = network("127.1.2.0/30");
         let [first, second] = [network.nth(0).unwrap(), network.nth(1).unwrap()];
         assert_eq!(network.pick(1, &BTreeSet::new()), Some(second));
@@ -188,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_address_is_given_twice_and_none_is_wasted(
+        fn addresses_are_unique_and_all_are_used(
             prefix in 22..=30_u8, preferred in prop::collection::vec(0..2000_u32, 0..300),
         ) {
             let network = network(&format!("127.77.0.0/{prefix}"));
@@ -209,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn a_network_reads_back_as_it_is_written(prefix in 9..=30_u8, bits: u32) {
+        fn network_round_trips_as_text(prefix in 9..=30_u8, bits: u32) {
             let masked = (0x7f00_0000 | (bits & 0x00ff_ffff)) & (u32::MAX << (32 - prefix));
             let text = format!("{}/{prefix}", Ipv4Addr::from_bits(masked));
             if let Ok(network) = text.parse::<Network>() {

@@ -1,4 +1,4 @@
-//! Opening a state directory: from here on it is this driver's.
+//! Opens and locks a state directory.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -27,17 +27,17 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    #[error("the machines in {path} belong to another muster that runs{by}: stop that one, or choose another --state")]
+    #[error("the machines in {path} belong to another running muster{by}: stop it, or choose another --state")]
     InUse { path: PathBuf, by: String },
     #[error(transparent)]
     Machine(#[from] ReadMachineError),
 }
 
 impl LocalDriver {
-    /// Takes a state directory over. What an earlier driver has left running is not touched until it is booted.
+    /// Opens a state directory. Agents of an earlier driver are not touched until their machine is booted.
     pub fn open(config: LocalConfig) -> Result<Self, OpenError> {
         let agent = find_agent(config.agent.as_deref())?;
-        let (nodes, lock) = take(&config.state)?;
+        let (nodes, lock) = lock_nodes(&config.state)?;
         let mut addresses = Addresses::default();
         for dir in machine_dirs(&nodes).map_err(|source| OpenError::State { path: nodes.clone(), source })? {
             if let Some(machine) = dir.read()? {
@@ -61,8 +61,8 @@ impl LocalDriver {
     }
 }
 
-/// The directory of the machines, by its one true name (processes are marked with it), and the lock on it.
-fn take(state: &Path) -> Result<(PathBuf, File), OpenError> {
+/// The canonical path of the machines' directory, which marks their processes, and its lock.
+fn lock_nodes(state: &Path) -> Result<(PathBuf, File), OpenError> {
     let failed = |source| OpenError::State { path: state.to_owned(), source };
     fs::create_dir_all(state.join("nodes")).map_err(failed)?;
     let nodes = state.join("nodes").canonicalize().map_err(failed)?;
@@ -81,12 +81,12 @@ fn take(state: &Path) -> Result<(PathBuf, File), OpenError> {
             return Err(OpenError::InUse { path: nodes, by });
         }
     }
-    // Only for the message above: the lock counts, not what is written.
+    // The pid is only for the error message above.
     lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(failed)?;
     Ok((nodes, lock))
 }
 
-/// All directories that may be machines. Others are nobody's concern.
+/// All directories with the name of a node. Other files are ignored.
 pub(super) fn machine_dirs(nodes: &Path) -> io::Result<Vec<MachineDir>> {
     let mut dirs = Vec::new();
     for entry in fs::read_dir(nodes)? {

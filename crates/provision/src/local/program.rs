@@ -1,4 +1,4 @@
-//! Starting the agent of a machine, and finding the ones that an earlier driver has started.
+//! Starts the agent of a machine, and ends agents of an earlier driver.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -19,27 +19,27 @@ use super::machine_dir::MachineDir;
 /// The mark of all processes of a machine. Its value is the machine's directory.
 pub const MACHINE_MARK: &str = "MUSTER_MACHINE";
 
-/// The agent reads from this which start of the machine it runs in.
+/// Variable with the boot id for the agent.
 const BOOT: &str = "MUSTER_BOOT";
 
-/// How long an agent may take to end: it has to end its run's processes first, which have five seconds.
+/// Time that an agent has to stop: it first ends the processes of its run, which have five seconds.
 pub(super) const AGENT_GRACE: Duration = Duration::from_secs(10);
 
-/// What a machine's processes know of the shell that Muster was started from. More would make machines differ by who
-/// started them; less, and programs are not found and texts not read.
-const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "RUST_LOG"];
+/// Variables that a machine inherits from Muster. More would make machines depend on who started Muster; without these,
+/// programs are not found and text is not decoded.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "RUST_LOG"];
 
-/// How the agent of a machine is started.
+/// How to start the agent of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub agent: PathBuf,
     pub dir: MachineDir,
-    /// Tells this start of the machine from every other: an agent that is started again within it is no new start.
+    /// Boot id of the machine. A restart of the agent is no reboot.
     pub boot: String,
 }
 
-/// The identity of a new start of a machine, made by the kernel.
-pub(super) fn new_boot() -> io::Result<String> {
+/// Creates a boot id.
+pub(super) fn new_boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
 }
 
@@ -59,15 +59,15 @@ pub enum StartError {
     },
 }
 
-/// A process that was started, and where its log began.
+/// A started agent, and the length of its log at the start.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedAgent {
     pub child: Child,
     pub log_from: u64,
 }
 
 impl Program {
-    pub(super) fn start(&self) -> Result<Started, StartError> {
+    pub(super) fn start(&self) -> Result<StartedAgent, StartError> {
         let path = self.dir.agent_log();
         let ready = agent_log::open(&path).and_then(|(log, from)| Ok((log.try_clone()?, log, from)));
         let (out, err, log_from): (File, File, u64) = ready.map_err(|source| StartError::Log { path, source })?;
@@ -76,30 +76,30 @@ impl Program {
             .args(self.arguments())
             .current_dir(self.dir.path())
             .env_clear()
-            .envs(KEPT.iter().filter_map(|name| Some((name, env::var_os(name)?))))
+            .envs(INHERITED.iter().filter_map(|name| Some((name, env::var_os(name)?))))
             .env(MACHINE_MARK, self.dir.path())
             .env(BOOT, &self.boot)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
-            // Ctrl-C in a terminal goes to the whole foreground group: the agents are ended in order, by us.
+            // Ctrl-C in a terminal goes to the foreground group; the driver stops the agents itself.
             .process_group(0);
         let child = command.spawn().map_err(|source| StartError::Spawn { agent: self.agent.clone(), source })?;
-        Ok(Started { child, log_from })
+        Ok(StartedAgent { child, log_from })
     }
 
     fn arguments(&self) -> [OsString; 3] {
         ["run".into(), "--config".into(), self.dir.agent_config().into()]
     }
 
-    /// What became of a process, for people.
-    pub(super) fn obituary(&self, exit: &io::Result<ExitStatus>, log_from: u64) -> String {
+    /// Describes the end of an agent with its last log lines.
+    pub(super) fn describe_exit(&self, exit: &io::Result<ExitStatus>, log_from: u64) -> String {
         let log = self.dir.agent_log();
         let exit = match exit {
             Ok(status) => status.to_string(),
-            Err(error) => format!("what cannot be told: {error}"),
+            Err(error) => format!("an unknown status: {error}"),
         };
-        match agent_log::end_of(&log, log_from) {
+        match agent_log::last_lines(&log, log_from) {
             Ok(end) if end.is_empty() => format!("with {exit}, and wrote nothing to {}", log.display()),
             Ok(end) => format!("with {exit}: {end} (see {})", log.display()),
             Err(error) => format!("with {exit}, and {} cannot be read: {error}", log.display()),
@@ -107,10 +107,10 @@ impl Program {
     }
 }
 
-/// Ends the agents of a machine, whoever started them, and nothing else that runs on it.
+/// Ends all agents of a machine, and no other process on it.
 ///
-/// They are told from the machine's other processes, which have inherited the mark, by their command line; and from a
-/// child that has not become another program yet, and so has the same one, by leading the group that they started in.
+/// All processes of the machine carry its mark. Agents are identified by their command line, and distinguished from a child
+/// between fork and exec, which has the same command line, by leading their process group.
 pub(super) async fn end_agents(dir: &MachineDir) -> io::Result<()> {
     let config = dir.agent_config();
     let of_agent = [OsStr::new("run"), OsStr::new("--config"), config.as_os_str()];
@@ -122,7 +122,7 @@ pub(super) async fn end_agents(dir: &MachineDir) -> io::Result<()> {
     let found = tokio::task::spawn_blocking(move || muster_marked::find(MACHINE_MARK, mark));
     let agents: Vec<Process> = found.await.map_err(io::Error::other)??.into_iter().filter(is_agent).collect();
     for agent in &agents {
-        tracing::info!(pid = agent.pid(), machine = %dir.path().display(), "ending an agent that was left over");
+        tracing::info!(pid = agent.pid(), machine = %dir.path().display(), "ending an agent of an earlier driver");
     }
     futures::future::try_join_all(agents.iter().map(|agent| agent.terminate(AGENT_GRACE))).await?;
     Ok(())

@@ -1,24 +1,82 @@
-//! Releasing: the machine is switched off, and all that is on it is removed.
+//! Powers off machines, which keeps their directories, and releases them, which removes everything.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use futures::StreamExt;
 use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName};
+use muster_marked::{TerminationSummary, terminate_all};
 
 use super::machine_dir::{MachineDir, ReadMachineError};
 use super::open::machine_dirs;
-use super::power_off::{PowerOffError, power_off};
-use super::{LocalDriver, locked, may_pass, step_error};
+use super::program::{MACHINE_MARK, end_agents};
+use super::{LocalDriver, MachineSlot, is_transient, locked, step_error};
 use crate::driver::StepError;
+
+/// Time between SIGTERM and SIGKILL for the processes of a machine, after its agent has ended.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Number of machines that are powered off concurrently. Each searches all processes of this machine several times.
+const CONCURRENCY: usize = 8;
+
+/// Result of powering off one machine.
+#[derive(Debug)]
+pub struct PowerOffResult {
+    pub node: NodeName,
+    /// How the remaining processes ended after the agent.
+    pub result: Result<TerminationSummary, PowerOffError>,
+}
+
+#[derive(Debug, Error)]
+#[error("cannot end the processes of {node}: end those with {MACHINE_MARK}={path} in their environment")]
+pub struct PowerOffError {
+    node: NodeName,
+    path: String,
+    #[source]
+    source: io::Error,
+}
+
+impl LocalDriver {
+    /// Powers off every machine of the state directory, also those that this driver has not started. No machine is started
+    /// any more. Takes at most a minute for every eight machines, if all their processes hang.
+    pub async fn shutdown(&self) -> io::Result<Vec<PowerOffResult>> {
+        self.shutting_down.store(true, Ordering::SeqCst);
+        let nodes = machine_dirs(&self.nodes)?.into_iter().filter_map(|dir| dir.node());
+        let machines = nodes.map(|node| async move {
+            let slot = self.slot(&node);
+            let result = power_off(&slot, &self.dir(&node), &node).await;
+            PowerOffResult { node, result }
+        });
+        Ok(futures::stream::iter(machines).buffer_unordered(CONCURRENCY).collect().await)
+    }
+}
+
+/// Ends the agent first, so that it stops cleanly and starts nothing more, then all other processes.
+pub(super) async fn power_off(
+    slot: &MachineSlot,
+    dir: &MachineDir,
+    node: &NodeName,
+) -> Result<TerminationSummary, PowerOffError> {
+    let failed = |source| PowerOffError { node: node.clone(), path: dir.path().display().to_string(), source };
+    let mut handle = slot.lock().await;
+    if let Some(up) = handle.as_mut() {
+        up.stop().await;
+    }
+    *handle = None;
+    end_agents(dir).await.map_err(failed)?;
+    terminate_all(MACHINE_MARK, dir.path(), GRACE).await.map_err(failed)
+}
 
 #[derive(Debug, Error)]
 pub enum ReleaseError {
     #[error(transparent)]
     PowerOff(#[from] PowerOffError),
-    #[error("processes of the machine do not end: {pids:?}")]
+    #[error("processes of the machine do not end after SIGKILL: {pids:?}")]
     StillRunning { pids: Vec<u32> },
     #[error("cannot remove {path}")]
     Remove {
@@ -28,18 +86,18 @@ pub enum ReleaseError {
     },
 }
 
-/// Why the machines that nobody wants any more are not all gone.
+/// Why the machines of removed nodes were not all released.
 #[derive(Debug, Error)]
 pub enum ReleaseOthersError {
-    #[error("cannot look for machines in {path}")]
-    Look {
+    #[error("cannot list the machines in {path}")]
+    List {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
     #[error(transparent)]
     Machine(#[from] ReadMachineError),
-    #[error("{node} is not in the design any more, and its machine cannot be released")]
+    #[error("{node} is no longer in the design, but its machine cannot be released")]
     Release {
         node: NodeName,
         #[source]
@@ -48,19 +106,18 @@ pub enum ReleaseOthersError {
 }
 
 impl LocalDriver {
-    /// Releases the machines of an environment whose nodes are not known (neither wanted nor leaving), and gives the nodes.
+    /// Releases the machines of an environment whose nodes are not in `known`, and returns those nodes.
     ///
-    /// It goes by what is in the state directory, so it does not matter when a node left the design, nor whether
-    /// anybody was there to see it. What has no owner written down was cut off half way, and goes as well; machines of
-    /// other environments are not touched.
+    /// It lists the state directory, so it also finds nodes that left the design while no driver ran. Directories without a
+    /// machine file are incomplete and removed as well. Machines of other environments are not touched.
     pub async fn release_others(
         &self,
         env: &EnvName,
         known: &BTreeSet<NodeName>,
     ) -> Result<Vec<NodeName>, ReleaseOthersError> {
-        let look = |source| ReleaseOthersError::Look { path: self.nodes.clone(), source };
+        let failed = |source| ReleaseOthersError::List { path: self.nodes.clone(), source };
         let mut released = Vec::new();
-        for node in machine_dirs(&self.nodes).map_err(look)?.iter().filter_map(MachineDir::node) {
+        for node in machine_dirs(&self.nodes).map_err(failed)?.iter().filter_map(MachineDir::node) {
             let owner = self.dir(&node).read()?.map(|machine| machine.env);
             if known.contains(&node) || owner.is_some_and(|owner| owner != *env) {
                 continue;
@@ -90,10 +147,10 @@ pub(super) async fn release(driver: &LocalDriver, node: &NodeName) -> Result<(),
 
 impl From<ReleaseError> for StepError {
     fn from(error: ReleaseError) -> Self {
-        let passes = match &error {
+        let transient = match &error {
             ReleaseError::PowerOff(_) | ReleaseError::StillRunning { .. } => true,
-            ReleaseError::Remove { source, .. } => may_pass(source),
+            ReleaseError::Remove { source, .. } => is_transient(source),
         };
-        step_error(error, passes)
+        step_error(error, transient)
     }
 }

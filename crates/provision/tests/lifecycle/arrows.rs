@@ -23,11 +23,11 @@ fn act(step: Step) -> Decision {
 }
 
 fn fail(during: MachineStage) -> Decision {
-    Decision::Fail { during, cause: FailureCause::SeenBroken { cause: "it broke".into() }, attempt: 2 }
+    Decision::Fail { during, cause: FailureCause::Broken { cause: "it broke".into() }, attempt: 2 }
 }
 
 fn too_late(during: MachineStage) -> Decision {
-    Decision::Fail { during, cause: FailureCause::TooLate { within: SignedDuration::from_secs(30) }, attempt: 2 }
+    Decision::Fail { during, cause: FailureCause::Timeout { within: SignedDuration::from_secs(30) }, attempt: 2 }
 }
 
 fn controller_silent(second: i64) -> Decision {
@@ -293,7 +293,7 @@ fn a_lost_machine_is_replaced_only_where_that_loses_nothing() {
 
 #[test]
 fn a_driver_that_tells_of_no_changes_is_asked_from_time_to_time() {
-    let policy = Policy { look_again: Some(SignedDuration::from_secs(10)), ..policy() };
+    let policy = Policy { poll_interval: Some(SignedDuration::from_secs(10)), ..policy() };
     let recheck =
         |phase, seen, connected| match decide(Some(&record(phase, 2)), &facts(seen, connected), &policy, at(75)) {
             Decision::Hold { recheck, .. } => recheck,

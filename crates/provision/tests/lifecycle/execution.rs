@@ -160,7 +160,7 @@ async fn a_transient_refusal_is_recorded_with_the_time_of_the_next_attempt() {
 #[tokio::test]
 async fn a_final_refusal_and_the_last_attempt_have_no_next() {
     for (error, attempt) in [
-        (StepError::lasting(io::Error::other("no")), 1),
+        (StepError::permanent(io::Error::other("no")), 1),
         (StepError::transient(io::Error::other("no")), policy().attempts),
     ] {
         let model = Model::refusing(MachineState::Off, error);
@@ -200,7 +200,7 @@ async fn a_silent_controller_changes_nothing() {
 
 #[tokio::test]
 async fn a_cause_is_clipped_so_that_a_record_stays_small() {
-    let error = StepError::lasting("x".repeat(100_000));
+    let error = StepError::permanent("x".repeat(100_000));
     let turn = turn(&Model::refusing(MachineState::Off, error), Some(&record(MachinePhase::Booting, 1)), false).await;
     assert!(serde_json::to_vec(&turn.record.unwrap()).unwrap().len() < 4096);
 }

@@ -8,7 +8,7 @@ use muster_core::node::record::MachinePhase::{
 use muster_core::node::record::MachineStage;
 use muster_provision::driver::MachineState;
 use muster_provision::lifecycle::{
-    Decision, Decommission, Facts, FailureCause, HoldReason, Policy, Step, StuckReason, decide,
+    Decision, Decommission, FailureCause, HoldReason, MachineFacts, Policy, Step, StuckReason, decide,
 };
 
 use super::{at, broken, facts, failed, policy, record, underway, unknown};
@@ -20,7 +20,7 @@ fn departure(waits_for: &[&str]) -> Decommission {
 
 /// In its second attempt, in its phase since second 60.
 fn leaving(phase: &MachinePhase, seen: MachineState, waits_for: &[&str], second: i64) -> Decision {
-    let facts = Facts { leaving: Some(departure(waits_for)), ..facts(seen, true) };
+    let facts = MachineFacts { leaving: Some(departure(waits_for)), ..facts(seen, true) };
     decide(Some(&record(phase.clone(), 2)), &facts, &policy(), at(second))
 }
 
@@ -73,7 +73,7 @@ fn releasing_gives_the_machine_back_whatever_it_is() {
         (underway(stage), Decision::Hold { reason: HoldReason::StepUnderway { stage }, recheck: Some(at(180)) }),
         (
             broken(stage),
-            Decision::Fail { during: stage, cause: FailureCause::SeenBroken { cause: "it broke".into() }, attempt: 2 },
+            Decision::Fail { during: stage, cause: FailureCause::Broken { cause: "it broke".into() }, attempt: 2 },
         ),
         (unknown(), Decision::Hold { reason: silent, recheck: Some(at(71)) }),
         (MachineState::Absent, Decision::Retire),
@@ -87,7 +87,7 @@ fn releasing_gives_the_machine_back_whatever_it_is() {
 #[test]
 fn a_release_that_takes_too_long_has_failed_and_is_tried_again_for_ever() {
     let during = MachineStage::Releasing;
-    let cause = FailureCause::TooLate { within: SignedDuration::from_mins(2) };
+    let cause = FailureCause::Timeout { within: SignedDuration::from_mins(2) };
     for seen in [MachineState::Running, underway(during)] {
         let failed = Decision::Fail { during, cause: cause.clone(), attempt: 2 };
         assert_eq!(leaving(&Releasing, seen, &[], 180), failed);
@@ -119,7 +119,7 @@ fn a_release_that_failed_is_repeated_when_it_is_due() {
     assert_eq!(leaving(&failed(during, None), MachineState::Running, &[], 70), Decision::Stuck { reason: gave_up });
     // Somebody has started us anew, and may have mended it.
     let restarted = Policy { serving_since: at(3600), ..policy() };
-    let facts = Facts { leaving: Some(departure(&[])), ..facts(MachineState::Off, false) };
+    let facts = MachineFacts { leaving: Some(departure(&[])), ..facts(MachineState::Off, false) };
     let decision = decide(Some(&record(failed(during, None), 5)), &facts, &restarted, at(3600));
     assert_eq!(decision, Decision::Retry { step: Step::Release, attempt: 1 });
 }
@@ -137,6 +137,6 @@ fn one_that_is_wanted_again_begins_with_what_is_there() {
     let stage = MachineStage::Releasing;
     let hold = Decision::Hold { reason: HoldReason::StepUnderway { stage }, recheck: Some(at(90)) };
     assert_eq!(decide(underway(stage)), hold);
-    let cause = FailureCause::SeenBroken { cause: "it broke".into() };
+    let cause = FailureCause::Broken { cause: "it broke".into() };
     assert_eq!(decide(broken(stage)), Decision::Fail { during: MachineStage::Allocating, cause, attempt: 2 });
 }

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 use muster_provision::driver::{MachineObservation, MachineState};
-use muster_provision::lifecycle::{Facts, Policy};
+use muster_provision::lifecycle::{MachineFacts, Policy};
 
 const LOG: &str = "/nodes/web1/agent.log";
 
@@ -36,8 +36,12 @@ fn failed(during: MachineStage, retry: Option<Timestamp>) -> MachinePhase {
     MachinePhase::Failed { during, cause: "it broke".into(), retry }
 }
 
-fn facts(seen: MachineState, agent_connected: bool) -> Facts {
-    Facts { observation: MachineObservation { state: seen, log: Some(LOG.into()) }, agent_connected, leaving: None }
+fn facts(seen: MachineState, agent_connected: bool) -> MachineFacts {
+    MachineFacts {
+        observation: MachineObservation { state: seen, log: Some(LOG.into()) },
+        agent_connected,
+        leaving: None,
+    }
 }
 
 fn broken(during: MachineStage) -> MachineState {

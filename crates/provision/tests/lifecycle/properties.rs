@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 use muster_provision::driver::MachineState;
 use muster_provision::lifecycle::{
-    Decision, Decommission, Facts, FailureCause, HoldReason, Policy, Step, decide, enter, fail,
+    Decision, Decommission, FailureCause, HoldReason, MachineFacts, Policy, Step, decide, enter, fail,
 };
 
 use super::{at, broken, facts, failed, policy, record, underway, unknown};
@@ -116,7 +116,7 @@ fn walk_away(
         let seen = model.look();
         running_since = if seen == MachineState::Running { running_since.or(Some(now)) } else { None };
         let connected = running_since.is_some_and(|since| now >= since + hello_after);
-        let facts = Facts { leaving: leaving.clone(), ..facts(seen, connected) };
+        let facts = MachineFacts { leaving: leaving.clone(), ..facts(seen, connected) };
         let decision = decide(Some(&way.end), &facts, policy, now);
         way.decisions.push(decision.clone());
         match decision {
@@ -127,7 +127,7 @@ fn walk_away(
             Decision::Do { step, attempt } | Decision::Retry { step, attempt } => {
                 let retried = matches!(decision, Decision::Retry { .. });
                 if !model.step(step) {
-                    let cause = FailureCause::Refused { cause: "no".into(), lasting: false };
+                    let cause = FailureCause::Refused { cause: "no".into(), permanent: false };
                     way.end = fail("model", step.stage(), &cause, attempt, policy, now);
                 } else if retried {
                     way.end = enter("model", step.stage().phase(), attempt, now);
@@ -152,7 +152,7 @@ proptest! {
         let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Off } else { seen };
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
-        let patient = Policy { look_again: Some(SignedDuration::from_secs(1)), ..policy() };
+        let patient = Policy { poll_interval: Some(SignedDuration::from_secs(1)), ..policy() };
         let way = walk(record(phase, 1), &mut model, SignedDuration::from_secs(hello), &patient);
         let last = &way.decisions[way.decisions.len().saturating_sub(10)..];
         prop_assert_eq!(&way.end.phase, &MachinePhase::Provisioned, "{:?}", last);
@@ -209,7 +209,7 @@ proptest! {
         let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Running } else { seen };
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
-        let patient = Policy { look_again: Some(SignedDuration::from_secs(1)), ..policy() };
+        let patient = Policy { poll_interval: Some(SignedDuration::from_secs(1)), ..policy() };
         // Those that it waits for never run.
         let waits_for: Vec<_> = (1..=waits).map(|number| format!("lb{number}").parse().unwrap()).collect();
         let leaving = Decommission { waits_for: waits_for.clone(), until: at(180) };

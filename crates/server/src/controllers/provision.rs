@@ -234,7 +234,7 @@ impl Whole {
         let record = node.record.as_ref()?;
         let departs = |until| Decommission { waits_for: decommission::dependents(fleet, node), until };
         Some(Self {
-            spec: MachineSpec::of(env, name, record),
+            spec: MachineSpec::for_node(env, name, record),
             connected: app.agents.links.is_connected(fleet, name),
             leaving: record.leaving.map(|leaving| departs(leaving.until)),
             node: node.clone(),

@@ -10,7 +10,7 @@ use muster_core::names::{EnvName, NodeName};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::replica::{ControllerName, ControllerRecord};
 use muster_provision::lifecycle::Policy;
-use muster_provision::local::{LocalConfig, LocalDriver, PowerOffError, PoweredOff};
+use muster_provision::local::{LocalConfig, LocalDriver, PowerOffError, PowerOffResult};
 use muster_server::controllers::provision::Provision;
 use muster_server::{
     App, Clock, Config, LeasePace, RegisterError, RegistrationResult, Server, node_rows, register_design,
@@ -217,7 +217,7 @@ enum ShutdownError {
 }
 
 /// Checks that no process of a machine is left. Lists all processes that are.
-fn check_all_off(machines: Vec<PoweredOff>) -> Result<(), ShutdownError> {
+fn check_all_off(machines: Vec<PowerOffResult>) -> Result<(), ShutdownError> {
     let mut left = Vec::new();
     let mut failed = None;
     for machine in machines {
@@ -247,9 +247,9 @@ mod tests {
 
     use super::*;
 
-    fn machine(node: &str, left: &[u32]) -> PoweredOff {
+    fn machine(node: &str, left: &[u32]) -> PowerOffResult {
         let ended = TerminationSummary { terminated: vec![7], killed: vec![8], remaining: left.to_vec() };
-        PoweredOff { node: NodeName::new(node).unwrap(), result: Ok(ended) }
+        PowerOffResult { node: NodeName::new(node).unwrap(), result: Ok(ended) }
     }
 
     #[test]

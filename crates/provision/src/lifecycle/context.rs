@@ -1,4 +1,4 @@
-//! What the phases share: the moment of a decision, and how a record changes.
+//! Inputs and building blocks of the decisions, and the records that they lead to.
 
 use jiff::Timestamp;
 
@@ -6,21 +6,21 @@ use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 use muster_core::report::summary::clip;
 
 use super::policy::after;
-use super::{Decision, Facts, FailureCause, HoldReason, Policy, Step, StuckReason};
+use super::{Decision, FailureCause, HoldReason, MachineFacts, Policy, Step, StuckReason};
 
-/// A cause is for people to read, and stands in every listing. The whole story is in the log.
-const LONGEST_CAUSE: usize = 2048;
+/// Length of a cause, which is shown in listings. The log has the details.
+const MAX_CAUSE: usize = 2048;
 
-/// The moment of a decision.
-pub(super) struct Turn<'a> {
+/// Inputs of one decision.
+pub(super) struct DecisionContext<'a> {
     pub record: &'a MachineRecord,
-    pub facts: &'a Facts,
+    pub facts: &'a MachineFacts,
     pub policy: &'a Policy,
     pub now: Timestamp,
 }
 
-impl Turn<'_> {
-    /// On to another phase, in the same attempt.
+impl DecisionContext<'_> {
+    /// Enter another phase in the same attempt.
     pub(super) fn goto(&self, phase: MachinePhase) -> Decision {
         Decision::Goto { phase, attempt: self.record.attempt }
     }
@@ -30,12 +30,12 @@ impl Turn<'_> {
     }
 
     pub(super) fn broken(&self, during: MachineStage, cause: &str) -> Decision {
-        self.fail(self.failing(during), FailureCause::SeenBroken { cause: cause.to_owned() })
+        self.fail(self.failed_stage(during), FailureCause::Broken { cause: cause.to_owned() })
     }
 
-    /// What fails when a machine is seen broken. One that could not be given back cannot be had, for a node that is
-    /// wanted.
-    pub(super) fn failing(&self, during: MachineStage) -> MachineStage {
+    /// The stage that a broken machine has failed in. If it could not be released, the allocation fails for a node that is
+    /// needed.
+    pub(super) fn failed_stage(&self, during: MachineStage) -> MachineStage {
         match during {
             MachineStage::Releasing if self.facts.leaving.is_none() => MachineStage::Allocating,
             MachineStage::Allocating
@@ -46,35 +46,35 @@ impl Turn<'_> {
         }
     }
 
-    /// The step of a stage, unless it was tried for too long.
+    /// Run a step, unless its stage has timed out.
     pub(super) fn step(&self, step: Step) -> Decision {
         if self.now >= self.deadline(step.stage()) {
-            return self.too_late(step.stage());
+            return self.timed_out(step.stage());
         }
         Decision::Do { step, attempt: self.record.attempt }
     }
 
-    /// Wait for what the driver does, unless it takes too long.
+    /// Wait for a step in progress, unless the stage has timed out.
     pub(super) fn underway(&self, waiting_in: MachineStage, underway: MachineStage) -> Decision {
         if self.now >= self.deadline(waiting_in) {
-            return self.too_late(waiting_in);
+            return self.timed_out(waiting_in);
         }
         self.hold(HoldReason::StepUnderway { stage: underway }, Some(self.deadline(waiting_in)))
     }
 
-    /// Wait for the machine's controller to answer, however long that takes: its silence says nothing of the machine.
+    /// Wait for the machine's controller, without a deadline: the state of the machine is unknown.
     pub(super) fn unknown(&self, cause: &str) -> Decision {
         let soon = after(self.now, self.policy.retry_first);
         self.hold(HoldReason::ControllerSilent { cause: cause.to_owned() }, Some(soon))
     }
 
-    /// Wait, and look again then, or earlier if the driver does not tell of changes.
+    /// Wait until `then`, or for the poll interval if the driver does not report changes.
     pub(super) fn hold(&self, reason: HoldReason, then: Option<Timestamp>) -> Decision {
-        let look_again = self.policy.look_again.map(|pause| after(self.now, pause));
-        Decision::Hold { reason, recheck: then.into_iter().chain(look_again).min() }
+        let poll = self.policy.poll_interval.map(|pause| after(self.now, pause));
+        Decision::Hold { reason, recheck: then.into_iter().chain(poll).min() }
     }
 
-    /// What was on the machine is gone. To make it again is right only where all of it can be made again.
+    /// The content of the machine is lost. It is created again only if the policy allows it.
     pub(super) fn replace(&self, phase: MachinePhase, attempt: u32) -> Decision {
         if self.policy.replace_lost {
             Decision::Goto { phase, attempt }
@@ -83,22 +83,22 @@ impl Turn<'_> {
         }
     }
 
-    /// Until when a stage may last. The time when nobody was there to see its end does not count.
+    /// Deadline of a stage. Time before the controller started does not count.
     pub(super) fn deadline(&self, stage: MachineStage) -> Timestamp {
         after(self.record.since.max(self.policy.serving_since), self.policy.limit(stage))
     }
 
-    fn too_late(&self, stage: MachineStage) -> Decision {
-        self.fail(stage, FailureCause::TooLate { within: self.policy.limit(stage) })
+    fn timed_out(&self, stage: MachineStage) -> Decision {
+        self.fail(stage, FailureCause::Timeout { within: self.policy.limit(stage) })
     }
 }
 
-/// The record of a machine that has come to a phase.
+/// The record of a machine that enters a phase.
 pub fn enter(driver: &str, phase: MachinePhase, attempt: u32, now: Timestamp) -> MachineRecord {
     MachineRecord { driver: driver.to_owned(), phase, attempt, since: now }
 }
 
-/// The record of a machine whose attempt has failed: it says when the next one is made, if there is one.
+/// The record of a failed attempt, with the time of the next attempt, if any.
 pub fn fail(
     driver: &str,
     during: MachineStage,
@@ -107,9 +107,8 @@ pub fn fail(
     policy: &Policy,
     now: Timestamp,
 ) -> MachineRecord {
-    let tries_left = during == MachineStage::Releasing || attempt < policy.attempts;
-    let again = !cause.is_lasting() && tries_left;
-    let retry = again.then(|| after(now, policy.pause_after(attempt)));
-    let cause = clip(&cause.to_string(), LONGEST_CAUSE);
+    let attempts_left = during == MachineStage::Releasing || attempt < policy.attempts;
+    let retry = (!cause.is_permanent() && attempts_left).then(|| after(now, policy.pause_after(attempt)));
+    let cause = clip(&cause.to_string(), MAX_CAUSE);
     enter(driver, MachinePhase::Failed { during, cause, retry }, attempt, now)
 }
