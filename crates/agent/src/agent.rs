@@ -197,11 +197,12 @@ fn spawn(config: &Config, stored: StoredState, servers: Servers, cancel: &Cancel
     tasks.spawn(report_sender.run());
     tasks.spawn(run::run(slot, order_inbox));
     tasks.spawn(activity_sender.run());
-    let cancel = cancel.clone();
-    tasks.spawn(async move {
-        if let Err(error) = children::run(children, cancel).await {
-            tracing::warn!(%error, "orphaned processes are not reaped");
-        }
-    });
+    tasks.spawn(reap_orphans(children, cancel.clone()));
     tasks
+}
+
+async fn reap_orphans(children: Children, cancel: CancellationToken) {
+    if let Err(error) = children::run(children, cancel).await {
+        tracing::warn!(%error, "orphaned processes are not reaped");
+    }
 }

@@ -1,4 +1,4 @@
-//! What the tests of several modules need.
+//! Fixtures shared by the tests of several modules.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use muster_core::lookup::config_data::Datum;
 use muster_core::names::{DataKey, EnvName, NodeName, RunId, Version};
-use muster_core::report::{Counts, Facts, Interfaces, Outcome, Report, RunResult};
+use muster_core::report::{Facts, Interfaces, Outcome, RunResult};
 use muster_core::txn::Generation;
 
 use muster_core::lookup::snapshot::Snapshot;
@@ -16,13 +16,13 @@ use muster_core::lookup::snapshot::Snapshot;
 use crate::node::Node;
 use crate::process::stat::Stat;
 use crate::redact::Redactor;
+use crate::report::unsent::{ApplierSummary, UnsentReport};
 use crate::state::directory::StateDir;
 
 /// A report with this number.
-pub(crate) fn report(seq: u64) -> Report {
-    Report {
+pub(crate) fn report(seq: u64) -> UnsentReport {
+    UnsentReport {
         node: NodeName::new("web1").unwrap(),
-        incarnation: 1,
         seq,
         run: RunId::new(format!("r{seq}")).unwrap(),
         outcome: Outcome::Configured(RunResult::Changed),
@@ -34,13 +34,10 @@ pub(crate) fn report(seq: u64) -> Report {
         attempt: 0,
         started: Timestamp::UNIX_EPOCH,
         ended: Timestamp::UNIX_EPOCH,
-        counts: Counts::default(),
-        errors: Vec::new(),
-        changes: Vec::new(),
+        applier: ApplierSummary::default(),
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
-        published: None,
         facts: Facts::default(),
         lookups: Default::default(),
         log: String::new(),

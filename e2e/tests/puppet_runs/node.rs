@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use muster_agent::applier::{Applied, Job, Mode, apply};
+use muster_agent::applier::{ApplierResult, Job, Mode, apply};
 use muster_agent::process::children::Children;
 use muster_agent::redact::Redactor;
 use muster_agent::release::Release;
@@ -37,7 +37,7 @@ pub(crate) struct TestNode {
 /// Result of a run.
 #[derive(Debug)]
 pub(crate) struct RunOutput {
-    pub(crate) applied: Applied,
+    pub(crate) applied: ApplierResult,
     pub(crate) log: String,
     pub(crate) lookups: String,
 }

@@ -54,7 +54,7 @@ pub enum Mode {
 
 /// Result of the applier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplierResult {
     pub result: RunResult,
     pub reason: Option<RunReason>,
     pub counts: Counts,
@@ -65,7 +65,7 @@ pub struct Applied {
     pub published: Option<Publication>,
 }
 
-impl Applied {
+impl ApplierResult {
     pub fn failed(reason: RunReason) -> Self {
         Self { result: RunResult::Failed, reason: Some(reason), ..Self::succeeded(RunResult::Failed) }
     }
@@ -92,14 +92,14 @@ impl Applied {
 }
 
 /// Applies the release of a job. `None` if the agent shuts down: the applier was ended with all its processes.
-pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<Applied> {
+pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<ApplierResult> {
     let prepared = match job.release.spec.applier {
         Applier::Puppet => puppet::program(job),
         Applier::Script => script::program(job),
     };
     let program = match prepared {
         Ok(program) => program,
-        Err(reason) => return Some(Applied::failed(reason)),
+        Err(reason) => return Some(ApplierResult::failed(reason)),
     };
     let name = match job.release.spec.applier {
         Applier::Puppet => "puppet".to_owned(),
@@ -108,13 +108,13 @@ pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToke
     let code = match supervise(&program, children, cancel).await {
         ProgramEnd::Exited(code) => code,
         ProgramEnd::Cancelled => return None,
-        ProgramEnd::Killed(signal) => return Some(Applied::failed(RunReason::Killed { program: name, signal })),
+        ProgramEnd::Killed(signal) => return Some(ApplierResult::failed(RunReason::Killed { program: name, signal })),
         ProgramEnd::Deadline => {
             let seconds = program.deadline.as_secs();
-            return Some(Applied::failed(RunReason::Deadline { program: name, seconds }));
+            return Some(ApplierResult::failed(RunReason::Deadline { program: name, seconds }));
         }
         ProgramEnd::NotStarted(error) => {
-            return Some(Applied::failed(match job.release.spec.applier {
+            return Some(ApplierResult::failed(match job.release.spec.applier {
                 Applier::Puppet => puppet::not_started(&program, &error),
                 Applier::Script => script::not_started(job, &error),
             }));

@@ -14,7 +14,7 @@ use muster_core::report::reason::RunReason;
 use muster_core::report::summary::clip;
 use muster_core::report::{ResourceError, RunResult};
 
-use crate::applier::Applied;
+use crate::applier::ApplierResult;
 use crate::redact::Redactor;
 use crate::run::bounded_file;
 
@@ -30,15 +30,15 @@ struct Line {
 }
 
 /// Adds the published values of a successful run. Values that cannot be published fail the run.
-pub(super) fn add(applied: Applied, path: &Path, secrets: &Redactor) -> Applied {
+pub(super) fn add(applied: ApplierResult, path: &Path, secrets: &Redactor) -> ApplierResult {
     match applied.result {
         RunResult::Unchanged | RunResult::Changed => {}
         RunResult::Failed | RunResult::Pending => return applied,
     }
     match read(path, secrets) {
-        Ok(publication) => Applied { published: Some(publication), ..applied },
+        Ok(publication) => ApplierResult { published: Some(publication), ..applied },
         Err(error) => {
-            Applied { result: RunResult::Failed, reason: Some(error.reason), errors: error.errors, ..applied }
+            ApplierResult { result: RunResult::Failed, reason: Some(error.reason), errors: error.errors, ..applied }
         }
     }
 }

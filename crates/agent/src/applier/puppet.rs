@@ -9,7 +9,7 @@ use muster_core::report::{ResourceError, RunResult};
 
 use crate::applier::puppet_module;
 use crate::applier::puppet_report::{Failure, PuppetReport, Reader};
-use crate::applier::{Applied, Job, Mode, base, puppet_log};
+use crate::applier::{ApplierResult, Job, Mode, base, puppet_log};
 use crate::process::supervise::Program;
 
 /// Hiera configuration for a release without one: only Muster's lookup function.
@@ -76,24 +76,24 @@ pub(super) fn not_started(program: &Program, error: &io::Error) -> RunReason {
     RunReason::Machine { problem: format!("cannot start {name}: {error}") }
 }
 
-pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
+pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> ApplierResult {
     let reader = Reader { release: &job.release.directory, secrets: job.secrets, mode: job.mode };
     let report = reader.read(&job.directory.report());
     let counts = report.as_ref().map(|report| report.counts).unwrap_or_default();
     let mut applied = match code {
-        0 | 2 if !needs.is_empty() => Applied::failed(RunReason::PendingIgnored { needs }),
+        0 | 2 if !needs.is_empty() => ApplierResult::failed(RunReason::PendingIgnored { needs }),
         // A preview always exits with 0; its report has the result.
         0 if job.mode == Mode::Preview && counts.failed > 0 => {
-            Applied::failed(RunReason::ResourcesFailed { count: counts.failed })
+            ApplierResult::failed(RunReason::ResourcesFailed { count: counts.failed })
         }
-        0 if job.mode == Mode::Preview && counts.changed > 0 => Applied::succeeded(RunResult::Changed),
-        0 => Applied::succeeded(RunResult::Unchanged),
-        2 => Applied::succeeded(RunResult::Changed),
-        1 if !needs.is_empty() => Applied::pending(needs),
+        0 if job.mode == Mode::Preview && counts.changed > 0 => ApplierResult::succeeded(RunResult::Changed),
+        0 => ApplierResult::succeeded(RunResult::Unchanged),
+        2 => ApplierResult::succeeded(RunResult::Changed),
+        1 if !needs.is_empty() => ApplierResult::pending(needs),
         // Without a report nothing was applied.
-        1 if report.is_none() => Applied::failed(RunReason::NotCompiled),
-        4 | 6 if counts.failed > 0 => Applied::failed(RunReason::ResourcesFailed { count: counts.failed }),
-        code => Applied::failed(RunReason::ExitCode { program: "puppet".into(), code }),
+        1 if report.is_none() => ApplierResult::failed(RunReason::NotCompiled),
+        4 | 6 if counts.failed > 0 => ApplierResult::failed(RunReason::ResourcesFailed { count: counts.failed }),
+        code => ApplierResult::failed(RunReason::ExitCode { program: "puppet".into(), code }),
     };
     applied.counts = counts;
     let PuppetReport { failures, skipped, changes, .. } = report.unwrap_or_default();

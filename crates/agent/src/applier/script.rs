@@ -6,7 +6,7 @@ use muster_core::report::RunResult;
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::summary::clip;
 
-use crate::applier::{Applied, Job, Mode, base};
+use crate::applier::{ApplierResult, Job, Mode, base};
 use crate::process::supervise::Program;
 use crate::run::log;
 
@@ -37,18 +37,18 @@ pub(super) fn not_started(job: &Job<'_>, error: &io::Error) -> RunReason {
     RunReason::Machine { problem: format!("cannot start {manifest} of the release: {error}") }
 }
 
-pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
+pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> ApplierResult {
     match code {
-        0 | 2 if !needs.is_empty() => Applied::failed(RunReason::PendingIgnored { needs }),
-        0 => Applied::succeeded(RunResult::Unchanged),
-        2 => Applied::succeeded(RunResult::Changed),
-        PENDING if !needs.is_empty() => Applied::pending(needs),
+        0 | 2 if !needs.is_empty() => ApplierResult::failed(RunReason::PendingIgnored { needs }),
+        0 => ApplierResult::succeeded(RunResult::Unchanged),
+        2 => ApplierResult::succeeded(RunResult::Changed),
+        PENDING if !needs.is_empty() => ApplierResult::pending(needs),
         PENDING => {
             let line = log::last_line(&job.directory.output());
             let reason =
                 line.map_or_else(|| "an unnamed need".to_owned(), |line| clip(&job.secrets.text(&line), REASON));
-            Applied::pending(vec![Need::Other { reason }])
+            ApplierResult::pending(vec![Need::Other { reason }])
         }
-        code => Applied::failed(RunReason::ExitCode { program: job.release.spec.manifest.clone(), code }),
+        code => ApplierResult::failed(RunReason::ExitCode { program: job.release.spec.manifest.clone(), code }),
     }
 }

@@ -1,4 +1,4 @@
-//! How the ends of real programs are judged.
+//! Tests of the appliers with real programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ impl Script {
         Self::new(run, "applier: script\nmanifest: apply\n", &[("apply", &format!("#!/bin/sh\n{body}\n"))])
     }
 
-    async fn apply(&self, cancel: &CancellationToken) -> Option<Applied> {
+    async fn apply(&self, cancel: &CancellationToken) -> Option<ApplierResult> {
         let directory = RunDirectory::create(&self.node.layout.runs(), &self.run).unwrap();
         let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
         directory.write_snapshot(&self.node, &role, &version, &Default::default()).unwrap();

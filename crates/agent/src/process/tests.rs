@@ -1,4 +1,4 @@
-//! Programs that print without end, and programs that leave somebody behind who does.
+//! Tests of programs, and of services they leave behind, with endless output.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -72,7 +72,7 @@ async fn who_is_left_behind_can_go_on_printing() {
 
 /// A process that has taken off its mark and left the group still holds the output open.
 #[tokio::test]
-async fn a_check_is_over_when_it_has_ended_and_not_when_its_output_is_closed() {
+async fn check_ends_with_its_process_not_with_its_output() {
     let dir = tempfile::tempdir().unwrap();
     let script = "env -i setsid sleep 1000 & echo $!; echo said";
     let program = shell(dir.path(), "escaped", script, Leftovers::End);

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use muster_core::names::{RunId, Version};
 use muster_core::report::reason::RunReason;
 use muster_core::report::status_move;
-use muster_core::report::{Outcome, Report, RunResult};
+use muster_core::report::{Outcome, RunResult};
 use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
@@ -26,6 +26,7 @@ use crate::clock::{ClockReading, Clocks, EventTime};
 use crate::queue::decide::QueueEvent;
 use crate::queue::io::{AcceptedReport, Effect};
 use crate::queue::state_machine::RunQueue;
+use crate::report::unsent::UnsentReport;
 
 /// Minimum time that an agent has to report after its start before it rolls back, even if the confirmation time is over.
 /// The agent may have been down for all of that time, for example during a reboot. Finding a server takes this long if
@@ -201,10 +202,14 @@ impl RunQueue {
 
     /// Starts the confirmation time when the applier of a run has ended. A failed one counts if it may have changed
     /// something.
-    pub(super) fn await_confirmation(&mut self, report: &Report, now: EventTime) {
+    pub(super) fn await_confirmation(&mut self, report: &UnsentReport, now: EventTime) {
         let complete = match report.outcome {
             Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => true,
-            Outcome::Configured(RunResult::Failed) if !status_move::applied_nothing(report) => false,
+            Outcome::Configured(RunResult::Failed)
+                if !status_move::applied_nothing(report.outcome, report.reason.as_ref()) =>
+            {
+                false
+            }
             Outcome::Configured(RunResult::Failed | RunResult::Pending)
             | Outcome::Validated(_)
             | Outcome::Previewed(_) => return,
@@ -296,7 +301,7 @@ impl RunQueue {
     }
 
     /// Sets the reason of a report that has none to the failed rollback.
-    pub(super) fn report_rollback_failure(&mut self, report: &mut Report) {
+    pub(super) fn report_rollback_failure(&mut self, report: &mut UnsentReport) {
         let is_preview = matches!(report.outcome, Outcome::Previewed(_));
         if is_preview || report.reason.is_some() || !self.has_unreported_rollback_failure() {
             return;

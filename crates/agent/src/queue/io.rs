@@ -12,6 +12,7 @@ use muster_core::report::{HookResult, Outcome, Report};
 use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
+use crate::report::unsent::UnsentReport;
 use crate::run::WorkOrder;
 use crate::state::ledger::{AppliedRelease, LastRun, Ledger, RunningRun};
 use crate::sync::handshake::SyncState;
@@ -47,27 +48,27 @@ pub enum Input {
 
     /// The applier succeeded. The run continues when this is acknowledged.
     Configured {
-        report: Box<Report>,
+        report: Box<UnsentReport>,
         applied: Box<AppliedRelease>,
     },
     /// The hooks succeeded, and the processes that they started are kept. The checks begin when this is acknowledged.
     HooksSucceeded,
     /// A run has ended.
     Finished {
-        report: Box<Report>,
+        report: Box<UnsentReport>,
         last: Box<LastRun>,
     },
     /// A preview has ended.
     Previewed {
-        report: Box<Report>,
+        report: Box<UnsentReport>,
     },
     /// A periodic validation has ended; `None` if it could not be made.
     Validated {
-        report: Option<Box<Report>>,
+        report: Option<Box<UnsentReport>>,
     },
     /// Hooks have ended, and the checks after them.
     HooksFinished {
-        report: Box<Report>,
+        report: Box<UnsentReport>,
         results: Vec<HookResult>,
     },
     /// A server has accepted a report of the generation in [`QueueStatus::awaited`]. The sender removes the report from
@@ -96,6 +97,12 @@ impl From<&Report> for AcceptedReport {
     }
 }
 
+impl From<&UnsentReport> for AcceptedReport {
+    fn from(report: &UnsentReport) -> Self {
+        Self { run: report.run.clone(), generation: report.generation, outcome: report.outcome }
+    }
+}
+
 /// An action of the queue. Effects are carried out in order, each completed before the next begins. State is on disk
 /// before the agent acts on it because the effect that writes comes before the effect that acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +115,7 @@ pub enum Effect {
     /// same directory.
     SaveSnapshot(Arc<Snapshot>),
     /// Write a report to the outbox, durably, replacing one with the same sequence number.
-    StoreReport(Box<Report>),
+    StoreReport(Box<UnsentReport>),
     /// Wake the report sender: there is a new report, or a server is connected.
     WakeSender,
     /// Complete the request for a new incarnation. The preceding [`Effect::Publish`] carries the new one.

@@ -2,19 +2,20 @@
 
 use muster_core::names::RunId;
 use muster_core::report::status_move;
-use muster_core::report::{HookResult, Outcome, Report, Verdict};
+use muster_core::report::{HookResult, Outcome, Verdict};
 
 use crate::clock::EventTime;
 use crate::queue::decide::QueueEvent;
 use crate::queue::hooks;
 use crate::queue::io::Effect;
 use crate::queue::state_machine::RunQueue;
+use crate::report::unsent::UnsentReport;
 use crate::run::recovery;
 use crate::state::ledger::{AppliedRelease, LastRun, LocalVersion, RunEnd, RunPhase, ValidationRecord, Work};
 
 impl RunQueue {
     /// The applier of a run has succeeded.
-    pub(super) fn configured(&mut self, report: Report, applied: AppliedRelease, now: EventTime) {
+    pub(super) fn configured(&mut self, report: UnsentReport, applied: AppliedRelease, now: EventTime) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "configured");
         let before = self.ledger.applied.as_ref().map(|before| &before.desired.digest);
         if before != Some(&applied.desired.digest) {
@@ -36,7 +37,7 @@ impl RunQueue {
     }
 
     /// A run has ended.
-    pub(super) fn finished(&mut self, report: Report, last: LastRun, now: EventTime) {
+    pub(super) fn finished(&mut self, report: UnsentReport, last: LastRun, now: EventTime) {
         let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let (phase, result) = (report.outcome.phase(), report.outcome.word());
         match last.end {
@@ -63,16 +64,19 @@ impl RunQueue {
 
     /// Clears the applied release after a run of another version failed half way. The node is then at neither version:
     /// there is nothing to validate and no hook to run until a run succeeds.
-    fn clear_partly_applied(&mut self, report: &Report, last: &LastRun) {
+    fn clear_partly_applied(&mut self, report: &UnsentReport, last: &LastRun) {
         let applied = self.ledger.applied.as_ref().map(|applied| &applied.desired.version);
-        if last.end == RunEnd::Failed && applied != Some(&report.version) && !status_move::applied_nothing(report) {
+        if last.end == RunEnd::Failed
+            && applied != Some(&report.version)
+            && !status_move::applied_nothing(report.outcome, report.reason.as_ref())
+        {
             self.ledger.applied = None;
             self.ledger.hooks.clear();
         }
     }
 
     /// A preview has ended: its requests are answered, and nothing else has changed.
-    pub(super) fn previewed(&mut self, mut report: Report) {
+    pub(super) fn previewed(&mut self, mut report: UnsentReport) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "previewed");
         report.lookups = self.ledger.watched(self.snapshot.as_deref());
         self.ledger.previews.retain(|cause| !report.causes.contains(cause));
@@ -82,7 +86,7 @@ impl RunQueue {
     }
 
     /// A periodic validation has ended. It is reported only if its result differs from the last one.
-    pub(super) fn validated(&mut self, report: Option<Report>) {
+    pub(super) fn validated(&mut self, report: Option<UnsentReport>) {
         self.running_snapshot = None;
         if let Some(mut report) = report {
             report.lookups = self.ledger.watched(self.snapshot.as_deref());
@@ -107,7 +111,7 @@ impl RunQueue {
     }
 
     /// Hooks have ended, and the checks after them.
-    pub(super) fn hooks_finished(&mut self, mut report: Report, results: &[HookResult]) {
+    pub(super) fn hooks_finished(&mut self, mut report: UnsentReport, results: &[HookResult]) {
         let hooks = self.ledger.applied.as_ref().map(|applied| applied.hooks.clone()).unwrap_or_default();
         let snapshot = self.running_snapshot.take();
         for result in results {
@@ -143,7 +147,7 @@ impl RunQueue {
 
     /// Applies a later validation to the last run. A failed validation leads to a run, as any failure does. If one passes
     /// before that, the run is not needed.
-    fn update_last_run(&mut self, report: &Report) {
+    fn update_last_run(&mut self, report: &UnsentReport) {
         let passed = report.outcome == Outcome::Validated(Verdict::Passed);
         if passed {
             let (version, digest) = (report.version.clone(), report.digest.clone());
@@ -193,7 +197,7 @@ impl RunQueue {
     }
 
     /// Writes a report to the outbox. The lookups in it are the keys whose change wakes the node.
-    fn store_report(&mut self, mut report: Report) {
+    fn store_report(&mut self, mut report: UnsentReport) {
         self.ledger.watch_hooks(&mut report.lookups, self.snapshot.as_deref());
         self.report_rollback_failure(&mut report);
         self.effects.push(Effect::StoreReport(Box::new(report)));
@@ -202,7 +206,7 @@ impl RunQueue {
 }
 
 /// Updates the last run after a later validation.
-fn apply_later_validation(last: &mut LastRun, passed: bool, report: &Report) {
+fn apply_later_validation(last: &mut LastRun, passed: bool, report: &UnsentReport) {
     match last.end {
         RunEnd::Validated | RunEnd::Pending if !passed => {
             last.end = RunEnd::Failed;

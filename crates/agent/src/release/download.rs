@@ -57,7 +57,7 @@ pub struct Source<'a> {
 
 /// A downloaded bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedBundle {
     /// It was resumed from an earlier part, which may be damaged.
     pub resumed: bool,
 }
@@ -74,7 +74,7 @@ enum AttemptError {
 }
 
 /// Downloads a bundle into `part`, which may hold an earlier part.
-pub async fn fetch(source: Source<'_>, part: &Path) -> Result<Fetched, FetchError> {
+pub async fn fetch(source: Source<'_>, part: &Path) -> Result<FetchedBundle, FetchError> {
     let Manifest { version, size, .. } = source.manifest;
     let (mut have, mut attempts) = (received(part, *size)?, 0);
     let resumed = have > 0;
@@ -105,7 +105,7 @@ pub async fn fetch(source: Source<'_>, part: &Path) -> Result<Fetched, FetchErro
         tracing::warn!(%version, why, have = megabytes(have), size = megabytes(*size), "the download was interrupted; resuming");
         tokio::time::sleep(pause).await;
     }
-    Ok(Fetched { resumed })
+    Ok(FetchedBundle { resumed })
 }
 
 /// One connection, starting at byte `have`.

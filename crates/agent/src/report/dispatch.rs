@@ -8,6 +8,7 @@ use muster_wire::problem::ProblemCode;
 use muster_wire::sync::ReportResult;
 
 use crate::backoff::Backoff;
+use crate::report::unsent::UnsentReport;
 
 /// The pause can be long, because a hello on a new stream ends it.
 const RESEND: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
@@ -67,7 +68,7 @@ pub struct Dispatch {
 impl Dispatch {
     /// The next step. `first` is the report with the lowest sequence number in the outbox. `incarnation` is the one that the
     /// server assigned last; `None` while a new one is requested.
-    pub fn next(&mut self, first: Option<&Report>, incarnation: Option<u64>) -> NextSend {
+    pub fn next(&mut self, first: Option<&UnsentReport>, incarnation: Option<u64>) -> NextSend {
         match (first, incarnation) {
             (None, _) => {
                 self.attempt = 0;
@@ -77,7 +78,7 @@ impl Dispatch {
                 self.failed();
                 NextSend::NoIncarnation
             }
-            (Some(report), Some(incarnation)) => NextSend::Send(Box::new(Report { incarnation, ..report.clone() })),
+            (Some(report), Some(incarnation)) => NextSend::Send(Box::new(report.clone().with_incarnation(incarnation))),
         }
     }
 

@@ -3,6 +3,7 @@
 
 pub mod activity;
 pub mod dispatch;
+pub mod unsent;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use muster_core::lookup::Lookups;
 use muster_core::release::spec::Hook;
 use muster_core::report::reason::RunReason;
-use muster_core::report::{HookResult, Report, Verdict};
+use muster_core::report::{HookResult, Verdict};
 
-use crate::applier::{Applied, Job};
+use crate::applier::{ApplierResult, Job};
 use crate::process::children::Children;
 use crate::process::mark::{self, Mark};
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
@@ -19,6 +19,7 @@ use crate::queue::hooks::HookTrigger;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::redact::Redactor;
+use crate::report::unsent::UnsentReport;
 use crate::run::log::{self, BoundedLog};
 use crate::run::periodic_validation::{record_validated, without_applier};
 use crate::run::{Slot, WorkOrder, configured, environment, prepare, report_builder, validated};
@@ -35,7 +36,7 @@ pub(super) async fn run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
         Ok(prepared) => prepared,
         Err(reason) => {
             let results = run.hooks.iter().map(|hook| not_run(hook, &reason)).collect();
-            let report = configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default());
+            let report = configured(node, order, ApplierResult::failed(reason), Lookups::new(), BoundedLog::default());
             return Some(finished(order, report, results));
         }
     };
@@ -56,7 +57,8 @@ pub(super) async fn run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
     let names: Vec<_> = failed.map(|result| result.name.clone()).collect();
     if !names.is_empty() {
         // As after a failed run no checks run, and the last validation still counts.
-        let report = configured(node, order, Applied::failed(RunReason::HooksFailed { names }), Lookups::new(), log);
+        let report =
+            configured(node, order, ApplierResult::failed(RunReason::HooksFailed { names }), Lookups::new(), log);
         return Some(finished(order, report, results));
     }
     let (message, acknowledged) = QueueMessage::with_ack(Input::HooksSucceeded);
@@ -74,7 +76,7 @@ fn not_run(hook: &HookTrigger, reason: &RunReason) -> HookResult {
     HookResult { name, keys, verdict: Verdict::Failed, message: reason.to_string(), millis: 0 }
 }
 
-fn finished(order: &WorkOrder, mut report: Report, results: Vec<HookResult>) -> Input {
+fn finished(order: &WorkOrder, mut report: UnsentReport, results: Vec<HookResult>) -> Input {
     report.first_failure = report_builder::first_failure(&order.run, &report);
     report.hooks.clone_from(&results);
     Input::HooksFinished { report: Box::new(report), results }

@@ -23,10 +23,10 @@ use muster_core::lookup::Lookups;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::Role;
 use muster_core::report::reason::RunReason;
-use muster_core::report::{Cause, Outcome, Report, RunResult, Verdict};
+use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_wire::sync::DesiredState;
 
-use crate::applier::{Applied, Job, Mode, apply};
+use crate::applier::{ApplierResult, Job, Mode, apply};
 use crate::clock;
 use crate::live_log::{LiveLog, Source, check_line};
 use crate::node::Node;
@@ -36,6 +36,7 @@ use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::redact::Redactor;
 use crate::release::{Release, Releases};
+use crate::report::unsent::UnsentReport;
 use crate::run::directory::RunDirectory;
 use crate::run::log::BoundedLog;
 use crate::state::durable::WriteError;
@@ -141,7 +142,7 @@ async fn execute(slot: &Slot, order: &WorkOrder) -> Option<Input> {
 async fn preview(slot: &Slot, order: &WorkOrder) -> Option<Input> {
     let Slot { node, children, live, cancel, .. } = slot;
     let report = match prepare(slot, order).await? {
-        Err(reason) => configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default()),
+        Err(reason) => configured(node, order, ApplierResult::failed(reason), Lookups::new(), BoundedLog::default()),
         Ok((directory, release)) => {
             let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
             let _live = live.begin(order.source(&directory, &release, &secrets));
@@ -165,7 +166,7 @@ async fn full_run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
         Err(reason) => {
             // The run has looked up nothing. The node is still in the state of the previous run, and the same keys wake it.
             let lookups = order.watched.iter().map(|key| (key.clone(), order.snapshot.tag(key))).collect();
-            let report = configured(node, order, Applied::failed(reason), lookups, BoundedLog::default());
+            let report = configured(node, order, ApplierResult::failed(reason), lookups, BoundedLog::default());
             return Some(report_builder::finished(order, report));
         }
     };
@@ -194,7 +195,7 @@ async fn full_run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
     queue.send(message).await.ok()?;
     acknowledged.await.ok()?;
     let checks = validate(&job, children, cancel, |check| live.checked(check)).await?;
-    let report = Report { seq: run.seq + 1, ..validated(order, &job, report, checks) };
+    let report = UnsentReport { seq: run.seq + 1, ..validated(order, &job, report, checks) };
     if report.outcome == Outcome::Validated(Verdict::Passed) {
         slot.releases.record_validated(&order.desired);
     }
@@ -222,7 +223,7 @@ fn make_directory(node: &Node, order: &WorkOrder) -> Result<RunDirectory, RunRea
 }
 
 /// The report of the checks, with their results and output in its log.
-fn validated(order: &WorkOrder, job: &Job<'_>, configured: Report, checks: Vec<CheckRun>) -> Report {
+fn validated(order: &WorkOrder, job: &Job<'_>, configured: UnsentReport, checks: Vec<CheckRun>) -> UnsentReport {
     let mut log = BoundedLog::redacting(job.secrets);
     if checks.is_empty() {
         let (version, role) = (&order.run.version, &order.role);
@@ -240,6 +241,12 @@ fn validated(order: &WorkOrder, job: &Job<'_>, configured: Report, checks: Vec<C
     report_builder::validated(order, configured, checks, log.finish(), clock::now())
 }
 
-fn configured(node: &Node, order: &WorkOrder, applied: Applied, lookups: Lookups, log: BoundedLog) -> Report {
+fn configured(
+    node: &Node,
+    order: &WorkOrder,
+    applied: ApplierResult,
+    lookups: Lookups,
+    log: BoundedLog,
+) -> UnsentReport {
     report_builder::configured(node, order, applied, lookups, log.finish(), clock::now())
 }

@@ -1,12 +1,13 @@
 //! Runs the checks of the applied release between runs.
 
 use muster_core::lookup::Lookups;
-use muster_core::report::{Outcome, Report, Verdict};
+use muster_core::report::{Outcome, Verdict};
 
-use crate::applier::Applied;
+use crate::applier::ApplierResult;
 use crate::node::Node;
 use crate::queue::io::Input;
 use crate::redact::Redactor;
+use crate::report::unsent::UnsentReport;
 use crate::run::log::BoundedLog;
 use crate::run::{Slot, WorkOrder, configured, prepare, report_builder, validated};
 use crate::validation::validate;
@@ -33,13 +34,13 @@ pub(super) async fn run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
 }
 
 /// Records the release as validated if the checks passed.
-pub(super) fn record_validated(slot: &Slot, order: &WorkOrder, report: &Report) {
+pub(super) fn record_validated(slot: &Slot, order: &WorkOrder, report: &UnsentReport) {
     if report.outcome == Outcome::Validated(Verdict::Passed) {
         slot.releases.record_validated(&order.desired);
     }
 }
 
 /// The first part of a report for work without an applier.
-pub(super) fn without_applier(node: &Node, order: &WorkOrder) -> Report {
-    configured(node, order, Applied::none(), Lookups::new(), BoundedLog::default())
+pub(super) fn without_applier(node: &Node, order: &WorkOrder) -> UnsentReport {
+    configured(node, order, ApplierResult::none(), Lookups::new(), BoundedLog::default())
 }

@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 
 use muster_core::report::reason::RunReason;
-use muster_core::report::{Counts, Outcome, Report, RunResult};
+use muster_core::report::{Outcome, RunResult};
 
 use crate::node::Node;
 use crate::process::mark::{self, Mark};
+use crate::report::unsent::{ApplierSummary, UnsentReport};
 use crate::run::{environment, report_builder};
 use crate::state::ledger::{LastRun, RunEnd, RunPhase, RunningRun};
 
@@ -28,16 +29,15 @@ pub async fn end_processes(run: &RunningRun) {
 ///
 /// It uses the sequence number that was reserved for the run's last report. If that report was already written, the server
 /// has it or receives one of the two. Both are true.
-pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now: Timestamp) -> (Report, LastRun) {
+pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now: Timestamp) -> (UnsentReport, LastRun) {
     let attempt = run.failures + 1;
     let lookups = before.map(|last| last.lookups.clone()).unwrap_or_default();
     let phase = match run.phase {
         RunPhase::Applying => "the applier ran",
         RunPhase::Validating => "its checks ran",
     };
-    let mut report = Report {
+    let mut report = UnsentReport {
         node: node.name.clone(),
-        incarnation: 0,
         seq: run.seq + 1,
         run: run.run.clone(),
         outcome: Outcome::Configured(RunResult::Failed),
@@ -49,13 +49,10 @@ pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now:
         attempt,
         started: run.started,
         ended: run.ended.unwrap_or(now),
-        counts: Counts::default(),
-        errors: Vec::new(),
-        changes: Vec::new(),
+        applier: ApplierSummary::default(),
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
-        published: None,
         facts: node.facts(),
         lookups: lookups.clone(),
         log: format!(

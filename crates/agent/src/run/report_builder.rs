@@ -5,11 +5,12 @@ use jiff::Timestamp;
 use muster_core::lookup::Lookups;
 use muster_core::report::reason::RunReason;
 use muster_core::report::summary::clip;
-use muster_core::report::{CheckResult, FirstFailure, Outcome, Report, ResourceError, RunResult, Verdict};
+use muster_core::report::{CheckResult, FirstFailure, Outcome, ResourceError, RunResult, Verdict};
 
-use crate::applier::Applied;
+use crate::applier::ApplierResult;
 use crate::node::Node;
 use crate::queue::io::Input;
+use crate::report::unsent::{ApplierSummary, UnsentReport};
 use crate::run::WorkOrder;
 use crate::state::ledger::{LastRun, RunEnd, RunningRun};
 
@@ -20,17 +21,15 @@ const FIRST_FAILURE_MESSAGE: usize = 500;
 pub fn configured(
     node: &Node,
     order: &WorkOrder,
-    applied: Applied,
+    applied: ApplierResult,
     lookups: Lookups,
     log: String,
     ended: Timestamp,
-) -> Report {
+) -> UnsentReport {
     let run = &order.run;
     let failed = applied.result == RunResult::Failed;
-    Report {
+    UnsentReport {
         node: node.name.clone(),
-        // The number of the incarnation is set when the report is sent: a server that was restored may give a new one.
-        incarnation: 0,
         seq: run.seq,
         run: run.run.clone(),
         outcome: Outcome::Configured(applied.result),
@@ -42,13 +41,15 @@ pub fn configured(
         attempt: if failed { run.failures + 1 } else { 0 },
         started: run.started,
         ended,
-        counts: applied.counts,
-        errors: applied.errors,
-        changes: applied.changes,
+        applier: ApplierSummary {
+            counts: applied.counts,
+            errors: applied.errors,
+            changes: applied.changes,
+            published: applied.published,
+        },
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
-        published: applied.published,
         facts: node.facts(),
         lookups,
         log,
@@ -58,15 +59,15 @@ pub fn configured(
 /// The report of the checks after the applier, with the same sequence number. The second report of a run uses the next.
 pub fn validated(
     order: &WorkOrder,
-    configured: Report,
+    configured: UnsentReport,
     checks: Vec<CheckResult>,
     log: String,
     ended: Timestamp,
-) -> Report {
+) -> UnsentReport {
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed);
     let failed: Vec<String> = failed.map(|check| check.name.clone()).collect();
     let passed = failed.is_empty();
-    Report {
+    UnsentReport {
         outcome: Outcome::Validated(if passed { Verdict::Passed } else { Verdict::Failed }),
         reason: if passed { None } else { Some(RunReason::ChecksFailed { names: failed }) },
         attempt: if passed { 0 } else { order.run.failures + 1 },
@@ -78,17 +79,22 @@ pub fn validated(
 }
 
 /// The report of a preview.
-pub fn previewed(report: Report) -> Report {
+pub fn previewed(report: UnsentReport) -> UnsentReport {
     let result = match report.outcome {
         Outcome::Configured(result) | Outcome::Previewed(result) => result,
         Outcome::Validated(_) => RunResult::Failed,
     };
     // A preview is no run, so it does not count as a failed attempt.
-    Report { outcome: Outcome::Previewed(result), attempt: 0, published: None, ..report }
+    UnsentReport {
+        outcome: Outcome::Previewed(result),
+        attempt: 0,
+        applier: ApplierSummary { published: None, ..report.applier },
+        ..report
+    }
 }
 
 /// The last report of a run, and the part of it that the next decision needs.
-pub fn finished(order: &WorkOrder, mut report: Report) -> Input {
+pub fn finished(order: &WorkOrder, mut report: UnsentReport) -> Input {
     report.first_failure = first_failure(&order.run, &report);
     let end = match report.outcome {
         Outcome::Validated(Verdict::Passed) => RunEnd::Validated,
@@ -116,14 +122,14 @@ pub fn finished(order: &WorkOrder, mut report: Report) -> Input {
 
 /// The first of the failures in a row that this report belongs to: that of an earlier run, or its own. It often says more
 /// than the last one. `None` if the run did not fail.
-pub fn first_failure(run: &RunningRun, report: &Report) -> Option<FirstFailure> {
+pub fn first_failure(run: &RunningRun, report: &UnsentReport) -> Option<FirstFailure> {
     if report.attempt == 0 {
         return None;
     }
     let own = || {
         let reason = || report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let from_reason = || ResourceError { message: reason(), ..ResourceError::default() };
-        let mut error = report.errors.first().cloned().unwrap_or_else(from_reason);
+        let mut error = report.applier.errors.first().cloned().unwrap_or_else(from_reason);
         error.message = clip(&error.message, FIRST_FAILURE_MESSAGE);
         FirstFailure { run: report.run.clone(), at: report.ended, error }
     };

@@ -16,13 +16,14 @@ use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::pause::NodePause;
 use muster_core::report::reason::Need;
-use muster_core::report::{Cause, FirstFailure, Report, Verdict};
+use muster_core::report::{Cause, FirstFailure, Verdict};
 use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
 use crate::clock::ServerTime;
 use crate::queue::auto_rollback::{AutoRollback, RollbackStage};
 use crate::queue::hooks::{HookRecords, HookTrigger};
+use crate::report::unsent::UnsentReport;
 use crate::state::directory::Layout;
 use crate::state::durable::{self, WriteError};
 
@@ -102,8 +103,8 @@ pub struct ValidationRecord {
     pub failed: BTreeSet<String>,
 }
 
-impl From<&Report> for ValidationRecord {
-    fn from(report: &Report) -> Self {
+impl From<&UnsentReport> for ValidationRecord {
+    fn from(report: &UnsentReport) -> Self {
         let failed = report.checks.iter().filter(|check| check.verdict == Verdict::Failed);
         Self {
             version: report.version.clone(),

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use muster_core::report::Report;
-
+use crate::report::unsent::UnsentReport;
 use crate::state::durable::{self, WriteError};
 
 /// Number of refused reports that are kept for debugging.
@@ -42,7 +41,7 @@ pub struct Outbox {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedReport {
     pub seq: u64,
-    pub report: Report,
+    pub report: UnsentReport,
 }
 
 impl Outbox {
@@ -51,7 +50,7 @@ impl Outbox {
     }
 
     /// Writes a report, durably.
-    pub fn store(&self, report: &Report) -> Result<(), WriteError> {
+    pub fn store(&self, report: &UnsentReport) -> Result<(), WriteError> {
         durable::write_json(&self.path(report.seq), report)
     }
 
@@ -157,6 +156,18 @@ mod tests {
         }
         assert_eq!(order, [2, 9, 10]);
         assert_eq!(again.next_seq().unwrap(), 1);
+    }
+
+    #[test]
+    fn report_of_an_older_agent_is_sent() {
+        let (dir, outbox) = outbox();
+        // An older agent wrote the whole report, with the incarnation 0 until it was sent.
+        let old = serde_json::to_vec(&report(3).with_incarnation(0)).unwrap();
+        assert!(String::from_utf8_lossy(&old).contains(r#""incarnation":0"#));
+        fs::write(dir.path().join(file_name(3)), old).unwrap();
+        let queued = outbox.first().unwrap().unwrap();
+        assert_eq!(queued, QueuedReport { seq: 3, report: report(3) });
+        assert_eq!(queued.report.with_incarnation(7).incarnation, 7);
     }
 
     #[test]

@@ -78,7 +78,7 @@ async fn answer(listener: TcpListener, status: &'static str, body: &'static str)
 }
 
 #[tokio::test]
-async fn only_the_checks_of_the_role_are_made_and_every_result_is_kept() {
+async fn only_checks_of_the_role_run() {
     let fixture = Fixture::new("roles");
     let checks = serde_json::json!([
         {"name": "mine", "exec": "yes", "roles": ["web"]},

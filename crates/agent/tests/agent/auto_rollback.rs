@@ -51,7 +51,7 @@ async fn cut_off(confirm_within: Option<SignedDuration>) -> (Fixture, Agent, std
 }
 
 #[tokio::test]
-async fn a_node_that_no_server_hears_of_goes_back_if_it_was_asked_to_and_stays_if_not() {
+async fn unconfirmed_release_is_rolled_back_only_if_required() {
     let (asked, _agent, address, second) = cut_off(Some(WITHIN)).await;
     let (stays, _other_agent, other_address, unarmed) = cut_off(None).await;
     until("the node rolls back", || versions_on(&asked) == ["v1", "v2", "v1"]).await;

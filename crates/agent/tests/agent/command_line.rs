@@ -1,4 +1,4 @@
-//! What a person sees who starts the agent by hand.
+//! Tests of the command line: help, usage errors and configuration errors.
 
 use std::fs;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! What a person, or cron, asks on the node: each verb with each of its exit codes, as a process.
+//! Tests of the subcommands and their exit codes, as processes.
 
 use std::fs;
 use std::path::Path;
@@ -75,7 +75,7 @@ async fn local_version_is_what_was_proved() {
     let fresh = Fixture::new(server.address);
     assert_eq!(agent(&fresh, &["local-version"]).await, (1, String::new()));
     let (fixture, _) = configured(&mut server).await;
-    // It needs nobody.
+    // It works without a server.
     server.stop();
     assert_eq!(agent(&fixture, &["local-version"]).await, (0, "v1\n".into()));
     fs::write(fixture.state().join("ledger.json"), "{").unwrap();
@@ -141,7 +141,7 @@ async fn once_makes_the_run_that_is_due_and_no_other() {
 }
 
 #[tokio::test]
-async fn once_cannot_tell_without_a_server_and_leaves_a_living_agent_alone() {
+async fn once_needs_a_server_and_no_running_agent() {
     let mut server = FakeServer::start().await;
     let (fixture, _) = configured(&mut server).await;
     server.heard_already();

@@ -17,7 +17,7 @@ fn runs(root: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn on_a_full_disk_the_agent_is_blocked_and_goes_on_when_there_is_space() {
+async fn full_disk_blocks_the_agent_until_there_is_space() {
     if passed_in_a_namespace() {
         return;
     }

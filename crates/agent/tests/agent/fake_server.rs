@@ -337,7 +337,7 @@ async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> 
     ([("content-type", "text/event-stream")], Body::from_stream(body)).into_response()
 }
 
-/// What the greeting says, to whoever asks without a stream.
+/// The desired state and the pause, for requests without a stream.
 async fn told(State(shared): State<Arc<Shared>>) -> Response {
     if shared.frozen.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;

@@ -49,7 +49,7 @@ async fn reported_as_interrupted(server: &mut FakeServer, run: &RunId) -> Report
 }
 
 #[tokio::test]
-async fn a_killed_agent_reports_its_run_as_interrupted_and_makes_it_again() {
+async fn killed_agent_reports_its_run_as_interrupted_and_repeats_it() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", HANGS_ONCE, "");
@@ -84,7 +84,7 @@ async fn an_agent_that_is_asked_to_end_ends_its_run_first() {
 
 /// Cron's way to end what takes too long, and a person's.
 #[tokio::test]
-async fn a_run_from_cron_ends_with_all_of_its_processes_when_it_is_told_to() {
+async fn signal_ends_a_cron_run_with_all_its_processes() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut server = FakeServer::start().await;
         let fixture = Fixture::new(server.address);
@@ -101,7 +101,7 @@ async fn a_run_from_cron_ends_with_all_of_its_processes_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn what_the_applier_started_survives_an_agent_that_is_killed_during_the_checks() {
+async fn services_survive_an_agent_killed_during_checks() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let script = "test -e $MUSTER_ROOT/service && exit 0\n\
@@ -132,7 +132,7 @@ async fn what_the_applier_started_survives_an_agent_that_is_killed_during_the_ch
 
 /// It holds the output of the run that started it, and says something there all the time.
 #[tokio::test]
-async fn a_service_that_writes_to_the_output_of_its_run_outlives_the_run_and_the_agent() {
+async fn service_that_writes_to_its_run_output_survives_the_agent() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let script = "test -e $MUSTER_ROOT/alive && exit 0\n\

@@ -1,4 +1,4 @@
-//! What a run says reaches the server while it says it.
+//! Tests of the live log of a run.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ async fn a_line_is_there_while_the_run_still_goes_on() {
 }
 
 #[tokio::test]
-async fn a_piece_that_did_not_arrive_is_sent_again_from_its_place_and_the_run_does_not_wait() {
+async fn lost_log_piece_is_sent_again_without_blocking_the_run() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", "echo one; exit 2", "");

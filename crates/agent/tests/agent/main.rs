@@ -1,4 +1,4 @@
-//! The agent as a process, against a server that says what a test tells it to.
+//! Integration tests of the agent against a scripted server.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod auto_rollback;

@@ -86,7 +86,7 @@ async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
 
 /// By their own clocks these pauses would be over for long, or last for years.
 #[tokio::test]
-async fn a_pause_ends_by_the_servers_time_whatever_the_nodes_clock_says() {
+async fn pause_ends_by_the_time_of_the_server() {
     let ends = async |server_now: Timestamp| {
         let mut server = FakeServer::start().await;
         let fixture = Fixture::new(server.address);
@@ -163,7 +163,7 @@ async fn a_node_whose_clock_is_an_hour_off_does_all_in_its_time() {
 }
 
 #[tokio::test]
-async fn a_node_that_breaks_in_a_pause_is_reported_and_repaired_after_it() {
+async fn node_that_breaks_in_a_pause_is_repaired_after_it() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release(

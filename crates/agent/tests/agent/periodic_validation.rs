@@ -1,4 +1,4 @@
-//! What an agent does between runs: it looks whether all is well, reacts to changes, and answers questions.
+//! Tests of periodic validations, hooks and previews.
 
 use std::fs;
 
@@ -123,7 +123,7 @@ async fn a_hook_that_fails_is_shown_and_tried_again() {
 }
 
 #[tokio::test]
-async fn a_hook_that_failed_at_what_is_no_more_is_made_up_for_by_the_next_validation() {
+async fn validation_clears_a_failed_hook_without_a_trigger() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "exit 2", &format!("validate_every: 10s\n{HOOK}"));
@@ -243,7 +243,7 @@ async fn an_agent_that_is_killed_in_a_hook_runs_it_again() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_in_a_validation_by_the_clock_says_nothing_of_it() {
+async fn killed_periodic_validation_is_not_reported() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "exit 0", "validate_every: 10s\nvalidate: [{name: looks, exec: check}]\n");

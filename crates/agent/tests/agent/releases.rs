@@ -73,7 +73,7 @@ fn part(fixture: &Fixture, desired: &DesiredState) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_bundle_that_is_cut_off_again_and_again_goes_on_where_it_ended() {
+async fn interrupted_download_is_resumed() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
@@ -87,7 +87,7 @@ async fn a_bundle_that_is_cut_off_again_and_again_goes_on_where_it_ended() {
     assert_eq!(asked[0], 0);
     // How much of what was sent arrived before the cut is not for us to say.
     assert!(asked.len() == 5 && asked.windows(2).all(|pair| pair[0] <= pair[1]) && asked[4] > 0, "{asked:?}");
-    // Nothing is left of the way here, and the next run asks nobody.
+    // No partial download is left, and the next run needs no server.
     assert_eq!(on_the_shelf(&fixture), [desired.digest.trim_start_matches("sha256:")]);
     server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     validated(&mut server).await;
@@ -95,7 +95,7 @@ async fn a_bundle_that_is_cut_off_again_and_again_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
-async fn an_agent_that_was_killed_in_the_middle_goes_on_where_it_ended_also_with_another_server() {
+async fn killed_agent_resumes_its_download_from_another_server() {
     let server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
@@ -143,7 +143,7 @@ async fn what_was_left_between_download_and_rename_is_used_or_removed() {
 }
 
 #[tokio::test]
-async fn one_turned_bit_is_never_executed_and_the_next_attempt_begins_anew() {
+async fn damaged_bundle_is_refused_and_downloaded_again() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
@@ -209,7 +209,7 @@ async fn a_bundle_that_is_longer_than_its_manifest_says_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_release_that_cannot_be_had_fails_the_run_with_the_reason_and_is_tried_again() {
+async fn unavailable_release_fails_the_run_and_is_retried() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
@@ -228,7 +228,7 @@ async fn a_release_that_cannot_be_had_fails_the_run_with_the_reason_and_is_tried
 }
 
 #[tokio::test]
-async fn a_release_of_an_unknown_key_is_refused_until_a_trusted_key_vouches_for_it() {
+async fn release_of_an_unknown_key_is_refused_until_it_is_trusted() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let mut desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
@@ -255,7 +255,7 @@ async fn a_release_of_an_unknown_key_is_refused_until_a_trusted_key_vouches_for_
 }
 
 #[tokio::test]
-async fn an_expired_release_is_refused_and_one_that_runs_already_goes_on() {
+async fn expired_release_is_refused_unless_already_applied() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
@@ -285,7 +285,7 @@ fn now() -> Timestamp {
 }
 
 #[tokio::test]
-async fn a_node_goes_back_only_when_somebody_says_so_also_after_its_ledger_is_lost() {
+async fn older_release_needs_permission_also_without_a_ledger() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "echo one >> $MUSTER_ROOT/ran; exit 0", "");
@@ -319,7 +319,7 @@ async fn a_node_goes_back_only_when_somebody_says_so_also_after_its_ledger_is_lo
 
 /// The other way about: the ledger knows what was proved.
 #[tokio::test]
-async fn a_node_does_not_go_back_after_its_memory_of_releases_is_damaged() {
+async fn older_release_is_refused_after_its_history_is_damaged() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "echo one >> $MUSTER_ROOT/ran; exit 0", "");
@@ -378,7 +378,7 @@ async fn a_manifest_of_another_version_is_refused() {
     assert_eq!(runs(&fixture), 0);
 }
 
-/// Signs whatever the bytes are, as somebody could who has the key and another program.
+/// Signs arbitrary bytes, as another program with the key could.
 fn signed(fixture: &Fixture, bundle: &[u8]) -> DesiredState {
     let (digest, size) = muster_release::hashing::digest_of(bundle).unwrap();
     let version = Version::new("v1").unwrap();
@@ -486,7 +486,7 @@ async fn only_the_last_releases_stay_on_the_node() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_too_small_for_a_release_is_said_so_and_the_agent_goes_on() {
+async fn release_too_large_for_the_disk_fails_the_run() {
     if passed_in_a_namespace() {
         return;
     }

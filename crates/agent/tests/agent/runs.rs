@@ -34,7 +34,7 @@ async fn a_node_is_configured_validated_and_reported() {
 }
 
 #[tokio::test]
-async fn a_pending_node_goes_on_when_what_it_needs_is_there_and_not_before() {
+async fn pending_node_runs_when_its_needs_are_met() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let script = "grep -q '\"db2\"' $MUSTER_SNAPSHOT && exit 2\n\

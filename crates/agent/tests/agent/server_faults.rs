@@ -35,7 +35,7 @@ pub(crate) async fn both_reports(server: &mut FakeServer) -> [u64; 2] {
 }
 
 #[tokio::test]
-async fn the_agent_comes_back_with_what_it_knows_and_a_return_is_no_cause_for_a_run() {
+async fn reconnection_is_no_cause_for_a_run() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = validated(&mut server, &fixture).await;
@@ -78,7 +78,7 @@ async fn a_person_asks_for_a_run_and_is_heard_once() {
 }
 
 #[tokio::test]
-async fn reports_wait_for_a_server_that_is_away_and_arrive_once_and_in_order() {
+async fn reports_arrive_once_and_in_order_after_an_outage() {
     let server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let wait = "touch $MUSTER_ROOT/begun; while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 0";
@@ -97,7 +97,7 @@ async fn reports_wait_for_a_server_that_is_away_and_arrive_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_report_whose_answer_is_lost_is_sent_again_under_the_same_number() {
+async fn unanswered_report_is_sent_again_with_its_number() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
@@ -115,7 +115,7 @@ async fn a_report_whose_answer_is_lost_is_sent_again_under_the_same_number() {
 }
 
 #[tokio::test]
-async fn a_report_that_is_no_report_to_the_server_does_not_hold_up_the_others() {
+async fn refused_report_does_not_block_later_ones() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
@@ -126,7 +126,7 @@ async fn a_report_that_is_no_report_to_the_server_does_not_hold_up_the_others() 
 }
 
 #[tokio::test]
-async fn an_unknown_node_keeps_its_reports_and_goes_on_when_it_is_known() {
+async fn unknown_node_keeps_its_reports_until_it_is_known() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
@@ -177,7 +177,7 @@ async fn a_node_that_was_set_back_begins_anew_and_is_believed() {
 }
 
 #[tokio::test]
-async fn a_report_that_is_outdated_in_every_life_is_dropped_and_the_next_goes_on() {
+async fn outdated_report_is_dropped_after_a_new_incarnation() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;

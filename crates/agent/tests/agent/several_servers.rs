@@ -44,7 +44,7 @@ fn runs(fixture: &Fixture) -> usize {
 }
 
 #[tokio::test]
-async fn when_a_server_is_killed_the_reports_go_to_the_other_and_nothing_is_run() {
+async fn reports_fail_over_to_another_server_without_a_run() {
     let refused = [Answer::Refuse(ProblemCode::StoreUnavailable); 100];
     let Story { fixture, first, mut second, agent: _agent } = begin(&refused).await;
     until("both reports are kept", || waiting_reports(&fixture) == 2).await;
@@ -69,7 +69,7 @@ async fn when_a_server_is_killed_the_reports_go_to_the_other_and_nothing_is_run(
 }
 
 #[tokio::test]
-async fn a_server_with_too_many_agents_sends_one_to_the_other_and_it_stays_there() {
+async fn overloaded_server_moves_an_agent_to_another() {
     let Story { fixture, mut first, mut second, agent: _agent } = begin(&[]).await;
     both_reports(&mut first).await;
     first.activity(|now| *now == Activity::Idle).await;

@@ -242,7 +242,11 @@ fn next_running(before: Option<&Version>, report: &Report) -> Option<Version> {
     match report.outcome {
         Outcome::Validated(Verdict::Passed) => Some(report.version.clone()),
         Outcome::Validated(Verdict::Failed) => None,
-        Outcome::Configured(_) if before == Some(&report.version) || applied_nothing(report) => before.cloned(),
+        Outcome::Configured(_)
+            if before == Some(&report.version) || applied_nothing(report.outcome, report.reason.as_ref()) =>
+        {
+            before.cloned()
+        }
         Outcome::Configured(_) => None,
         Outcome::Previewed(_) => before.cloned(),
     }
@@ -277,10 +281,10 @@ fn next_rebooted(before: &ObservedRecord, report: &Report) -> bool {
 }
 
 /// Whether the run stopped before it changed anything.
-pub fn applied_nothing(report: &Report) -> bool {
-    match report.outcome {
+pub fn applied_nothing(outcome: Outcome, reason: Option<&RunReason>) -> bool {
+    match outcome {
         Outcome::Configured(RunResult::Pending) => true,
-        Outcome::Configured(RunResult::Failed) => match &report.reason {
+        Outcome::Configured(RunResult::Failed) => match reason {
             Some(
                 RunReason::NotCompiled
                 | RunReason::NotInstalled { .. }

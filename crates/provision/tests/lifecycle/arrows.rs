@@ -199,7 +199,7 @@ fn failed_is_tried_again_from_where_the_machine_is() {
 }
 
 #[test]
-fn failed_without_a_next_attempt_is_stuck_until_its_agent_speaks() {
+fn failure_without_attempts_is_stuck_until_the_agent_connects() {
     let gave_up = StuckReason::GaveUp { during: MachineStage::Booting, cause: "it broke".into(), attempt: 2 };
     check(
         &failed(MachineStage::Booting, None),
@@ -232,7 +232,7 @@ fn what_takes_too_long_has_failed() {
 }
 
 #[test]
-fn an_agent_that_does_not_say_hello_has_failed_and_the_log_is_named() {
+fn missing_hello_fails_and_names_the_log() {
     let decision =
         |second| decide(Some(&record(Bootstrapping, 2)), &facts(MachineState::Running, SILENT), &policy(), at(second));
     let cause = FailureCause::NoHello { within: SignedDuration::from_mins(2), log: Some(LOG.into()) };
@@ -241,7 +241,7 @@ fn an_agent_that_does_not_say_hello_has_failed_and_the_log_is_named() {
 }
 
 #[test]
-fn an_agent_has_its_time_from_the_moment_that_a_server_could_hear_it() {
+fn time_for_the_hello_starts_with_the_server() {
     let policy = Policy { serving_since: at(3600), ..policy() };
     let decision = decide(Some(&record(Bootstrapping, 2)), &facts(MachineState::Running, SILENT), &policy, at(3610));
     let until = at(3720);

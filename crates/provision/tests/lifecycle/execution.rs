@@ -147,7 +147,7 @@ async fn a_machine_comes_up_step_by_step() {
 }
 
 #[tokio::test]
-async fn a_transient_refusal_is_recorded_with_the_time_of_the_next_attempt() {
+async fn transient_refusal_records_the_next_attempt() {
     let error = StepError::transient(io::Error::other("out of stock"));
     let turn =
         turn(&Model::refusing(MachineState::Absent, error), Some(&record(MachinePhase::Allocating, 2)), false).await;
@@ -170,7 +170,7 @@ async fn a_final_refusal_and_the_last_attempt_have_no_next() {
 }
 
 #[tokio::test]
-async fn an_accepted_retry_is_the_next_attempt_and_a_refused_one_its_failure() {
+async fn retry_counts_as_the_next_attempt() {
     let due = record(failed(MachineStage::Booting, Some(now())), 2);
     let accepted = turn(&Model::new(MachineState::Off), Some(&due), false).await;
     assert_eq!(accepted.decision, Decision::Retry { step: Step::Boot, attempt: 3 });

@@ -41,7 +41,7 @@ fn every_sight() -> Vec<MachineState> {
 }
 
 #[test]
-fn whatever_its_machine_is_it_goes_on_until_others_have_run_without_it() {
+fn decommissioned_machine_waits_for_dependent_nodes() {
     for phase in not_leaving() {
         for seen in every_sight() {
             let waits_for = vec!["lb1".parse().unwrap()];
@@ -54,7 +54,7 @@ fn whatever_its_machine_is_it_goes_on_until_others_have_run_without_it() {
                 RELEASE,
                 "their time is over: {phase:?}, {seen:?}"
             );
-            assert_eq!(leaving(&phase, seen.clone(), &[], 70), RELEASE, "nobody needs it: {phase:?}, {seen:?}");
+            assert_eq!(leaving(&phase, seen.clone(), &[], 70), RELEASE, "no node needs it: {phase:?}, {seen:?}");
         }
     }
 }
@@ -85,7 +85,7 @@ fn releasing_gives_the_machine_back_whatever_it_is() {
 }
 
 #[test]
-fn a_release_that_takes_too_long_has_failed_and_is_tried_again_for_ever() {
+fn release_that_times_out_is_retried_for_ever() {
     let during = MachineStage::Releasing;
     let cause = FailureCause::Timeout { within: SignedDuration::from_mins(2) };
     for seen in [MachineState::Running, underway(during)] {
@@ -117,7 +117,7 @@ fn a_release_that_failed_is_repeated_when_it_is_due() {
     assert_eq!(leaving(&failed(during, Some(at(80))), MachineState::Absent, &[], 70), Decision::Retire);
     let gave_up = StuckReason::GaveUp { during, cause: "it broke".into(), attempt: 2 };
     assert_eq!(leaving(&failed(during, None), MachineState::Running, &[], 70), Decision::Stuck { reason: gave_up });
-    // Somebody has started us anew, and may have mended it.
+    // The controller was restarted, and the problem may be fixed.
     let restarted = Policy { serving_since: at(3600), ..policy() };
     let facts = MachineFacts { leaving: Some(departure(&[])), ..facts(MachineState::Off, false) };
     let decision = decide(Some(&record(failed(during, None), 5)), &facts, &restarted, at(3600));

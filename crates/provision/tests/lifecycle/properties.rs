@@ -1,4 +1,4 @@
-//! What holds on every way, whatever the machine's record, and wherever its machine is.
+//! Properties of the planner for any record and any state of a machine.
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ struct Model {
 }
 
 impl Model {
-    fn look(&mut self) -> MachineState {
+    fn observe(&mut self) -> MachineState {
         if matches!(self.seen, MachineState::Underway { .. }) {
             if self.left == 0 {
                 self.seen = self.becomes.clone();
@@ -78,7 +78,7 @@ impl Model {
     }
 }
 
-/// Where a step that was under way before anybody looked leads to.
+/// Result of a step that was in progress at the first observation.
 fn after_underway(seen: &MachineState) -> MachineState {
     match seen {
         MachineState::Underway { stage: MachineStage::Allocating } => MachineState::Allocated,
@@ -113,7 +113,7 @@ fn walk_away(
     let mut running_since = None;
     // The longest ways wait for ten minutes, a second at a time.
     for _ in 0..2000 {
-        let seen = model.look();
+        let seen = model.observe();
         running_since = if seen == MachineState::Running { running_since.or(Some(now)) } else { None };
         let connected = running_since.is_some_and(|since| now >= since + hello_after);
         let facts = MachineFacts { leaving: leaving.clone(), ..facts(seen, connected) };
@@ -148,7 +148,7 @@ proptest! {
     fn with_a_well_behaved_driver_every_machine_gets_provisioned(
         phase in phase(), seen in seen(), slow in 0..5_u32, refusals in 0..3_u32, hello in 0..100_i64,
     ) {
-        // Whoever could not be asked can be now.
+        // The controller is reachable again.
         let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Off } else { seen };
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn with_a_well_behaved_driver_every_machine_of_a_node_that_leaves_is_given_back_in_the_end(
+    fn every_decommissioned_machine_is_released_in_the_end(
         phase in phase(), seen in seen(), slow in 0..5_u32, refusals in 0..20_u32, waits in 0..3_usize,
     ) {
         let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Running } else { seen };
@@ -217,7 +217,7 @@ proptest! {
         let way = walk_away(record(phase, 1), &mut model, SignedDuration::ZERO, &patient, Some(leaving));
         let last = &way.decisions[way.decisions.len().saturating_sub(10)..];
         prop_assert!(way.retired, "{last:?}");
-        prop_assert_eq!(model.look(), MachineState::Absent);
+        prop_assert_eq!(model.observe(), MachineState::Absent);
         prop_assert!(model.steps.iter().all(|step| *step == Step::Release), "{:?}", model.steps);
         let waited = way.decisions.iter().filter(|decision| {
             matches!(decision, Decision::Hold { reason: HoldReason::OthersRunFirst { .. }, .. })

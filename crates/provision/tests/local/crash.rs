@@ -35,7 +35,7 @@ async fn an_agent_that_is_killed_is_started_again() {
 }
 
 #[tokio::test]
-async fn an_agent_that_ends_at_once_again_and_again_is_told_with_its_last_words() {
+async fn crashing_agent_is_reported_with_its_last_log_lines() {
     let mut site = Site::new("echo one; echo 'the port 7077 is taken' >&2; exit 3");
     let (driver, web1) = (site.driver(), spec("web1", 0));
     bring_up(&driver, &web1).await;
@@ -51,7 +51,7 @@ async fn an_agent_that_ends_at_once_again_and_again_is_told_with_its_last_words(
     );
     assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 10, "both streams, of every start");
 
-    // Somebody mends it. To boot again is to try at once, with nothing held against it.
+    // It is repaired. Booting again retries at once, with a reset count.
     site.agent(STAYS);
     driver.boot(&web1).await.unwrap();
     site.hear_pid("started").await;

@@ -1,4 +1,4 @@
-//! What a driver that was killed has left behind.
+//! Tests of the agents and machines that a killed driver leaves behind.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn kill(driver: LocalDriver) {
 }
 
 #[tokio::test]
-async fn the_agent_of_a_driver_that_was_killed_is_ended_and_its_listeners_stay() {
+async fn agent_of_a_killed_driver_is_ended_and_its_services_stay() {
     let mut site = Site::new(WITH_LISTENER);
     let web1 = spec("web1", 0);
     let first = site.driver();
@@ -32,7 +32,7 @@ async fn the_agent_of_a_driver_that_was_killed_is_ended_and_its_listeners_stay()
 
     let server = "http://127.0.0.1:8088".to_owned();
     let second = LocalDriver::open(LocalConfig { server, ..site.config() }).unwrap();
-    assert_eq!(seen(&second, &web1).await, MachineState::Off, "nobody supervises it");
+    assert_eq!(seen(&second, &web1).await, MachineState::Off, "it has no supervisor");
     second.boot(&web1).await.unwrap();
 
     site.hear_pid("listener").await;
@@ -120,7 +120,7 @@ async fn a_release_that_was_cut_off_is_seen_and_brought_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_machine_that_is_not_what_was_wished_for_is_released_all_the_same() {
+async fn machine_that_does_not_match_its_spec_is_released() {
     let site = Site::new("exit 0");
     let driver = site.driver();
     driver.allocate(&spec("web1", 0)).await.unwrap();

@@ -60,7 +60,7 @@ async fn the_agent_gets_its_configuration_and_a_clean_environment() {
             name => names.push(name),
         }
     }
-    // The shell adds PWD; the rest is there only if whoever runs the test has it.
+    // The shell adds PWD; the others are set only if the test environment has them.
     names.retain(|name| !matches!(name.as_str(), "PWD" | "OLDPWD" | "SHLVL" | "_" | "HOME" | "LANG" | "RUST_LOG"));
     assert_eq!(names, ["MUSTER_BOOT", "MUSTER_MACHINE", "PATH"]);
 
@@ -79,7 +79,7 @@ async fn the_agent_gets_its_configuration_and_a_clean_environment() {
 }
 
 #[tokio::test]
-async fn addresses_stay_when_the_driver_comes_back_and_are_free_after_a_release() {
+async fn addresses_persist_until_the_machine_is_released() {
     let site = Site::new(STAYS);
     let address = |node: &str| {
         let text = fs::read_to_string(site.machine(node).join("machine.json")).unwrap();
@@ -102,7 +102,7 @@ async fn addresses_stay_when_the_driver_comes_back_and_are_free_after_a_release(
 }
 
 #[tokio::test]
-async fn a_full_network_refuses_and_another_network_moves_the_machines() {
+async fn exhausted_network_refuses_and_another_moves_machines() {
     let site = Site::new(STAYS);
     let open =
         |network: &str| LocalDriver::open(LocalConfig { network: network.parse().unwrap(), ..site.config() }).unwrap();
@@ -190,7 +190,7 @@ async fn drive(site: &mut Site, driver: &LocalDriver, record: &mut Option<Machin
 }
 
 #[tokio::test]
-async fn the_planner_brings_a_machine_up_and_up_again_after_it_was_switched_off() {
+async fn planner_boots_a_machine_that_was_powered_off() {
     let mut site = Site::new(STAYS);
     let clock = AtomicI64::new(0);
     let mut record = None;

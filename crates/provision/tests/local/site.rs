@@ -27,7 +27,7 @@ impl Site {
         let place = tempfile::tempdir().unwrap();
         let pipe = place.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
-        // Open for writing too: so it never ends, and nobody who writes has to wait for a reader.
+        // Open for writing too, so that it has no end and writers never wait for a reader.
         let receiver = OpenOptions::new().read_write(true).open_receiver(&pipe).unwrap();
         fs::create_dir(place.path().join("releases")).unwrap();
         let site = Self { place, told: BufReader::new(receiver).lines() };

@@ -1,5 +1,5 @@
-//! An agent without a machine: its queue, a disk in memory, runs that end as they are told to, and a server that takes reports
-//! by their numbers. It dies before any given thing that it does, and only the disk is left.
+//! A simulated node: the agent's queue, a disk in memory, runs that always succeed, and a server that accepts reports by
+//! their sequence numbers. The agent is killed before a given effect, and only the disk is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use muster_agent::applier::Applied;
+use muster_agent::applier::ApplierResult;
 use muster_agent::backoff::Backoff;
 use muster_agent::clock::EventTime;
 use muster_agent::node::Node;
@@ -17,6 +17,7 @@ use muster_agent::queue::io::Effect;
 use muster_agent::queue::io::{AcceptedReport, Input};
 use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::{Dispatch, NextSend, ReportAnswer, ReportDisposition};
+use muster_agent::report::unsent::UnsentReport;
 use muster_agent::run::{WorkOrder, report_builder};
 use muster_agent::state::directory::Layout;
 use muster_agent::state::ledger::{AppliedRelease, Ledger, Work};
@@ -26,24 +27,24 @@ use muster_core::names::{EnvName, NodeName, RunId};
 use muster_core::report::{Report, RunResult};
 use muster_wire::sync::{DesiredState, ReportResult};
 
-/// It is not there any more.
+/// The agent was killed.
 #[derive(Debug)]
 pub(super) struct Killed;
 
-/// What a kill leaves.
+/// State that survives a kill.
 #[derive(Debug, Default)]
 struct Disk {
     ledger: Option<Vec<u8>>,
     snapshot: Option<Snapshot>,
-    outbox: BTreeMap<u64, Report>,
+    outbox: BTreeMap<u64, UnsentReport>,
 }
 
-/// What has become of the orders, over all lives of the agent.
+/// Orders and reports over all restarts of the agent.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct WorldLog {
     pub(super) orders: Vec<WorkOrder>,
-    /// By the server, in the order in which it took them.
-    pub(super) taken: Vec<Report>,
+    /// Reports in the order in which the server accepted them.
+    pub(super) accepted: Vec<Report>,
 }
 
 pub(super) struct World {
@@ -51,19 +52,19 @@ pub(super) struct World {
     disk: Disk,
     queue: RunQueue,
     dispatch: Dispatch,
-    /// What runs on the node; it outlives the agent.
+    /// Running processes, which outlive the agent.
     processes: BTreeSet<RunId>,
-    /// The order that the agent of this life has given.
-    given: Option<WorkOrder>,
-    pub(super) seen: Seen,
+    /// The work in progress of the current agent.
+    current: Option<WorkOrder>,
+    pub(super) log: WorldLog,
     base: Instant,
     passed: Duration,
-    /// How many things it does before it dies.
+    /// Number of effects before the agent is killed.
     pub(super) left: usize,
-    /// Whether a server takes reports.
+    /// A server accepts reports.
     pub(super) reachable: bool,
-    /// Whether the releases that it ran before are still on the node.
-    pub(super) on_shelf: bool,
+    /// Previous releases are still in the cache.
+    pub(super) is_cached: bool,
 }
 
 impl World {
@@ -78,33 +79,33 @@ impl World {
             layout: Layout::at(Path::new("/nowhere")),
         });
         let disk = Disk::default();
-        let queue = awake(&node, &disk);
+        let queue = start(&node, &disk);
         Self {
             node,
             disk,
             queue,
             dispatch: Dispatch::default(),
             processes: BTreeSet::new(),
-            given: None,
-            seen: Seen::default(),
+            current: None,
+            log: WorldLog::default(),
             base: Instant::now(),
             passed: Duration::ZERO,
             left,
             reachable: true,
-            on_shelf: true,
+            is_cached: true,
         }
     }
 
-    /// Another life, with what is on the disk.
+    /// Restarts the agent with the state on the disk.
     pub(super) fn restart(&mut self) {
-        (self.queue, self.dispatch, self.given) = (awake(&self.node, &self.disk), Dispatch::default(), None);
+        (self.queue, self.dispatch, self.current) = (start(&self.node, &self.disk), Dispatch::default(), None);
     }
 
     pub(super) fn ledger(&self) -> &Ledger {
         self.queue.ledger()
     }
 
-    pub(super) fn waits_to_be_sent(&self) -> usize {
+    pub(super) fn unsent_reports(&self) -> usize {
         self.disk.outbox.len()
     }
 
@@ -113,18 +114,18 @@ impl World {
         EventTime { instant: self.base + self.passed, up: self.passed, clock, chance: 0.5 }
     }
 
-    /// Whether the agent lives to do one thing more.
-    fn lives(&mut self) -> Result<(), Killed> {
+    /// Counts one effect.
+    fn count_effect(&mut self) -> Result<(), Killed> {
         self.left = self.left.checked_sub(1).ok_or(Killed)?;
         Ok(())
     }
 
-    /// Lets something happen, and has done what the queue says. True if a run was let go on.
+    /// Handles an input and carries out the effects. True if it was acknowledged.
     pub(super) fn happens(&mut self, input: Input) -> Result<bool, Killed> {
         let (mut next, mut acknowledged) = (Some(input), false);
         while let Some(input) = next.take() {
             for effect in self.queue.handle(input, self.now()) {
-                self.lives()?;
+                self.count_effect()?;
                 match effect {
                     Effect::EndProcesses(run) => {
                         self.processes.remove(&run.run);
@@ -135,7 +136,7 @@ impl World {
                     Effect::StoreReport(report) => drop(self.disk.outbox.insert(report.seq, *report)),
                     Effect::Acknowledge => acknowledged = true,
                     Effect::CheckRelease(desired) => {
-                        let problem = (!self.on_shelf).then(|| format!("{} is gone", desired.version));
+                        let problem = (!self.is_cached).then(|| format!("{} is gone", desired.version));
                         next = Some(Input::ReleaseChecked { problem });
                     }
                     Effect::StartWork(order) => self.begin(*order),
@@ -147,44 +148,44 @@ impl World {
     }
 
     fn begin(&mut self, order: WorkOrder) {
-        assert_eq!(self.processes, BTreeSet::new(), "a second one beside {:?}", order.run);
+        assert_eq!(self.processes, BTreeSet::new(), "a second run besides {:?}", order.run);
         let written: Ledger = serde_json::from_slice(self.disk.ledger.as_ref().unwrap()).unwrap();
-        assert_eq!(written.running.as_ref(), Some(&order.run), "what begins is written down");
-        assert_eq!(self.disk.snapshot.as_ref(), Some(&*order.snapshot), "and so is what it sees");
-        if let Some(before) = self.seen.orders.last() {
-            assert!(before.run.seq + 1 < order.run.seq, "numbers only grow, and no run takes that of another");
+        assert_eq!(written.running.as_ref(), Some(&order.run), "the started run is stored");
+        assert_eq!(self.disk.snapshot.as_ref(), Some(&*order.snapshot), "and its snapshot too");
+        if let Some(before) = self.log.orders.last() {
+            assert!(before.run.seq + 1 < order.run.seq, "sequence numbers grow and are unique");
             assert_ne!(before.run.run, order.run.run);
         }
         self.processes.insert(order.run.run.clone());
-        self.seen.orders.push(order.clone());
-        self.given = Some(order);
+        self.log.orders.push(order.clone());
+        self.current = Some(order);
     }
 
-    /// Lets time pass and runs end until the node has come to rest: nothing is left but checks by the clock.
+    /// Advances time and runs until only periodic validations are left.
     pub(super) fn settle(&mut self) -> Result<(), Killed> {
         for _ in 0..100 {
-            if self.given.is_none() {
+            if self.current.is_none() {
                 self.send_all()?;
-                if self.rests() {
+                if self.is_converged() {
                     return Ok(());
                 }
             }
             self.step()?;
         }
-        panic!("it does not come to rest: {:?}", self.queue);
+        panic!("the node does not converge: {:?}", self.queue);
     }
 
-    /// Lets what goes on end or, if nothing does, time pass.
+    /// Ends the work in progress, or advances the time.
     pub(super) fn step(&mut self) -> Result<(), Killed> {
-        match self.given.take() {
-            Some(order) => self.ends(&order),
+        match self.current.take() {
+            Some(order) => self.finish(&order),
             None => self.next_tick(),
         }
     }
 
-    /// Goes on until a run has ended that nobody has confirmed.
+    /// Continues until a run has ended that awaits a confirmation.
     pub(super) fn until_unconfirmed(&mut self) {
-        while self.given.is_some() || !self.ledger().awaits_confirmation() {
+        while self.current.is_some() || !self.ledger().awaits_confirmation() {
             self.step().unwrap();
         }
     }
@@ -193,14 +194,14 @@ impl World {
         self.passed += time;
     }
 
-    /// Lets time pass until there is something to do.
+    /// Advances the time to the next tick.
     pub(super) fn next_tick(&mut self) -> Result<(), Killed> {
-        let wake = self.queue.wake_at().expect("it would wait for ever");
+        let wake = self.queue.wake_at().expect("the queue never wakes up");
         self.passed = self.passed.max(wake.duration_since(self.base));
         self.happens(Input::Tick).map(drop)
     }
 
-    fn rests(&self) -> bool {
+    fn is_converged(&self) -> bool {
         let ledger = self.ledger();
         let (last, desired) = (ledger.last.as_ref(), ledger.desired.as_ref());
         let is_made = last.map(|last| last.generation) == desired.map(|desired| desired.generation);
@@ -211,11 +212,11 @@ impl World {
             && ledger.previews.is_empty()
     }
 
-    /// All ends well.
-    fn ends(&mut self, order: &WorkOrder) -> Result<(), Killed> {
+    /// Ends the work successfully.
+    fn finish(&mut self, order: &WorkOrder) -> Result<(), Killed> {
         self.passed += Duration::from_secs(3);
         let (node, now) = (Arc::clone(&self.node), self.now().clock);
-        let changed = Applied::succeeded(RunResult::Changed);
+        let changed = ApplierResult::succeeded(RunResult::Changed);
         let report = report_builder::configured(&node, order, changed, Lookups::new(), String::new(), now);
         match order.run.work {
             Work::Preview => {
@@ -225,33 +226,33 @@ impl World {
             Work::Run => {
                 let applied = Box::new(applied(&order.desired));
                 assert!(self.happens(Input::Configured { report: Box::new(report.clone()), applied })?);
-                assert_eq!(self.disk.outbox.get(&report.seq), Some(&report), "nobody goes on before it is kept");
+                assert_eq!(self.disk.outbox.get(&report.seq), Some(&report), "the report is stored before the checks");
                 self.passed += Duration::from_secs(1);
                 let checked = report_builder::validated(order, report, Vec::new(), String::new(), self.now().clock);
                 self.processes.remove(&order.run.run);
-                self.happens(report_builder::finished(order, Report { seq: order.run.seq + 1, ..checked }))?;
+                self.happens(report_builder::finished(order, UnsentReport { seq: order.run.seq + 1, ..checked }))?;
             }
             Work::Validation => {
                 self.processes.remove(&order.run.run);
                 let checked = report_builder::validated(order, report, Vec::new(), String::new(), now);
                 self.happens(Input::Validated { report: Some(Box::new(checked)) })?;
             }
-            Work::Hooks => unreachable!("there are none in these releases"),
+            Work::Hooks => unreachable!("these releases have no hooks"),
         }
         Ok(())
     }
 
-    /// The sender's turns until nothing waits.
+    /// Sends all reports in the outbox.
     fn send_all(&mut self) -> Result<(), Killed> {
         while self.reachable {
             let first = self.disk.outbox.values().next();
             let report = match self.dispatch.next(first, self.queue.published().sync_state.incarnation) {
                 NextSend::Idle => return Ok(()),
-                NextSend::NoIncarnation => unreachable!("the server has said hello"),
+                NextSend::NoIncarnation => unreachable!("the agent has an incarnation"),
                 NextSend::Send(report) => report,
             };
-            self.lives()?;
-            let known = self.seen.taken.last().map_or(0, |last| last.seq);
+            self.count_effect()?;
+            let known = self.log.accepted.last().map_or(0, |last| last.seq);
             let taken = match report.seq.cmp(&known) {
                 std::cmp::Ordering::Greater => ReportResult::Applied,
                 std::cmp::Ordering::Equal => ReportResult::AlreadyApplied,
@@ -259,14 +260,14 @@ impl World {
             };
             let (seq, generation, of_it) = (report.seq, report.generation, AcceptedReport::from(&*report));
             if taken == ReportResult::Applied {
-                self.seen.taken.push(*report);
+                self.log.accepted.push(*report);
             }
-            // What the server has taken the agent may never hear of.
-            self.lives()?;
+            // The answer may get lost.
+            self.count_effect()?;
             assert_eq!(self.dispatch.answered(seq, ReportAnswer::Taken(taken)), ReportDisposition::Remove);
             if self.queue.published().awaited == Some(generation) {
                 assert!(self.happens(Input::ReportAccepted(of_it))?);
-                self.lives()?;
+                self.count_effect()?;
             }
             self.disk.outbox.remove(&seq);
         }
@@ -274,7 +275,7 @@ impl World {
     }
 }
 
-fn awake(node: &Arc<Node>, disk: &Disk) -> RunQueue {
+fn start(node: &Arc<Node>, disk: &Disk) -> RunQueue {
     let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).unwrap();
     let ledger = disk.ledger.as_ref().map_or_else(|| Ledger::new(node.env.clone(), node.name.clone()), read);
     let retry = Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };

@@ -1,14 +1,15 @@
 //! What the agent starts on its machine: an applier that takes its time and ends as the release's script says, and the checks
 //! after it. Both outlive an agent that is killed.
 
-use muster_agent::applier::Applied;
+use muster_agent::applier::ApplierResult;
 use muster_agent::queue::io::Input;
+use muster_agent::report::unsent::UnsentReport;
 use muster_agent::run::{WorkOrder, report_builder};
 use muster_agent::state::ledger::{AppliedRelease, Work};
 use muster_core::lookup::Lookups;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::report::reason::{Need, ReleaseRefusal, RunReason};
-use muster_core::report::{CheckResult, Report, RunResult, Verdict};
+use muster_core::report::{CheckResult, RunResult, Verdict};
 
 use crate::simulation::event::{Event, MachineEvent, MachineNumber};
 use crate::simulation::fault_counts::Fault;
@@ -31,10 +32,10 @@ enum Phase {
     },
     /// What it did is being written down.
     Done {
-        report: Box<Report>,
+        report: Box<UnsentReport>,
     },
     Checking {
-        report: Box<Report>,
+        report: Box<UnsentReport>,
         passes: bool,
     },
 }
@@ -72,7 +73,7 @@ impl World {
                     Some(Applier { number: applier, agent, order, phase: Phase::Applying { ending } });
             }
             Work::Validation => {
-                let report = self.account(number, &order, Applied::none(), Lookups::new());
+                let report = self.account(number, &order, ApplierResult::none(), Lookups::new());
                 self.machines[number].applier =
                     Some(Applier { number: applier, agent, order, phase: Phase::Done { report: Box::new(report) } });
                 self.check(number);
@@ -128,7 +129,13 @@ impl World {
         keys.map(|key| (key.clone(), order.snapshot.tag(&key))).collect()
     }
 
-    fn account(&self, number: MachineNumber, order: &WorkOrder, applied: Applied, lookups: Lookups) -> Report {
+    fn account(
+        &self,
+        number: MachineNumber,
+        order: &WorkOrder,
+        applied: ApplierResult,
+        lookups: Lookups,
+    ) -> UnsentReport {
         let ended = self.timestamp(self.now);
         report_builder::configured(&self.machines[number].node, order, applied, lookups, String::new(), ended)
     }
@@ -148,17 +155,17 @@ impl World {
             RunEnding::Well | RunEnding::Invalid => {
                 let unchanged = self.machines[number].runs.as_ref() == Some(&order.run.version);
                 self.machines[number].runs = Some(order.run.version.clone());
-                Applied::succeeded(if unchanged { RunResult::Unchanged } else { RunResult::Changed })
+                ApplierResult::succeeded(if unchanged { RunResult::Unchanged } else { RunResult::Changed })
             }
             RunEnding::Failed => {
                 // It may have changed something before it failed.
                 self.machines[number].runs = None;
                 let error = self.releases.error(&order.run.version, &self.machines[number].name);
-                let failed = Applied::failed(RunReason::ResourcesFailed { count: 1 });
-                Applied { errors: vec![error], ..failed }
+                let failed = ApplierResult::failed(RunReason::ResourcesFailed { count: 1 });
+                ApplierResult { errors: vec![error], ..failed }
             }
-            RunEnding::Pending(needs) => Applied::pending(needs.clone()),
-            RunEnding::Refused => Applied::failed(RunReason::ReleaseRefused {
+            RunEnding::Pending(needs) => ApplierResult::pending(needs.clone()),
+            RunEnding::Refused => ApplierResult::failed(RunReason::ReleaseRefused {
                 refusal: ReleaseRefusal::Older {
                     serial: order.desired.serial,
                     highest: self.machines[number].disk.highest,

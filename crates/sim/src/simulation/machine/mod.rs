@@ -17,11 +17,11 @@ use muster_agent::queue::io::Input;
 use muster_agent::queue::io::{Effect, QueueStatus};
 use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::Dispatch;
+use muster_agent::report::unsent::UnsentReport;
 use muster_agent::state::directory::Layout;
 use muster_agent::state::ledger::Ledger;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Version};
-use muster_core::report::Report;
 
 pub(crate) use self::applier::Applier;
 use super::event::{AgentEvent, Event, MachineEvent, MachineNumber, ReplicaNumber, SessionNumber};
@@ -87,7 +87,7 @@ pub(crate) struct Disk {
     snapshot: Option<Arc<Snapshot>>,
     /// What the last run saw.
     seen: Option<Arc<Snapshot>>,
-    pub(crate) outbox: BTreeMap<u64, Report>,
+    pub(crate) outbox: BTreeMap<u64, UnsentReport>,
     /// The highest serial that the node has proved to run.
     pub(crate) highest: u64,
 }
