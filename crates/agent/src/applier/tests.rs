@@ -86,7 +86,7 @@ async fn exit_codes_of_scripts() {
         ("one", "exit 1".into(), RunResult::Failed, code(1)),
         ("unknown", "exit 99".into(), RunResult::Failed, code(99)),
         ("pending", "echo a; echo the last line; exit 75".into(), RunResult::Pending, other("the last line")),
-        ("silent", "exit 75".into(), RunResult::Pending, other("something that it does not name")),
+        ("silent", "exit 75".into(), RunResult::Pending, other("an unnamed need")),
         ("file", format!("{need}; echo line; exit 75"), RunResult::Pending, other("a need")),
         ("ignored", format!("{need}; exit 0"), RunResult::Failed, ignored.clone()),
         ("ignored2", format!("{need}; exit 2"), RunResult::Failed, ignored),
@@ -110,7 +110,7 @@ async fn what_cannot_be_started_says_what_is_missing() {
     // As on a disk that is mounted without leave to execute: the release itself is checked before.
     fs::set_permissions(plain.release.directory.join("apply"), fs::Permissions::from_mode(0o644)).unwrap();
     let (_, reason) = plain.judged().await;
-    assert_eq!(reason.unwrap().to_string(), "apply of the release cannot be executed: is it executable?");
+    assert_eq!(reason.unwrap().to_string(), "apply of the release cannot be executed: check its permissions");
 
     let interpreter = Script::new("interpreter", spec, &[("apply", "#!/nonexistent/interpreter\n")]);
     let (_, reason) = interpreter.judged().await;

@@ -111,7 +111,7 @@ async fn executables_get_the_variables_and_failures_to_start_are_told() {
     let results = fixture.validate(checks, &scripts).await;
     assert_eq!(results[0].message, "web1 web v1 127.0.0.1");
     assert!(results[1].message.starts_with("nothing of the release cannot be started: "), "{}", results[1].message);
-    assert_eq!(results[2].message, "dies was ended from outside by signal 9");
+    assert_eq!(results[2].message, "dies was killed by signal 9");
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn listeners_are_asked() {
     assert_eq!(verdicts, [true, false, true, false, false, false, false], "{results:#?}");
     for (number, part) in [
         (1, "Connection refused"),
-        (3, "answered without \"nothing\"; it said: hello world"),
+        (3, "answered without \"nothing\"; the body is: hello world"),
         (4, "answered 503 Service Unavailable: come later"),
         (5, "Connection refused"),
         (6, "{eth7} is not known here: use {eth0} or {root}"),
@@ -231,7 +231,7 @@ async fn what_is_not_there_yet_is_waited_for() {
     // The pid file of the first check is written by the second, which is made at the same time.
     let writes = format!("#!/bin/sh\necho $PPID > {}\n", pidfile.display());
     let results = fixture.validate(checks, &[("writes", &writes)]).await;
-    assert_eq!(results[0].message, format!("process {} is alive", std::process::id()));
+    assert_eq!(results[0].message, format!("process {} is running", std::process::id()));
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn a_process_that_is_gone_fails() {
     let check = |file: &str| serde_json::json!({"name": file, "process": {"pidfile": format!("{{root}}/{file}")}, "deadline": "50ms"});
     let results =
         fixture.validate(serde_json::json!([check("gone.pid"), check("odd.pid"), check("none.pid")]), &[]).await;
-    for (result, part) in results.iter().zip(["is not there", "holds no process number: \"odd\"", "No such file"]) {
+    for (result, part) in results.iter().zip(["does not exist", "contains no pid: \"odd\"", "No such file"]) {
         assert_eq!(result.verdict, Verdict::Failed);
         assert!(result.message.contains(part), "{part:?} is not in {result:?}");
     }

@@ -64,9 +64,9 @@ async fn pending_update_tells_update_from_current_from_not_knowing() {
     assert!(code == 2 && said.contains("does not answer"), "{code} {said}");
     server.stop();
     let (code, said) = agent(&fixture, &["pending-update"]).await;
-    assert!(code == 2 && said.starts_with("cannot tell: cannot reach the server"), "{code} {said}");
+    assert!(code == 2 && said.starts_with("unknown: cannot reach the server"), "{code} {said}");
     let (code, said) = agent(&fresh, &["pending-update"]).await;
-    assert!(code == 3 && said.starts_with("cannot tell, and the node was never configured"), "{code} {said}");
+    assert!(code == 3 && said.starts_with("unknown, and the node was never configured"), "{code} {said}");
 }
 
 #[tokio::test]
@@ -95,11 +95,11 @@ async fn check_says_yes_only_to_a_node_that_may_run() {
     server.greet_with(paused(&desired));
     assert_eq!(agent(&fixture, &["check"]).await, (9, "the environment is paused by ada: disk swap\n".into()));
 
-    // A node that has never heard from a server, and cannot reach one.
+    // A node that was never connected to a server, and cannot reach one.
     let address = server.stop();
     let fresh = Fixture::new(address);
     let (code, said) = agent(&fresh, &["check"]).await;
-    assert!(code == 2 && said.contains("never heard from a server"), "{code} {said}");
+    assert!(code == 2 && said.contains("never connected to a server"), "{code} {said}");
     // What was heard last counts.
     let (code, said) = agent(&fixture, &["check"]).await;
     assert!(code == 0 && said.contains("as heard last"), "{code} {said}");
@@ -148,7 +148,7 @@ async fn once_needs_a_server_and_no_running_agent() {
     let living = fixture.start();
     server.opened().await;
     let (code, said) = agent(&fixture, &["once"]).await;
-    assert!(code == 3 && said.contains("an agent lives in"), "{code} {said}");
+    assert!(code == 3 && said.contains("an agent is running in"), "{code} {said}");
     // The others work beside it.
     let (code, said) = agent(&fixture, &["status", "-o", "json"]).await;
     let status: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -161,7 +161,7 @@ async fn once_needs_a_server_and_no_running_agent() {
     let (code, said) = agent(&fixture, &["once"]).await;
     assert!([0, 2].contains(&code), "{code} {said}");
     let (code, said) = agent(&fixture, &["once"]).await;
-    assert!(code == 2 && said.starts_with("cannot tell whether"), "{code} {said}");
+    assert!(code == 2 && said.starts_with("unknown whether"), "{code} {said}");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn status_shows_what_is_known_with_the_server_and_without() {
     let (code, said) = agent(&fixture, &["status"]).await;
     for line in [
         "node        web1 of test",
-        "agent       does not run",
+        "agent       not running",
         "runs        v1",
         "should run  v1",
         "validated",
