@@ -84,7 +84,7 @@ async fn a_hook_reacts_to_a_change_and_there_is_no_run() {
     assert_eq!(reacted.causes, [Cause::LookedUp { changes }]);
     assert_eq!(reacted.outcome, Outcome::Validated(Verdict::Passed));
     assert_eq!(reacted.hooks[0].message, "members: active_roles::db\n1");
-    assert!(reacted.log.starts_with("hook members reacted after "), "{}", reacted.log);
+    assert!(reacted.log.starts_with("hook members succeeded after "), "{}", reacted.log);
     assert_eq!(reacted.lookups["active_roles::db"], with_dbs(2, &["db1", "db2"]).tag("active_roles::db"));
     assert_eq!(lines(&fixture, "runs"), 1);
     server.activity(|now| *now == Activity::Idle).await;

@@ -219,7 +219,7 @@ async fn unavailable_release_fails_the_run_and_is_retried() {
     let _agent = fixture.start();
     let reason = failed(&mut server).await.to_string();
     assert!(
-        reason.contains("version v1 cannot be had: the server refused") && reason.contains("0 bytes of"),
+        reason.contains("cannot download version v1: the server refused") && reason.contains("0 bytes of"),
         "{reason}"
     );
     fs::rename(bundle.with_extension("away"), &bundle).unwrap();
@@ -340,7 +340,7 @@ async fn older_release_is_refused_after_its_history_is_damaged() {
     assert_eq!(runs(&fixture), 1);
     assert!(fixture.state().join("releases.json.broken").exists());
     let log = fs::read_to_string(log).unwrap();
-    assert!(log.contains("ERROR") && log.contains("memory is not understood"), "{log}");
+    assert!(log.contains("ERROR") && log.contains("cannot parse a state file"), "{log}");
 }
 
 /// The server wakes a node for what its last report says that it watches.
@@ -374,7 +374,7 @@ async fn a_manifest_of_another_version_is_refused() {
     let _agent = fixture.start();
     let refused = failed(&mut server).await;
     let RunReason::ReleaseRefused { refusal: ReleaseRefusal::Another { what } } = &refused else { panic!("{refused}") };
-    assert_eq!(what, "of version v1, and the node should run v2");
+    assert_eq!(what, "it is version v1, but the desired version is v2");
     assert_eq!(runs(&fixture), 0);
 }
 

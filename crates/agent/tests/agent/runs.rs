@@ -29,7 +29,7 @@ async fn a_node_is_configured_validated_and_reported() {
     let validated = server.report().await;
     assert_eq!(validated.outcome, Outcome::Validated(Verdict::Passed));
     assert_eq!((validated.seq, &validated.run), (2, &configured.run));
-    assert_eq!(validated.log, "version v1 has no checks for role web: there is nothing to prove\n");
+    assert_eq!(validated.log, "version v1 has no checks for role web: there is nothing to validate\n");
     assert_eq!(validated.lookups, configured.lookups);
 }
 
@@ -115,7 +115,7 @@ async fn only_what_was_validated_counts_as_proved() {
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
     server.activity(|now| *now == Activity::Idle).await;
     agent.killed().await;
-    assert!(std::fs::read_to_string(&log).unwrap().contains("the node has proved no version yet"));
+    assert!(std::fs::read_to_string(&log).unwrap().contains("no version has been validated on this node yet"));
 
     fixture.release("v2", "exit 2", "validate: [{name: no, exec: check}]\n");
     fixture.executable("v2", "check", "exit 1");
@@ -128,5 +128,5 @@ async fn only_what_was_validated_counts_as_proved() {
     let _agent = fixture.start_with_log(&log);
     server.opened().await;
     let said = std::fs::read_to_string(&log).unwrap();
-    assert!(said.contains("the node has proved this version version=v1"), "{said}");
+    assert!(said.contains("last validated version version=v1"), "{said}");
 }

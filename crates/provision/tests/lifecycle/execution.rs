@@ -195,7 +195,7 @@ async fn a_silent_controller_changes_nothing() {
     let model = Model::new(MachineState::Unknown { cause: "no route".into() });
     let turn = turn(&model, Some(&record(MachinePhase::Provisioned, 1)), false).await;
     assert_eq!((turn.record, turn.next), (None, Requeue::At(now() + SignedDuration::from_secs(1))));
-    assert!(format!("{:?}", turn.decision).contains("cannot find out how the machine of web1 is: no route"));
+    assert!(format!("{:?}", turn.decision).contains("cannot observe the machine of web1: no route"));
 }
 
 #[tokio::test]

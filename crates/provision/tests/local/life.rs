@@ -143,11 +143,11 @@ async fn what_cannot_work_is_refused_for_good_and_told() {
     let site = Site::new(STAYS);
     let missing = LocalConfig { agent: Some("/nowhere/muster-agent".into()), ..site.config() };
     let error = LocalDriver::open(missing).unwrap_err().to_string();
-    assert_eq!(error, "/nowhere/muster-agent is not a program that can be run: give the path of muster-agent");
+    assert_eq!(error, "/nowhere/muster-agent is not an executable program: give the path of muster-agent");
 
     let driver = site.driver();
     let error = driver.boot(&spec("web1", 0)).await.unwrap_err().cause();
-    assert_eq!(error, "there is no machine for web1: it has to be allocated first");
+    assert_eq!(error, "web1 has no machine: allocate one first");
 
     driver.allocate(&spec("web1", 0)).await.unwrap();
     let mut other = spec("web1", 0);

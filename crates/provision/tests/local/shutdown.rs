@@ -44,8 +44,8 @@ async fn all_machines_are_switched_off_and_none_comes_back() {
         assert_eq!(site.hear().await, "bye");
         assert!(marked(&site.machine(spec.node.as_str())).is_empty());
         let error = driver.boot(spec).await.unwrap_err().cause();
-        assert_eq!(error, "the machines are being switched off");
-        let cause = "the machines are being switched off".to_owned();
+        assert_eq!(error, "the machines are being powered off");
+        let cause = "the machines are being powered off".to_owned();
         assert_eq!(
             seen(&driver, spec).await,
             MachineState::Unknown { cause },
