@@ -53,21 +53,19 @@ pub enum RegisterError {
          release never changes: copy it to a new version, or start over with another --state directory"
     )]
     ReleaseChanged { version: Version, registered: String, found: String },
-    #[error("environment {env} does not begin with {asked}: its version is {current} already")]
+    #[error("environment {env} cannot start with {asked}: its version is already {current}")]
     HasVersion { env: EnvName, asked: Version, current: Version },
-    #[error(
-        "environment {env} is being restored since {since}: bring that to its end with the same `muster restore FILE`"
-    )]
+    #[error("environment {env} is being restored since {since}: complete that with the same `muster restore FILE`")]
     Restoring { env: EnvName, since: Timestamp },
-    #[error("environment {env} is being destroyed since {since}: begin anew when it is gone")]
+    #[error("environment {env} is being destroyed since {since}: create it again when it is gone")]
     Destroying { env: EnvName, since: Timestamp },
     #[error("the environment cannot be written to the store")]
     Store(#[source] StoreError),
     #[error("a record cannot be written")]
     Record(#[source] serde_json::Error),
-    #[error("someone else changes environment {env} at the same time")]
+    #[error("conflict: other servers kept changing environment {env}")]
     Contended { env: EnvName },
-    #[error("what was written did not come back")]
+    #[error("the view did not catch up with the write")]
     StaleView(#[source] crate::view::StaleView),
     #[error(transparent)]
     Nodes(#[from] FollowError),

@@ -219,7 +219,7 @@ fn first_version_applies_to_a_new_environment_only() {
 
     let refused = once("v1");
     assert_eq!((refused.code(), refused.stdout.as_str()), (1, ""), "{refused:?}");
-    let says = "environment test does not begin with v1: its version is v2 already";
+    let says = "environment test cannot start with v1: its version is already v2";
     assert!(refused.stderr.contains(says), "{}", refused.stderr);
     assert!(refused.stderr.contains("hint: ") && refused.stderr.contains("`muster trigger-update v1`"), "{refused:?}");
     sandbox.assert_no_processes();

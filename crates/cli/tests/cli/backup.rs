@@ -31,7 +31,7 @@ async fn backup_is_restored() {
     snapshot!(fleet.muster(&["restore", &file]).await, @"
     exit 1
     --- stderr
-    error: environment quickstart is there already, with 4 nodes at version v2
+    error: environment quickstart already exists, with 4 nodes at version v2
     hint: --replace replaces the environment and deletes keys that are not in the backup
     ");
     let asked = fleet.muster(&["restore", &file, "--replace"]).await;
@@ -64,13 +64,13 @@ async fn backup_and_restore_work_without_a_server() {
     let restored = machine.run(&[&["restore", &file][..], &to].concat()).await;
     assert!(restored.starts_with("exit 0\n--- stdout\nquickstart was restored: 4 nodes at v1, of "), "{restored}");
     let again = machine.run(&[&["restore", &file][..], &to].concat()).await;
-    assert!(again.starts_with("exit 1\n") && again.contains("is there already, with 4 nodes"), "{again}");
+    assert!(again.starts_with("exit 1\n") && again.contains("already exists, with 4 nodes"), "{again}");
     let back = place("back.backup");
     let env = ["--env", "quickstart"];
     let saved = machine.run(&[&["backup", &back][..], &to, &env].concat()).await;
     assert!(saved.starts_with("exit 0\n"), "{saved}");
     let other = machine.run(&[&["backup", &back][..], &to, &["--env", "other"]].concat()).await;
-    assert!(other.starts_with("exit 1\n--- stderr\nerror: there is nothing of an environment other"), "{other}");
+    assert!(other.starts_with("exit 1\n--- stderr\nerror: environment other does not exist in the store"), "{other}");
     snapshot!(machine.run(&[&["backup", &back][..], &to].concat()).await, @"
     exit 64
     --- stderr
@@ -88,7 +88,7 @@ async fn incomplete_backup_changes_nothing() {
     exit 1
     --- stderr
     error: cannot restore TMP/prod.backup
-      caused by: the backup ends too early: it was cut off while it was written or copied
+      caused by: the backup ends too early: it was truncated while it was written or copied
     hint: copy the file again, or use an older backup; nothing was changed
     ");
     assert_eq!(fleet.muster(&["current-version"]).await, "exit 0\n--- stdout\nv1\n");
@@ -112,7 +112,7 @@ async fn interrupted_restore_blocks_requests() {
     exit 2
     --- stderr
     error: quickstart is being restored since TIME, by somebody
-    hint: ask again when it is done; if it was cut off, run the same `muster restore FILE` again
+    hint: retry when it is done; if it was interrupted, run the same `muster restore FILE` again
     ");
     for verb in [&["verify-hosts", "v1", "db1"][..], &["trigger-update", "v2"], &["backup", "/x"]] {
         let text = fleet.muster(verb).await;

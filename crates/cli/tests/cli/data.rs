@@ -80,7 +80,7 @@ async fn refused_data_have_a_hint() {
     exit 1
     --- stderr
     error: no node in the design of quickstart has the role wep
-    hint: did you mean web? --force says it ahead of the design
+    hint: did you mean web? --force sets it before the design has it
     ");
     snapshot!(fleet.muster(&["data", "set", "port", "80", "--host", "web7", "--force"]).await, @"
     exit 0

@@ -133,8 +133,8 @@ async fn stale_plan_is_refused() {
     documents: 1 added, 0 changed, 0 removed
     lab: 1 to create, 0 to change, 0 to remove, 3 to keep
     --- stderr
-    error: the plan is no longer true: the files changed since the plan was made
-    hint: plan again, look at it, and apply that
+    error: the plan is stale: the files changed since the plan was made
+    hint: plan again, review the plan, and apply it
     ");
     site(&fleet, 3);
     let done = fleet.muster(&["env", "apply", "lab", "site", "--plan", "plan.json", "--no-wait", "-q"]).await;
@@ -150,8 +150,8 @@ async fn stale_plan_is_refused() {
     documents: 1 added, 0 changed, 0 removed
     lab: 1 to create, 0 to change, 0 to remove, 3 to keep
     --- stderr
-    error: the plan is no longer true: the newest design revision was 1 and is now 2; the applied design revision was 1 and is now 2
-    hint: plan again, look at it, and apply that
+    error: the plan is stale: the newest design revision was 1 and is now 2; the applied design revision was 1 and is now 2
+    hint: plan again, review the plan, and apply it
     ");
     write(&fleet.machine.path("elsewhere/no-plan.json"), "{}");
     snapshot!(fleet.muster(&["env", "apply", "lab", "site", "--plan", "no-plan.json"]).await, @"
@@ -191,8 +191,8 @@ async fn empty_design_requires_remove_all() {
     documents: 0 added, 0 changed, 4 removed
     lab: 0 to create, 0 to change, 3 to remove, 0 to keep
     --- stderr
-    error: no node of lab would be left, of 3 that it has
-    hint: look whether the directory is what you take it for; `muster env destroy lab` takes the environment down, and --remove-all (`remove_all` in the API) removes the nodes alone
+    error: this would remove all 3 nodes of lab
+    hint: check that this is the right directory; `muster env destroy lab` destroys the environment, and --remove-all (`remove_all` in the API) removes only its nodes
     ");
     let all_there = fleet.muster(&["env", "plan", "lab", "site"]).await;
     assert!(all_there.contains("no changes; 3 nodes to keep"), "{all_there}");
@@ -273,7 +273,7 @@ async fn server_errors_have_local_paths() {
       |              ^^
     help: add a document of kind Rack with this name, or remove the reference
 
-    error: the design has an error, and nothing of it was accepted: there is no Rack "r9"
+    error: the design has an error; nothing was accepted: there is no Rack "r9"
     "#);
 }
 
@@ -503,8 +503,8 @@ async fn documents_are_written_and_listed() {
     snapshot!(run(&["item", "put", "-f", "edge.yaml", "--create"]).await, @"
     exit 1
     --- stderr
-    error: HostProfile edge is not what was expected: it is there, with the etag DIGEST
-    hint: look at what is there now, and decide again
+    error: precondition failed for HostProfile edge: it exists, with the etag DIGEST
+    hint: read the current document, then decide again
     ");
     snapshot!(run(&["item", "list"]).await, @"
     exit 0
@@ -575,8 +575,8 @@ async fn written_documents_are_shown_planned_and_deleted() {
     snapshot!(run(&["item", "delete", "HostProfile", "edge", "--if-match", "stale"]).await, @"
     exit 1
     --- stderr
-    error: HostProfile edge is not what was expected: it is there, with the etag DIGEST
-    hint: look at what is there now, and decide again
+    error: precondition failed for HostProfile edge: it exists, with the etag DIGEST
+    hint: read the current document, then decide again
     ");
     snapshot!(run(&["item", "delete", "HostProfile", "edge", "-q"]).await, @"
     exit 0
@@ -602,6 +602,6 @@ async fn written_documents_are_shown_planned_and_deleted() {
       |        ^^^^
     help: did you mean "tags"?
 
-    error: the design has an error, and nothing of it was accepted: unknown key "tagz" in a host profile
+    error: the design has an error; nothing was accepted: unknown key "tagz" in a host profile
     "#);
 }

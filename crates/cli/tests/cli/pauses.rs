@@ -79,6 +79,6 @@ async fn pause_requires_target_and_reason() {
     exit 1
     --- stderr
     error: web3 is not in the design of quickstart
-    hint: did you mean web1? --force says it ahead of the design
+    hint: did you mean web1? --force sets it before the design has it
     ");
 }

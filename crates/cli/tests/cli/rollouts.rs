@@ -172,7 +172,7 @@ async fn stale_plan_is_refused_with_the_difference() {
     exit 1
     --- stderr
     error: the plan is stale, since the environment changed after it was made: web3 is invalid now: failed without a reason
-    hint: plan again, look at it, and start that
+    hint: plan again, review the plan, and start it
     ");
     snapshot!(fleet.muster(&["rollout", "start", "v1", "--plan", "v2.plan"]).await, @"
     exit 64
@@ -356,19 +356,19 @@ async fn rollout_waits_for_promotion() {
     exit 1
     --- stderr
     error: rollout 1 is completed: there is nothing to promote any more
-    hint: `muster rollout status` shows how it stands
+    hint: `muster rollout status` shows its state
     ");
     snapshot!(fleet.muster(&["rollout", "abort"]).await, @"
     exit 1
     --- stderr
     error: rollout 1 is completed: there is nothing to abort any more
-    hint: `muster rollout status` shows how it stands
+    hint: `muster rollout status` shows its state
     ");
     snapshot!(fleet.muster(&["rollout", "status", "9"]).await, @"
     exit 2
     --- stderr
     error: there is no rollout 9
-    hint: `muster rollout history` lists those that are remembered
+    hint: `muster rollout history` lists the known rollouts
     ");
 }
 

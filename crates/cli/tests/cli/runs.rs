@@ -86,7 +86,7 @@ async fn log_of_a_finished_run_is_printed() {
     snapshot!(fleet.muster(&["node", "logs", "web1", "--run", "run-7"]).await, @"
     exit 1
     --- stderr
-    error: web1 makes no run run-7, and has none among its last ones
+    error: web1 has no run run-7, neither in progress nor in its history
     hint: `muster node show web1` lists the runs that are kept
     ");
     snapshot!(fleet.muster(&["node", "logs", "web1", "-o", "yaml"]).await, @"

@@ -44,7 +44,7 @@ async fn update_is_triggered_once() {
     exit 1
     --- stderr
     error: release v1 (serial 1) is older than v2 (serial 2), which nodes should run now: use --allow-older to move nodes to an older release
-    hint: nodes do not go back by themselves; if it is meant, say so with --allow-older
+    hint: nodes do not downgrade by themselves; use --allow-older if that is intended
     ");
     snapshot!(fleet.muster(&["trigger-update", "v1", "--allow-older", "--at-once", "-o", "json", "-q"]).await, @r#"
     exit 0

@@ -38,12 +38,12 @@ pub(crate) async fn open_stream(
 ) -> Result<Response, ApiError> {
     let node = path.designed(&writer, &scope)?;
     let permit = agents.admission.enter().await.map_err(|retry| {
-        let problem = Problem::new(ProblemCode::Busy, "more agents come at once than this server lets in");
+        let problem = Problem::new(ProblemCode::Busy, "too many agents connect at the same time");
         ApiError(problem.retry_after(retry.seconds))
     })?;
     if open.generation.is_some_and(|known| known.epoch > LAST_EPOCH) {
         // The environment would adopt it, and there would be no later epoch.
-        return Err(ApiError::invalid("no store has ever given out this generation: its epoch is no time"));
+        return Err(ApiError::invalid("invalid generation: its epoch is not a time"));
     }
     let role =
         scope.ask(&writer, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
@@ -91,7 +91,7 @@ pub(crate) async fn receive_report(
     }
     if let Some(size) = report.published.as_ref().map(published::size).filter(|size| *size > PUBLISHED_LIMIT) {
         // Its run should have failed. The report counts, and the values published before stay.
-        tracing::warn!(env = %scope.env, %node, size, limit = PUBLISHED_LIMIT, "publishes too much: that is not taken");
+        tracing::warn!(env = %scope.env, %node, size, limit = PUBLISHED_LIMIT, "published values exceed the limit and are ignored");
     }
     let lookups = report.lookups.clone();
     let over = ends_run(report.outcome).then(|| report.run.clone());

@@ -31,7 +31,7 @@ pub(crate) async fn download_backup(State(writer): State<Writer>, scope: Scope) 
     let blobs = writer.blobs.clone();
     tokio::task::spawn_blocking(move || {
         if let Err(error) = taken.write(&blobs, to) {
-            tracing::warn!(error = &error as &dyn std::error::Error, "a backup could not be written to its end");
+            tracing::warn!(error = &error as &dyn std::error::Error, "writing a backup failed");
             // Breaks the connection: a body that just ended would look complete.
             let _ = broken.blocking_send(Err(io::Error::other(error)));
         }
@@ -67,7 +67,7 @@ pub(crate) async fn restore_backup(
     if query.check {
         return Ok(Json(backup::check(file, &contents, &target).await?));
     }
-    tracing::warn!(%env, from = %contents.manifest.env, taken = %contents.manifest.taken, "a backup is restored");
+    tracing::warn!(%env, from = %contents.manifest.env, taken = %contents.manifest.taken, "restoring a backup");
     let runtime = tokio::runtime::Handle::current();
     // On a thread of its own, since nothing cancels it there.
     let restoring =
@@ -88,11 +88,11 @@ async fn receive_backup(reader: &Reader, body: Body) -> Result<(File, Contents),
         } else {
             ProblemCode::StoreUnavailable
         };
-        ApiError(Problem::new(code, format!("the backup cannot be kept while it is looked through: {error}")))
+        ApiError(Problem::new(code, format!("the backup cannot be stored for verification: {error}")))
     };
     let mut file = tokio::fs::File::from_std(reader.blobs.spool().map_err(kept)?);
     let mut pieces = body.into_data_stream();
-    let lost = |error: axum::Error| ApiError::invalid(format!("the backup did not arrive whole: {}", chain(&error)));
+    let lost = |error: axum::Error| ApiError::invalid(format!("the backup is incomplete: {}", chain(&error)));
     while let Some(piece) = pieces.try_next().await.map_err(lost)? {
         file.write_all(&piece).await.map_err(kept)?;
     }
@@ -129,7 +129,7 @@ impl From<RestoreError> for ApiError {
         match error {
             RestoreError::Refused(RefusedRestore::Exists { .. }) => {
                 let problem = Problem::new(ProblemCode::Conflict, text);
-                Self(problem.hint("--replace takes away what is there and is not in the backup"))
+                Self(problem.hint("--replace removes what is not in the backup"))
             }
             RestoreError::Refused(RefusedRestore::AnotherRestore { .. }) => {
                 let problem = Problem::new(ProblemCode::Conflict, text);

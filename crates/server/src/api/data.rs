@@ -114,7 +114,7 @@ pub(crate) async fn set_datum(
     let condition = Condition::read(&headers)?;
     let size = serde_json::to_vec(&body.value).map_or(usize::MAX, |text| text.len());
     if size > LARGEST {
-        let detail = format!("the value of {key} has {size} bytes as JSON, and at most {LARGEST} are kept");
+        let detail = format!("the value of {key} has {size} bytes as JSON; the limit is {LARGEST}");
         return Err(ApiError(
             Problem::new(ProblemCode::TooLarge, detail).hint("put it into a file of the release instead"),
         ));
@@ -222,7 +222,7 @@ fn missing(layer: &Layer, key: &DataKey) -> ApiError {
 fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> ApiError {
     let there = fleet.data().get(layer, key).map(|datum| row(fleet, layer, key, datum));
     let detail = match &there {
-        None => format!("{key} ({layer}) is not there: somebody has taken it away, or nobody has set it"),
+        None => format!("{key} ({layer}) does not exist: it was removed or never set"),
         Some(row) => format!(
             "{key} ({layer}) was changed by {} at {} to {} (revision {})",
             row.by,
@@ -232,7 +232,7 @@ fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> ApiError {
         ),
     };
     let mut problem =
-        Problem::new(ProblemCode::NotAsExpected, detail).hint("look at what is there now, then decide again");
+        Problem::new(ProblemCode::NotAsExpected, detail).hint("read the current value, then decide again");
     problem.current = there.and_then(|row| serde_json::to_value(row).ok()).map(Box::new);
     ApiError(problem)
 }

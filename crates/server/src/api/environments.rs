@@ -88,9 +88,8 @@ pub(crate) async fn destroy_environment(
 ) -> Result<Json<DestroyResponse>, ApiError> {
     let env = &scope.env;
     if confirm.as_deref() != Some(env.as_str()) {
-        let problem =
-            Problem::new(ProblemCode::InvalidRequest, format!("destroying {env} takes all of its nodes away"));
-        return Err(ApiError(problem.hint(format!("if that is meant, say so with confirm={env}"))));
+        let problem = Problem::new(ProblemCode::InvalidRequest, format!("destroying {env} removes all of its nodes"));
+        return Err(ApiError(problem.hint(format!("to confirm, set confirm={env}"))));
     }
     let by = author.by(None, "").author;
     writer.view.reach(writer.latest_revision.read().await?).await?;
@@ -113,9 +112,11 @@ pub(crate) async fn destroy_environment(
                 writer.view.reach(revision).await?;
             }
             CommitOutcome::Conflict { .. } => {
-                let problem =
-                    Problem::new(ProblemCode::Conflict, format!("someone else changes {env} at the same moment"));
-                return Err(ApiError(problem.hint("look at it, then decide again")));
+                let problem = Problem::new(
+                    ProblemCode::Conflict,
+                    format!("conflict: another client changed {env} during this request"),
+                );
+                return Err(ApiError(problem.hint("check its state, then decide again")));
             }
         }
     }

@@ -57,11 +57,11 @@ impl ApiError {
     pub(crate) fn restoring(env: &EnvName, restoring: &RestoreRecord) -> Self {
         let RestoreRecord { since, by, .. } = restoring;
         let problem = Problem::new(ProblemCode::CannotTell, format!("{env} is being restored since {since}, by {by}"));
-        Self(problem.hint("ask again when it is done; if it was cut off, run the same `muster restore FILE` again"))
+        Self(problem.hint("retry when it is done; if it was interrupted, run the same `muster restore FILE` again"))
     }
 
     pub(crate) fn stopping() -> Self {
-        Self(Problem::new(ProblemCode::CannotTell, "the server is stopping").hint("ask again when it is back"))
+        Self(Problem::new(ProblemCode::CannotTell, "the server is stopping").hint("retry when it is back"))
     }
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
@@ -71,7 +71,7 @@ impl ApiError {
 
 impl From<StaleView> for ApiError {
     fn from(behind: StaleView) -> Self {
-        Self(Problem::new(ProblemCode::CannotTell, behind.to_string()).hint("ask again in a moment"))
+        Self(Problem::new(ProblemCode::CannotTell, behind.to_string()).hint("retry in a moment"))
     }
 }
 
@@ -80,10 +80,10 @@ impl From<StoreError> for ApiError {
         let detail = chain(&error);
         match error {
             StoreError::Full { .. } => {
-                Self(Problem::new(ProblemCode::StoreFull, detail).hint("make room where the store keeps its data"))
+                Self(Problem::new(ProblemCode::StoreFull, detail).hint("free space on the disk of the store"))
             }
             StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Closed => {
-                Self(Problem::new(ProblemCode::StoreUnavailable, detail).hint("ask again: repeating a request is safe"))
+                Self(Problem::new(ProblemCode::StoreUnavailable, detail).hint("retry: repeating a request is safe"))
             }
             StoreError::Invalid(_)
             | StoreError::Compacted { .. }

@@ -76,7 +76,7 @@ impl Condition {
         let text = |name: header::HeaderName| match headers.get(&name) {
             None => Ok(None),
             Some(value) => {
-                value.to_str().map(Some).map_err(|_| ApiError::invalid(format!("the header {name} is no text")))
+                value.to_str().map(Some).map_err(|_| ApiError::invalid(format!("the header {name} is not valid text")))
             }
         };
         match (text(header::IF_MATCH)?, text(header::IF_NONE_MATCH)?) {
@@ -87,7 +87,7 @@ impl Condition {
                 let number = number.map_err(|_| ApiError::invalid("If-Match must be the revision of what is there"))?;
                 Ok(Condition::At(Revision(number)))
             }
-            (None, Some(_)) => Err(ApiError::invalid("If-None-Match is understood as * only: it must not be there")),
+            (None, Some(_)) => Err(ApiError::invalid("If-None-Match supports only *: it must not exist")),
             (Some(_), Some(_)) => Err(ApiError::invalid("If-Match and If-None-Match are never both true")),
         }
     }

@@ -28,7 +28,7 @@ impl LayerQuery {
             (None, None) => Ok(None),
             (Some(role), None) => Ok(Some(Layer::Role { role: Role::new(role).map_err(invalid)? })),
             (None, Some(node)) => Ok(Some(Layer::Host { node: NodeName::new(node).map_err(invalid)? })),
-            (Some(_), Some(_)) => Err(ApiError::invalid("either a role or a host: it cannot be for both")),
+            (Some(_), Some(_)) => Err(ApiError::invalid("set either role or host, not both")),
         }
     }
 
@@ -89,5 +89,5 @@ pub(super) fn unknown_place(fleet: &Fleet, given: &Given<'_>) -> ApiError {
         }
     };
     let meant = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
-    ApiError(Problem::new(code, detail).hint(format!("{meant}--force says it ahead of the design")))
+    ApiError(Problem::new(code, detail).hint(format!("{meant}--force sets it before the design has it")))
 }

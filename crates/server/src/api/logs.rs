@@ -94,7 +94,7 @@ pub(crate) async fn show_log(
         match agents.remote_log(&reader.view, &scope.env, &node, &run, query).await {
             Some(Ok(passed_on)) => return Ok(pass_on(passed_on, query.follow)),
             // It may not have the log either.
-            Some(Err(error)) => tracing::debug!(%node, %run, %error, "another replica does not say what the run says"),
+            Some(Err(error)) => tracing::debug!(%node, %run, %error, "another replica did not return the log"),
             None => {}
         }
     }
@@ -143,8 +143,10 @@ fn answer_live(agents: &Agents, live: Arc<LiveRun>, query: LogQuery) -> Result<R
 }
 
 fn unknown_run(node: &NodeName, run: &RunId) -> ApiError {
-    let problem =
-        Problem::new(ProblemCode::UnknownRun, format!("{node} makes no run {run}, and has none among its last ones"));
+    let problem = Problem::new(
+        ProblemCode::UnknownRun,
+        format!("{node} has no run {run}, neither in progress nor in its history"),
+    );
     ApiError(problem.hint(format!("`muster node show {node}` lists the runs that are kept")))
 }
 
@@ -169,8 +171,8 @@ pub(super) async fn read_stored_log(reader: &Reader, past: PastRun) -> RunLog {
     let mut text: String = reports.iter().map(|report| report.log.as_str()).collect();
     match kept - reports.len() {
         0 => {}
-        1 => text.push_str("… the log of one report of this run is no longer there …\n"),
-        missing => text.push_str(&format!("… the logs of {missing} reports of this run are no longer there …\n")),
+        1 => text.push_str("… the log of one report of this run is missing …\n"),
+        missing => text.push_str(&format!("… the logs of {missing} reports of this run are missing …\n")),
     }
     RunLog { offset: 0, text, end: LogEnd::Finished }
 }
@@ -185,8 +187,8 @@ const COME_BACK: u16 = 5;
 /// Follows a run in progress.
 pub(super) fn follow_log(agents: &Agents, live: Arc<LiveRun>, from: u64) -> Result<Response, ApiError> {
     let Ok(permit) = agents.log_readers.clone().try_acquire_owned() else {
-        let problem = Problem::new(ProblemCode::Busy, "too many follow logs at this server");
-        return Err(ApiError(problem.retry_after(COME_BACK).hint("end some of them, or read without following")));
+        let problem = Problem::new(ProblemCode::Busy, "too many clients follow logs at this server");
+        return Err(ApiError(problem.retry_after(COME_BACK).hint("close some of them, or read without following")));
     };
     let (events, reader) = mpsc::channel(EVENTS);
     // Ends with the body, also if the client disconnects.
@@ -250,7 +252,7 @@ async fn send_event(events: &mpsc::Sender<Result<Bytes, Infallible>>, event: Log
     match sse::encode(&event) {
         Ok(text) => events.send_timeout(Ok(text.into()), PATIENCE).await.is_ok(),
         Err(error) => {
-            tracing::error!(%error, "an event of a log cannot be written");
+            tracing::error!(%error, "a log event cannot be encoded");
             false
         }
     }

@@ -56,7 +56,7 @@ pub(crate) async fn set_pause(
     let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
     let reason = clip(reason.trim(), LONGEST_REASON).to_owned();
     if reason.is_empty() {
-        return Err(ApiError::invalid("a pause needs a reason: whoever finds these nodes standing still will ask"));
+        return Err(ApiError::invalid("a pause needs a reason for operators who find the paused nodes"));
     }
     if seconds.is_some_and(|seconds| seconds == 0 || seconds > LONGEST_SECONDS) {
         return Err(ApiError::invalid(format!(

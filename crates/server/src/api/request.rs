@@ -125,8 +125,8 @@ impl PageQuery {
                 Some(at) => at + 1,
                 None => {
                     let problem =
-                        Problem::new(ProblemCode::InvalidRequest, format!("there is no {after:?} to go on after"));
-                    return Err(ApiError(problem.hint("the list has changed: begin with its first page again")));
+                        Problem::new(ProblemCode::InvalidRequest, format!("there is no {after:?} to continue after"));
+                    return Err(ApiError(problem.hint("the list has changed: start again with the first page")));
                 }
             },
         };

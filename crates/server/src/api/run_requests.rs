@@ -67,12 +67,11 @@ pub(crate) async fn request_run(
     let revision = match writer.store.commit(txn).await? {
         CommitOutcome::Committed { revision } => revision,
         CommitOutcome::Conflict { .. } => {
-            let problem =
-                Problem::new(ProblemCode::Conflict, format!("what the design says of {node} has just changed"));
+            let problem = Problem::new(ProblemCode::Conflict, format!("the design of {node} has just changed"));
             return Err(ApiError(problem.hint("ask again")));
         }
     };
-    tracing::info!(env = %scope.env, %node, id, by, noop, "a run was asked for");
+    tracing::info!(env = %scope.env, %node, id, by, noop, "run requested");
     writer.view.reach(revision).await?;
     Ok(Json(StartRunResponse { node, id, silent_since: silent(link), revision }))
 }
@@ -139,8 +138,9 @@ async fn progress(
         let past = history.0.into_iter().find(|past| answers(past, id));
         let Some(asked) = asked else {
             // A later request has replaced it.
-            let problem = Problem::new(ProblemCode::UnknownRun, format!("no run {id} is asked for of {node} any more"));
-            return Err(ApiError(problem.hint("somebody may have asked for another one since")));
+            let problem =
+                Problem::new(ProblemCode::UnknownRun, format!("run request {id} of {node} does not exist any more"));
+            return Err(ApiError(problem.hint("a later request may have replaced it")));
         };
         let progress = match (past, going_on) {
             (Some(past), _) if ends_run(past.outcome) => RunRequestProgress::Done { run: past.run },

@@ -105,7 +105,7 @@ fn failed(fleet: &Fleet, row: NodeRow) -> Option<NodeFailure> {
     let (error, attempt, retry) = match &why {
         Reason::Failed { reason, errors, attempt, retry } => {
             let of_reason = || {
-                let message = reason.as_ref().map_or_else(|| "it does not say why".to_owned(), ToString::to_string);
+                let message = reason.as_ref().map_or_else(|| "no reason was reported".to_owned(), ToString::to_string);
                 ResourceError { message, ..ResourceError::default() }
             };
             (errors.first().cloned().unwrap_or_else(of_reason), *attempt, *retry)
@@ -157,7 +157,7 @@ pub(crate) async fn show_run(
     let node = node.designed(&reader, &scope)?;
     let history = scope.ask(&reader, |fleet| fleet.get(&node).map(|node| node.history()).unwrap_or_default())?;
     let Some(past) = history.0.into_iter().find(|past| past.run.as_str() == run) else {
-        let problem = Problem::new(ProblemCode::UnknownRun, format!("{node} has no run {run} among its last ones"));
+        let problem = Problem::new(ProblemCode::UnknownRun, format!("{node} has no run {run} in its history"));
         return Err(ApiError(problem.hint("`muster node show` lists the runs that are kept")));
     };
     let kept = past.logs.len();

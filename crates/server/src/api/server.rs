@@ -39,7 +39,7 @@ pub(crate) async fn show_metrics(State(replica): State<ReplicaState>) -> Result<
     let text = tokio::task::spawn_blocking(move || metrics::text(&replica.metrics)).await;
     match text {
         Ok(Ok(text)) => Ok(([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()),
-        Ok(Err(_)) | Err(_) => Err(ApiError(Problem::new(ProblemCode::Internal, "the metrics cannot be written"))),
+        Ok(Err(_)) | Err(_) => Err(ApiError(Problem::new(ProblemCode::Internal, "the metrics cannot be encoded"))),
     }
 }
 

@@ -28,7 +28,7 @@ impl Named {
         let mut named = HashSet::new();
         for manifest in &self.manifests {
             if let Err(error) = name_all(blobs, manifest, &mut named) {
-                tracing::warn!(%error, "a revision of the design is not whole");
+                tracing::warn!(%error, "a revision of the design is incomplete");
             }
         }
         self.needed.extend(named);

@@ -21,11 +21,11 @@ use super::{CURRENT_VERSION, DESTROYING, EPOCH, FORMAT, HELD, RESTORING, is_kept
 pub enum BackupError {
     #[error("the environment cannot be read")]
     Store(#[source] StoreError),
-    #[error("there is nothing of an environment {env} in the store")]
+    #[error("environment {env} does not exist in the store")]
     Nothing { env: EnvName },
-    #[error("environment {env} is being restored: what is there now is of two lives at once")]
+    #[error("environment {env} is being restored: its keys are a mix of two states")]
     Restoring { env: EnvName },
-    #[error("environment {env} is being destroyed: what is there now is only a part of it")]
+    #[error("environment {env} is being destroyed: only a part of it is left")]
     Destroying { env: EnvName },
 }
 

@@ -29,13 +29,13 @@ pub enum ReadError {
     Foreign(#[source] Option<io::Error>),
     #[error("the backup has format {found}, and this version of Muster reads format {FORMAT}: use a newer one")]
     Format { found: u32 },
-    #[error("the backup ends too early: it was cut off while it was written or copied")]
+    #[error("the backup ends too early: it was truncated while it was written or copied")]
     Truncated,
     #[error("the backup is damaged: {what}")]
     Damaged { what: String },
     #[error("the backup cannot be read")]
     Io(#[source] io::Error),
-    #[error("whoever took what was read has stopped")]
+    #[error("the consumer of the backup has stopped")]
     Stopped,
 }
 
@@ -164,13 +164,13 @@ impl State {
             }
         } else if let Some(digest) = name.strip_prefix(BLOBS) {
             if hex(&Sha256::digest(&content)) != digest {
-                return Err(damaged(format!("{name} is not what its name says")));
+                return Err(damaged(format!("{name} does not match its name")));
             }
             self.blobs += 1;
             self.checksum.add(name, &content);
             return take(Item::Blob { content });
         } else {
-            return Err(damaged(format!("{name} does not belong there")));
+            return Err(damaged(format!("{name} is not part of a backup")));
         }
         self.checksum.add(name, &content);
         Ok(())
@@ -205,7 +205,7 @@ impl State {
             return Err(ReadError::Truncated);
         }
         if hex(&found.finalize()) != digest {
-            return Err(damaged(format!("{name} is not what its name says")));
+            return Err(damaged(format!("{name} does not match its name")));
         }
         self.blobs += 1;
         Ok(())
@@ -219,7 +219,7 @@ impl State {
             return Err(damaged(format!("{key:.100} is not a key that a backup holds")));
         }
         if self.last_key.as_ref().is_some_and(|last| *last >= key) {
-            return Err(damaged(format!("{key} is not in its place")));
+            return Err(damaged(format!("{key} is out of order")));
         }
         self.keys += 1;
         self.last_key = Some(key.clone());
@@ -229,10 +229,10 @@ impl State {
     fn end(&mut self, ending: BackupTrailer) -> Result<(), ReadError> {
         let checksum = std::mem::take(&mut self.checksum).end();
         if checksum != ending.checksum {
-            return Err(damaged("its checksum is not that of its content"));
+            return Err(damaged("its checksum does not match its content"));
         }
         if (ending.keys, ending.blobs) != (self.keys, self.blobs) {
-            return Err(damaged("it does not hold as much as it says"));
+            return Err(damaged("its counts do not match its content"));
         }
         self.ending = Some(ending);
         Ok(())

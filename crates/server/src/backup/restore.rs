@@ -39,15 +39,15 @@ pub enum RestoreError {
     Refused(#[from] RefusedRestore),
     #[error("the backup cannot be read")]
     Read(#[source] ReadError),
-    #[error("a log of the backup cannot be kept")]
+    #[error("a blob of the backup cannot be stored")]
     Blobs(#[source] io::Error),
     #[error("the environment cannot be read")]
     Look(#[source] StoreError),
     #[error("the environment cannot be written: it stays marked as being restored until the same restore is run again")]
     Store(#[source] StoreError),
-    #[error("another restore of environment {env} was begun meanwhile, and goes on in place of this one")]
+    #[error("another restore of environment {env} has started meanwhile and replaces this one")]
     Overtaken { env: EnvName },
-    #[error("the mark of the restore cannot be written")]
+    #[error("the marker of the restore cannot be written")]
     Marker(#[source] serde_json::Error),
 }
 

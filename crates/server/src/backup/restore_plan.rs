@@ -25,7 +25,7 @@ const LEADERS: &str = "leaders/";
 /// Reason why a restore is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RefusedRestore {
-    #[error("environment {env} is there already, with {nodes} nodes{}", at(version))]
+    #[error("environment {env} already exists, with {nodes} nodes{}", at(version))]
     Exists { env: EnvName, nodes: usize, version: Option<Version> },
     #[error("environment {env} is being restored from another backup since {since}, by {by}")]
     AnotherRestore { env: EnvName, since: Timestamp, by: String },

@@ -214,7 +214,7 @@ impl Drop for PendingFile {
         if let Some(path) = &self.path
             && let Err(error) = std::fs::remove_file(path)
         {
-            tracing::warn!(%error, path = %path.display(), "what was not finished cannot be removed");
+            tracing::warn!(%error, path = %path.display(), "an unfinished file cannot be removed");
         }
     }
 }

@@ -130,14 +130,14 @@ async fn send_pieces(what: Arc<dyn BlobReader>, part: Range<u64>, to: mpsc::Send
             Err(panicked) => Err(io::Error::other(panicked)),
         };
         if let Err(error) = &piece {
-            tracing::warn!(%error, place, "what is being downloaded cannot be read to its end");
+            tracing::warn!(%error, place, "a blob that is being downloaded cannot be read");
         }
         let (failed, length) = (piece.is_err(), piece.as_ref().map_or(0, Bytes::len));
         match timeout(STALLED, to.send(piece)).await {
             Ok(Ok(())) if !failed => place += length as u64,
             Ok(Ok(()) | Err(_)) => return,
             Err(_) => {
-                tracing::debug!(place, "a download was given up: its reader takes nothing");
+                tracing::debug!(place, "a download was aborted: its client reads nothing");
                 return;
             }
         }

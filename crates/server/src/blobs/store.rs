@@ -67,9 +67,9 @@ pub trait BlobReader: fmt::Debug + Send + Sync {
 pub enum ReceiveError {
     #[error("it has more than {limit} bytes")]
     TooLarge { limit: u64 },
-    #[error("it is not what its digest says: {expected} was expected, and {size} bytes with {found} arrived")]
+    #[error("digest mismatch: expected {expected}, received {size} bytes with {found}")]
     Another { expected: String, found: String, size: u64 },
-    #[error("it cannot be kept")]
+    #[error("it cannot be stored")]
     Io(#[source] io::Error),
 }
 

@@ -75,7 +75,7 @@ impl DesignController {
                 match self.look(&held).await {
                     Done::Stuck(cause) => {
                         if stuck.add(env, since, cause.clone(), Instant::now()) {
-                            tracing::error!(%env, cause, "the nodes stay as they are");
+                            tracing::error!(%env, cause, "the nodes cannot follow the design until an operator acts");
                         }
                         continue;
                     }
@@ -145,7 +145,7 @@ impl DesignController {
             Ok(change) => {
                 let (added, changed) = (change.added.len() + change.returned.len(), change.changed.len());
                 let gone = change.leaving.len() + change.removed.len();
-                tracing::info!(%env, design = %meant.number, added, changed, gone, "the nodes follow the design");
+                tracing::info!(%env, design = %meant.number, added, changed, gone, "nodes follow the design");
                 Done::All
             }
             Err(error) => failed(env, &error),
@@ -176,6 +176,6 @@ impl DesignController {
 }
 
 fn failed(env: &EnvName, error: &(dyn std::error::Error + 'static)) -> Done {
-    tracing::warn!(%env, error, "the nodes cannot be brought to what the design says; it is tried again");
+    tracing::warn!(%env, error, "the nodes cannot follow the design; retrying");
     Done::Failed
 }

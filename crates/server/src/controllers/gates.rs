@@ -34,7 +34,7 @@ impl Gates {
         }
         let Some(question) = question.cloned() else { return };
         let GateRequest { rollout, from, to, stage, wave, .. } = question.clone();
-        tracing::info!(%env, %rollout, stage, wave, "the checks are asked");
+        tracing::info!(%env, %rollout, stage, wave, "checks started");
         let subject = Subject { env: env.clone(), rollout, from, to, stage, wave };
         let (asked, mark, clock) = (question.clone(), self.mark.clone(), clock.clone());
         let task = self.tasks.spawn(async move {

@@ -91,7 +91,7 @@ impl Leaders {
                     Ok(FencedOutcome::LockLost) => break,
                     Err(error) => {
                         let source = &error as &dyn std::error::Error;
-                        tracing::warn!(%env, error = source, "{}; it is decided anew in a moment", step.failed());
+                        tracing::warn!(%env, error = source, "{}; it is decided again soon", step.failed());
                         return Some(AGAIN);
                     }
                 }
@@ -139,7 +139,7 @@ fn tell(env: &EnvName, step: &Step) {
     match step {
         Step::Lead(LeaderChange { role, now, because, .. }) => match &now.node {
             Some(node) => tracing::info!(%env, %role, %node, epoch = now.epoch, %because, "has a new leader"),
-            None => tracing::warn!(%env, %role, %because, "has no leader: nobody of it is there"),
+            None => tracing::warn!(%env, %role, %because, "has no leader: none of its nodes is available"),
         },
         Step::Resume(scope) => tracing::info!(%env, "the pause of {scope} is over"),
     }

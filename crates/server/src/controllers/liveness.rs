@@ -82,7 +82,7 @@ impl Liveness {
     pub async fn switched_off(&self, env: &EnvName) {
         let mine = |name| self.controller_locks.held(env, name);
         let Some(held) = mine(ControllerName::Liveness).or_else(|| mine(ControllerName::Provision)) else {
-            tracing::info!(%env, "another replica holds its controllers, and looks after its nodes");
+            tracing::info!(%env, "another replica holds its controllers");
             return;
         };
         // Their last reports may just have been committed.
@@ -159,7 +159,7 @@ impl Liveness {
                 // Another replica holds the lock now.
                 Ok(FencedOutcome::LockLost) => return done,
                 Err(error) => {
-                    tracing::warn!(%node, %error, "its liveness cannot be recorded; it is decided anew in a moment");
+                    tracing::warn!(%node, %error, "its liveness cannot be recorded; it is decided again soon");
                     return Done::StoreAway;
                 }
             }
@@ -190,8 +190,8 @@ impl Liveness {
 }
 
 fn tell(env: &EnvName, decision: &LivenessDecision) {
-    decision.withdraw.iter().for_each(|node| tracing::warn!(%env, %node, "lost: others no longer count on it"));
-    decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: others may count on it again"));
+    decision.withdraw.iter().for_each(|node| tracing::warn!(%env, %node, "lost: removed from its role"));
+    decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: added to its role again"));
 }
 
 /// A node that returns during a run, after a reboot for example, is validated by that run.

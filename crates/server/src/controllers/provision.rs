@@ -278,7 +278,7 @@ async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Reque
             match &advance.record {
                 Some(record) => tracing::debug!(node = %name, phase = record.phase.word(), "machine"),
                 None => {
-                    tracing::info!(%env, node = %name, "it has left: its machine is released, and its keys are gone")
+                    tracing::info!(%env, node = %name, "decommissioned: its machine is released and its keys are removed")
                 }
             }
             if app.view.reach(revision).await.is_err() { later() } else { advance.next }

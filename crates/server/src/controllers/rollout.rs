@@ -111,7 +111,7 @@ impl RolloutController {
             got = match next {
                 Ok(got) => got,
                 Err(error) => {
-                    tracing::warn!(%env, error = chain(&error), "a rollout cannot go on; it is looked at again in a moment");
+                    tracing::warn!(%env, error = chain(&error), "a rollout cannot continue; retrying soon");
                     return ReconcileResult::Failed;
                 }
             };
@@ -134,7 +134,7 @@ impl RolloutController {
             }
             Err(error) => {
                 let failed = failure_text(&kind);
-                tracing::warn!(%env, error = chain(&error), "{failed}; it is decided anew in a moment");
+                tracing::warn!(%env, error = chain(&error), "{failed}; it is decided again soon");
                 CommitResult::Unknown
             }
         }
@@ -146,9 +146,9 @@ pub(super) fn log_written(env: &EnvName, what: &WriteKind) {
     match what {
         WriteKind::Step { before, change } => log_step(env, before, change),
         WriteKind::Rollback { from, rollout, to, why } => {
-            tracing::warn!(%env, %rollout, %to, %why, "goes back from rollout {from}");
+            tracing::warn!(%env, %rollout, %to, %why, "rolling back rollout {from}");
         }
-        WriteKind::Outcome { rollout } => tracing::debug!(%env, %rollout, "what became of it is kept"),
+        WriteKind::Outcome { rollout } => tracing::debug!(%env, %rollout, "outcome stored"),
     }
 }
 
@@ -159,8 +159,8 @@ pub(super) fn failure_text(what: &WriteKind) -> &'static str {
             "a rollout cannot be paused"
         }
         WriteKind::Step { .. } => "a step of a rollout cannot be written",
-        WriteKind::Rollback { .. } => "the way back from a rollout cannot be begun",
-        WriteKind::Outcome { .. } => "what became of a rollout cannot be written",
+        WriteKind::Rollback { .. } => "the rollback of a rollout cannot be started",
+        WriteKind::Outcome { .. } => "the outcome of a rollout cannot be written",
     }
 }
 
@@ -174,10 +174,10 @@ fn log_step(env: &EnvName, before: &RolloutRecord, change: &RolloutChange) {
             tracing::info!(%env, %rollout, "wave {number} begins");
         }
         if is_new(|wave| wave.settled.is_some()) {
-            tracing::info!(%env, %rollout, "all nodes of wave {number} are done; it is watched");
+            tracing::info!(%env, %rollout, "all nodes of wave {number} are healthy; the wave soaks");
         }
         if old.is_some_and(|old| old.settled.is_some()) && wave.settled.is_none() {
-            tracing::info!(%env, %rollout, "not all nodes of wave {number} are well any more");
+            tracing::info!(%env, %rollout, "some nodes of wave {number} are no longer healthy");
         }
         if is_new(|wave| wave.gate.is_some()) {
             match &wave.gate {
@@ -186,7 +186,7 @@ fn log_step(env: &EnvName, before: &RolloutRecord, change: &RolloutChange) {
                     tracing::warn!(%env, %rollout, check, message, "the gate of wave {number} failed");
                 }
                 Some(GateVerdict::Inconclusive { check, message, .. }) => {
-                    tracing::warn!(%env, %rollout, check, message, "the gate of wave {number} could not say");
+                    tracing::warn!(%env, %rollout, check, message, "the gate of wave {number} was inconclusive");
                 }
                 None => {}
             }
@@ -206,7 +206,7 @@ fn log_step(env: &EnvName, before: &RolloutRecord, change: &RolloutChange) {
     if now.phase != before.phase {
         match &now.phase {
             RolloutPhase::Completed => tracing::info!(%env, %rollout, to = %now.to, "completed"),
-            RolloutPhase::Paused { why } => tracing::warn!(%env, %rollout, %why, "stopped, until somebody looks at it"),
+            RolloutPhase::Paused { why } => tracing::warn!(%env, %rollout, %why, "paused until an operator acts"),
             RolloutPhase::Running
             | RolloutPhase::Aborted { .. }
             | RolloutPhase::RolledBack { .. }

@@ -37,15 +37,15 @@ pub enum ApplyError {
     Read(#[from] ReadDesignError),
     #[error(transparent)]
     Revision(#[from] RevisionError),
-    #[error("the design has errors: nothing of it was accepted")]
+    #[error("the design has errors; nothing was accepted")]
     Findings(Findings),
-    #[error("the plan is no longer true: {}", .0.join("; "))]
+    #[error("the plan is stale: {}", .0.join("; "))]
     Moved(Vec<String>),
-    #[error("no node of {env} would be left, of {nodes} that it has")]
+    #[error("this would remove all {nodes} nodes of {env}")]
     RemovesAll { env: EnvName, nodes: usize },
     #[error("environment {env} has no design yet, so there is nothing to apply")]
     Nothing { env: EnvName },
-    #[error("others change the design of {env} all the time, and were quicker each time")]
+    #[error("conflict: other clients kept changing the design of {env}")]
     Contended { env: EnvName },
 }
 

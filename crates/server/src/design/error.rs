@@ -23,7 +23,7 @@ pub enum ReadDesignError {
         #[source]
         source: TreeError,
     },
-    #[error("the work was cut off")]
+    #[error("the server stopped during the work")]
     CutOff,
 }
 
@@ -34,14 +34,14 @@ pub enum RevisionError {
     Restoring { env: EnvName, since: Timestamp },
     #[error("environment {env} is being destroyed since {since}, by {by}")]
     Destroying { env: EnvName, since: Timestamp, by: String },
-    #[error("the files of the design cannot be kept")]
+    #[error("the files of the design cannot be stored")]
     Blobs(#[source] std::io::Error),
     #[error("the revision cannot be written to the store")]
     Store(#[from] StoreError),
     #[error("a record cannot be written")]
     Record(#[from] serde_json::Error),
-    #[error("what was written did not come back")]
+    #[error("the view did not catch up with the write")]
     StaleView(#[from] StaleView),
-    #[error("the work was cut off")]
+    #[error("the server stopped during the work")]
     CutOff,
 }

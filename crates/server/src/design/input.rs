@@ -17,7 +17,9 @@ const LONGEST_PATH: usize = 1024;
 /// Reason why sources cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InputError {
-    #[error("{0:?} is no name of a source: expected 1 to {LONGEST_NAME} characters without '/' and control characters")]
+    #[error(
+        "{0:?} is not a valid name of a source: expected 1 to {LONGEST_NAME} characters without '/' and control characters"
+    )]
     SourceName(String),
     #[error("the source {API_SOURCE:?} holds what is written through the API, and cannot be sent as a whole")]
     ApiSource,
@@ -25,10 +27,10 @@ pub enum InputError {
     SourceTwice(String),
     #[error("the source {0:?} is to be removed, and is given as well")]
     GivenAndRemoved(String),
-    #[error("there is no source {0:?} to remove: there is {1}")]
+    #[error("there is no source {0:?} to remove; existing sources: {1}")]
     NoSuchSource(String, String),
     #[error(
-        "{path:?} in the source {name:?} is no path: expected 1 to {LONGEST_PATH} characters without control characters"
+        "{path:?} in the source {name:?} is not a valid path: expected 1 to {LONGEST_PATH} characters without control characters"
     )]
     Path { name: String, path: String },
     #[error("{path:?} is there twice in the source {name:?}")]
@@ -174,12 +176,12 @@ mod tests {
         for (input, expected) in [
             (given(&["a", "a"]), "twice"),
             (given(&["api"]), "written through the API"),
-            (given(&["a/b"]), "no name of a source"),
-            (given(&[""]), "no name of a source"),
-            (removing("c"), "there is a, api"),
+            (given(&["a/b"]), "not a valid name"),
+            (given(&[""]), "not a valid name"),
+            (removing("c"), "existing sources: a, api"),
             (removing("b"), "given as well"),
             (with(bundle("b", &[("x.yaml", ""), ("x.yaml", "")])), "twice"),
-            (with(bundle("b", &[("", "")])), "no path"),
+            (with(bundle("b", &[("", "")])), "not a valid path"),
         ] {
             let error = lay(&base, &input).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -172,7 +172,7 @@ pub async fn revise(
     }
     // Further requests to this server must see it.
     writer.view.reach(revision).await?;
-    tracing::info!(%env, design = %number, applied = revise.apply, by = follows.author, "the design has a new revision");
+    tracing::info!(%env, design = %number, applied = revise.apply, by = follows.author, "design revision committed");
     Ok(RevisionOutcome::Committed { number, revision })
 }
 

@@ -90,9 +90,9 @@ enum Content {
 pub enum TreeError {
     #[error("the blob {digest} ({what}) is missing, or is not what its digest says")]
     Missing { digest: String, what: String },
-    #[error("the blob {digest} ({what}) cannot be understood: {why}")]
+    #[error("the blob {digest} ({what}) is invalid: {why}")]
     NotUnderstood { digest: String, what: String, why: String },
-    #[error("the manifest {digest} is of form {format}, and this Muster reads {FORMAT} at most: use a newer one")]
+    #[error("the manifest {digest} has format {format}, and this version reads {FORMAT} at most: use a newer Muster")]
     Newer { digest: String, format: u32 },
 }
 

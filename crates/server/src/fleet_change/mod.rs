@@ -50,19 +50,17 @@ impl FleetChange {
 
 #[derive(Debug, Error)]
 pub enum FollowError {
-    #[error(
-        "environment {env} is being restored since {since}: bring that to its end with the same `muster restore FILE`"
-    )]
+    #[error("environment {env} is being restored since {since}: complete that with the same `muster restore FILE`")]
     Restoring { env: EnvName, since: Timestamp },
-    #[error("environment {env} is being destroyed since {since}: no nodes come to it any more")]
+    #[error("environment {env} is being destroyed since {since}: no nodes can be added")]
     Destroying { env: EnvName, since: Timestamp },
     #[error("the nodes cannot be written to the store")]
     Store(#[source] StoreError),
     #[error("a record cannot be written")]
     Record(#[source] serde_json::Error),
-    #[error("someone else changes environment {env} at the same time")]
+    #[error("conflict: other servers kept changing environment {env}")]
     Contended { env: EnvName },
-    #[error("what was written did not come back")]
+    #[error("the view did not catch up with the write")]
     StaleView(#[source] crate::view::StaleView),
 }
 

@@ -14,11 +14,11 @@ use crate::blobs::{BlobReader, Blobs};
 pub enum BundleError {
     #[error("there is no bundle {digest}")]
     Missing { digest: Digest },
-    #[error("the bundle is not what its manifest says")]
+    #[error("the bundle does not match its manifest")]
     Unpack(#[source] UnpackError),
     #[error("no node could run it")]
     Check(#[source] CheckError),
-    #[error("the bundle cannot be looked through")]
+    #[error("the bundle cannot be examined")]
     Io(#[source] io::Error),
 }
 

@@ -41,7 +41,7 @@ pub enum BuildError {
         #[source]
         source: PackError,
     },
-    #[error("release {version} changed while it was packed; start again when nobody writes there")]
+    #[error("release {version} changed while it was packed; start again when no process writes there")]
     Changing { version: Version },
     #[error("the bundle of release {version} cannot be kept")]
     Keep {

@@ -25,11 +25,11 @@ const ATTEMPTS: usize = 8;
 pub enum PushError {
     #[error("the manifest cannot be read")]
     Payload(#[source] PayloadError),
-    #[error("the manifest is that of release {found}, and {asked} was asked for")]
+    #[error("the manifest is of release {found}, not of {asked}")]
     OtherVersion { asked: Version, found: Version },
-    #[error("nobody signed it: no agent would take it")]
+    #[error("it is not signed: agents would refuse it")]
     Unsigned,
-    #[error("nobody who is trusted in {env} stands for it")]
+    #[error("no trusted key of {env} has signed it")]
     NotTrusted {
         env: EnvName,
         #[source]
@@ -47,7 +47,7 @@ pub enum PushError {
     StaleView(#[from] StaleView),
     #[error("the record of the release cannot be written")]
     Record(#[source] serde_json::Error),
-    #[error("others change the releases of {env} at the same time")]
+    #[error("conflict: other clients kept changing the releases of {env}")]
     Contended { env: EnvName },
     #[error("the server is stopping")]
     Stopping,
@@ -100,7 +100,7 @@ pub async fn push(
 
     let (record, changed, at) = commit(writer, env, &manifest, signed, by).await?;
     if changed {
-        tracing::info!(%env, %version, serial = record.serial, digest = record.digest, "a release was registered");
+        tracing::info!(%env, %version, serial = record.serial, digest = record.digest, "release registered");
         alone_with_its_serial(writer, env, &manifest, at).await?;
     }
     Ok(PushedRelease { record, changed, verified_by, revision: at })

@@ -26,9 +26,9 @@ const ATTEMPTS: usize = 8;
 pub enum ReplaceTrustError {
     #[error("the list cannot be read")]
     Payload(#[source] PayloadError),
-    #[error("no agent would take the list")]
+    #[error("agents would refuse the list")]
     Refused(#[source] TrustError),
-    #[error("the list has serial {found}, and the one that is there has {known}: a new one has a higher one")]
+    #[error("the list has serial {found}, and must have one above {known}")]
     NotNewer { known: u64, found: u64 },
     #[error(
         "{env} runs release {version}, and no key of the new list has signed it: every node would refuse to run it from then on"
@@ -42,7 +42,7 @@ pub enum ReplaceTrustError {
     StaleView(#[from] StaleView),
     #[error("the list cannot be written")]
     Record(#[source] serde_json::Error),
-    #[error("others change the list of trusted keys of {env} at the same time")]
+    #[error("conflict: other clients kept changing the trusted keys of {env}")]
     Contended { env: EnvName },
 }
 

@@ -55,7 +55,7 @@ pub(crate) async fn serve_io(reader: &Reader, env: &EnvName, need: IoRequest) ->
         IoRequest::SaveOutcome(stood) => match keep_outcome(reader, &stood).await {
             Ok(name) => IoResult::OutcomeSaved(Some(name)),
             Err(error) => {
-                tracing::warn!(%env, error = chain(&error), "what became of a rollout cannot be kept");
+                tracing::warn!(%env, error = chain(&error), "the outcome of a rollout cannot be stored");
                 IoResult::OutcomeSaved(None)
             }
         },

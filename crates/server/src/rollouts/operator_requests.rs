@@ -73,7 +73,7 @@ pub(crate) async fn begin(
     let outset: StartOutcome = run::<_, BeginError>(writer, agents, env, StartRollout::new(what, who)).await?;
     if let StartOutcome::Started(StartedRollout { id, from, to, at_once, changed: true, .. }) = &outset {
         let from = from.as_ref().map(Version::as_str);
-        tracing::info!(%env, rollout = %id, from, %to, by, at_once, "a rollout begins");
+        tracing::info!(%env, rollout = %id, from, %to, by, at_once, "rollout started");
     }
     Ok(outset)
 }
@@ -88,7 +88,7 @@ pub(crate) async fn roll_back(
     let (id, by) = (wish.id, wish.options.by.clone());
     let begun: StartedRollout = run::<_, BeginError>(writer, agents, env, wish).await?;
     if begun.changed {
-        tracing::info!(%env, rollout = %begun.id, to = %begun.to, by, "goes back from rollout {id}");
+        tracing::info!(%env, rollout = %begun.id, to = %begun.to, by, "rolling back rollout {id}");
     }
     Ok(begun)
 }

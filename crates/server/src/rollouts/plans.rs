@@ -24,15 +24,15 @@ pub struct Plans {
 
 #[derive(Debug, Error)]
 pub enum PlanUnreadable {
-    #[error("its plan (blob {digest}) is missing or damaged where the server keeps its blobs")]
+    #[error("its plan (blob {digest}) is missing or damaged in the blob directory")]
     Missing { digest: String },
-    #[error("its plan (blob {digest}) is not understood")]
+    #[error("its plan (blob {digest}) is invalid")]
     NotUnderstood {
         digest: String,
         #[source]
         source: serde_json::Error,
     },
-    #[error("its plan (blob {digest}) is of format {found}, and this server reads {FORMAT}")]
+    #[error("its plan (blob {digest}) has format {found}, and this server reads {FORMAT}")]
     OtherFormat { digest: String, found: u32 },
     #[error("its plan (blob {digest}) cannot be read now")]
     Unanswered {
@@ -58,7 +58,7 @@ impl PlanUnreadable {
 pub enum KeepPlanError {
     #[error("the plan cannot be written as JSON")]
     Unwritable(#[from] serde_json::Error),
-    #[error("the plan cannot be kept")]
+    #[error("the plan cannot be stored")]
     Io(#[from] io::Error),
     #[error("the server stopped while the plan was written")]
     CutOff,

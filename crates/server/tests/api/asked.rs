@@ -1,4 +1,4 @@
-//! Runs that people ask for, the runs of the fleet, and its failures.
+//! Requested runs, the runs of the fleet, and failure groups.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const FLEET: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db"
 const NOW: Duration = Duration::ZERO;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_asks_for_reaches_the_node_and_is_followed_to_its_end() {
+async fn requested_run_reaches_the_node_and_is_tracked() {
     let fixture = Fixture::start(&FLEET).await;
     let (env, web1) = (&fixture.env, node("web1"));
     let silent = fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap();
@@ -53,7 +53,7 @@ async fn what_somebody_asks_for_reaches_the_node_and_is_followed_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_node_runs_nothing_but_shows_what_it_would() {
+async fn paused_node_accepts_only_noop_run_requests() {
     let fixture = Fixture::start(&FLEET).await;
     let env = &fixture.env;
     let since = jiff::Timestamp::UNIX_EPOCH;
@@ -72,7 +72,7 @@ async fn a_paused_node_runs_nothing_but_shows_what_it_would() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_nodes_with_the_same_broken_manifest_are_one_group() {
+async fn nodes_with_the_same_error_are_one_failure_group() {
     let names: Vec<String> = (1..=50).map(|number| format!("web{number}")).collect();
     let mut fleet: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
     fleet.push(("db1", "db"));

@@ -1,4 +1,4 @@
-//! What the server refuses, and what it says.
+//! Invalid requests and their errors.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_identities_only_loopback_is_listened_on() {
+async fn server_listens_on_loopback_only() {
     let dir = tempfile::tempdir().unwrap();
     for address in ["0.0.0.0:0", "[::]:0", "10.0.0.1:0"] {
         let refusal = start(dir.path(), address).await.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Bundles on their way to the server.
+//! Uploads of bundles.
 
 use muster_core::release::manifest::Digest;
 use muster_wire::problem::ProblemCode;
@@ -32,7 +32,7 @@ fn files(fixture: &Fixture) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_bundle_is_kept_once_and_only_if_it_is_what_its_digest_says() {
+async fn bundle_is_stored_only_if_its_digest_matches() {
     let fixture = Fixture::start(&[]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let bytes: Vec<u8> = (0..700_000_u32).map(|number| (number % 251) as u8).collect();
@@ -59,7 +59,7 @@ async fn a_bundle_is_kept_once_and_only_if_it_is_what_its_digest_says() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_cut_off_leaves_nothing_behind() {
+async fn partial_upload_is_discarded() {
     let fixture = Fixture::start(&[]).await;
     let bytes = vec![1_u8; 600_000];
     let name = digest(&bytes);
@@ -72,7 +72,7 @@ async fn an_upload_that_is_cut_off_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_too_large_is_refused_before_it_is_sent() {
+async fn announced_oversized_upload_is_refused() {
     let fixture = Fixture::start(&[]).await;
     let name = digest(b"whatever");
     let url = fixture.url(&format!("/v1/envs/test/bundles/{name}"));

@@ -31,7 +31,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_narrower_layer_beats_a_wider_one_and_a_node_is_told_what_it_sees() {
+async fn narrower_layer_wins_and_nodes_get_their_value() {
     let fixture = Fixture::start(&NODES).await;
     let (client, env, port) = (&fixture.client, &fixture.env, key("port"));
     let seen = fixture.app.view.fleets()[env].tag("data::port", Some(&node("web1")));
@@ -71,7 +71,7 @@ async fn a_narrower_layer_beats_a_wider_one_and_a_node_is_told_what_it_sees() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_who_change_one_datum_one_is_told_what_the_other_did() {
+async fn conflicting_datum_change_gets_the_current_value() {
     let fixture = Fixture::start(&NODES).await;
     let (client, env, port) = (&fixture.client, &fixture.env, key("port"));
     let place = (&web(), &port);
@@ -103,7 +103,7 @@ async fn of_two_who_change_one_datum_one_is_told_what_the_other_did() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_shown_to_nodes_and_to_nobody_else() {
+async fn secret_value_is_visible_to_nodes_only() {
     let fixture = Fixture::start(&NODES).await;
     let (client, env, password) = (&fixture.client, &fixture.env, key("db::password"));
     let layer = Layer::Global;

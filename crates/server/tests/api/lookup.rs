@@ -1,4 +1,4 @@
-//! What a node would see at a key, and where it comes from.
+//! Lookups of a node, and the origin of their values.
 
 use muster_core::lookup::config_data::Layer;
 use muster_core::lookup::explain::LookupSource;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::fixture::{CHANGED, Fixture, next, node};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_kind_of_key_says_where_its_value_comes_from() {
+async fn lookup_shows_the_origin_of_every_kind_of_key() {
     let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let seen = fixture.app.view.fleets()[env].tag("leader::db", None);
@@ -76,7 +76,7 @@ async fn every_kind_of_key_says_where_its_value_comes_from() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_publishes_too_much_publishes_what_it_did_before() {
+async fn oversized_publication_keeps_the_previous_values() {
     let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
     let publish = |seq, text: String| {
         let mut report = fixture.report("db1", 1, seq, CHANGED);

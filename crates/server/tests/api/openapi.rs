@@ -1,4 +1,4 @@
-//! The description of the API is checked in; a change of it is a change that somebody reads.
+//! Compares the OpenAPI document with the one that is checked in.
 
 use std::path::Path;
 

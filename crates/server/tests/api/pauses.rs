@@ -1,4 +1,4 @@
-//! Pauses through the API: agents are told, people are told, and time ends them.
+//! Pauses through the API: agents receive them, status shows them, and time ends them.
 
 use muster_core::keys::Keys;
 use muster_core::names::Role;
@@ -29,7 +29,7 @@ async fn told(stream: &mut SyncStream) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_node_is_told_stays_in_service_and_says_why_it_stands_still() {
+async fn paused_node_stays_in_service_and_shows_the_pause() {
     let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let mut db1 = fixture.open("db1", &SyncOpen::default()).await;
@@ -88,7 +88,7 @@ async fn a_pause_whose_time_is_over_is_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_without_a_reason_or_for_nobody_is_refused() {
+async fn pause_without_reason_or_nodes_is_refused() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let code = |answer: Result<_, muster_wire::client::ClientError>| {

@@ -1,4 +1,4 @@
-//! What operators ask.
+//! Read requests of operators: verification, filters, pages and the current version.
 
 use muster_core::node::status::NodeState;
 use muster_core::txn::Revision;
@@ -16,7 +16,7 @@ fn ask(hosts: &[&str], wait_seconds: u64) -> VerifyHostsRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_are_verified_by_node_and_host_name_and_the_missing_are_named() {
+async fn hosts_are_verified_by_name_and_missing_ones_listed() {
     let fixture = Fixture::start(&[("db1_blue", "db"), ("web1", "web")]).await;
     fixture.validate("db1_blue", 1).await;
     let verify = async |hosts: &[&str]| fixture.client.verify_hosts(&fixture.env, &ask(hosts, 0)).await.unwrap();
@@ -44,7 +44,7 @@ async fn waiting_ends_as_soon_as_it_is_true() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revision_that_has_not_happened_cannot_be_told() {
+async fn future_revision_cannot_be_demanded() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let client = fixture.client.clone().at_least(Revision(1_000_000));
     let error = client.status(&fixture.env).await.unwrap_err();
@@ -53,7 +53,7 @@ async fn a_revision_that_has_not_happened_cannot_be_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_is_cut_down_by_a_filter_before_it_is_cut_into_pages() {
+async fn filter_applies_before_paging() {
     let fixture = Fixture::start(&[("web1", "web"), ("db1", "db"), ("web2", "web"), ("lb1", "lb")]).await;
     fixture.validate("web2", 1).await;
     let names = async |filter: &str| {
@@ -85,7 +85,7 @@ async fn a_list_is_cut_down_by_a_filter_before_it_is_cut_into_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_come_in_pages_in_the_order_of_the_design() {
+async fn pages_follow_the_order_of_the_design() {
     let fixture = Fixture::start(&[("web2", "web"), ("web10", "web"), ("db1", "db")]).await;
     let url = format!("{}/v1/envs/test/nodes", fixture.client.base());
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -121,7 +121,7 @@ async fn a_status_counts_and_names_who_blocks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_goes_back_only_when_it_is_said_to_be_meant() {
+async fn downgrade_needs_allow_older() {
     let fixture = Fixture::start(&[("web1", "web")]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     client.trigger_at_once(env, version("v2")).await.unwrap();
@@ -147,7 +147,7 @@ async fn a_fleet_goes_back_only_when_it_is_said_to_be_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_of_the_version_in_quick_succession_all_count() {
+async fn quick_version_changes_all_count() {
     let fixture = Fixture::start(&[("web1", "web")]).await;
     let mut from = version("v1");
     for round in 0..50 {

@@ -1,4 +1,4 @@
-//! Pushing releases, looking at them, and downloading them.
+//! Releases: push, list, download and trusted keys.
 
 use muster_core::release::manifest::Manifest;
 use muster_release::key::SigningKey;
@@ -147,7 +147,7 @@ async fn what_no_node_could_take_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_push_at_once_each_version_and_each_serial_is_of_one() {
+async fn concurrent_pushes_get_unique_versions_and_serials() {
     let fixture = Fixture::start(&[]).await;
     let keys = [key()];
     let same = build("v3", 3, "three", &keys);
@@ -218,7 +218,7 @@ async fn a_bundle_that_is_gone_is_said_to_be() {
     fixture.app.blobs.remove(built.manifest.digest.hex());
     let gone = fixture.client.download_bundle(&fixture.env, &version("v3"), 0).await.unwrap_err();
     assert_eq!(gone.problem().unwrap().code, ProblemCode::ReleaseUnreadable);
-    assert!(gone.to_string().contains("is missing where the server keeps its blobs"), "{gone}");
+    assert!(gone.to_string().contains("is missing in the blob directory"), "{gone}");
     assert_eq!(fixture.client.release(&fixture.env, &version("v3")).await.unwrap().bundle, BundleState::Missing);
     let refused = fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, ProblemCode::ReleaseUnreadable);
@@ -228,7 +228,7 @@ async fn a_bundle_that_is_gone_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn the_first_list_is_of_somebody_whose_releases_are_there() {
+async fn first_trust_list_needs_a_known_signer() {
     let fixture = Fixture::start(&[]).await;
     let (ours, stranger) = (key(), key());
     let list = |signer: &SigningKey| {
@@ -289,7 +289,7 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
 }
 
 #[tokio::test]
-async fn the_key_of_the_current_release_goes_only_if_that_is_meant() {
+async fn untrusting_the_current_release_needs_force() {
     let fixture = Fixture::start(&[]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let (old, new) = (key(), key());
@@ -322,7 +322,7 @@ async fn the_key_of_the_current_release_goes_only_if_that_is_meant() {
 }
 
 #[tokio::test]
-async fn a_key_goes_once_the_environment_runs_a_release_of_another() {
+async fn key_is_removable_once_its_release_is_not_current() {
     let fixture = Fixture::start(&[]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let (old, new) = (key(), key());

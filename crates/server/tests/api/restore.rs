@@ -1,4 +1,4 @@
-//! A restore over a fleet that lives: what was on its way is refused, and nothing of two lives stays.
+//! Restores of a fleet with connected agents.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ async fn backup(fixture: &Fixture) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reports_that_arrive_all_the_time_leave_no_node_in_two_states() {
+async fn reports_during_a_restore_leave_consistent_nodes() {
     let fixture = Fixture::start(&NODES).await;
     join_all(NODES.iter().map(|(name, _)| fixture.validate(name, 1))).await;
     let saved = backup(&fixture).await;
@@ -83,7 +83,7 @@ async fn reports_that_arrive_all_the_time_leave_no_node_in_two_states() {
 }
 
 #[tokio::test]
-async fn streams_end_and_agents_that_know_a_later_life_are_told_what_is_newer_to_them() {
+async fn agents_with_a_later_generation_get_a_newer_epoch() {
     let fixture = Fixture::start(&[("web1", "web")]).await;
     fixture.validate("web1", 1).await;
     let saved = backup(&fixture).await;

@@ -1,4 +1,4 @@
-//! Files that are not what they should be change nothing.
+//! Damaged backup files are refused.
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,4 @@
-//! A restore that is cut off at any point says so, and is completed by the same file.
+//! Interrupted restores are marked, and completed by the same file.
 
 use muster_core::keys::Keys;
 use muster_core::txn::{Guard, Op, Txn};
@@ -16,7 +16,7 @@ async fn in_the_way() -> Place {
 }
 
 #[tokio::test]
-async fn killed_anywhere_it_is_marked_and_the_same_file_completes_it() {
+async fn killed_restore_is_completed_by_the_same_file() {
     let origin = Place::embedded().await;
     origin.found(60).await;
     let (backup, expected) = (origin.backup().await, origin.keys().await);
@@ -49,7 +49,7 @@ async fn killed_anywhere_it_is_marked_and_the_same_file_completes_it() {
 }
 
 #[tokio::test]
-async fn a_report_that_was_on_its_way_leaves_nothing_behind_whenever_it_arrives() {
+async fn report_from_before_a_restore_is_refused() {
     let origin = Place::embedded().await;
     origin.found(60).await;
     let (backup, expected) = (origin.backup().await, origin.keys().await);

@@ -1,4 +1,4 @@
-//! What goes into a backup comes out of it.
+//! A restored environment equals the one that was backed up.
 
 use muster_core::keys::Keys;
 use muster_etcd_rig::{Cluster, ClusterOptions};
@@ -41,7 +41,7 @@ async fn each_restore_begins_a_later_epoch() {
 }
 
 #[tokio::test]
-async fn what_operators_and_nodes_have_said_comes_back_and_leaders_are_elected_above_all_they_had() {
+async fn restored_leaders_get_later_epochs() {
     let place = Place::embedded().await;
     place.found(2).await;
     let datum = r#"{"value":"hunter2","secret":true,"by":"ann","at":"2026-11-15T10:00:00Z"}"#;
@@ -69,7 +69,7 @@ async fn what_operators_and_nodes_have_said_comes_back_and_leaders_are_elected_a
 }
 
 #[tokio::test]
-async fn an_environment_that_is_there_is_replaced_only_on_demand() {
+async fn existing_environment_is_replaced_only_on_demand() {
     let place = Place::embedded().await;
     place.found(3).await;
     let (backup, before) = (place.backup().await, place.keys().await);
@@ -77,7 +77,7 @@ async fn an_environment_that_is_there_is_replaced_only_on_demand() {
     place.put("nodes/web9", r#"{"role":"web","failure_domain":"a"}"#).await;
     place.put("releases/v1", r#"{"digest":"sha256:2","serial":1}"#).await;
     let refused = place.restore(&backup, false).await.unwrap_err();
-    assert_eq!(refused.to_string(), "environment prod is there already, with 4 nodes at version v2");
+    assert_eq!(refused.to_string(), "environment prod already exists, with 4 nodes at version v2");
     assert_eq!(place.keys().await["current_version"], b"v2");
 
     let (file, contents) = file(&backup);
@@ -95,7 +95,7 @@ async fn an_environment_that_is_there_is_replaced_only_on_demand() {
 }
 
 #[tokio::test]
-async fn the_version_is_chosen_anew_even_if_it_is_the_same() {
+async fn restore_writes_the_version_even_if_unchanged() {
     let place = Place::embedded().await;
     place.found(1).await;
     let key = Keys::new(&env()).current_version();

@@ -1,4 +1,4 @@
-//! Stores with an environment in them, and stores that fail.
+//! Fixtures: stores with an environment, and stores that fail.
 
 use std::collections::BTreeMap;
 use std::fs::File;

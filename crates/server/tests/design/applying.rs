@@ -1,4 +1,4 @@
-//! Planning and applying: the nodes follow, and nothing else is done than what was shown.
+//! Plan and apply of designs.
 
 use muster_core::design::DesignRevision;
 use muster_wire::client::WriteOptions;
@@ -22,7 +22,7 @@ async fn plan(a: &Replica, input: &DesignInput) -> DesignPlan {
 }
 
 on_both_stores! {
-    async fn an_environment_begins_grows_and_shrinks_by_what_is_applied(place: Place) {
+    async fn applied_designs_create_grow_and_shrink_an_environment(place: Place) {
         let a = place.replica().await;
         assert_eq!(actions(&plan(&a, &input(2)).await), "+db1 +web1 +web2");
         assert_eq!(a.client.environments().await.unwrap().items, [], "a plan changes nothing");
@@ -64,7 +64,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn what_is_written_is_accepted_at_once_and_followed_when_it_is_applied(place: Place) {
+    async fn written_documents_take_effect_when_applied(place: Place) {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         let text = DocumentText::Yaml("kind: Node\nname: web1\nspec: {failure_domain: rack7}\n".into());
@@ -88,7 +88,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn a_plan_is_carried_out_as_it_was_shown_or_refused(place: Place) {
+    async fn stale_design_plan_is_refused(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();
         let shown = plan(&a, &input(2)).await;
@@ -131,7 +131,7 @@ on_both_stores! {
         for shown in [None, Some(&shown)] {
             let refusal = refused(apply(shown, false).await);
             assert_eq!((refusal.code, refusal.status), (ProblemCode::RemovesAll, 409));
-            assert_eq!(refusal.detail, "no node of test would be left, of 3 that it has");
+            assert_eq!(refusal.detail, "this would remove all 3 nodes of test");
             assert!(refusal.hint.unwrap().contains("muster env destroy test"));
         }
         assert_eq!(a.client.design(&env()).await.unwrap().head, Some(DesignRevision(1)), "nothing was accepted");

@@ -1,4 +1,4 @@
-//! A backup holds the design, every revision of it.
+//! Backups hold every revision of a design.
 
 use muster_core::design::DesignRevision;
 use muster_wire::backup::RestoreQuery;
@@ -7,7 +7,7 @@ use crate::on_both_stores;
 use crate::place::{Place, env, site};
 
 on_both_stores! {
-    async fn a_design_comes_back_with_all_of_its_revisions(place: Place) {
+    async fn backup_restores_all_design_revisions(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();
         a.apply(site(2)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The end of an environment.
+//! Destruction of an environment.
 
 use muster_core::fleet::DestroyRecord;
 use muster_core::txn::{Op, Txn};
@@ -16,7 +16,7 @@ async fn left(place: &Place) -> Vec<String> {
 }
 
 on_both_stores! {
-    async fn a_destroyed_environment_leaves_nothing_and_can_begin_anew(place: Place) {
+    async fn destroyed_environment_can_be_created_again(place: Place) {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -37,7 +37,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn a_destroy_that_was_cut_off_is_brought_to_its_end_and_nothing_is_accepted_meanwhile(place: Place) {
+    async fn interrupted_destroy_is_completed(place: Place) {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         a.kill().await;

@@ -1,4 +1,4 @@
-//! Single documents: created, read, updated, deleted; and what is refused.
+//! Single documents: create, read, update, delete, and what is refused.
 
 use muster_core::finding::Severity;
 use muster_wire::client::{DocumentPrecondition, WriteOptions};
@@ -65,7 +65,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn a_change_of_what_somebody_else_changed_is_refused_and_told_what_is_there(place: Place) {
+    async fn failed_if_match_returns_the_current_document(place: Place) {
         let a = place.replica().await;
         let client = &a.client;
         let with = |expected: DocumentPrecondition| WriteOptions { expected, ..WriteOptions::default() };
@@ -126,7 +126,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn kinds_that_muster_does_not_know_are_kept_and_checked_if_somebody_says_how(place: Place) {
+    async fn unknown_kinds_are_checked_by_their_schema(place: Place) {
         let a = place.replica().await;
         let text = "kind: promenade/Docker/v1\nname: docker\nspec: {config: {live-restore: true}}\n";
         a.client.put_document(&env(), "promenade/Docker/v1", "docker", &yaml(text), &by_ann()).await.unwrap();
@@ -181,7 +181,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn documents_of_a_directory_are_overlaid_and_not_deleted(place: Place) {
+    async fn directory_documents_are_overlaid_not_deleted(place: Place) {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         let refusal = refused(a.client.delete_document(&env(), "HostProfile", "base", &by_ann()).await);

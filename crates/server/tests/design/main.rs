@@ -1,4 +1,4 @@
-//! The Design State API over HTTP: every story on the embedded store and on a real etcd.
+//! Design API over HTTP, each test on the embedded store and on a real etcd.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 

@@ -1,4 +1,4 @@
-//! A store with a directory of blobs, and as many servers on it as a story wants.
+//! Fixture: a store with a blob directory, and servers on it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::on_both_stores;
 use crate::place::{env, keys, node, site};
 
 on_both_stores! {
-    async fn writers_at_two_replicas_make_one_chain_without_gaps(place: Place) {
+    async fn concurrent_writers_make_revisions_without_gaps(place: Place) {
         const EACH: usize = 10;
         let (a, b) = (place.replica().await, place.replica().await);
         let write = |replica: &'static str, client: muster_wire::client::Client| async move {
@@ -46,7 +46,7 @@ on_both_stores! {
         b.stop().await;
     }
 
-    async fn nodes_follow_what_was_applied_by_a_server_that_died_before_they_did(place: Place) {
+    async fn applied_design_is_followed_after_a_server_dies(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();
         // The newest revision is accepted, and not applied.
@@ -67,7 +67,7 @@ on_both_stores! {
         b.stop().await;
     }
 
-    async fn one_of_two_replicas_makes_the_nodes_follow_and_the_other_goes_on(place: Place) {
+    async fn second_replica_takes_over_the_design_controller(place: Place) {
         let (a, b) = (place.replica().await, place.replica().await);
         a.apply(site(1)).await.unwrap();
         b.sees("the nodes", |fleet| fleet.designed().count() == 2).await;

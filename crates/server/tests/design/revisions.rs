@@ -1,4 +1,4 @@
-//! The chain of revisions: reading back, comparing, and what is missing.
+//! Revisions: reading, comparing, and lost files.
 
 use muster_core::design::DesignRevision;
 use muster_wire::client::WriteOptions;
@@ -16,7 +16,7 @@ async fn tag_frontend(a: &Replica, tag: &str) {
 }
 
 on_both_stores! {
-    async fn two_revisions_are_compared_by_what_is_in_effect(place: Place) {
+    async fn revisions_are_compared_by_effective_values(place: Place) {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         tag_frontend(&a, "hot").await;
@@ -38,7 +38,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn a_node_is_told_at_any_revision_with_everybody_who_had_a_say(place: Place) {
+    async fn node_shows_provenance_at_any_revision(place: Place) {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         tag_frontend(&a, "hot").await;
@@ -94,7 +94,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn a_revision_whose_files_are_lost_is_told_and_nobodys_nodes_go_for_it(place: Place) {
+    async fn lost_revision_files_never_remove_nodes(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();
         a.stop().await;

@@ -1,4 +1,4 @@
-//! Rollouts go the way that the applied design says.
+//! Rollouts use the strategy of the applied design.
 
 use muster_core::design::DesignRevision;
 use muster_core::names::Role;
@@ -28,7 +28,7 @@ async fn release(a: &Replica, name: &str, serial: u64) {
 }
 
 on_both_stores! {
-    async fn the_strategy_and_the_order_are_those_of_the_environment_file(place: Place) {
+    async fn rollout_uses_the_strategy_of_the_environment_file(place: Place) {
         let a = place.replica().await;
         let rollout = "rollout:\n  waves: [{nodes: 1, promote: manual}, {percent: 100}]\n  max_unavailable: 50%\n";
         a.apply(site(", after: [db]", rollout)).await.unwrap();

@@ -42,7 +42,7 @@ pub(super) async fn accept_changes(
 ) -> Result<DocumentChangesResponse, ApiError> {
     let DocumentChanges { changes, message, author: named, head: seen, dry_run } = changes;
     if changes.is_empty() {
-        return Err(ApiError::invalid("no changes were given, so there is nothing to do"));
+        return Err(ApiError::invalid("the request contains no changes"));
     }
     let by = author.by(named, &message);
     let mut retry = ConflictRetry::new(ATTEMPTS);
@@ -51,7 +51,9 @@ pub(super) async fn accept_changes(
         let head = base.head.map(|(number, _)| number);
         if seen.is_some_and(|seen| Some(seen) != head) {
             let detail = format!("the newest revision is {}, not {}", text(head), text(seen));
-            return Err(ApiError(Problem::new(ProblemCode::NotAsExpected, detail).hint("look at what is there now")));
+            return Err(ApiError(
+                Problem::new(ProblemCode::NotAsExpected, detail).hint("read the newest revision, then decide again"),
+            ));
         }
         let Edited { tree, texts, put } = edit(&base.compiled, &changes).map_err(|error| with_current(&base, error))?;
         let next = compile(writer, &base, tree, &texts).await?;
@@ -98,7 +100,7 @@ fn holds(design: &Compiled, file: &str, document: &DocumentName) -> Result<(), A
     };
     let DocumentName { kind, name } = document;
     let problem = Problem::new(ProblemCode::InvalidRequest, format!("what was sent for {kind} {name} is {found}"));
-    Err(ApiError(problem.hint("send one document, with the kind and the name of the address")))
+    Err(ApiError(problem.hint("send one document, with the kind and the name of the URL")))
 }
 
 /// Error of an edit. A failed precondition carries the current document.

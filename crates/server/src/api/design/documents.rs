@@ -200,7 +200,7 @@ pub(crate) async fn put_document(
     let document = read_body(&headers, &body)?;
     let if_none_match = condition(&headers, header::IF_NONE_MATCH)?;
     if if_none_match.as_ref().is_some_and(|given| given != "*") {
-        return Err(ApiError::invalid("If-None-Match is understood as * only: the document must not be there"));
+        return Err(ApiError::invalid("If-None-Match supports only *: the document must not exist"));
     }
     let if_match = condition(&headers, header::IF_MATCH)?;
     let change = DocumentChange::Put { kind, name, document, if_match, if_none_match: if_none_match.is_some() };
@@ -275,10 +275,10 @@ fn envelope(layer: &SourceDocument<'_>) -> Value {
 /// Single etag of a precondition, without quotes.
 fn condition(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(&name) else { return Ok(None) };
-    let text = value.to_str().map_err(|_| ApiError::invalid(format!("the header {name} is no text")))?.trim();
+    let text = value.to_str().map_err(|_| ApiError::invalid(format!("the header {name} is not valid text")))?.trim();
     let text = text.strip_prefix("W/").unwrap_or(text);
     if text.contains(',') {
-        return Err(ApiError::invalid(format!("the header {name} holds several etags; one is understood")));
+        return Err(ApiError::invalid(format!("the header {name} has several etags; only one is supported")));
     }
     Ok(Some(text.trim_matches('"').to_owned()))
 }
@@ -322,7 +322,7 @@ pub(crate) async fn list_schemas(State(reader): State<Reader>) -> Json<Page<Sche
 pub(crate) async fn show_schema(Path(kind): Path<String>) -> Result<Json<Value>, ApiError> {
     Kind::parse(&kind).map(|kind| Json(json_schema(kind))).ok_or_else(|| {
         let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
-        let problem = Problem::new(ProblemCode::UnknownKind, format!("Muster knows no kind {kind:?}"));
+        let problem = Problem::new(ProblemCode::UnknownKind, format!("unknown kind {kind:?}"));
         ApiError(problem.hint(format!("there is {}", known.join(", "))))
     })
 }

@@ -14,7 +14,7 @@ impl From<ReadDesignError> for ApiError {
         match error {
             ReadDesignError::None { .. } => {
                 let problem = Problem::new(ProblemCode::UnknownDesignRevision, text);
-                Self(problem.hint("`muster env apply` brings a directory of documents, PUT a single one"))
+                Self(problem.hint("`muster env apply` creates it from a directory of documents, PUT from a single one"))
             }
             ReadDesignError::Unknown { newest, .. } => {
                 let problem = Problem::new(ProblemCode::UnknownDesignRevision, text);
@@ -25,7 +25,7 @@ impl From<ReadDesignError> for ApiError {
             }
             ReadDesignError::Tree { .. } => {
                 let problem = Problem::new(ProblemCode::DesignUnreadable, text);
-                Self(problem.hint("bring the server's directory of blobs back, or restore a backup"))
+                Self(problem.hint("restore the server's blob directory, or restore a backup"))
             }
             ReadDesignError::CutOff => Self::stopping(),
         }
@@ -37,10 +37,10 @@ impl From<RevisionError> for ApiError {
         let text = chain(&error);
         match error {
             RevisionError::Restoring { .. } => {
-                Self(Problem::new(ProblemCode::CannotTell, text).hint("ask again when it is done"))
+                Self(Problem::new(ProblemCode::CannotTell, text).hint("retry when it is done"))
             }
             RevisionError::Destroying { .. } => {
-                Self(Problem::new(ProblemCode::Destroying, text).hint("begin anew when it is gone"))
+                Self(Problem::new(ProblemCode::Destroying, text).hint("create it again when it is gone"))
             }
             RevisionError::Blobs(error) if error.kind() == std::io::ErrorKind::StorageFull => {
                 Self(Problem::new(ProblemCode::StoreFull, text).hint("free some space on the server's disk"))
@@ -63,12 +63,12 @@ impl From<ApplyError> for ApiError {
             ApplyError::Revision(error) => error.into(),
             ApplyError::Findings(findings) => refused(&findings),
             ApplyError::Moved(_) => {
-                Self(Problem::new(ProblemCode::PlanOutdated, text).hint("plan again, look at it, and apply that"))
+                Self(Problem::new(ProblemCode::PlanOutdated, text).hint("plan again, review the plan, and apply it"))
             }
             ApplyError::RemovesAll { env, .. } => {
                 let hint = format!(
-                    "look whether the directory is what you take it for; `muster env destroy {env}` takes the environment \
-                     down, and --remove-all (`remove_all` in the API) removes the nodes alone"
+                    "check that this is the right directory; `muster env destroy {env}` destroys the environment, \
+                     and --remove-all (`remove_all` in the API) removes only its nodes"
                 );
                 Self(Problem::new(ProblemCode::RemovesAll, text).hint(hint))
             }
@@ -89,7 +89,7 @@ impl From<EditError> for ApiError {
             }
             EditError::RemoteActivities { source_name, .. } => {
                 let hint = format!(
-                    "change it in {source_name} and apply that; or PUT a document with \"overlay: true\", which is laid over it"
+                    "change it in {source_name} and apply that; or PUT a document with \"overlay: true\", which overrides it"
                 );
                 Self(Problem::new(ProblemCode::Conflict, text).hint(hint))
             }
@@ -99,7 +99,7 @@ impl From<EditError> for ApiError {
                     Found::Nothing => None,
                     Found::Etag(etag) => Some(Box::new(serde_json::json!({ "etag": etag }))),
                 };
-                Self(problem.hint("look at what is there now, and decide again"))
+                Self(problem.hint("read the current document, then decide again"))
             }
         }
     }
@@ -111,11 +111,11 @@ pub(super) fn refused(findings: &Findings) -> ApiError {
     let count = errors.clone().count();
     let first = errors.map(|finding| &finding.message).next();
     let detail = match (count, first) {
-        (1, Some(first)) => format!("the design has an error, and nothing of it was accepted: {first}"),
+        (1, Some(first)) => format!("the design has an error; nothing was accepted: {first}"),
         (_, Some(first)) => {
-            format!("the design has {count} errors, and nothing of it was accepted; the first: {first}")
+            format!("the design has {count} errors; nothing was accepted; the first: {first}")
         }
-        (_, None) => "the design has errors, and nothing of it was accepted".to_owned(),
+        (_, None) => "the design has errors; nothing was accepted".to_owned(),
     };
     let mut problem = Problem::new(ProblemCode::DesignRefused, detail);
     problem.findings = findings.to_vec().into();

@@ -74,7 +74,7 @@ pub(crate) async fn put_bundle(
     let mut pieces = body.into_data_stream();
     let mut waiting = Vec::with_capacity(PIECE);
     loop {
-        let lost = |error| ApiError::invalid(format!("the bundle did not arrive whole: {}", chain(&error)));
+        let lost = |error| ApiError::invalid(format!("the bundle is incomplete: {}", chain(&error)));
         let piece = pieces.try_next().await.map_err(lost)?;
         waiting.extend_from_slice(piece.as_deref().unwrap_or_default());
         if piece.is_some() && waiting.len() < PIECE {
@@ -93,7 +93,7 @@ pub(crate) async fn put_bundle(
     }
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let size = blocking(move || blobs.finish(incoming, &name)).await??;
-    tracing::info!(%digest, size, "a bundle was taken in");
+    tracing::info!(%digest, size, "bundle uploaded");
     Ok(Json(Bundle { digest, size }))
 }
 
@@ -108,7 +108,7 @@ async fn kept_size(reader: &Reader, digest: &Digest) -> Result<Option<u64>, ApiE
 }
 
 fn cannot_keep(error: &std::io::Error) -> ApiError {
-    not_kept(error, format!("bundles cannot be kept: {error}"))
+    not_kept(error, format!("bundles cannot be stored: {error}"))
 }
 
 pub(super) fn unknown_bundle(digest: &Digest) -> ApiError {
@@ -193,7 +193,7 @@ pub(super) fn digest_of(reader: &Reader, scope: &Scope, version: &Version) -> Re
 pub(in crate::api) fn digest_in(release: &ReleaseRecord, version: &Version) -> Result<Digest, ApiError> {
     Digest::new(release.digest.as_str()).map_err(|error| {
         let problem = Problem::new(ProblemCode::ReleaseUnreadable, format!("the record of release {version}: {error}"));
-        ApiError(problem.hint("a release from before there were bundles: register it anew under another version"))
+        ApiError(problem.hint("a release from before there were bundles: register it again under another version"))
     })
 }
 
@@ -206,7 +206,7 @@ pub(in crate::api) async fn open_bundle(
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let why = match blocking(move || blobs.stored(&name)).await? {
         Ok(Some(stored)) => return Ok(stored.into()),
-        Ok(None) => "is missing where the server keeps its blobs".to_owned(),
+        Ok(None) => "is missing in the blob directory".to_owned(),
         Err(error) => format!("cannot be read: {error}"),
     };
     let problem =

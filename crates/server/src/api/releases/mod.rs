@@ -30,20 +30,20 @@ const RETRY_AFTER: u16 = 5;
 impl From<Overloaded> for ApiError {
     fn from(error: Overloaded) -> Self {
         let problem = Problem::new(ProblemCode::Busy, error.to_string());
-        Self(problem.retry_after(RETRY_AFTER).hint("ask again in a few seconds"))
+        Self(problem.retry_after(RETRY_AFTER).hint("retry in a few seconds"))
     }
 }
 
 impl From<ReceiveError> for ApiError {
     fn from(error: ReceiveError) -> Self {
-        let text = format!("the bundle was not taken: {}", chain(&error));
+        let text = format!("the bundle was refused: {}", chain(&error));
         match error {
             ReceiveError::TooLarge { .. } => {
                 Self(Problem::new(ProblemCode::TooLarge, text).hint("packages and images do not belong into a release"))
             }
             ReceiveError::Another { .. } => Self(
                 Problem::new(ProblemCode::ReleaseRefused, text)
-                    .hint("it was damaged on its way, or before: send it again"),
+                    .hint("it was damaged during the upload or before: send it again"),
             ),
             ReceiveError::Io(error) => not_kept(&error, text),
         }
@@ -53,9 +53,9 @@ impl From<ReceiveError> for ApiError {
 /// Error of the blob store as a problem.
 fn not_kept(error: &io::Error, text: String) -> ApiError {
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        return ApiError(Problem::new(ProblemCode::StoreFull, text).hint("make room where the server keeps its blobs"));
+        return ApiError(Problem::new(ProblemCode::StoreFull, text).hint("free space in the server's blob directory"));
     }
-    ApiError(Problem::new(ProblemCode::StoreUnavailable, text).hint("look at the directory that --blobs names"))
+    ApiError(Problem::new(ProblemCode::StoreUnavailable, text).hint("check the directory of --blobs"))
 }
 
 /// Runs blocking work on its own thread.
@@ -172,11 +172,11 @@ impl From<PushError> for ApiError {
             PushError::Payload(_) | PushError::OtherVersion { .. } => Self::invalid(text),
             PushError::Unsigned => refused("build it with `muster release build … --sign KEY`"),
             PushError::NotTrusted { .. } => {
-                refused("`muster key list` shows the keys that count; `muster key trust` adds one")
+                refused("`muster key list` shows the trusted keys; `muster key trust` adds one")
             }
             PushError::Bundle(BundleError::Missing { digest }) => unknown_bundle(&digest),
             PushError::Bundle(BundleError::Unpack(_) | BundleError::Check(_)) => {
-                refused("correct it, and build it anew with `muster release build`")
+                refused("fix it, and build it again with `muster release build`")
             }
             PushError::Bundle(BundleError::Io(error)) => not_kept(&error, text),
             PushError::Refused(releases::RefusedRelease::Another { .. }) => {

@@ -60,13 +60,13 @@ impl From<ReplaceTrustError> for ApiError {
             }
             ReplaceTrustError::NotNewer { .. } => {
                 let problem = Problem::new(ProblemCode::Conflict, text);
-                Self(problem.hint("look at `muster key list`, then make the list anew"))
+                Self(problem.hint("check `muster key list`, then make the list again"))
             }
             ReplaceTrustError::UntrustsCurrent { .. } => {
                 let problem = Problem::new(ProblemCode::UntrustsCurrent, text);
                 Self(problem.hint(
-                    "build and push the release under a new version, signed with a key that stays, and go to it with `muster \
-                     trigger-update` first; if this is meant, say --force",
+                    "build and push the release under a new version, signed with a key that stays, and roll it out with `muster \
+                     trigger-update` first; use --force if this is intended",
                 ))
             }
             ReplaceTrustError::NotAccepting(error) => (*error).into(),

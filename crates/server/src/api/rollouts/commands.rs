@@ -100,7 +100,7 @@ pub(crate) async fn skip(
 ) -> Result<Json<OperateResponse>, ApiError> {
     let request = CommandRequest::read(writer, agents, scope, path, author, operate)?;
     if request.nodes.is_empty() {
-        return Err(ApiError::invalid("no node was named, so there is nobody to set aside"));
+        return Err(ApiError::invalid("no node was given: there is nothing to skip"));
     }
     request.send_for_each(|node| RolloutCommand::Skip { node }).await
 }
@@ -173,14 +173,14 @@ impl CommandRequest {
         }
         match last {
             Some((said, command)) => Ok(self.operated(said, &command)),
-            None => Err(ApiError::invalid("no node was named")),
+            None => Err(ApiError::invalid("no node was given")),
         }
     }
 
     fn operated(self, said: CommandOutcome, command: &RolloutCommand) -> Json<OperateResponse> {
         let CommandOutcome { phase, changed, revision } = said;
         if changed {
-            tracing::info!(env = %self.scope.env, rollout = %self.id, by = self.by, ?command, "an operator's word");
+            tracing::info!(env = %self.scope.env, rollout = %self.id, by = self.by, ?command, "operator command");
         }
         Json(OperateResponse { id: self.id, phase, changed, nodes: self.nodes, revision })
     }

@@ -19,8 +19,8 @@ impl From<HostError> for ApiError {
             HostError::Env(env) => ApiError::unknown_env(env.as_str(), &[]),
             HostError::Design(error) => error.into(),
             HostError::Keep(KeepPlanError::Io(ref error)) if error.kind() == std::io::ErrorKind::StorageFull => {
-                let text = "no space left to keep the plan; nothing was begun";
-                ApiError(Problem::new(ProblemCode::StoreFull, text).hint("make room on the server's disk"))
+                let text = "no space left to store the plan; nothing was started";
+                ApiError(Problem::new(ProblemCode::StoreFull, text).hint("free space on the server's disk"))
             }
             HostError::Keep(_) | HostError::Plan(_) => ApiError(Problem::new(ProblemCode::StoreUnavailable, text)),
             HostError::Store(error) => error.into(),
@@ -51,10 +51,10 @@ impl From<StartRolloutError> for ApiError {
                 ApiError(refused(ProblemCode::InvalidRequest).hint(hint))
             }
             StartRolloutError::OtherEnv(_) => {
-                ApiError(refused(ProblemCode::InvalidRequest).hint("make a plan for this one"))
+                ApiError(refused(ProblemCode::InvalidRequest).hint("make a plan for this environment"))
             }
             StartRolloutError::StalePlan(_) => {
-                ApiError(refused(ProblemCode::PlanOutdated).hint("plan again, look at it, and start that"))
+                ApiError(refused(ProblemCode::PlanOutdated).hint("plan again, review the plan, and start it"))
             }
             StartRolloutError::Refused(error) => error.into(),
             StartRolloutError::RollbackPlan(RollbackPlanError::NoStableVersion { .. }) => {
@@ -63,7 +63,7 @@ impl From<StartRolloutError> for ApiError {
             }
             StartRolloutError::RollbackPlan(RollbackPlanError::UnknownRollout(id)) => unknown_rollout(id),
             StartRolloutError::Contended(_) => {
-                ApiError(refused(ProblemCode::Conflict).hint("look at `muster rollout status`, then decide again"))
+                ApiError(refused(ProblemCode::Conflict).hint("check `muster rollout status`, then decide again"))
             }
         }
     }
@@ -78,7 +78,7 @@ impl From<PlanError> for ApiError {
                 ApiError(problem(ProblemCode::UnknownVersion).hint("`muster release list` shows those that are there"))
             }
             PlanError::OlderRelease { .. } => {
-                let hint = "nodes do not go back by themselves; if it is meant, say so with --allow-older";
+                let hint = "nodes do not downgrade by themselves; use --allow-older if that is intended";
                 ApiError(problem(ProblemCode::OlderRelease).hint(hint))
             }
             PlanError::BeingRestored { .. } | PlanError::Unreadable => ApiError(problem(ProblemCode::CannotTell)),
@@ -129,13 +129,13 @@ impl From<CommandError> for ApiError {
                 | CommandRefused::HoldsNoSlot { .. }
                 | CommandRefused::TooManyNodes { .. },
             )) => ApiError(
-                Problem::new(ProblemCode::RolloutRefused, text).hint("`muster rollout status` shows how it stands"),
+                Problem::new(ProblemCode::RolloutRefused, text).hint("`muster rollout status` shows its state"),
             ),
             CommandError::Refused(OperatorCommandError::Serialize(_)) => {
                 ApiError(Problem::new(ProblemCode::Internal, text))
             }
             CommandError::Refused(OperatorCommandError::Contended(_)) => {
-                ApiError(Problem::new(ProblemCode::Conflict, text).hint("say it again"))
+                ApiError(Problem::new(ProblemCode::Conflict, text).hint("retry"))
             }
             CommandError::HostError(error) => error.into(),
         }

@@ -59,14 +59,14 @@ pub(crate) fn active_rollout(reader: &Reader, scope: &Scope) -> Result<RolloutId
     let active = scope.ask(reader, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
     active.ok_or_else(|| {
         let problem = Problem::new(ProblemCode::UnknownRollout, format!("{} has never had a rollout", scope.env));
-        ApiError(problem.hint("start one with `muster rollout start VERSION`, or look at a plan of it first"))
+        ApiError(problem.hint("start one with `muster rollout start VERSION`, or review its plan first"))
     })
 }
 
 /// Error for a rollout that is not in the history.
 pub(crate) fn unknown_rollout(id: RolloutId) -> ApiError {
     let problem = Problem::new(ProblemCode::UnknownRollout, format!("there is no rollout {id}"));
-    ApiError(problem.hint("`muster rollout history` lists those that are remembered"))
+    ApiError(problem.hint("`muster rollout history` lists the known rollouts"))
 }
 
 /// Lists the rollouts in the history, newest first.
@@ -247,7 +247,7 @@ pub(crate) fn by_whom(author: Author, named: String) -> String {
 pub(super) fn request_id(request: &str) -> Result<String, ApiError> {
     let is_plain = !request.is_empty() && request.chars().all(|c| !c.is_control());
     if !is_plain || clip(request, LONGEST_REQUEST) != request {
-        let text = format!("`request` must be a text of 1 to {LONGEST_REQUEST} characters that whoever asks makes up");
+        let text = format!("`request` must be an id of 1 to {LONGEST_REQUEST} characters that the client chooses");
         return Err(ApiError::invalid(text));
     }
     Ok(request.to_owned())

@@ -72,9 +72,9 @@ pub(super) async fn run_check(arguments: &[String], subject: &Subject, mark: &Ma
     let with = |text: String| said.as_ref().map_or(text.clone(), |said| format!("{text}: {said}"));
     match ended.map(|status| status.code()) {
         Ok(Some(0)) => Answer::Passed,
-        Ok(Some(1)) => Answer::Failed(said.unwrap_or_else(|| format!("{program} ended with 1, and said nothing"))),
-        Ok(Some(code)) => Answer::Inconclusive(with(format!("{program} ended with {code}"))),
-        Ok(None) => Answer::Inconclusive(with(format!("{program} was ended by a signal"))),
+        Ok(Some(1)) => Answer::Failed(said.unwrap_or_else(|| format!("{program} exited with 1 without a message"))),
+        Ok(Some(code)) => Answer::Inconclusive(with(format!("{program} exited with {code}"))),
+        Ok(None) => Answer::Inconclusive(with(format!("{program} was killed by a signal"))),
         Err(error) => Answer::Inconclusive(format!("{program} could not be waited for: {error}")),
     }
 }
@@ -143,14 +143,14 @@ impl Mark {
             Ok(ended) => {
                 let pids = [&ended.terminated[..], &ended.killed].concat();
                 if !pids.is_empty() {
-                    tracing::info!(?pids, "programs of a gate that a killed server had left running were ended");
+                    tracing::info!(?pids, "leftover gate programs of a killed server were ended");
                 }
                 if !ended.is_complete() {
                     let left = ended.remaining;
-                    tracing::warn!(?left, "programs of a gate that a killed server had left running cannot be ended");
+                    tracing::warn!(?left, "leftover gate programs of a killed server cannot be ended");
                 }
             }
-            Err(error) => tracing::warn!(%error, "it cannot be told whether programs of a gate were left running"),
+            Err(error) => tracing::warn!(%error, "cannot find leftover gate programs"),
         }
     }
 }

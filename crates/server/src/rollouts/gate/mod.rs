@@ -111,7 +111,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Requests the URL once. The caller sets the timeout.
 async fn ask_http(check: &GateHttpCheck) -> Answer {
     if check.url.starts_with("https:") {
-        let text = "https cannot be asked by this server; use a command instead, `[curl, -fsS, URL]` for instance";
+        let text = "https is not supported by this server; use a command instead, `[curl, -fsS, URL]` for instance";
         return Answer::Inconclusive(text.to_owned());
     }
     // A new client for each request: a kept connection could reach the server from before the wave.
@@ -140,10 +140,10 @@ async fn ask_http(check: &GateHttpCheck) -> Answer {
     }
     body.truncate(BODY);
     let body = String::from_utf8_lossy(&body);
-    let wanted = check.status.map(|wanted| format!(", and {wanted} was expected")).unwrap_or_default();
+    let wanted = check.status.map(|wanted| format!(", expected {wanted}")).unwrap_or_default();
     let said = body.lines().map(str::trim).find(|line| !line.is_empty());
     let said = said.map(|line| format!(": {line}")).unwrap_or_default();
-    Answer::Failed(format!("the answer has status {status}{wanted}{said}"))
+    Answer::Failed(format!("the response has status {status}{wanted}{said}"))
 }
 
 /// Cause of an error without the URL, which the check names.

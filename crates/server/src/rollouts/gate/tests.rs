@@ -79,8 +79,8 @@ async fn a_program_says_yes_no_or_nothing() {
     assert_eq!(answer(&shell("exit 0")).await, passed());
     assert_eq!(answer(&shell("echo 3 of 9 are slow; exit 1")).await, failed("3 of 9 are slow"));
     assert_eq!(answer(&shell("echo out; echo first >&2; echo last >&2; exit 1")).await, failed("last"));
-    assert_eq!(answer(&shell("exit 3")).await, inconclusive("/bin/sh ended with 3"));
-    assert_eq!(answer(&shell("kill -9 $$")).await, inconclusive("/bin/sh was ended by a signal"));
+    assert_eq!(answer(&shell("exit 3")).await, inconclusive("/bin/sh exited with 3"));
+    assert_eq!(answer(&shell("kill -9 $$")).await, inconclusive("/bin/sh was killed by a signal"));
     let none = check(GateCheckKind::Command(vec!["/nowhere/at/all".into()]));
     let GateVerdict::Inconclusive { message, .. } = answer(&none).await else { panic!("it was run") };
     assert!(message.starts_with("/nowhere/at/all cannot be run: No such file"), "{message}");
@@ -146,10 +146,10 @@ async fn a_web_server_says_yes_no_or_nothing() {
     let fine = listener(&mut tasks, &[FINE]).await;
     assert_eq!(answer(&http(fine.clone(), None)).await, passed());
     assert_eq!(answer(&http(fine.clone(), Some(204))).await, passed());
-    let other = "the answer has status 204 No Content, and 200 was expected";
+    let other = "the response has status 204 No Content, expected 200";
     assert_eq!(answer(&http(fine, Some(200))).await, failed(other));
     let bad = listener(&mut tasks, &[BAD]).await;
-    let said = "the answer has status 503 Service Unavailable: db is away";
+    let said = "the response has status 503 Service Unavailable: db is away";
     assert_eq!(answer(&http(bad.clone(), None)).await, failed(said));
     assert_eq!(answer(&http(bad, Some(503))).await, passed());
 

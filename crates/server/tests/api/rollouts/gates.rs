@@ -1,4 +1,4 @@
-//! Gates: checks with three answers, asked at the end of a wave.
+//! Gates at the end of a wave: passed, failed and inconclusive checks.
 
 use jiff::SignedDuration;
 use muster_core::rollout::RolloutId;
@@ -45,7 +45,7 @@ impl Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_is_not_in_the_environment_file_is_not_run() {
+async fn gate_program_must_be_in_the_environment_file() {
     let (fixture, _robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let ran = fixture.dir.path().join("ran");
@@ -79,7 +79,7 @@ async fn a_program_that_says_yes_lets_each_wave_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_says_no_stops_it_after_one_node_and_is_asked_again_when_it_goes_on() {
+async fn failed_gate_pauses_and_runs_again_after_resume() {
     let (fixture, _robots) = Fixture::webs().await;
     let door = fixture.dir.path().join("open");
     let script = format!("test -e {} || {{ echo it is shut; exit 1; }}", door.display());
@@ -97,7 +97,7 @@ async fn a_program_that_says_no_stops_it_after_one_node_and_is_asked_again_when_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_can_say_pauses_it_and_a_person_may_promote() {
+async fn inconclusive_gate_pauses_until_promoted() {
     let (fixture, _robots) = Fixture::webs().await;
     let id = fixture.begin_asking("echo the meter is away >&2; exit 7").await;
     fixture.record(id, "it pauses", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
@@ -133,7 +133,7 @@ async fn a_web_server_is_asked() {
     let RolloutPhase::Paused { why: PauseReason::GateFailed { message, .. } } = &record.phase else {
         panic!("{record:?}")
     };
-    assert_eq!(message, "the answer has status 500 Internal Server Error");
+    assert_eq!(message, "the response has status 500 Internal Server Error");
     // Nobody listens any more: nobody can say.
     tasks.shutdown().await;
     fixture.say(id, RolloutVerb::Resume).await;

@@ -1,4 +1,4 @@
-//! Rollbacks, by themselves and by hand.
+//! Rollbacks, automatic and by an operator.
 
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
@@ -24,7 +24,7 @@ async fn at_v2() -> (Fixture, super::Robots) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_canary_that_fails_sends_everybody_back_when_the_strategy_says_so() {
+async fn failed_canary_rolls_back_automatically() {
     let (fixture, robots) = at_v2().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let strategy = muster_core::rollout::strategy::Strategy { on_failure: OnFailure::Rollback, ..quick() };
@@ -48,7 +48,7 @@ async fn a_canary_that_fails_sends_everybody_back_when_the_strategy_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_goes_back_once_however_often_it_is_asked_for() {
+async fn repeated_rollback_request_rolls_back_once() {
     let (fixture, _robots) = at_v2().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v3", careful()).await;
@@ -76,7 +76,7 @@ async fn a_person_goes_back_once_however_often_it_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_version_can_be_gone_back_to_though_no_rollout_brought_it() {
+async fn rollback_to_the_first_version_works() {
     let (fixture, robots) = Fixture::webs().await;
     let env = &fixture.env;
     WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v2"));

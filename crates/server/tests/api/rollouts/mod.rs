@@ -1,4 +1,4 @@
-//! Rollouts through the API, with the controller that carries them out and agents that do as they are told.
+//! Rollouts through the API, with the real controller and simulated agents.
 
 mod gates;
 mod going_back;

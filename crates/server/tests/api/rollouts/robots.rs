@@ -1,4 +1,4 @@
-//! Agents that do at once what they are told, or fail at it.
+//! Simulated agents that report success or failure at once.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

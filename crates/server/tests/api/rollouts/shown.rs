@@ -1,4 +1,4 @@
-//! What is left of rollouts: their plans, in blobs and in backups.
+//! Plans and outcomes of rollouts as blobs.
 
 use muster_core::rollout::progress::RolloutNodeState;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
@@ -26,7 +26,7 @@ async fn a_backup_holds_the_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_became_of_it_is_known_after_the_next_one_has_granted() {
+async fn outcome_survives_the_grants_of_the_next_rollout() {
     let (fixture, _robots) = Fixture::webs().await;
     fixture.add_release("v3", 3).await;
     fixture.add_release("v4", 4).await;
@@ -61,7 +61,7 @@ fn zstd_content(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_whose_plan_is_gone_is_blocked_and_says_what_to_do() {
+async fn rollout_without_its_plan_is_blocked_with_a_hint() {
     let (fixture, robots) = Fixture::webs().await;
     let id = fixture.begin("v2", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
@@ -95,7 +95,7 @@ async fn a_rollout_whose_plan_is_gone_is_blocked_and_says_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_no_rollout_goes_on_nobody_is_woken_for_one() {
+async fn controller_sleeps_while_no_rollout_is_in_progress() {
     let (fixture, _robots) = Fixture::webs().await;
     let mut rollouts = fixture.app.view.subscribe_rollouts();
     rollouts.mark_unchanged();

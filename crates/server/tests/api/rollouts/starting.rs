@@ -1,4 +1,4 @@
-//! Plans, and rollouts that begin.
+//! Plans, and the start of rollouts.
 
 use muster_core::keys::Keys;
 use muster_core::node::record::NodeRecord;
@@ -46,7 +46,7 @@ async fn what_was_planned_is_what_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_that_the_world_has_outrun_is_refused_and_says_how() {
+async fn stale_plan_is_refused_with_its_differences() {
     let (fixture, _robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let plan = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
@@ -68,7 +68,7 @@ async fn a_plan_that_the_world_has_outrun_is_refused_and_says_how() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_request_is_the_same_rollout_and_a_second_one_is_refused() {
+async fn repeated_request_id_returns_the_same_rollout() {
     let (fixture, _robots) = Fixture::webs().await;
     fixture.add_release("v3", 3).await;
     let (client, env) = (&fixture.client, &fixture.env);
@@ -103,7 +103,7 @@ async fn the_same_request_is_the_same_rollout_and_a_second_one_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_version_that_all_run_is_not_started_again() {
+async fn start_to_the_running_version_is_a_no_op() {
     let (fixture, _robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let before = fixture.state().await;
@@ -116,7 +116,7 @@ async fn the_version_that_all_run_is_not_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_once_takes_the_place_of_whatever_is_under_way_and_is_followed_to_its_end() {
+async fn at_once_supersedes_the_rollout_in_progress() {
     let (fixture, _robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let staged = fixture.begin("v2", careful()).await;
@@ -149,7 +149,7 @@ async fn a_trigger_goes_the_environments_own_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_planned_is_refused_with_the_reason() {
+async fn impossible_plan_is_refused_with_the_reason() {
     let (fixture, _robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let refused = |request: PlanRequest| async move { client.plan_rollout(env, &request).await.unwrap_err() };

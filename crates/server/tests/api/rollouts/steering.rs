@@ -1,4 +1,4 @@
-//! What operators say to a rollout.
+//! Operator commands to a rollout.
 
 use muster_core::node::pause::PauseScope;
 use muster_core::rollout::progress::{Hold, RolloutNodeState};
@@ -12,7 +12,7 @@ use super::{WEBS, careful, quick, running};
 use crate::fixture::{Fixture, node, version};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wave_waits_for_a_person_and_a_pause_outlasts_a_promotion() {
+async fn pause_outlasts_a_promotion() {
     let (fixture, _robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v2", careful()).await;
@@ -53,7 +53,7 @@ async fn a_wave_waits_for_a_person_and_a_pause_outlasts_a_promotion() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_aborted_one_leaves_everybody_where_they_are() {
+async fn aborted_rollout_keeps_node_versions() {
     let (fixture, _robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v2", careful()).await;
@@ -74,7 +74,7 @@ async fn an_aborted_one_leaves_everybody_where_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_stops_it_and_says_where_and_a_retry_goes_on() {
+async fn failure_pauses_and_retry_continues() {
     let (fixture, robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let plan = client.plan_rollout(env, &super::asked("v2", quick())).await.unwrap().plan;
@@ -168,7 +168,7 @@ async fn a_slot_that_nobody_gives_back_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_follows_is_answered_when_something_changes() {
+async fn waiting_status_request_returns_on_change() {
     let (fixture, _robots) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v2", careful()).await;
