@@ -18,12 +18,12 @@ Puppet::Reports.register_report(:muster) do
     PuppetX::Muster::RunFile.replace('MUSTER_REPORT_FILE', JSON.generate(report))
   end
 
-  # What Puppet knows of a resource and leaves out of its report, or puts in it in a form that nobody can read.
+  # Adds data of a resource that Puppet omits from its report, or writes in an unreadable form.
   def complete(data, status)
-    # Why it was skipped, also when what failed is several steps away.
+    # The failed dependencies of a skipped resource, also indirect ones.
     failed = Array(status.failed_dependencies).map(&:ref)
     data['failed_dependencies'] = failed unless failed.empty?
-    # The sum of a file's new content is text without an encoding, which becomes Base64 in a report.
+    # The checksum of a file is text without an encoding, which a report would contain as Base64.
     data['events'].zip(status.events) do |event, raw|
       event['desired_value'] = raw.desired_value if raw && raw.desired_value.is_a?(String)
     end

@@ -4,16 +4,16 @@ require_relative 'run_file'
 
 module PuppetX
   module Muster
-    # The record of what this run looked up, found or not: when one of these keys changes, and only then, the node runs
-    # again. It is written at each lookup, so that failed and pending runs leave it too. A catalog may look up thousands of
-    # class parameters: a process writes each key once, and never reads the file.
+    # Records the keys that this run looks up, found or not. The node runs again only when one of them changes. Each lookup is
+    # written at once, so that failed and pending runs record it too. A catalog may look up thousands of class parameters: a
+    # process writes each key once and never reads the file.
     module Lookups
       VARIABLE = 'MUSTER_LOOKUPS_FILE'
 
       module_function
 
       def record(key)
-        # One line is one key. The store has no key with a line break in it, so this can only be a mistake in the content.
+        # One key per line. No key in the store contains a line break, so this is a mistake in the content.
         raise Puppet::Error, "the key #{key.inspect} cannot be looked up: it holds a line break" if key.match?(/[\r\n]/)
 
         @recorded ||= {}

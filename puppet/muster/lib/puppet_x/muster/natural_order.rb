@@ -2,11 +2,11 @@
 
 module PuppetX
   module Muster
-    # The order in which people count: web2 comes before web10.
+    # Natural order: web2 comes before web10.
     module NaturalOrder
       module_function
 
-      # A key to sort by. Numbers come before words at the same place; the name itself decides between `web1` and `web01`.
+      # Sort key. Numbers sort before text at the same position; the name itself decides between `web1` and `web01`.
       def key(name)
         parts = name.scan(/\d+|\D+/).map do |part|
           part.match?(/\A\d/) ? [0, part.to_i, ''] : [1, 0, part]

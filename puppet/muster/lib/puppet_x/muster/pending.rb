@@ -5,8 +5,8 @@ require_relative 'run_file'
 
 module PuppetX
   module Muster
-    # A run that cannot go on yet. The file tells the agent (a message in a log is no proof), the error ends the
-    # compilation, so that nothing at all is applied.
+    # Ends a run as pending. The file tells the agent, which does not rely on log messages. The error stops the compilation,
+    # so that nothing is applied.
     module Pending
       VARIABLE = 'MUSTER_PENDING_FILE'
       MARK = 'MUSTER-PENDING'

@@ -2,8 +2,8 @@
 
 module PuppetX
   module Muster
-    # A report as data that JSON can hold. The output of a command is in it as the command wrote it, in whatever encoding;
-    # one odd byte must not cost the whole report.
+    # Converts a report to data that JSON can represent. It may contain command output in any encoding, and one invalid byte
+    # must not lose the report.
     module PlainData
       module_function
 
@@ -19,7 +19,7 @@ module PuppetX
 
       def text(value)
         string = value.to_s
-        # Puppet labels text by the locale: under LANG=C, UTF-8 comes as ASCII.
+        # Puppet labels text by the locale: with LANG=C, UTF-8 is labelled as ASCII.
         string = string.dup.force_encoding(Encoding::UTF_8) unless string.encoding == Encoding::UTF_8
         string.scrub
       end

@@ -5,10 +5,10 @@ require_relative 'run_file'
 
 module PuppetX
   module Muster
-    # What this node publishes for others: one JSON object {key, value} a line, for the agent to send with its report.
+    # Values that this node publishes: one JSON object {key, value} per line. The agent sends them with its report.
     module Published
       VARIABLE = 'MUSTER_PUBLISH_FILE'
-      # Of the whole map as JSON. Every node that looks something up gets all of it, so it must stay small.
+      # Limit of the whole map as JSON. Every node that looks it up receives all of it, so it must stay small.
       LIMIT = 4096
 
       module_function
@@ -35,7 +35,7 @@ module PuppetX
                     "bytes; a node may publish #{LIMIT}")
       end
 
-      # Others read what is published, so it is plain data, and no secret.
+      # Other nodes read published values, so they must be plain data without secrets.
       def check(key, value)
         case value
         when Puppet::Pops::Types::PSensitiveType::Sensitive

@@ -2,11 +2,11 @@
 
 module PuppetX
   module Muster
-    # The files that muster-agent hands to a run, by the names of their environment variables.
+    # Files that muster-agent provides for a run, by the names of their environment variables.
     module RunFile
       module_function
 
-      # The path in `variable`; a clear error when there is none, for whoever runs Puppet by hand.
+      # The path in `variable`. Raises an error with a hint if it is not set, for example when Puppet is run by hand.
       def path(variable)
         path = ENV[variable].to_s
         return path unless path.empty?
@@ -16,8 +16,8 @@ module PuppetX
               'To run Puppet by hand, set it to the path of a file'
       end
 
-      # Appends one line, with one call of the system: several processes of a run may do so at once, and no line is torn.
-      # The file stays open and nothing of it is read, so that the thousandth line costs no more than the first.
+      # Appends one line with one system call, so that several processes can write complete lines. The file stays open and is
+      # never read, so that the cost of a line does not grow.
       def append_line(variable, line)
         target = path(variable)
         @appended ||= {}
@@ -27,7 +27,7 @@ module PuppetX
         raise Puppet::Error, "cannot write #{variable} (#{target}): #{e.message}"
       end
 
-      # Readers see the old content or the whole new one, never a part.
+      # Replaces a file atomically.
       def replace(variable, content)
         target = path(variable)
         temporary = "#{target}.#{Process.pid}.tmp"

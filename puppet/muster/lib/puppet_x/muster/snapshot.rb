@@ -6,12 +6,12 @@ require_relative 'run_file'
 
 module PuppetX
   module Muster
-    # Everything that this node may look up, at one revision of the store. The agent writes the file before the run; nothing
-    # else is ever read, so that a run sees one consistent state and never the network.
+    # All data that this node may look up, at one revision of the store. The agent writes the file before the run, and nothing
+    # else is read: a run uses one consistent state and never the network.
     class Snapshot
       VARIABLE = 'MUSTER_SNAPSHOT'
 
-      # The snapshot of this run, read once: a second look must not see another state.
+      # The snapshot of this run, read once, so that all lookups use the same state.
       def self.current
         path = RunFile.path(VARIABLE)
         @current ||= {}
@@ -23,13 +23,12 @@ module PuppetX
       rescue SystemCallError => e
         raise Puppet::Error, "cannot read the snapshot in #{VARIABLE} (#{path}): #{e.message}"
       rescue JSON::ParserError, EncodingError => e
-        # The parser's words hold a piece of the text, and that may be a secret.
+        # The parser's message contains a part of the text, which may be a secret.
         raise Puppet::Error, "the snapshot in #{VARIABLE} (#{path}) is not JSON (#{e.class})"
       end
       private_class_method :read
 
-      # A table that is missing is a mistake of whoever wrote the file, and never an empty one: content would take "nobody"
-      # for an answer.
+      # A missing table is an error and not an empty one: content would act as if there were no nodes.
       def initialize(data, path)
         @data = data
         @path = path
@@ -54,7 +53,7 @@ module PuppetX
       # interface is left out. nil when the environment has no such role.
       def addresses(role, interface)
         active(role)&.values&.filter_map do |interfaces|
-          # Hiera digs at dots, so that a key can only name eth0.100 as eth0_100.
+          # Hiera digs at dots, so a key names eth0.100 as eth0_100.
           interfaces[interface] || interfaces.find { |name, _| name.tr('.', '_') == interface }&.last
         end
       end
@@ -68,12 +67,12 @@ module PuppetX
         { 'node' => node, 'host' => node.tr('_', '-'), 'epoch' => leader['epoch'], 'interfaces' => leader['interfaces'] || {} }
       end
 
-      # node → value, in natural order of the nodes; empty when nobody publishes the key.
+      # node → value, in natural order of the nodes; empty if no node publishes the key.
       def published(key)
         in_order(@data['published'][key] || {})
       end
 
-      # {value, secret, layer}, as the host's, the role's or the global layer has it; nil when none has.
+      # {value, secret, layer} of the host, role or global layer; nil if no layer has the key.
       def datum(key)
         @data['data'][key]
       end
@@ -84,7 +83,7 @@ module PuppetX
         nodes&.sort_by { |node, _| NaturalOrder.key(node) }&.to_h
       end
 
-      # Whether this is an object of objects, so many levels deep.
+      # True for an object of objects with this depth.
       def objects?(value, depth)
         value.is_a?(Hash) && (depth.zero? || value.each_value.all? { |inner| objects?(inner, depth - 1) })
       end

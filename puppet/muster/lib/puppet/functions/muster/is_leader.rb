@@ -3,7 +3,7 @@
 require File.expand_path('../../../puppet_x/muster/lookups', File.dirname(__FILE__))
 require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FILE__))
 
-# Whether this node is the leader of a role. False when there is no leader: nobody may act as one then.
+# True if this node is the leader of a role. False if the role has no leader.
 #
 #     if muster::is_leader('db') { include db::primary }
 Puppet::Functions.create_function(:'muster::is_leader') do

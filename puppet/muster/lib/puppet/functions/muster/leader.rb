@@ -4,9 +4,9 @@ require File.expand_path('../../../puppet_x/muster/lookups', File.dirname(__FILE
 require File.expand_path('../../../puppet_x/muster/pending', File.dirname(__FILE__))
 require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FILE__))
 
-# Returns the leader of a role: node, host, epoch and interfaces ({name => address}). The epoch grows with every new leader,
-# so that it can be passed on as a fencing token. Without a leader the run is pending: nothing is applied, and the node runs
-# again by itself when there is one.
+# Returns the leader of a role: node, host, epoch and interfaces ({name => address}). The epoch grows with every new leader
+# and can be used as a fencing token. Without a leader the run is pending: nothing is applied, and the node runs again when
+# there is one.
 #
 #     $primary = muster::leader('db')['interfaces']['eth0']
 Puppet::Functions.create_function(:'muster::leader') do

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# __FILE__ and not require_relative: Puppet evaluates this text, and the module is found through the modulepath alone.
+# __FILE__ and not require_relative: Puppet evaluates this text, and finds the module only through the modulepath.
 require File.expand_path('../../../puppet_x/muster/lookups', File.dirname(__FILE__))
 require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FILE__))
 
@@ -9,15 +9,15 @@ require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FIL
 #     hierarchy:
 #       - {name: muster, lookup_key: muster::lookup_key}
 #
-# Keys that begin with `etcdlookup::` tell of other nodes:
+# Keys with the prefix `etcdlookup::` return data of other nodes:
 #
 #     etcdlookup::active_roles::<role>               {node => {interface => address}}
 #     etcdlookup::active_roles::<role>::<interface>  the addresses as a list
 #     etcdlookup::leader::<role>                     {node, host, epoch, interfaces}; not found without a leader
-#     etcdlookup::published::<key>                   {node => value}; {} when nobody publishes the key
+#     etcdlookup::published::<key>                   {node => value}; {} if no node publishes the key
 #
-# Every other key is one of the environment's configuration data; a secret one comes as Sensitive. What comes out of the
-# store is data: it is never interpolated here.
+# Every other key is configuration data of the environment. A secret value is returned as Sensitive. Values are never
+# interpolated.
 Puppet::Functions.create_function(:'muster::lookup_key') do
   dispatch :lookup_key do
     param 'Variant[String, Numeric]', :key
@@ -27,7 +27,7 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
 
   def lookup_key(key, _options, context)
     key = key.to_s
-    # Hiera's own question about how to merge; no datum may answer it.
+    # Hiera looks up its merge options; configuration data must not answer that.
     context.not_found if key == 'lookup_options'
 
     prefix, separator, wanted = key.partition('::')
@@ -42,9 +42,9 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
     end
   end
 
-  # Content asks for every parameter of every class this way, so nothing here is done twice or at length.
+  # Puppet looks up every parameter of every class, so this must be fast.
   def datum(key, context)
-    # No datum has such a name, so that there is nothing to find, and nothing that could change.
+    # No configuration data can have this name, so there is nothing to find and nothing to record.
     context.not_found if key.match?(/[\r\n]/)
 
     PuppetX::Muster::Lookups.record("data::#{key}")
@@ -66,7 +66,7 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
 
       interface ? snapshot.addresses(role, interface) : snapshot.active(role)
     when 'leader' then snapshot.leader(name)
-    # A key of what is published may hold `::` itself.
+    # A published key may contain `::`.
     when 'published' then snapshot.published(name)
     end
   end

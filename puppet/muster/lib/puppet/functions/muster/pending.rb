@@ -2,8 +2,8 @@
 
 require File.expand_path('../../../puppet_x/muster/pending', File.dirname(__FILE__))
 
-# Ends this run as pending, for a reason that only the content knows. Nothing is applied. The node runs again when
-# something that it looked up before this call changes.
+# Ends this run as pending with a free-text reason. Nothing is applied. The node runs again when a key that it looked up
+# before this call changes.
 #
 #     muster::pending('the schema has not been loaded')
 Puppet::Functions.create_function(:'muster::pending') do

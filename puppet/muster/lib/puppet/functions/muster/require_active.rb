@@ -4,8 +4,8 @@ require File.expand_path('../../../puppet_x/muster/lookups', File.dirname(__FILE
 require File.expand_path('../../../puppet_x/muster/pending', File.dirname(__FILE__))
 require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FILE__))
 
-# Returns the active nodes of a role, {node => {interface => address}}. With fewer than `wanted` of them the run is
-# pending: nothing is applied, and the node runs again by itself when the role's active nodes change.
+# Returns the active nodes of a role, {node => {interface => address}}. With fewer than `wanted` nodes the run is pending:
+# nothing is applied, and the node runs again when the active nodes of the role change.
 #
 #     $dbs = muster::require_active('db', 2)
 Puppet::Functions.create_function(:'muster::require_active') do
@@ -23,7 +23,7 @@ Puppet::Functions.create_function(:'muster::require_active') do
     return active.to_h if have >= wanted
 
     message = "waiting for role #{role}: #{have} of #{wanted} active"
-    # The design may gain the role later, so this waits too; but a slip of the pen must be easy to see.
+    # The role may be added to the design later, so this waits too. The message makes a misspelled role easy to find.
     message += " (environment #{snapshot.fetch('env')} has no such role)" if active.nil?
     PuppetX::Muster::Pending.stop({ kind: 'role', role: role, want: wanted, have: have }, message)
   end

@@ -4,8 +4,8 @@ require File.expand_path('../../../puppet_x/muster/lookups', File.dirname(__FILE
 require File.expand_path('../../../puppet_x/muster/pending', File.dirname(__FILE__))
 require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FILE__))
 
-# Returns what nodes publish under a key, {node => value}. With fewer than `wanted` of them the run is pending: nothing is
-# applied, and the node runs again by itself when what is published under the key changes.
+# Returns the values that nodes publish under a key, {node => value}. With fewer than `wanted` nodes the run is pending:
+# nothing is applied, and the node runs again when the published values of the key change.
 #
 #     $binlogs = muster::require_published('db::binlog')
 Puppet::Functions.create_function(:'muster::require_published') do

@@ -3,9 +3,9 @@
 require File.expand_path('../../../puppet_x/muster/run_file', File.dirname(__FILE__))
 require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FILE__))
 
-# Returns what the node knows about itself: env, node, host, role, version, interfaces ({name => address}), root (the
-# directory in which its content may keep files) and release (the directory of the release). Nothing is recorded as looked
-# up: a change of these comes with a run of its own.
+# Returns facts about this node: env, node, host, role, version, interfaces ({name => address}), root (the
+# directory for the files of releases) and release (the directory of the release). Nothing is recorded as looked up,
+# because a change of these facts starts a run anyway.
 #
 #     $address = muster::self()['interfaces']['eth0']
 Puppet::Functions.create_function(:'muster::self') do
