@@ -9,7 +9,7 @@
 //!
 //! The programs are `muster` and `muster-agent` as they were built beside this one; they run on loopback, in a
 //! directory that is removed. Every process is started with a mark in its environment: however a benchmark ends
-//! (Ctrl-C and panics too), whoever still carries the mark is ended.
+//! (Ctrl-C and panics too), remaining processes with the mark are ended.
 //!
 //! It is no test: a number that misses its target is shown as such, and the exit code is 0. It is 1 if a benchmark
 //! could not be carried out.

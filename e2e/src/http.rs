@@ -27,7 +27,7 @@ pub fn try_request(method: &str, to: &str, path: &str, body: Option<&Value>) -> 
     try_request_with(method, to, path, body, &[], TIMEOUT)
 }
 
-/// The same with further headers, and for as long as the asker has timeout: somebody may be there and say nothing.
+/// The same with further headers and a timeout: a stopped server accepts connections and does not answer.
 pub fn try_request_with(
     method: &str,
     to: &str,

@@ -94,7 +94,7 @@ impl ChildProcess {
         self.wait_for_output_after(0, text, deadline).1
     }
 
-    /// The same, among what is said after so many lines; gives also the number of lines up to the one that was found.
+    /// The same, after skipping this many lines. Also returns the number of lines up to the found one.
     pub fn wait_for_output_after(&self, skip: usize, text: &str, deadline: Duration) -> (usize, String) {
         let found = self.watch.until(deadline, |output| {
             let found = output.lines.iter().enumerate().skip(skip).find(|(_, (_, line))| line.contains(text));

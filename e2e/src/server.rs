@@ -96,7 +96,7 @@ impl Api {
 
     /// Updates the whole fleet in one transaction.
     pub fn trigger_update(&self, version: &str) -> Response {
-        // Tests go back and forth, and are not about rollouts; what must be said for both is tested where it is decided.
+        // Tests switch between versions without rollouts; the options are tested elsewhere.
         let body = serde_json::json!({"version": version, "allow_older": true, "at_once": true});
         http::request("PUT", &self.to, &self.path("current-version"), Some(&body))
     }

@@ -149,7 +149,7 @@ impl Rollout {
             }
             let answer = self.in_progress.keys().next().copied();
             let next = [answer, recheck].into_iter().flatten().min();
-            let next = next.context("nobody is under way, and the engine waits for nothing")?;
+            let next = next.context("no node is in progress, and the engine waits for nothing")?;
             self.world.now = self.world.now.max(next);
             while let Some(due) = self.in_progress.first_entry().filter(|due| *due.key() <= self.world.now) {
                 for node in due.remove() {

@@ -36,7 +36,7 @@ pub(crate) enum Holding {
     Older,
 }
 
-/// They answer no pings: a server takes them for dead after 25 s. Whoever uses them is done by then.
+/// They answer no pings: a server considers them dead after 25 s, and a benchmark ends before that.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     received: Countdown,
@@ -49,7 +49,7 @@ impl Listeners {
     /// another.
     pub(crate) async fn connect(address: &str, nodes: &[NodeName], holding: Holding) -> anyhow::Result<Self> {
         let listening = Countdown::from(nodes.len(), "connected");
-        let received = Countdown::from(nodes.len(), "told what to run");
+        let received = Countdown::from(nodes.len(), "given a desired state");
         let mut agents = JoinSet::new();
         let (generation, tag, bytes) = server_state(address, nodes.first().context("no nodes were named")?).await?;
         let snapshot = match holding {
@@ -203,7 +203,7 @@ impl Watchers {
             clients.push(EtcdClient::connect([&etcd.address], Some(ConnectOptions::new())).await?);
         }
         let watching = Countdown::from(count, "watching");
-        let received = Countdown::from(count, "told of the put");
+        let received = Countdown::from(count, "given the put");
         let mut watchers = JoinSet::new();
         for (number, client) in clients.iter().cycle().take(count).enumerate() {
             let (mut client, key) = (client.watch_client(), key(number));

@@ -36,7 +36,7 @@ impl Machine {
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             model: value(&cpus, "model name").unwrap_or_else(|| "unknown model".to_owned()),
             memory_bytes: kib.unwrap_or(0) * 1024,
-            // The numbers say enough; what follows them is often the name of whoever built it.
+            // Without the suffix, which often names the builder.
             kernel: kernel.trim().split('-').next().unwrap_or_default().to_owned(),
             file_system: file_system(&mounts, dir),
         })

@@ -32,9 +32,9 @@ impl AgentLog {
         let text = fs::read(&self.log).unwrap();
         // An incomplete last line is read with the next call.
         let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1).max(self.read);
-        let news = String::from_utf8_lossy(&text[self.read..end]).into_owned();
+        let new = String::from_utf8_lossy(&text[self.read..end]).into_owned();
         self.read = end;
-        said(&self.node, &news)
+        parse_log(&self.node, &new)
     }
 
     /// Number of unsent reports.
@@ -44,29 +44,32 @@ impl AgentLog {
     }
 }
 
-fn said(node: &str, text: &str) -> LoggedReports {
-    let mut said = LoggedReports::default();
+fn parse_log(node: &str, text: &str) -> LoggedReports {
+    let mut reports = LoggedReports::default();
     for line in text.lines() {
-        if line.contains("it is dropped") || line.contains("it is put aside") || line.contains("asking to begin anew") {
-            said.dropped.push(format!("{node}: {line}"));
+        if line.contains("it is dropped")
+            || line.contains("moved to outbox/refused")
+            || line.contains("requesting a new incarnation")
+        {
+            reports.dropped.push(format!("{node}: {line}"));
         }
         let Some((_, rest)) = line.split_once(" reported ") else { continue };
         let field = |name: &str| {
             rest.split(' ').find_map(|part| part.strip_prefix(name).and_then(|part| part.strip_prefix('=')))
         };
         let (Some(run), Some(seq), Some(taken)) = (field("run"), field("seq"), field("taken")) else {
-            panic!("{node}: a line about a report is not understood: {line}");
+            panic!("{node}: cannot parse the line {line:?}");
         };
         match taken {
-            "Applied" | "AlreadyApplied" => said.acknowledged.push(AcknowledgedReport {
+            "Applied" | "AlreadyApplied" => reports.acknowledged.push(AcknowledgedReport {
                 node: node.to_owned(),
                 seq: seq.parse().unwrap(),
                 run: run.to_owned(),
             }),
-            _ => said.dropped.push(format!("{node}: {line}")),
+            _ => reports.dropped.push(format!("{node}: {line}")),
         }
     }
-    said
+    reports
 }
 
 #[cfg(test)]
@@ -76,15 +79,15 @@ mod tests {
     #[test]
     fn lines_about_reports_are_understood_and_others_passed_over() {
         let log = "\
-2026-11-15T10:00:00Z  INFO a run begins run=r1
+2026-11-15T10:00:00Z  INFO run started run=r1
 2026-11-15T10:00:01Z DEBUG reported run=r1 seq=1 taken=Applied
 2026-11-15T10:00:02Z DEBUG reported run=r1 seq=2 taken=AlreadyApplied
 2026-11-15T10:00:03Z DEBUG reported run=r2 seq=3 taken=Outdated
-2026-11-15T10:00:04Z  WARN the server knows better than this report, also after a new hello; it is dropped run=r2
+2026-11-15T10:00:04Z  WARN the report is outdated also under a new incarnation; it is dropped run=r2
 ";
-        let said = said("web1", log);
+        let reports = parse_log("web1", log);
         let acknowledged = |seq| AcknowledgedReport { node: "web1".to_owned(), seq, run: "r1".to_owned() };
-        assert_eq!(said.acknowledged, [acknowledged(1), acknowledged(2)]);
-        assert_eq!(said.dropped.len(), 2, "{said:?}");
+        assert_eq!(reports.acknowledged, [acknowledged(1), acknowledged(2)]);
+        assert_eq!(reports.dropped.len(), 2, "{reports:?}");
     }
 }

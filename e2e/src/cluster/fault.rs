@@ -172,7 +172,7 @@ impl Fleet {
                 // The replica must have found the gap, or this test has shown nothing.
                 eventually("the replica has found the gap", TIMEOUT, || {
                     let said = self.replicas[hit].program.output().split_off(said);
-                    if said.contains("the store's history has a gap") { Ok(()) } else { Err(said) }
+                    if said.contains("the watch of the store has a gap") { Ok(()) } else { Err(said) }
                 });
             }
             Fault::ExhaustQuota => self.wait(async {
@@ -189,7 +189,7 @@ impl Fleet {
         println!("    {fault} has ended");
     }
 
-    /// Takes away what nobody needs any more of etcd's history, as operators let it do by itself; the follower has all of it.
+    /// Compacts etcd, as its own periodic compaction does. The recorder has all changes.
     pub fn compact(&self) {
         self.wait(async {
             self.changes.catch_up(&self.etcd).await;
@@ -207,7 +207,7 @@ impl Fleet {
                 http::try_request_with("PUT", &replica.api.to, &path, Some(&body), &[], STOPPED_TIMEOUT)
             });
             let taken = answers.any(|answer| answer.is_ok_and(|answer| answer.status == 200));
-            if taken { Ok(()) } else { Err("nobody takes it".to_owned()) }
+            if taken { Ok(()) } else { Err("no replica accepts it".to_owned()) }
         });
         before
     }
@@ -249,7 +249,7 @@ impl Fleet {
                 let entry = dump.entries.iter().find(|entry| entry.key.ends_with(suffix))?;
                 serde_json::from_slice(&entry.value).ok()
             };
-            let holder = json(&format!("/controllers/{controller}")).ok_or("nobody holds it")?;
+            let holder = json(&format!("/controllers/{controller}")).ok_or("it has no holder")?;
             let id = holder["replica"].as_str().ok_or("it names no replica")?.to_owned();
             let record = json(&format!("/replicas/{id}")).ok_or("its replica has gone")?;
             let url = record["url"].as_str().ok_or("it has no address")?;

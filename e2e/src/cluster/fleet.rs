@@ -282,7 +282,7 @@ impl Drop for Logs {
             && let Some(kept) = self.0.take()
         {
             let path = kept.keep();
-            #[expect(clippy::print_stderr, reason = "the test has failed, and somebody wants to know why")]
+            #[expect(clippy::print_stderr, reason = "shows the logs of a failed test")]
             {
                 eprintln!("the logs of etcd, the replicas and the agents are kept in {}", path.display());
             }

@@ -110,7 +110,7 @@ impl Operator {
         if now.status != 200 {
             return Err(now.body);
         }
-        // The view may lag: what is asked for may be the version already, and then nothing changes.
+        // The view may lag: the requested version may be the current one already, which is a no-op.
         let to = VERSIONS.into_iter().find(|version| now.json()["version"] != *version).unwrap();
         // All nodes switch between two versions, so that every change concerns every node.
         let body = serde_json::json!({"version": to, "allow_older": true, "at_once": true});

@@ -8,7 +8,7 @@
 //!   Muster; only [`views`] asks the replicas, to compare their responses with the store.
 //!
 //! Every test has the same shape: [`fleet::Fleet::start`], faults, and [`fleet::Fleet::check`] after each.
-#![expect(clippy::print_stdout, reason = "a test tells what it does, and its runner shows that when it fails")]
+#![expect(clippy::print_stdout, reason = "progress of a test, shown by the runner when it fails")]
 
 pub mod agent_log;
 pub mod checker;

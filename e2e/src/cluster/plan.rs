@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_minutes_hold_every_kind_of_fault_and_are_about_ten_minutes() {
+    fn ten_minute_plan_has_every_kind_of_fault() {
         for seed in 0..100 {
             let steps = plan(seed, MINUTE * 10, Pace::LONG);
             assert!(steps.len() > Kind::ALL.len(), "seed {seed}: {} steps", steps.len());

@@ -56,7 +56,7 @@ impl Proxy {
     /// Ends every connection and returns their number. New connections work at once.
     pub fn cut(&self) -> usize {
         self.shared.dropping.store(false, Ordering::SeqCst);
-        // Taken out here, not when whoever carries it has noticed: one that is cut is not counted again.
+        // Removed here, not when its thread notices: a connection is counted once.
         let open = std::mem::take(&mut *self.shared.open.lock().unwrap_or_else(PoisonError::into_inner));
         for stream in open.values().flatten() {
             let _ = stream.shutdown(Shutdown::Both);

@@ -108,7 +108,7 @@ impl Fleet {
         self.read_history();
     }
 
-    /// The same; gives what it was told.
+    /// The same; returns the history.
     pub fn read_history(&mut self) -> Vec<RevisionChanges> {
         self.wait(self.changes.catch_up(&self.etcd));
         let history = self.changes.drain();

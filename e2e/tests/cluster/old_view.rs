@@ -29,7 +29,7 @@ fn resumed_replica_verifies_nothing_from_a_stale_view() {
     let gone = fleet.begin(Fault::KillEtcd);
     fleet.end(gone);
     fleet.load.trigger();
-    eventually("somebody does not run the old version any more", TIMEOUT, || {
+    eventually("a node no longer runs the old version", TIMEOUT, || {
         let dump = fleet.wait(fleet.etcd.dump(PREFIX));
         let running =
             dump.entries.iter().filter(|entry| entry.key.contains(&format!("/running_version/{old}/"))).count();

@@ -44,9 +44,9 @@ fn rollout_survives_etcd_leader_and_server_loss() {
 
     let mut past =
         FleetHistory { went: vec![went, also_went], commands: vec![started.command], ..FleetHistory::default() };
-    let heard = fleet.check_rollouts(&mut past);
-    assert_eq!(heard.grants, started.plan.node_count(), "each node was granted once");
-    assert!(heard.gates >= started.plan.waves.len(), "{heard:?}");
+    let counts = fleet.check_rollouts(&mut past);
+    assert_eq!(counts.grants, started.plan.node_count(), "each node was granted once");
+    assert!(counts.gates >= started.plan.waves.len(), "{counts:?}");
     past.prove_checker(&fleet);
 }
 

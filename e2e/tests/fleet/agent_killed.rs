@@ -44,7 +44,7 @@ fn interrupted_run_is_ended_reported_and_repeated() {
 
     agent.kill(TIMEOUT);
     server.api.wait_node_state("web1", "silent");
-    assert!(marked().len() >= 2, "nobody was there to end them");
+    assert!(marked().len() >= 2, "the processes must still run");
 
     let agent = node.start();
     agent.wait_for_output("a run was interrupted", TIMEOUT);

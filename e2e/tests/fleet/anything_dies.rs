@@ -49,7 +49,7 @@ exit 2"#;
 #[test]
 fn fleet_converges_after_random_kills() {
     let seed = std::env::var(SEED).ok().map_or(20_261_115, |text| text.parse().expect("a number"));
-    println!("{SEED}={seed} tells this story again");
+    println!("{SEED}={seed} repeats this run");
     let mut rng = Rng(seed);
     let sandbox = Sandbox::new();
     let journal = sandbox.path("journal");
@@ -102,12 +102,12 @@ fn fleet_converges_after_random_kills() {
     });
     for node in NODES {
         server.api.wait_node_state(node, "validated");
-        told_once(node, &server.api, &fs::read_to_string(&journal).unwrap());
+        check_history(node, &server.api, &fs::read_to_string(&journal).unwrap());
     }
 }
 
 /// Compares the history of a node with the journal of its appliers.
-fn told_once(node: &str, api: &Api, journal: &str) {
+fn check_history(node: &str, api: &Api, journal: &str) {
     let reports = api.reports(node);
     let places: Vec<_> = reports
         .iter()
@@ -124,16 +124,16 @@ fn told_once(node: &str, api: &Api, journal: &str) {
     assert_eq!(once.len(), begun.len(), "{node}: no run was made twice");
 
     let runs = api.runs(node);
-    let told: BTreeMap<&str, &str> =
+    let reported: BTreeMap<&str, &str> =
         runs.iter().map(|run| (run["run"].as_str().unwrap(), run["result"].as_str().unwrap())).collect();
-    for (run, result) in &told {
+    for (run, result) in &reported {
         if *result == "passed" {
             assert!(ended.iter().any(|ended| ended == run), "{node}: {run} passed without having run");
         }
     }
     // The history has the last twenty runs; none of those is missing.
-    let oldest = told.keys().next().unwrap();
+    let oldest = reported.keys().next().unwrap();
     for run in begun.iter().filter(|run| run.as_str() >= *oldest) {
-        assert!(told.contains_key(run.as_str()), "{node}: nobody told of {run}; told: {told:#?}");
+        assert!(reported.contains_key(run.as_str()), "{node}: run {run} was not reported: {reported:#?}");
     }
 }

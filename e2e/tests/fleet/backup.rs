@@ -50,10 +50,7 @@ fn agents_roll_back_to_a_restored_backup() {
         assert_eq!(seen["running"], "v1", "{seen:#}");
     }
     let now = generation(&api.get("current-version"));
-    assert!(
-        now > later && now.0 > later.0,
-        "what agents are told now is newer than all that they knew: {later:?} {now:?}"
-    );
+    assert!(now > later && now.0 > later.0, "the desired generation is newer than all before: {later:?} {now:?}");
     for (node, before) in NODES.iter().zip(runs) {
         // The history is that of the backup and one more run: no run without a cause, and none twice.
         let runs = api.runs(node);

@@ -39,13 +39,13 @@ fn kill_service(node: &Node<'_>) {
 }
 
 /// Outcomes and causes of each run of a node, oldest first.
-fn story(server: &Server, node: &str) -> Vec<(String, String, Value)> {
+fn outcomes_of(server: &Server, node: &str) -> Vec<(String, String, Value)> {
     let word = |report: &Value, name: &str| report[name].as_str().unwrap().to_owned();
-    let told = |report: &Value| (word(report, "phase"), word(report, "result"), report["causes"].clone());
-    server.api.reports(node).iter().map(told).collect()
+    let entry = |report: &Value| (word(report, "phase"), word(report, "result"), report["causes"].clone());
+    server.api.reports(node).iter().map(entry).collect()
 }
 
-fn told(phase: &str, result: &str, causes: &Value) -> (String, String, Value) {
+fn outcome(phase: &str, result: &str, causes: &Value) -> (String, String, Value) {
     (phase.to_owned(), result.to_owned(), causes.clone())
 }
 
@@ -73,13 +73,13 @@ fn node_with_a_dead_service_is_repaired_by_a_run() {
     gate.release(1);
     sandbox.wait_validated("v1", &["db1"]);
     server.api.wait_node("db1", "is in service", |db1| db1["active"] == true);
-    let story = story(&server, "db1");
+    let outcomes_seen = outcomes_of(&server, "db1");
     let schedule = json!([{"kind": "schedule"}]);
-    assert_eq!(story[2], told("validated", "failed", &schedule), "{story:#?}");
-    let (phase, result, causes) = &story[3];
-    assert_eq!((phase.as_str(), result.as_str()), ("configured", "changed"), "{story:#?}");
-    assert_eq!(causes[0]["kind"], "retry", "{story:#?}");
-    assert_eq!(story.len(), 5, "what is as it was is not told: {story:#?}");
+    assert_eq!(outcomes_seen[2], outcome("validated", "failed", &schedule), "{outcomes_seen:#?}");
+    let (phase, result, causes) = &outcomes_seen[3];
+    assert_eq!((phase.as_str(), result.as_str()), ("configured", "changed"), "{outcomes_seen:#?}");
+    assert_eq!(causes[0]["kind"], "retry", "{outcomes_seen:#?}");
+    assert_eq!(outcomes_seen.len(), 5, "unchanged validations are not reported: {outcomes_seen:#?}");
 }
 
 /// Whether the last run of a node has this cause.
@@ -114,16 +114,16 @@ fn paused_node_is_validated_and_not_repaired() {
     let asked = sandbox.run_muster(&["node", "run", "db1"]);
     assert_eq!(asked.code(), 1, "{asked:?}");
     assert!(format!("{}{}", asked.stdout, asked.stderr).contains("disk swap"), "{asked:?}");
-    assert_eq!(story(&server, "db1").len(), 3, "{:#?}", story(&server, "db1"));
+    assert_eq!(outcomes_of(&server, "db1").len(), 3, "{:#?}", outcomes_of(&server, "db1"));
 
     let resumed = sandbox.run_muster(&["resume", "--role", "db"]);
     assert_eq!(resumed.code(), 0, "{resumed:?}");
     sandbox.wait_validated("v2", &["db1"]);
     server.api.wait_node("db1", "is in service", |db1| db1["active"] == true);
-    let story = story(&server, "db1");
-    let outcomes: Vec<_> = story.iter().map(|(phase, result, _)| format!("{phase} {result}")).collect();
+    let outcomes_seen = outcomes_of(&server, "db1");
+    let outcomes: Vec<_> = outcomes_seen.iter().map(|(phase, result, _)| format!("{phase} {result}")).collect();
     let expected =
         ["configured changed", "validated passed", "validated failed", "configured changed", "validated passed"];
-    assert_eq!(outcomes, expected, "{story:#?}");
-    assert!(story[3].2.to_string().contains("\"version\":\"v2\""), "{story:#?}");
+    assert_eq!(outcomes, expected, "{outcomes_seen:#?}");
+    assert!(outcomes_seen[3].2.to_string().contains("\"version\":\"v2\""), "{outcomes_seen:#?}");
 }

@@ -12,10 +12,10 @@ fn running_server_is_found_from_any_directory() {
     let sandbox = Sandbox::new();
     let project = Project::new(&sandbox, &[("web", 2)]).release("v1", &ScriptRelease::new("exit 0"));
 
-    let nobody = sandbox.run_muster_in("elsewhere", &["status"]);
-    assert_eq!(nobody.code(), 2, "{nobody:?}");
-    assert!(nobody.stderr.contains("no server was found"), "{}", nobody.stderr);
-    assert!(nobody.stderr.contains("muster up"), "it says what to do: {}", nobody.stderr);
+    let failed = sandbox.run_muster_in("elsewhere", &["status"]);
+    assert_eq!(failed.code(), 2, "{failed:?}");
+    assert!(failed.stderr.contains("no server was found"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("muster up"), "it says what to do: {}", failed.stderr);
 
     // The state directory of a project is `.muster` in it.
     let state = project.dir.join(".muster");

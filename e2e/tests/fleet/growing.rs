@@ -81,12 +81,12 @@ fn quickstart_grows_and_shrinks() {
     let (before, lb1_ran) = (lives(&api, &others), api.runs("lb1").len());
 
     apply(&sandbox, 1, 3);
-    let lb1 = api.wait_node("lb1", "runs without anybody asking it to", |lb1| {
+    let lb1 = api.wait_node("lb1", "runs without a request", |lb1| {
         lb1["standing"] == "validated" && lb1["history"].as_array().unwrap().len() > lb1_ran
     });
     assert!(lb1["history"][0]["causes"].to_string().contains("active_roles::web"), "{:#}", lb1["history"][0]);
     assert_eq!(behind_lb(&sandbox), ["web1", "web2", "web3"], "at the address that it had");
-    assert_eq!(lives(&api, &others), before, "nobody else ran, and no agent was started again");
+    assert_eq!(lives(&api, &others), before, "no other node ran, and no agent was restarted");
     assert_eq!(sandbox.run_muster(&["verify-hosts", "v1", "web3"]).code(), 0);
     let planned = sandbox.run_muster(&[
         "env",
@@ -150,7 +150,7 @@ fn a_second_db_wakes_who_looked_it_up(sandbox: &Sandbox, api: &Api) {
         let waited = stamp(&last_report(api, web, "configured")["started"]).duration_since(in_service);
         assert!(waited < SignedDuration::from_secs(1), "{web} began {waited:#} after db2 was in service");
     }
-    assert_eq!(lives(api, &others), before, "nobody else ran, and no agent was started again");
+    assert_eq!(lives(api, &others), before, "no other node ran, and no agent was restarted");
 }
 
 fn last_report(api: &Api, node: &str, phase: &str) -> Value {
@@ -190,7 +190,7 @@ fn next_start_finishes_an_interrupted_removal() {
     assert_eq!((&web2["active"], &web2["why"]["waits_for"]), (&Value::from(false), &serde_json::json!(["lb1"])));
     let shown = sandbox.run_muster(&["status"]).stdout;
     assert!(shown.contains("web2  leaving") && shown.contains("waits until lb1 has run without it"), "{shown}");
-    assert!(!of_machine(&sandbox, "web2").is_empty(), "its machine goes on");
+    assert!(!of_machine(&sandbox, "web2").is_empty(), "its machine runs");
     up.process.kill(TIMEOUT);
 
     let up = Up::start(&sandbox, &dir, &[]);

@@ -29,7 +29,7 @@ node default { }
 "#;
 
 /// Leader and epoch in the files of web1.
-fn told(web1: &Node<'_>) -> (String, u64) {
+fn leader_in_files(web1: &Node<'_>) -> (String, u64) {
     let text = fs::read_to_string(web1.root().join("leader")).unwrap();
     let (node, epoch) = text.split_once(' ').unwrap();
     (node.to_owned(), epoch.parse().unwrap())
@@ -59,18 +59,18 @@ fn lost_leader_is_replaced_and_its_readers_run() {
         if done { Ok(runs[web1_ran].clone()) } else { Err(format!("{runs:#?}")) }
     });
     assert!(woken["causes"].to_string().contains("leader::db"), "{woken:#}");
-    let (second, higher) = told(web1);
+    let (second, higher) = leader_in_files(web1);
     assert_eq!(second, other);
     assert!(higher > epoch, "{higher} after {epoch}");
-    assert_eq!([other, "cache1"].map(ran), before, "nobody else ran");
+    assert_eq!([other, "cache1"].map(ran), before, "no other node ran");
 
     // Back again, it is an ordinary db.
     agents[at] = Some(nodes[at].start());
     server.api.wait_node(&first, "is in service again", |node| {
         node["active"] == true && node["link"]["state"] == "connected" && node["standing"] == "validated"
     });
-    assert_eq!(agreed(&sandbox, &server, web1), (second, higher), "who leads goes on leading");
-    assert_eq!([other, "cache1"].map(ran), before, "and nobody needs to hear of it");
+    assert_eq!(agreed(&sandbox, &server, web1), (second, higher), "the leader stays");
+    assert_eq!([other, "cache1"].map(ran), before, "no node is woken");
 }
 
 fn place(names: &[&str], name: &str) -> u8 {
@@ -82,7 +82,7 @@ fn agreed(sandbox: &Sandbox, server: &Server, web1: &Node<'_>) -> (String, u64) 
     eventually("web1 knows who leads", LOST, || {
         let now = sandbox.run_muster(&["lookup", "web1", "etcdlookup::leader::db", "-o", "json"]);
         let leader = serde_json::from_str::<Value>(&now.stdout).unwrap()["found"]["value"].clone();
-        let (node, epoch) = told(web1);
+        let (node, epoch) = leader_in_files(web1);
         let same = leader["node"] == node.as_str() && leader["epoch"] == epoch;
         let idle = server.api.node("web1")["standing"] == "validated";
         if same && idle { Ok((node, epoch)) } else { Err(format!("{node} {epoch}, {now:?}")) }

@@ -38,7 +38,7 @@ fn next_up_releases_machines_of_removed_nodes() {
     up.process.wait_for_output("all 2 nodes validated at v1", TIMEOUT);
     let had = address("web2");
     up.process.kill(TIMEOUT);
-    assert_eq!(of_machine(&sandbox, "web2").len(), 2, "an agent and a service, with nobody to look after them");
+    assert_eq!(of_machine(&sandbox, "web2").len(), 2, "an agent and a service without a server");
 
     let up = Up::start(&sandbox, &project(&sandbox, 1).dir, &[]);
     up.process.wait_for_output("web2 is no longer in the design, and leaves", TIMEOUT);

@@ -41,7 +41,7 @@ fn both_answer(sandbox: &Sandbox, version: &str, says: &str) {
 }
 
 /// Lines of the transcript about a node, without their times.
-fn story<'a>(transcript: &'a str, node: &str) -> Vec<&'a str> {
+fn lines_of<'a>(transcript: &'a str, node: &str) -> Vec<&'a str> {
     let about = |line: &'a str| {
         let (_, rest) = line.split_once("s  ")?;
         rest.strip_prefix(node).map(str::trim)
@@ -79,12 +79,12 @@ fn quickstart_starts_updates_and_restarts() {
     for (node, reason) in
         [("web1", "waiting for role db: 0 of 1 active"), ("lb1", "waiting for role web: 0 of 2 active")]
     {
-        let story = story(&first.stdout, node);
-        let pending = story.iter().position(|line| *line == format!("pending v1: {reason}"));
-        let validated = story.iter().position(|line| line.starts_with("validated v1"));
+        let lines = lines_of(&first.stdout, node);
+        let pending = lines.iter().position(|line| *line == format!("pending v1: {reason}"));
+        let validated = lines.iter().position(|line| line.starts_with("validated v1"));
         // The last line of a node may be that of the table.
-        assert!(pending.is_some(), "{node} waited, and said for what: {story:#?}\n{}", first.stdout);
-        assert!(validated.is_none_or(|at| Some(at) > pending), "{story:#?}");
+        assert!(pending.is_some(), "{node} was pending with a reason: {lines:#?}\n{}", first.stdout);
+        assert!(validated.is_none_or(|at| Some(at) > pending), "{lines:#?}");
     }
     sandbox.assert_no_processes();
     assert!(sandbox.path("state/store").exists(), "the state is kept");
@@ -93,7 +93,7 @@ fn quickstart_starts_updates_and_restarts() {
     let up = Up::start(&sandbox, &quickstart(), &[]);
     let api = up.api(&sandbox, "quickstart");
     up.process.wait_for_output("all 4 nodes validated at v1", TIMEOUT);
-    assert_eq!(api.node("db1")["incarnation"], 1, "the same agent's life goes on");
+    assert_eq!(api.node("db1")["incarnation"], 1, "the same incarnation");
     both_answer(&sandbox, "v1", "Hello. db says: To pass muster is to be inspected and found fit.");
     assert_eq!(sandbox.run_muster(&["verify-hosts", "v2", "--all"]).code(), 1);
     assert_eq!(sandbox.run_muster(&["check-single-version", "v1"]).code(), 0);
@@ -135,7 +135,7 @@ fn quickstart_starts_updates_and_restarts() {
     assert_eq!(
         sandbox.run_muster_with_input(&["verify-hosts", "v2", "-"], "").code(),
         64,
-        "an empty list is nobody's yes"
+        "an empty list verifies nothing"
     );
     assert_eq!(asked(&["verify-hosts", "v2"]).code(), 0, "every node");
     assert_eq!(asked(&["trigger-update", "v9"]).code(), 1);

@@ -135,6 +135,6 @@ fn agent_of_an_unknown_node_is_refused() {
 
     let nodes = server.api.get("nodes");
     assert_eq!(nodes["items"].as_array().unwrap().len(), 1, "{nodes}");
-    assert!(stranger.is_running(), "it goes on trying: the design may still come");
+    assert!(stranger.is_running(), "it retries: the node may be added to the design");
     assert!(!ran.exists());
 }

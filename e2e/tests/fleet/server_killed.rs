@@ -67,7 +67,7 @@ fn killed_server_loses_no_report_and_causes_no_run() {
 
     // Exactly the runs in the appliers' journals, each with both reports, in order.
     let runs = started(10);
-    assert_eq!(runs.lines().count(), 10, "nobody ran without a cause:\n{runs}");
+    assert_eq!(runs.lines().count(), 10, "a run has no cause:\n{runs}");
     let in_journal: BTreeSet<String> = runs.lines().map(str::to_owned).collect();
     let mut in_history = BTreeSet::new();
     for node in NODES {

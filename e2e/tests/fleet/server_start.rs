@@ -32,7 +32,7 @@ fn second_server_on_a_store_is_refused() {
 
     assert_eq!(second.code(), 1, "{second:?}");
     assert!(second.stderr.contains("state/store") && second.stderr.contains("in use"), "{}", second.stderr);
-    assert_eq!(second.stdout, "", "nobody is told an address");
+    assert_eq!(second.stdout, "", "no address is printed");
     assert_eq!(first.api.get("status")["nodes"], 1, "the first one serves as before");
 }
 
@@ -44,7 +44,7 @@ fn used_port_is_reported() {
 
     let refused = Server::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
-    let says = format!("{} is taken by another process", sandbox.listen());
+    let says = format!("{} is in use by another process", sandbox.listen());
     assert!(refused.stderr.contains(&says) && refused.stderr.contains("--listen"), "{}", refused.stderr);
 
     // The failed attempt leaves nothing behind.

@@ -45,7 +45,7 @@ fn full_server_disk_refuses_writes_and_recovers() {
 
     // The run ends, its reports are refused, and the agent keeps them.
     gate.release(1);
-    agent.wait_for_output("a report was not taken; it is kept", TIMEOUT);
+    agent.wait_for_output("the server did not accept a report; it stays in the outbox", TIMEOUT);
     let node = api.node("web1");
     assert_eq!((&node["history"], &node["running"]), (&json!([]), &json!(null)), "{node:#}");
 

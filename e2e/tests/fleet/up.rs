@@ -22,7 +22,7 @@ if [ "$MUSTER_ROLE" = web ]; then
         exit 75
     fi
 fi
-# A zombie serves nobody.
+# A zombie does not serve.
 if grep -qs '^State:.[^Z]' "/proc/$(cat "$MUSTER_ROOT/pid" || echo none)/status"; then exit 0; fi
 setsid sleep 100000 > /dev/null 2>&1 &
 echo $! > "$MUSTER_ROOT/pid"
@@ -84,7 +84,7 @@ fn fleet_starts_and_ends_with_ctrl_c() {
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stderr.contains("the state is kept in"), "{}", ended.stderr);
     sandbox.assert_no_processes();
-    assert_eq!(sandbox.run_muster(&["status", "--state", "state"]).code(), 2, "nobody answers any more");
+    assert_eq!(sandbox.run_muster(&["status", "--state", "state"]).code(), 2, "no server answers");
 
     // The next one continues: the same incarnations and state.
     let again = Up::start(&sandbox, &project.dir, &["--once"]).process.wait_exit(TIMEOUT);
@@ -155,7 +155,7 @@ fn used_port_starts_nothing() {
     let _taken = std::net::TcpListener::bind(sandbox.listen()).unwrap();
     let refused = Up::start(&sandbox, &project.dir, &[]).process.wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
-    let says = format!("{} is taken by another process", sandbox.listen());
+    let says = format!("{} is in use by another process", sandbox.listen());
     assert!(refused.stderr.contains(&says), "{}", refused.stderr);
     assert_eq!(refused.stdout, "");
     sandbox.assert_no_processes();

@@ -56,7 +56,7 @@ fn changed_lookup_wakes_only_its_readers() {
         let woken = json!([{"kind": "looked_up", "changes": [{"key": "active_roles::db", "what": "db1 added"}]}]);
         assert_eq!(causes(web)[1..], [woken], "{web} was woken once, by what it waited for");
     }
-    assert_eq!((causes("db1").len(), causes("cache1").len()), (1, 1), "nobody asked for these");
+    assert_eq!((causes("db1").len(), causes("cache1").len()), (1, 1), "runs without a cause");
 
     // All nodes move to v2. The active nodes stay the same, so no further run is caused.
     gate.release(1);
@@ -113,7 +113,7 @@ fn concurrent_causes_make_one_further_run() {
     for version in &versions[1..] {
         assert_eq!(server.api.trigger_update(version).status, 200);
     }
-    agent.wait_for_output("the node should run version=v9", TIMEOUT);
+    agent.wait_for_output("new desired state version=v9", TIMEOUT);
     gate.release(2);
     sandbox.wait_validated("v9", &["web1"]);
     assert_eq!(ran(), "v1\nv9\n", "one run at a time, and what came meanwhile is one further run");

@@ -119,7 +119,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Publishes a durable group. The order matters: whoever sees a revision can read it.
+    /// Publishes a durable group. The order matters: a visible revision must be readable.
     fn publish(&mut self, group: Group) {
         self.counters = group.counters;
         let activity = &self.shared.activity;

@@ -65,7 +65,7 @@ pub(super) fn classify(error: &Error) -> FailureClass {
 }
 
 fn classify_status(status: &Status) -> FailureClass {
-    // tonic says so itself when it could not connect: then nothing was sent.
+    // tonic could not connect: nothing was sent.
     if chain_has::<ConnectError>(status) {
         return FailureClass::NotApplied(RetryAt::NextMember);
     }
@@ -79,8 +79,8 @@ fn classify_status(status: &Status) -> FailureClass {
         Code::ResourceExhausted if says("too many requests") => FailureClass::NotApplied(RetryAt::SameMember),
         Code::Unavailable if says("no leader") => FailureClass::NotApplied(RetryAt::NextMember),
         Code::FailedPrecondition if says("learner") => FailureClass::NotApplied(RetryAt::NextMember),
-        // The member was told of a change of users or roles a moment ago. The request is checked against them before it
-        // is carried out, so it was not; a new connection brings a new token.
+        // Users or roles have changed. Permissions are checked before a request is applied, so it was not; a new connection
+        // gets a new token.
         Code::Unauthenticated => FailureClass::NotApplied(RetryAt::NewConnection),
         Code::InvalidArgument if says("revision of auth store is old") => {
             FailureClass::NotApplied(RetryAt::NewConnection)

@@ -59,7 +59,7 @@ async fn store_in_use_is_refused() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the store {} is in use by another process: stop that one, or give this one a store of its own",
+            "the store {} is in use by another process: stop that process, or choose another store",
             path.display()
         )
     );

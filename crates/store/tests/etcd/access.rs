@@ -80,7 +80,7 @@ async fn server_certificate_is_verified_with_the_ca() {
 
     let elsewhere = tempfile::tempdir().unwrap();
     let stranger = Certificates::make(elsewhere.path(), &[[127, 0, 0, 1].into()]);
-    insta::assert_snapshot!(refusal(&cluster.spec(), &with_ca(&stranger)).await, @"etcd://HOST:PORT cannot be reached: HOST:PORT: invalid peer certificate: BadSignature (its certificate was not signed by the authority in --store-ca)");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &with_ca(&stranger)).await, @"cannot reach etcd://HOST:PORT: HOST:PORT: invalid peer certificate: BadSignature (its certificate was not signed by the CA in --store-ca)");
     let said = refusal(&cluster.spec(), &StoreAccess::default()).await;
     assert!(said.contains("(if it requires TLS, give the CA of its certificate with --store-ca)"), "{said}");
 }
@@ -98,7 +98,7 @@ async fn client_certificate_is_sent_when_required() {
     let said = refusal(&cluster.spec(), &with_ca(files)).await;
     assert!(said.contains("give --store-cert and --store-key)"), "{said}");
     let swapped = StoreAccess { cert: access.key.clone(), key: access.cert.clone(), ..access.clone() };
-    insta::assert_snapshot!(refusal(&cluster.spec(), &swapped).await, @"FILE (--store-cert) holds no CERTIFICATE in PEM format: it should have a line -----BEGIN …CERTIFICATE-----");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &swapped).await, @"FILE (--store-cert) has no CERTIFICATE in PEM format: expected a line -----BEGIN …CERTIFICATE-----");
     insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { key: None, ..access.clone() }).await, @"--store-cert is given without --store-key: etcd needs both");
     insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { ca: None, ..access.clone() }).await, @"--store-cert is given without --store-ca: etcd needs both");
     let missing = StoreAccess { ca: Some("/no/such/file".into()), ..access };
@@ -124,14 +124,14 @@ async fn user_with_access_to_the_prefix_is_enough() {
     assert!(!format!("{store:?}").contains("s3cret"));
 
     let error = store.commit(Txn::new().op(Op::put("/elsewhere", "1"))).await.unwrap_err();
-    insta::assert_snapshot!(error.source().unwrap(), @"etcd refuses: permission denied (the user needs a role that may read and write the prefix /muster/)");
+    insta::assert_snapshot!(error.source().unwrap(), @"etcd refused the request: permission denied (the user needs a role with read and write permission on the prefix /muster/)");
     let mut watch = store.watch("/elsewhere/", WatchFrom::Now);
-    insta::assert_snapshot!(watch.next().await.unwrap_err().source().unwrap(), @"etcd refuses: permission denied (the user needs a role that may read and write the prefix /muster/)");
+    insta::assert_snapshot!(watch.next().await.unwrap_err().source().unwrap(), @"etcd refused the request: permission denied (the user needs a role with read and write permission on the prefix /muster/)");
 
     let wrong = StoreAccess { password: Some("guess".into()), ..access.clone() };
-    insta::assert_snapshot!(refusal(&cluster.spec(), &wrong).await, @"etcd://HOST:PORT does not let us in: authentication failed, invalid user ID or password (look at --store-user and the password)");
-    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess::default()).await, @"etcd://HOST:PORT does not let us in: user name is empty (it asks for a user: give --store-user and a password)");
-    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { password: None, ..access.clone() }).await, @"the user muster is given without a password: write it into a file and name that with --store-password-file, or set MUSTER_STORE_PASSWORD");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &wrong).await, @"etcd://HOST:PORT refuses access: authentication failed, invalid user ID or password (check --store-user and the password)");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess::default()).await, @"etcd://HOST:PORT refuses access: user name is empty (it requires a user: give --store-user and a password)");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { password: None, ..access.clone() }).await, @"the user muster has no password: give a file that contains it with --store-password-file, or set MUSTER_STORE_PASSWORD");
     insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { user: None, ..access }).await, @"a password is given without --store-user: etcd needs both");
 }
 
@@ -166,18 +166,18 @@ async fn authentication_can_be_enabled_later() {
 #[tokio::test]
 async fn unreachable_members_are_named_with_a_hint() {
     let cluster = Cluster::start(Rig { tls: Some(Tls::Server), ..Rig::members(1) }).await;
-    let nobody = "127.0.0.1:1,127.0.0.2:1";
-    insta::assert_snapshot!(refusal(&format!("etcd://{nobody}"), &StoreAccess::default()).await, @"etcd://HOST:PORT,HOST:PORT cannot be reached: HOST:PORT: tcp connect error: Connection refused (os error 111) (nothing listens there: is etcd running, and is this its client port?); HOST:PORT: tcp connect error: Connection refused (os error 111) (nothing listens there: is etcd running, and is this its client port?)");
+    let unreachable = "127.0.0.1:1,127.0.0.2:1";
+    insta::assert_snapshot!(refusal(&format!("etcd://{unreachable}"), &StoreAccess::default()).await, @"cannot reach etcd://HOST:PORT,HOST:PORT: HOST:PORT: tcp connect error: Connection refused (os error 111) (nothing listens there: check that etcd is running and that this is its client port); HOST:PORT: tcp connect error: Connection refused (os error 111) (nothing listens there: check that etcd is running and that this is its client port)");
     // TLS to a server without TLS.
     let plain = Cluster::start(Rig::members(1)).await;
     let said = refusal(&plain.spec(), &with_ca(cluster.certificates().unwrap())).await;
     // The connection ends with an end of stream or with a reset, depending on unread data.
     let known = [
-        "HOST:PORT: tls handshake eof (it does not speak TLS: leave out --store-ca, or give etcd a certificate)",
-        "HOST:PORT: Connection reset by peer (os error 104) (it ended the connection: does it speak TLS, and does it ask for a \
-         certificate? Then give --store-cert and --store-key)",
+        "HOST:PORT: tls handshake eof (it does not use TLS: omit --store-ca, or configure TLS in etcd)",
+        "HOST:PORT: Connection reset by peer (os error 104) (check that it uses TLS; if it requires a \
+         client certificate, give --store-cert and --store-key)",
     ];
-    assert!(known.iter().any(|known| said == format!("etcd://HOST:PORT cannot be reached: {known}")), "{said}");
+    assert!(known.iter().any(|known| said == format!("cannot reach etcd://HOST:PORT: {known}")), "{said}");
     let said = refusal("etcd://no.such.host.invalid:2379", &StoreAccess::default()).await;
     assert!(said.contains("HOST:PORT: dns error: failed to lookup address"), "{said}");
 }

@@ -322,7 +322,7 @@ async fn exhausted_quota_is_reported_and_reads_succeed() {
     };
     assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
     let said = format!("{error}: {}", std::error::Error::source(&error).unwrap()).replace(store.name(), "STORE");
-    insta::assert_snapshot!(said, @"STORE: no space left, nothing was written: make room, and it takes changes again: etcd's quota is exhausted (mvcc: database space exceeded): compact it (etcdctl compaction --physical), defragment each member (etcdctl defrag), and then disarm the alarm (etcdctl alarm disarm); a bigger quota is set with --quota-backend-bytes");
+    insta::assert_snapshot!(said, @"STORE: no space left, nothing was written: free some space and retry: etcd's quota is exhausted (mvcc: database space exceeded): compact it (etcdctl compaction --physical), defragment each member (etcdctl defrag), and disarm the alarm (etcdctl alarm disarm); --quota-backend-bytes sets a larger quota");
     assert!(store.get("/muster/small").await.unwrap().is_some());
     let health = store.health().await;
     assert_eq!(

@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn holder_needs_a_lease_and_a_replica() {
-        let told = violations(&[replicas(), vec![put("controllers/liveness", A)]]);
-        assert_eq!(told, ["revision 3: controllers/liveness has no lease: it would outlive its holder"]);
-        let told = violations(&[vec![leased("controllers/liveness", A)]]);
-        assert_eq!(told, ["revision 2: controllers/liveness is held by a-1, which is not there"]);
+        let found = violations(&[replicas(), vec![put("controllers/liveness", A)]]);
+        assert_eq!(found, ["revision 3: controllers/liveness has no lease: it would outlive its holder"]);
+        let found = violations(&[vec![leased("controllers/liveness", A)]]);
+        assert_eq!(found, ["revision 2: controllers/liveness is held by a-1, which does not exist"]);
     }
 
     #[test]
@@ -144,8 +144,8 @@ mod tests {
         let role = || vec![put("active_roles/v1/web1/address", "{}")];
         let held = vec![replicas(), vec![leased("controllers/liveness", A)], role()];
         assert_eq!(violations(&held), [] as [&str; 0]);
-        let told = violations(&[replicas(), role()]);
-        assert!(told[0].contains("was written for liveness, which nobody held"), "{told:?}");
+        let found = violations(&[replicas(), role()]);
+        assert!(found[0].contains("was written for liveness, which had no holder"), "{found:?}");
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn presence_has_no_lease() {
-        let told = violations(&[vec![leased("presence/web1", A)]]);
-        assert!(told[0].contains("presence/web1 has a lease"), "{told:?}");
+        let found = violations(&[vec![leased("presence/web1", A)]]);
+        assert!(found[0].contains("presence/web1 has a lease"), "{found:?}");
     }
 }

@@ -50,8 +50,8 @@ impl Reports {
         }
     }
 
-    pub(super) fn compare(&mut self, told: &[AcknowledgedReport], violations: &mut Vec<String>) {
-        for AcknowledgedReport { node, seq, run } in told {
+    pub(super) fn compare(&mut self, found: &[AcknowledgedReport], violations: &mut Vec<String>) {
+        for AcknowledgedReport { node, seq, run } in found {
             let mut seen = NodeName::new(node.clone()).ok().and_then(|node| self.nodes.get_mut(&node));
             if let Some(seen) = &mut seen {
                 seen.acknowledged.insert(*seq);
@@ -119,34 +119,34 @@ mod tests {
     fn about_reports(reports: &[Vec<muster_etcd_rig::RawChange>]) -> Vec<String> {
         violations(reports)
             .into_iter()
-            .filter(|told| told.contains("report") && !told.contains("last report"))
+            .filter(|found| found.contains("report") && !found.contains("last report"))
             .collect()
     }
 
     #[test]
     fn reports_in_order_are_accepted() {
-        let told = about_reports(&[report(1, 1, "r1"), report(1, 2, "r1"), report(2, 3, "r2")]);
-        assert_eq!(told, [] as [&str; 0]);
+        let found = about_reports(&[report(1, 1, "r1"), report(1, 2, "r1"), report(2, 3, "r2")]);
+        assert_eq!(found, [] as [&str; 0]);
     }
 
     #[test]
     fn applied_older_report_is_a_violation() {
-        let told = about_reports(&[report(1, 2, "r1"), report(1, 1, "r1")]);
-        assert!(told[0].contains("revision 3: the reports of web1 go back from (1, 2) to (1, 1)"), "{told:?}");
+        let found = about_reports(&[report(1, 2, "r1"), report(1, 1, "r1")]);
+        assert!(found[0].contains("revision 3: the reports of web1 went back from (1, 2) to (1, 1)"), "{found:?}");
     }
 
     #[test]
     fn report_applied_twice_is_a_violation() {
         for again in [report(1, 1, "r1"), vec![observed("web1", 1, 1, validated("r9", "v1"))]] {
-            let told = about_reports(&[report(1, 1, "r1"), again]);
-            assert!(told[0].contains("report (1, 1) is applied a second time"), "{told:?}");
+            let found = about_reports(&[report(1, 1, "r1"), again]);
+            assert!(found[0].contains("report (1, 1) was applied twice"), "{found:?}");
         }
         // A restarted machine writes its hello into the same record.
         let hello = vec![observed("web1", 1, 1, configured("r1", "v1"))];
         assert_eq!(about_reports(&[report(1, 1, "r1"), hello]), [] as [&str; 0]);
 
-        let told = about_reports(&[report(1, 1, "r1"), report(2, 1, "r1")]);
-        assert!(told[0].contains("report 1 of run r1 is applied after report 1"), "{told:?}");
+        let found = about_reports(&[report(1, 1, "r1"), report(2, 1, "r1")]);
+        assert!(found[0].contains("report 1 of run r1 was applied after report 1"), "{found:?}");
     }
 
     #[test]
@@ -158,9 +158,9 @@ mod tests {
         checker.acknowledged(&[acknowledged(1, "r1")]);
         assert_eq!(checker.violations().len(), before);
         checker.acknowledged(&[acknowledged(2, "r1"), acknowledged(1, "r7")]);
-        let told = &checker.violations()[before..];
-        assert!(told[0].contains("report 2 of run r1 was acknowledged and is in no revision"), "{told:?}");
-        assert!(told[1].contains("under that number there is run r1"), "{told:?}");
+        let found = &checker.violations()[before..];
+        assert!(found[0].contains("report 2 of run r1 was acknowledged and is lost"), "{found:?}");
+        assert!(found[1].contains("this number belongs to run r1"), "{found:?}");
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         checker.read(&history(&[report(1, 1, "r1")]));
         let before = checker.violations().len();
         checker.all_acknowledged();
-        let told = &checker.violations()[before..];
-        assert!(told[0].contains("report 1 of run r1 was applied and never acknowledged"), "{told:?}");
+        let found = &checker.violations()[before..];
+        assert!(found[0].contains("report 1 of run r1 was applied and never acknowledged"), "{found:?}");
     }
 }

@@ -60,7 +60,7 @@ impl Runs {
                 (Key::Observed { node }, Some(value)) => {
                     let observed: Option<ObservedRecord> = violations.json(&format!("observed/{node}"), value);
                     if let Some(last) = observed.and_then(|observed| observed.last) {
-                        self.told(node, &last, violations);
+                        self.add_report(node, &last, violations);
                     }
                 }
                 _ => {}
@@ -68,14 +68,14 @@ impl Runs {
         }
     }
 
-    fn told(&mut self, node: &NodeName, last: &LastRun, violations: &mut Violations<'_>) {
+    fn add_report(&mut self, node: &NodeName, last: &LastRun, violations: &mut Violations<'_>) {
         let seen = self.nodes.entry(node.clone()).or_default();
         let is_new = !seen.runs.contains_key(last.run.as_str());
-        let told = seen.runs.entry(last.run.to_string()).or_default();
+        let reported = seen.runs.entry(last.run.to_string()).or_default();
         match last.outcome {
-            Outcome::Configured(_) => told.configured = true,
+            Outcome::Configured(_) => reported.configured = true,
             Outcome::Previewed(_) => {}
-            Outcome::Validated(Verdict::Passed) => told.passed = true,
+            Outcome::Validated(Verdict::Passed) => reported.passed = true,
             Outcome::Validated(Verdict::Failed) => {
                 violations.push(format_args!("{node}: the validation of {} failed: {:?}", last.run, last.reason));
             }
@@ -144,12 +144,12 @@ impl Runs {
         }
         for (node, seen) in &self.nodes {
             let executed = executed.remove(node.as_str()).unwrap_or_default();
-            for (run, told) in &seen.runs {
+            for (run, reported) in &seen.runs {
                 if !executed.contains(run.as_str()) {
                     violations.push(format!("{node}: run {run} was reported, but its applier never ran"));
                 }
-                if !(told.configured && told.passed) {
-                    violations.push(format!("{node}: run {run} was reported only in part: {told:?}"));
+                if !(reported.configured && reported.passed) {
+                    violations.push(format!("{node}: run {run} was reported only in part: {reported:?}"));
                 }
             }
             for run in executed.iter().filter(|run| !seen.runs.contains_key(**run)) {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn reports(checker: &Checker, what: &str) -> bool {
-        checker.violations().iter().any(|told| told.contains(what))
+        checker.violations().iter().any(|reported| reported.contains(what))
     }
 
     fn executed(run: &str) -> ExecutedRun {

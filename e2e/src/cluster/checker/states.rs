@@ -104,8 +104,8 @@ mod tests {
         assert_eq!(violations(&right), [] as [&str; 0]);
 
         let torn = vec![first, vec![to_validated, new_leaf, running], vec![old_leaf]];
-        let told = violations(&torn);
-        assert!(told.iter().any(|told| told.contains("revision 3: web1 is in 2 states at once")), "{told:?}");
+        let found = violations(&torn);
+        assert!(found.iter().any(|found| found.contains("revision 3: web1 is in 2 states at once")), "{found:?}");
     }
 
     #[test]
@@ -113,7 +113,10 @@ mod tests {
         let report = observed("web1", 1, 1, configured("r1", "v1"));
         let history =
             vec![vec![report, put("status/configured/success/v1/web1", "{}"), put("running_version/v1/web1", "{}")]];
-        let told = violations(&history);
-        assert!(told.iter().any(|told| told.contains("running_version of web1 is Some(Version(\"v1\"))")), "{told:?}");
+        let found = violations(&history);
+        assert!(
+            found.iter().any(|found| found.contains("running_version of web1 is Some(Version(\"v1\"))")),
+            "{found:?}"
+        );
     }
 }

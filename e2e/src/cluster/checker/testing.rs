@@ -31,7 +31,7 @@ pub(super) fn history(transactions: &[Vec<RawChange>]) -> Vec<RevisionChanges> {
 pub(super) fn violations(transactions: &[Vec<RawChange>]) -> Vec<String> {
     let mut checker = Checker::default();
     checker.read(&history(transactions));
-    checker.violations().iter().filter(|told| !told.contains("was chosen")).cloned().collect()
+    checker.violations().iter().filter(|violation| !violation.contains("which chose")).cloned().collect()
 }
 
 fn run(run: &str, version: &str, outcome: Outcome, causes: Vec<Cause>) -> LastRun {

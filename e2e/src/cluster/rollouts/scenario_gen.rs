@@ -175,11 +175,11 @@ mod tests {
     #[test]
     fn ten_minutes_contain_every_command() {
         for seed in 0..100 {
-            let told = scenarios(seed, MINUTE * 10, PACE);
+            let generated = scenarios(seed, MINUTE * 10, PACE);
             assert!(
                 Intervention::ALL
                     .iter()
-                    .all(|intervention| told.iter().any(|scenario| scenario.intervention == *intervention)),
+                    .all(|intervention| generated.iter().any(|scenario| scenario.intervention == *intervention)),
                 "seed {seed}"
             );
         }

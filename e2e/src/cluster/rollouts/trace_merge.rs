@@ -18,7 +18,7 @@ use muster_core::rollout::record::{DesiredRecord, GateVerdict, PauseReason, Roll
 use muster_core::txn::Revision as At;
 use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::{TraceChecker, TraceRun, TraceWriter};
-use muster_store::{KeyValue, WatchChange as Told};
+use muster_store::{KeyValue, WatchChange};
 
 use super::journal::{Entry, OfRun, What};
 use crate::server::ENV;
@@ -133,7 +133,7 @@ impl<'a> TraceMerge<'a> {
             self.commands.push(revision.revision);
         }
         let number = At(u64::try_from(revision.revision).unwrap());
-        let changes: Vec<Told> = revision.changes.iter().map(|change| told(change, number)).collect();
+        let changes: Vec<WatchChange> = revision.changes.iter().map(|change| watch_change(change, number)).collect();
         self.trial.committed(self.moment(at.unwrap_or(self.now)), number, &changes, author);
         self.counts.transactions += 1;
         self.counts.grants += changed.iter().filter(|(key, _)| matches!(key, Key::Desired { .. })).count();
@@ -289,12 +289,12 @@ pub(super) fn changed(change: &RawChange) -> Option<(Key, Option<&[u8]>)> {
     })
 }
 
-fn told(change: &RawChange, revision: At) -> Told {
+fn watch_change(change: &RawChange, revision: At) -> WatchChange {
     match change {
         RawChange::Put { key, value, .. } => {
-            Told::Put(KeyValue { key: key.clone(), value: value.clone().into(), revision, lease: None })
+            WatchChange::Put(KeyValue { key: key.clone(), value: value.clone().into(), revision, lease: None })
         }
-        RawChange::Delete { key } => Told::Delete { key: key.clone() },
+        RawChange::Delete { key } => WatchChange::Delete { key: key.clone() },
     }
 }
 

@@ -55,18 +55,18 @@ fn failing_manifest_stops_the_rollout_and_rolls_back() {
     assert_eq!(started.code(), 0, "{started:?}");
     let watched = sandbox.run_muster(&["rollout", "status", "--watch"]);
     assert_eq!(watched.code(), 1, "{watched:?}");
-    let told = &watched.stdout;
-    for said in [
+    let output = &watched.stdout;
+    for text in [
         "Exec[/bin/false]",
         PLACE,
         "rollout 2 is rolled back because",
         "rollout 3 rolls it back",
         "rollout 3 is completed",
     ] {
-        assert!(told.contains(said), "{said:?} is not said:\n{told}");
+        assert!(output.contains(text), "{text:?} is missing:\n{output}");
     }
-    let end = told.rfind("rollout 2 was rolled back because").unwrap_or_else(|| panic!("{told}"));
-    assert!(told[end..].contains(PLACE), "what it was about is said at the end, where it is looked for:\n{told}");
+    let end = output.rfind("rollout 2 was rolled back because").unwrap_or_else(|| panic!("{output}"));
+    assert!(output[end..].contains(PLACE), "the end names the position:\n{output}");
     let canary = ran(&server.api, "v3");
     assert_eq!(canary.len(), 1, "it stopped after one node");
     assert_eq!(shown(&sandbox, Some("2"))["record"]["phase"], "rolled_back");

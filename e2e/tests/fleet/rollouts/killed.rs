@@ -143,7 +143,7 @@ fn kill_while_a_wave_soaks() {
     let second = shown["waves"][1]["nodes"].as_array().expect("it had a second wave");
     assert!(!second.is_empty());
     let early = second.iter().find(|node| time(&node["granted"]) < time(&wave["passed"]));
-    assert_eq!(early, None, "nobody went before the time: {shown:#}");
+    assert_eq!(early, None, "no node was granted early: {shown:#}");
     assert_eq!(fleet.applied("v2"), once_each());
 }
 
@@ -166,12 +166,12 @@ fn kill_while_a_gate_runs() {
     fleet.start_rollout();
     let first: u32 = wait_for_lines(&asked, "", 1)[0].parse().unwrap();
     let first = Process::open(first).unwrap().expect("the program runs");
-    let fleet = fleet.killed(|| assert!(!first.has_ended().unwrap(), "nobody has told it to end"));
+    let fleet = fleet.killed(|| assert!(!first.has_ended().unwrap(), "it must still run"));
     // Processes of the killed gate are ended before the next one starts.
     wait_for_lines(&asked, "", 2);
     assert!(first.has_ended().unwrap(), "two of them run");
     let still = shown(&sandbox, None);
-    assert_eq!(still["record"]["grants"], 1, "nobody has said yes: {still:#}");
+    assert_eq!(still["record"]["grants"], 1, "the gate has not passed: {still:#}");
     // One line for the first wave, one for the second.
     gate.release(2);
 
@@ -202,7 +202,7 @@ fn kill_during_an_automatic_rollback() {
     fleet.start_rollout();
     wait_for_lines(&journal(&sandbox), "v1", NODES.len() + 1);
     let fleet = fleet.killed(|| {});
-    wait_rollout(&sandbox, "goes back", |shown| shown["record"]["rolls_back"] == 1);
+    wait_rollout(&sandbox, "rolls back", |shown| shown["record"]["rolls_back"] == 1);
     // One node has rolled back, the other is running.
     gate.release(1);
     wait_for_lines(&journal(&sandbox), "v1", NODES.len() + 2);
