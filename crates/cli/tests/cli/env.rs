@@ -216,7 +216,7 @@ async fn server_findings_and_other_sources_are_printed() {
     lab: 0 to create, 2 to change, 0 to remove, 1 to keep
     --- stderr
     note: lab has other sources, which are kept: site
-    warning[M1005]: HostProfile "edge" of source "over" is laid over that of source "site"
+    warning[M1005]: HostProfile "edge" of source "over" overlays that of source "site"
      --> over/edge.yaml:2:7
       |
     2 | name: edge
@@ -226,7 +226,7 @@ async fn server_findings_and_other_sources_are_printed() {
       |
     2 | name: edge
       |       ^^^^
-    help: if that is meant, say so with "overlay: true"; else rename one of them
+    help: if this is intended, add "overlay: true"; otherwise rename one of them
     "#);
     // Each way of applying prints the finding once.
     fleet.muster(&["env", "plan", "lab", "over", "--out", "plan.json"]).await.clear();

@@ -121,8 +121,8 @@ fn an_environment_is_chosen_and_its_cloud_is_there() {
     "#);
     let test = ("environments/test.yaml", "roles: {web: {cardinality: 1, flavor: small}}\n");
     insta::assert_snapshot!(compile(&[prod, test]).findings, @r"
-    error[M1029]: there are several environments, and none was chosen
-    help: say which with --env: prod, test
+    error[M1029]: there are several environments, and none was selected
+    help: select one with --env: prod, test
     ");
 }
 

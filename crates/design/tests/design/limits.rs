@@ -143,6 +143,6 @@ fn many_roles_after_each_other() {
     let findings = Environment::parse(&FileText::new("prod.yaml", text + &closing)).unwrap_err();
     assert_eq!(
         findings.iter().next().unwrap().message,
-        "roles come after each other in a circle: r0x → r1x → r2x → r3x → … → r9998x → r9999x → r10000x → r0x"
+        "roles come after each other in a cycle: r0x → r1x → r2x → r3x → … → r9998x → r9999x → r10000x → r0x"
     );
 }

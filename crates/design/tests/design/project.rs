@@ -99,7 +99,7 @@ fn what_is_no_project_is_refused_with_a_reason() {
     insta::assert_snapshot!(open_error(&["environments"]), @"DIR is not a project: there is no directory DIR/environments");
     insta::assert_snapshot!(open_error(&["environments/"]), @"there is no environment file in DIR/environments: expected <environment>.yaml");
     insta::assert_snapshot!(open_error(&["environments/prod.yml"]), @"there is no environment file in DIR/environments: expected <environment>.yaml (there is prod.yml)");
-    insta::assert_snapshot!(open_error(&["environments/prod.yaml", "releases/my release/"]), @r#"the name of the release directory DIR/releases/my release is no version: "my release" is not a legal version: 1 to 64 of A-Z, a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit"#);
+    insta::assert_snapshot!(open_error(&["environments/prod.yaml", "releases/my release/"]), @r#"the name of the release directory DIR/releases/my release is not a version: "my release" is not a legal version: 1 to 64 of A-Z, a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit"#);
 }
 
 #[test]
