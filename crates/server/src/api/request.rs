@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_short_line_and_there_always_is_one() {
+    fn author_is_one_short_line_with_a_default() {
         let by = |header: Option<&str>, body: Option<&str>| {
             Author(header.map(str::to_owned)).by(body.map(str::to_owned), " why\u{7}\nnot ")
         };

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_value_survives_its_line() {
+    fn any_value_reads_back_from_its_line() {
         for bytes in [&b""[..], b"v1", b"{\"a\":1}", "ä\n\t\"".as_bytes(), b"\xff\x00\x80", b"\0"] {
             let text = serde_json::to_string(&Line { key: "x/y".into(), value: Value::of(bytes) }).unwrap();
             assert!(!text.contains('\n'));

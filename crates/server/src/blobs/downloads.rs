@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_arrives_as_it_is() {
+    async fn range_arrives_unchanged() {
         let downloads = Downloads::default();
         for part in [0..0, 0..1, 5..PIECE as u64 + 7, 100_000..300_000] {
             let turn = downloads.turn().await.unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_shorter_than_it_was_breaks_off_with_an_error() {
+    async fn truncated_blob_ends_with_an_error() {
         let downloads = Downloads::default();
         let turn = downloads.turn().await.unwrap();
         let pieces: Vec<_> = downloads.send(turn, Arc::new(Numbers(10)), 0..20).collect().await;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_are_taken_in_order_and_a_stalled_reader_loses_its_own() {
+    async fn stalled_client_loses_its_turn() {
         let downloads = Downloads::default();
         let mut stalled = Vec::new();
         for _ in 0..SERVED {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_too_long_is_sent_away() {
+    async fn long_wait_for_a_turn_fails() {
         let downloads = Downloads::default();
         let mut turns = Vec::new();
         for _ in 0..SERVED {

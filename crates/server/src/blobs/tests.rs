@@ -13,7 +13,7 @@ fn path(dir: &Path, digest: &str) -> PathBuf {
 }
 
 #[test]
-fn a_sweep_takes_what_is_old_and_not_needed() {
+fn sweep_removes_old_blobs_that_are_not_needed() {
     let dir = tempfile::tempdir().unwrap();
     let blobs = open(dir.path(), "one-1");
     let (needed, orphan) = (blobs.put(b"needed").unwrap(), blobs.put(b"orphan").unwrap());
@@ -37,7 +37,7 @@ fn a_sweep_takes_what_is_old_and_not_needed() {
 }
 
 #[test]
-fn what_somebody_is_about_to_name_is_young_again() {
+fn renewed_blob_survives_a_sweep() {
     let dir = tempfile::tempdir().unwrap();
     let blobs = open(dir.path(), "one-1");
     let digest = blobs.put(b"a bundle").unwrap();
@@ -53,7 +53,7 @@ fn what_somebody_is_about_to_name_is_young_again() {
 }
 
 #[test]
-fn a_directory_belongs_to_the_store_that_used_it_first() {
+fn directory_belongs_to_its_first_store() {
     let dir = tempfile::tempdir().unwrap();
     let blobs = open(dir.path(), "one-1");
     assert!(blobs.belong_to("embedded:/state/store").unwrap());
@@ -67,7 +67,7 @@ fn a_directory_belongs_to_the_store_that_used_it_first() {
 }
 
 #[test]
-fn what_was_put_is_got_and_what_was_damaged_is_not() {
+fn damaged_blob_counts_as_missing() {
     let dir = tempfile::tempdir().unwrap();
     let digest = open(dir.path(), "one-1").put(b"a log").unwrap();
     let blobs = open(dir.path(), "other-2");
@@ -84,7 +84,7 @@ fn what_was_put_is_got_and_what_was_damaged_is_not() {
 }
 
 #[test]
-fn something_large_is_kept_only_if_it_is_what_it_should_be() {
+fn upload_is_stored_only_if_its_digest_matches() {
     let dir = tempfile::tempdir().unwrap();
     let blobs = open(dir.path(), "one-1");
     let bytes = vec![7; 300_000];
@@ -122,7 +122,7 @@ fn walk(dir: &Path) -> usize {
 }
 
 #[test]
-fn a_report_is_kept_compressed_and_read_as_it_was_sent() {
+fn report_is_compressed_and_reads_back_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let blobs = open(dir.path(), "one-1");
     let report = "the same line again and again\n".repeat(1000).into_bytes();
@@ -141,7 +141,7 @@ fn a_report_is_kept_compressed_and_read_as_it_was_sent() {
 }
 
 #[test]
-fn what_cannot_be_read_now_is_not_gone() {
+fn unreadable_blob_is_an_error_not_missing() {
     let dir = tempfile::tempdir().unwrap();
     let blobs = open(dir.path(), "one-1");
     let digest = blobs.put(b"a plan").unwrap();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_a_cause_is_news_once() {
+    fn backoff_doubles_and_a_cause_is_news_once() {
         let env = EnvName::new("prod").unwrap();
         let (begin, since) = (Instant::now(), Some(Revision(7)));
         let mut stuck = Backoff::default();

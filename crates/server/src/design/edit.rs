@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_has_one_file_whatever_it_is_called() {
+    fn every_document_name_has_its_own_file() {
         let path = |kind: &str, name: &str| DocumentName::new(kind, name).unwrap().path();
         assert_eq!(path("Node", "web1"), "Node/web1.yaml");
         assert_eq!(path("promenade/Docker/v1", "docker"), "promenade%2FDocker%2Fv1/docker.yaml");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_come_in_the_order_in_which_they_are_given_and_the_api_last() {
+    fn sources_keep_their_order_and_the_api_source_is_last() {
         let (three, _) = lay(&Tree::default(), &given(&["a", "b", "c"])).unwrap();
         assert_eq!(names(&three), ["a", "b", "c", "api"]);
         for (given_now, expected) in [
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_replaces_what_it_brought_and_nothing_else() {
+    fn sent_source_replaces_only_itself() {
         let first = DesignInput {
             bundles: vec![bundle("site", &[("a.yaml", "1"), ("b.yaml", "2")]), bundle("lab", &[("a.yaml", "3")])],
             ..DesignInput::default()
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn cardinalities_are_of_the_input_and_kept_where_there_is_none() {
+    fn empty_input_keeps_cardinalities() {
         let cardinality = BTreeMap::from([(Role::new("web").unwrap(), 3)]);
         let (base, _) = lay(&Tree::default(), &DesignInput { cardinality, ..given(&["a"]) }).unwrap();
         assert_eq!(lay(&base, &DesignInput::default()).unwrap().0.cardinality, base.cardinality);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_design_is_refused() {
+    fn invalid_sources_are_refused() {
         let base = lay(&Tree::default(), &given(&["a"])).unwrap().0;
         let removing = |name: &str| DesignInput { remove_sources: vec![name.into()], ..given(&["b"]) };
         let with = |bundle| DesignInput { bundles: vec![bundle], ..DesignInput::default() };

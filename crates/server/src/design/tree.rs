@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_files_are_cut_in_the_same_way_however_they_came() {
+    fn parts_depend_on_the_files_alone() {
         let all = source(0..1000);
         assert!(all.parts.len() > 5 && all.len() == 1000, "{} parts", all.parts.len());
         for removed in [0, 7, 500, 999] {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn one_changed_file_makes_one_part_and_the_manifest_anew() {
+    fn one_changed_file_rewrites_one_part_and_the_manifest() {
         let before = Tree { sources: vec![source(0..5000)], ..Tree::default() };
         let edits = BTreeMap::from([(file(2500).path, Some("f".repeat(64)))]);
         let after = Tree { sources: vec![before.sources[0].with(&edits)], ..Tree::default() };
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_found_by_the_parts_that_do() {
+    fn edits_between_trees_are_found() {
         let before = Tree { sources: vec![source(0..5000)], ..Tree::default() };
         let changed = FileRef { path: file(7).path, digest: "f".repeat(64) };
         let edits = BTreeMap::from([(changed.path.clone(), Some(changed.digest.clone())), (file(9).path, None)]);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_reads_back_and_names_all_that_it_needs() {
+    fn tree_reads_back_and_lists_all_its_blobs() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path(), ReplicaId::new("one-1").unwrap()).unwrap();
         let cardinality = BTreeMap::from([(Role::new("web").unwrap(), 3)]);

@@ -56,21 +56,21 @@ fn written(txns: &[Txn]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_there_already_is_not_written_again() {
+fn unchanged_nodes_are_not_written() {
     let nodes = design(&[("web1", 0), ("web2", 1)]);
     let (txns, change) = plan(&fleet(&nodes), &nodes, Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!((txns, change), (Vec::new(), FleetChange::default()));
 }
 
 #[test]
-fn an_environment_begins_with_its_first_nodes() {
+fn first_nodes_create_the_epoch() {
     let (txns, change) = plan(&Fleet::new(env()), &design(&[("web1", 0)]), Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(change.added, [name("web1")]);
     assert_eq!(written(&txns), ["/muster/test/nodes/web1", "/muster/test/store_epoch"]);
 }
 
 #[test]
-fn one_more_node_moves_the_others_and_changes_none_of_them() {
+fn moved_position_is_written_but_is_no_change() {
     let before = fleet(&design(&[("lb1", 1), ("web1", 0)]));
     let (txns, change) =
         plan(&before, &design(&[("lb1", 2), ("web1", 0), ("web2", 1)]), Timestamp::UNIX_EPOCH).unwrap();
@@ -79,7 +79,7 @@ fn one_more_node_moves_the_others_and_changes_none_of_them() {
 }
 
 #[test]
-fn guards_stay_with_their_operations_however_many_nodes_there_are() {
+fn guards_and_operations_share_a_transaction() {
     for nodes in 90..=110 {
         let role = Role::new("web").unwrap();
         let design: BTreeMap<NodeName, NodeRecord> =
@@ -117,7 +117,7 @@ fn in_service(fleet: &mut Fleet, node: &str, active: bool) {
 }
 
 #[test]
-fn a_node_with_a_machine_is_marked_and_leaves_its_role_in_the_same_transaction() {
+fn removed_node_with_machine_leaves_its_role_at_once() {
     // Whether or not the view shows it in its role: liveness may just have added it.
     for active in [true, false] {
         let mut before = fleet(&design(&[("web1", 0), ("web2", 1)]));
@@ -140,7 +140,7 @@ fn a_node_with_a_machine_is_marked_and_leaves_its_role_in_the_same_transaction()
 }
 
 #[test]
-fn one_that_leaves_already_is_let_go_and_one_that_is_wanted_again_is_taken_back() {
+fn leaving_node_keeps_its_deadline_or_returns() {
     let mut nodes = design(&[("web1", 0), ("web2", 1)]);
     let marked = NodeRecord { leaving: Some(begin(Timestamp::UNIX_EPOCH)), ..record(1) };
     nodes.insert(name("web2"), marked);
@@ -156,7 +156,7 @@ fn one_that_leaves_already_is_let_go_and_one_that_is_wanted_again_is_taken_back(
 }
 
 #[test]
-fn one_without_a_machine_has_nothing_to_wait_for() {
+fn removed_node_without_machine_is_deleted_at_once() {
     let before = fleet(&design(&[("web1", 0), ("web2", 1)]));
     let (txns, change) = plan(&before, &design(&[("web1", 0)]), Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(change, FleetChange { removed: vec![name("web2")], ..FleetChange::default() });
@@ -166,7 +166,7 @@ fn one_without_a_machine_has_nothing_to_wait_for() {
 }
 
 #[test]
-fn what_a_node_said_goes_with_it_and_what_was_said_about_it_stays() {
+fn removal_deletes_node_keys_but_not_operator_keys() {
     let mut fleet = fleet(&design(&[("web1", 0)]));
     let keys = Keys::new(&env());
     put(&mut fleet, keys.published(&name("web1")), &serde_json::json!({"k": 1}), 10);

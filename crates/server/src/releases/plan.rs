@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_never_changes_and_serials_are_of_one_each() {
+    fn changed_release_or_taken_serial_is_refused() {
         let mut fleet = Fleet::new(EnvName::new("test").unwrap());
         let known = manifest("v1", 7, 'a');
         let record = ReleaseRecord {

@@ -163,7 +163,7 @@ mod tests {
 
     /// A blob directory that is unavailable for a moment must not pause a rollout until an operator acts.
     #[tokio::test]
-    async fn a_plan_that_cannot_be_read_now_is_told_from_one_that_is_gone() {
+    async fn unreadable_plan_differs_from_missing_plan() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Arc::new(Blobs::open(dir.path(), ReplicaId::new("one-1").unwrap()).unwrap());
         let plans = Plans::new(blobs);

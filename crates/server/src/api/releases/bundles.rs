@@ -257,7 +257,7 @@ mod range_tests {
     use super::*;
 
     #[test]
-    fn parts_are_as_the_standard_says() {
+    fn ranges_follow_rfc_9110() {
         let table = [
             (None, Part::Whole),
             (Some("bytes=0-"), Part::Some(0..10)),
@@ -289,7 +289,7 @@ mod range_tests {
 
     proptest! {
         #[test]
-        fn no_header_gives_a_part_that_is_not_there(header in "(bytes=)?[0-9a, +-]{0,30}", size in 0_u64..1000) {
+        fn parsed_range_is_within_the_bundle(header in "(bytes=)?[0-9a, +-]{0,30}", size in 0_u64..1000) {
             if let Part::Some(part) = Part::of(Some(&header), size) {
                 prop_assert!(part.start < part.end && part.end <= size, "{part:?}");
             }

@@ -75,7 +75,7 @@ const FINE: &str = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
 const BAD: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 12\r\n\r\ndb is away\nx";
 
 #[tokio::test]
-async fn a_program_says_yes_no_or_nothing() {
+async fn exit_code_decides_the_verdict_of_a_program() {
     assert_eq!(answer(&shell("exit 0")).await, passed());
     assert_eq!(answer(&shell("echo 3 of 9 are slow; exit 1")).await, failed("3 of 9 are slow"));
     assert_eq!(answer(&shell("echo out; echo first >&2; echo last >&2; exit 1")).await, failed("last"));
@@ -88,13 +88,13 @@ async fn a_program_says_yes_no_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_program_knows_what_it_is_asked_about() {
+async fn program_gets_the_wave_in_its_environment() {
     let script = "echo $MUSTER_ENV $MUSTER_ROLLOUT $MUSTER_FROM $MUSTER_TO $MUSTER_STAGE $MUSTER_WAVE; exit 1";
     assert_eq!(answer(&shell(script)).await, failed("prod 7 v1 v2 1 2"));
 }
 
 #[tokio::test]
-async fn a_check_is_tried_again_and_the_last_try_counts() {
+async fn check_is_retried_and_the_last_attempt_counts() {
     let dir = tempfile::tempdir().unwrap();
     let count = dir.path().join("count");
     let script = |passes_at: u32| {
@@ -115,7 +115,7 @@ fn lines(file: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_end_is_ended_with_all_that_it_started() {
+async fn timeout_kills_the_process_group_of_a_program() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("alive");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -129,19 +129,19 @@ async fn a_program_that_does_not_end_is_ended_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_does_not_hold_the_answer_up() {
+async fn background_process_does_not_delay_the_verdict() {
     assert_eq!(answer(&shell("sleep 600 & echo gone; exit 1")).await, failed("gone"));
 }
 
 #[tokio::test]
-async fn a_program_that_says_a_lot_is_not_stopped_by_it() {
+async fn large_output_does_not_block_a_program() {
     let script =
         "i=0; while test $i -lt 3000; do echo a line of forty characters or about so many; i=$((i+1)); done; exit 1";
     assert_eq!(answer(&shell(script)).await, failed("a line of forty characters or about so many"));
 }
 
 #[tokio::test]
-async fn a_web_server_says_yes_no_or_nothing() {
+async fn http_status_decides_the_verdict() {
     let mut tasks = JoinSet::new();
     let fine = listener(&mut tasks, &[FINE]).await;
     assert_eq!(answer(&http(fine.clone(), None)).await, passed());
@@ -172,7 +172,7 @@ async fn a_web_server_says_yes_no_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_web_server_that_comes_up_late_is_waited_for_and_circles_are_not_followed() {
+async fn http_check_is_retried_and_redirect_loops_fail() {
     let mut tasks = JoinSet::new();
     let late = listener(&mut tasks, &["", BAD, FINE]).await;
     let patient = GateCheck { retries: 2, ..http(late, None) };
@@ -184,7 +184,7 @@ async fn a_web_server_that_comes_up_late_is_waited_for_and_circles_are_not_follo
 }
 
 #[tokio::test]
-async fn the_first_check_that_does_not_pass_is_the_verdict() {
+async fn first_check_that_does_not_pass_decides() {
     let named = |name: &str, script: &str| GateCheck { name: name.into(), ..shell(script) };
     let clock = Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH);
     let checks = [named("a", "exit 0"), named("b", "exit 4"), named("c", "exit 1")];
@@ -194,7 +194,7 @@ async fn the_first_check_that_does_not_pass_is_the_verdict() {
 }
 
 #[tokio::test]
-async fn a_program_is_told_of_the_rollout_and_nothing_else_of_the_servers() {
+async fn program_gets_no_other_variables_of_the_server() {
     // Cargo sets variables in every test; they stand for secrets of a server.
     assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
     let script = "env | grep -v -x -E '(PATH|HOME|LANG|TZ|PWD|SHLVL|_|MUSTER_(ENV|ROLLOUT|FROM|TO|STAGE|WAVE|GATE_OF))=.*' && exit 1; \
@@ -203,7 +203,7 @@ async fn a_program_is_told_of_the_rollout_and_nothing_else_of_the_servers() {
 }
 
 #[tokio::test]
-async fn what_a_killed_server_has_left_is_ended_and_nothing_else() {
+async fn only_own_leftover_programs_are_ended() {
     let left = |value: &str| {
         let mut command = tokio::process::Command::new("sleep");
         command.arg("600").env(super::command::NAME, value).process_group(0).kill_on_drop(true).spawn().unwrap()
