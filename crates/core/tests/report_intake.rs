@@ -381,8 +381,15 @@ impl Run {
     fn start_groups(&mut self) {
         loop {
             let (batch, answers) = next(&mut self.intake, &self.store);
+            // An agent whose report is answered sends the next one at once.
+            let sends_more = !answers.is_empty();
             self.answered(answers);
-            let Some(Batch { nodes, mut group }) = batch else { return };
+            let Some(Batch { nodes, mut group }) = batch else {
+                if sends_more {
+                    continue;
+                }
+                return;
+            };
             let request = group.start().unwrap();
             self.requests.push((self.groups.len(), Part::Group, request));
             self.groups.push((nodes, group, 1));
