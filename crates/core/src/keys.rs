@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_reads_back_as_what_it_was_built_from() {
+    fn every_key_parses_back() {
         let env = EnvName::new("prod").unwrap();
         let keys = Keys::new(&env);
         let node = NodeName::new("web1_blue").unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_those_of_the_table() {
+    fn keys_match_the_documented_names() {
         let keys = Keys::new(&EnvName::new("prod").unwrap());
         let node = NodeName::new("db1").unwrap();
         let version = Version::new("v2").unwrap();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_keys_are_left_alone() {
+    fn foreign_keys_are_unknown() {
         assert_eq!(parse("/other/prod/current_version"), None);
         assert_eq!(parse("/muster/prod"), None);
         for foreign in [

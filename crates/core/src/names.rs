@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn natural_order_counts() {
+    fn natural_order_is_numeric() {
         let mut names: Vec<_> = ["web10", "db1", "web2"].into_iter().map(|n| NodeName::new(n).unwrap()).collect();
         names.sort_by(|a, b| a.natural().cmp(&b.natural()));
         assert_eq!(names.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["db1", "web2", "web10"]);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_hold_what_release_tools_write() {
+    fn versions_accept_release_tool_names() {
         for good in ["v1", "2026.11.15", "1.2.3-rc.1+build_7", "0"] {
             assert!(Version::new(good).is_ok(), "{good:?}");
         }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_is_legal() {
+    fn name_error_states_the_rule() {
         let refusal = Role::new("web1").unwrap_err().to_string();
         assert_eq!(
             refusal,

@@ -56,7 +56,7 @@ mod tests {
     const KNOWN: [&str; 5] = ["cardinality", "flavor", "profile", "labels", "after"];
 
     #[test]
-    fn finds_what_was_meant() {
+    fn nearest_word_is_found() {
         for (written, meant) in [
             ("cardinalty", Some("cardinality")),
             ("Cardinality", Some("cardinality")),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_is_one_mistake() {
+    fn swap_counts_as_one() {
         let chars = |word: &str| word.chars().collect::<Vec<_>>();
         assert_eq!(distance(&chars("falvor"), &chars("flavor")), 1);
         assert_eq!(distance(&chars("kitten"), &chars("sitting")), 3);

@@ -114,10 +114,10 @@ struct Agent {
     sent: Vec<Report>,
     /// The truth that the store must agree with: the version at which the last validation passed.
     passed: Option<Version>,
-    /// Whether a run since then has applied another version.
+    /// True if a run since then has applied another version.
     overwritten: bool,
     boot: u32,
-    /// Whether that validation was made since the machine was last started.
+    /// True if that validation was made since the machine was last started.
     proved: bool,
 }
 
@@ -501,7 +501,7 @@ proptest! {
 }
 
 #[test]
-fn an_upgrade_moves_the_node_in_single_steps_and_never_hides_it() {
+fn upgrade_keeps_the_node_active() {
     let mut world = World::new();
     let node = 0;
     let name = World::name(node);
@@ -550,7 +550,7 @@ fn an_upgrade_moves_the_node_in_single_steps_and_never_hides_it() {
 }
 
 #[test]
-fn checks_of_the_release_before_do_not_hide_why_a_newer_run_is_not_done() {
+fn validation_of_old_release_keeps_newer_reason() {
     let waits = (Outcome::Configured(RunResult::Pending), "pending v2");
     let is_refused = (Outcome::Configured(RunResult::Failed), "failed v2");
     for (newer, left) in [waits, is_refused] {
@@ -587,7 +587,7 @@ fn checks_of_the_release_before_do_not_hide_why_a_newer_run_is_not_done() {
 }
 
 #[test]
-fn the_newest_incarnation_counts() {
+fn newest_incarnation_wins() {
     let mut world = World::new();
     let name = World::name(0);
     world.agents[0] = Agent { incarnation: 2, seq: 1, ..Agent::default() };
@@ -600,7 +600,7 @@ fn the_newest_incarnation_counts() {
 }
 
 #[test]
-fn what_cannot_be_read_is_shown_and_not_guessed_at() {
+fn unreadable_values_are_listed() {
     let mut world = World::new();
     let key = world.keys.observed(&World::name(0));
     world.commit(Txn::new().op(Op::put(key.clone(), "not json"))).unwrap();

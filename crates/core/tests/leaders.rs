@@ -1,4 +1,4 @@
-//! Who leads a role: one line for each way in which that can change, and then histories of a small fleet at random.
+//! Leader election: one case for each cause, and random histories of a small fleet.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -161,12 +161,12 @@ fn named(name: &str, epoch: u64, because: ElectionCause) -> Option<(Option<Strin
 const LATER: i64 = 3600;
 
 #[test]
-fn nobody_leads_while_nobody_is_there() {
+fn no_leader_without_connected_nodes() {
     assert_eq!(World::new(LATER).told(), None);
 }
 
 #[test]
-fn the_first_that_is_connected_leads_while_none_is_active() {
+fn first_connected_node_leads_without_active_ones() {
     let mut world = World::new(LATER);
     world.connect("db3");
     world.connect("db2");
@@ -174,7 +174,7 @@ fn the_first_that_is_connected_leads_while_none_is_active() {
 }
 
 #[test]
-fn one_that_is_active_leads_before_one_that_is_not() {
+fn active_node_leads_before_inactive_one() {
     let mut world = World::new(LATER);
     world.connect("db1");
     world.connect("db2");
@@ -183,7 +183,7 @@ fn one_that_is_active_leads_before_one_that_is_not() {
 }
 
 #[test]
-fn a_leader_gives_way_when_another_is_the_first_to_be_active() {
+fn inactive_leader_yields_to_first_active_node() {
     let mut world = World::new(LATER);
     world.connect("db1");
     world.connect("db2");
@@ -194,7 +194,7 @@ fn a_leader_gives_way_when_another_is_the_first_to_be_active() {
 }
 
 #[test]
-fn a_leader_that_is_active_stays_whoever_comes() {
+fn active_leader_stays() {
     let mut world = World::new(LATER);
     for name in NODES {
         world.connect(name);
@@ -205,7 +205,7 @@ fn a_leader_that_is_active_stays_whoever_comes() {
 }
 
 #[test]
-fn the_only_one_stays_when_its_validation_fails() {
+fn sole_leader_stays_after_failed_validation() {
     let mut world = World::new(LATER);
     world.connect("db1");
     world.connect("db2");
@@ -214,7 +214,7 @@ fn the_only_one_stays_when_its_validation_fails() {
 }
 
 #[test]
-fn a_leader_that_is_silent_for_a_moment_stays_and_one_that_is_lost_does_not() {
+fn silent_leader_stays_until_it_is_lost() {
     let mut world = World::new(LATER);
     for name in ["db1", "db2", "web1"] {
         world.connect(name);
@@ -234,7 +234,7 @@ fn a_leader_that_is_silent_for_a_moment_stays_and_one_that_is_lost_does_not() {
 }
 
 #[test]
-fn one_that_was_never_active_is_lost_in_the_same_way() {
+fn inactive_leader_is_lost_after_the_timeout() {
     let mut world = World::new(LATER);
     world.connect("db1");
     world.leader(Some("db2"), 4);
@@ -246,7 +246,7 @@ fn one_that_was_never_active_is_lost_in_the_same_way() {
 }
 
 #[test]
-fn nobody_is_lost_while_agents_come_back_to_a_server_that_has_started() {
+fn grace_period_keeps_leaders() {
     let mut world = World::new(59);
     world.connect("db1");
     world.leader(Some("db2"), 4);
@@ -257,7 +257,7 @@ fn nobody_is_lost_while_agents_come_back_to_a_server_that_has_started() {
 }
 
 #[test]
-fn a_domain_that_is_silent_as_a_whole_keeps_its_leaders() {
+fn silent_domain_keeps_its_leaders() {
     let mut world = World::new(LATER);
     for name in NODES {
         world.in_domain(name, "rack1");
@@ -273,7 +273,7 @@ fn a_domain_that_is_silent_as_a_whole_keeps_its_leaders() {
 }
 
 #[test]
-fn the_last_one_is_lost_and_the_epoch_stays() {
+fn losing_the_last_leader_keeps_the_epoch() {
     let mut world = World::new(LATER);
     world.leader(Some("db1"), 4);
     assert_eq!(world.told(), Some((None, 4, ElectionCause::Lost)));
@@ -284,7 +284,7 @@ fn the_last_one_is_lost_and_the_epoch_stays() {
 }
 
 #[test]
-fn whoever_leaves_leads_no_more() {
+fn leaving_node_loses_leadership() {
     for leaves in [
         |world: &mut World| world.leaves("db1"),
         |world: &mut World| world.designs("db1", false),
@@ -303,7 +303,7 @@ fn whoever_leaves_leads_no_more() {
 }
 
 #[test]
-fn a_role_that_goes_from_the_design_keeps_its_epoch_for_the_day_on_which_it_comes_back() {
+fn removed_role_keeps_its_epoch() {
     let mut world = World::new(LATER);
     world.leader(Some("db1"), 4);
     for name in ["db1", "db2", "db3"] {
@@ -317,7 +317,7 @@ fn a_role_that_goes_from_the_design_keeps_its_epoch_for_the_day_on_which_it_come
 }
 
 #[test]
-fn after_a_restore_the_same_leader_leads_at_an_epoch_that_nobody_has_seen() {
+fn restore_keeps_the_leader_with_a_new_epoch() {
     let mut world = World::new(LATER);
     world.connect("db1");
     world.epoch(1000);
@@ -328,7 +328,7 @@ fn after_a_restore_the_same_leader_leads_at_an_epoch_that_nobody_has_seen() {
 }
 
 #[test]
-fn nothing_is_decided_on_what_is_between_two_lives() {
+fn no_election_during_restore_or_destruction() {
     for key in [Keys::restoring, Keys::destroying] {
         let mut world = World::new(LATER);
         world.connect("db1");
@@ -338,7 +338,7 @@ fn nothing_is_decided_on_what_is_between_two_lives() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_is_left_to_people() {
+fn unreadable_leader_record_is_not_changed() {
     let mut world = World::new(LATER);
     world.connect("db1");
     world.apply(vec![Op::put(world.keys.leader(&role("db")), "no JSON")]);
@@ -370,7 +370,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// The epoch only grows; whoever leads can, and leads for as long as it can; and nobody leads only if nobody can.
     #[test]
-    fn a_role_has_one_leader_for_as_long_as_that_one_can(steps in prop::collection::vec(step(), 1..60)) {
+    fn leader_is_unique_and_sticky(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new(LATER);
         let mut store_epoch = 0;
         for step in steps {

@@ -1,4 +1,4 @@
-//! Windows by the wall clock: what the calendar does to them, and that nothing is missed between two looks.
+//! Maintenance windows and clock changes, and agreement of openings with a minute-by-minute search.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -37,14 +37,14 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn without_windows_it_is_always_open() {
+fn no_windows_means_always_open() {
     let now = at("2026-11-15T12:00:00Z");
     assert!(is_open(&[], now));
     assert_eq!((next_opening(&[], now), closes_at(&[], now)), (Some(now), None));
 }
 
 #[test]
-fn a_window_may_end_on_the_next_day() {
+fn window_may_end_on_the_next_day() {
     // Monday to Thursday, so the last hours are those of a Friday.
     let night = window(&[1, 2, 3, 4], "22:00", "04:00", "UTC");
     let found = times(&night, "2026-11-19T00:00:00Z", "2026-11-24T00:00:00Z");
@@ -57,7 +57,7 @@ fn a_window_may_end_on_the_next_day() {
 }
 
 #[test]
-fn an_end_belongs_to_no_window_and_windows_that_touch_are_one() {
+fn window_end_is_exclusive_and_adjacent_windows_join() {
     let morning = window(&[1], "06:00", "09:00", "UTC");
     let noon = window(&[1], "09:00", "12:00", "UTC");
     assert!(!is_open(std::slice::from_ref(&morning), at("2026-11-16T09:00:00Z")));
@@ -68,7 +68,7 @@ fn an_end_belongs_to_no_window_and_windows_that_touch_are_one() {
 }
 
 #[test]
-fn a_whole_day_is_from_midnight_to_midnight_and_all_days_never_close() {
+fn full_day_windows_on_all_days_never_close() {
     let saturday = window(&[6], "00:00", "00:00", "Europe/Berlin");
     let found = times(&saturday, "2026-11-16T00:00:00Z", "2026-11-24T00:00:00Z");
     assert_eq!(found, pairs(&[("11-21 00:00+01:00", "11-22 00:00+01:00")]));
@@ -77,7 +77,7 @@ fn a_whole_day_is_from_midnight_to_midnight_and_all_days_never_close() {
 }
 
 #[test]
-fn a_night_is_an_hour_shorter_in_spring_and_longer_in_autumn() {
+fn night_is_shorter_in_spring_and_longer_in_autumn() {
     let night = window(&[6], "22:00", "04:00", "Europe/Berlin");
     let spring = times(&night, "2026-03-28T12:00:00Z", "2026-03-30T00:00:00Z");
     assert_eq!(spring, pairs(&[("03-28 22:00+01:00", "03-29 04:00+02:00")]));
@@ -86,7 +86,7 @@ fn a_night_is_an_hour_shorter_in_spring_and_longer_in_autumn() {
 }
 
 #[test]
-fn what_the_clock_skips_is_not_there_and_what_it_shows_twice_is_there_twice() {
+fn skipped_time_is_missing_and_repeated_time_counts_twice() {
     let inside = window(&[7], "02:15", "02:45", "America/New_York");
     // The clocks go from 02:00 to 03:00 on March 8th, and from 02:00 back to 01:00 on November 1st.
     let spring = times(&inside, "2026-03-07T00:00:00Z", "2026-03-16T00:00:00Z");
@@ -101,7 +101,7 @@ fn what_the_clock_skips_is_not_there_and_what_it_shows_twice_is_there_twice() {
 }
 
 #[test]
-fn clocks_may_be_changed_by_half_an_hour() {
+fn half_hour_clock_change_is_handled() {
     // Lord Howe goes from 02:00 to 02:30 on 2026-10-04, and from 02:00 back to 01:30 on 2026-04-05.
     let early = window(&[7], "02:00", "02:30", "Australia/Lord_Howe");
     assert_eq!(times(&early, "2026-10-03T00:00:00Z", "2026-10-05T00:00:00Z"), []);
@@ -112,7 +112,7 @@ fn clocks_may_be_changed_by_half_an_hour() {
 }
 
 #[test]
-fn a_country_may_leave_out_a_day() {
+fn skipped_day_is_handled() {
     // Samoa had no December 30th in 2011, a Friday: Thursday's midnight was Saturday's.
     let friday = window(&[5], "08:00", "12:00", "Pacific/Apia");
     let found = times(&friday, "2011-12-28T00:00:00Z", "2012-01-07T00:00:00Z");
@@ -123,7 +123,7 @@ fn a_country_may_leave_out_a_day() {
 }
 
 #[test]
-fn a_window_never_opens_without_days_or_a_time_zone() {
+fn window_without_days_or_zone_never_opens() {
     assert!(never_opens(&window(&[], "22:00", "04:00", "UTC")));
     let nowhere = window(&[1], "22:00", "04:00", "Europe/Atlantis");
     assert!(never_opens(&nowhere));
@@ -134,7 +134,7 @@ fn a_window_never_opens_without_days_or_a_time_zone() {
 }
 
 #[test]
-fn it_is_known_on_which_day_the_clocks_skip_a_window() {
+fn skipped_window_day_is_found() {
     let on = |days: &[u8], from, to, tz| skipped_on(&window(days, from, to, tz));
     assert_eq!(on(&[7], "02:15", "02:45", "Europe/Berlin"), Some(date(2026, 3, 29)));
     assert_eq!(on(&[1, 7], "02:00", "03:00", "Europe/Berlin"), Some(date(2026, 3, 29)));
@@ -149,7 +149,7 @@ fn it_is_known_on_which_day_the_clocks_skip_a_window() {
 }
 
 #[test]
-fn the_ends_of_time_are_no_trouble() {
+fn ends_of_time_do_not_panic() {
     let nightly = [window(&[1, 2, 3, 4, 5, 6, 7], "22:00", "04:00", "Pacific/Apia")];
     for now in [Timestamp::MIN, Timestamp::MAX] {
         let next = next_opening(&nightly, now);
@@ -210,7 +210,7 @@ fn any_moment() -> impl Strategy<Value = Timestamp> {
 
 proptest! {
     #[test]
-    fn a_look_agrees_with_the_calendar(windows in prop::collection::vec(any_window(), 1..4), now in any_moment()) {
+    fn is_open_agrees_with_the_calendar(windows in prop::collection::vec(any_window(), 1..4), now in any_moment()) {
         let naively = naively(&windows);
         for look in 0..60 {
             let now = now + MINUTE * 7 * look;
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn the_next_opening_is_the_first_open_minute(windows in prop::collection::vec(any_window(), 1..3), now in any_moment()) {
+    fn next_opening_is_the_first_open_minute(windows in prop::collection::vec(any_window(), 1..3), now in any_moment()) {
         let next = next_opening(&windows, now).unwrap();
         prop_assert!(next >= now && is_open(&windows, next));
         let (naively, mut minute) = (naively(&windows), now);
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn the_closing_is_the_first_closed_minute(windows in prop::collection::vec(any_window(), 1..4), now in any_moment()) {
+    fn closing_is_the_first_closed_minute(windows in prop::collection::vec(any_window(), 1..4), now in any_moment()) {
         let Some(closing) = closes_at(&windows, now) else {
             prop_assert!(!is_open(&windows, now) || (0..15_000).map(|it| now + MINUTE * it).all(naively(&windows)));
             return Ok(());
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn every_window_with_days_opens_some_time(window in any_window()) {
+    fn every_window_with_days_opens(window in any_window()) {
         prop_assert!(!never_opens(&window));
     }
 }

@@ -1,4 +1,4 @@
-//! What is said of a backup and of a restore.
+//! Backups and restores.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,72 +7,72 @@ use utoipa::{IntoParams, ToSchema};
 use muster_core::names::{EnvName, Version};
 use muster_core::txn::Revision;
 
-/// The media type of a backup: a tar archive, compressed with zstd.
+/// Media type of a backup: a tar archive compressed with zstd.
 pub const MEDIA_TYPE: &str = "application/zstd";
 
-/// What a backup says of itself, before everything else in it.
+/// First entry of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BackupManifest {
-    /// Which form the rest has.
+    /// Format of the rest.
     pub format: u32,
     pub env: EnvName,
-    /// All keys are as they were at this revision of the store that they came from.
+    /// Revision of the source store at which all keys were read.
     pub revision: Revision,
-    /// The epoch that the environment was in: whatever it is restored to begins a later one.
+    /// Epoch of the environment. A restore begins a later one.
     pub epoch: u64,
     #[schema(value_type = String, format = DateTime)]
     pub taken: Timestamp,
-    /// The version of Muster that made it.
+    /// Version of Muster that made it.
     pub muster: String,
     pub current_version: Option<Version>,
     pub nodes: usize,
     pub keys: usize,
-    /// How many blobs the keys name; some may be missing.
+    /// Number of blobs that the keys name. Some may be missing.
     pub blobs: usize,
 }
 
-/// What a whole backup says at its end: a file without it is not whole.
+/// Last entry of a backup. A file without it is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BackupTrailer {
     pub keys: usize,
     pub blobs: usize,
-    /// Blobs that the keys name and that were not there, or were damaged, when the backup was made.
+    /// Blobs that the keys name and that were missing or damaged when the backup was made.
     pub missing: Vec<String>,
-    /// Over everything before it.
+    /// Checksum of everything before it.
     pub checksum: String,
 }
 
-/// Asks for a restore.
+/// Options of a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub struct RestoreQuery {
-    /// Take away what is there.
+    /// Replace an existing environment.
     pub replace: bool,
-    /// Change nothing, and say what would be changed.
+    /// Dry run: change nothing and report what would change.
     pub check: bool,
 }
 
-/// What a restore did, or would do.
+/// Result of a restore or a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RestoreResponse {
-    /// The environment that was restored.
+    /// Restored environment.
     pub env: EnvName,
     pub manifest: BackupManifest,
-    /// Nothing was changed: this is what would be.
+    /// Dry run: nothing was changed.
     pub check: bool,
-    /// A restore of the same backup had been cut off, and was brought to its end.
+    /// Completed an interrupted restore of the same backup.
     pub resumed: bool,
     pub put: usize,
-    /// Keys that were there already as the backup has them.
+    /// Keys that already had the value of the backup.
     pub unchanged: usize,
-    /// Keys that were there and are not in the backup.
+    /// Keys that existed and are not in the backup.
     pub removed: usize,
     pub blobs: usize,
     /// Logs that were missing when the backup was made.
     pub missing_blobs: usize,
-    /// The new epoch of the environment.
+    /// New epoch of the environment.
     pub epoch: u64,
-    /// The revision at which it is complete; none for a check.
+    /// Revision at which the restore is complete. None for a dry run.
     pub revision: Option<Revision>,
 }

@@ -1,4 +1,4 @@
-//! The typed client of the API, for the agent and the operator's tool.
+//! Typed client of the API, for the agent and the command line.
 
 mod data;
 mod design;
@@ -37,9 +37,9 @@ pub use release::BundleDownload;
 pub use rollout::{RolloutRef, RolloutVerb, StatusQuery};
 pub use run_log::LogStream;
 
-/// How long a connection may take to be made. A server that is there answers in a millisecond.
+/// Connect timeout. A reachable server accepts within milliseconds.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an answer may take, unless the question says that it waits.
+/// Timeout of a response, unless the request waits for something.
 const ANSWER: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Error)]
@@ -52,27 +52,27 @@ pub enum ClientError {
         #[source]
         source: reqwest::Error,
     },
-    #[error("the server refused: {0}")]
+    #[error("the server refused the request: {0}")]
     Refused(Box<Problem>),
-    #[error("the server at {base} answered in a way that is not understood (status {status})")]
+    #[error("the response of the server at {base} is not valid (status {status})")]
     NotUnderstood {
         base: String,
         status: u16,
         #[source]
         source: Option<reqwest::Error>,
     },
-    #[error("the server's stream is not understood")]
+    #[error("the stream of the server is not valid")]
     Stream(#[source] DecodeError),
 }
 
 impl ClientError {
-    /// The problem that the server answered with, if it did answer.
+    /// Problem of the response, if there was one.
     pub fn problem(&self) -> Option<&Problem> {
         if let ClientError::Refused(problem) = self { Some(problem) } else { None }
     }
 }
 
-/// Talks to one server.
+/// Client of one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -86,13 +86,13 @@ impl Client {
         if !base.starts_with("http://") || reqwest::Url::parse(&base).is_err() {
             return Err(ClientError::Address(base));
         }
-        // The server listens on loopback: a proxy from the environment would only be in the way.
+        // The server listens on loopback. A proxy from the environment would break that.
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
         let http = http.map_err(|source| ClientError::Unreachable { base: base.clone(), source })?;
         Ok(Self { http, base, min_revision: None })
     }
 
-    /// Demands answers that are at least as new as a revision.
+    /// Requires responses that are at least as new as a revision.
     #[must_use]
     pub fn at_least(mut self, revision: Revision) -> Self {
         self.min_revision = Some(revision);
@@ -107,28 +107,28 @@ impl Client {
         self.get("/v1/envs").await
     }
 
-    /// Whether the server is there: the shortest question that there is.
+    /// Checks that the server is reachable.
     pub async fn alive(&self) -> Result<(), ClientError> {
         self.answer(self.request(Method::GET, "/healthz")).await.map(drop)
     }
 
-    /// Has the server examine its store, itself and the other replicas.
+    /// Runs the checks of the server: its store, itself and the other replicas.
     pub async fn doctor(&self) -> Result<DoctorReport, ClientError> {
         self.get("/v1/doctor").await
     }
 
-    /// Asks a replica what it says of itself.
-    pub async fn self_examination(&self, patience: Duration) -> Result<ReplicaReport, ClientError> {
-        self.send(self.request(Method::GET, "/v1/doctor/self").timeout(patience)).await
+    /// Requests the self-report of a replica.
+    pub async fn self_examination(&self, timeout: Duration) -> Result<ReplicaReport, ClientError> {
+        self.send(self.request(Method::GET, "/v1/doctor/self").timeout(timeout)).await
     }
 
-    /// Has the server write a backup. It may take as long as it takes.
+    /// Downloads a backup, without a timeout.
     pub async fn backup(&self, env: &EnvName) -> Result<Download, ClientError> {
         let response = self.answer(self.http.get(format!("{}/v1/envs/{env}/backup", self.base))).await?;
         Ok(Download { base: self.base.clone(), response })
     }
 
-    /// Sends a backup to be restored, or to be looked at only.
+    /// Uploads a backup to be restored, or checked in a dry run.
     pub async fn restore(
         &self,
         env: &EnvName,
@@ -143,18 +143,18 @@ impl Client {
         self.status_of(env, "").await
     }
 
-    /// The same for the nodes that a filter chooses.
+    /// Status of the nodes that match a filter.
     pub async fn status_of(&self, env: &EnvName, filter: &str) -> Result<EnvironmentStatus, ClientError> {
         let request = self.request(Method::GET, &format!("/v1/envs/{env}/status"));
-        self.send(request.query(&chosen_by(filter))).await
+        self.send(request.query(&filter_query(filter))).await
     }
 
-    /// All nodes: asks for page after page.
+    /// All nodes, fetched page by page.
     pub async fn nodes(&self, env: &EnvName) -> Result<Page<NodeRow>, ClientError> {
         self.nodes_of(env, "").await
     }
 
-    /// The nodes that a filter chooses.
+    /// Nodes that match a filter.
     pub async fn nodes_of(&self, env: &EnvName, filter: &str) -> Result<Page<NodeRow>, ClientError> {
         self.pages_of(&format!("/v1/envs/{env}/nodes"), filter).await
     }
@@ -163,7 +163,7 @@ impl Client {
         self.all_pages(&format!("/v1/envs/{env}/failures")).await
     }
 
-    /// One node, by its name or its host name.
+    /// One node, by name or host name.
     pub async fn node(&self, env: &EnvName, node: impl Display) -> Result<NodeDetail, ClientError> {
         self.get(&format!("/v1/envs/{env}/nodes/{node}")).await
     }
@@ -180,7 +180,7 @@ impl Client {
         self.trigger(env, &TriggerUpdate::to(version)).await
     }
 
-    /// The same, with all that can be said of it.
+    /// As [`Client::trigger_update`], with all options.
     pub async fn trigger(&self, env: &EnvName, update: &TriggerUpdate) -> Result<UpdateResponse, ClientError> {
         self.send(self.request(Method::PUT, &format!("/v1/envs/{env}/current-version")).json(update)).await
     }
@@ -196,25 +196,25 @@ impl Client {
     pub async fn verify_hosts(
         &self,
         env: &EnvName,
-        question: &VerifyHostsRequest,
+        request: &VerifyHostsRequest,
     ) -> Result<VerifyHostsResponse, ClientError> {
-        let patience = ANSWER + Duration::from_secs(question.wait_seconds);
-        let request = self.request(Method::POST, &format!("/v1/envs/{env}/verify-hosts"));
-        self.send(request.timeout(patience).json(question)).await
+        let timeout = ANSWER + Duration::from_secs(request.wait_seconds);
+        let http = self.request(Method::POST, &format!("/v1/envs/{env}/verify-hosts"));
+        self.send(http.timeout(timeout).json(request)).await
     }
 
-    /// What the agents do that are connected to this server; of one node, or of all that do something.
+    /// Activities of the agents connected to this server: of one node, or of all busy ones.
     pub async fn activities(
         &self,
         env: &EnvName,
         node: Option<&NodeName>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Page<AgentActivity>, ClientError> {
-        let request = self.request(Method::GET, &format!("/v1/envs/{env}/activities")).timeout(patience);
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/activities")).timeout(timeout);
         self.send(request.query(&node.map(|node| [("node", node.as_str())]))).await
     }
 
-    /// Opens the stream of a node.
+    /// Opens the sync stream of a node.
     pub async fn sync(&self, env: &EnvName, node: &NodeName, open: &SyncOpen) -> Result<SyncStream, ClientError> {
         let url = format!("{}/v1/envs/{env}/nodes/{node}/sync", self.base);
         let request = self.http.post(url).header("accept", "text/event-stream").json(open);
@@ -226,12 +226,12 @@ impl Client {
         self.post(&format!("/v1/envs/{env}/nodes/{}/reports", report.node), report).await
     }
 
-    /// What a node should run, and whether it may.
-    pub async fn told(&self, env: &EnvName, node: &NodeName) -> Result<DesiredResponse, ClientError> {
+    /// Desired state and pause of a node.
+    pub async fn desired(&self, env: &EnvName, node: &NodeName) -> Result<DesiredResponse, ClientError> {
         self.get(&format!("/v1/envs/{env}/nodes/{node}/desired")).await
     }
 
-    /// Says what the agent does right now.
+    /// Reports the current activity of an agent.
     pub async fn activity(&self, env: &EnvName, node: &NodeName, activity: &Activity) -> Result<(), ClientError> {
         let request = self.request(Method::PUT, &format!("/v1/envs/{env}/nodes/{node}/activity"));
         self.answer(request.json(activity)).await.map(drop)
@@ -250,7 +250,7 @@ impl Client {
     }
 
     async fn pages_of<T: DeserializeOwned>(&self, path: &str, filter: &str) -> Result<Page<T>, ClientError> {
-        self.all_pages_of(path, chosen_by(filter).as_ref().map_or(&[], |query| query.as_slice())).await
+        self.all_pages_of(path, filter_query(filter).as_ref().map_or(&[], |query| query.as_slice())).await
     }
 
     async fn all_pages_of<T: DeserializeOwned>(
@@ -258,10 +258,10 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<Page<T>, ClientError> {
-        let ask = || self.request(Method::GET, path).query(query);
-        let mut all: Page<T> = self.send(ask()).await?;
+        let page = || self.request(Method::GET, path).query(query);
+        let mut all: Page<T> = self.send(page()).await?;
         while let Some(after) = all.next.take() {
-            let more: Page<T> = self.send(ask().query(&[("after", after)])).await?;
+            let more: Page<T> = self.send(page().query(&[("after", after)])).await?;
             all.items.extend(more.items);
             all.next = more.next;
             all.revision = more.revision;
@@ -298,12 +298,12 @@ impl Client {
     }
 }
 
-/// The query that cuts a list down; the empty filter is none.
-fn chosen_by(filter: &str) -> Option<[(&'static str, &str); 1]> {
+/// Query of a filter. None for the empty filter.
+fn filter_query(filter: &str) -> Option<[(&'static str, &str); 1]> {
     (!filter.is_empty()).then_some([("filter", filter)])
 }
 
-/// Something large that arrives in pieces.
+/// A large response, received in chunks.
 #[derive(Debug)]
 pub struct Download {
     base: String,
@@ -311,25 +311,25 @@ pub struct Download {
 }
 
 impl Download {
-    /// The next piece; none at the end. A server that failed in the middle breaks the connection, which is an error.
+    /// Next chunk. None at the end. A server that fails in the middle closes the connection, which is an error.
     pub async fn next(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, ClientError> {
         let unreachable = |source| ClientError::Unreachable { base: self.base.clone(), source };
         self.response.chunk().await.map_err(unreachable)
     }
 }
 
-/// The events of a node's stream.
+/// Events of a node's sync stream.
 #[derive(Debug)]
 pub struct SyncStream {
     base: String,
     response: Response,
     decoder: Decoder,
-    /// Decoded and not yet handed out, the next one last.
+    /// Decoded events that were not returned yet, the next one last.
     ready: Vec<SyncEvent>,
 }
 
 impl SyncStream {
-    /// The next event; none when the server has ended the stream.
+    /// Next event. None when the server has closed the stream.
     pub async fn next(&mut self) -> Result<Option<SyncEvent>, ClientError> {
         loop {
             if let Some(event) = self.ready.pop() {

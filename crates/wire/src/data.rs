@@ -1,4 +1,4 @@
-//! What operators say to content and to agents: configuration data, pauses, and what a node sees of all of it.
+//! Configuration data, pauses, and lookups of nodes.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,118 +11,119 @@ use muster_core::names::{DataKey, NodeName};
 use muster_core::node::pause::NodePause;
 use muster_core::txn::Revision;
 
-/// One datum, as people see it.
+/// One datum, as shown to operators.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DatumRow {
     pub key: DataKey,
     #[serde(flatten)]
     pub layer: Layer,
-    /// `[secret]` for a secret: those are shown to nodes, and to nobody else.
+    /// `[secret]` for a secret. Only nodes see secrets.
     pub value: Value,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
     pub by: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// Why it was set.
+    /// Reason for setting it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When it was last changed: what `If-Match` compares.
+    /// Revision of the last change, for `If-Match`.
     pub changed_at: Revision,
-    /// No node of the design has this role or this name: it is there for later, or was left behind.
+    /// No node of the design has this role or name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_nobody: bool,
 }
 
-/// Sets a datum.
+/// Request to set a datum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SetDatum {
     pub value: Value,
-    /// Show it to nodes, and to nobody else.
+    /// Show the value to nodes only.
     #[serde(default)]
     pub secret: bool,
-    /// Why.
+    /// Reason for setting it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Even if no node of the design has this role or this name yet.
+    /// Allow a role or name that no node of the design has.
     #[serde(default)]
     pub force: bool,
 }
 
-/// What became of it.
+/// Response to setting a datum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SetDatumResponse {
     #[serde(flatten)]
     pub datum: DatumRow,
     /// False if it had this value already.
     pub changed: bool,
-    /// The revision at which it is visible.
+    /// Revision at which the change is visible.
     pub revision: Revision,
 }
 
-/// A datum was taken away.
+/// Response to unsetting a datum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UnsetDatumResponse {
-    /// What it was; none if it was not there.
+    /// Previous datum. None if there was none.
     pub before: Option<DatumRow>,
     pub revision: Revision,
 }
 
-/// A pause in the list of all.
+/// A pause in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PauseRow {
     #[serde(flatten)]
     pub paused: NodePause,
-    /// How many nodes of the design it holds back.
+    /// Number of nodes of the design that it holds.
     pub nodes: usize,
 }
 
-/// Pauses nodes.
+/// Request to pause nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SetPause {
-    /// Why: shown to everybody who finds these nodes standing still.
+    /// Reason, shown with the paused nodes.
     pub reason: String,
-    /// It ends by itself after so long; without it, when somebody ends it.
+    /// Duration in seconds. Without it an operator has to end the pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// Even if no node of the design has this role or this name yet.
+    /// Allow a role or name that no node of the design has.
     #[serde(default)]
     pub force: bool,
 }
 
-/// What became of it.
+/// Response to a pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SetPauseResponse {
     #[serde(flatten)]
     pub pause: PauseRow,
-    /// The pause that it took the place of.
+    /// Pause that was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<NodePause>,
     pub revision: Revision,
 }
 
-/// A pause has ended.
+/// Response to ending a pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResumeResponse {
-    /// What it was; none if there was none.
+    /// Previous pause. None if there was none.
     pub before: Option<NodePause>,
-    /// Other pauses that hold the same nodes back, or some of them.
+    /// Other pauses that hold some of the same nodes.
     pub still: Vec<PauseRow>,
     pub revision: Revision,
 }
 
-/// What a node would see at a key, and where it comes from.
+/// Value that a node would look up, with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LookupResponse {
     pub node: NodeName,
-    /// As it was asked for: a plain key, or one that begins with `etcdlookup::`.
+    /// As requested: a plain key, or one with the prefix `etcdlookup::`.
     pub key: String,
-    /// What is there; none if there is nothing.
+    /// None if there is no value.
     pub found: Option<LookupResult>,
-    /// What was probably meant, if there is nothing.
+    /// Suggestion, if there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<String>,
-    /// Whether the node's last run looked it up, and would run again if it changed; none while its agent is not connected.
+    /// True if the node's last run looked the key up, so that a change makes it run. None while its agent is not
+    /// connected.
     pub looked_up: Option<bool>,
     pub revision: Revision,
 }

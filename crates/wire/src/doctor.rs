@@ -1,4 +1,4 @@
-//! What `muster doctor` is told.
+//! Results of `muster doctor`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,26 @@ use utoipa::ToSchema;
 
 use muster_core::names::ReplicaId;
 
-/// What a server found when it examined its store, itself and the other replicas.
+/// Findings of a server about its store, itself and the other replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoctorReport {
-    /// The server's clock when it answered.
+    /// Clock of the server.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
     pub findings: Vec<DoctorFinding>,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoctorFinding {
     pub check: DoctorCheck,
-    /// Which of several: a member, a replica, a controller.
+    /// Checked item, if there are several: a member, a replica, a controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub verdict: DoctorVerdict,
-    /// What was seen, for people.
+    /// Observation, as text.
     pub seen: String,
-    /// What to do about it, if anything should be done.
+    /// Recommended action, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -48,29 +48,29 @@ impl DoctorFinding {
     }
 }
 
-/// What can be looked at.
+/// Kind of check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DoctorCheck {
-    /// Whether the store answers.
+    /// Reachability of the store.
     Store,
-    /// How long it takes to read what no later answer can contradict.
+    /// Latency of a linearizable read.
     Latency,
     /// Each server of the store.
     Member,
-    /// How much of its quota each of them uses.
+    /// Used share of the quota.
     Space,
     Alarm,
-    /// How far back the store remembers.
+    /// Length of the retained history.
     History,
-    /// Which versions of the store and of Muster run side by side.
+    /// Versions of the store and of Muster in use.
     Version,
     Replica,
     Controller,
     Clock,
-    /// Whether all replicas see the same blobs.
+    /// Visibility of the same blobs by all replicas.
     Blobs,
-    /// An environment: whether it is being restored, and what of it cannot be read.
+    /// Environments: restores in progress and unreadable keys.
     Environment,
 }
 
@@ -93,14 +93,14 @@ impl DoctorCheck {
     }
 }
 
-/// How it is; the worse, the greater.
+/// Result, ordered from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DoctorVerdict {
     Ok,
-    /// It works, and somebody should look at it before it does not.
+    /// Works, but needs attention.
     Warning,
-    /// It could not be found out.
+    /// Could not be determined.
     CannotTell,
     Failed,
 }
@@ -116,17 +116,17 @@ impl DoctorVerdict {
     }
 }
 
-/// What a replica says of itself, to the one that examines it.
+/// Self-report of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicaReport {
     pub replica: ReplicaId,
     pub version: String,
-    /// Its clock when it answered.
+    /// Clock of the replica.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
-    /// How many agents are connected to it.
+    /// Number of connected agents.
     pub agents: usize,
-    /// The replicas, and whether it sees the mark of each among its own blobs.
+    /// Replicas, and whether their marks are visible in the local blob directory.
     pub sees_blobs_of: Vec<BlobVisibility>,
 }
 

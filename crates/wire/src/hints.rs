@@ -1,25 +1,25 @@
-//! What a person can do with a rollout next. The server names the first of it in a status, the command line all of it: they
-//! must not say different things.
+//! Suggested next commands for a rollout. Shared by the server, which shows the first one, and the command line, which
+//! shows all.
 
 use muster_core::names::Version;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
 
-/// How a rollout stands, as far as it decides what can be done with it.
+/// State of a rollout that decides which commands are possible.
 #[derive(Clone, Copy, Debug)]
 pub struct RolloutSituation<'a> {
     pub phase: &'a RolloutPhase,
-    /// Everybody was told at once: no node can be set aside, or granted once more.
+    /// All nodes were moved at once: none can be skipped or granted again.
     pub at_once: bool,
     pub waits_for_promotion: bool,
-    /// Where a rollback would go to.
+    /// Target of a rollback.
     pub stable: Option<&'a Version>,
-    /// How many nodes have failed now.
+    /// Number of failed nodes.
     pub failed: u32,
-    /// Whether any node was ever sent to its version: else there is nothing to take back.
+    /// True if any node was sent to the version. If not, there is nothing to roll back.
     pub sent: bool,
 }
 
-/// A command, and what it does.
+/// A command with its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
     pub command: String,
@@ -30,16 +30,15 @@ fn hint(command: impl Into<String>, does: impl Into<String>) -> Hint {
     Hint { command: command.into(), does: does.into() }
 }
 
-/// Somebody has looked at what a check said.
-fn in_spite_of_it() -> Hint {
-    hint("muster rollout promote", "go on in spite of the check")
+fn promote_anyway() -> Hint {
+    hint("muster rollout promote", "continue despite the check")
 }
 
-/// Whether it was failed nodes that stopped it: without them, nothing is in its way.
-fn is_of_failures(why: &PauseReason) -> bool {
+/// Returns whether failed nodes are the reason of the pause. Without them the rollout can continue.
+fn is_due_to_failures(why: &PauseReason) -> bool {
     match why {
         PauseReason::Failures { .. } => true,
-        PauseReason::NoRollbackTarget { why } => is_of_failures(why),
+        PauseReason::NoRollbackTarget { why } => is_due_to_failures(why),
         PauseReason::Operator { .. }
         | PauseReason::GateFailed { .. }
         | PauseReason::GateInconclusive { .. }
@@ -48,56 +47,58 @@ fn is_of_failures(why: &PauseReason) -> bool {
     }
 }
 
-/// What can be typed next, the likeliest first.
+/// Possible next commands, the likeliest first.
 pub fn next_commands(situation: RolloutSituation<'_>) -> Vec<Hint> {
     let RolloutSituation { phase, at_once, waits_for_promotion, stable, failed, sent } = situation;
-    let back = stable.map(|stable| hint("muster rollout rollback", format!("go back to {stable}")));
-    let leave = || back.clone().unwrap_or_else(|| hint("muster rollout abort", "end it; nodes stay where they are"));
+    let back = stable.map(|stable| hint("muster rollout rollback", format!("roll back to {stable}")));
+    let leave = || back.clone().unwrap_or_else(|| hint("muster rollout abort", "end it; nodes keep their versions"));
     match phase {
         RolloutPhase::Running if waits_for_promotion => {
-            vec![hint("muster rollout promote", "let the next wave begin"), leave()]
+            vec![hint("muster rollout promote", "start the next wave"), leave()]
         }
         RolloutPhase::Running => vec![hint("muster rollout status --watch", "follow it to its end")],
         RolloutPhase::Paused { why } => match why {
-            PauseReason::Operator { .. } => vec![hint("muster rollout resume", "go on"), leave()],
+            PauseReason::Operator { .. } => vec![hint("muster rollout resume", "continue"), leave()],
             PauseReason::Failures { .. } | PauseReason::NoRollbackTarget { .. } if at_once && failed > 0 => {
-                vec![hint("muster rollout resume", "go on in spite of them"), leave()]
+                vec![hint("muster rollout resume", "continue despite the failures"), leave()]
             }
             PauseReason::Failures { .. } | PauseReason::NoRollbackTarget { .. } if failed > 0 => vec![
-                hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
-                hint("muster rollout skip NODE", "set a node aside, then resume"),
-                hint("muster rollout resume", "go on in spite of them"),
+                hint("muster rollout retry --failed", "grant the failed nodes again and continue"),
+                hint("muster rollout skip NODE", "skip a node, then resume"),
+                hint("muster rollout resume", "continue despite the failures"),
                 leave(),
             ],
             PauseReason::NoProgress { .. } if !at_once && failed > 0 => vec![
-                hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
-                hint("muster rollout resume", "ask and look again"),
+                hint("muster rollout retry --failed", "grant the failed nodes again and continue"),
+                hint("muster rollout resume", "check again"),
                 leave(),
             ],
             PauseReason::GateFailed { .. } => {
-                let (again, on) = (hint("muster rollout resume", "ask and look again"), in_spite_of_it());
+                let (again, on) = (hint("muster rollout resume", "check again"), promote_anyway());
                 match back {
                     Some(back) => vec![back, again, on],
                     None => vec![again, on, leave()],
                 }
             }
             PauseReason::GateInconclusive { .. } => {
-                vec![hint("muster rollout resume", "ask and look again"), in_spite_of_it(), leave()]
+                vec![hint("muster rollout resume", "check again"), promote_anyway(), leave()]
             }
-            why if is_of_failures(why) => vec![hint("muster rollout resume", "go on"), leave()],
+            why if is_due_to_failures(why) => vec![hint("muster rollout resume", "continue"), leave()],
             PauseReason::Failures { .. }
             | PauseReason::NoRollbackTarget { .. }
             | PauseReason::NoProgress { .. }
             | PauseReason::Blocked { .. } => {
-                vec![hint("muster rollout resume", "ask and look again"), leave()]
+                vec![hint("muster rollout resume", "check again"), leave()]
             }
         },
-        // It has ended: there is nothing to abort.
-        RolloutPhase::Aborted { .. } => {
-            back.filter(|_| sent).into_iter().chain([hint("muster rollout start VERSION", "go elsewhere")]).collect()
-        }
+        // It has ended, so it cannot be aborted.
+        RolloutPhase::Aborted { .. } => back
+            .filter(|_| sent)
+            .into_iter()
+            .chain([hint("muster rollout start VERSION", "start another version")])
+            .collect(),
         RolloutPhase::RolledBack { by, .. } | RolloutPhase::Superseded { by } => {
-            vec![hint(format!("muster rollout status {by}"), "the one that took its place")]
+            vec![hint(format!("muster rollout status {by}"), "the rollout that replaced it")]
         }
         RolloutPhase::Completed => Vec::new(),
     }
@@ -130,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_offered_that_would_be_refused() {
+    fn refused_commands_are_not_suggested() {
         let aborted = RolloutPhase::Aborted { by: "jo".into(), reason: String::new() };
         assert_eq!(commands(&aborted, Some("v1"), 0), "rollback, start VERSION");
-        assert_eq!(commands(&aborted, None, 0), "start VERSION", "it is aborted, and there is no way back");
-        let nobody = RolloutSituation {
+        assert_eq!(commands(&aborted, None, 0), "start VERSION", "no rollback target");
+        let unsent = RolloutSituation {
             phase: &aborted,
             at_once: false,
             waits_for_promotion: false,
@@ -143,14 +144,14 @@ mod tests {
             sent: false,
         };
         let stable = Version::new("v1").unwrap();
-        let hints = next_commands(RolloutSituation { stable: Some(&stable), ..nobody });
-        assert_eq!(hints.len(), 1, "nobody was sent anywhere: {hints:?}");
+        let hints = next_commands(RolloutSituation { stable: Some(&stable), ..unsent });
+        assert_eq!(hints.len(), 1, "no node was sent: {hints:?}");
         let failures =
             PauseReason::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes: Vec::new() };
         let failed = RolloutPhase::Paused { why: failures };
         assert_eq!(commands(&failed, Some("v1"), 1), "retry --failed, skip NODE, resume, rollback");
         assert_eq!(commands(&failed, None, 1), "retry --failed, skip NODE, resume, abort");
-        assert_eq!(commands(&failed, None, 0), "resume, abort", "whoever had failed is well again");
+        assert_eq!(commands(&failed, None, 0), "resume, abort", "the failed nodes are healthy again");
         let well = RolloutSituation {
             phase: &failed,
             at_once: false,
@@ -159,7 +160,7 @@ mod tests {
             failed: 0,
             sent: true,
         };
-        assert_eq!(next_commands(well)[0].does, "go on");
+        assert_eq!(next_commands(well)[0].does, "continue");
         let gate =
             RolloutPhase::Paused { why: PauseReason::GateFailed { check: "door".into(), message: "shut".into() } };
         assert_eq!(commands(&gate, Some("v1"), 0), "rollback, resume, promote");
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(commands(&RolloutPhase::Completed, Some("v1"), 0), "");
         let stuck = RolloutPhase::Paused { why: PauseReason::NoProgress { since: jiff::Timestamp::UNIX_EPOCH } };
         for stopped in [&failed, &stuck] {
-            assert_eq!(commands_of(stopped, true, Some("v1"), 1), "resume, rollback", "everybody was told at once");
+            assert_eq!(commands_of(stopped, true, Some("v1"), 1), "resume, rollback", "all nodes were moved at once");
             assert_eq!(commands_of(stopped, true, None, 1), "resume, abort");
         }
     }

@@ -1,20 +1,20 @@
-//! What crosses a process: the questions and answers of the HTTP API, and the client that asks them.
+//! HTTP API of Muster: request and response types, and the typed client.
 //!
-//! - [`operator`]: what people and their tools ask about an environment.
-//! - [`data`]: configuration data, pauses, and what a node sees.
-//! - [`design`]: designs, their revisions and documents, and what applying one does.
-//! - [`rollout`]: rollouts, from their plan to their end.
-//! - [`release`]: bundles, releases, and the keys that sign them.
-//! - [`backup`]: what is said of a backup and of a restore.
-//! - [`doctor`]: what a server found when it examined its store and the other replicas.
-//! - [`sync`] and [`sse`]: the agents' stream and reports.
-//! - [`runs`] and [`run_log`]: runs that people ask for, those of the whole fleet, and the log of one while it goes on.
-//! - [`replica`]: what replicas of the server ask each other.
-//! - [`problem`]: every error that the server answers with (RFC 9457).
-//! - [`client`]: the typed client. It tries once: whoever retries knows why, and how often.
+//! - [`operator`]: environments, nodes and versions.
+//! - [`data`]: configuration data, pauses and lookups.
+//! - [`design`]: designs, their revisions and documents, plans and applies.
+//! - [`rollout`], [`hints`]: rollouts, and suggested next commands.
+//! - [`release`]: bundles, releases and trusted keys.
+//! - [`backup`], [`doctor`]: backups and restores, results of `muster doctor`.
+//! - [`sync`], [`sse`]: streams and reports of agents, and their encoding.
+//! - [`runs`], [`run_log`]: runs, run requests, and logs of runs in progress.
+//! - [`replica`]: messages between replicas.
+//! - [`request`]: idempotency keys.
+//! - [`problem`]: error responses (RFC 9457).
+//! - [`client`]: the typed client. It sends each request once; callers decide on retries.
 //!
-//! Domain types (names, reports, reasons) come from `muster-core` as they are: there is one form of each, in the store,
-//! on the wire and on the screen. The OpenAPI document is made from these types by the server and checked in.
+//! Domain types (names, reports, reasons) come from `muster-core` unchanged, so each has one form in the store, on the wire and
+//! on the screen. The server generates the OpenAPI document from these types; it is checked in.
 
 pub mod backup;
 pub mod client;

@@ -1,4 +1,4 @@
-//! The operators' side of the API: what is asked and answered about an environment.
+//! Operator API: environments, nodes and versions.
 
 use std::collections::BTreeMap;
 
@@ -22,74 +22,72 @@ use muster_core::txn::{Generation, Revision};
 use crate::design::DesignRevisions;
 use crate::rollout::RolloutBrief;
 
-/// The header by which a reader demands an answer that is at least as new as a revision.
+/// Header that requires a response at least as new as a revision.
 pub const MIN_REVISION: &str = "muster-min-revision";
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// What to pass as `after` for the next page; none on the last.
+    /// Value of `after` for the next page. None on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     pub revision: Revision,
 }
 
-/// An environment in the list of all.
+/// An environment in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnvironmentRow {
     pub env: EnvName,
     pub nodes: usize,
     pub current_version: Option<Version>,
-    /// Where its design stands.
     #[serde(default)]
     pub design: DesignRevisions,
-    /// It is on its way out.
     #[serde(default)]
     pub destroying: bool,
 }
 
-/// One screen of an environment.
+/// Status of an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnvironmentStatus {
     pub env: EnvName,
     pub revision: Revision,
-    /// What the environment should run.
+    /// Version that the environment should run.
     pub desired: Option<Version>,
     pub generation: Option<Generation>,
     pub nodes: usize,
-    /// How many nodes stand where.
+    /// Number of nodes by state.
     #[schema(value_type = BTreeMap<String, usize>)]
     pub counts: BTreeMap<NodeState, usize>,
     #[schema(value_type = BTreeMap<String, usize>)]
     pub running: BTreeMap<Version, usize>,
-    /// Nodes that do not run what they should, the worst first; at most [`BLOCKERS`] of them.
+    /// Nodes that are not at their desired version, the worst first. At most [`BLOCKERS`].
     pub blockers: Vec<NodeRow>,
-    /// How many there are in all.
+    /// Total number of blockers.
     pub blocked: usize,
-    /// The first nodes that leave, with what they wait for. They count for nothing else here but `counts`.
+    /// First leaving nodes, with the nodes that they wait for. They are counted in `counts` only.
     #[serde(default)]
     pub leaving: Vec<NodeRow>,
-    /// What keeps nodes from running, by whose word.
+    /// Pauses in effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<NodePause>,
-    /// Failure domains in which so many are silent that nobody is declared lost.
+    /// Failure domains with so many silent nodes that none is declared lost.
     pub held_domains: Vec<SilentDomain>,
-    /// Keys whose value cannot be read, with the reason.
+    /// Keys whose value cannot be read, with the error.
     pub unreadable: BTreeMap<String, String>,
-    /// Since when the store has not answered the server; none while it does. Everything here is as of `revision`.
+    /// Begin of an outage of the store. None while it is reachable. The response is as of `revision`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub store_unreachable_since: Option<Timestamp>,
-    /// The rollout that decides what nodes run, if there ever was one.
+    /// The active rollout, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutBrief>,
-    /// The nodes that are counted and shown; none if it is all of them.
+    /// Filter of the counted and listed nodes. None: all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
 }
 
-/// How many blockers a status shows.
+/// Maximum number of blockers in a status.
 pub const BLOCKERS: usize = 20;
 
 /// One node in a list.
@@ -101,56 +99,56 @@ pub struct NodeRow {
     pub state: NodeState,
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
-    /// What it has proved to run.
+    /// Version that it has validated.
     pub running: Option<Version>,
     pub desired: Option<Version>,
-    /// Why it is not validated at what it should run; none if it is.
+    /// Reason why it is not validated at its desired version. None if it is.
     #[serde(rename = "why")]
     pub reason: Option<Reason>,
-    /// Whether others may count on it.
+    /// True if it is in `active_roles`.
     pub active: bool,
     pub link: Link,
-    /// What keeps it from running, whether or not it should.
+    /// Pause that applies to it, whether or not a run is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<NodePause>,
 }
 
-/// One node, whole.
+/// One node with all details.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDetail {
     #[serde(flatten)]
     pub row: NodeRow,
     pub record: NodeRecord,
     pub machine: Option<MachineRecord>,
-    /// More than one is a violated invariant, and is shown as it is.
+    /// Two states are a violated invariant and are shown as they are.
     pub states: Vec<ServiceState>,
     pub activity: Activity,
-    /// Where others find it.
+    /// Addresses that other nodes see.
     pub interfaces: Interfaces,
     pub incarnation: u64,
     pub last: Option<LastRun>,
     pub history: Vec<PastRun>,
-    /// What it publishes for others.
+    /// Values that it publishes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, serde_json::Value>)]
     pub published: Publication,
-    /// What the last run looked up; known while the agent is connected.
+    /// Keys that the last run looked up. Known while the agent is connected.
     pub lookups: Vec<String>,
-    /// The end of the last run's log.
+    /// End of the last run's log.
     pub log: Option<String>,
-    /// What it waits for in the rollout that is under way, if it is its turn to wait.
+    /// Reason why the rollout in progress does not move the node, if its wave has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     pub revision: Revision,
 }
 
-/// One run, with its reports as the agent sent them.
+/// One run, with the reports of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunDetail {
     pub node: NodeName,
     pub run: RunId,
     pub reports: Vec<Report>,
-    /// Reports whose text is no longer there.
+    /// Number of reports whose blob is missing.
     pub missing: usize,
 }
 
@@ -161,23 +159,23 @@ pub struct CurrentVersion {
     pub revision: Revision,
 }
 
-/// Asks for a version.
+/// Request to move the environment to a version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TriggerUpdate {
     pub version: Version,
-    /// Whether nodes may go there from a release with a higher serial. Without it, going back is refused.
+    /// Allow a release with a lower serial than the current one.
     #[serde(default)]
     pub allow_older: bool,
-    /// Everybody in one transaction, in place of whatever is under way: without waves, budgets and gates.
+    /// Move all nodes in one transaction, without waves, budgets and gates. Replaces a rollout in progress.
     #[serde(default)]
     pub at_once: bool,
-    /// Who asks.
+    /// Operator who requests it.
     #[serde(default)]
     pub by: String,
 }
 
 impl TriggerUpdate {
-    /// To a version, in the environment's own way.
+    /// Request for a version with the environment's strategy.
     pub fn to(version: Version) -> Self {
         Self { version, allow_older: false, at_once: false, by: String::new() }
     }
@@ -187,33 +185,33 @@ impl TriggerUpdate {
 pub struct UpdateResponse {
     pub from: Option<Version>,
     pub to: Version,
-    /// False if the environment should run this version already.
+    /// False if the environment has this version already.
     pub changed: bool,
-    /// The rollout that moves the nodes there.
+    /// Rollout that moves the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutId>,
-    /// The revision at which the change is visible.
+    /// Revision at which the change is visible.
     pub revision: Revision,
 }
 
-/// A version that nodes have proved to run.
+/// A version that nodes have validated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunningVersionRow {
     pub version: Version,
     pub nodes: usize,
 }
 
-/// Asks whether hosts have proved to run a version. Node names and host names are both understood.
+/// Request to verify that hosts have validated a version. Accepts node names and host names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VerifyHostsRequest {
     pub version: Version,
     pub hosts: Vec<String>,
-    /// Wait this long for it to become true; at most [`LONGEST_WAIT`]. The answer comes as soon as it is.
+    /// Maximum time to wait for a positive result in seconds, at most [`LONGEST_WAIT`].
     #[serde(default)]
     pub wait_seconds: u64,
 }
 
-/// The longest that the server keeps a question open; whoever waits longer asks again.
+/// Longest wait of a request in seconds. Clients that wait longer repeat the request.
 pub const LONGEST_WAIT: u64 = 60;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -222,11 +220,11 @@ pub struct VerifyHostsResponse {
     pub hosts: usize,
     pub missing: Vec<MissingHost>,
     pub revision: Revision,
-    /// How long the server took to decide, without waiting.
+    /// Time of the decision in microseconds, without waiting.
     pub micros: u64,
 }
 
-/// A host that has not proved to run the version, and where it stands.
+/// A host that has not validated the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MissingHost {
     pub host: String,

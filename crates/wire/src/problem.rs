@@ -1,4 +1,4 @@
-//! Errors as they cross the wire: RFC 9457 problems, with a code for machines and a hint for people.
+//! Error responses: RFC 9457 problems with a code for programs and a hint for people.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,45 +6,45 @@ use utoipa::ToSchema;
 
 use crate::design::Finding;
 
-/// The media type of a problem.
+/// Media type of a problem.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
-/// What went wrong, whose turn it is, and what to do.
+/// Error response of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// Names the kind of problem; stable, for programs.
+    /// Kind of problem. Stable.
     pub code: ProblemCode,
-    /// The same for people, in a few words.
+    /// Summary of the kind of problem.
     #[schema(value_type = String)]
     pub title: Box<str>,
     pub status: u16,
-    /// What happened this time.
+    /// Details of this occurrence.
     pub detail: String,
-    /// What to do about it.
+    /// Recommended action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// All that is wrong with a design that was refused.
+    /// Findings of a refused design.
     #[serde(default, skip_serializing_if = "<[Finding]>::is_empty")]
     #[schema(value_type = Vec<Finding>)]
     pub findings: Box<[Finding]>,
-    /// What is there, when it is not what was expected.
+    /// Current value, if it is not the expected one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub current: Option<Box<Value>>,
-    /// In how many seconds to ask again, if the server says so; also in the header `Retry-After`. Whoever asks waits a
-    /// little longer than that, by chance: else all would be back at once.
+    /// Seconds to wait before the next attempt, also in the header `Retry-After`. Clients add a random delay, so that
+    /// they do not all return at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u16>,
-    /// Finds the request in the server's log.
+    /// Id of the request in the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
 
-/// Every kind of problem that the server answers with.
+/// Kinds of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemCode {
-    /// The path, the query or the body is not understood.
+    /// Path, query or body are not valid.
     InvalidRequest,
     UnknownEnvironment,
     /// The node is not in the environment's design.
@@ -58,52 +58,51 @@ pub enum ProblemCode {
     UnknownRollout,
     UnknownDocument,
     UnknownKind,
-    /// The design has no revision of this number.
+    /// The design has no revision with this number.
     UnknownDesignRevision,
     /// The bundle has not been uploaded.
     UnknownBundle,
     NotFound,
-    /// Someone else changed it meanwhile.
+    /// Changed concurrently.
     Conflict,
     /// The environment is being destroyed: nothing new is accepted.
     Destroying,
-    /// What a plan was made from has changed since.
+    /// The plan is stale: the environment changed since it was made.
     PlanOutdated,
-    /// Another rollout is under way, and the request does not say that it is to be superseded.
+    /// Another rollout is in progress, and the request does not supersede it.
     RolloutUnderWay,
-    /// What was asked for cannot be done with the rollout as it stands.
+    /// The command is not possible in the current phase of the rollout.
     RolloutRefused,
-    /// The release is older than the one that the environment should run, and the request does not say that this is meant.
+    /// The release is older than the current one, and the request does not allow that.
     OlderRelease,
-    /// No key of a new list of trusted keys has signed the release that the environment runs, and the request does not say that
-    /// this is meant.
+    /// No key of the new trust list has signed the current release, and the request does not force that.
     UntrustsCurrent,
-    /// No node would be left, and the request does not say that this is meant.
+    /// The plan removes all nodes, and the request does not allow that.
     RemovesAll,
-    /// What is there is not what the request expected (`If-Match`, `If-None-Match`).
+    /// The precondition failed (`If-Match`, `If-None-Match`).
     NotAsExpected,
-    /// The body is larger than what is taken here.
+    /// The body is over the limit.
     TooLarge,
-    /// The design has findings of severity error: nothing of it was accepted.
+    /// The design has findings with severity error. Nothing was accepted.
     DesignRefused,
-    /// The release cannot be taken: what arrived is not what was signed, nobody who is trusted signed it, or no node could
+    /// The release was refused: the content does not match the signature, no trusted key signed it, or no node could
     /// run it.
     ReleaseRefused,
-    /// The version is another release already, or its serial is another version's: a release never changes.
+    /// The version is registered with other content, or its serial belongs to another version. A release never changes.
     ReleaseTaken,
-    /// The bundle of a release is missing or damaged where the server keeps it.
+    /// The bundle of a release is missing or damaged on the server.
     ReleaseUnreadable,
-    /// What was asked for begins behind the end.
+    /// The range begins behind the end.
     RangeNotSatisfiable,
-    /// Too many ask for the same at once: ask again in a few seconds.
+    /// Too many concurrent requests. Retry in a few seconds.
     Busy,
-    /// Files of a design revision are missing or damaged where the server keeps them.
+    /// Files of a design revision are missing or damaged on the server.
     DesignUnreadable,
-    /// The view has not reached the revision that the reader demands: the answer could be stale.
+    /// The view has not reached the required revision. A response could be stale.
     CannotTell,
-    /// The store did not carry out the change. Nothing was changed; or it is not known, and asking again is safe.
+    /// The store did not execute the change, or its result is unknown. A retry is safe.
     StoreUnavailable,
-    /// The disk below the store is full.
+    /// The disk of the store is full.
     StoreFull,
     Internal,
 }
@@ -145,7 +144,7 @@ impl ProblemCode {
 
     pub fn title(self) -> &'static str {
         match self {
-            ProblemCode::InvalidRequest => "The request is not understood",
+            ProblemCode::InvalidRequest => "The request is not valid",
             ProblemCode::UnknownEnvironment => "There is no such environment",
             ProblemCode::UnknownNode => "There is no such node in the design",
             ProblemCode::UnknownVersion => "There is no such release",
@@ -157,26 +156,26 @@ impl ProblemCode {
             ProblemCode::UnknownKind => "There is no such kind of document",
             ProblemCode::UnknownDesignRevision => "There is no such revision of the design",
             ProblemCode::UnknownBundle => "There is no such bundle",
-            ProblemCode::NotFound => "There is nothing at this address",
-            ProblemCode::Conflict => "Someone else changed it meanwhile",
+            ProblemCode::NotFound => "There is no such resource",
+            ProblemCode::Conflict => "It was changed concurrently",
             ProblemCode::Destroying => "The environment is being destroyed",
-            ProblemCode::PlanOutdated => "The world has moved since the plan was made",
-            ProblemCode::RolloutUnderWay => "Another rollout is under way",
-            ProblemCode::RolloutRefused => "The rollout does not stand so",
+            ProblemCode::PlanOutdated => "The plan is stale",
+            ProblemCode::RolloutUnderWay => "Another rollout is in progress",
+            ProblemCode::RolloutRefused => "The command is not possible in this phase",
             ProblemCode::OlderRelease => "The release is older than the current one",
-            ProblemCode::UntrustsCurrent => "No node could run the current release any more",
+            ProblemCode::UntrustsCurrent => "No node could run the current release",
             ProblemCode::RemovesAll => "No node would be left",
-            ProblemCode::NotAsExpected => "It is not what was expected",
+            ProblemCode::NotAsExpected => "The precondition failed",
             ProblemCode::TooLarge => "The body is too large",
             ProblemCode::DesignRefused => "The design cannot be used",
             ProblemCode::ReleaseRefused => "The release cannot be used",
-            ProblemCode::ReleaseTaken => "The version is another release already",
+            ProblemCode::ReleaseTaken => "The version belongs to another release",
             ProblemCode::ReleaseUnreadable => "The release cannot be read",
-            ProblemCode::RangeNotSatisfiable => "There is nothing behind the end",
-            ProblemCode::Busy => "The server has too much to do",
+            ProblemCode::RangeNotSatisfiable => "The range begins behind the end",
+            ProblemCode::Busy => "The server is busy",
             ProblemCode::DesignUnreadable => "The design cannot be read",
-            ProblemCode::CannotTell => "The answer is not known yet",
-            ProblemCode::StoreUnavailable => "The store did not carry out the change",
+            ProblemCode::CannotTell => "The view is behind the required revision",
+            ProblemCode::StoreUnavailable => "The store is unavailable",
             ProblemCode::StoreFull => "The disk of the store is full",
             ProblemCode::Internal => "The server failed",
         }
@@ -204,7 +203,7 @@ impl Problem {
         self
     }
 
-    /// Asks to come back in so many seconds.
+    /// Sets the delay before the next attempt in seconds.
     #[must_use]
     pub fn retry_after(mut self, seconds: u16) -> Self {
         self.retry_after_seconds = Some(seconds);

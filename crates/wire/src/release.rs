@@ -1,4 +1,4 @@
-//! Releases on the server: their bundles, what is said of them, and the keys that sign them.
+//! Releases: bundles, registrations and trusted keys.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,110 +8,110 @@ use muster_core::names::Version;
 use muster_core::release::manifest::{Digest, KeyId, PublicKey, SignedManifest, SignedTrust};
 use muster_core::txn::Revision;
 
-/// The media type of a bundle.
+/// Media type of a bundle.
 pub const MEDIA_TYPE: &str = "application/zstd";
 
-/// A bundle that the server keeps.
+/// A bundle on the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Bundle {
     pub digest: Digest,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// Registers a release whose bundle is there.
+/// Request to register a release. Its bundle must have been uploaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PushRelease {
     pub signed: SignedManifest,
 }
 
-/// A release was registered, or was so already.
+/// Response to a registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PushReleaseResponse {
     pub version: Version,
     pub serial: u64,
-    /// Of the bundle.
+    /// Digest of the bundle.
     pub digest: String,
-    /// False if it was there already.
+    /// False if it was registered already.
     pub changed: bool,
-    /// The trusted key that stands for it; none if the environment has no list of trusted keys: then only agents can tell.
+    /// Trusted key that signed it. None if the environment has no trust list; agents verify it with their own keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_by: Option<KeyId>,
     pub revision: Revision,
 }
 
-/// A release in the list of all.
+/// A release in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseRow {
     pub version: Version,
-    /// Grows with each release: a node goes to a lower one only if somebody allows it.
+    /// Grows with each release. A node moves to a lower serial only with permission.
     pub serial: u64,
-    /// Of the bundle.
+    /// Digest of the bundle.
     pub digest: String,
-    /// Of the bundle, in bytes.
+    /// Size of the bundle in bytes.
     pub size: u64,
     #[schema(value_type = String, format = DateTime)]
     pub pushed: Timestamp,
     pub by: String,
-    /// From then on no node goes to it any more.
+    /// No node moves to the release after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires: Option<Timestamp>,
-    /// Whose signatures it carries. Nothing is proved by that.
+    /// Keys of its signatures, not verified.
     pub signed_by: Vec<KeyId>,
-    /// Whether the environment should run it.
+    /// True if it is the environment's version.
     pub current: bool,
-    /// How many nodes should run it.
+    /// Number of nodes that should run it.
     pub wanted: usize,
-    /// How many have proved that they run it.
+    /// Number of nodes that have validated it.
     pub running: usize,
 }
 
-/// Everything about a release.
+/// A release with all details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseDetail {
     #[serde(flatten)]
     pub row: ReleaseRow,
-    /// The digest of what is in the bundle.
+    /// Digest of the unpacked content.
     pub content: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub created: Option<Timestamp>,
-    /// The version that it was made from.
+    /// Version that it was derived from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Version>,
     pub signed: SignedManifest,
-    /// The trusted key that stands for it, if the environment has a list of those.
+    /// Result of the verification, if the environment has a trust list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trusted: Option<SignatureTrust>,
     pub bundle: BundleState,
     pub revision: Revision,
 }
 
-/// Whether a signature counts.
+/// Result of verifying signatures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SignatureTrust {
     By(KeyId),
-    /// Why not.
+    /// Reason why no signature is trusted.
     Not(String),
 }
 
-/// Whether the server can send a bundle.
+/// State of a bundle on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BundleState {
     Kept,
     Missing,
-    /// It does not have the size that it should have.
+    /// Its size is wrong.
     Damaged,
 }
 
-/// The list of keys whose signatures count.
+/// Trust list of an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TrustResponse {
-    /// None if there is no list: agents go by the keys that they were set up with.
+    /// None without a list. Agents use the keys from their configuration then.
     pub list: Option<TrustedKeys>,
     pub revision: Revision,
 }
@@ -123,12 +123,12 @@ pub struct TrustedKeys {
     pub signed: SignedTrust,
 }
 
-/// The list was replaced, or was so already.
+/// Response to replacing the trust list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplaceTrustResponse {
     pub serial: u64,
     pub keys: Vec<PublicKey>,
-    /// Whether a key of the list before stands for it. Before the first there was none: only agents can tell.
+    /// True if a key of the previous list signed it. False for the first list; agents verify it with their own keys.
     pub verified: bool,
     pub changed: bool,
     pub revision: Revision,

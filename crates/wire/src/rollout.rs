@@ -1,4 +1,4 @@
-//! Rollouts: what is planned, started, followed and said about them.
+//! Rollout API: plans, starts, status and operator commands.
 
 use std::collections::BTreeMap;
 
@@ -17,33 +17,33 @@ use muster_core::txn::Revision;
 
 pub use muster_core::rollout::request::{PlanRequest, StartRequest, StartTarget};
 
-/// What would happen.
+/// Response to a plan request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanResponse {
     pub plan: RolloutPlan,
-    /// Names the plan: the digest of the blob that it is kept as.
+    /// Digest of the plan's blob.
     pub digest: String,
-    /// The revision of the design that the nodes follow, and whose order of roles was used.
+    /// Applied design revision, which gives the order of roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub design: Option<DesignRevision>,
     pub strategy_from: StrategySource,
-    /// What it was made from.
+    /// Revision that the plan was made from.
     pub revision: Revision,
 }
 
-/// Where the strategy of a plan comes from.
+/// Source of a plan's strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategySource {
-    /// The environment's file.
+    /// The environment file.
     Environment,
     /// The request.
     Given,
-    /// Nobody has said anything: what Muster does by itself.
+    /// Neither: the default of Muster.
     Default,
 }
 
-/// What became of a start.
+/// Response to a start request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum StartResponse {
@@ -52,7 +52,7 @@ pub enum StartResponse {
 }
 
 impl StartResponse {
-    /// The rollout, unless there was nothing to start.
+    /// The started rollout. None if there was nothing to start.
     pub fn started(self) -> Option<RolloutStarted> {
         match self {
             StartResponse::Started(started) => Some(started),
@@ -61,15 +61,15 @@ impl StartResponse {
     }
 }
 
-/// Every node runs the version already: nothing was started.
+/// Every node runs the version already. Nothing was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AlreadyAtVersion {
     pub to: Version,
     /// Always false.
     pub changed: bool,
-    /// How many nodes that are.
+    /// Number of nodes.
     pub nodes: u32,
-    /// The last one that was started, if there was one.
+    /// The last rollout, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutId>,
     pub revision: Revision,
@@ -81,87 +81,86 @@ pub struct RolloutStarted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Version>,
     pub to: Version,
-    /// False if the same request had started it already.
+    /// False if an earlier request with the same key started it.
     pub changed: bool,
-    /// The rollout that ended with this one's start.
+    /// Rollout that was superseded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded: Option<RolloutId>,
-    /// The revision at which it is visible.
+    /// Revision at which it is visible.
     pub revision: Revision,
 }
 
-/// How a rollout stands.
+/// Status of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RolloutStatus {
     pub record: RolloutRecord,
-    /// When its record was last written.
+    /// Revision of its record.
     pub record_at: Revision,
-    /// The waves of the plan; none if the plan cannot be read.
+    /// Waves of the plan. Empty if the plan cannot be read.
     pub waves: Vec<WaveRow>,
-    /// Nodes that ran the target before it began.
+    /// Nodes that ran the target before.
     pub already: u32,
     /// All nodes that are moved.
     pub counts: NodeCounts,
-    /// What holds it up now, the widest first; nothing once it has ended.
+    /// Current holds, the widest first. Empty after the end.
     pub holds: Vec<Hold>,
-    /// Nodes that have failed now, with what went wrong; the first [`FAILED_SHOWN`].
+    /// Failed nodes with their errors, at most [`FAILED_SHOWN`].
     pub failed: Vec<FailedNode>,
-    /// Nodes that use the budget up now.
+    /// Nodes that use the budget.
     pub slots: Vec<SlotRow>,
     pub strategy: Option<Strategy>,
     pub predicted: Option<Prediction>,
-    /// Why the plan cannot be read, if it cannot.
+    /// Reason why the plan cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The rollout that goes back from this one.
+    /// Rollout that rolled this one back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolled_back_by: Option<RolloutId>,
-    /// The version that a rollback would go to: the newest that a whole rollout has validated. None of one that is itself a
-    /// way back: that is not taken back unless it is meant.
+    /// Target of a rollback: the newest version that a complete rollout has validated. None for a rollback, which is
+    /// not rolled back by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable: Option<Version>,
-    /// Of one that goes back and decides what nodes run: nodes that it leaves where they are, at another version than the one
-    /// that it goes to; the first [`LEFT_ALONE_SHOWN`].
+    /// Of an active rollback: nodes that it does not move and that run another version than its target, at most
+    /// [`LEFT_ALONE_SHOWN`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_alone: Vec<UnmovedNode>,
-    /// How many those are.
+    /// Number of these nodes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_alone_count: u32,
-    /// How many nodes of the design are told to run each version now.
+    /// Number of nodes of the design by desired version.
     #[serde(default)]
     #[schema(value_type = std::collections::BTreeMap<String, u32>)]
     pub told: std::collections::BTreeMap<Version, u32>,
-    /// As of when, by the server's clock.
+    /// Clock of the server.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
     pub revision: Revision,
 }
 
-/// So many failed nodes are shown with what went wrong.
+/// Maximum number of failed nodes in a status.
 pub const FAILED_SHOWN: usize = 20;
 
-/// So many nodes that are left alone are named.
+/// Maximum number of unmoved nodes in a status.
 pub const LEFT_ALONE_SHOWN: usize = 20;
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A node that a way back does not take along.
+/// A node that a rollback does not move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnmovedNode {
     pub node: NodeName,
-    /// What it should run.
+    /// Desired version.
     pub version: Version,
-    /// Who told it so, if that was another rollout than the one that is gone back from; else somebody has set it aside.
+    /// Rollout that granted the version, if it is not the one that is rolled back. None: an operator skipped the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_by: Option<RolloutId>,
 }
 
-/// One wave of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaveRow {
-    /// Counted from 1, as the strategy and the order of roles have it.
+    /// From 1, as in the strategy and the order of roles.
     pub stage: u32,
     pub wave: u32,
     pub canary: bool,
@@ -173,12 +172,12 @@ pub struct WaveRow {
     pub state: Option<WaveState>,
     #[schema(value_type = BTreeMap<String, NodeCounts>)]
     pub counts: BTreeMap<Role, NodeCounts>,
-    /// In the order of the plan. Empty if the question was for numbers alone.
+    /// In the order of the plan. Empty if only numbers were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeProgress>,
 }
 
-/// A node that was granted something and uses the budget up.
+/// A granted node that uses the budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SlotRow {
     pub node: NodeName,
@@ -189,19 +188,19 @@ pub struct SlotRow {
     pub state: RolloutNodeState,
     #[schema(value_type = String, format = DateTime)]
     pub granted: Timestamp,
-    /// Fences it: the revision of the grant, which is the generation that the node was told.
+    /// Revision of the grant, which is the generation that the node was sent.
     pub fence: Revision,
-    /// When the grant expires, as it was made.
+    /// Expiry of the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires: Option<Timestamp>,
-    /// When it counts as failed if it is not healthy by then. While it waits for others, that is not when the grant expires.
+    /// Time at which the node counts as failed if it is not healthy. Differs from `expires` while the node is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
 }
 
-/// A rollout in the history.
+/// A rollout in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RolloutRow {
     pub id: RolloutId,
@@ -221,11 +220,11 @@ pub struct RolloutRow {
     pub at_once: bool,
     pub healthy: u32,
     pub grants: u64,
-    /// It decides what nodes run that were granted nothing.
+    /// Decides the version of nodes without a grant.
     pub active: bool,
 }
 
-/// The rollout of an environment, in a line of its status.
+/// Summary of the active rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RolloutBrief {
     pub id: RolloutId,
@@ -238,55 +237,55 @@ pub struct RolloutBrief {
     pub phase_since: Timestamp,
     #[serde(default)]
     pub at_once: bool,
-    /// Which wave of the plan goes on, from 1, of how many.
+    /// Current wave of the plan, from 1, and the number of waves.
     pub wave: u32,
     pub waves: u32,
     pub healthy: u32,
     pub failed: u32,
     pub nodes: u32,
-    /// What holds it up, in a sentence.
+    /// Widest hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<Hold>,
-    /// What to type next, if it is somebody's turn.
+    /// Suggested command, if an operator has to act.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// Says something to a rollout.
+/// Operator command to a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperateRequest {
-    /// Why, for whoever looks at it later; of `pause` and `abort`.
+    /// Reason of `pause` and `abort`, for other operators.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Of `promote`: nobody has to promote a later wave either.
+    /// Of `promote`: no later wave needs a promotion either.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full: bool,
-    /// Of `skip` and `retry`, by name or host name. `retry` without any: all that have failed.
+    /// Of `skip` and `retry`: node names or host names. `retry` without nodes: all failed ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// Made up by whoever asks. The same request again is the same word, and is said once; of `rollback`, which must have one:
-    /// it is answered with the same rollout.
+    /// Idempotency key, chosen by the client. A repeated command is executed once. Required for `rollback`, which
+    /// returns the same rollout.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request: String,
-    /// Of `rollback`: also if the rollout is itself the way back from another one. Without it, such a one is refused.
+    /// Of `rollback`: also roll back a rollback. Refused without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undo_rollback: bool,
-    /// Who says it.
+    /// Operator who sends it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
 
-/// What became of it.
+/// Response to an operator command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperateResponse {
     pub id: RolloutId,
     #[serde(flatten)]
     pub phase: RolloutPhase,
-    /// False if it was so already.
+    /// False if nothing changed.
     pub changed: bool,
-    /// The nodes that it was about.
+    /// Nodes that the command concerned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeName>,
-    /// The revision at which it is visible.
+    /// Revision at which it is visible.
     pub revision: Revision,
 }

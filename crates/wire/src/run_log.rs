@@ -1,82 +1,82 @@
-//! The log of a run while it goes on: what the agent sends piece by piece, and what a reader is told.
+//! Log of a run in progress: chunks that the agent sends, and events for readers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::sse::{DecodeError, Frame};
 
-/// How much text a piece of an agent may hold.
+/// Maximum size of a chunk in bytes.
 pub const PIECE: usize = 64 * 1024;
 
-/// What an agent sends of the run that goes on. A piece that was sent again does no harm: its place says so.
+/// Chunk of the log of a run in progress. A repeated chunk is recognised by its offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogPiece {
-    /// How many bytes of the log came before it.
+    /// Number of bytes before it.
     pub offset: u64,
-    /// Whole lines.
+    /// Complete lines.
     pub text: String,
-    /// Nothing comes after it: the run is over.
+    /// Last chunk: the run has ended.
     #[serde(default)]
     pub last: bool,
-    /// Which runs that people asked for this one is.
+    /// Ids of the run requests that this run serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<String>,
 }
 
-/// How a log is asked for.
+/// Query of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LogQuery {
-    /// Stay, and be sent what comes as server-sent events until the run is over.
+    /// Stream new text as server-sent events until the run ends.
     #[serde(default)]
     pub follow: bool,
-    /// Begin with this byte of the log.
+    /// Offset of the first byte to return.
     #[serde(default)]
     pub from: u64,
-    /// Ask no other replica.
+    /// Do not forward the request to another replica.
     #[serde(default)]
     pub here: bool,
 }
 
-/// What a reader of a log is told. On the stream, the name of an event is its `event:` and the rest its `data:`.
+/// Event for a reader of a log. On the stream, its name is the `event:` and the rest the `data:`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum LogEvent {
     /// Lines of the log.
     Text { offset: u64, text: String },
-    /// What stood here is not there any more: so many bytes.
+    /// Number of bytes that are no longer available.
     Cut { bytes: u64 },
-    /// Nothing has happened; the connection is alive.
+    /// Keep-alive.
     Alive,
-    /// The log ends here.
+    /// End of the log.
     End { end: LogEnd },
 }
 
-/// Why a log ends.
+/// Reason for the end of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogEnd {
-    /// The run is over.
+    /// The run has ended.
     Finished,
-    /// That is all there is so far: the run goes on, and its reader did not ask to follow it.
+    /// The run is in progress, and the reader does not follow it.
     SoFar,
-    /// The agent's connection has ended. The run may go on; whoever asks again is told what there is then.
+    /// The agent disconnected. The run may continue; a later request may return more.
     AgentGone,
-    /// The server stops. Another one, or the same when it is back, may know more.
+    /// The server is stopping. Another server, or the same one later, may have more.
     ServerStops,
 }
 
-/// The log of a run as far as it is there, for readers who do not follow it.
+/// The available log of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunLog {
-    /// The place of the text's first byte; what came before is not there any more.
+    /// Offset of the first byte. Text before it is no longer available.
     pub offset: u64,
     pub text: String,
     pub end: LogEnd,
 }
 
 impl LogEvent {
-    /// Reads a frame. One of another name is none: a newer server may say more.
+    /// Parses a frame. None for unknown events, which a newer server may send.
     pub fn read(frame: &Frame) -> Result<Option<Self>, DecodeError> {
         #[derive(Deserialize)]
         struct Text {
@@ -99,8 +99,8 @@ impl LogEvent {
             "end" => serde_json::from_str(data).map(|End { end }| LogEvent::End { end }),
             _ => return Ok(None),
         };
-        let not_understood = |source| DecodeError::Event { text: format!("{}: {data:.200}", frame.name), source };
-        event.map(Some).map_err(not_understood)
+        let invalid = |source| DecodeError::Event { text: format!("{}: {data:.200}", frame.name), source };
+        event.map(Some).map_err(invalid)
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_tomorrow_is_passed_over_and_nonsense_is_not() {
+    fn unknown_event_is_skipped_malformed_is_an_error() {
         let frame = |name: &str, data: &str| Frame { name: name.into(), data: data.into() };
         assert_eq!(LogEvent::read(&frame("unheard_of", "[")).unwrap(), None);
         assert!(LogEvent::read(&frame("text", "{}")).is_err());

@@ -1,4 +1,4 @@
-//! Runs: asked for by people, and listed over the whole fleet.
+//! Runs: requests of operators, and lists of runs.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,29 +9,29 @@ use muster_core::node::record::RunRequest;
 use muster_core::report::record::PastRun;
 use muster_core::txn::Revision;
 
-/// Asks a node for a run.
+/// Request to run a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StartRunRequest {
-    /// Change nothing: only say what would change.
+    /// Preview: report what would change, change nothing.
     #[serde(default)]
     pub noop: bool,
 }
 
-/// A run was asked for.
+/// Response to a run request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StartRunResponse {
     pub node: NodeName,
-    /// Names what was asked for: the run itself gets its name from the node.
+    /// Id of the request. The agent chooses the id of the run.
     pub id: String,
-    /// Since when the node's agent has no connection; it hears of it when it is back.
+    /// Begin of the agent's silence. It gets the request when it reconnects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub silent_since: Option<Timestamp>,
-    /// The revision at which it is visible.
+    /// Revision at which it is visible.
     pub revision: Revision,
 }
 
-/// What has become of the last run that somebody asked for.
+/// Status of the last run request of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunRequestStatus {
     pub asked: RunRequest,
@@ -42,9 +42,9 @@ pub struct RunRequestStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RunRequestProgress {
-    /// The node has not begun.
+    /// The run has not begun.
     Waiting {
-        /// Since when its agent has no connection.
+        /// Begin of the agent's silence.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
         silent_since: Option<Timestamp>,
@@ -57,7 +57,7 @@ pub enum RunRequestProgress {
     },
 }
 
-/// A run in the list of the whole fleet.
+/// A run in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunRow {
     pub node: NodeName,

@@ -1,4 +1,4 @@
-//! Server-sent events, as far as Muster speaks them: `event:` and one `data:` line, ended by an empty line.
+//! Server-sent events: `event:` and one `data:` line, terminated by an empty line.
 
 mod frames;
 
@@ -18,7 +18,7 @@ pub use frames::{Frame, FrameTooLarge, Frames};
 pub enum DecodeError {
     #[error(transparent)]
     TooLarge(#[from] FrameTooLarge),
-    #[error("an event of the stream is not understood: {text:?}")]
+    #[error("an event of the stream is not valid: {text:?}")]
     Event {
         text: String,
         #[source]
@@ -26,7 +26,7 @@ pub enum DecodeError {
     },
 }
 
-/// Writes an event: an enum whose tag is `event`.
+/// Encodes an event: an enum with the tag `event`.
 pub fn encode(event: &impl Serialize) -> Result<String, serde_json::Error> {
     let mut value = serde_json::to_value(event)?;
     let name = value.as_object_mut().and_then(|fields| fields.remove("event"));
@@ -34,14 +34,14 @@ pub fn encode(event: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(format!("event: {name}\ndata: {value}\n\n"))
 }
 
-/// Reads what a server tells an agent from a stream that arrives in pieces.
+/// Decodes sync events from a stream of chunks.
 #[derive(Debug, Default)]
 pub struct Decoder {
     frames: Frames,
 }
 
 impl Decoder {
-    /// Takes a piece, and gives the events that it completes.
+    /// Adds a chunk and returns the completed events.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<SyncEvent>, DecodeError> {
         let frames = self.frames.feed(piece)?;
         let events = frames.iter().map(|frame| event(&frame.name, &frame.data));
@@ -53,11 +53,10 @@ fn event(name: &str, data: &str) -> Result<Option<SyncEvent>, DecodeError> {
     parse(name, data).map_err(|source| DecodeError::Event { text: format!("{name}: {data:.200}"), source })
 }
 
-/// Reads the data of an event straight into its type. A general JSON value in between would take several times the
-/// memory of a large fleet's snapshot, and an agent that has grown does not shrink again.
+/// Parses the data of an event directly into its type. A generic JSON value would take several times the memory of a
+/// large snapshot, and the memory of an agent does not shrink again.
 ///
-/// An event of another name is none: a newer server may say more than this agent understands, and must not lose it by
-/// that.
+/// Unknown events are skipped: a newer server may send more than this agent supports.
 fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Hello {
@@ -74,7 +73,7 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
         trust: SignedTrust,
     }
     #[derive(Deserialize)]
-    struct Told {
+    struct SnapshotEvent {
         changed: Vec<String>,
         snapshot: Snapshot,
     }
@@ -93,7 +92,7 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
         }
         "desired" => SyncEvent::Desired(serde_json::from_str(data)?),
         "snapshot" => {
-            let Told { changed, snapshot } = serde_json::from_str(data)?;
+            let SnapshotEvent { changed, snapshot } = serde_json::from_str(data)?;
             SyncEvent::Snapshot { changed, snapshot }
         }
         "run" => {
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn events_survive_the_stream_however_it_is_cut() {
+    fn events_survive_any_chunking() {
         let stream: String = all().iter().map(|event| encode(event).unwrap()).collect();
         for size in [1, 2, 3, 7, stream.len()] {
             let mut decoder = Decoder::default();
@@ -169,26 +168,26 @@ mod tests {
     }
 
     #[test]
-    fn an_event_reads_as_the_contract_says() {
+    fn event_matches_the_contract() {
         let text = encode(&all()[1]).unwrap();
         let data = r#"{"allow_older":false,"confirm_within":"PT5M","digest":"sha256:x","generation":{"epoch":1,"number":2},"manifest":{"payload":"{}","signatures":[]},"serial":7,"version":"v1"}"#;
         assert_eq!(text, format!("event: desired\ndata: {data}\n\n"));
     }
 
     #[test]
-    fn comments_and_carriage_returns_are_taken() {
+    fn comments_and_carriage_returns_are_accepted() {
         let mut decoder = Decoder::default();
         assert_eq!(decoder.feed(b": hello\r\nevent: ping\r\ndata: {}\r\n\r\n").unwrap(), [SyncEvent::Ping]);
     }
 
     #[test]
-    fn what_a_newer_server_says_is_passed_over() {
+    fn unknown_event_is_skipped() {
         let stream = b"event: unheard_of\ndata: [not even JSON\n\nevent: ping\ndata: {}\n\n";
         assert_eq!(Decoder::default().feed(stream).unwrap(), [SyncEvent::Ping]);
     }
 
     #[test]
-    fn nonsense_is_an_error_and_not_an_event() {
+    fn malformed_event_is_an_error() {
         assert!(Decoder::default().feed(b"event: desired\ndata: {\"version\":1}\n\n").is_err());
         assert!(Decoder::default().feed(&vec![b'x'; frames::LIMIT + 1]).is_err());
     }

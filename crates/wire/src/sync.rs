@@ -1,4 +1,4 @@
-//! The agents' side of the API: one long-lived stream to each node, and short messages back.
+//! Agent API: the sync stream of each node, and short requests of its agent.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -13,108 +13,107 @@ use muster_core::node::status::Activity;
 use muster_core::release::manifest::{SignedManifest, SignedTrust};
 use muster_core::txn::{Generation, Revision};
 
-/// What an agent opens its stream with: everything that the server needs to know to tell it what is new, and no more.
+/// First message of an agent: what the server needs to send only news.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SyncOpen {
-    /// None for an agent that has lost its memory, or never had one: it is given the next.
+    /// None for an agent without state. It gets the next incarnation.
     #[serde(default)]
     pub incarnation: Option<u64>,
-    /// The newest desired state that it has written down.
+    /// Newest desired state that it has stored.
     #[serde(default)]
     pub generation: Option<Generation>,
-    /// What its last run looked up, and saw.
+    /// Lookups of its last run.
     #[serde(default)]
     pub lookups: Lookups,
-    /// Whether it has a snapshot at all.
+    /// True if it has a snapshot.
     #[serde(default)]
     pub has_snapshot: bool,
-    /// The tag of its snapshot: it is not sent what it has already.
+    /// Tag of its snapshot, which is not sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Tag>,
     #[serde(default)]
     pub activity: Activity,
-    /// The pause that it keeps to.
+    /// Pause that it obeys.
     #[serde(default)]
     pub pause: Option<NodePause>,
-    /// The last run that a person asked it for.
+    /// Last run request that it received.
     #[serde(default)]
     pub asked: Option<String>,
-    /// The serial of the newest list of trusted keys that it has taken; 0 if it never took one.
+    /// Serial of its trust list. 0 without one.
     #[serde(default)]
     pub trust: u64,
-    /// Which start of the machine the agent runs in.
+    /// Boot id of the machine.
     #[serde(default)]
     pub boot: Option<String>,
-    /// Whether it would rather be at another server: it came here because that one did not answer.
+    /// True if it prefers another server that did not respond.
     #[serde(default)]
     pub away: bool,
 }
 
-/// What the server tells an agent. On the stream, the name of an event is its `event:` and the rest its `data:`.
+/// Event for an agent. On the stream, its name is the `event:` and the rest the `data:`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum SyncEvent {
-    /// The first event of each stream.
+    /// First event of each stream.
     Hello {
         incarnation: u64,
         role: Role,
-        /// The server's time: an agent whose clock is wrong can tell by how much.
+        /// Time of the server. The agent computes its clock offset from it.
         #[schema(value_type = String, format = DateTime)]
         now: Timestamp,
     },
     Desired(DesiredState),
-    /// Something that the last run looked up is different now; or the agent is to run another version, or has no snapshot
-    /// yet, and this is not the one that it has.
+    /// New snapshot: a value that the last run looked up has changed, the desired version has changed, or the agent has
+    /// no snapshot.
     Snapshot {
         changed: Vec<String>,
         snapshot: Snapshot,
     },
-    /// The node is not to run, or may again: what it keeps to is another pause now.
+    /// The pause of the node has changed or ended.
     Pause {
         pause: Option<NodePause>,
     },
-    /// A person asks for a run.
+    /// Run requested by an operator.
     Run {
         id: String,
-        /// Only to say what would change.
+        /// Preview only.
         #[serde(default)]
         noop: bool,
         #[serde(default)]
         by: String,
     },
-    /// Other keys sign the releases from now on. The agent believes it only if a key that it trusts says so.
+    /// New trust list. The agent accepts it only if a key that it trusts has signed it.
     Trust {
         trust: SignedTrust,
     },
-    /// Nothing has happened; the connection is alive.
+    /// Keep-alive.
     Ping,
-    /// This server has more than its share of the agents: one that knows another server goes there.
+    /// The server has more than its share of agents. An agent that knows another server moves there.
     Move,
 }
 
-/// What a node should run.
+/// Desired state of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredState {
     pub generation: Generation,
     pub version: Version,
     pub digest: String,
     pub serial: u64,
-    /// Whether the node may go to a release with a lower serial than it has.
+    /// True if the node may move to a release with a lower serial.
     #[serde(default)]
     pub allow_older: bool,
-    /// How long the node waits after applying for the server to take a report of that run. When none is taken, it goes back
-    /// to the release that it ran before, by itself. None: it stays, whatever happens.
+    /// Time after applying within which the server must take a report. After that the node rolls back to its previous
+    /// release. None: no automatic rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Duration)]
     pub confirm_within: Option<SignedDuration>,
-    /// What the release's builder signed: the agent goes by this.
+    /// Signed manifest. The agent trusts this field only.
     pub manifest: SignedManifest,
 }
 
 impl DesiredState {
-    /// What a node is told to run: the version that was chosen for it, with what its builder signed. None before a version
-    /// was chosen, or while its release is not registered.
-    pub fn of(fleet: &Fleet, node: &NodeName) -> Option<Self> {
+    /// Desired state of a node with its signed manifest. None without a version, or if its release is not registered.
+    pub fn for_node(fleet: &Fleet, node: &NodeName) -> Option<Self> {
         let desired = fleet.desired_of(node)?;
         let release = fleet.releases().get(&desired.version)?;
         Some(Self {
@@ -129,37 +128,37 @@ impl DesiredState {
     }
 }
 
-/// What a node is told that asks, without a stream.
+/// Desired state and pause, for a request without a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredResponse {
-    /// What it should run; none before a version was chosen.
+    /// None before a version was chosen.
     #[serde(default)]
     pub desired: Option<DesiredState>,
-    /// Whether it is to wait.
+    /// Pause of the node.
     #[serde(default)]
     pub pause: Option<NodePause>,
-    /// The server's time.
+    /// Time of the server.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
 }
 
-/// What became of a report.
+/// Result of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportResult {
-    /// It moved the node's status.
+    /// The report moved the node's status.
     Applied,
-    /// It was applied before.
+    /// Duplicate: the report was applied before.
     AlreadyApplied,
-    /// It is older than what is known, and changed nothing.
+    /// Stale: older than the last applied report. No-op.
     Outdated,
 }
 
-/// The answer to a report. The agent forgets the report, unless it is outdated: then it asks for another incarnation and
-/// sends it again, once.
+/// Response to a report. The agent deletes the report. If it is stale, the agent gets a new incarnation and sends it
+/// again once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReportAck {
     pub taken: ReportResult,
-    /// The revision at which it is visible.
+    /// Revision at which it is visible.
     pub revision: Revision,
 }

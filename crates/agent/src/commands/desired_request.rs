@@ -18,7 +18,7 @@ pub(super) async fn request_desired(config: &Config) -> Result<DesiredResponse, 
     let servers = Servers::new(&config.env, &config.node, config.server.urls()).map_err(|error| error_chain(&error))?;
     let mut why = String::new();
     for client in servers.all() {
-        match timeout(ANSWER_TIMEOUT, client.told(&config.env, &config.node)).await {
+        match timeout(ANSWER_TIMEOUT, client.desired(&config.env, &config.node)).await {
             Ok(Ok(told)) => return Ok(told),
             Ok(Err(error)) => why = error_chain(&error),
             Err(_) => why = format!("the server at {} does not answer", client.base()),

@@ -219,7 +219,7 @@ async fn failed_canary_pauses_the_rollout() {
     assert!(ended.starts_with("exit 1\n"), "{ended}");
     assert!(ended.contains(": its run failed: Package[nova]: no such version (manifests/site.pp:12)\n"), "{ended}");
     assert!(ended.contains("rollout 2 is paused because 1 node has failed, and 0 are tolerated"), "{ended}");
-    assert!(ended.contains("next: muster rollout rollback            go back to v2\n"), "{ended}");
+    assert!(ended.contains("next: muster rollout rollback            roll back to v2\n"), "{ended}");
     assert_eq!(fleet.app.view.fleets()[&fleet.env].rollouts()[&RolloutId(2)].0.grants, 1, "one node was granted");
 
     snapshot!(fleet.muster(&["rollout", "status"]).await, @"
@@ -234,10 +234,10 @@ async fn failed_canary_pauses_the_rollout() {
 
     failed: web2: its run failed: Package[nova]: no such version (manifests/site.pp:12)
 
-    next: muster rollout retry --failed      grant the failed nodes once more, and go on
-    next: muster rollout skip NODE           set a node aside, then resume
-    next: muster rollout resume              go on in spite of them
-    next: muster rollout rollback            go back to v2
+    next: muster rollout retry --failed      grant the failed nodes again and continue
+    next: muster rollout skip NODE           skip a node, then resume
+    next: muster rollout resume              continue despite the failures
+    next: muster rollout rollback            roll back to v2
     ");
     let again = watched(&fleet, &["rollout", "status", "2", "--watch", "-o", "json"]).await;
     assert!(again.starts_with("exit 1\n--- stdout\n{") && again.contains("\"nodes\": ["), "{again}");
@@ -326,8 +326,8 @@ async fn rollout_waits_for_promotion() {
 
     waits: wave 1 is healthy and waits for `muster rollout promote`
 
-    next: muster rollout promote             let the next wave begin
-    next: muster rollout rollback            go back to v1
+    next: muster rollout promote             start the next wave
+    next: muster rollout rollback            roll back to v1
     ");
     snapshot!(fleet.muster(&["status"]).await, @"
     exit 0

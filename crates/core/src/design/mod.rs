@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_written_in_one_way_only() {
+    fn revision_number_has_one_spelling() {
         assert_eq!(DesignRevision::parse("12"), Some(DesignRevision(12)));
         for bad in ["0", "012", "+1", "-1", "", "1 ", "99999999999999999999"] {
             assert_eq!(DesignRevision::parse(bad), None, "{bad:?}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_are_those_of_the_table() {
+    fn records_match_the_documented_json() {
         let at = "2026-11-15T10:00:00Z".parse().unwrap();
         let first = DesignRevisionRecord {
             author: "ann@desk".into(),

@@ -149,13 +149,13 @@ pub struct DocumentTotals {
 }
 
 impl DesignPlan {
-    /// Whether there is nothing to do: all nodes stay and no document changes.
+    /// Returns whether there is nothing to do: all nodes stay and no document changes.
     pub fn is_empty(&self) -> bool {
         let Totals { create, change, remove, keep: _ } = self.totals;
         create + change + remove == 0 && self.documents == DocumentTotals::default()
     }
 
-    /// Whether the plan removes all nodes of a non-empty environment.
+    /// Returns whether the plan removes all nodes of a non-empty environment.
     pub fn removes_all(&self) -> bool {
         let Totals { create, change, remove, keep } = self.totals;
         create + change + keep == 0 && remove > 0
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_is_said() {
+    fn plan_differences_are_described() {
         let then = plan();
         assert_eq!(then.differences(&then), Vec::<String>::new());
         let mut now = then.clone();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_leaves_no_node_is_told_from_one_that_has_none() {
+    fn removes_all_only_with_nodes_to_remove() {
         let with =
             |create, change, remove, keep| DesignPlan { totals: Totals { create, change, remove, keep }, ..plan() };
         assert!(with(0, 0, 2, 0).removes_all());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_reads_back_as_it_was_written() {
+    fn plan_survives_json() {
         let mut plan = plan();
         plan.nodes[0].changes.push(ValueChange { path: "mtu".into(), before: None, after: Some(9000.into()) });
         let text = serde_json::to_string(&plan).unwrap();

@@ -16,8 +16,8 @@
 //! A field may have several values. `=` matches one of them, and `!=` is the exact opposite of `=`.
 
 mod error;
+mod parse;
 mod pattern;
-mod read;
 
 use std::fmt;
 
@@ -76,7 +76,7 @@ pub enum Test {
 impl Filter {
     /// Parses a filter. All keys must be known.
     pub fn parse(text: &str, keys: &FilterKeys<'_>) -> Result<Self, FilterError> {
-        read::filter(text, keys).map(|terms| Self { terms })
+        parse::filter(text, keys).map(|terms| Self { terms })
     }
 
     pub fn terms(&self) -> &[Term] {

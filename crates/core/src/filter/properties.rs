@@ -1,3 +1,5 @@
+//! Property tests of filters.
+
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -56,32 +58,32 @@ fn by_the_book(parts: &[Box<str>], value: &str) -> bool {
 
 proptest! {
     #[test]
-    fn what_is_printed_is_read_as_the_same(filter in filter()) {
+    fn printed_filter_parses_back(filter in filter()) {
         let printed = filter.to_string();
         prop_assert_eq!(Filter::parse(&printed, &KEYS), Ok(filter), "{}", printed);
     }
 
     #[test]
-    fn not_is_the_exact_opposite(term in term(), item in item()) {
+    fn negation_is_the_exact_opposite(term in term(), item in item()) {
         let opposite = Term { not: !term.not, ..term.clone() };
         prop_assert_ne!(term.holds(&item), opposite.holds(&item));
     }
 
     #[test]
-    fn a_filter_chooses_what_all_of_its_terms_choose(filter in filter(), item in item()) {
+    fn filter_matches_if_all_terms_match(filter in filter(), item in item()) {
         let each = filter.terms().iter().all(|term| Filter { terms: vec![term.clone()] }.matches(&item));
         prop_assert_eq!(filter.matches(&item), each);
     }
 
     #[test]
-    fn stars_match_as_the_book_says(parts in prop::collection::vec("[ab]{0,2}", 1..5), value in "[ab]{0,6}") {
+    fn stars_match_like_the_reference(parts in prop::collection::vec("[ab]{0,2}", 1..5), value in "[ab]{0,6}") {
         let pattern = Pattern::new(parts.clone());
         let parts: Vec<Box<str>> = parts.into_iter().map(Into::into).collect();
         prop_assert_eq!(pattern.matches(&value), by_the_book(&parts, &value));
     }
 
     #[test]
-    fn anything_may_be_typed(text in r#"(?s)([namerol. b=!,*"'\\ä>]|label\.|.){0,30}"#) {
+    fn any_input_parses_or_errors(text in r#"(?s)([namerol. b=!,*"'\\ä>]|label\.|.){0,30}"#) {
         match Filter::parse(&text, &KEYS) {
             Ok(filter) => prop_assert_eq!(Filter::parse(&filter.to_string(), &KEYS), Ok(filter)),
             Err(error) => prop_assert!(error.at <= text.chars().count() + 1 && !error.hint().is_empty()),

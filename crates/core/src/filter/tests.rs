@@ -1,3 +1,5 @@
+//! Examples of filters, errors and hints.
+
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use super::*;
@@ -35,7 +37,7 @@ fn refused(filter: &str) -> String {
 }
 
 #[test]
-fn terms_hold_or_do_not() {
+fn terms_match_as_expected() {
     for filter in [
         "",
         "  ",
@@ -81,7 +83,7 @@ fn terms_hold_or_do_not() {
 }
 
 #[test]
-fn a_filter_is_printed_as_it_would_be_typed() {
+fn filter_prints_as_typed() {
     let print = |text: &str| Filter::parse(text, &KEYS).unwrap().to_string();
     assert_eq!(print("  role=web,db   !reason\tstate"), "role=web,db !reason state");
     assert_eq!(print("label.'odd key'!='x y',\"*\",**"), r#""label.odd key"!="x y","*",*"#);
@@ -89,7 +91,7 @@ fn a_filter_is_printed_as_it_would_be_typed() {
 }
 
 #[test]
-fn what_cannot_be_read_says_where_and_what_is_legal() {
+fn filter_errors_have_position_and_hint() {
     let all: Vec<String> = [
         "role=web stat=pending",
         "label",

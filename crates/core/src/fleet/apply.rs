@@ -69,95 +69,68 @@ impl Fleet {
         effects: &mut Effects,
     ) -> Applied {
         match key {
-            Key::StoreEpoch => self.change_epoch(change, effects),
-            Key::Restoring => self.change_restoring(change, effects),
-            Key::Destroying => self.change_destroying(change, effects),
-            Key::DesignRevision { revision } => self.change_design_revision(change, revision, effects),
+            Key::StoreEpoch => self.change_epoch(change, effects)?,
+            Key::Restoring => self.change_restoring(change, effects)?,
+            Key::Destroying => self.change_destroying(change, effects)?,
+            Key::DesignRevision { revision } => self.change_design_revision(change, revision, effects)?,
             Key::DesignHead => {
                 effects.design = true;
                 self.design.head = at(change, read(change)?);
-                Ok(())
             }
             Key::DesignApplied => {
                 effects.design = true;
                 self.design.applied = at(change, read(change)?);
-                Ok(())
             }
-            Key::CurrentVersion => self.change_current_version(change, effects),
+            Key::CurrentVersion => self.change_current_version(change, effects)?,
             Key::AllowOlder => {
                 effects.desired = true;
                 self.versions.allow_older = at(change, read(change)?);
-                Ok(())
             }
             Key::Trust => {
                 effects.desired = true;
                 self.versions.trust = at(change, read(change)?);
-                Ok(())
             }
             Key::Release { version } => {
                 set_entry(&mut self.versions.releases, version, read(change)?);
                 effects.desired = true;
-                Ok(())
             }
-            Key::ActiveRollout => self.change_active_rollout(change, effects),
-            Key::Rollout { id } => self.change_rollout(change, id, effects),
-            Key::Leader { role } => self.change_leader(change, role, effects),
-            Key::Published { node } => self.change_published(change, &node, effects),
-            Key::Datum { layer, key } => self.change_datum(change, layer, key, effects),
-            Key::Pause { scope } => self.change_pause(change, scope, effects),
+            Key::ActiveRollout => self.change_active_rollout(change, effects)?,
+            Key::Rollout { id } => self.change_rollout(change, id, effects)?,
+            Key::Leader { role } => self.change_leader(change, role, effects)?,
+            Key::Published { node } => self.change_published(change, &node, effects)?,
+            Key::Datum { layer, key } => self.change_datum(change, layer, key, effects)?,
+            Key::Pause { scope } => self.change_pause(change, scope, effects)?,
             Key::Asked { node } => {
                 let request = read(change)?;
                 effects.told.insert(node.clone());
                 self.node(&node, effects).asked = at(change, request);
-                Ok(())
             }
-            Key::Desired { node } => self.change_desired(change, &node, effects),
-            Key::RunningVersion { version, node } => {
-                let exists = change.value.is_some();
-                let known = self.node(&node, effects);
-                set_member(&mut known.running, version.clone(), exists);
-                let counts = exists && !known.is_leaving();
-                self.count_running(version, &node, counts);
-                Ok(())
-            }
-            Key::Provisioned { success, node } => {
-                let node = self.node(&node, effects);
-                if change.value.is_some() {
-                    node.provisioned = Some(success);
-                } else if node.provisioned == Some(success) {
-                    node.provisioned = None;
-                }
-                Ok(())
-            }
-            Key::Status { state, node } => self.change_status(change, state, &node, effects),
-            Key::ActiveRole { version, node } => self.change_active_role(change, version, node, before, effects),
-            Key::Observed { node } => self.change_observed(change, &node, effects),
+            Key::Desired { node } => self.change_desired(change, &node, effects)?,
+            Key::RunningVersion { version, node } => self.change_running(change, version, &node, effects),
+            Key::Provisioned { success, node } => self.change_provisioned(change, success, &node, effects),
+            Key::Status { state, node } => self.change_status(change, state, &node, effects)?,
+            Key::ActiveRole { version, node } => self.change_active_role(change, version, node, before, effects)?,
+            Key::Observed { node } => self.change_observed(change, &node, effects)?,
             Key::History { node } => {
                 self.node(&node, effects).history_text = change.value.map(<[u8]>::to_vec).unwrap_or_default();
-                Ok(())
             }
-            Key::Node { node } => self.change_node_record(change, &node, effects),
-            Key::Machine { node } => {
-                self.node(&node, effects).machine = at(change, read(change)?);
-                Ok(())
-            }
+            Key::Node { node } => self.change_node_record(change, &node, effects)?,
+            Key::Machine { node } => self.node(&node, effects).machine = at(change, read(change)?),
             Key::Presence { node } => {
                 effects.servers = true;
                 self.node(&node, effects).presence = at(change, read(change)?);
-                Ok(())
             }
             Key::Replica { replica } => {
                 effects.servers = true;
                 set_entry(&mut self.servers.replicas, replica, at(change, read(change)?));
-                Ok(())
             }
             Key::Controller { name } => {
                 effects.servers = true;
                 set_entry(&mut self.servers.controllers, name, at(change, read(change)?));
-                Ok(())
             }
-            Key::Unknown => Ok(()),
+            Key::Unknown => {}
         }
+        Ok(())
     }
 
     fn change_epoch(&mut self, change: &KeyChange<'_>, effects: &mut Effects) -> Applied {
@@ -265,6 +238,23 @@ impl Fleet {
         node.desired = at(change, read(change)?);
         node.desired_unreadable = false;
         Ok(())
+    }
+
+    fn change_running(&mut self, change: &KeyChange<'_>, version: Version, name: &NodeName, effects: &mut Effects) {
+        let exists = change.value.is_some();
+        let node = self.node(name, effects);
+        set_member(&mut node.running, version.clone(), exists);
+        let counts = exists && !node.is_leaving();
+        self.count_running(version, name, counts);
+    }
+
+    fn change_provisioned(&mut self, change: &KeyChange<'_>, success: bool, node: &NodeName, effects: &mut Effects) {
+        let node = self.node(node, effects);
+        if change.value.is_some() {
+            node.provisioned = Some(success);
+        } else if node.provisioned == Some(success) {
+            node.provisioned = None;
+        }
     }
 
     fn change_status(

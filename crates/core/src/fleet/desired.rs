@@ -18,7 +18,7 @@ use super::{Fleet, Node};
 pub struct DesiredVersion {
     pub version: Version,
     pub generation: Generation,
-    /// Whether nodes may move to it from a release with a higher serial.
+    /// True if nodes may move to it from a release with a higher serial.
     pub allow_older: bool,
     /// Time after applying within which the server must take a report. After that the node rolls back by itself.
     pub confirm_within: Option<SignedDuration>,
@@ -140,7 +140,7 @@ impl Fleet {
         self.rollouts.active.as_ref().map(|(active, at)| (active, *at))
     }
 
-    /// Whether `rollouts/active` cannot be read. No node is sent a version until it can be, and no rollout may start.
+    /// Returns whether `rollouts/active` cannot be read. No node is sent a version until it can be, and no rollout may start.
     pub fn rollouts_unreadable(&self) -> bool {
         self.rollouts.active_unreadable
     }

@@ -200,7 +200,7 @@ pub struct Effects {
 }
 
 impl Node {
-    /// Whether the node is in the design and not leaving.
+    /// Returns whether the node is in the design and not leaving.
     pub fn is_designed(&self) -> bool {
         self.record.as_ref().is_some_and(|record| !record.is_leaving())
     }
@@ -214,7 +214,7 @@ impl Node {
         self.states.first_key_value()
     }
 
-    /// Whether the last run was for this generation or a newer one.
+    /// Returns whether the last run was for this generation or a newer one.
     pub fn has_answered(&self, chosen: Generation) -> bool {
         let last = self.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
         last.is_some_and(|last| last.generation >= chosen)
@@ -269,7 +269,7 @@ impl Fleet {
         self.lifecycle.destroying.as_ref()
     }
 
-    /// Whether the environment exists: it holds more than the keys of servers.
+    /// Returns whether the environment exists: it holds more than the keys of servers.
     pub fn is_founded(&self) -> bool {
         let Lifecycle { epoch_at, restoring, destroying, .. } = &self.lifecycle;
         let has_marks = epoch_at.is_some() || restoring.is_some() || destroying.is_some();
@@ -291,7 +291,7 @@ impl Fleet {
         &self.design
     }
 
-    /// Whether the design controller has work: a design was applied, or the environment is being destroyed.
+    /// Returns whether the design controller has work: a design was applied, or the environment is being destroyed.
     pub fn needs_design_controller(&self) -> bool {
         self.design.applied.is_some() || self.lifecycle.destroying.is_some()
     }

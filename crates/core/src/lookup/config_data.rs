@@ -116,7 +116,7 @@ impl ConfigData {
         found.into_iter().flatten()
     }
 
-    /// Whether a node has a layer of its own, so that its data differ from those of its role.
+    /// Returns whether a node has a layer of its own, so that its data differ from those of its role.
     pub fn has_own_layer(&self, node: &NodeName) -> bool {
         self.layers.contains_key(&Layer::Host { node: node.clone() })
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datum_is_flat_in_a_snapshot() {
+    fn datum_is_flat_in_a_snapshot() {
         let seen =
             Datum { value: Value::from("x"), secret: false, layer: Layer::Role { role: Role::new("db").unwrap() } };
         let text = serde_json::to_string(&seen).unwrap();

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn order_does_not_matter_and_taking_undoes_adding() {
+    fn role_tags_are_order_free_and_reversible() {
         let mut one = RoleTags::default();
         one.add(&node("db1"), &eth0("10.0.0.1"));
         let only_first = one.clone();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_has_a_tag_of_its_own() {
+    fn interface_has_its_own_tag() {
         let mut before = RoleTags::default();
         before.add(&node("db1"), &Interfaces::from([("eth0".into(), "a".into()), ("eth1.5".into(), "b".into())]));
         let mut after = RoleTags::default();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_have_equal_texts() {
+    fn stable_text_ignores_member_order() {
         let text = |json: &str| stable_text(&serde_json::from_str(json).unwrap());
         assert_eq!(text(r#"{"b": [1, {"d": null, "c": "x"}], "a": true}"#), r#"{"a":true,"b":[1,{"c":"x","d":null}]}"#);
         assert_ne!(text("[1,2]"), text("[2,1]"));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_taken_apart() {
+    fn lookup_keys_are_parsed() {
         assert_eq!(LookupKey::parse("active_roles::db"), LookupKey::ActiveRole { role: "db" });
         let with_interface = LookupKey::ActiveRoleInterface { role: "db", interface: "eth0_5" };
         assert_eq!(LookupKey::parse("active_roles::db::eth0_5"), with_interface);

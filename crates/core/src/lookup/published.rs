@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_changed_and_taking_all_away_leaves_nothing() {
+    fn publications_report_changed_keys_only() {
         let (db1, db2) = (NodeName::new("db1").unwrap(), NodeName::new("db2").unwrap());
         let mut published = Publications::default();
         let empty = published.tag("a");

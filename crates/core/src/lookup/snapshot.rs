@@ -74,7 +74,7 @@ impl Snapshot {
         .unwrap_or_else(Tag::absent)
     }
 
-    /// Whether a need is certainly unmet. A need that cannot be decided from the snapshot may be met.
+    /// Returns whether a need is certainly unmet. A need that cannot be decided from the snapshot may be met.
     pub fn still_lacks(&self, need: &Need) -> bool {
         match need {
             Need::Role { role, want, .. } => self.active_roles.get(role).map_or(0, BTreeMap::len) < *want as usize,

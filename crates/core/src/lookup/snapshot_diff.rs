@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_said_in_words() {
+    fn snapshot_changes_are_described() {
         let one = dbs(&[("db1", "a")]);
         let data = |value: &str, secret| {
             let datum = Datum { value: Value::from(value), secret, layer: Layer::Global };

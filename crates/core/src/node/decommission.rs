@@ -36,7 +36,7 @@ pub struct RoleLookups {
 }
 
 impl RoleLookups {
-    pub fn of(lookups: &Lookups) -> Self {
+    pub fn new(lookups: &Lookups) -> Self {
         let of_role = lookups.iter().filter(|(key, _)| role(key).is_some());
         Self { keys: of_role.map(|(key, tag)| (key.clone(), tag.clone())).collect(), too_much: false }
     }
@@ -57,7 +57,7 @@ impl RoleLookups {
         self.keys.keys().filter_map(|key| Role::new(role(key)?).ok()).collect()
     }
 
-    /// Whether the run observed another value of a role than the current one.
+    /// Returns whether the run observed another value of a role than the current one.
     fn differs(&self, fleet: &Fleet, of: &Role) -> bool {
         let seen = self.keys.iter().filter(|(key, _)| role(key) == Some(of.as_str()));
         self.too_much || seen.into_iter().any(|(key, tag)| fleet.tag(key, None) != *tag)

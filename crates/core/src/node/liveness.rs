@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_node_is_lost_after_its_time_and_not_before() {
+    fn silent_node_is_lost_after_the_timeout() {
         let nodes = [("a1", Some(100), true), ("b1", None, true), ("c1", None, true)];
         let early = judge(&nodes, 129);
         assert_eq!((names(&early.withdraw), early.recheck), (vec![], Some(at(130))));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_just_started_waits() {
+    fn grace_period_delays_loss() {
         let nodes = [("a1", Some(0), true), ("b1", None, true), ("c1", None, true)];
         assert_eq!(judge(&nodes, 59).withdraw, []);
         assert_eq!(judge(&nodes, 59).recheck, Some(at(60)));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn when_most_of_a_domain_is_silent_nobody_is_lost_and_it_is_shown() {
+    fn mostly_silent_domain_is_held() {
         let nodes = [("a1", Some(100), true), ("b1", Some(100), true), ("c1", None, true)];
         let decision = judge(&nodes, 1000);
         assert_eq!(decision.withdraw, []);
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_at_the_start_is_looked_at_again_when_the_grace_ends() {
+    fn held_domain_is_rechecked_after_the_grace() {
         let nodes = [("a1", Some(0), true), ("b1", Some(0), true), ("c1", None, true)];
         let early = judge(&nodes, 10);
         assert_eq!((early.held, early.recheck), (vec![], Some(at(60))));
     }
 
     #[test]
-    fn nodes_that_do_not_live_prove_nothing_about_those_that_do() {
+    fn dead_nodes_do_not_count_for_their_domain() {
         let never_made = [("n1", Some(0), false), ("n2", Some(0), false), ("n3", Some(0), false)];
         let living = [("a1", Some(100), true), ("b1", None, true), ("c1", None, true)];
         let nodes: Vec<_> = never_made.into_iter().chain(living).collect();
@@ -247,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_alone_in_its_domain_can_be_lost() {
+    fn single_node_of_a_domain_can_be_lost() {
         assert_eq!(names(&judge(&[("a1", Some(100), true)], 130).withdraw), ["a1"]);
     }
 
     #[test]
-    fn a_node_that_came_back_is_restored() {
+    fn returning_node_is_restored() {
         let decision = judge(&[("a1", None, false), ("b1", None, true)], 500);
         assert_eq!((names(&decision.restore), decision.withdraw), (vec!["a1"], vec![]));
     }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_are_over_end_and_the_next_one_is_waited_for() {
+    fn expired_pauses_and_the_next_end_are_found() {
         let role = |name: &str| PauseScope::Role { role: Role::new(name).unwrap() };
         let at = |hour: &str| format!("2026-11-15T{hour}:00:00Z");
         let all: BTreeMap<_, _> =
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_lasts_longest_counts() {
+    fn longest_pause_wins() {
         let role = || PauseScope::Role { role: Role::new("db").unwrap() };
         let one = paused(role(), Some("2026-11-15T11:00:00Z"));
         let two = paused(PauseScope::Global, Some("2026-11-15T12:00:00Z"));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_stored_flat() {
+    fn pause_is_stored_flat() {
         let text = serde_json::to_string(&paused(PauseScope::Global, None)).unwrap();
         assert_eq!(text, r#"{"scope":"global","by":"ada","reason":"disk swap","since":"2026-11-15T10:00:00Z"}"#);
         assert_eq!(serde_json::from_str::<NodePause>(&text).unwrap(), paused(PauseScope::Global, None));

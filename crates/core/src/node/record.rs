@@ -102,7 +102,7 @@ pub enum MachinePhase {
 }
 
 impl MachinePhase {
-    /// Whether the machine is being released, or its release failed.
+    /// Returns whether the machine is being released, or its release failed.
     pub fn is_releasing(&self) -> bool {
         match self {
             MachinePhase::Releasing | MachinePhase::Failed { during: MachineStage::Releasing, .. } => true,
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_stored_as_one_flat_object() {
+    fn machine_record_is_flat() {
         let failed = MachineRecord {
             driver: "local".into(),
             phase: MachinePhase::Failed {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stage_is_the_phase_of_its_name() {
+    fn machine_stage_matches_its_phase() {
         for stage in MachineStage::ALL {
             assert_eq!(stage.phase().word(), stage.word());
             assert_eq!(serde_json::to_value(stage).unwrap(), stage.word());

@@ -44,7 +44,7 @@ impl ServiceState {
         }
     }
 
-    /// Whether the last validation passed.
+    /// Returns whether the last validation passed.
     pub fn is_validated(&self) -> bool {
         matches!(self, ServiceState::Validated { result: ValidationResult::Success, .. })
     }

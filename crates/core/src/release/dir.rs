@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_content_has_an_equal_digest_and_any_difference_shows() {
+    fn digest_depends_on_content_only() {
         let base = digest(release(&[("a/b", "1", 0o644), ("c", "2", 0o644)]).path()).unwrap();
         assert_eq!(base, digest(release(&[("c", "2", 0o600), ("a/b", "1", 0o640)]).path()).unwrap());
         for other in [
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn links_are_refused() {
+    fn symlinks_are_refused() {
         let dir = release(&[("a", "1", 0o644)]);
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("b")).unwrap();
         assert!(matches!(digest(dir.path()), Err(ReadReleaseError::NotAFile { .. })));
     }
 
     #[test]
-    fn a_missing_release_says_which() {
+    fn missing_release_is_named() {
         let error = digest(Path::new("/nonexistent/release")).unwrap_err();
         assert_eq!(error.to_string(), "cannot read /nonexistent/release of the release");
     }

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_reads_as_it_is_documented() {
+    fn manifest_parses_as_documented() {
         let digest = format!("sha256:{}", "a".repeat(64));
         let payload = format!(
             r#"{{"format":1,"version":"v2","serial":7,"digest":"{digest}","size":123,"content":"{digest}",
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_payloads_are_refused() {
         assert!(matches!(manifest(r#"{"format":2,"new":true}"#), Err(PayloadError::Format { found: 2 })));
         assert!(matches!(manifest(r#"{"format":1}"#), Err(PayloadError::Malformed { .. })));
         assert!(matches!(manifest("nonsense"), Err(PayloadError::Malformed { .. })));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_key_is_text_with_a_comment() {
+    fn public_key_keeps_its_comment() {
         let key = PublicKey::from_bytes([7; 32]);
         assert_eq!(key.to_string(), "ed25519:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=");
         let named = PublicKey::new(&format!("{key}  anna, on her laptop \n")).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_can_name_a_file() {
+    fn digest_is_a_legal_file_name() {
         for wrong in ["sha256:../x", "", &"a".repeat(64), &format!("sha256:{}", "A".repeat(64))] {
             assert!(Digest::new(wrong).is_err(), "{wrong:?}");
         }

@@ -180,7 +180,7 @@ impl Check {
         self.roles.is_empty() || self.roles.contains(role)
     }
 
-    /// Whether both checks can apply to one node.
+    /// Returns whether both checks can apply to one node.
     fn shares_a_role_with(&self, other: &Check) -> bool {
         share_a_role(&self.roles, &other.roles)
     }
@@ -243,7 +243,7 @@ impl ReleaseSpec {
     }
 }
 
-/// Whether a path is relative and stays inside its directory.
+/// Returns whether a path is relative and stays inside its directory.
 pub fn stays_inside(path: &str) -> bool {
     use std::path::{Component, Path};
     !path.is_empty()
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_as_people_do() {
+    fn durations_are_parsed_from_text() {
         let spec = spec(serde_json::json!({"applier": "puppet", "manifest": "site.pp", "deadline": "2m",
             "validate": [{"name": "up", "tcp": "{eth0}:80", "deadline": "10s"}, {"name": "more", "exec": "x"}]}));
         assert_eq!(spec.deadline, SignedDuration::from_mins(2));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_syntax_cannot_refuse_is_found() {
+    fn semantic_errors_of_a_release_are_found() {
         let spec = spec(
             serde_json::json!({"applier": "script", "manifest": "../run", "hiera": "/etc/hiera.yaml", "deadline": "0s",
             "validate": [{"name": "a"}, {"name": "a", "exec": "a/../../b", "tcp": "x:1", "deadline": "-1s"}]}),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_say_what_they_are_on() {
+    fn hooks_need_known_keys() {
         let hooks = |hooks: serde_json::Value| {
             spec(serde_json::json!({"applier": "script", "manifest": "run", "hooks": hooks}))
         };
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_are_made_now_and_then_and_not_all_the_time() {
+    fn validation_interval_has_a_minimum() {
         let every = |every: &str| {
             spec(serde_json::json!({"applier": "script", "manifest": "run", "validate_every": every})).problems()
         };
@@ -344,14 +344,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cannot_be_absent_and_hold_something() {
+    fn absent_file_with_content_is_refused() {
         let check = serde_json::json!({"name": "a", "file": {"path": "/x", "absent": true, "contains": "y"}});
         let spec = spec(serde_json::json!({"applier": "script", "manifest": "run", "validate": [check]}));
         assert_eq!(spec.problems(), ["check \"a\" requires a file to be absent and to contain a text"]);
     }
 
     #[test]
-    fn checks_of_different_roles_may_have_one_name() {
+    fn checks_of_different_roles_may_share_a_name() {
         let named = |roles: [&[&str]; 2]| {
             spec(serde_json::json!({"applier": "script", "manifest": "run", "validate": [
                 {"name": "listens", "tcp": "x:1", "roles": roles[0]}, {"name": "listens", "tcp": "x:2", "roles": roles[1]},
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_for_its_roles() {
+    fn check_applies_to_its_roles() {
         let check: Check =
             serde_json::from_value(serde_json::json!({"name": "n", "exec": "e", "roles": ["web"]})).unwrap();
         assert!(check.is_for(&Role::new("web").unwrap()));

@@ -79,7 +79,7 @@ pub struct LockInput<'a> {
     pub my_key: Option<Revision>,
     /// Holder of the controller in the view.
     pub holder: Option<(&'a ReplicaId, Revision)>,
-    /// Whether the holder's own key exists.
+    /// True if the holder's own key exists.
     pub holder_lives: bool,
     /// Lease and revision under which this replica acquired the lock, as far as it knows.
     pub held: Option<(LeaseId, Revision)>,
@@ -104,28 +104,29 @@ pub enum LockStep {
     Wait,
 }
 
-pub fn decide(sight: LockInput<'_>) -> LockStep {
-    let Some(current) = sight.current else {
-        return if sight.held.is_some() { LockStep::Drop } else { LockStep::Wait };
+/// Decides what to do about a lock.
+pub fn decide(input: LockInput<'_>) -> LockStep {
+    let Some(current) = input.current else {
+        return if input.held.is_some() { LockStep::Drop } else { LockStep::Wait };
     };
-    if let Some((lease, held)) = sight.held {
+    if let Some((lease, held)) = input.held {
         // The lock went with its lease, even if there is a new lease already.
         if lease != current.lease {
             return LockStep::Drop;
         }
-        let shown = sight.holder.map(|(_, at)| at);
+        let shown = input.holder.map(|(_, at)| at);
         // A view that is behind the acquisition is no evidence against it.
-        return if shown == Some(held) || sight.view < held { LockStep::Keep } else { LockStep::Drop };
+        return if shown == Some(held) || input.view < held { LockStep::Keep } else { LockStep::Drop };
     }
-    if sight.refused.is_some_and(|refused| sight.view < refused) {
+    if input.refused.is_some_and(|refused| input.view < refused) {
         return LockStep::Wait;
     }
-    match sight.holder {
+    match input.holder {
         // Acquired under an earlier lease and deleted with it. The view is about to show that.
-        Some((holder, at)) if holder == sight.me && at <= current.after => LockStep::Wait,
-        Some((holder, at)) if holder == sight.me => LockStep::Adopt { at, lease: current.lease },
-        Some(_) if sight.holder_lives => LockStep::Wait,
-        _ if sight.my_key.is_none() => LockStep::Wait,
+        Some((holder, at)) if holder == input.me && at <= current.after => LockStep::Wait,
+        Some((holder, at)) if holder == input.me => LockStep::Adopt { at, lease: current.lease },
+        Some(_) if input.holder_lives => LockStep::Wait,
+        _ if input.my_key.is_none() => LockStep::Wait,
         Some((holder, at)) => LockStep::Take { over: Some((holder.clone(), at)) },
         None => LockStep::Take { over: None },
     }
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holds_it_and_the_others_wait_for_it() {
+    fn lock_has_one_holder() {
         let (me, other) = (ReplicaId::new("a-1").unwrap(), ReplicaId::new("b-2").unwrap());
         let at = Revision;
         let (lease, earlier) = (LeaseId(2), LeaseId(1));
@@ -157,36 +158,32 @@ mod tests {
         let renewed = Some(ReplicaLease { lease, after: at(9) });
         let orphan = LockInput { holder_lives: false, ..others };
         let table = [
-            ("nobody holds it", free, LockStep::Take { over: None }),
-            ("before this replica is known, nothing is taken", LockInput { my_key: None, ..free }, LockStep::Wait),
-            ("without a lease, nothing is taken", LockInput { current: None, ..free }, LockStep::Wait),
-            ("another one holds it", others, LockStep::Wait),
-            ("its holder is gone, its key is not", orphan, LockStep::Take { over: Some((other.clone(), at(7))) }),
-            ("an orphan, before this replica is known", LockInput { my_key: None, ..orphan }, LockStep::Wait),
-            ("it is held", holding, LockStep::Keep),
-            ("it was taken a moment ago", LockInput { held: taken(11), ..free }, LockStep::Keep),
-            ("taken a moment ago from one who is gone", LockInput { held: taken(11), ..orphan }, LockStep::Keep),
-            ("its key went", LockInput { held: taken(7), ..free }, LockStep::Drop),
-            ("another one has it now", LockInput { held: taken(6), ..others }, LockStep::Drop),
-            ("it was taken again under the same name", LockInput { held: taken(6), ..mine }, LockStep::Drop),
-            ("a holder that is cut off lets go", LockInput { current: None, ..holding }, LockStep::Drop),
-            ("an answer was lost", mine, LockStep::Adopt { at: at(7), lease }),
+            ("free", free, LockStep::Take { over: None }),
+            ("own key not visible yet", LockInput { my_key: None, ..free }, LockStep::Wait),
+            ("no lease", LockInput { current: None, ..free }, LockStep::Wait),
+            ("held by another replica", others, LockStep::Wait),
+            ("holder gone, key still there", orphan, LockStep::Take { over: Some((other.clone(), at(7))) }),
+            ("orphan, own key not visible yet", LockInput { my_key: None, ..orphan }, LockStep::Wait),
+            ("held", holding, LockStep::Keep),
+            ("acquired, view behind", LockInput { held: taken(11), ..free }, LockStep::Keep),
+            ("acquired from a gone holder, view behind", LockInput { held: taken(11), ..orphan }, LockStep::Keep),
+            ("key deleted", LockInput { held: taken(7), ..free }, LockStep::Drop),
+            ("acquired by another replica", LockInput { held: taken(6), ..others }, LockStep::Drop),
+            ("acquired again under the same name", LockInput { held: taken(6), ..mine }, LockStep::Drop),
+            ("holder without a lease", LockInput { current: None, ..holding }, LockStep::Drop),
+            ("response lost", mine, LockStep::Adopt { at: at(7), lease }),
             ("held under an earlier lease", LockInput { held: Some((earlier, at(7))), ..mine }, LockStep::Drop),
             (
-                "taken under an earlier lease a moment ago",
+                "acquired under an earlier lease, view behind",
                 LockInput { held: Some((earlier, at(11))), ..free },
                 LockStep::Drop,
             ),
-            ("the view still shows an earlier lease", LockInput { current: renewed, ..mine }, LockStep::Wait),
-            ("deposed, and the view does not show it yet", LockInput { refused: Some(at(11)), ..mine }, LockStep::Wait),
-            (
-                "deposed, and the view shows it",
-                LockInput { refused: Some(at(10)), ..free },
-                LockStep::Take { over: None },
-            ),
+            ("view shows an earlier lease", LockInput { current: renewed, ..mine }, LockStep::Wait),
+            ("deposed, view behind", LockInput { refused: Some(at(11)), ..mine }, LockStep::Wait),
+            ("deposed, view current", LockInput { refused: Some(at(10)), ..free }, LockStep::Take { over: None }),
         ];
-        for (what, sight, step) in table {
-            assert_eq!(decide(sight), step, "{what}");
+        for (case, input, step) in table {
+            assert_eq!(decide(input), step, "{case}");
         }
     }
 }

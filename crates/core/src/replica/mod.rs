@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_is_stored_under_its_word() {
+    fn controller_name_matches_its_json() {
         for name in ControllerName::ALL {
             assert_eq!(serde_json::to_value(name).unwrap(), name.word());
             assert_eq!(ControllerName::parse(name.word()), Some(name));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_are_those_of_the_table() {
+    fn records_match_the_documented_json() {
         let since = "2026-11-15T10:00:00Z".parse().unwrap();
         let replica = ReplicaId::new("ctl1-0a1b2c").unwrap();
         let texts = [

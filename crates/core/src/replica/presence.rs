@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_true_is_written_and_nobody_fights() {
+    fn presence_writes_only_differences() {
         let web1 = NodeName::new("web1").unwrap();
         let mine = || Some(PresenceRecord { replica: Some(id("me")), since: at(9) });
         let silent = || Some(PresenceRecord { replica: None, since: at(7) });
@@ -141,27 +141,27 @@ mod tests {
         let table = [
             ("a new agent", true, None, Some(1), write(None, mine())),
             ("known to be here", true, Some((Some("me"), 3)), Some(1), PresencePlan::default()),
-            ("it was silent", true, Some((None, 3)), Some(1), write(Some(3), mine())),
-            ("it came here from another one", true, Some((Some("other"), 3)), Some(4), write(Some(3), mine())),
-            ("it was heard when the view showed it", true, Some((Some("other"), 3)), Some(3), write(Some(3), mine())),
-            ("it went to another one", true, Some((Some("other"), 3)), Some(2), contested()),
-            ("its connection here has ended", true, Some((Some("me"), 3)), None, write(Some(3), silent())),
-            ("it is elsewhere", true, Some((Some("other"), 3)), None, PresencePlan::default()),
-            ("it is silent", true, Some((None, 3)), None, PresencePlan::default()),
-            ("nobody has seen it", true, None, None, PresencePlan::default()),
-            ("it has left the design", false, Some((Some("me"), 3)), Some(4), write(Some(3), None)),
-            ("it has left the design, elsewhere", false, Some((Some("other"), 3)), None, PresencePlan::default()),
-            ("not of the design", false, None, Some(4), PresencePlan::default()),
+            ("was silent", true, Some((None, 3)), Some(1), write(Some(3), mine())),
+            ("moved here from another replica", true, Some((Some("other"), 3)), Some(4), write(Some(3), mine())),
+            ("heard at the revision of the record", true, Some((Some("other"), 3)), Some(3), write(Some(3), mine())),
+            ("moved to another replica", true, Some((Some("other"), 3)), Some(2), contested()),
+            ("disconnected here", true, Some((Some("me"), 3)), None, write(Some(3), silent())),
+            ("connected elsewhere", true, Some((Some("other"), 3)), None, PresencePlan::default()),
+            ("silent", true, Some((None, 3)), None, PresencePlan::default()),
+            ("never connected", true, None, None, PresencePlan::default()),
+            ("left the design", false, Some((Some("me"), 3)), Some(4), write(Some(3), None)),
+            ("left the design, connected elsewhere", false, Some((Some("other"), 3)), None, PresencePlan::default()),
+            ("not in the design", false, None, Some(4), PresencePlan::default()),
         ];
-        for (what, designed, presence, heard, expected) in table {
+        for (case, designed, presence, heard, expected) in table {
             let here = heard.map(|heard| (web1.clone(), LocalSession { since: at(9), heard_at: Revision(heard) }));
             let here = here.into_iter().collect();
-            assert_eq!(plan(&fleet(designed, presence), &id("me"), &here, |_| at(7)), expected, "{what}");
+            assert_eq!(plan(&fleet(designed, presence), &id("me"), &here, |_| at(7)), expected, "{case}");
         }
     }
 
     #[test]
-    fn a_batch_stays_within_what_a_store_takes() {
+    fn batch_fits_into_a_transaction() {
         let env = EnvName::new("test").unwrap();
         let write = |number| PresenceWrite {
             node: NodeName::new(format!("web{number}")).unwrap(),

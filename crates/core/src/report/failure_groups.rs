@@ -55,33 +55,33 @@ pub struct FailureGroup {
 /// Groups failures, the largest group first. The result does not depend on the order of the input. Each node is in
 /// exactly one group.
 pub fn group(failed: impl IntoIterator<Item = NodeFailure>) -> Vec<FailureGroup> {
-    let mut groups: BTreeMap<Key, Vec<NodeFailure>> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, Vec<NodeFailure>> = BTreeMap::new();
     for node in failed {
-        groups.entry(Key::of(&node)).or_default().push(node);
+        groups.entry(GroupKey::new(&node)).or_default().push(node);
     }
-    let mut groups: Vec<(Key, FailureGroup)> =
+    let mut groups: Vec<(GroupKey, FailureGroup)> =
         groups.into_iter().map(|(key, nodes)| (key.clone(), key.into_group(nodes))).collect();
     groups.sort_by(|(a_key, a), (b_key, b)| b.nodes.len().cmp(&a.nodes.len()).then_with(|| a_key.cmp(b_key)));
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct GroupKey {
     resource: Option<String>,
     file: Option<String>,
     line: Option<u32>,
     message: String,
 }
 
-impl Key {
-    fn of(failed: &NodeFailure) -> Self {
-        let own = Own::of(failed);
+impl GroupKey {
+    fn new(failed: &NodeFailure) -> Self {
+        let own = NodeTexts::new(failed);
         let error = &failed.error;
         Self {
-            resource: error.resource.as_deref().map(|text| own.in_general(text)),
-            file: error.file.as_deref().map(|text| own.in_general(text)),
+            resource: error.resource.as_deref().map(|text| own.generalised(text)),
+            file: error.file.as_deref().map(|text| own.generalised(text)),
             line: error.line,
-            message: own.in_general(&error.message),
+            message: own.generalised(&error.message),
         }
     }
 
@@ -103,10 +103,10 @@ impl Key {
 }
 
 /// Texts that are specific to a node, with their placeholders, the longest first.
-struct Own(Vec<(String, &'static str)>);
+struct NodeTexts(Vec<(String, &'static str)>);
 
-impl Own {
-    fn of(failed: &NodeFailure) -> Self {
+impl NodeTexts {
+    fn new(failed: &NodeFailure) -> Self {
         let node = &failed.member.node;
         let mut own = vec![(node.to_string(), "<node>"), (node.host(), "<node>")];
         own.extend(failed.interfaces.values().map(|address| (address.clone(), "<address>")));
@@ -117,7 +117,7 @@ impl Own {
     }
 
     /// The text with everything specific to place and time replaced.
-    fn in_general(&self, text: &str) -> String {
+    fn generalised(&self, text: &str) -> String {
         let mut general = String::with_capacity(text.len());
         let mut rest = text;
         let mut before = None;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_says_where_and_when_makes_no_difference() {
+    fn place_and_time_do_not_split_groups() {
         for (one, other) in [
             ("web1 is odd", "web2 is odd"),
             ("cannot reach 10.0.0.1:80", "cannot reach 10.0.0.2:80"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_what_went_wrong_does() {
+    fn different_errors_split_groups() {
         for (one, other) in [
             ("version 1.2 not found", "version 1.3 not found"),
             ("exit code 1", "exit code 2"),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_says_what_all_say_and_the_largest_comes_first() {
+    fn group_shows_common_error_largest_first() {
         let nodes = ["web1", "web2", "web10", "web3"].map(|node| failed(node, "version not found"));
         let others = ["web4", "web5"].map(|node| failed(node, &format!("no disk on {node}")));
         let groups = group(others.into_iter().chain(nodes));
@@ -252,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_node_is_lost_and_the_order_does_not_matter(
+        fn grouping_keeps_all_nodes_in_any_order(
             messages in proptest::collection::vec("[a-c]( web[1-9]|[0-9]{1,5}| 10:[0-5][0-9]:00|ä)?", 1..30),
             shift in 0usize..30,
         ) {
@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_taken(text in "\\PC*") {
+        fn any_text_is_accepted(text in "\\PC*") {
             group([failed("web1", &text)]);
         }
     }

@@ -28,7 +28,7 @@ pub struct MoveInput<'a> {
     pub role: &'a Role,
     /// Revision of the design record. A report does not restore a node that left the design since.
     pub designed_at: Revision,
-    /// Whether the node may be active. A leaving node may not.
+    /// True if the node may be active. A leaving node may not.
     pub in_service: bool,
     pub observed: Option<(&'a ObservedRecord, Revision)>,
     pub history: &'a RunHistory,
@@ -197,7 +197,7 @@ pub fn assign_incarnation(
     Ok(IncarnationGrant { incarnation, txn: Some(txn.op(Op::put_json(keys.observed(node), &after)?)) })
 }
 
-/// Whether a periodic validation was of the last applied release while a newer run is pending or failed before it
+/// Returns whether a periodic validation was of the last applied release while a newer run is pending or failed before it
 /// changed anything. Such a validation decides whether the node is active. State and reason stay those of the newer
 /// run.
 fn is_left_by_a_newer_run(state: &ServiceState, report: &Report) -> bool {
@@ -263,7 +263,7 @@ fn next_passed(before: Option<&Version>, report: &Report) -> Option<Version> {
 /// A validation has no lookups of its own.
 fn next_looked_up(before: &ObservedRecord, report: &Report) -> RoleLookups {
     match report.outcome {
-        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => RoleLookups::of(&report.lookups),
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => RoleLookups::new(&report.lookups),
         Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
             before.looked_up.clone()
         }
@@ -280,7 +280,7 @@ fn next_rebooted(before: &ObservedRecord, report: &Report) -> bool {
     }
 }
 
-/// Whether the run stopped before it changed anything.
+/// Returns whether the run stopped before it changed anything.
 pub fn applied_nothing(outcome: Outcome, reason: Option<&RunReason>) -> bool {
     match outcome {
         Outcome::Configured(RunResult::Pending) => true,

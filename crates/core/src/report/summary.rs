@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clipping_keeps_characters_whole_and_shows_itself() {
+    fn clip_cuts_at_character_boundaries() {
         assert_eq!(clip("short", 10), "short");
         assert_eq!(clip("äöüäöü", 8), "äö…");
         assert_eq!(tail("/a/long/path/site.pp", 8), "…/site.pp");

@@ -26,7 +26,7 @@ pub struct RolloutPlan {
     pub to: Version,
     /// Digest of the target release. In a restored store the same version may have other content.
     pub digest: String,
-    /// Whether nodes may move to it from a release with a higher serial.
+    /// True if nodes may move to it from a release with a higher serial.
     #[serde(default)]
     pub allow_older: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ pub struct UnhealthyNode {
     pub word: NodeState,
     /// The reason as a sentence.
     pub why: String,
-    /// Whether the rollout may repair it. If not, it waits until its agent connects or its pause ends.
+    /// True if the rollout may repair it. If not, it waits until its agent connects or its pause ends.
     pub repaired: bool,
 }
 
@@ -113,7 +113,7 @@ pub struct Prediction {
     /// Duration of one node from grant to validation: the median of recent ones.
     #[schema(value_type = String)]
     pub node: SignedDuration,
-    /// Whether the duration was measured. If not, it is an assumption.
+    /// True if the duration was measured. If not, it is an assumption.
     pub measured: bool,
     /// The whole rollout with soak times, without windows and promotions.
     #[schema(value_type = String)]

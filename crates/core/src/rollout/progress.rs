@@ -294,7 +294,7 @@ mod tests {
     use crate::rollout::record::Threshold;
 
     #[test]
-    fn a_hold_reads_back_as_what_was_written() {
+    fn hold_survives_json() {
         let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
         let (node, role) = (NodeName::new("web1").unwrap(), Role::new("web").unwrap());
         let error = ResourceError { resource: None, file: Some("site.pp".into()), line: Some(3), message: "no".into() };

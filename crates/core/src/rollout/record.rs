@@ -153,7 +153,7 @@ impl FailureCutoff {
         Self { before: Generation { epoch, number: seen.0.saturating_add(1) }, at: now }
     }
 
-    /// Whether a failure is covered, by its grant and its time.
+    /// Returns whether a failure is covered, by its grant and its time.
     pub fn covers(&self, epoch: u64, granted: Revision, since: Timestamp) -> bool {
         self.before.epoch == epoch && granted.0 < self.before.number && since <= self.at
     }
@@ -195,7 +195,7 @@ pub enum RolloutPhase {
 impl RolloutPhase {
     pub const WORDS: [&str; 6] = ["running", "paused", "completed", "aborted", "rolled back", "superseded"];
 
-    /// Whether it may still grant nodes, now or after an operator command.
+    /// Returns whether it may still grant nodes, now or after an operator command.
     pub fn is_open(&self) -> bool {
         match self {
             RolloutPhase::Running | RolloutPhase::Paused { .. } => true,
@@ -264,7 +264,7 @@ pub enum PauseReason {
 }
 
 impl PauseReason {
-    /// Whether the rollout failed. If not, an operator has to look.
+    /// Returns whether the rollout failed. If not, an operator has to look.
     pub fn is_failure(&self) -> bool {
         match self {
             PauseReason::Failures { .. } | PauseReason::GateFailed { .. } | PauseReason::NoRollbackTarget { .. } => {
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_in_another_life_of_the_store_says_nothing() {
+    fn cutoff_of_another_epoch_covers_nothing() {
         let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
         let later = at + SignedDuration::from_secs(1);
         let earlier = FailureCutoff::than(7, Revision(900), at);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_reads_back_as_what_was_written_however_it_ended() {
+    fn record_survives_json_in_every_phase() {
         let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
         let why = || PauseReason::by_operator("bob", "lunch");
         let inner = PauseReason::GateFailed { check: "door".into(), message: "503".into() };

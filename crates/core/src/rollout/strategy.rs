@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_is_a_number_or_a_percentage() {
+    fn amount_is_a_number_or_a_percentage() {
         let read = |text: &str| serde_json::from_str::<Amount>(text);
         assert_eq!(read("3").unwrap(), Amount::Nodes(3));
         assert_eq!(read("\"20%\"").unwrap(), Amount::Percent(20));
@@ -364,14 +364,14 @@ mod tests {
     }
 
     #[test]
-    fn percentages_are_rounded_down_and_a_budget_is_never_nothing() {
+    fn percentages_round_down_to_at_least_one() {
         assert_eq!((Amount::Percent(20).of(9), Amount::Percent(20).of(4)), (1, 0));
         assert_eq!(Amount::Percent(20).at_least_one_of(4), 1);
         assert_eq!(Amount::Nodes(3).of(2), 3);
     }
 
     #[test]
-    fn a_strategy_reads_back_as_what_was_written() {
+    fn strategy_survives_json() {
         let mut strategy = Strategy::default();
         strategy.gate.checks.push(GateCheck {
             name: "front door".into(),

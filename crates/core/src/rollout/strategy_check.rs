@@ -230,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn what_code_makes_is_legal() {
+    fn built_in_strategies_are_valid() {
         assert_eq!(Strategy::default().check(), Ok(()));
         assert_eq!(Strategy::one_wave(Amount::Percent(100)).check(), Ok(()));
     }
 
     #[test]
-    fn waves_grow_up_to_everybody() {
+    fn waves_grow_to_all_nodes() {
         use Reach::{Nodes, Percent};
         let of = |reaches: &[Reach]| with(|strategy| strategy.waves = waves(reaches));
         assert_eq!(of(&[]), Err(StrategyError::NoWaves));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_something_and_no_amount_is_more_than_all() {
+    fn budgets_and_limits_are_in_range() {
         let budget = |default| with(|it| it.max_unavailable = MaxUnavailable { default, ..MaxUnavailable::default() });
         for amount in [Amount::Nodes(0), Amount::Percent(0), Amount::Percent(101)] {
             assert_eq!(budget(amount), Err(StrategyError::Budget { role: None, amount }));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn times_fit_each_other() {
+    fn durations_are_consistent() {
         let seconds = SignedDuration::from_secs;
         let is_duration = |found| matches!(found, Err(StrategyError::Duration { .. }));
         assert!(is_duration(with(|it| it.soak = seconds(-1))));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_asks_something_and_ends() {
+    fn gate_checks_are_complete_and_end() {
         let of = |check: GateCheck| with(|it| it.gate.checks.push(check));
         assert_eq!(of(gate_check(GateCheckKind::Command(Vec::new()))), Err(StrategyError::Check { check: 1 }));
         let url = |url: &str| GateCheckKind::Http(GateHttpCheck { url: url.into(), status: None });
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn every_window_opens() {
+    fn window_that_never_opens_is_refused() {
         let midnight = jiff::civil::Time::midnight();
         let of = |days: &[u8]| Window { days: days.to_vec(), from: midnight, to: midnight, tz: "UTC".into() };
         let windows = with(|it| it.windows = vec![of(&[1]), of(&[])]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_a_sentence() {
+    fn strategy_errors_are_sentences() {
         let said = with(|it| it.deadlines.node = SignedDuration::ZERO).unwrap_err().to_string();
         assert_eq!(said, "deadlines.node of the strategy is 0s: write more than 0s, and at most 720h");
         let said = with(|it| it.max_unavailable.default = Amount::Percent(0)).unwrap_err().to_string();

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use crate::rollout::strategy::Window;
 
-/// How far to look ahead. Windows repeat every week. A clock change, or a day that a country skips, can remove one
+/// Time to look ahead. Windows repeat every week. A clock change, or a day that a country skips, can remove one
 /// occurrence, hardly two in a row.
 const HORIZON: SignedDuration = SignedDuration::from_hours(6 * 7 * 24);
 
@@ -26,7 +26,7 @@ pub fn time_zone(name: &str) -> Option<TimeZone> {
     TimeZone::get(name).ok().filter(|zone| !zone.is_unknown())
 }
 
-/// Whether nodes may be granted now. Always without windows. A window in an unknown time zone is never open.
+/// Returns whether nodes may be granted now. Always without windows. A window in an unknown time zone is never open.
 pub fn is_open(windows: &[Window], now: Timestamp) -> bool {
     windows.is_empty() || zoned(windows).iter().any(|window| window.is_open(now))
 }
@@ -47,7 +47,7 @@ pub fn closes_at(windows: &[Window], now: Timestamp) -> Option<Timestamp> {
     if !is_open(now) { None } else { first(&windows, now, |at| !is_open(at)) }
 }
 
-/// Whether a window is never open: it has no days, its time zone is unknown, or the clocks always skip it.
+/// Returns whether a window is never open: it has no days, its time zone is unknown, or the clocks always skip it.
 pub fn never_opens(window: &Window) -> bool {
     let Some(zone) = time_zone(&window.tz) else { return true };
     !days(window).any(|day| opens_for(window, &zone, day))
@@ -104,7 +104,7 @@ impl Zoned<'_> {
     }
 }
 
-/// Whether a wall clock time is in the window that opens on a day.
+/// Returns whether a wall clock time is in the window that opens on a day.
 fn contains(window: &Window, day: Date, clock: DateTime) -> bool {
     let Some(end) = end(window, day) else { return false };
     day.to_datetime(window.from) <= clock && clock < end
@@ -132,7 +132,7 @@ fn days(window: &Window) -> impl Iterator<Item = Date> {
     days.take_while(|day| day.year() < YEARS.end).filter(|day| window.opens_on(day.weekday()))
 }
 
-/// Whether the clock shows any time of the window of a day: its begin, or the end of a gap inside it.
+/// Returns whether the clock shows any time of the window of a day: its begin, or the end of a gap inside it.
 fn opens_for(window: &Window, zone: &TimeZone, day: Date) -> bool {
     let begin = day.to_datetime(window.from);
     let AmbiguousOffset::Gap { after, .. } = zone.to_ambiguous_timestamp(begin).offset() else { return true };

@@ -142,7 +142,7 @@ pub(crate) async fn desired_state(
     let node = path.designed(&reader, &scope)?;
     let now = reader.clock.now();
     let told = scope.ask(&reader, |fleet| {
-        let desired = DesiredState::of(fleet, &node);
+        let desired = DesiredState::for_node(fleet, &node);
         let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
         let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
         DesiredResponse { desired, pause, now }

@@ -150,7 +150,7 @@ impl DesiredCache {
         if let Some(known) = known {
             return Ok(Some(known.text.clone()));
         }
-        let Some(state) = DesiredState::of(fleet, node) else { return Ok(None) };
+        let Some(state) = DesiredState::for_node(fleet, node) else { return Ok(None) };
         let text = Bytes::from(sse::encode(&SyncEvent::Desired(state))?);
         let (env, revision, desired) = (fleet.env.clone(), fleet.revision, desired.clone());
         *last = Some(CachedDesired { env, revision, desired, text: text.clone() });

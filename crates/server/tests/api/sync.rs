@@ -33,7 +33,7 @@ async fn a_new_agent_is_told_everything_and_one_that_knows_it_nothing() {
     let roles: Vec<&str> = snapshot.active_roles.keys().map(Role::as_str).collect();
     assert_eq!(roles, ["db", "lb", "web"], "roles without active nodes are there too");
     let SyncEvent::Desired(desired) = next(&mut stream).await else { panic!("then the desired state") };
-    let asked = fixture.client.told(&fixture.env, &node("web1")).await.unwrap();
+    let asked = fixture.client.desired(&fixture.env, &node("web1")).await.unwrap();
     assert_eq!((asked.desired.as_ref(), asked.pause), (Some(&desired), None), "who asks hears the same");
     assert_eq!(
         (desired.version, desired.digest, desired.generation.epoch),

@@ -1,4 +1,4 @@
-//! What the client asks about data, pauses, and what nodes see.
+//! Client methods for configuration data, pauses and lookups.
 
 use std::fmt::Display;
 
@@ -17,7 +17,7 @@ use crate::data::{
 };
 use crate::operator::Page;
 
-/// What a change of a datum expects to find.
+/// Precondition of a change to a datum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatumPrecondition {
     Anything,
@@ -26,7 +26,7 @@ pub enum DatumPrecondition {
 }
 
 impl DatumPrecondition {
-    fn of(self, request: RequestBuilder) -> RequestBuilder {
+    fn apply(self, request: RequestBuilder) -> RequestBuilder {
         match self {
             DatumPrecondition::Anything => request,
             DatumPrecondition::Nothing => request.header(header::IF_NONE_MATCH, "*"),
@@ -35,11 +35,11 @@ impl DatumPrecondition {
     }
 }
 
-/// Which data are listed.
+/// Filter of configuration data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataQuery {
     pub layer: Option<Layer>,
-    /// Only what this node sees, by its name or its host name.
+    /// Only data that apply to this node, by name or host name.
     pub effective: Option<String>,
     pub key: Option<DataKey>,
 }
@@ -64,7 +64,7 @@ impl Client {
         before: DatumPrecondition,
         by: &str,
     ) -> Result<SetDatumResponse, ClientError> {
-        let request = before.of(self.datum_request(Method::PUT, env, layer, key)).json(set);
+        let request = before.apply(self.datum_request(Method::PUT, env, layer, key)).json(set);
         self.send(said_by(request, Some(by))).await
     }
 
@@ -75,7 +75,7 @@ impl Client {
         before: DatumPrecondition,
         by: &str,
     ) -> Result<UnsetDatumResponse, ClientError> {
-        let request = before.of(self.datum_request(Method::DELETE, env, layer, key));
+        let request = before.apply(self.datum_request(Method::DELETE, env, layer, key));
         self.send(said_by(request, Some(by))).await
     }
 
@@ -104,7 +104,7 @@ impl Client {
         self.send(said_by(request.query(&scope_pair(scope).map(|pair| [pair])), Some(by))).await
     }
 
-    /// What a node would see at a key.
+    /// Value that a node would look up.
     pub async fn lookup(&self, env: &EnvName, node: impl Display, key: &str) -> Result<LookupResponse, ClientError> {
         let Ok(mut url) = reqwest::Url::parse(&self.base) else { return Err(ClientError::Address(self.base.clone())) };
         if let Ok(mut path) = url.path_segments_mut() {

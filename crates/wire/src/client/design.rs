@@ -1,4 +1,4 @@
-//! What the client asks about designs.
+//! Client methods for designs.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use crate::design::{
 };
 use crate::operator::Page;
 
-/// A design of many megabytes takes a while to arrive and to be looked through, and an apply waits for the nodes.
+/// Timeout of large requests. A design of many megabytes takes time to upload and check, and an apply waits for the
+/// nodes.
 const LONG: Duration = Duration::from_secs(180);
 
-/// What a document must be before it is changed.
+/// Precondition of a change to a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DocumentPrecondition {
-    /// Whatever it is.
     #[default]
     Anything,
-    /// It must not be there.
+    /// It must not exist.
     Nothing,
     /// It must have this etag.
     Etag(String),
 }
 
-/// How a document is written.
+/// Options of a document write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     pub expected: DocumentPrecondition,
@@ -43,12 +43,12 @@ pub struct WriteOptions {
 }
 
 impl Client {
-    /// One environment: its design, its roles, how it stands.
+    /// One environment: design, roles and node counts.
     pub async fn environment(&self, env: &EnvName) -> Result<EnvironmentDetail, ClientError> {
         self.get(&format!("/v1/envs/{env}")).await
     }
 
-    /// Destroys an environment: its nodes leave, then everything of it goes.
+    /// Destroys an environment: its nodes leave, then its keys are deleted.
     pub async fn destroy(&self, env: &EnvName, author: Option<&str>) -> Result<DestroyResponse, ClientError> {
         let request = self.request(Method::DELETE, &format!("/v1/envs/{env}")).timeout(LONG);
         self.send(by(request.query(&[("confirm", env.as_str())]), author)).await
@@ -67,7 +67,7 @@ impl Client {
         self.get(&format!("/v1/envs/{env}/design/revisions/{design}")).await
     }
 
-    /// What lies between two revisions: by default, between what the nodes follow and the newest.
+    /// Differences between two revisions. Default: between the applied and the newest one.
     pub async fn design_diff(
         &self,
         env: &EnvName,
@@ -78,7 +78,7 @@ impl Client {
         self.send(request.query(&[("from", from), ("to", to)])).await
     }
 
-    /// The documents that a filter lets through, at a revision or the newest.
+    /// Documents that match a filter, at a revision or the newest.
     pub async fn documents(
         &self,
         env: &EnvName,
@@ -102,7 +102,7 @@ impl Client {
         self.send(request.query(&[("revision", design)])).await
     }
 
-    /// Writes a document to the source `api`: YAML is kept as it is.
+    /// Writes a document to the source `api`. YAML is stored unchanged.
     pub async fn put_document(
         &self,
         env: &EnvName,
@@ -129,7 +129,7 @@ impl Client {
         self.send(options.on(self.document_request(Method::DELETE, env, kind, name)?)).await
     }
 
-    /// Several changes: all of them, or none.
+    /// Changes several documents atomically.
     pub async fn change_documents(
         &self,
         env: &EnvName,
@@ -148,7 +148,7 @@ impl Client {
         self.all_pages_of(&format!("/v1/envs/{env}/design/nodes"), &query).await
     }
 
-    /// One node at a revision; with a path, who said what stands there.
+    /// One node at a revision. With a path, also the provenance of that value.
     pub async fn design_node(
         &self,
         env: &EnvName,
@@ -160,12 +160,12 @@ impl Client {
         self.send(request.query(&[("revision", design)]).query(&[("path", path)])).await
     }
 
-    /// What is wrong with a design. Changes nothing.
+    /// Checks a design without changing anything.
     pub async fn check_design(&self, env: &EnvName, design: &DesignInput) -> Result<CheckDesignResponse, ClientError> {
         self.post_long(&format!("/v1/envs/{env}/design/check"), design).await
     }
 
-    /// What applying a design would do. Changes nothing.
+    /// Plans applying a design without changing anything.
     pub async fn plan_design(&self, env: &EnvName, design: &DesignInput) -> Result<PlanDesignResponse, ClientError> {
         self.post_long(&format!("/v1/envs/{env}/design/plan"), design).await
     }
@@ -174,7 +174,7 @@ impl Client {
         self.post_long(&format!("/v1/envs/{env}/design/apply"), apply).await
     }
 
-    /// The kinds of documents whose JSON Schema there is.
+    /// Kinds of documents with a JSON Schema.
     pub async fn schemas(&self) -> Result<Page<SchemaRow>, ClientError> {
         self.get("/v1/schemas").await
     }
@@ -191,7 +191,7 @@ impl Client {
         self.send(self.request(Method::POST, path).timeout(LONG).json(body)).await
     }
 
-    /// A request about one document. Its kind may hold a `/`, which must not look like one of the path's own.
+    /// Request for one document. The kind may contain a `/`, which must be encoded in the path.
     fn document_request(
         &self,
         method: Method,
@@ -220,7 +220,7 @@ impl WriteOptions {
     }
 }
 
-/// Says who asks. A name that no header can hold is left out rather than refused.
+/// Sets the author of a request. A name that is not a valid header value is left out.
 pub(super) fn by(request: RequestBuilder, author: Option<&str>) -> RequestBuilder {
     match author.and_then(|author| header::HeaderValue::from_str(author).ok()) {
         Some(author) => request.header(AUTHOR, author),

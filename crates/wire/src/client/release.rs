@@ -1,4 +1,4 @@
-//! What the client asks about releases.
+//! Client methods for releases.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::release::{
     TrustResponse,
 };
 
-/// How long a bundle may take on its way to the server, over a slow line.
+/// Timeout of a bundle upload over a slow line.
 const UPLOAD: Duration = Duration::from_secs(3600);
-/// The server looks a bundle through before it registers it.
+/// Timeout of a registration. The server checks the bundle first.
 const EXAMINED: Duration = Duration::from_secs(180);
 
 impl Client {
-    /// Whether the server keeps a bundle, and how large it is.
+    /// Size of a bundle that the server has.
     pub async fn bundle(&self, env: &EnvName, digest: &Digest) -> Result<Bundle, ClientError> {
         self.get(&format!("/v1/envs/{env}/bundles/{digest}")).await
     }
 
-    /// Sends a bundle. The server keeps it only if it is what the digest says.
+    /// Uploads a bundle. The server keeps it only if its digest matches.
     pub async fn upload_bundle(
         &self,
         env: &EnvName,
@@ -37,7 +37,7 @@ impl Client {
         self.send(request.header(header::CONTENT_TYPE, MEDIA_TYPE).body(bundle)).await
     }
 
-    /// Registers a release whose bundle is there.
+    /// Registers a release. Its bundle must have been uploaded.
     pub async fn push_release(
         &self,
         env: &EnvName,
@@ -57,12 +57,12 @@ impl Client {
         self.get(&format!("/v1/envs/{env}/releases/{version}")).await
     }
 
-    /// The list of keys whose signatures count.
+    /// List of trusted keys.
     pub async fn trust(&self, env: &EnvName) -> Result<TrustResponse, ClientError> {
         self.get(&format!("/v1/envs/{env}/trust")).await
     }
 
-    /// Replaces it; with `force` even if no node could run the current release any more.
+    /// Replaces the trust list. With `force`, even if no node could run the current release.
     pub async fn replace_trust(
         &self,
         env: &EnvName,
@@ -74,8 +74,8 @@ impl Client {
         self.send(request.json(trust)).await
     }
 
-    /// Downloads the bundle of a release, from a place in it. It may take as long as it takes: the server waits with it while
-    /// it serves others, and refuses with `busy` when that takes too long.
+    /// Downloads the bundle of a release from an offset, without a timeout. The server queues downloads and refuses
+    /// with `busy` after a time.
     pub async fn download_bundle(
         &self,
         env: &EnvName,
@@ -93,12 +93,12 @@ impl Client {
     }
 }
 
-/// A bundle on its way.
+/// A bundle download.
 #[derive(Debug)]
 pub struct BundleDownload {
-    /// Where it begins: 0 if the server sends all of it, whatever was asked for.
+    /// Offset of the first byte. 0 if the server sends the whole bundle.
     pub from: u64,
-    /// Which bundle the server says it is. Whoever has a part of another one begins anew.
+    /// Digest of the bundle. A client with a part of another bundle starts again.
     pub digest: Option<Digest>,
     pub download: Download,
 }

@@ -1,4 +1,4 @@
-//! What the client asks of rollouts.
+//! Client methods for rollouts.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::rollout::{
     StartRequest, StartResponse,
 };
 
-/// Which rollout is meant.
+/// Reference to a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolloutRef {
-    /// The one that decides what nodes run, whether or not it goes on.
+    /// The active rollout, in progress or ended.
     Active,
     Id(RolloutId),
 }
@@ -39,17 +39,17 @@ impl From<RolloutId> for RolloutRef {
     }
 }
 
-/// How much of a rollout is asked for, and when it is answered.
+/// Query of a rollout status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatusQuery {
-    /// Answer when something of it is newer than this, or when `wait` is over.
+    /// Wait for a change after this revision, at most `wait`.
     pub after: Option<Revision>,
     pub wait: Duration,
-    /// Numbers alone, without the nodes of each wave.
+    /// Only numbers, without the nodes of each wave.
     pub numbers: bool,
 }
 
-/// What can be said to a rollout.
+/// Operator command to a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolloutVerb {
     Pause,
@@ -74,7 +74,6 @@ impl RolloutVerb {
 }
 
 impl Client {
-    /// What would happen.
     pub async fn plan_rollout(&self, env: &EnvName, request: &PlanRequest) -> Result<PlanResponse, ClientError> {
         self.post(&format!("/v1/envs/{env}/rollouts/plan"), request).await
     }
@@ -83,7 +82,7 @@ impl Client {
         self.post(&format!("/v1/envs/{env}/rollouts"), request).await
     }
 
-    /// All that are remembered, the newest first.
+    /// All rollouts that are kept, the newest first.
     pub async fn rollouts(&self, env: &EnvName) -> Result<Page<RolloutRow>, ClientError> {
         self.all_pages(&format!("/v1/envs/{env}/rollouts")).await
     }
@@ -101,7 +100,7 @@ impl Client {
         self.send(request.timeout(ANSWER + query.wait).query(&pairs)).await
     }
 
-    /// Says something to a rollout.
+    /// Sends an operator command to a rollout.
     pub async fn operate_rollout(
         &self,
         env: &EnvName,
@@ -112,7 +111,7 @@ impl Client {
         self.post(&format!("/v1/envs/{env}/rollouts/{which}/{}", verb.word()), operate).await
     }
 
-    /// Goes back to the last version that a whole rollout has validated.
+    /// Rolls back to the last version that a complete rollout has validated.
     pub async fn roll_back(
         &self,
         env: &EnvName,
@@ -122,12 +121,12 @@ impl Client {
         self.post(&format!("/v1/envs/{env}/rollouts/{which}/rollback"), operate).await
     }
 
-    /// The nodes that use the budget of the rollout up.
+    /// Nodes that use the budget of the rollout.
     pub async fn slots(&self, env: &EnvName) -> Result<Page<SlotRow>, ClientError> {
         self.get(&format!("/v1/envs/{env}/rollouts/slots")).await
     }
 
-    /// Lets a node no longer count for the budget.
+    /// Releases the slot of a node.
     pub async fn release_slot(
         &self,
         env: &EnvName,
@@ -137,7 +136,7 @@ impl Client {
         self.post(&format!("/v1/envs/{env}/rollouts/slots/{node}/release"), operate).await
     }
 
-    /// Moves a whole fleet in one transaction: a lab, an emergency.
+    /// Moves all nodes in one transaction, for labs and emergencies.
     pub async fn trigger_at_once(&self, env: &EnvName, version: Version) -> Result<UpdateResponse, ClientError> {
         self.trigger(env, &TriggerUpdate { at_once: true, ..TriggerUpdate::to(version) }).await
     }

@@ -1,4 +1,4 @@
-//! Logs of runs: sent by agents while they go on, and read by people.
+//! Client methods for logs of runs.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::run_log::{LogEvent, LogPiece, LogQuery, RunLog};
 use crate::sse::{DecodeError, Frames};
 
 impl Client {
-    /// Sends a piece of the log of a run that goes on.
+    /// Sends a chunk of the log of a run in progress.
     pub async fn send_log(
         &self,
         env: &EnvName,
@@ -23,12 +23,12 @@ impl Client {
         self.answer(request.json(piece)).await.map(drop)
     }
 
-    /// The log of a run as far as it is there.
+    /// Available log of a run.
     pub async fn run_log(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Result<RunLog, ClientError> {
         self.get(&log_path(env, node, run)).await
     }
 
-    /// Follows the log of a run to its end, from the byte `from` on.
+    /// Follows the log of a run to its end, from an offset.
     pub async fn follow_log(
         &self,
         env: &EnvName,
@@ -40,7 +40,7 @@ impl Client {
         Ok(LogStream { base: self.base.clone(), response, frames: Frames::default(), ready: VecDeque::new() })
     }
 
-    /// The log of a run as this server has it, unread: for another replica that passes it on.
+    /// Raw log stream of this server, for another replica that forwards it.
     pub async fn log_to_pass_on(
         &self,
         env: &EnvName,
@@ -52,7 +52,7 @@ impl Client {
         Ok(Download { base: self.base.clone(), response })
     }
 
-    /// Without a limit on how long the answer takes: a run takes as long as it takes.
+    /// Without a timeout: a run has no maximum duration.
     async fn ask_for_log(
         &self,
         env: &EnvName,
@@ -68,7 +68,7 @@ fn log_path(env: &EnvName, node: &NodeName, run: &RunId) -> String {
     format!("/v1/envs/{env}/nodes/{node}/runs/{run}/log")
 }
 
-/// The log of a run as it comes.
+/// Events of a log.
 #[derive(Debug)]
 pub struct LogStream {
     base: String,
@@ -78,7 +78,7 @@ pub struct LogStream {
 }
 
 impl LogStream {
-    /// The next event; none when the connection has ended. A log that is whole says so with [`LogEvent::End`] before.
+    /// Next event. None when the connection has ended. A complete log ends with [`LogEvent::End`].
     pub async fn next(&mut self) -> Result<Option<LogEvent>, ClientError> {
         loop {
             if let Some(event) = self.ready.pop_front() {

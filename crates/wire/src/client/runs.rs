@@ -1,4 +1,4 @@
-//! Runs, those that people ask for and those of the whole fleet.
+//! Client methods for runs.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::operator::Page;
 use crate::runs::{RunRequestStatus, RunRow, StartRunRequest, StartRunResponse};
 
 impl Client {
-    /// Asks a node for a run, in somebody's name.
+    /// Requests a run of a node on behalf of an operator.
     pub async fn ask_for_run(
         &self,
         env: &EnvName,
@@ -25,8 +25,7 @@ impl Client {
         self.send(request.header(AUTHOR, by).json(ask)).await
     }
 
-    /// What has become of the last run that somebody asked for. With `wait`, answers when it has begun or is over, or when
-    /// that time is over.
+    /// Status of the last run request. With `wait`, the response waits until the run has begun or ended.
     pub async fn asked_run(
         &self,
         env: &EnvName,
@@ -38,13 +37,13 @@ impl Client {
         self.send(request.timeout(ANSWER + wait).query(&[("wait_seconds", wait.as_secs())])).await
     }
 
-    /// The newest runs of the fleet: of one node, or of those that a filter chooses.
+    /// Newest runs of one node, or of the nodes that match a filter.
     pub async fn runs(&self, env: &EnvName, filter: &str, limit: usize) -> Result<Page<RunRow>, ClientError> {
         let request = self.request(Method::GET, &format!("/v1/envs/{env}/runs"));
         self.send(request.query(&[("filter", filter), ("limit", &limit.to_string())])).await
     }
 
-    /// The nodes that have failed, those together that failed in the same way.
+    /// Failed nodes, grouped by equal failures.
     pub async fn failure_groups(&self, env: &EnvName, filter: &str) -> Result<Page<FailureGroup>, ClientError> {
         let request = self.request(Method::GET, &format!("/v1/envs/{env}/failure-groups"));
         self.send(request.query(&[("filter", filter)])).await

@@ -1,4 +1,4 @@
-//! Documents: reading, writing and listing them.
+//! Documents of a design: rows, details and changes.
 
 use std::collections::BTreeMap;
 
@@ -16,35 +16,35 @@ use super::Finding;
 pub struct DocumentRow {
     pub kind: String,
     pub name: String,
-    /// The sources that say something of it, in their order; the last one wins.
+    /// Sources that define it, in their order. The last one wins.
     pub sources: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Where the last of them wrote it.
+    /// File of the last source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }
 
-/// One document, as each source wrote it, and as it is in effect.
+/// One document: as each source wrote it, and its effective value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DocumentDetail {
     pub kind: String,
     pub name: String,
-    /// The revision of the design that this is of.
+    /// Design revision.
     pub design: DesignRevision,
-    /// In the order of the sources; the last one wins.
+    /// In the order of the sources. The last one wins.
     pub written: Vec<WrittenDocument>,
-    /// All layers merged: of other sources, and of what it extends.
+    /// All layers merged: of all sources, and of the documents that it extends.
     #[schema(value_type = Option<Object>)]
     pub effective: Option<Value>,
-    /// What `If-Match` compares; the header `ETag` says the same.
+    /// Value for `If-Match`, also in the header `ETag`.
     pub etag: String,
     pub revision: Revision,
 }
 
-/// What one source says.
+/// The document in one source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WrittenDocument {
     pub source: String,
@@ -55,17 +55,17 @@ pub struct WrittenDocument {
     pub document: Value,
 }
 
-/// Several changes that are accepted together, or not at all. They are written to the source `api`.
+/// Changes that are accepted together or not at all. They are written to the source `api`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DocumentChanges {
     pub changes: Vec<DocumentChange>,
     #[serde(default)]
     pub message: String,
-    /// Who makes them; without it, the header `Muster-Author` says.
+    /// Author. Default: the header `Muster-Author`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
-    /// The newest revision that whoever asks has seen: any later one is a conflict.
+    /// Newest revision that the client has seen. A newer one is a conflict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<DesignRevision>,
     /// Check only.
@@ -81,10 +81,10 @@ pub enum DocumentChange {
         kind: String,
         name: String,
         document: DocumentText,
-        /// The `etag` that the document must have now; `*`: it must be there.
+        /// Required etag. `*`: it must exist.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         if_match: Option<String>,
-        /// It must not be there.
+        /// It must not exist.
         #[serde(default)]
         if_none_match: bool,
     },
@@ -96,7 +96,7 @@ pub enum DocumentChange {
     },
 }
 
-/// A document as text that is kept as it is, or as a value that is written down as YAML.
+/// A document as text, stored unchanged, or as a value, stored as YAML.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum DocumentText {
@@ -105,18 +105,18 @@ pub enum DocumentText {
     Json(serde_json::Map<String, Value>),
 }
 
-/// What became of changes.
+/// Response to document changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DocumentChangesResponse {
-    /// The new revision of the design; without a change, the one that is there. None: there is no design yet.
+    /// New design revision, or the current one if nothing changed. None: there is no design yet.
     pub design: Option<DesignRevision>,
-    /// False if the design was so already, or was only checked.
+    /// False if nothing changed, or if it was a dry run.
     pub changed: bool,
-    /// What is worth knowing: none of them an error.
+    /// Warnings.
     pub findings: Vec<Finding>,
-    /// What each document that was put has now.
+    /// New etag of each document that was put.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etags: Vec<String>,
-    /// The revision of the store at which the change is visible.
+    /// Store revision at which the change is visible.
     pub revision: Revision,
 }

@@ -1,4 +1,4 @@
-//! An environment as whoever plans and destroys it sees it.
+//! Environments with their design.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use muster_core::names::{EnvName, Role, Version};
 use muster_core::node::status::NodeState;
 use muster_core::txn::Revision;
 
-/// Where an environment's design stands.
+/// Design revisions of an environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesignRevisions {
-    /// The newest revision.
+    /// Newest revision.
     pub head: Option<DesignRevision>,
-    /// The one that the nodes follow.
+    /// Applied revision.
     pub applied: Option<DesignRevision>,
 }
 
-/// One environment: what it is made of, and how it stands.
+/// One environment: design, roles and node counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnvironmentDetail {
     pub env: EnvName,
@@ -29,11 +29,11 @@ pub struct EnvironmentDetail {
     pub design: DesignRevisions,
     /// In the order of the design.
     pub roles: Vec<RoleRow>,
-    /// How many nodes stand where.
+    /// Number of nodes by state.
     #[schema(value_type = BTreeMap<String, usize>)]
     pub counts: BTreeMap<NodeState, usize>,
     pub releases: usize,
-    /// It is being destroyed: since when, and who asked for it.
+    /// Set while the environment is being destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destroying: Option<DestroyRecord>,
     pub revision: Revision,
@@ -48,13 +48,13 @@ pub struct RoleRow {
     pub counts: BTreeMap<NodeState, usize>,
 }
 
-/// What became of the end of an environment.
+/// Response to destroying an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DestroyResponse {
     pub env: EnvName,
-    /// How many nodes it had.
+    /// Number of nodes that it had.
     pub nodes: usize,
-    /// Whether all of it is gone. False if that takes longer than the server waits: it goes on by itself.
+    /// True if everything is deleted. False if it takes longer than the server waits; it continues in the background.
     pub gone: bool,
     pub revision: Revision,
 }

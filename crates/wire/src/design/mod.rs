@@ -1,7 +1,7 @@
-//! The Design State API: what is asked and answered about an environment's design.
+//! Design API: documents, revisions, plans and applies.
 //!
-//! Two sorts of revisions meet here. `revision` in an answer is the store's, as everywhere; the numbers of a design's own
-//! revisions are called `design`, `head`, `applied`, `from` and `to`.
+//! `revision` in a response is a revision of the store, as everywhere. Numbers of design revisions are called `design`,
+//! `head`, `applied`, `from` and `to`.
 
 mod documents;
 mod environments;
@@ -27,21 +27,21 @@ pub use muster_core::design::plan::{
 };
 pub use muster_core::finding::Finding;
 
-/// The header that says who makes a change.
+/// Header with the author of a change.
 pub const AUTHOR: &str = "muster-author";
 
-/// The source that holds what was written through the API. It comes last, so it wins.
+/// Source of documents that were written through the API. It comes last, so it wins.
 pub const API_SOURCE: &str = "api";
 
-/// The media type of a document that is kept as it was written.
+/// Media type of a document that is stored unchanged.
 pub const YAML: &str = "application/yaml";
 
-/// The file of a document in the source that holds what was written through the API: one file each.
+/// File of a document in the source `api`: one file each.
 pub fn api_file(kind: &str, name: &str) -> String {
     format!("{}/{}.yaml", segment(kind), segment(name))
 }
 
-/// One segment of a path: what could be taken for something else is percent-encoded.
+/// Percent-encodes one segment of a path.
 fn segment(text: &str) -> String {
     let mut segment = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The nodes that a design makes, and who said what of them.
+//! Nodes of a design, and the provenance of their values.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use muster_core::names::{NodeName, Role};
 use muster_core::node::record::NodeRecord;
 use muster_core::txn::Revision;
 
-/// A node that a design makes.
+/// A node of a design.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesignNodeRow {
     pub node: NodeName,
@@ -25,39 +25,39 @@ pub struct DesignNodeRow {
     pub labels: BTreeMap<String, String>,
 }
 
-/// One node at a revision of the design.
+/// One node at a design revision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DesignNode {
     pub node: NodeName,
-    /// The revision of the design that this is of.
+    /// Design revision.
     pub design: DesignRevision,
     pub record: NodeRecord,
-    /// All that is in effect.
+    /// Effective value.
     #[schema(value_type = Object)]
     pub effective: Value,
-    /// Who said it, for the path that was asked for.
+    /// Provenance of the requested path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<ValueProvenance>,
-    /// Who said it, for all values; only if it was asked for.
+    /// Provenance of all values, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provenance: Vec<PathProvenance>,
-    /// There are more values than are told here.
+    /// The provenance list was cut.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provenance_cut: bool,
     pub revision: Revision,
 }
 
-/// A value, and every layer that set, changed or removed it, the first one first.
+/// A value with each layer that set, changed or removed it, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ValueProvenance {
     pub path: String,
-    /// None: it was removed.
+    /// None: removed.
     #[schema(value_type = Option<Object>)]
     pub value: Option<Value>,
     pub steps: Vec<ProvenanceStep>,
 }
 
-/// What one layer did.
+/// Effect of one layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProvenanceStep {
     pub source: String,
@@ -68,17 +68,17 @@ pub struct ProvenanceStep {
     pub line: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// What it was done to: the path that was asked for, or one below it.
+    /// Path of the change: the requested one, or one below it.
     pub path: String,
-    /// What it did: `set`, `changed`, `members` (of a list) or `removed`.
+    /// `set`, `changed`, `members` (of a list) or `removed`.
     pub action: String,
-    /// What it wrote there.
+    /// Value that the layer wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub fragment: Option<Value>,
 }
 
-/// The layer that had the last word on a value.
+/// Value at a path, with its layers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PathProvenance {
     pub path: String,

@@ -1,4 +1,4 @@
-//! The chain of revisions: where it stands, who made each of them, and what lies between two.
+//! Design revisions: summary, list and differences.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,17 +9,17 @@ use muster_core::design::{AppliedRecord, DesignRevision};
 use muster_core::names::EnvName;
 use muster_core::txn::Revision;
 
-/// An environment's design in short.
+/// Summary of an environment's design.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesignSummary {
     pub env: EnvName,
-    /// The newest revision; none if nothing was ever accepted.
+    /// Newest revision. None without a design.
     pub head: Option<DesignRevision>,
-    /// The revision that the nodes follow, who said so, and when.
+    /// Applied revision, with author and time.
     pub applied: Option<AppliedRecord>,
-    /// Whether the nodes are what that revision says.
+    /// True if the nodes match the applied revision.
     pub followed: bool,
-    /// In their order; a later one wins.
+    /// In their order. A later one wins.
     pub sources: Vec<SourceRow>,
     pub documents: usize,
     pub nodes: usize,
@@ -31,9 +31,9 @@ pub struct DesignSummary {
 pub struct SourceRow {
     pub name: String,
     pub files: usize,
-    /// Documents that are written in them.
+    /// Number of documents in its files.
     pub documents: usize,
-    /// Nodes that its environment file makes.
+    /// Number of nodes that its environment file generates.
     #[serde(default)]
     pub generated_nodes: usize,
 }
@@ -47,23 +47,23 @@ pub struct RevisionRow {
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     pub parent: Option<DesignRevision>,
-    /// Digest of the list of all of its files: equal ones are the same design.
+    /// Digest of the list of all files. Equal digests are equal designs.
     pub manifest: String,
-    /// Whether the nodes follow this one.
+    /// True if the nodes follow this revision.
     pub applied: bool,
 }
 
-/// What lies between two revisions.
+/// Differences between two revisions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DesignDiff {
-    /// None: compared with a design that holds nothing.
+    /// None: compared with an empty design.
     pub from: Option<DesignRevision>,
     pub to: DesignRevision,
     pub documents: Vec<DocumentDiff>,
     pub revision: Revision,
 }
 
-/// A document whose effective values are others.
+/// A document whose effective values differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DocumentDiff {
     pub kind: String,

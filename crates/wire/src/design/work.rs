@@ -1,4 +1,4 @@
-//! Checking, planning and applying whole designs.
+//! Checking, planning and applying a design.
 
 use std::collections::BTreeMap;
 
@@ -15,94 +15,95 @@ use super::Finding;
 /// One file of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceFile {
-    /// Below the source, with `/`: `environments/prod.yaml`.
+    /// Path in the source: `environments/prod.yaml`.
     pub path: String,
     pub text: String,
 }
 
-/// A source, whole: it replaces everything that the source of this name has brought before.
+/// A complete source. It replaces everything that the source of this name had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceBundle {
     pub name: String,
     pub files: Vec<SourceFile>,
 }
 
-/// What a design is to be made of. With nothing in it: what is there already, at its newest revision.
+/// Input of a design. Empty: the newest revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesignInput {
-    /// The sources in their order; a later one wins. Those that are there and not given keep their place; what was
-    /// written through the API always comes last.
+    /// Sources in their order. A later one wins. Existing sources that are not given keep their position; the source
+    /// `api` always comes last.
     #[serde(default)]
     pub bundles: Vec<SourceBundle>,
-    /// Sources to take out.
+    /// Sources to remove.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove_sources: Vec<String>,
-    /// How many nodes roles have, in place of what the environment file says.
+    /// Number of nodes per role, replacing the environment file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, u32>)]
     pub cardinality: BTreeMap<Role, u32>,
 }
 
 impl DesignInput {
-    /// Whether it says nothing: what is there already.
+    /// Returns whether nothing is given.
     pub fn is_empty(&self) -> bool {
         self.bundles.is_empty() && self.remove_sources.is_empty() && self.cardinality.is_empty()
     }
 }
 
-/// What was found in a design.
+/// Result of checking a design.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckDesignResponse {
-    /// Whether it can be used: none of the findings is an error.
+    /// True if no finding is an error.
     pub usable: bool,
     pub findings: Vec<Finding>,
     pub documents: usize,
     pub nodes: usize,
 }
 
-/// What applying a design would do.
+/// Plan of applying a design.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanDesignResponse {
     pub plan: DesignPlan,
-    /// What is worth knowing: none of them an error.
+    /// Warnings.
     pub findings: Vec<Finding>,
     pub revision: Revision,
 }
 
-/// Asks for a design to be applied.
+/// Request to apply a design.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ApplyDesign {
     #[serde(flatten)]
     pub design: DesignInput,
     #[serde(default)]
     pub message: String,
-    /// Who applies it; without it, the header `Muster-Author` says.
+    /// Author. Default: the header `Muster-Author`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
-    /// What was shown: it is carried out exactly so, or refused.
+    /// Plan that was shown. The server applies exactly this plan or refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<DesignPlan>,
-    /// That it is meant if no node would be left of an environment that has some; else that is refused.
+    /// Allow a plan that removes all nodes. Refused without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub remove_all: bool,
 }
 
-/// What became of it.
+/// Response to an apply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ApplyDesignResponse {
-    /// The revision of the design that the nodes follow now.
+    /// Design revision that the nodes follow now.
     pub design: DesignRevision,
     /// False if there was nothing to do.
     pub changed: bool,
-    /// What was done.
+    /// Applied plan.
     pub plan: DesignPlan,
-    /// Whether the nodes have been told; false if that takes longer than the server waits. It is done all the same.
+    /// True if the nodes are registered. False if it takes longer than the server waits; it continues in the
+    /// background.
     pub followed: bool,
     pub findings: Vec<Finding>,
     pub revision: Revision,
 }
 
-/// A kind of document whose JSON Schema there is.
+/// A kind of document with a JSON Schema.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SchemaRow {
     pub kind: String,

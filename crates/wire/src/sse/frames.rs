@@ -1,9 +1,8 @@
-//! The frames of a stream of server-sent events, as far as Muster speaks them: `event:` and `data:`, ended by an empty
-//! line. What they mean is the business of whoever reads them.
+//! Splits a stream of server-sent events into frames: `event:` and `data:` lines, terminated by an empty line.
 
 use thiserror::Error;
 
-/// A frame larger than this is not one of ours. A snapshot of 50,000 nodes is below it.
+/// Maximum size of a frame in bytes. A snapshot of 50,000 nodes is smaller.
 pub(crate) const LIMIT: usize = 16 * 1024 * 1024;
 
 /// A frame that is too large.
@@ -11,14 +10,14 @@ pub(crate) const LIMIT: usize = 16 * 1024 * 1024;
 #[error("an event of the stream is larger than {} MiB", LIMIT / 1024 / 1024)]
 pub struct FrameTooLarge;
 
-/// One event, not understood yet.
+/// One event, not parsed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub name: String,
     pub data: String,
 }
 
-/// Cuts a stream that arrives in pieces into frames.
+/// Splits a stream of chunks into frames.
 #[derive(Debug, Default)]
 pub struct Frames {
     pending: Vec<u8>,
@@ -27,7 +26,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes a piece, and gives the frames that it completes.
+    /// Adds a chunk and returns the completed frames.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Frame>, FrameTooLarge> {
         let mut frames = Vec::new();
         self.pending.extend_from_slice(piece);
@@ -51,7 +50,7 @@ impl Frames {
             let (name, data) = (self.name.take(), std::mem::take(&mut self.data));
             return name.map(|name| Frame { name, data });
         }
-        // A line that begins with a colon is a comment; the standard asks to ignore fields that are not known.
+        // A line that begins with a colon is a comment. The standard requires unknown fields to be ignored.
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {

@@ -444,8 +444,8 @@ mod tests {
 
         waits: wave 1 is healthy and waits for `muster rollout promote`
 
-        next: muster rollout promote             let the next wave begin
-        next: muster rollout rollback            go back to v2
+        next: muster rollout promote             start the next wave
+        next: muster rollout rollback            roll back to v2
         ");
     }
 
@@ -463,10 +463,10 @@ mod tests {
 
         failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12)
 
-        next: muster rollout retry --failed      grant the failed nodes once more, and go on
-        next: muster rollout skip NODE           set a node aside, then resume
-        next: muster rollout resume              go on in spite of them
-        next: muster rollout rollback            go back to v2
+        next: muster rollout retry --failed      grant the failed nodes again and continue
+        next: muster rollout skip NODE           skip a node, then resume
+        next: muster rollout resume              continue despite the failures
+        next: muster rollout rollback            roll back to v2
         ");
     }
 
@@ -493,7 +493,7 @@ mod tests {
         skipped: web1
 
         next: muster rollout resume              go on
-        next: muster rollout rollback            go back to v2
+        next: muster rollout rollback            roll back to v2
         ");
         status.record.skipped.clear();
         let lines = failed_lines(&status);

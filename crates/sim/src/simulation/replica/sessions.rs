@@ -250,7 +250,8 @@ impl World {
         let (Some(fleet), Some(connection)) = (&server.view, server.connections.get_mut(node)) else { return };
         let session = connection.session;
         let mut said: Vec<StreamMessage> = Vec::new();
-        let desired = DesiredState::of(fleet, node).filter(|desired| Some(desired.generation) > connection.generation);
+        let desired =
+            DesiredState::for_node(fleet, node).filter(|desired| Some(desired.generation) > connection.generation);
         let tags: Lookups = connection.seen.keys().map(|key| (key.clone(), fleet.tag(key, Some(node)))).collect();
         let is_news = tags != connection.seen;
         // Another version may look up what the last one did not: it gets the newest snapshot to start with.

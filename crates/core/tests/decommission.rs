@@ -1,4 +1,4 @@
-//! Who has yet to run without a node that leaves.
+//! Dependents of a leaving node: nodes that have yet to run without it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -79,13 +79,13 @@ fn waits(left: Timestamp, lb_began: i64) -> Vec<NodeName> {
     }
     let seen = Lookups::from([("active_roles::web".to_owned(), fleet.tag("active_roles::web", None))]);
     let of_lb =
-        ObservedRecord { looked_up: RoleLookups::of(&seen), last: Some(run(lb_began)), ..ObservedRecord::default() };
+        ObservedRecord { looked_up: RoleLookups::new(&seen), last: Some(run(lb_began)), ..ObservedRecord::default() };
     put(&mut fleet, keys.observed(&name("lb1")), serde_json::to_vec(&of_lb).unwrap());
     dependents(&fleet, fleet.get(&name("web2")).unwrap())
 }
 
 #[test]
-fn a_run_that_may_be_under_way_with_it_is_waited_for() {
+fn unreported_run_of_a_dependent_is_waited_for() {
     // It came, `lb1` was woken, and it left before `lb1` could report what it had found.
     assert_eq!(waits(at(CAME + 5), CAME - 60), [name("lb1")]);
     // That run, or the next one, has been reported.

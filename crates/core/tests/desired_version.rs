@@ -1,4 +1,4 @@
-//! What each node should run while an environment is moved from one version to the next.
+//! Desired versions of nodes before, during and after a rollout.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -76,7 +76,7 @@ fn staged(id: u64, from: Option<(&str, u64)>, to: &str) -> ActiveRollout {
 }
 
 #[test]
-fn a_node_stays_where_it_is_until_it_is_granted_and_is_told_nothing_new() {
+fn node_without_grant_keeps_version_and_generation() {
     let mut store = Store::new();
     let first = store.current("v1");
     assert_eq!(store.desired("web1"), Some(("v1".into(), first)));
@@ -89,7 +89,7 @@ fn a_node_stays_where_it_is_until_it_is_granted_and_is_told_nothing_new() {
 }
 
 #[test]
-fn when_all_are_moved_newcomers_go_by_the_version_of_the_environment_and_the_others_by_their_grants() {
+fn completed_rollout_leaves_grants_and_sets_the_base() {
     let mut store = Store::new();
     let first = store.current("v1");
     let second = store.current("v2");
@@ -102,7 +102,7 @@ fn when_all_are_moved_newcomers_go_by_the_version_of_the_environment_and_the_oth
 }
 
 #[test]
-fn when_a_rollout_has_gone_back_to_where_most_still_were_nobody_is_told_anew() {
+fn end_of_a_rollback_sends_no_version_again() {
     let mut store = Store::new();
     let first = store.current("v1");
     store.current("v2");
@@ -116,7 +116,7 @@ fn when_a_rollout_has_gone_back_to_where_most_still_were_nobody_is_told_anew() {
 }
 
 #[test]
-fn moving_everybody_at_once_outdates_what_was_granted_before() {
+fn rollout_at_once_invalidates_earlier_grants() {
     let mut store = Store::new();
     store.grant("web1", "v2", 1, None);
     let third = store.current("v3");
@@ -130,7 +130,7 @@ fn moving_everybody_at_once_outdates_what_was_granted_before() {
 }
 
 #[test]
-fn before_the_first_version_nobody_runs_anything() {
+fn no_version_before_the_first_choice() {
     let mut store = Store::new();
     store.current("v1");
     store.active(&staged(1, None, "v1"));
@@ -138,7 +138,7 @@ fn before_the_first_version_nobody_runs_anything() {
 }
 
 #[test]
-fn what_was_told_in_another_life_of_the_store_is_told_anew() {
+fn new_epoch_sends_versions_again() {
     let mut store = Store::new();
     store.current("v2");
     let mut active = staged(1, Some(("v1", 5_000)), "v2");
@@ -150,7 +150,7 @@ fn what_was_told_in_another_life_of_the_store_is_told_anew() {
 }
 
 #[test]
-fn when_nobody_can_read_which_rollout_decides_nobody_is_told_anything() {
+fn unreadable_active_rollout_holds_all_nodes() {
     // As it was watched, and as it is read by a server that has just started.
     for was_seen in [true, false] {
         let mut store = Store::new();
@@ -172,7 +172,7 @@ fn when_nobody_can_read_which_rollout_decides_nobody_is_told_anything() {
 }
 
 #[test]
-fn a_node_whose_grant_cannot_be_read_stays_where_it_is() {
+fn unreadable_grant_keeps_the_node() {
     let mut store = Store::new();
     let first = store.current("v1");
     store.grant("web1", "v2", 1, None);
@@ -184,7 +184,7 @@ fn a_node_whose_grant_cannot_be_read_stays_where_it_is() {
 }
 
 #[test]
-fn a_rollout_that_can_no_longer_be_read_is_none() {
+fn unreadable_rollout_is_dropped() {
     let mut store = Store::new();
     store.current("v1");
     store.active(&staged(1, None, "v1"));

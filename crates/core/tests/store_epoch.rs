@@ -1,4 +1,4 @@
-//! A store that was restored holds proofs of another life: the first word of a node in the new one takes them back.
+//! Validations from another epoch of the store: the first report of a node after a restore removes them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -61,7 +61,7 @@ fn after(observed: Option<&ObservedRecord>, report: &Report) -> (ObservedRecord,
 }
 
 #[test]
-fn a_proof_of_another_life_does_not_outlast_the_first_report_of_this_one() {
+fn first_report_clears_state_of_another_epoch() {
     let v1 = Version::new("v1").unwrap();
     let (proved, _) = after(None, &report(1, 7, Outcome::Validated(Verdict::Passed)));
     assert_eq!(proved.running.as_ref(), Some(&v1));

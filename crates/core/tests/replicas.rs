@@ -1,4 +1,4 @@
-//! What servers say of themselves in the store: taken in, shown, and nothing that a node could be woken by.
+//! Records of server replicas in the fleet: they are applied and shown, and wake no node.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,7 +15,7 @@ fn apply(fleet: &mut Fleet, revision: u64, key: &str, value: Option<&[u8]>) -> E
 }
 
 #[test]
-fn servers_come_and_go_without_waking_a_node() {
+fn server_changes_wake_no_node() {
     let env = EnvName::new("prod").unwrap();
     let (keys, mut fleet) = (Keys::new(&env), Fleet::new(env));
     let since = "2026-11-15T10:00:00Z".parse().unwrap();

@@ -1,4 +1,4 @@
-//! How a node stands, one line for each thing that can be in its way.
+//! Status of a node: one case for each obstacle.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -34,7 +34,7 @@ fn fleet() -> Fleet {
     let (keys, lb1) = (Keys::new(&env), NodeName::new("lb1").unwrap());
     let db1 = ActiveRole { role: Role::new("db").unwrap(), interfaces: Interfaces::new() };
     let seen = Lookups::from([("active_roles::web".to_owned(), Tag::absent())]);
-    let observed = ObservedRecord { looked_up: RoleLookups::of(&seen), ..ObservedRecord::default() };
+    let observed = ObservedRecord { looked_up: RoleLookups::new(&seen), ..ObservedRecord::default() };
     let values = [
         (keys.active_role(&version("v1"), &NodeName::new("db1").unwrap()), serde_json::to_vec(&db1)),
         (keys.observed(&lb1), serde_json::to_vec(&observed)),
@@ -104,7 +104,7 @@ fn machine(phase: MachinePhase) -> Node {
 }
 
 #[test]
-fn every_obstacle_has_its_word_and_its_reason() {
+fn every_obstacle_has_its_state_and_reason() {
     let connected = Link::Connected { since: at(20) };
     let silent = Link::Silent { since: at(30) };
     let configured = |result| Some(ServiceState::Configured { result, version: version("v1") });
@@ -200,7 +200,7 @@ fn every_obstacle_has_its_word_and_its_reason() {
 }
 
 #[test]
-fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
+fn validation_older_than_the_choice_does_not_count() {
     let node = node(Some(ServiceState::Validated { result: ValidationResult::Success, version: version("v1") }), None);
     let chosen_since = Generation { epoch: 0, number: 1 };
     let desired =
@@ -211,7 +211,7 @@ fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
 }
 
 #[test]
-fn another_desired_version_makes_a_validated_node_outdated() {
+fn new_desired_version_makes_a_node_outdated() {
     let node = node(Some(ServiceState::Validated { result: ValidationResult::Success, version: version("v1") }), None);
     let desired = DesiredVersion {
         version: version("v2"),
@@ -227,7 +227,7 @@ fn another_desired_version_makes_a_validated_node_outdated() {
 }
 
 #[test]
-fn a_pause_is_why_a_node_does_not_begin_and_nothing_else() {
+fn pause_is_a_reason_only_before_a_run() {
     let pause = PauseRecord {
         by: "jo@desk".into(),
         reason: "disk swap".into(),
