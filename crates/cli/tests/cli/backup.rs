@@ -123,7 +123,7 @@ async fn interrupted_restore_blocks_requests() {
     exit 1
     --- stderr
     error: environment quickstart is being restored from another backup since TIME, by somebody
-    hint: restore that backup again to complete it, or use this one with --replace
+    hint: restore that file again to complete it, or choose this one with --replace
     ");
     let text = fleet.muster(&["restore", &file, "--replace", "--yes"]).await;
     assert!(text.starts_with("exit 0\n"), "{text}");

@@ -368,7 +368,7 @@ async fn invalid_filter_has_a_hint() {
     exit 1
     --- stderr
     error: invalid filter at character 13, "label.owner=\"the team": the quote " is not closed
-    hint: close it with "; on a command line the shell takes quotes away, so quote the whole term too
+    hint: close it with "; the shell removes quotes on a command line, so quote the whole term too
     "#);
     snapshot!(fleet.muster(&["node", "list", "role>web"]).await, @r#"
     exit 1
