@@ -32,7 +32,7 @@ async fn backup_is_restored() {
     exit 1
     --- stderr
     error: environment quickstart already exists, with 4 nodes at version v2
-    hint: --replace replaces the environment and deletes keys that are not in the backup
+    hint: --replace removes what is not in the backup
     ");
     let asked = fleet.muster(&["restore", &file, "--replace"]).await;
     assert!(asked.starts_with("exit 64\n") && asked.contains("hint: confirm with --yes"), "{asked}");

@@ -210,7 +210,7 @@ async fn min_revision_in_the_future_is_exit_code_2() {
     let (version, envs, single) = (&["current-version"], &["env", "list"], &["check-single-version", "v1"]);
     let (version, envs, single) = tokio::join!(ask(version), ask(envs), ask(single));
     for text in [version, envs, single] {
-        assert!(text.starts_with("exit 2\n--- stderr\nerror: the view is at revision "), "{text}");
-        assert!(text.contains(&format!(", and {ahead} was demanded")), "{text}");
+        assert!(text.starts_with("exit 2\n--- stderr\nerror: this server is at revision "), "{text}");
+        assert!(text.contains(&format!(" and has not reached revision {ahead}")), "{text}");
     }
 }
