@@ -106,7 +106,7 @@ pub(crate) async fn receive_report(
     Ok(Json(taken))
 }
 
-/// Whether this report is the last one of its run.
+/// Returns true if this report is the last one of its run.
 pub(super) fn ends_run(outcome: Outcome) -> bool {
     match outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => false,

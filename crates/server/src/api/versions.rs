@@ -91,7 +91,8 @@ pub(crate) async fn change_current_version(
     }))
 }
 
-/// Whether the request is a no-op: the version is current or being rolled out as requested. Then the rollout, if there is one.
+/// Returns `Some` if the request is a no-op: the version is current or being rolled out as requested. The inner value is the
+/// rollout, if there is one.
 fn is_so_already(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<RolloutId>> {
     let desired = fleet.desired().filter(|desired| desired.version == update.version)?;
     // A request with the permission adds it; one without does not revoke it.

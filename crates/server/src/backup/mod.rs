@@ -46,7 +46,7 @@ const RESTORING: &str = "restoring";
 const DESTROYING: &str = "destroying";
 const CURRENT_VERSION: &str = "current_version";
 
-/// Whether backups hold a key, given without the prefix of its environment.
+/// Returns true if backups hold the key, given without the prefix of its environment.
 fn is_kept(key: &str) -> bool {
     key != EPOCH && key != RESTORING && key != DESTROYING && !OF_PROCESSES.iter().any(|prefix| key.starts_with(prefix))
 }

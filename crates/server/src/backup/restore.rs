@@ -177,7 +177,7 @@ async fn mark(target: &Target, keys: &Keys, contents: &Contents, there: &There) 
     }
 }
 
-/// Commits a transaction, again while the store is unavailable or the outcome is unknown. Also says whether it was retried.
+/// Commits a transaction. Retries while the store is unavailable or the outcome is unknown. Also returns whether it was retried.
 async fn commit_when_available(store: &dyn Store, txn: Txn) -> Result<(CommitOutcome, bool), StoreError> {
     let mut attempt = 1;
     loop {
@@ -192,7 +192,7 @@ async fn commit_when_available(store: &dyn Store, txn: Txn) -> Result<(CommitOut
     }
 }
 
-/// Whether a retry may succeed.
+/// Returns true if a retry may succeed.
 fn is_transient(error: &StoreError) -> bool {
     matches!(error, StoreError::Unknown { .. } | StoreError::Unavailable { .. })
 }

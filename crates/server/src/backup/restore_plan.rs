@@ -101,7 +101,7 @@ impl There {
         self.kept.keys().map(String::as_str).filter(move |key| *key != CURRENT_VERSION && !held(key))
     }
 
-    /// Whether a key has the same value as in the backup.
+    /// Returns true if the key has the same value as in the backup.
     pub(super) fn has(&self, key: &str, value: &[u8]) -> bool {
         self.kept.get(key).is_some_and(|there| *there == value)
     }

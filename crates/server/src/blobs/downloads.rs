@@ -25,7 +25,7 @@ pub(crate) const PIECE: usize = 64 * 1024;
 const SERVED: usize = 32;
 /// Downloads that may wait. Each costs a connection; this exceeds the nodes of a large fleet.
 const WAITING: usize = 8192;
-/// Longest wait for a turn before the client is told to retry.
+/// Longest wait in the queue before the client gets a response to retry.
 const TURN: Duration = Duration::from_secs(60);
 /// A client that reads nothing for this long loses its turn.
 const STALLED: Duration = Duration::from_secs(30);

@@ -50,7 +50,7 @@ impl Blobs {
         Ok(Self { place, marks: BlobMarks::new(root), written, written_bytes })
     }
 
-    /// Opens the directory for a command that is not a server, beside running servers.
+    /// Opens the directory for a command that is not a server. Servers may use the directory at the same time.
     pub fn open_beside_servers(root: &Path) -> io::Result<Self> {
         Self::open(root, new_id(&host()).map_err(io::Error::other)?)
     }
@@ -175,8 +175,8 @@ impl Blobs {
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
 
-    /// Whether the blobs belong to this store. A directory without an owner is claimed for it. Another store does not know which
-    /// blobs this one needs, and must not sweep them.
+    /// Returns true if the blobs belong to this store. A directory without an owner is claimed for it. Another store does not
+    /// know which blobs this one needs, and must not sweep them.
     pub fn belong_to(&self, store: &str) -> io::Result<bool> {
         self.place.belong_to(store)
     }
@@ -201,7 +201,7 @@ impl Blobs {
     }
 }
 
-/// Whether a text can name a blob. Only such texts become paths.
+/// Returns true if the text is a valid blob name. Only valid names become paths.
 pub(crate) fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

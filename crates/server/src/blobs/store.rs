@@ -38,8 +38,8 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
     /// Removes old blobs that are not needed, and old unfinished writes. Returns the number of blobs.
     fn sweep(&self, now: SystemTime, needed: &dyn Fn(&str) -> bool) -> io::Result<usize>;
 
-    /// Whether the blobs belong to this store. A directory without an owner is claimed for it. Another store does not know which
-    /// blobs this one needs, and must not sweep them.
+    /// Returns true if the blobs belong to this store. A directory without an owner is claimed for it. Another store does not
+    /// know which blobs this one needs, and must not sweep them.
     fn belong_to(&self, store: &str) -> io::Result<bool>;
 
     /// Temporary file. It has no name, and is removed with its handle.

@@ -26,7 +26,7 @@ struct Pause {
 }
 
 impl Backoff {
-    /// Whether an environment is in backoff.
+    /// Returns true if the environment is in backoff.
     pub(super) fn rests(&self, env: &EnvName, since: Option<Revision>, now: Instant) -> bool {
         self.0.get(env).is_some_and(|pause| pause.since == since && now < pause.until)
     }

@@ -24,7 +24,7 @@ impl Gates {
         Self { mark, tasks: JoinSet::new(), asking: BTreeMap::new() }
     }
 
-    /// Runs these checks for an environment, and no others.
+    /// Runs only these checks for an environment.
     pub(super) fn ask(&mut self, env: &EnvName, question: Option<&GateRequest>, clock: &Clock) {
         if self.asking.get(env).map(|(asked, _)| asked) == question {
             return;

@@ -39,7 +39,7 @@ pub struct Liveness {
     pub(crate) held: Mutex<BTreeMap<EnvName, Vec<SilentDomain>>>,
 }
 
-/// How much of a decision was committed; a worse outcome is greater.
+/// Extent to which a decision was committed. A worse outcome is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Done {
     All,

@@ -77,7 +77,7 @@ impl Compiled {
         Self { manifest: tree.digest(), tree, design, findings, records: OnceLock::new() }
     }
 
-    /// Whether the design can be applied: none of its findings is an error.
+    /// Returns true if the design can be applied: none of its findings is an error.
     pub fn is_usable(&self) -> bool {
         !self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }

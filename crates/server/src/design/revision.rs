@@ -47,7 +47,7 @@ pub struct Attribution {
 pub struct RevisionRequest<'a> {
     /// The new design; none: the newest revision stays.
     pub next: Option<(&'a Arc<Compiled>, &'a Texts)>,
-    /// Whether the revision is applied.
+    /// True if the revision is also applied.
     pub apply: bool,
     pub by: Attribution,
 }

@@ -143,7 +143,7 @@ impl Tree {
         Blobs::digest(&self.manifest())
     }
 
-    /// Whether the tree has no files.
+    /// Returns true if the tree has no files.
     pub fn is_empty(&self) -> bool {
         self.sources.iter().all(SourceTree::is_empty)
     }

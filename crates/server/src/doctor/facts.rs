@@ -45,9 +45,9 @@ pub struct ReplicaFacts {
 pub struct EnvironmentFacts {
     pub env: EnvName,
     pub nodes: usize,
-    /// Whether Muster has made machines for its nodes.
+    /// True if Muster has made machines for its nodes.
     pub has_machines: bool,
-    /// Whether its nodes follow a design, or it is being destroyed.
+    /// True if its nodes follow a design, or if it is being destroyed.
     pub needs_design_controller: bool,
     pub destroying: Option<DestroyRecord>,
     pub controllers: BTreeMap<ControllerName, ControllerRecord>,

@@ -41,7 +41,7 @@ pub struct FleetChange {
 }
 
 impl FleetChange {
-    /// Whether nothing changes.
+    /// Returns true if nothing changes.
     pub fn is_nothing(&self) -> bool {
         let Self { added, changed, returned, leaving, removed, revision: _ } = self;
         [added, changed, returned, leaving, removed].into_iter().all(Vec::is_empty)

@@ -50,7 +50,7 @@ pub enum ReplaceTrustError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacedTrust {
     pub list: TrustList,
-    /// Whether a key of the previous list signed it. False for the first list: only agents know whether they trust it.
+    /// True if a key of the previous list signed it. False for the first list: only agents know whether they trust it.
     pub verified: bool,
     /// False if it was in place before.
     pub changed: bool,
@@ -109,7 +109,7 @@ pub async fn replace(
     Err(ReplaceTrustError::Contended { env: env.clone() })
 }
 
-/// Whether a trusted key signed the list; an error if certainly none did.
+/// Returns true if a key of the previous list signed this list, and false for a first list. Fails if the list is not valid.
 fn stands_for(before: Option<&SignedTrust>, trust: &SignedTrust, list: &TrustList) -> Result<bool, ReplaceTrustError> {
     let Some(before) = before else {
         // Usually signed by one of its own keys; or by a key that only agents know.

@@ -20,15 +20,15 @@ use crate::view::View;
 
 /// Interval of the counts. An imbalance of some minutes is harmless.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Agents that are asked in one second: a thousand in 20 s, which no replica notices.
+/// Agents that are asked to move in one second. A thousand agents move in 20 s, which no replica notices.
 const MOVES_PER_SECOND: usize = 50;
-/// Agents that are asked before the next count.
+/// Agents that are asked to move before the next count.
 const MOVES_PER_ROUND: usize = 1000;
 /// Time until moved agents show in the counts of the other replicas.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Minimum age of a session that is asked to move.
 const MIN_AGE: Duration = Duration::from_secs(60);
-/// Time before an agent is asked again. An agent that stayed knows no other server, or was busy.
+/// Time before an agent is asked to move again. An agent that stayed knows no other server, or was busy.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Number of agents that should move, given the counts of the other replicas.

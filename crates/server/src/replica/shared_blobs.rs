@@ -19,7 +19,7 @@ use crate::view::View;
 
 /// Time beyond the lease TTL until a replica without a mark counts as alive.
 const MARGIN: Duration = Duration::from_secs(1);
-/// The directory of the marks, beside the blobs.
+/// The directory of the marks, next to the blobs.
 pub(crate) const MARKS: &str = ".replicas";
 
 /// The marks in a blob directory.

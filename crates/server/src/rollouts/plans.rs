@@ -45,7 +45,7 @@ pub enum PlanUnreadable {
 }
 
 impl PlanUnreadable {
-    /// Whether a retry may succeed without a repair.
+    /// Returns true if a retry may succeed without a repair.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Unanswered { .. } | Self::CutOff => true,

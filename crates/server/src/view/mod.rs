@@ -1,7 +1,7 @@
 //! The view: all environments in memory, kept up to date by one watch. Reads never reach the store.
 //!
 //! One task ([`View::follow`]) writes; all other tasks read, under a lock that is held for microseconds. A transaction is
-//! applied as one change. After a gap in the watch the view is built again beside the old one, and then replaced.
+//! applied as one change. After a gap in the watch a new view is built, and then replaces the old one.
 
 pub(crate) mod event_cache;
 mod latest_revision;

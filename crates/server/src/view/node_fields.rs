@@ -56,7 +56,7 @@ impl Fields for NodeFields<'_> {
     }
 }
 
-/// Why a node is not converged: the kind of problem, and for a failed run its reason.
+/// Tests the reason why a node is not converged: the kind of problem, and for a failed run its reason.
 fn reasons(why: &Reason, test: &mut dyn FnMut(&str) -> bool) -> bool {
     if test(why.word()) {
         return true;

@@ -152,7 +152,7 @@ pub(crate) async fn push_release(
     Ok(Json(PushReleaseResponse { version, serial, digest, changed, verified_by, revision }))
 }
 
-/// Whether a bundle of this size is stored.
+/// State of a bundle: kept if a blob of this size is stored, damaged if the size differs.
 async fn bundle_state(reader: &Reader, digest: String, size: u64) -> Result<BundleState, ApiError> {
     let Ok(digest) = Digest::new(digest) else { return Ok(BundleState::Missing) };
     let blobs = reader.blobs.clone();
