@@ -1,5 +1,4 @@
-//! `muster-sim`: plays stories that are written down, tells the one of a seed, or looks for one in which something happens
-//! that must not.
+//! `muster-sim`: plays scenarios, runs one seed, or searches seeds for a violated rule.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,23 +17,23 @@ Examples:
   muster-sim --seeds 0..10000     look for a seed that breaks a rule, and say how often each fault happened
 ";
 
-/// A fleet in virtual time, from a seed: real decisions, a model of everything else, and a checker who looks on.
+/// Simulate a fleet in virtual time from a seed, with the real decisions, injected faults, and a checker of the rules.
 #[derive(Debug, Parser)]
 #[command(name = "muster-sim", version, after_help = EXAMPLES)]
 struct Arguments {
-    /// Play these scripts. The transcript of NAME.txt is in NAME.out.
+    /// Play these scenarios. The transcript of NAME.txt is in NAME.out.
     #[arg(value_name = "SCRIPT", conflicts_with_all = ["seed", "seeds"])]
     scripts: Vec<PathBuf>,
-    /// Write the transcripts of the scripts anew.
+    /// Write the transcripts again.
     #[arg(long, requires = "scripts")]
     update: bool,
-    /// Only show the transcripts of the scripts.
+    /// Only print the transcripts.
     #[arg(long, requires = "scripts", conflicts_with = "update")]
     print: bool,
-    /// Tell the run of this seed.
+    /// Run this seed, and print its events.
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Go through these seeds, up to the first that breaks a rule.
+    /// Run these seeds, up to the first violation.
     #[arg(long, value_name = "FROM..TO", value_parser = range)]
     seeds: Option<Seeds>,
 }
@@ -67,7 +66,7 @@ fn main() -> ExitCode {
         (None, None) => writeln!(out, "muster-sim: name a script, or say --seed N or --seeds FROM..TO\n\n{EXAMPLES}")
             .map(|()| ExitCode::from(64)),
     };
-    // Whoever reads has gone: nothing is left to say, and nobody to say it to.
+    // The output is closed: nothing to report to.
     done.unwrap_or(ExitCode::FAILURE)
 }
 

@@ -1,6 +1,6 @@
-//! Random numbers that a seed repeats.
+//! Repeatable random numbers.
 
-/// SplitMix64: a few lines that are the same for ever, so that a seed from an old failure still means the same.
+/// SplitMix64. It must stay the same, since seeds of old failures are recorded.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -16,14 +16,14 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below this one, which must not be 0.
+    /// A number below the bound, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound.max(1)
     }
 
-    /// True with a probability from 0 to 1.
+    /// True with this probability, from 0 to 1.
     pub fn chance(&mut self, probability: f64) -> bool {
-        // 53 bits are what a float holds, so 1.0 is never reached and a probability of 1 is always true.
+        // A float holds 53 bits: 1.0 is never reached, and a probability of 1 is always true.
         let point = (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         point < probability
     }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_repeats_and_chances_are_about_what_they_say() {
+    fn seed_repeats_and_probabilities_match() {
         let rolls = |seed| {
             let mut rng = Rng::new(seed);
             [rng.next_u64(), rng.next_u64(), rng.next_u64()]

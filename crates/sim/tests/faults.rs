@@ -1,4 +1,4 @@
-//! What goes wrong goes wrong as it is scripted, and whoever follows the contract loses nothing by it.
+//! Injected faults take effect as scripted, and clients that follow the contract lose nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ async fn value(store: &Model, key: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_commit_meets_the_fate_that_was_scripted() {
+async fn scripted_fate_applies_to_the_next_commit() {
     let faults = Faults::none();
     let store = model(&faults);
     for (fate, done) in [
@@ -46,19 +46,19 @@ async fn a_commit_meets_the_fate_that_was_scripted() {
         }
         assert_eq!(value(&store, &key).await.is_some(), done, "{fate:?}");
     }
-    // Only the commits that were scripted; the next one is as ever.
+    // Only the scripted commits are affected.
     store.commit(put("k", "1")).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_is_done_later_may_come_after_a_look_found_nothing() {
+async fn delayed_commit_may_follow_a_read_that_found_nothing() {
     let faults = Faults::none();
     let store = model(&faults);
     let absent = || Guard::Absent { key: "k".into() };
     faults.next_commit(RequestFate::DoneLater);
     assert!(store.commit(put("k", "first").guard(absent())).await.is_err());
 
-    // A second attempt under the same guard: one of the two is carried out, whichever comes first.
+    // A second attempt under the same guard: exactly one of the two commits.
     let again = store.commit(put("k", "second").guard(absent())).await.unwrap();
     store.settle();
     match again {
@@ -69,7 +69,7 @@ async fn what_is_done_later_may_come_after_a_look_found_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_cut_off_hears_nothing_and_then_everything() {
+async fn cut_off_client_catches_up_after_reconnecting() {
     let store = model(&Faults::none());
     let faults = Faults::none();
     let client = store.client(faults.clone());
@@ -87,7 +87,7 @@ async fn a_client_that_is_cut_off_hears_nothing_and_then_everything() {
     assert_eq!(value(&client, "k").await.unwrap(), "1");
 }
 
-/// Nothing else runs here, so what is not there after a few polls never comes.
+/// Nothing else runs here: an event that is not there after a few polls never comes.
 async fn is_silent(watch: &mut Watch) -> bool {
     for _ in 0..50 {
         tokio::select! {
@@ -100,7 +100,7 @@ async fn is_silent(watch: &mut Watch) -> bool {
 }
 
 #[tokio::test]
-async fn an_interrupted_watch_goes_on_and_a_lost_one_starts_again() {
+async fn interrupted_watch_continues_and_lost_one_restarts() {
     let faults = Faults::none();
     let store = model(&faults);
     let mut watch = store.watch("", WatchFrom::Now);
@@ -121,7 +121,7 @@ async fn an_interrupted_watch_goes_on_and_a_lost_one_starts_again() {
 }
 
 #[tokio::test]
-async fn a_watch_that_lags_behind_a_compaction_has_a_gap() {
+async fn watch_behind_a_compaction_has_a_gap() {
     let faults = Faults::none();
     let store = model(&faults);
     let mut watch = store.watch("", WatchFrom::Now);
@@ -137,7 +137,7 @@ async fn a_watch_that_lags_behind_a_compaction_has_a_gap() {
     );
 }
 
-/// How many seeds `make test` tries; `SEED=` tries that one.
+/// The seeds of `make test`; `SEED=` selects one.
 fn seeds() -> Vec<u64> {
     match std::env::var("SEED") {
         Ok(seed) => vec![seed.parse().expect("SEED is a number")],
@@ -145,10 +145,10 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// The client that the contract asks for: after an unknown outcome it reads back, and what it sends again stands under
-/// the same guards. All of them count one counter up; none may be lost, and none counted twice.
+/// Clients as the contract demands: after an unknown outcome they read back, and retry under the same guards. All of
+/// them increment one counter: no increment is lost or counted twice.
 #[tokio::test]
-async fn clients_that_read_back_lose_nothing_and_do_nothing_twice() {
+async fn clients_that_read_back_count_exactly_once() {
     const CLIENTS: u64 = 4;
     const EACH: u64 = 15;
     for seed in seeds() {
@@ -183,7 +183,7 @@ async fn clients_that_read_back_lose_nothing_and_do_nothing_twice() {
     }
 }
 
-/// Counts one up, and notes in the same transaction that this was the client's n-th.
+/// Increments the counter, and records in the same transaction that this was the client's n-th.
 async fn count_one(store: &Model, client: u64, n: u64) {
     let mine = format!("done/{client}");
     loop {
@@ -199,7 +199,7 @@ async fn count_one(store: &Model, client: u64, n: u64) {
             .op(Op::put(&mine, n.to_string()));
         match store.commit(txn).await {
             Ok(CommitOutcome::Committed { .. }) => return,
-            // Somebody else was faster, or nobody knows: what is there now tells.
+            // A conflict or an unknown outcome: the current state decides.
             Ok(CommitOutcome::Conflict { .. })
             | Err(StoreError::Unknown { .. } | StoreError::Unavailable { .. } | StoreError::Full { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -207,7 +207,7 @@ async fn count_one(store: &Model, client: u64, n: u64) {
     }
 }
 
-/// Keeps a copy by watching, through every interruption, until it has reached the end.
+/// Mirrors the store by watching, through every interruption, up to the end.
 async fn mirror(
     client: &Model,
     mut end: tokio::sync::watch::Receiver<Option<Revision>>,

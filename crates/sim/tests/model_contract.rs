@@ -1,4 +1,4 @@
-//! The contract, on the model: what the other backends are measured by must pass it too.
+//! The store contract on the model, which is the reference for the other backends.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ struct InMemory {
 }
 
 impl InMemory {
-    /// Delays are no faults: with them too, every promise of the contract holds.
+    /// Delays are no faults: the contract holds with them too.
     async fn fresh() -> Self {
         let clock = Arc::new(ManualClock::new());
         let slow = Faults::seeded(1, StoreFaultRates { delay: 0.2, ..StoreFaultRates::default() });

@@ -1,4 +1,4 @@
-//! Every story in `scenarios/` is told as it was before, and comes true: what `make simulate` shows.
+//! Every scenario in `scenarios/` passes and matches its transcript, as in `make simulate`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,7 +15,7 @@ fn scripts() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_story_is_told_as_it_was() {
+fn every_scenario_matches_its_transcript() {
     let scripts = scripts();
     assert!(scripts.len() >= 10, "only {} scenarios", scripts.len());
     let told = scripts.iter().map(|script| check_script(script, GoldenMode::Compare));
@@ -24,7 +24,7 @@ fn every_story_is_told_as_it_was() {
 }
 
 #[test]
-fn every_transcript_has_its_story() {
+fn every_transcript_has_its_script() {
     let lonely = scripts().iter().map(|script| script.with_extension("out")).filter(|out| !out.exists()).count();
     assert_eq!(lonely, 0);
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
@@ -36,40 +36,40 @@ fn every_transcript_has_its_story() {
 
 const HEAD: &str = "# A story\nAbout nothing.\n\nfleet\n  web: 3 nodes\n";
 
-/// What is said of a story with these lines in it.
+/// The error of a script with these lines.
 fn refused(lines: &str) -> String {
     parse("a.txt", &format!("{HEAD}{lines}")).unwrap_err().to_string()
 }
 
 #[test]
-fn what_cannot_be_read_is_said_with_file_line_and_a_guess() {
+fn parse_error_has_file_line_and_a_guess() {
     assert_eq!(
         refused("at 0s ada strats v2\n"),
         "a.txt:6: this is no deed: ada strats v2\n  help: did you mean \"starts\" where it says \"strats\"?"
     );
     assert_eq!(
         refused("at 0s wbe1 reboots\n"),
-        "a.txt:6: there is no node, role or rack \"wbe1\" in this story\n  help: did you mean web1?"
+        "a.txt:6: there is no node, role or rack \"wbe1\" in this scenario\n  help: did you mean web1?"
     );
     assert!(refused("at noon ada starts v2\n").starts_with("a.txt:6: \"noon\" is not a length of time"));
-    assert!(refused("at 0s ada starts v9\n").contains("every story has v1 to v5"));
+    assert!(refused("at 0s ada starts v9\n").contains("every scenario has v1 to v5"));
     assert!(refused("when web runs v2 ada pauses\n").contains("a comma is missing"));
     assert!(refused("expect web rusn v2\n").contains("did you mean \"run\""));
     assert!(refused("expct the rollout has ended\n").contains("did you mean \"expect\""));
-    assert!(refused("").contains("nothing happens in this story"));
+    assert!(refused("").contains("the scenario has no steps"));
     assert!(refused("  web: 3 noses\n").contains("is not a number"));
     assert!(refused("  app: 3 nodes, after db\n").contains("no role db stands above it"));
     assert!(refused("clock 2026-13-01 01:00 UTC\n").contains("is no time"));
 }
 
 #[test]
-fn what_is_wrong_with_a_strategy_is_found_where_it_stands() {
+fn strategy_error_has_its_position() {
     let said = refused("strategy\n  waves: [{percent: 100}]\n  max_unavailble: 1\nat 0s ada starts v2\n");
     assert!(said.contains("a.txt:8:3") && said.contains("max_unavailable"), "{said}");
 }
 
 #[test]
-fn what_did_not_come_true_is_said_with_its_line_and_how_it_is_instead() {
+fn failed_assertion_has_its_line_and_the_actual_state() {
     let source = format!("{HEAD}at 0s ada starts v2\nuntil wave 1 has begun\nexpect web runs v2\n");
     let told = play(&parse("a.txt", &source).unwrap(), "a.txt");
     let failures: Vec<String> = told.failures.iter().map(ToString::to_string).collect();
@@ -78,7 +78,7 @@ fn what_did_not_come_true_is_said_with_its_line_and_how_it_is_instead() {
 }
 
 #[test]
-fn a_story_is_told_the_same_way_twice() {
+fn scenario_is_deterministic() {
     let source = format!("{HEAD}at 0s ada starts v2\nuntil the rollout has ended\n");
     let script = parse("a.txt", &source).unwrap();
     assert_eq!(play(&script, "a.txt").transcript, play(&script, "a.txt").transcript);

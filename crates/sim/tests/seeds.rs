@@ -1,8 +1,7 @@
-//! Ten thousand runs, with everything going wrong that can: no rule is broken, a seed tells the same run twice, and
-//! virtual time is much faster than real time.
+//! Runs 10,000 seeds with all faults: no rule is violated, a seed gives the same run twice, and virtual time is fast.
 //!
-//! `MUSTER_SIM_SEEDS=100000` tells more of them, and `MUSTER_SIM_BASE=7` others: those from seed 7,000,000 on.
-//! `muster-sim --seed N` tells one, line by line.
+//! `MUSTER_SIM_SEEDS=100000` runs more of them, and `MUSTER_SIM_BASE=7` runs those from seed 7,000,000 on. `muster-sim --seed
+//! N` prints one run line by line.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -13,21 +12,21 @@ use muster_sim::simulation::fault_counts::{Fault, FaultCounts};
 use muster_sim::simulation::seed_run::{SeedRun, run_seed, takeover};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The runs are totals by so many tests, so that all processors have something to do.
+/// The number of tests that share the seeds, for parallel runs.
 const PARTS: u64 = 8;
 const SEEDS: u64 = 10_000;
-/// How far the runs of one base are from those of the next.
+/// The distance between the seeds of two bases.
 const BASE: u64 = 1_000_000;
-/// Every so many runs one is totals twice.
+/// One in this many seeds is run twice.
 const TWICE: u64 = 100;
-/// From so many runs on, everything that can go wrong must have gone wrong in one of them.
+/// From this many runs on, every kind of fault must have occurred.
 const ENOUGH: u64 = 1_000;
-/// The speed is measured on so many.
+/// The number of runs for the speed measurement.
 const TIMED: u64 = 100;
-/// How much faster than real time virtual time must be.
+/// The required speed, in multiples of real time.
 const SPEED: f64 = 1_000.0;
 
-/// A number from the environment. One that cannot be read must not pass for "as always".
+/// A number from the environment. An invalid one must not count as the default.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?}: say a number without a sign")))
@@ -38,13 +37,13 @@ fn seeds() -> Range<u64> {
     first..first.saturating_add(number("MUSTER_SIM_SEEDS").unwrap_or(SEEDS))
 }
 
-/// Stories, all together.
+/// Totals of several runs.
 #[derive(Default)]
 struct SeedTotals {
     runs: u64,
     faults: FaultCounts,
     length: Duration,
-    /// What this thread has computed for them. The clock on the wall would tell what else the machine had to do.
+    /// CPU time of this thread. The wall clock would include other load of the machine.
     computed: Duration,
 }
 
@@ -62,7 +61,7 @@ impl SeedTotals {
         run
     }
 
-    /// How many times as fast as real time.
+    /// Multiples of real time.
     fn speed(&self) -> f64 {
         self.length.as_secs_f64() / self.computed.as_secs_f64()
     }
@@ -75,7 +74,7 @@ impl SeedTotals {
     }
 }
 
-/// For how long a processor has worked for this thread.
+/// CPU time of this thread.
 fn computed() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
@@ -90,7 +89,7 @@ fn part(number: u64) {
         }
     }
     totals.print();
-    // Each part has enough of them to see everything by itself, so nobody has to add the parts up.
+    // Each part has enough runs to see every kind of fault.
     for fault in Fault::ALL {
         assert!(totals.runs < ENOUGH || totals.faults.of(fault) > 0, "in no run: {}", fault.words());
     }
@@ -120,7 +119,7 @@ parts! {
 
 #[test]
 fn virtual_time_is_much_faster_than_real_time() {
-    // The first of all makes the fleets that the others begin with.
+    // The first run builds the fleets that all others start with.
     run_seed(0);
     let mut totals = SeedTotals::default();
     for seed in 0..TIMED {
@@ -131,7 +130,7 @@ fn virtual_time_is_much_faster_than_real_time() {
 }
 
 #[test]
-fn another_server_takes_over_in_less_than_fifteen_seconds() {
+fn takeover_takes_less_than_fifteen_seconds() {
     let times: Vec<Duration> = (0..100).flat_map(takeover).collect();
     assert_eq!(times.len(), 100, "each run has one");
     let longest = times.iter().max().unwrap();

@@ -1,4 +1,4 @@
-//! How long a rollout takes in which nothing goes wrong, in virtual time: hardly longer than its plan must. The benchmark
+//! The duration of a rollout without faults, in virtual time: close to the minimum of its plan. The benchmark
 //! `rollout-fleet` does the same with 5,000 nodes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
@@ -18,7 +18,7 @@ fn role(name: &str) -> Role {
 }
 
 #[test]
-fn a_rollout_takes_hardly_longer_than_its_plan_must() {
+fn rollout_without_faults_is_close_to_its_minimum() {
     let after =
         BTreeMap::from([(role("app"), BTreeSet::from([role("db")])), (role("web"), BTreeSet::from([role("app")]))]);
     let roles = vec![(role("db"), 30), (role("app"), 120), (role("web"), 150)];

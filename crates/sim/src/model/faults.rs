@@ -1,4 +1,4 @@
-//! What goes wrong, and when: decided by a seed, or by the script of a test.
+//! Injected faults of the model, drawn from a seed or scripted by a test.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,44 +8,44 @@ use tokio::sync::watch;
 
 use crate::rng::Rng;
 
-/// What becomes of a request that writes.
+/// What happens to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFate {
-    /// It is carried out, and the answer arrives.
+    /// It is carried out, and answered.
     Answered,
-    /// The store is not reached: [`StoreError::Unavailable`], and nothing was written.
+    /// [`StoreError::Unavailable`]: nothing is written.
     NotReached,
-    /// [`StoreError::Full`], and nothing was written.
+    /// [`StoreError::Full`]: nothing is written.
     Full,
-    /// [`StoreError::Unknown`]: the request was lost on its way.
+    /// [`StoreError::Unknown`]: the request is lost.
     RequestLost,
-    /// [`StoreError::Unknown`]: it was carried out, and the answer was lost.
+    /// [`StoreError::Unknown`]: it is carried out, and the answer is lost.
     AnswerLost,
-    /// [`StoreError::Unknown`], and the request is still on its way: it is carried out after others, so that even who
-    /// read back and found nothing cannot be sure. (A transaction that etcd had accepted when its leader died.)
+    /// [`StoreError::Unknown`]: it is carried out after later requests. A client that reads back and finds nothing
+    /// cannot be sure either. This is a transaction that etcd had accepted when its leader died.
     DoneLater,
 }
 
-/// How likely each fault is, from 0 to 1. `StoreFaultRates::default()` is a store that works.
+/// Probabilities of the faults, from 0 to 1. `StoreFaultRates::default()` has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StoreFaultRates {
-    /// A request, its answer or an event of a watch takes some steps, so that others overtake it.
+    /// A request, an answer or an event of a watch takes extra steps, in which it may be overtaken.
     pub delay: f64,
     pub not_reached: f64,
     pub full: f64,
     pub request_lost: f64,
     pub answer_lost: f64,
     pub done_later: f64,
-    /// A watch says that the store is not available, and goes on where it was when it is polled again.
+    /// A watch reports that the store is unavailable, and continues when it is polled again.
     pub watch_interrupted: f64,
-    /// A watch is lost and cannot be taken up: a gap, and a snapshot.
+    /// A watch is lost: a gap and a snapshot follow.
     pub watch_lost: f64,
-    /// A commit makes the store forget most of its history, under whoever lags behind.
+    /// A commit compacts most of the history.
     pub compacted: f64,
 }
 
 impl StoreFaultRates {
-    /// A bad day: about a third of all requests goes wrong in some way.
+    /// Frequent faults: about a third of all requests.
     pub fn harsh() -> Self {
         Self {
             delay: 0.3,
@@ -61,7 +61,7 @@ impl StoreFaultRates {
     }
 }
 
-/// The plan of faults for one client of a [`Model`](crate::Model). A clone is a handle to the same plan.
+/// The faults of one client of a [`Model`](crate::Model). A clone shares the same plan.
 #[derive(Clone, Debug)]
 pub struct Faults {
     plan: Arc<Mutex<Plan>>,
@@ -84,7 +84,7 @@ pub(crate) enum WatchFault {
 }
 
 impl Faults {
-    /// Nothing goes wrong, unless it is scripted.
+    /// No faults, except scripted ones.
     pub fn none() -> Self {
         Self::seeded(0, StoreFaultRates::default())
     }
@@ -95,18 +95,18 @@ impl Faults {
         Self { plan: Arc::new(Mutex::new(plan)), cut_off: Arc::default() }
     }
 
-    /// Scripts the fate of the next commit that has none yet, whatever the rates are.
+    /// Scripts the fate of the next commit that has none yet.
     pub fn next_commit(&self, fate: RequestFate) {
         self.plan().next_commits.push_back(fate);
     }
 
-    /// Cuts this client off, or lets it through again: while it is cut off nothing of it reaches the store, and its
-    /// watches are silent, as those of a client that does not know yet.
+    /// Cuts this client off, or reconnects it. While it is cut off no request reaches the store, and its watches are
+    /// silent without an error.
     pub fn cut_off(&self, cut_off: bool) {
         self.cut_off.send_replace(cut_off);
     }
 
-    /// From now on these are the rates; `StoreFaultRates::default()` ends the bad day.
+    /// Changes the rates.
     pub fn set(&self, rates: StoreFaultRates) {
         self.plan().rates = rates;
     }
@@ -121,7 +121,7 @@ impl Faults {
 
     /// Resolves when this client is not cut off.
     pub(crate) async fn let_through(&self) {
-        // The sender lives in `self`, so this cannot fail.
+        // The sender lives in `self`, and this cannot fail.
         let _ = self.cut_off.subscribe().wait_for(|cut_off| !cut_off).await;
     }
 
@@ -133,7 +133,7 @@ impl Faults {
         plan.next_commits.pop_front().unwrap_or_else(|| plan.draw())
     }
 
-    /// For leases and compaction.
+    /// The fate of a write to leases, or of a compaction.
     pub(crate) fn of_other_write(&self) -> RequestFate {
         if self.is_cut_off() { RequestFate::NotReached } else { self.plan().draw() }
     }
@@ -156,19 +156,19 @@ impl Faults {
         }
     }
 
-    /// How many revisions are left by a compaction that happens now, if one does.
+    /// The number of revisions that a compaction leaves, if one happens now.
     pub(crate) fn compaction(&self) -> Option<u64> {
         let mut plan = self.plan();
         let rates = plan.rates.compacted;
         plan.rng.chance(rates).then(|| plan.rng.below(4))
     }
 
-    /// After how many requests one that is held back is carried out.
+    /// The number of requests before a delayed one commits.
     pub(crate) fn held_for(&self) -> u64 {
         self.plan().rng.below(6)
     }
 
-    /// Lets others go first, for as many steps as the rng say.
+    /// Yields a random number of steps.
     pub(crate) async fn delay(&self) {
         let steps = {
             let mut plan = self.plan();
@@ -195,7 +195,7 @@ impl Plan {
     }
 }
 
-/// What stands behind an error of the model.
+/// The source of an injected error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Injected(&'static str);

@@ -1,5 +1,5 @@
-//! The contract as plain data: what was, what is, and who must be kept alive. Time is an argument, nothing waits, and
-//! nothing fails but by the rules of the contract.
+//! The store contract as plain data: revisions, current state and leases. Time is an argument, nothing waits, and
+//! errors follow only from the contract.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use muster_store::{CommitOutcome, Guard, KeyValue, Lease, LeaseId, Op, Revision, StoreError, Txn, WatchChange};
 
-/// Everything that is there at one revision.
+/// All keys at one revision.
 pub(crate) type State = BTreeMap<String, KeyValue>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// What was there at the oldest revision that can still be read …
+    /// The state at the oldest readable revision.
     base: State,
     oldest: Revision,
-    /// … what each transaction since then changed …
+    /// The changes of each later transaction.
     commits: BTreeMap<Revision, Vec<WatchChange>>,
-    /// … and what all of that comes to.
+    /// The current state.
     now: State,
     leases: BTreeMap<LeaseId, LeaseEntry>,
     granted: i64,
@@ -42,7 +42,7 @@ impl History {
         &self.now
     }
 
-    /// The state at a revision: the base, and everything that happened up to then.
+    /// The state at a revision: the base and all changes up to it.
     pub(crate) fn at(&self, revision: Revision) -> Result<State, StoreError> {
         self.check(revision)?;
         let mut state = self.base.clone();
@@ -52,7 +52,7 @@ impl History {
         Ok(state)
     }
 
-    /// What happened after a revision.
+    /// The changes after a revision.
     pub(crate) fn after(
         &self,
         revision: Revision,
@@ -72,7 +72,7 @@ impl History {
         }
     }
 
-    /// The guards are looked at first, and then the leases: what is refused is refused, whatever it wanted to do.
+    /// Guards are checked before leases: a conflict is reported whatever else is wrong.
     pub(crate) fn commit(&mut self, txn: &Txn) -> Result<CommitOutcome, StoreError> {
         let failed: Vec<_> = txn.guards.iter().filter(|guard| !self.holds(guard)).map(Guard::key).collect();
         if !failed.is_empty() {
@@ -96,7 +96,8 @@ impl History {
         }
     }
 
-    /// Makes the next revision, unless nothing changes: a put always does, a delete only of what is there.
+    /// Creates the next revision, unless nothing changes. A put always changes something, a delete only if the key
+    /// exists.
     fn apply(&mut self, ops: &[Op]) -> Revision {
         let revision = Revision(self.head().0 + 1);
         let change = |op: &Op| match op {
@@ -127,7 +128,7 @@ impl History {
         Ok(())
     }
 
-    /// Ends a lease; all of its keys go in one transaction.
+    /// Ends a lease, and deletes its keys in one transaction.
     pub(crate) fn revoke(&mut self, lease: LeaseId) -> Result<(), StoreError> {
         self.leases.remove(&lease).ok_or(StoreError::LeaseEnded { lease })?;
         let of_it = self.now.values().filter(|kv| kv.lease == Some(lease));
@@ -136,36 +137,36 @@ impl History {
         Ok(())
     }
 
-    /// A lease whose time is over.
+    /// An expired lease.
     pub(crate) fn overdue(&self, now: Duration) -> Option<LeaseId> {
         self.leases.iter().find(|(_, held)| held.deadline <= now).map(|(id, _)| *id)
     }
 
-    /// Lets every lease begin anew at a moment.
+    /// Extends every lease from a moment on.
     pub(crate) fn extend_leases(&mut self, at: Duration) {
         self.leases.values_mut().for_each(|held| held.deadline = held.deadline.max(at + held.ttl));
     }
 
-    /// What one transaction changed; nothing if that is no longer known.
+    /// The changes of one transaction; empty if they were compacted.
     pub(crate) fn at_revision(&self, revision: Revision) -> &[WatchChange] {
         self.commits.get(&revision).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Ends every lease whose time is over.
+    /// Ends every expired lease.
     pub(crate) fn expire(&mut self, now: Duration) {
         let over: Vec<_> = self.leases.iter().filter(|(_, held)| held.deadline <= now).map(|(id, _)| *id).collect();
         for lease in over {
-            // It was there a moment ago, so this cannot fail.
+            // The lease exists, and this cannot fail.
             let _ = self.revoke(lease);
         }
     }
 
-    /// When the next lease ends if nobody keeps it alive.
+    /// When the next lease expires without a keep-alive.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.leases.values().map(|held| held.deadline).min()
     }
 
-    /// Folds what happened up to a revision into the base.
+    /// Compacts the history up to a revision into the base.
     pub(crate) fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
         if revision <= self.oldest {
             return Ok(());
@@ -186,7 +187,7 @@ fn apply(state: &mut State, changes: &[WatchChange]) {
     }
 }
 
-/// The keys of a state that start with a prefix, in order.
+/// The keys of a state with a prefix, in order.
 pub(crate) fn cut(state: &State, prefix: &str) -> Vec<KeyValue> {
     state.values().filter(|kv| kv.key.starts_with(prefix)).cloned().collect()
 }

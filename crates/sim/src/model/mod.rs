@@ -1,4 +1,4 @@
-//! The model as a [`Store`]: each request meets its fate, and then the history.
+//! The model as a [`Store`]: faults are applied to each request before and after it reaches the history.
 
 pub(crate) mod faults;
 pub(crate) mod history;
@@ -22,7 +22,7 @@ use crate::model::shared::SharedStore;
 
 pub(crate) const NAME: &str = "model";
 
-/// A store in memory that does what the contract says, and what its [`Faults`] make of that.
+/// A store in memory with the behaviour of the contract and injected [`Faults`].
 #[derive(Debug)]
 pub struct Model {
     shared: Arc<SharedStore>,
@@ -30,17 +30,17 @@ pub struct Model {
 }
 
 impl Model {
-    /// Leases end by the clock.
+    /// Leases expire by the clock.
     pub fn new(clock: Arc<dyn Clock>, faults: Faults) -> Self {
         Self { shared: Arc::new(SharedStore::new(clock)), faults }
     }
 
-    /// Another client of the same store, with faults of its own: a second replica, or a look from outside.
+    /// Another client of the same store with faults of its own: a second replica, or an observer.
     pub fn client(&self, faults: Faults) -> Self {
         Self { shared: Arc::clone(&self.shared), faults }
     }
 
-    /// Carries out every transaction that is still on its way, so that nothing changes behind the last look.
+    /// Commits every delayed transaction, after which nothing changes any more.
     pub fn settle(&self) -> Revision {
         self.shared.settle()
     }
@@ -55,7 +55,7 @@ impl Model {
         answer
     }
 
-    /// A write that is not worth holding back: what is done later is lost.
+    /// A write that is lost where a commit would be delayed.
     async fn write<T>(
         &self,
         write: impl FnOnce(&mut History) -> Result<T, StoreError> + Send,
@@ -85,7 +85,7 @@ impl Model {
 }
 
 impl Default for Model {
-    /// Nothing goes wrong, and time is that of tokio: it can be paused.
+    /// Without faults, with the clock of tokio, which can be paused.
     fn default() -> Self {
         Self::new(Arc::new(SystemClock::new()), Faults::none())
     }
@@ -117,7 +117,7 @@ impl Store for Model {
             let answer = match self.faults.of_commit() {
                 RequestFate::Answered => self.carry_out(&txn),
                 RequestFate::AnswerLost => {
-                    // Whether it was refused, or its lease has ended: the sender does not hear of it.
+                    // The sender does not learn of a conflict or an expired lease either.
                     let _ = self.carry_out(&txn);
                     Err(faults::unknown())
                 }
@@ -146,7 +146,7 @@ impl Store for Model {
     }
 
     fn keep_alive(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
-        // RunningRequest it twice does no harm, so it fails as a read does.
+        // Repeating it does no harm, and it fails as a read does.
         Box::pin(self.read(move |history| history.keep_alive(lease, self.shared.clock.now())))
     }
 

@@ -1,4 +1,4 @@
-//! What all clients of one model share: the history under one lock, and a word to the watches when it has moved.
+//! State that all clients of one model share: the history under one lock, and a notification for the watches.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) struct SharedStore {
     history: Mutex<History>,
     moved: watch::Sender<()>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Transactions whose senders were told that nobody knows, and which are carried out after so many requests.
+    /// Transactions with an unknown outcome, which commit after this many requests.
     held_back: Mutex<Vec<(u64, Txn)>>,
     pub(crate) transactions: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -31,14 +31,14 @@ impl SharedStore {
         }
     }
 
-    /// Carries out what is due, and then one request. Everything happens in the order of these calls.
+    /// Applies what is overdue, and then one request. The order of these calls is the order of all changes.
     pub(crate) fn with<T>(&self, request: impl FnOnce(&mut History) -> T) -> T {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let stands = |history: &History| (history.head(), history.oldest(), history.next_deadline());
         let before = stands(&history);
         history.expire(self.clock.now());
         for txn in self.due() {
-            // Whoever sent it has stopped waiting: the answer is nobody's.
+            // The sender has stopped waiting for the answer.
             let _ = self.commit(&mut history, &txn);
         }
         let answer = request(&mut history);
@@ -63,7 +63,7 @@ impl SharedStore {
         self.held_back.lock().unwrap_or_else(PoisonError::into_inner).push((requests, txn));
     }
 
-    /// Carries out everything that is held back, now.
+    /// Commits every delayed transaction now.
     pub(crate) fn settle(&self) -> Revision {
         for (requests, _) in self.held_back.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
             *requests = 0;
@@ -80,7 +80,7 @@ impl SharedStore {
         due
     }
 
-    /// Is told of everything that changes from now on.
+    /// Notifies of all changes from now on.
     pub(crate) fn moves(&self) -> watch::Receiver<()> {
         self.moved.subscribe()
     }

@@ -1,4 +1,4 @@
-//! One watch of the model: it looks into the history, says what it has not said yet, and waits for more.
+//! One watch of the model: reads new changes from the history, and waits for more.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::model::faults::{self, Faults, WatchFault};
 use crate::model::history::{History, cut};
 use crate::model::shared::SharedStore;
 
-/// How many keys a snapshot says at once: few, so that small tests meet snapshots of several parts.
+/// Keys per snapshot event: few, and small tests get snapshots of several parts.
 const PAGE: usize = 100;
 
 #[derive(Debug)]
@@ -21,11 +21,11 @@ pub(crate) struct WatchStream {
     faults: Faults,
     moves: watch::Receiver<()>,
     prefix: String,
-    /// None: with a snapshot.
+    /// None: start with a snapshot.
     after: Option<Revision>,
-    /// Events that are known already.
+    /// Events that are ready to be delivered.
     ready: VecDeque<WatchEvent>,
-    /// Up to where the reader was told, if he was told anything.
+    /// The last delivered revision.
     told: Option<Revision>,
 }
 
@@ -50,7 +50,7 @@ impl WatchStream {
         self.faults.delay().await;
         while self.ready.is_empty() {
             self.faults.let_through().await;
-            // Marked as seen before the look, so that what comes after the look wakes us.
+            // Marked before the history is read, since later changes must wake the watch.
             self.moves.mark_unchanged();
             let deadline = self.look();
             if self.ready.is_empty() {
@@ -77,7 +77,7 @@ impl WatchStream {
         Ok(event)
     }
 
-    /// Finds out what there is to say, and when the next lease ends if nothing changes before.
+    /// Reads new events. Returns when the next lease expires.
     fn look(&mut self) -> Option<Duration> {
         let (shared, prefix) = (Arc::clone(&self.shared), self.prefix.clone());
         let cut_changes = |changes: &Vec<WatchChange>| -> Vec<_> {
@@ -113,7 +113,7 @@ impl WatchStream {
         self.after = Some(history.head());
     }
 
-    /// Forgets what was to be said: a gap, and then a snapshot.
+    /// Restarts with a gap and a snapshot.
     fn start_again(&mut self, cause: GapCause) {
         self.ready.clear();
         self.ready.push_back(WatchEvent::Gap { after: self.told.unwrap_or_default(), cause });

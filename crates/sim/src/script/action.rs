@@ -1,4 +1,4 @@
-//! What happens in a story because its script says so: what people ask for, and what goes wrong.
+//! Actions of a script: requests of operators, and injected faults.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ pub(super) enum Action {
         server: Server,
         what: ReplicaFault,
     },
-    /// What becomes of the next write of the rollout controller.
+    /// A fault of the rollout controller's next write.
     NextWrite(ControllerWriteFault),
     StoreAway(Duration),
     Compacted,
-    /// Servers find no plan any more where they are kept; or find them again.
+    /// Servers cannot read the stored plans, or can again.
     PlansGone(bool),
     CutOff {
         groups: Vec<Group>,
@@ -49,7 +49,7 @@ pub(super) enum Action {
 
 #[derive(Clone, Debug)]
 pub(super) enum OperatorStep {
-    /// What would happen; it is kept, and may be started later.
+    /// Makes a plan and saves it for a later start.
     Plan {
         to: Version,
     },
@@ -61,7 +61,7 @@ pub(super) enum OperatorStep {
     },
     Operate(RolloutCommand),
     RollBack,
-    /// A node is not to run, whatever goes on; or may run again.
+    /// Pauses a node, or ends its pause.
     PauseNode {
         node: NodeName,
         reason: String,
@@ -71,7 +71,7 @@ pub(super) enum OperatorStep {
     },
 }
 
-/// What becomes of a server.
+/// A fault of a server.
 #[derive(Clone, Debug)]
 pub(super) enum ReplicaFault {
     Killed { back: Duration },
@@ -83,10 +83,10 @@ pub(super) enum ReplicaFault {
     Clock(SignedDuration),
 }
 
-/// Whoever is killed for good is killed for longer than any story lasts.
+/// Longer than any scenario.
 const FOR_GOOD: Duration = Duration::from_secs(1_000_000);
 
-/// What can be written, for whoever wrote something else.
+/// All actions, for the error message of an unknown one.
 pub(super) const SENTENCES: &[&str] = &[
     "NAME starts VERSION",
     "NAME starts VERSION at once",
@@ -126,7 +126,7 @@ pub(super) const SENTENCES: &[&str] = &[
     "the agent of NODE is killed for TIME",
     "NODE reboots",
     "NODE breaks",
-    "NODE mends",
+    "NODE recovers",
     "a ROLE node joins",
     "NODE leaves",
     "the gate passes",
@@ -153,11 +153,11 @@ pub(super) fn parse(words: &[&str], names: &mut Names) -> Result<Action, ScriptE
         }
         [node, "reboots"] => names.node(node).map(Action::Reboots),
         [node, "breaks"] => names.node(node).map(Action::Breaks),
-        [node, "mends"] => names.node(node).map(Action::Mends),
+        [node, "recovers"] => names.node(node).map(Action::Mends),
         [node, "leaves"] => names.node(node).map(Action::Leaves),
         ["a", role, "node", "joins"] => {
             let role = names.role(role)?;
-            // From here on the story may speak of it.
+            // Later lines may name the new node.
             *names.roles.entry(role.clone()).or_default() += 1;
             Ok(Action::Joins(role))
         }
@@ -258,7 +258,7 @@ fn parse_operator(words: &[&str], names: &Names) -> Result<Option<OperatorStep>,
 }
 
 impl Action {
-    /// Lets it happen, now.
+    /// Runs the action now.
     pub(super) fn run(&self, world: &mut World, strategy: &Strategy) -> Result<(), ScriptError> {
         match self {
             Action::Asks { who, what } => {
@@ -269,9 +269,7 @@ impl Action {
                     OperatorStep::Plan { to } => return world.plan_as(who, &to, strategy).map_err(ScriptError::new),
                     OperatorStep::StartPlan => {
                         let plan = world.planned.clone();
-                        OperatorActionKind::StartPlan(
-                            plan.ok_or_else(|| ScriptError::new("nobody has made a plan before"))?,
-                        )
+                        OperatorActionKind::StartPlan(plan.ok_or_else(|| ScriptError::new("no plan was made before"))?)
                     }
                     OperatorStep::Operate(command) => OperatorActionKind::Operate(command),
                     OperatorStep::RollBack => OperatorActionKind::RollBack,
@@ -296,7 +294,7 @@ impl Action {
             Action::Compacted => {
                 world.log_event(format_args!("store: forgets what was before now"));
                 let head = world.depot.history.head();
-                // It cannot fail: the revision is one that was.
+                // The revision exists, and this cannot fail.
                 let _ = world.depot.history.compact(Revision(head.0));
             }
             Action::PlansGone(gone) => {
@@ -333,7 +331,7 @@ impl Action {
             }
             Action::Mends(node) => {
                 let machine = machine(world, node)?;
-                world.log_node(machine, format_args!("is well again by itself"));
+                world.log_node(machine, format_args!("recovers by itself"));
                 world.machines[machine].broken = false;
             }
             Action::Joins(role) => {
@@ -364,7 +362,7 @@ fn apply_to_server(world: &mut World, server: &Server, what: &ReplicaFault) -> R
     let replica = match server {
         Server::Number(number) => *number,
         Server::Acting => {
-            world.acting().ok_or_else(|| ScriptError::new("no server looks after rollouts at this moment"))?
+            world.acting().ok_or_else(|| ScriptError::new("no server holds the rollout controller at this time"))?
         }
     };
     if world.replicas[replica].up == matches!(what, ReplicaFault::ComesBack) {

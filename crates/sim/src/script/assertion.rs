@@ -1,4 +1,4 @@
-//! What a script waits for, and what it expects: sentences about a world that are true or not.
+//! Assertions of a script: what it waits for, and what it expects.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::simulation::World;
 
 #[derive(Clone, Debug)]
 pub(super) enum Assertion {
-    /// Of a rollout by its number, or of the one that decides.
+    /// Of a rollout by its number, or of the active one.
     Phase {
         rollout: Option<u64>,
         word: String,
@@ -23,12 +23,12 @@ pub(super) enum Assertion {
         number: usize,
         how: WaveCondition,
     },
-    /// They have proved that they run it.
+    /// They have validated it.
     Run {
         groups: Vec<Group>,
         version: Version,
     },
-    /// It was begun there, however that ended.
+    /// A run of it was started there, with any result.
     Ran {
         groups: Vec<Group>,
         version: Version,
@@ -42,10 +42,10 @@ pub(super) enum Assertion {
         groups: Vec<Group>,
         word: String,
     },
-    AtWork(Vec<Group>),
+    Running(Vec<Group>),
     GrantedFirst(NodeName),
     GrantedLast(NodeName),
-    NobodyTwice,
+    NoneTwice,
     AtMost {
         count: usize,
         groups: Vec<Group>,
@@ -64,7 +64,7 @@ pub(super) enum Assertion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaveCondition {
     Begun,
-    Whole,
+    Complete,
     Passed,
 }
 
@@ -76,17 +76,17 @@ pub(super) const SENTENCES: &[&str] = &[
     "the rollout is running | paused | completed | aborted",
     "rollout NUMBER is running | paused | completed | aborted | rolled back | superseded",
     "the rollout waits: WORDS",
-    "wave NUMBER has begun | is whole | has passed",
+    "wave NUMBER has begun | is complete | has passed",
     "NODES run VERSION",
     "NODES never ran VERSION",
     "NODES once ran VERSION",
     "NODES were granted VERSION",
     "NODES are pending | failed | invalid | validated",
-    "NODES are at work",
+    "NODES are running",
     "NODE was granted first | last",
-    "nobody was granted twice",
-    "at most NUMBER of GROUP were at work at once",
-    "NAME was told: WORDS",
+    "no node was granted twice",
+    "at most NUMBER of GROUP were running at once",
+    "NAME was answered: WORDS",
     "another server took over within TIME",
     "a server was fenced off",
 ];
@@ -107,14 +107,14 @@ pub(super) fn parse(words: &[&str], names: &Names) -> Result<Assertion, ScriptEr
         ["rollout", which, "is", said @ ..] => phase(Some(number(which)?), said),
         ["the", "rollout", "waits", said] => Ok(Assertion::Waits(text(said).ok_or_else(unknown)?)),
         ["wave", which, "has", "begun"] => wave(which, WaveCondition::Begun),
-        ["wave", which, "is", "whole"] => wave(which, WaveCondition::Whole),
+        ["wave", which, "is", "complete"] => wave(which, WaveCondition::Complete),
         ["wave", which, "has", "passed"] => wave(which, WaveCondition::Passed),
-        ["nobody", "was", "granted", "twice"] => Ok(Assertion::NobodyTwice),
-        ["at", "most", count, "of", group @ .., "was" | "were", "at", "work", "at", "once"] => {
+        ["no", "node", "was", "granted", "twice"] => Ok(Assertion::NoneTwice),
+        ["at", "most", count, "of", group @ .., "was" | "were", "running", "at", "once"] => {
             let count = number(count)?.try_into().unwrap_or(usize::MAX);
             Ok(Assertion::AtMost { count, groups: names.groups(group)? })
         }
-        [who, "was", "told", said] => {
+        [who, "was", "answered", said] => {
             Ok(Assertion::Answered { who: (*who).to_owned(), words: text(said).ok_or_else(unknown)? })
         }
         ["another", "server", "took", "over", "within", time] => Ok(Assertion::TakenOver { within: duration(time)? }),
@@ -133,7 +133,7 @@ pub(super) fn parse(words: &[&str], names: &Names) -> Result<Assertion, ScriptEr
         [nodes @ .., "run" | "runs", version] => {
             Ok(Assertion::Run { groups: names.groups(nodes)?, version: names.version(version)? })
         }
-        [nodes @ .., "is" | "are", "at", "work"] => names.groups(nodes).map(Assertion::AtWork),
+        [nodes @ .., "is" | "are", "running"] => names.groups(nodes).map(Assertion::Running),
         [nodes @ .., "is" | "are", state] if STATES.contains(state) => {
             Ok(Assertion::State { groups: names.groups(nodes)?, word: (*state).to_owned() })
         }
@@ -142,10 +142,10 @@ pub(super) fn parse(words: &[&str], names: &Names) -> Result<Assertion, ScriptEr
 }
 
 impl Assertion {
-    /// Whether it is so; and if not, how it is instead.
+    /// Checks the assertion. The error says what holds instead.
     pub(super) fn check(&self, world: &mut World, observations: &Observations) -> Result<(), String> {
         let fleet = world.checker.fleet();
-        // The first brought the fleet to where the story begins.
+        // The first rollout deployed the first version.
         let deciding = fleet.deciding_rollout().map(|(record, _)| record).filter(|record| record.id > RolloutId(1));
         let so = |holds: bool, else_said: String| if holds { Ok(()) } else { Err(else_said) };
         match self {
@@ -165,7 +165,7 @@ impl Assertion {
                 let record = deciding.ok_or("no rollout has begun")?;
                 let waves = record.waves.iter().filter(|wave| match how {
                     WaveCondition::Begun => true,
-                    WaveCondition::Whole => wave.settled.is_some(),
+                    WaveCondition::Complete => wave.settled.is_some(),
                     WaveCondition::Passed => wave.passed.is_some(),
                 });
                 let count = waves.count();
@@ -197,7 +197,7 @@ impl Assertion {
                 };
                 first(nodes_of(groups, world), |node| of(node) == word, |node| format!("{node} is {}", of(node)))
             }
-            Assertion::AtWork(groups) => {
+            Assertion::Running(groups) => {
                 let works = |node: &NodeName| {
                     world.machines.iter().any(|machine| machine.name == *node && being_moved(machine).is_some())
                 };
@@ -205,13 +205,13 @@ impl Assertion {
             }
             Assertion::GrantedFirst(node) => {
                 let first = observations.grants().first().map(|(granted, _, _)| granted);
-                so(first == Some(node), first.map_or("nobody was".into(), |first| format!("{first} was")))
+                so(first == Some(node), first.map_or("no node was".into(), |first| format!("{first} was")))
             }
             Assertion::GrantedLast(node) => {
                 let last = observations.grants().last().map(|(granted, _, _)| granted);
-                so(last == Some(node), last.map_or("nobody was".into(), |last| format!("{last} was")))
+                so(last == Some(node), last.map_or("no node was".into(), |last| format!("{last} was")))
             }
-            Assertion::NobodyTwice => match observations.granted_twice() {
+            Assertion::NoneTwice => match observations.granted_twice() {
                 None => Ok(()),
                 Some(node) => Err(format!("{node} was")),
             },
@@ -230,7 +230,7 @@ impl Assertion {
             },
             Assertion::TakenOver { within } => match world.takeovers().last() {
                 Some(took) => so(took <= within, format!("it took {:.1} s", took.as_secs_f64())),
-                None => Err("nobody did".into()),
+                None => Err("no server did".into()),
             },
             Assertion::Fenced => so(observations.fenced(), "none was".into()),
         }

@@ -1,4 +1,4 @@
-//! The lines of the world's event log, in the words of somebody who tells a story; what only confuses is left out.
+//! Formats the lines of the event log for a transcript, and leaves out what is not relevant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,12 @@ use crate::simulation::World;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventFormatter {
-    /// Who has asked for what, by the words of the action.
+    /// The operator of each action, by its text.
     asked: BTreeMap<String, String>,
-    /// Nodes that apply something, as was told. Others apply what they run once more, because something that they had looked
-    /// up has changed, or are only checked now and then.
+    /// Nodes with a run in the transcript. Runs because of a changed lookup, and periodic validations, are left out.
     running: BTreeSet<String>,
     pending: BTreeSet<String>,
-    /// Who looks after rollouts, as far as it was said.
+    /// The last server that was reported as acting.
     acting: Option<String>,
 }
 
@@ -35,10 +34,10 @@ impl EventFormatter {
         }
         match who {
             "store" if what.starts_with("lease ") => {
-                Some("the store has not heard of a server for 10 s: its lease ends".into())
+                Some("a server has not renewed its lease for 10 s: the lease expires".into())
             }
             "store" if what.starts_with("looks for a leader") => {
-                Some("the store answers nobody: it looks for a leader".into())
+                Some("the store is unavailable: it elects a leader".into())
             }
             "store" => Some(format!("the store {what}")),
             "network" => Some(what.to_owned()),
@@ -60,17 +59,19 @@ impl EventFormatter {
             return None;
         }
         if what.starts_with("holds rollout") {
-            // It says so when it has written it, and again when it sees it.
+            // It is logged when it is written, and again when the view shows it.
             let is_new = self.acting.as_deref() != Some(server);
             self.acting = Some(server.to_owned());
-            return is_new.then(|| format!("{server} looks after rollouts from now on"));
+            return is_new.then(|| format!("{server} holds the rollout controller now"));
         }
         if what == "lets go of rollout" {
-            return Some(format!("{server} looks after rollouts no longer: it may have lost its lease"));
+            return Some(format!("{server} no longer holds the rollout controller: it may have lost its lease"));
         }
         if what == "is deposed from rollout" {
             observations.record_fencing();
-            return Some(format!("the store refuses what {server} wrote: another server looks after rollouts now"));
+            return Some(format!(
+                "the store refuses what {server} wrote: another server holds the rollout controller now"
+            ));
         }
         if what == "crashes" {
             return Some(format!("{server} is killed"));
@@ -166,7 +167,7 @@ fn of_rollout(rollout: &str, what: &str, world: &World) -> String {
     if what.starts_with("wave ") { format!("{rollout}: {what}") } else { format!("{rollout} {what}") }
 }
 
-/// Which wave a grant belongs to, and why it is made where that is not plain.
+/// The wave of a grant, and its reason where that is not obvious.
 fn of_wave(node: &str, world: &World) -> String {
     let Some((record, _)) = world.checker.fleet().deciding_rollout() else { return String::new() };
     let Some(plan) = world.blobs.get(&record.plan) else { return String::new() };
@@ -179,7 +180,7 @@ fn of_wave(node: &str, world: &World) -> String {
     }
 }
 
-/// The roles that a node cannot do without.
+/// The roles that a node needs.
 fn needs(node: &str, world: &World) -> String {
     let role = world.checker.fleet().find(node).and_then(|(_, node)| node.record.as_ref()).map(|record| &record.role);
     let parents = role.and_then(|role| world.design.after.get(role)).into_iter().flatten();
@@ -187,7 +188,7 @@ fn needs(node: &str, world: &World) -> String {
     parents.join(" and ")
 }
 
-/// Servers by their names alone, without what tells their lives apart.
+/// Server names without the suffix of their life.
 fn without_lives(said: &str, servers: usize) -> String {
     const LIFE: usize = "-000001".len();
     let mut told = said.to_owned();

@@ -1,4 +1,4 @@
-//! Scripts and the transcripts that are checked in beside them: `NAME.txt` and `NAME.out`.
+//! Compares scripts with their checked-in transcripts: `NAME.txt` and `NAME.out`.
 
 use std::path::Path;
 
@@ -7,25 +7,25 @@ use similar::TextDiff;
 use super::parser::parse;
 use super::player::play;
 
-/// What is to be done with a transcript.
+/// What to do with a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoldenMode {
-    /// It is as it was.
+    /// Compare it with the checked-in one.
     Compare,
-    /// It is written anew.
+    /// Write it.
     Update,
-    /// It is only shown.
+    /// Only print it.
     Print,
 }
 
-/// What came of it, for a person.
+/// The result, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoldenResult {
     pub text: String,
     pub failed: bool,
 }
 
-/// Plays a script, and looks whether it is played as it was before.
+/// Plays a script, and compares its transcript.
 pub fn check_script(script: &Path, wanted: GoldenMode) -> GoldenResult {
     let file = script.display().to_string();
     let failed = |text: String| GoldenResult { text, failed: true };

@@ -1,13 +1,12 @@
-//! Stories that are written down: a fleet, a strategy, what goes wrong and when, and what is expected of it.
+//! Scenarios: scripts with a fleet, a strategy, faults at given times, and assertions.
 //!
 //! ```text
-//! scenarios/NAME.txt ──▶ read: Script ──▶ stage: a world in virtual time ──▶ transcript ──▶ NAME.out
-//!                                             witness: what was seen, for `when`, `until` and `expect`
+//! scenarios/NAME.txt ──▶ parser: Script ──▶ player: a world in virtual time ──▶ transcript ──▶ NAME.out
+//!                                             observations, for `when`, `until` and `expect`
 //! ```
 //!
-//! A script is read line by line, and its lines are carried out one after the other in a quiet world: nothing goes wrong
-//! but what it says. The checker of the simulation looks on all the same, so a script fails if one of its expectations does,
-//! if something happens that must never happen, or if its transcript is not the one that is checked in beside it.
+//! The lines of a script run one after the other, without faults other than its own. The checker of the simulation is active
+//! too. A script fails if an assertion fails, if a rule is violated, or if its transcript differs from the checked-in one.
 
 mod action;
 mod assertion;

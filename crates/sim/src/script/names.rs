@@ -1,4 +1,4 @@
-//! Who is spoken of in a script: the fleet, its roles, racks, nodes and servers.
+//! Names in a script: the fleet, its roles, racks, nodes and servers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::syntax::ScriptError;
 use crate::simulation::World;
 use crate::simulation::design::Design;
 
-/// Some nodes.
+/// A group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     Fleet,
@@ -21,7 +21,7 @@ pub(super) enum Group {
 /// A server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Server {
-    /// Whoever looks after rollouts at that moment.
+    /// The server that holds the rollout controller at that time.
     Acting,
     Number(usize),
 }
@@ -41,7 +41,7 @@ impl Names {
         Self { roles: design.roles.iter().cloned().collect(), racks: design.domains, servers }
     }
 
-    /// All of them, for whoever has to guess what was meant.
+    /// All names, for guesses.
     pub(super) fn all(&self) -> Vec<String> {
         let nodes =
             self.roles.iter().flat_map(|(role, count)| (1..=*count).map(move |number| format!("{role}{number}")));
@@ -54,7 +54,7 @@ impl Names {
 
     fn unknown(&self, word: &str, what: &str) -> ScriptError {
         let all = self.all();
-        let error = ScriptError::new(format!("there is no {what} {word:?} in this story"));
+        let error = ScriptError::new(format!("there is no {what} {word:?} in this scenario"));
         match nearest(word, all.iter().map(String::as_str)) {
             Some(meant) => error.help(format!("did you mean {meant}?")),
             None => error.help(format!("these are known: {}", all.join(" "))),
@@ -80,7 +80,7 @@ impl Names {
             words.iter().filter(|word| **word != "and").map(|word| self.group(word)).collect();
         match groups {
             Ok(groups) if groups.is_empty() => {
-                Err(ScriptError::new("nobody is named here").help("name nodes, a role, a rack, or the fleet"))
+                Err(ScriptError::new("no node is named here").help("name nodes, a role, a rack, or the fleet"))
             }
             groups => groups,
         }
@@ -102,7 +102,8 @@ impl Names {
     pub(super) fn version(&self, word: &str) -> Result<Version, ScriptError> {
         let known = (1..=RELEASES).any(|number| word == format!("v{number}"));
         Version::new(word).ok().filter(|_| known).ok_or_else(|| {
-            ScriptError::new(format!("there is no release {word:?}")).help(format!("every story has v1 to v{RELEASES}"))
+            ScriptError::new(format!("there is no release {word:?}"))
+                .help(format!("every scenario has v1 to v{RELEASES}"))
         })
     }
 
@@ -118,7 +119,7 @@ impl Names {
 }
 
 impl Group {
-    /// Who that is now.
+    /// The current nodes of the group.
     pub(super) fn nodes(&self, world: &World) -> Vec<NodeName> {
         let fleet = world.checker.fleet();
         match self {
@@ -137,7 +138,7 @@ impl Group {
     }
 }
 
-/// Who all of them are.
+/// The current nodes of all groups.
 pub(super) fn nodes_of(groups: &[Group], world: &World) -> Vec<NodeName> {
     groups.iter().flat_map(|group| group.nodes(world)).collect()
 }

@@ -1,4 +1,4 @@
-//! What was seen in a story, for what it expects in the end.
+//! Observations of a scenario, for its assertions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,23 +12,23 @@ use crate::simulation::machine::Machine;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observations {
     ran: BTreeSet<(NodeName, Version)>,
-    /// In their order.
+    /// In order.
     grants: Vec<(NodeName, Version, RolloutId)>,
     granted_at: BTreeMap<NodeName, Revision>,
-    /// Who was at work at the same time, each set once.
+    /// The sets of nodes that were running at the same time.
     running: BTreeSet<Vec<NodeName>>,
     answers: BTreeMap<String, String>,
     fenced: bool,
 }
 
-/// What a machine is being brought to, if it does not run that already.
+/// The version that a machine is being moved to.
 pub(super) fn being_moved(machine: &Machine) -> Option<&Version> {
     let version = machine.applier.as_ref()?.version();
     (machine.runs.as_ref() != Some(version)).then_some(version)
 }
 
 impl Observations {
-    /// Looks at a world in which something has just happened.
+    /// Records the current state.
     pub(super) fn look(&mut self, world: &World) {
         let mut running = Vec::new();
         for machine in &world.machines {
@@ -78,7 +78,7 @@ impl Observations {
         self.grants.iter().any(|(granted, to, _)| granted == node && to == version)
     }
 
-    /// By the same rollout.
+    /// A node that the same rollout granted twice.
     pub(super) fn granted_twice(&self) -> Option<&NodeName> {
         let mut seen = BTreeSet::new();
         self.grants.iter().find(|(node, _, rollout)| !seen.insert((node, rollout))).map(|(node, _, _)| node)

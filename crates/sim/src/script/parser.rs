@@ -1,4 +1,4 @@
-//! Reads a script: the introduction, the fleet, the strategy, the releases, and then what happens, line by line.
+//! Parses a script: introduction, fleet, strategy, releases, and steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,35 +16,35 @@ use super::names::{Group, Names};
 use super::syntax::{ScriptError, ScriptFailure, duration, text, unknown, without_comment, words as words_of};
 use crate::simulation::design::Design;
 
-/// A story that can be played.
+/// A parsed scenario.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub name: String,
     pub title: String,
-    /// What it is about, as it was written.
+    /// The description, as written.
     pub introduction: Vec<String>,
     pub(super) seed: u64,
-    /// What the clocks show when it begins, and where; none if that does not matter.
+    /// The local time at the start; none if it does not matter.
     pub(super) clock: Option<Zoned>,
     pub(super) design: Design,
     pub(super) servers: usize,
-    /// How long a run takes, in milliseconds.
+    /// The run time in milliseconds.
     pub(super) takes: (u64, u64),
     pub(super) strategy: Strategy,
     pub(super) releases: Vec<Release>,
     pub(super) lines: Vec<Line>,
 }
 
-/// What comes of a release where it does not go well.
+/// Failures of a release.
 #[derive(Clone, Debug)]
 pub(super) struct Release {
     pub(super) version: Version,
     pub(super) groups: Vec<Group>,
-    /// None: the run is well, and the checks fail.
+    /// None: the run succeeds, and the checks fail.
     pub(super) error: Option<ResourceError>,
 }
 
-/// One line of what happens.
+/// One step with its source line.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) number: usize,
@@ -54,15 +54,15 @@ pub(super) struct Line {
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// Counted from the beginning.
+    /// Counted from the start.
     At(Duration, Action),
-    /// Counted from the line before.
+    /// Counted from the previous step.
     After(Duration, Action),
     When(Assertion, Action),
     Then(Action),
     Until(Assertion),
     Expect(Assertion),
-    /// Nothing is done for so long.
+    /// Waits without an action.
     Wait(Duration),
 }
 
@@ -91,7 +91,7 @@ enum Section {
     SeedRun,
 }
 
-/// Reads the text of a script.
+/// Parses a script.
 pub fn parse(file: &str, source: &str) -> Result<Script, ScriptFailure> {
     let name = std::path::Path::new(file).file_stem().map_or(file.into(), |stem| stem.to_string_lossy());
     let mut reader = Reader {
@@ -120,10 +120,10 @@ pub fn parse(file: &str, source: &str) -> Result<Script, ScriptFailure> {
 
 struct Reader {
     script: Script,
-    /// Known when the fleet has been read.
+    /// Known after the fleet has been parsed.
     names: Option<Names>,
     section: Section,
-    /// The lines of the strategy where they stand in the file, so that what is found wrong is found there.
+    /// The lines of the strategy at their positions in the file, which keeps the positions of errors.
     strategy: String,
 }
 
@@ -261,7 +261,7 @@ impl Reader {
             ["until", assertion @ ..] => Step::Until(assertion::parse(assertion, names)?),
             ["expect", assertion @ ..] => Step::Expect(assertion::parse(assertion, names)?),
             ["when", ..] => {
-                // Only the comma tells what is waited for from what happens then.
+                // Only the comma separates the assertion from the action.
                 let said = line.trim_start_matches("when ");
                 let (assertion, action) = said.split_once(", ").ok_or_else(|| {
                     ScriptError::new("a comma is missing after what is waited for")
@@ -272,7 +272,7 @@ impl Reader {
                 let action: Vec<&str> = action.iter().map(String::as_str).collect();
                 Step::When(assertion::parse(&assertion, names)?, action::parse(&action, names)?)
             }
-            _ => return Err(unknown("line of a story", words, FIRST_WORDS, &names.all())),
+            _ => return Err(unknown("step of a scenario", words, FIRST_WORDS, &names.all())),
         };
         self.script.lines.push(Line { number, text: line.trim().to_owned(), what });
         Ok(())
@@ -286,12 +286,12 @@ impl Reader {
         let complain = |what: &str, help: &str| Err(ScriptError::new(what).help(help).at(file, 0));
         if script.title.is_empty() || script.introduction.is_empty() {
             return complain(
-                "the story has no title, or does not say what it is about",
-                "begin with `# TITLE`, and below it a few sentences for somebody who does not know the code",
+                "the scenario has no title or no description",
+                "start with `# TITLE` and a short description below it",
             );
         }
         if script.lines.is_empty() {
-            return complain("nothing happens in this story", "write a line as: at 0s ada starts v2");
+            return complain("the scenario has no steps", "write a line as: at 0s ada starts v2");
         }
         if !self.strategy.trim().is_empty() {
             let roles: Vec<Role> = script.design.roles.iter().map(|(role, _)| role.clone()).collect();
@@ -330,7 +330,7 @@ fn resource(said: &str) -> ResourceError {
 }
 
 impl Script {
-    /// When its world begins, if that is so long before the story.
+    /// The start time of the simulation, this long before the scenario.
     pub(super) fn start(&self, before: Duration) -> Timestamp {
         let begins = self.clock.as_ref().map_or(crate::simulation::START, Zoned::timestamp);
         begins.saturating_sub(before).unwrap_or(begins)

@@ -1,4 +1,4 @@
-//! Plays a script: a world that is at rest, and then line after line.
+//! Plays a script: starts with a converged fleet, and runs one line after the other.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::simulation::design::version;
 use crate::simulation::event_queue::SimTime;
 use crate::simulation::releases::{ReleaseBehaviour, ScriptedFailure};
 
-/// How long a fleet has to come to its first version, before the story begins.
+/// The time for the first version, before the scenario starts.
 const BEFORE: Duration = Duration::from_secs(90);
-/// Whatever is waited for longer than this never comes.
+/// The longest time that a script waits for an assertion.
 const TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
-/// How long the world is left alone in the end, so that what is under way arrives before it is judged.
+/// Idle time at the end, in which pending messages arrive before the final checks.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// What came of a script.
+/// The result of a script.
 #[derive(Clone, Debug)]
 pub struct PlayedScript {
     pub transcript: String,
-    /// What did not come true, and what happened that must not.
+    /// Failed assertions and violated rules.
     pub failures: Vec<ScriptFailure>,
 }
 
-/// Lets a story happen. It is the same each time.
+/// Plays a scenario. The result is the same each time.
 pub fn play(script: &Script, file: &str) -> PlayedScript {
     let mut player = Player::new(script, file);
     for line in &script.lines {
@@ -50,7 +50,7 @@ struct Player<'s> {
     world: World,
     observations: Observations,
     transcript: Transcript,
-    /// The expectations, and whether they came true.
+    /// The assertions with their results.
     expected: Vec<(String, Result<(), String>)>,
     failures: Vec<ScriptFailure>,
 }
@@ -72,7 +72,7 @@ impl<'s> Player<'s> {
             }
         }
         let mut observations = Observations::default();
-        // What was granted before is not of this story.
+        // Earlier grants do not count.
         observations.look(&world);
         let transcript = Transcript::new(script, &world);
         Self { script, file, world, observations, transcript, expected: Vec::new(), failures: Vec::new() }
@@ -131,7 +131,7 @@ impl<'s> Player<'s> {
         Err(ScriptError::new(format!("this never came, in {} hours: {instead}", TIMEOUT.as_secs() / 3_600)))
     }
 
-    /// Lets the world go on, up to a moment or until something is so; says whether it is.
+    /// Runs up to a time, or until an assertion holds. Returns whether it does.
     fn run(&mut self, until: SimTime, assertion: Option<&Assertion>) -> bool {
         loop {
             if assertion.is_some_and(|assertion| assertion.check(&mut self.world, &self.observations).is_ok()) {
@@ -159,10 +159,10 @@ impl<'s> Player<'s> {
             self.world.run_until(until);
         }
         match self.world.violation() {
-            None => text.push_str("\nNothing happened that must never happen.\n"),
+            None => text.push_str("\nNo rule was violated.\n"),
             Some(violation) => {
                 text.push_str(&format!("\nVIOLATION of {violation}\n"));
-                let what = format!("something happened that must never happen: {violation}");
+                let what = format!("a rule was violated: {violation}");
                 self.failures.push(ScriptError::new(what).at(self.file, 0));
             }
         }

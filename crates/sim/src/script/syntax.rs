@@ -1,11 +1,11 @@
-//! A line of a script as words: what stands in quotes, or after a colon, is one word.
+//! Lines of a script as words, and errors with their position. A quoted text, or the text after a colon, is one word.
 
 use std::fmt;
 use std::time::Duration;
 
 use muster_core::spelling::nearest;
 
-/// The words of a line. A text keeps its opening quote, so that it is told apart from a name.
+/// The words of a line. A text keeps its opening quote, which tells it from a name.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line.trim();
@@ -29,12 +29,12 @@ pub(super) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A text, without its quote.
+/// A text without its quote.
 pub(super) fn text(word: &str) -> Option<String> {
     word.strip_prefix('"').map(ToOwned::to_owned)
 }
 
-/// A line without what stands behind a `#`.
+/// A line without its comment.
 pub(super) fn without_comment(line: &str) -> &str {
     if line.starts_with('#') {
         return "";
@@ -68,11 +68,11 @@ pub(super) fn duration(word: &str) -> Result<Duration, ScriptError> {
     if word.is_empty() { Err(wrong()) } else { Ok(total) }
 }
 
-/// Says that a sentence is not known, which word of it was probably meant otherwise, and what could stand there.
+/// The error for an unknown sentence, with a guess for its most likely typo, or all sentences that are allowed there.
 pub(super) fn unknown(kind: &str, line: &[&str], sentences: &[&str], names: &[String]) -> ScriptError {
     let known: Vec<&str> = sentences.iter().flat_map(|sentence| sentence.split_whitespace()).collect();
     let is_known = |word: &str| known.contains(&word) || names.iter().any(|name| name == word) || word.starts_with('"');
-    // The longest first: short ones are the names of people, and near to anything.
+    // Longest words first: short ones are names of operators, and similar to anything.
     let mut strange: Vec<&&str> = line.iter().filter(|word| word.len() > 3 && !is_known(word)).collect();
     strange.sort_by_key(|word| std::cmp::Reverse(word.len()));
     let meant = strange.into_iter().find_map(|word| {
@@ -86,18 +86,18 @@ pub(super) fn unknown(kind: &str, line: &[&str], sentences: &[&str], names: &[St
     }
 }
 
-/// One line of a script that cannot be read, or did not come true.
+/// A line of a script that cannot be parsed, or whose assertion failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptFailure {
     pub file: String,
-    /// From 1; 0 is the file as a whole.
+    /// From 1; 0 for the whole file.
     pub line: usize,
     pub what: String,
-    /// What could be done about it.
+    /// What to do about it.
     pub help: Option<String>,
 }
 
-/// The same, before it is known of which line.
+/// An error without its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ScriptError {
     pub(super) what: String,
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_one_word() {
+    fn text_is_one_word() {
         assert_eq!(words(r#"ada pauses "out for lunch""#), ["ada", "pauses", "\"out for lunch"]);
         assert_eq!(words("the gate fails: 3 of 5 say no"), ["the", "gate", "fails", "\"3 of 5 say no"]);
         assert_eq!(words("web: 4 nodes, after db"), ["web", "\"4 nodes, after db"]);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_time_are_numbers_with_units() {
+    fn durations_are_numbers_with_units() {
         assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         for wrong in ["", "30", "s", "3 s", "5d", "99999999999999999999s", "18446744073709551615h"] {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_word_is_guessed() {
+    fn misspelt_word_is_guessed() {
         let error = unknown("deed", &["ada", "strats", "v2"], &["NAME starts VERSION"], &[]);
         assert_eq!(error.help.as_deref(), Some("did you mean \"starts\" where it says \"strats\"?"));
     }

@@ -1,4 +1,4 @@
-//! What happened, as somebody tells it who looks at everything: when, who, what, and why nothing more does.
+//! The transcript of a scenario: what happened when, why the rollout waits, and how it ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -24,18 +24,18 @@ pub(super) struct Transcript {
     lines: Vec<String>,
     clock: Clock,
     formatter: EventFormatter,
-    /// How much of the log was heard, and which revision and time were seen.
+    /// The read part of the log, and the last revision and time.
     heard: usize,
     seen: Revision,
     looked: SimTime,
-    /// How many waves of each rollout have begun.
+    /// The started waves of each rollout.
     waves: BTreeMap<RolloutId, usize>,
-    /// What held the rollout up when last looked, and what was said about it in this wave.
+    /// The current reasons to wait, and those already reported in this wave.
     holds: BTreeSet<String>,
     said: BTreeSet<(usize, String)>,
 }
 
-/// Time as the story counts it.
+/// Time relative to the start of the scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
     begins: SimTime,
@@ -58,7 +58,7 @@ impl Clock {
         }
     }
 
-    /// How wide its times are.
+    /// The width of its times.
     pub(super) fn width(&self) -> usize {
         if self.zone.is_some() { "Sun 03:00:00 CEST".len() } else { "59:59.9".len() + 1 }
     }
@@ -68,7 +68,7 @@ impl Clock {
         self.time(self.begins + passed)
     }
 
-    /// A sentence of the product, with the times in it as the story counts them.
+    /// A message with its times converted to scenario time.
     pub(super) fn translate(&self, said: &str) -> String {
         const LENGTH: usize = "2026-11-16 09:00:00".len();
         let mut told = String::new();
@@ -119,7 +119,7 @@ impl Transcript {
         for (rack, nodes) in racks {
             transcript.lines.push(format!("{rack}: {}", nodes.join(" ")));
         }
-        transcript.lines.push("The whole fleet runs v1, and nothing is under way.".into());
+        transcript.lines.push("All nodes run v1, and no rollout is in progress.".into());
         transcript.lines.push(String::new());
         transcript
     }
@@ -128,7 +128,7 @@ impl Transcript {
         self.clock.time(at)
     }
 
-    /// Whether there may be something to tell.
+    /// Whether there may be something to report.
     pub(super) fn is_news(&self, world: &World) -> bool {
         world.log().lines().len() > self.heard
             || world.depot.history.head() > self.seen
@@ -157,7 +157,7 @@ impl Transcript {
         self.lines.push(format!("{time:>width$}  {what}"));
     }
 
-    /// The waves after the first, as they begin.
+    /// Reports the start of waves after the first.
     fn tell_waves(&mut self, world: &World) {
         let mut begun = Vec::new();
         for (id, (record, _)) in world.checker.fleet().rollouts() {
@@ -170,7 +170,7 @@ impl Transcript {
         begun.into_iter().flatten().for_each(|line| self.tell(world, &line));
     }
 
-    /// What is going to happen, when a rollout has begun.
+    /// Reports the plan when a rollout has started.
     fn tell_plans(&mut self, world: &World) {
         let width = self.clock.width() + 4;
         for (id, (record, _)) in world.checker.fleet().rollouts() {
@@ -196,12 +196,12 @@ impl Transcript {
         let Some(progress) = world.progress() else { return };
         let mut now = BTreeSet::new();
         let mut silent = Vec::new();
-        // While it is not the time for anything, whoever would wait for a slot waits for that.
+        // While no window is open, nodes wait for that and not for a slot.
         let is_closed = progress.holds.iter().any(|hold| matches!(hold, Hold::Window { .. }));
         for hold in &progress.holds {
             let Some(kind) = kind(hold) else { continue };
             let is_new = !self.holds.contains(&kind);
-            // What comes and goes with each node is said once in a wave.
+            // Reasons that change with each node are reported once per wave.
             let once = matches!(hold, Hold::RoleBudget { .. } | Hold::DomainBudget { .. } | Hold::Ramp { .. });
             if once && is_closed {
                 continue;
@@ -222,7 +222,7 @@ impl Transcript {
         }
     }
 
-    /// All of it, and the time that it was told in.
+    /// The text, and the clock for the summary.
     pub(super) fn close(self) -> (String, Clock) {
         let mut text = self.lines.join("\n");
         text.push('\n');
@@ -230,7 +230,7 @@ impl Transcript {
     }
 }
 
-/// What a hold is about, without the numbers that change while it lasts; none if it needs no telling.
+/// The subject of a hold without its changing numbers; none if it is not reported.
 fn kind(hold: &Hold) -> Option<String> {
     let about = match hold {
         Hold::Halted { .. } | Hold::Turn { .. } | Hold::Gate { .. } => return None,
@@ -255,7 +255,7 @@ fn kind(hold: &Hold) -> Option<String> {
 fn planned(plan: &RolloutPlan) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for unwell in &plan.unwell {
-        lines.push(format!("not well before it begins: {}: {}", unwell.node, unwell.why));
+        lines.push(format!("unhealthy before the start: {}: {}", unwell.node, unwell.why));
     }
     for (place, wave) in plan.waves.iter().enumerate() {
         let nodes: Vec<String> = wave
@@ -263,10 +263,10 @@ fn planned(plan: &RolloutPlan) -> Vec<String> {
             .iter()
             .map(|node| if node.repair { format!("{} (a repair)", node.node) } else { node.node.to_string() })
             .collect();
-        let watched = if wave.soak.is_zero() { String::new() } else { format!(", then watched for {:#}", wave.soak) };
+        let watched = if wave.soak.is_zero() { String::new() } else { format!(", then a soak of {:#}", wave.soak) };
         let promoted = match wave.promote {
             Promote::Auto => "",
-            Promote::Manual => ", then a person promotes it",
+            Promote::Manual => ", then a manual promotion",
         };
         lines.push(format!("wave {}: {}{watched}{promoted}", place + 1, nodes.join(" ")));
     }
@@ -275,7 +275,7 @@ fn planned(plan: &RolloutPlan) -> Vec<String> {
 
 pub(super) fn summary(world: &World, clock: &Clock, expected: &[(String, Result<(), String>)]) -> String {
     let mut text = String::from("\nHow it ended\n------------\n");
-    // The first rollout was before the story.
+    // The first rollout was before the scenario.
     for (record, _) in world.checker.fleet().rollouts().values().skip(1) {
         rollout(&mut text, record, world, clock);
     }
@@ -311,7 +311,7 @@ fn rollout(text: &mut String, record: &RolloutRecord, world: &World, clock: &Clo
     let Some(plan) = world.blobs.get(&record.plan).filter(|_| !record.at_once) else { return };
     let of = |time: Option<jiff::Timestamp>| time.map_or_else(|| "-".into(), |time| clock.of(time));
     let width = clock.width() + 2;
-    line(text, format_args!("  {:<6}{:<width$}{:<width$}{:<width$}nodes", "wave", "began", "whole", "passed"));
+    line(text, format_args!("  {:<6}{:<width$}{:<width$}{:<width$}nodes", "wave", "began", "complete", "passed"));
     for (place, wave) in plan.plan().waves.iter().enumerate() {
         let state = record.waves.get(place);
         let (began, whole) = (of(state.map(|wave| wave.began)), of(state.and_then(|wave| wave.settled)));
@@ -322,6 +322,6 @@ fn rollout(text: &mut String, record: &RolloutRecord, world: &World, clock: &Clo
 }
 
 fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
-    // A String takes everything.
+    // Writing to a String cannot fail.
     let _ = writeln!(text, "{what}");
 }

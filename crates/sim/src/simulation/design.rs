@@ -1,4 +1,4 @@
-//! Who is in a simulated fleet, and the first keys of its environment.
+//! The simulated fleet: its nodes, and the first keys of its environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use muster_core::txn::{Op, Txn};
 
 use super::world::START;
 
-/// The roles of a fleet, how many nodes each has, and which comes after which.
+/// The roles of a fleet with their number of nodes, and their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Design {
     pub roles: Vec<(Role, u32)>,
     pub after: BTreeMap<Role, BTreeSet<Role>>,
-    /// Nodes are spread over so many failure domains.
+    /// The number of failure domains.
     pub domains: u32,
 }
 
@@ -34,13 +34,13 @@ pub(crate) fn version(number: u64) -> Version {
     }
 }
 
-/// The domain of the n-th node of a role.
+/// The failure domain of a role's n-th node.
 pub(crate) fn domain_of(design: &Design, number: u32) -> String {
     format!("rack{}", number % design.domains.max(1) + 1)
 }
 
 impl Design {
-    /// The nodes, each with its role and its number in it.
+    /// The nodes, each with its role and its number within the role.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeName, Role, u32)> {
         self.roles.iter().flat_map(|(role, count)| {
             (1..=*count).filter_map(|number| Some((NodeName::build(role, number, None).ok()?, role.clone(), number)))
@@ -61,7 +61,7 @@ pub(crate) fn node_record(design: &Design, role: &Role, number: u32) -> NodeReco
     }
 }
 
-/// The transaction that founds the environment: its nodes, and some releases that are not run yet.
+/// The transaction that creates the environment: its nodes, and releases that are not deployed yet.
 pub(crate) fn founding(env: &EnvName, design: &Design, releases: u64) -> Result<Txn, serde_json::Error> {
     let keys = Keys::new(env);
     let mut txn = Txn::new().op(Op::put_json(keys.store_epoch(), &1_u64)?);

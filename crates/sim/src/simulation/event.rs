@@ -1,5 +1,4 @@
-//! Everything that can happen, as data. Who is addressed is named with the life that it lives at that time: what was meant for
-//! a process that has died since reaches nobody.
+//! All events of the simulation. An event for a process names its life: it is dropped if the process has died since.
 
 use muster_agent::report::dispatch::ReportAnswer;
 use muster_core::names::NodeName;
@@ -17,7 +16,7 @@ use super::replica::reports::GroupRequest;
 use super::replica::task::ReplicaTask;
 use super::store::Writer;
 
-/// A server, by its place; a machine, by its place.
+/// Index of a server or a machine.
 pub(crate) type ReplicaNumber = usize;
 pub(crate) type MachineNumber = usize;
 pub(crate) type SessionNumber = u64;
@@ -39,7 +38,7 @@ pub(crate) enum Event {
         machine: MachineNumber,
         what: MachineEvent,
     },
-    /// The weather turns: something goes wrong, or is well again.
+    /// A large fault is injected.
     InjectFault,
     ReplicaStarts {
         replica: ReplicaNumber,
@@ -49,12 +48,12 @@ pub(crate) enum Event {
         machine: MachineNumber,
         number: u64,
     },
-    /// Both ends of a connection over which nothing comes any more give it up.
+    /// Both ends of a stream without messages close it.
     StreamTimedOut {
         session: SessionNumber,
     },
     Operator(OperatorAction),
-    /// The design grows by a node, or one leaves it, and is gone.
+    /// A node joins the design, starts to leave it, or is removed.
     AddNode,
     Decommission {
         node: NodeName,
@@ -74,7 +73,7 @@ pub(crate) enum StoreEvent {
         writer: Writer,
         answered: bool,
     },
-    /// Its sender was told that nobody knows.
+    /// Its sender was told that the outcome is unknown.
     DoneLater {
         txn: Txn,
         writer: Writer,
@@ -84,7 +83,7 @@ pub(crate) enum StoreEvent {
 
 #[derive(Clone, Debug)]
 pub(crate) enum ReplicaEvent {
-    /// The watch says what happened up to a revision.
+    /// The watch delivers the changes up to a revision.
     WatchNotified {
         watch: u64,
         upto: Revision,
@@ -111,12 +110,12 @@ pub(crate) enum ReplicaEvent {
     SessionLost {
         session: SessionNumber,
     },
-    /// It asks an agent whether it is still there.
+    /// The server pings an agent.
     Pings {
         session: SessionNumber,
     },
     OperatorAction(OperatorAction),
-    /// What the rollout engine needs has been read, or is to be written now.
+    /// An IO request of the rollout engine is performed.
     PerformIo {
         who: IoClient,
         request: Box<IoRequest>,
@@ -126,12 +125,12 @@ pub(crate) enum ReplicaEvent {
         request: GroupRequest,
         revision: Revision,
     },
-    /// The view did not come so far in time.
+    /// The view has not reached the revision in time.
     ViewWaitExpired {
         who: IoClient,
         revision: Revision,
     },
-    /// The checks of a gate are made.
+    /// The checks of a gate have finished.
     GateChecked(Box<GateRequest>),
 }
 
@@ -139,7 +138,7 @@ pub(crate) enum ReplicaEvent {
 pub(crate) enum AgentEvent {
     Starts,
     Tick,
-    /// A write that took long is done.
+    /// A slow write has finished.
     DiskDone,
     Dials,
     Heard {
@@ -149,7 +148,7 @@ pub(crate) enum AgentEvent {
     SessionLost {
         session: SessionNumber,
     },
-    /// Nobody has said hello.
+    /// No server has accepted the stream.
     OpeningTimedOut {
         session: SessionNumber,
     },
@@ -170,6 +169,6 @@ pub(crate) enum MachineEvent {
     ChecksEnd {
         number: u64,
     },
-    /// What was broken by itself is well again.
+    /// A broken node recovers.
     Recovers,
 }

@@ -1,17 +1,17 @@
-//! What is still to happen, in order. What falls on the same moment happens in the order in which it was put here, so that a
-//! seed repeats.
+//! The scheduled events in the order of their times. Events at the same time keep their insertion order, which makes a
+//! seed repeatable.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// Virtual time: how long ago the world began.
+/// Virtual time since the start of the simulation.
 pub type SimTime = Duration;
 
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
-    /// How much was ever put here.
+    /// The number of events ever scheduled.
     count: u64,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct EventQueue<E> {
 struct Entry<E> {
     at: SimTime,
     number: u64,
-    /// Boxed: the heap moves entries about, and events are large.
+    /// Boxed, since the heap moves its entries and events are large.
     event: Box<E>,
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_comes_first_and_equals_in_their_order() {
+    fn earliest_event_first_and_ties_in_insertion_order() {
         let mut queue = EventQueue::new();
         let second = Duration::from_secs;
         for (at, what) in [(2, "c"), (1, "a"), (1, "b")] {

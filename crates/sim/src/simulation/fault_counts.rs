@@ -1,4 +1,4 @@
-//! What can go wrong, each with a name and a count.
+//! The kinds of faults, with a counter for each.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Fault {
     ReplicaCrashed,
     ReplicaFrozen,
-    /// Between deciding and sending: what it sends when it goes on was decided long ago.
+    /// Between deciding and sending: the decision is stale when it is sent.
     FrozenBeforeSending,
     ReplicaCutOff,
     LeaseLost,
@@ -114,7 +114,7 @@ impl Fault {
     }
 }
 
-/// How often each happened.
+/// The number of faults of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultCounts([u64; Fault::ALL.len()]);
 
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_its_own_place() {
+    fn every_fault_has_its_own_counter() {
         for (place, mishap) in Fault::ALL.into_iter().enumerate() {
             assert_eq!(mishap as usize, place);
         }

@@ -1,4 +1,4 @@
-//! How likely each fault is, and the large ones that strike from time to time.
+//! Fault rates, and the injection of large faults.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::event::{Event, MachineEvent, ReplicaNumber};
 use super::fault_counts::Fault;
 use super::world::World;
 
-/// From 0 to 1, for each message or write. `FaultRates::default()` is a quiet day.
+/// Probabilities from 0 to 1 for each message or write. `FaultRates::default()` has no faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultRates {
     pub not_reached: f64,
@@ -25,12 +25,12 @@ pub struct FaultRates {
     pub report_answer_lost: f64,
     pub report_delayed: f64,
     pub report_duplicated: f64,
-    /// How many milliseconds lie between two large faults, about; 0: there are none.
+    /// The mean time between two large faults in milliseconds; 0 for none.
     pub strike_every: u64,
 }
 
 impl FaultRates {
-    /// A bad day.
+    /// Frequent faults of all kinds.
     pub fn harsh() -> Self {
         Self {
             not_reached: 0.02,
@@ -52,12 +52,12 @@ impl FaultRates {
     }
 }
 
-/// No clock is more wrong than this, where somebody looks after them.
+/// The largest clock error with a working time service.
 pub const MOST_SKEW: SignedDuration = SignedDuration::from_secs(2);
-/// Nobody does, in every fifth story: then one is as wrong as this. Longer than most soaks of these stories.
+/// The largest clock error in every fifth seed, without a time service. Longer than most soaks of these runs.
 pub const WILD_SKEW: SignedDuration = SignedDuration::from_secs(45);
 
-/// How wrong clocks are in the story of a seed.
+/// The largest clock error for a seed.
 pub(crate) fn most_skew(seed: u64) -> SignedDuration {
     if seed % 5 == 4 { WILD_SKEW } else { MOST_SKEW }
 }
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// A server does not reach the store for a while.
+    /// Cuts a server off from the store for a while.
     pub(crate) fn cut_off_replica(&mut self, replica: ReplicaNumber, length: Duration) {
         self.count_fault(Fault::ReplicaCutOff);
         self.log_replica(replica, format_args!("is cut off from the store"));
@@ -79,12 +79,12 @@ impl World {
         self.replicas[replica].cut_off_until = Some(self.now + length);
     }
 
-    /// Faults stop one day, those that last too.
+    /// Limits the duration of a fault: all faults end when injection ends.
     fn until_calm(&self, length: Duration) -> Duration {
         length.min(self.calm_from.saturating_sub(self.now))
     }
 
-    /// Something large goes wrong.
+    /// Injects one large fault.
     pub(crate) fn inject_fault(&mut self) {
         if self.now >= self.calm_from {
             return;
@@ -148,7 +148,7 @@ impl World {
             10 => {
                 let machine = self.any_machine();
                 self.count_fault(Fault::NodeSilent);
-                // Now and then for longer than anybody is waited for.
+                // Sometimes for longer than any deadline.
                 let length = if self.rng.chance(0.2) {
                     self.random_between(60_000, 240_000)
                 } else {
@@ -168,7 +168,7 @@ impl World {
                     self.log_event(format_args!("{domain}: is cut off for {} ms", length.as_millis()));
                     let there: Vec<usize> =
                         (0..self.machines.len()).filter(|number| self.machines[*number].domain == domain).collect();
-                    // A part of it may be reached all the same.
+                    // A part of the domain may stay reachable.
                     let spared = self.rng.below(35);
                     for machine in there {
                         if self.rng.below(100) < spared {

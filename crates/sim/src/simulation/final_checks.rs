@@ -1,4 +1,4 @@
-//! L1, L2, L5 and L6: what must be true when the faults have stopped and the world has come to rest.
+//! L1, L2, L5 and L6: liveness rules that must hold after the faults have stopped and the fleet has settled.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use muster_rollout::step::step;
 use super::checker::{Overdue, Rule};
 use super::world::World;
 
-/// No watch is later than this when nothing goes wrong.
+/// The largest delay of a watch without faults.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 impl World {
@@ -29,7 +29,7 @@ impl World {
         self.check_outcomes();
     }
 
-    /// Every view is what the store was a moment ago: what is younger may be on its way.
+    /// Every view equals the store as it was a moment ago. Younger changes may still be on their way.
     fn check_views(&mut self) {
         let settled = self.checker.revision_at(self.now.saturating_sub(ON_ITS_WAY));
         let truth = self.read_view();
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Every agent that can be reached has heard what its node should run.
+    /// Every reachable agent has its current desired version.
     fn check_desired(&mut self) {
         for machine in 0..self.machines.len() {
             let machine = &self.machines[machine];
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Nobody waits for what is there.
+    /// No node waits for something that is there.
     fn check_pending(&mut self) {
         let truth = self.checker.fleet().clone();
         let snapshot = truth.snapshot();
@@ -78,8 +78,8 @@ impl World {
         }
     }
 
-    /// A rollout that does not move says why, and so does each of its nodes; and nobody is waited for longer than its time.
-    /// OperatorStep at any server, at any time: what a server says must be so by what it sees.
+    /// A rollout that does not move has a reason, and so has each of its nodes. No node is waited for past its
+    /// deadline. Checked at any server and any time: the reasons must match the server's own view.
     pub(crate) fn check_reasons(&mut self) {
         let replica = self.any_replica();
         let found = self.with_input(replica, |input, world| {
@@ -93,7 +93,7 @@ impl World {
                 world.blobs.get(&record.plan).filter(|_| record.phase == RolloutPhase::Running && !record.at_once)?;
             let step = step(plan, record, input);
             if step.change.is_some() || step.roll_back.is_some() {
-                // It moves at this very moment.
+                // It is about to move.
                 return None;
             }
             let progress = progress(plan, record, input);
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Of every rollout that is over somebody has kept what became of it, and under a name that is there.
+    /// The outcome of every ended rollout is stored, under a name that exists.
     fn check_outcomes(&mut self) {
         let truth = self.checker.fleet();
         let lost =
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// With everybody there, nothing is left to be reported.
+    /// With all servers up, no agent keeps more than two unsent reports.
     fn check_outboxes(&mut self) {
         let truth = self.checker.fleet().clone();
         for machine in 0..self.machines.len() {

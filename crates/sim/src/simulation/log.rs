@@ -1,4 +1,4 @@
-//! What happened, in lines that a person reads; and a number that stands for all of them.
+//! The event log of a run, and its hash.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use muster_store::WatchChange;
 use super::event_queue::SimTime;
 use super::world::World;
 
-/// The lines of one world. Two worlds with the same number have told the same story.
+/// The lines of one run. Two runs with the same hash had the same events.
 #[derive(Clone, Debug)]
 pub struct EventLog {
     lines: Vec<String>,
     hash: u64,
 }
 
-/// FNV-1a: a few lines that are the same for ever, as the rng are.
+/// FNV-1a: stable, like the random numbers.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
@@ -39,7 +39,7 @@ impl EventLog {
         &self.lines
     }
 
-    /// The last lines, for whoever has to find out what went wrong.
+    /// The last lines, for a failure report.
     pub fn last(&self, count: usize) -> &[String] {
         &self.lines[self.lines.len().saturating_sub(count)..]
     }
@@ -50,7 +50,7 @@ impl EventLog {
 }
 
 impl World {
-    /// Tells what a transaction says of rollouts, before it has its effect.
+    /// Logs the rollout changes of a transaction, before it is applied.
     pub(crate) fn log_rollout_changes(&mut self, changes: &[WatchChange]) {
         let mut lines = Vec::new();
         for change in changes {
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// What is new in a record.
+/// The new events in a rollout record.
 fn told(before: Option<&RolloutRecord>, after: &RolloutRecord) -> impl Iterator<Item = String> {
     let begins = before.is_none().then(|| match after.rolls_back {
         Some(back) => format!("begins, from {} back to {}, instead of rollout {back}", from(after), after.to),
@@ -96,7 +96,7 @@ fn told(before: Option<&RolloutRecord>, after: &RolloutRecord) -> impl Iterator<
     let (now, then) = (passed(after), before.map_or(0, passed));
     let wave = (now > then).then(|| format!("wave {now} has passed"));
     let settled = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.settled.is_some()).count();
-    let whole = (settled(after) > before.map_or(0, settled)).then(|| format!("wave {} is whole", settled(after)));
+    let whole = (settled(after) > before.map_or(0, settled)).then(|| format!("wave {} is complete", settled(after)));
     begins.into_iter().chain(whole).chain(wave).chain(moved)
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_lines_have_the_same_number_and_others_have_not() {
+    fn equal_logs_have_equal_hashes() {
         let told = |words: &[&str]| {
             let mut log = EventLog::default();
             words.iter().for_each(|word| log.push(SimTime::from_millis(1_234), format_args!("{word}")));

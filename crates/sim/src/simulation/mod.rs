@@ -1,18 +1,17 @@
-//! A fleet in virtual time, from a seed: servers, a store, agents, the network between them, operators, and all that goes
-//! wrong.
+//! Simulates a fleet in virtual time from a seed: servers, their store, agents, the network, operators, and faults.
 //!
 //! ```text
 //! operators ──▶ replicas ◀──── network ────▶ machines: agent (RunQueue, Dispatch) · disk · applier
-//!                  │  view, tenure, presence, liveness, reports, rollout: core and rollout decide
+//!                  │  view, controller locks, presence, liveness, reports, rollouts: core and rollout decide
 //!                  ▼
 //!                store: History ──▶ checker: every transaction, and what really runs
 //! ```
 //!
-//! - There is one thread, and one [queue](queue): the next event happens, at its moment, and puts others there. Whatever
-//!   is drawn is drawn from one pair of rng, so a seed is a story, and tells itself the same way each time.
-//! - Whatever decides is the product's own code, called as plain functions. What is here is what a runtime, a network and a
-//!   disk do: carry messages, be late, be lost, break.
-//! - The [checker] looks at every transaction and at what the appliers really do, and knows the rules by itself.
+//! - There is one thread and one [event queue](event_queue). All random numbers are drawn from one generator, and a seed
+//!   always gives the same run.
+//! - All decisions are made by the product's own code, called as plain functions. The simulation replaces the runtime, the
+//!   network and the disk: messages are delayed or lost, and processes crash.
+//! - The [checker] sees every transaction and what the appliers really do. It implements the rules on its own.
 
 mod checker;
 pub mod design;

@@ -1,5 +1,5 @@
-//! Between agents and servers: streams that keep their order and break, and short messages that are lost, come late, or
-//! come twice.
+//! The network between agents and servers: ordered streams that break, and reports that are lost, delayed or
+//! duplicated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use super::event_queue::SimTime;
 use super::fault_counts::Fault;
 use super::world::World;
 
-/// How long either end of a stream goes without hearing from the other before it gives it up: two pings.
+/// The read timeout of both ends of a stream: two ping intervals.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// One stream from a server to an agent, as far as it is there.
+/// A stream from a server to an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) machine: MachineNumber,
     pub(crate) agent: u64,
     pub(crate) replica: ReplicaNumber,
     pub(crate) server: u64,
-    /// Each end closes on its own, and may not know that the other one has.
+    /// Each end closes on its own, possibly without notice from the other end.
     agent_open: bool,
     replica_open: bool,
-    /// What was said last arrives then: nothing overtakes it.
+    /// When the last message arrives. Later messages do not overtake it.
     busy_until: SimTime,
-    /// StreamMessage while nothing came through.
+    /// Messages that were sent while the agent was unreachable.
     waiting: VecDeque<StreamMessage>,
 }
 
-/// What a server says on a stream. A snapshot is the same for all who may look up the same, and in a large fleet it is large.
+/// A message on a stream. A snapshot is shared by all nodes with the same data, since it is large in a large fleet.
 #[derive(Clone, Debug)]
 pub(crate) enum StreamMessage {
     Event(SyncEvent),
@@ -53,7 +53,7 @@ impl World {
         SILENCE
     }
 
-    /// Opens a stream. The server hears of it if it is reached.
+    /// Opens a stream. The server learns of it if it is reachable.
     pub(crate) fn open_session(
         &mut self,
         machine: MachineNumber,
@@ -79,7 +79,7 @@ impl World {
         number
     }
 
-    /// Says something on a stream.
+    /// Sends a message on a stream.
     pub(crate) fn send(&mut self, number: SessionNumber, said: impl Into<StreamMessage>) {
         let said = said.into();
         let Some(session) = self.sessions.get(&number).filter(|session| session.replica_open) else { return };
@@ -103,7 +103,7 @@ impl World {
         self.queue.schedule(at, Event::Agent { machine, life, what });
     }
 
-    /// What was held up comes through.
+    /// Delivers the delayed messages of a machine.
     pub(crate) fn flush_delayed(&mut self, machine: MachineNumber) {
         let held_up: Vec<SessionNumber> = self
             .sessions
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// The server's end is closed: the agent hears of it, at once or when it has heard nothing for long enough.
+    /// The server's end is closed: the agent learns of it at once, or by its read timeout.
     pub(crate) fn notify_agent_of_loss(&mut self, number: SessionNumber) {
         let Some(session) = self.sessions.get(&number).filter(|session| session.agent_open) else { return };
         let (machine, life) = (session.machine, session.agent);
@@ -158,7 +158,7 @@ impl World {
         self.queue.schedule(self.now + after, Event::Agent { machine, life, what });
     }
 
-    /// The agent's end is closed: the server hears of it in the same way.
+    /// The agent's end is closed: the server learns of it at once, or by its read timeout.
     pub(crate) fn notify_replica_of_loss(&mut self, number: SessionNumber) {
         let Some(session) = self.sessions.get(&number).filter(|session| session.replica_open) else { return };
         let (machine, replica, life) = (session.machine, session.replica, session.server);
@@ -167,7 +167,7 @@ impl World {
         self.queue.schedule(self.now + after, Event::Replica { replica, life, what });
     }
 
-    /// Nothing came over a stream for long: whoever of both still waits gives it up.
+    /// The read timeout of a stream: each end that is still open closes.
     pub(crate) fn stream_timed_out(&mut self, number: SessionNumber) {
         let Some(session) = self.sessions.get(&number) else { return };
         let (machine, agent, replica, server) = (session.machine, session.agent, session.replica, session.server);
@@ -182,7 +182,7 @@ impl World {
         self.queue.schedule(self.now, Event::Replica { replica, life: server, what });
     }
 
-    /// Says what an agent does, to the server that it is connected to.
+    /// Sends the activity of an agent to its server.
     pub(crate) fn send_activity(&mut self, machine: MachineNumber, activity: Activity) {
         let Some(number) = self.machines[machine].session else { return };
         if self.machines[machine].is_cut_off(self.now) {
@@ -195,7 +195,7 @@ impl World {
         self.queue.schedule(at, Event::Replica { replica, life, what });
     }
 
-    /// Sends a report. It may be lost, come late, or come twice.
+    /// Sends a report, which may be lost, delayed or duplicated.
     pub(crate) fn send_report(
         &mut self,
         machine: MachineNumber,
@@ -220,7 +220,7 @@ impl World {
         if self.fault_occurs(self.odds.report_duplicated) {
             self.count_fault(Fault::ReportDuplicated);
             let again = at + self.random_between(10, 15_000);
-            // The second one comes by another way.
+            // The duplicate goes to any server.
             let other = self.rng.below(self.replicas.len() as u64) as usize;
             let (other, life) =
                 if self.replicas[other].up { (other, self.replicas[other].life) } else { (replica, life) };
@@ -251,7 +251,7 @@ impl World {
         self.queue.schedule(at, Event::Agent { machine, life: agent, what });
     }
 
-    /// Cuts machines off from everybody, for a while.
+    /// Cuts a machine off from all servers for a while.
     pub(crate) fn cut_off(&mut self, machine: MachineNumber, length: Duration) {
         let until = self.now + length;
         let known = self.machines[machine].cut_off_until;

@@ -1,4 +1,4 @@
-//! What people want of a fleet, and when.
+//! Actions of operators: starting rollouts, commands, and pauses of nodes.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ use muster_rollout::plan::plan;
 use super::event::{Event, ReplicaEvent};
 use super::world::World;
 
-/// Something that a person asks a server for.
+/// A request of an operator to a server.
 #[derive(Clone, Debug)]
 pub struct OperatorAction {
-    /// Tells wishes apart.
+    /// Identifies the action.
     pub number: u64,
-    /// Whose it is.
+    /// The operator's name.
     pub by: String,
     pub kind: OperatorActionKind,
 }
@@ -33,16 +33,16 @@ pub enum OperatorActionKind {
         at_once: bool,
         supersede: bool,
     },
-    /// Exactly what was planned: refused if the world has moved since.
+    /// Starts a saved plan, which is refused if it is stale.
     StartPlan(Box<RolloutPlan>),
     Operate(RolloutCommand),
     RollBack,
-    /// What concerns no rollout: a pause of nodes, or the end of one.
+    /// A write that concerns no rollout: a pause of nodes, or its end.
     Write(Txn),
 }
 
 impl OperatorAction {
-    /// The same action is the same request, however often it is sent.
+    /// The idempotency key: the same however often the action is sent.
     pub(crate) fn request(&self) -> String {
         format!("request-{}", self.number)
     }
@@ -80,7 +80,7 @@ impl fmt::Display for OperatorAction {
     }
 }
 
-/// What a person asks for who wants something written: they know the words, and not the keys.
+/// A write in the words of the command line, instead of its key.
 fn describe_op(op: &Op) -> String {
     let is_put = match op {
         Op::Put { .. } => true,
@@ -93,7 +93,7 @@ fn describe_op(op: &Op) -> String {
 }
 
 impl World {
-    /// Has a server say what would happen, and keeps that.
+    /// Lets a server make a plan, and saves it.
     pub(crate) fn plan_as(&mut self, by: &str, to: &Version, strategy: &Strategy) -> Result<(), String> {
         let replica = self.any_replica();
         let request = PlanRequest::to(to.clone());
@@ -105,7 +105,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends a action to one of the servers that answer.
+    /// Sends an action to one of the available servers.
     pub(crate) fn send_action(&mut self, action: OperatorAction) {
         let answers = |number: &usize| {
             let server = &self.replicas[*number];

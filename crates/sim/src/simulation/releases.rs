@@ -1,4 +1,4 @@
-//! The releases of a simulated fleet, and what comes of each where it runs.
+//! The simulated releases, and how their runs end on each node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,35 +14,35 @@ use crate::rng::Rng;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RunEnding {
     Well,
-    /// The applier does well, and the checks fail.
+    /// The applier succeeds, and the checks fail.
     Invalid,
     Failed,
     Pending(Vec<Need>),
-    /// The node does not go to it: it is older than what it has proved.
+    /// The node refuses it: it is older than a version that it has validated.
     Refused,
 }
 
-/// What a release does to nodes, in parts of a hundred. Which nodes are hit follows from their names and the release.
+/// The behaviour of a release, in percent. The affected nodes follow from their names and the release.
 #[derive(Clone, Copy, Debug)]
 pub struct ReleaseBehaviour {
-    /// Fails there, each time.
+    /// Always fails there.
     pub fails_on: u64,
-    /// Its checks fail there, each time.
+    /// Its checks always fail there.
     pub invalid_on: u64,
-    /// Fails anywhere, now and then.
+    /// Fails at random.
     pub flaky: u64,
-    /// It runs only where all nodes of the roles before it can be counted on; else it waits.
+    /// Needs all nodes of the roles before it, and is pending otherwise.
     pub demanding: bool,
-    /// It asks nothing of other nodes: it looks nothing up, and waits for nobody.
+    /// Has no lookups, and waits for no node.
     pub alone: bool,
-    /// How long a run takes, in milliseconds: between the two.
+    /// The run time in milliseconds, between these two.
     pub takes: (u64, u64),
-    /// How long the checks after it take.
+    /// The duration of the checks.
     pub checks: (u64, u64),
 }
 
 impl Default for ReleaseBehaviour {
-    /// A release with which nothing is wrong.
+    /// A release without faults.
     fn default() -> Self {
         Self {
             fails_on: 0,
@@ -59,13 +59,13 @@ impl Default for ReleaseBehaviour {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Releases {
     natures: BTreeMap<Version, ReleaseBehaviour>,
-    /// Where a script says how it ends, and what goes wrong.
+    /// Scripted failures of single nodes.
     scripted: BTreeMap<(Version, NodeName), ScriptedFailure>,
-    /// Decides which nodes are hit.
+    /// Decides which nodes are affected.
     pub(crate) seed: u64,
 }
 
-/// How a run of a release ends on one node, each time.
+/// The scripted failure of a release on one node.
 #[derive(Clone, Debug)]
 pub(crate) enum ScriptedFailure {
     Fails(ResourceError),
@@ -79,11 +79,11 @@ impl Releases {
     }
 
     fn scripted(&self, version: &Version, node: &NodeName) -> Option<&ScriptedFailure> {
-        // Stories from seeds have none, and look at this for each run.
+        // Seeds have none, and check this for every run.
         if self.scripted.is_empty() { None } else { self.scripted.get(&(version.clone(), node.clone())) }
     }
 
-    /// What goes wrong where a run fails.
+    /// The error of a failed run.
     pub(crate) fn error(&self, version: &Version, node: &NodeName) -> ResourceError {
         match self.scripted(version, node) {
             Some(ScriptedFailure::Fails(error)) => error.clone(),
@@ -130,13 +130,13 @@ impl Releases {
 }
 
 impl World {
-    /// How long the checks of a release take this time.
+    /// A random duration of the checks.
     pub(crate) fn check_time(&mut self, version: &Version) -> Duration {
         let (least, most) = self.releases.of(version).checks;
         self.random_between(least, most)
     }
 
-    /// How long a run of a release takes this time.
+    /// A random run time.
     pub(crate) fn apply_time(&mut self, version: &Version) -> Duration {
         let (least, most) = self.releases.of(version).takes;
         self.random_between(least, most)

@@ -1,4 +1,4 @@
-//! What a seed stands for: which fleet, which strategy, which releases, what goes wrong, and what people do meanwhile.
+//! Runs the simulation of one seed: fleet, strategy, releases, faults and operators are drawn from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -30,27 +30,27 @@ use super::store::Writer;
 use super::world::{GateBehaviour, START, World};
 use crate::rng::Rng;
 
-/// How long after the last fault everything must have come to an end.
+/// The time limit after the last fault.
 const TIMEOUT: Duration = Duration::from_secs(3_600);
-/// How long the world is left alone at the end, so that what is under way arrives.
+/// Idle time at the end, in which pending messages arrive.
 const QUIET: Duration = Duration::from_secs(90);
 
-/// How one seed ended.
+/// The result of one seed.
 #[derive(Clone, Debug)]
 pub struct SeedRun {
     pub seed: u64,
     pub violation: Option<Violation>,
-    /// Stands for the whole event log.
+    /// Hash of the event log.
     pub hash: u64,
     pub faults: FaultCounts,
-    /// How much time passed in the world.
+    /// The virtual duration.
     pub length: Duration,
     pub ended: &'static str,
     pub world: World,
 }
 
 impl SeedRun {
-    /// What somebody needs who has to find out why: the seed, when, the last lines, and how to see it again.
+    /// A failure report: seed, time, last log lines, and how to repeat the run.
     pub fn report(&self, violation: &Violation) -> String {
         let mut lines =
             vec![format!("seed {} breaks a rule at {:.3} s: {violation}", self.seed, self.world.now().as_secs_f64())];
@@ -60,7 +60,7 @@ impl SeedRun {
     }
 }
 
-/// The fleets that seeds are told of: more than twenty nodes in three roles, and two failure domains or three.
+/// The fleets of the seeds: 20 or more nodes in three roles, and two or three failure domains.
 fn designs() -> [Design; 2] {
     let (db, app, web) = (role("db"), role("app"), role("web"));
     let chain =
@@ -73,14 +73,14 @@ fn designs() -> [Design; 2] {
     ]
 }
 
-/// A fleet that runs its first version, and is at rest. Made once: it is where every seed begins.
+/// A converged fleet that runs its first version. Built once, and cloned for each seed.
 fn converged_world(number: usize) -> World {
     static CONVERGED: OnceLock<Vec<World>> = OnceLock::new();
     let worlds = CONVERGED.get_or_init(|| designs().into_iter().map(first_version).collect());
     worlds[number % worlds.len()].clone()
 }
 
-/// Brings a new fleet to its first version, on a quiet day.
+/// Deploys the first version to a new fleet, without faults.
 pub fn first_version(design: Design) -> World {
     let mut world = World::new(design, 3, START);
     world.deploy_first_version();
@@ -88,7 +88,7 @@ pub fn first_version(design: Design) -> World {
 }
 
 impl World {
-    /// Lets a new fleet come to its first version.
+    /// Deploys the first version.
     pub(crate) fn deploy_first_version(&mut self) {
         self.run_until(Duration::from_secs(20));
         let (to, strategy) = (version(1), Box::default());
@@ -96,12 +96,12 @@ impl World {
         self.run_until(Duration::from_secs(90));
     }
 
-    /// A person asks for something, now.
+    /// Submits an action of an operator now.
     pub fn submit(&mut self, kind: OperatorActionKind) {
         self.submit_as("ann", kind);
     }
 
-    /// A person with a name asks for something, now.
+    /// Submits an action of a named operator now.
     pub fn submit_as(&mut self, by: &str, kind: OperatorActionKind) {
         self.wishes += 1;
         let action = OperatorAction { number: self.wishes, by: by.to_owned(), kind };
@@ -114,7 +114,7 @@ impl World {
         self.queue.schedule(at, Event::Operator(action));
     }
 
-    /// Begins the story of a seed in a world that is at rest.
+    /// Starts the run of a seed in a converged world.
     pub fn start_seed(&mut self, seed: u64) {
         self.rng = Rng::new(seed);
         self.most_skew = most_skew(seed);
@@ -123,7 +123,7 @@ impl World {
         self.log_event(format_args!("seed {seed}"));
     }
 
-    /// All faults, with these odds, for a while.
+    /// Enables all faults with these rates for a while.
     pub fn enable_faults(&mut self, odds: FaultRates, length: Duration) {
         self.odds = odds;
         self.calm_from = self.now + length;
@@ -131,7 +131,7 @@ impl World {
     }
 }
 
-/// How long it takes until another server acts, on a day on which nothing goes wrong but that its holder is killed.
+/// The takeover times after the holder of the rollout controller is killed, without other faults.
 pub fn takeover(seed: u64) -> Vec<Duration> {
     let mut world = converged_world(seed as usize);
     world.start_seed(seed);
@@ -155,7 +155,7 @@ pub fn takeover(seed: u64) -> Vec<Duration> {
     world.takeovers().to_vec()
 }
 
-/// Lets a seed tell its story, with all faults on.
+/// Runs a seed with all faults enabled.
 pub fn run_seed(seed: u64) -> SeedRun {
     let mut world = converged_world(seed as usize);
     world.start_seed(seed);
@@ -191,7 +191,7 @@ pub fn run_seed(seed: u64) -> SeedRun {
     SeedRun { seed, violation, hash, faults, length, ended, world }
 }
 
-/// Lets a world come to an end, with a person who helps now and then.
+/// Runs until the rollout has ended. An operator intervenes a few times.
 fn settle(world: &mut World, end: SimTime) -> &'static str {
     let mut help = world.rng.below(4);
     loop {
@@ -235,7 +235,7 @@ fn settle(world: &mut World, end: SimTime) -> &'static str {
     }
 }
 
-/// What people do while it goes on.
+/// Schedules random actions of operators.
 fn schedule_operators(world: &mut World, strategy: &Strategy, begin: SimTime, calm: SimTime) {
     let span = u64::try_from((calm - begin).as_millis()).unwrap_or(60_000);
     let actions = world.rng.below(7);
@@ -260,12 +260,12 @@ fn schedule_operators(world: &mut World, strategy: &Strategy, begin: SimTime, ca
             8 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Abort { reason: "enough".into() })),
             9 => world.submit_later(at, OperatorActionKind::RollBack),
             10 | 14 => {
-                // Also to what is older, which is refused; now and then in a hurry, or without saying that what is under way
-                // is to end.
+                // Including older versions, which are refused; sometimes at once, or without superseding the open
+                // rollout.
                 let to = version(1 + world.rng.below(4));
                 let strategy = Box::new(strategy.clone());
                 let (at_once, supersede) = (world.rng.chance(0.2), world.rng.chance(0.8));
-                // Two people may have the same idea at the same moment.
+                // Two operators may start rollouts at the same time.
                 if world.rng.chance(0.3) {
                     let (to, strategy) = (version(3 + world.rng.below(2)), strategy.clone());
                     world.submit_later(at, OperatorActionKind::Start { to, strategy, at_once: false, supersede: true });
@@ -289,7 +289,7 @@ fn schedule_operators(world: &mut World, strategy: &Strategy, begin: SimTime, ca
                 let key = world.keys.pause(&scope);
                 if let Ok(op) = Op::put_json(key.clone(), &record) {
                     world.submit_later(at, OperatorActionKind::Write(Txn::new().op(op)));
-                    // What the leaders' controller does when the time is over.
+                    // The leaders controller deletes an expired pause.
                     world.submit_later(back, OperatorActionKind::Write(Txn::new().op(Op::delete(key))));
                 }
             }
@@ -300,13 +300,13 @@ fn schedule_operators(world: &mut World, strategy: &Strategy, begin: SimTime, ca
 }
 
 impl World {
-    /// A node of any role is added to the design, and its machine is made.
+    /// Adds a node of a random role to the design, with its machine.
     pub(crate) fn add_random_node(&mut self) {
         let place = self.rng.below(self.design.roles.len() as u64) as usize;
         self.add_node(place);
     }
 
-    /// The same, of the role at a place.
+    /// Adds a node of this role.
     pub(crate) fn add_node(&mut self, place: usize) {
         let (role, count) = &mut self.design.roles[place];
         *count += 1;
@@ -322,7 +322,7 @@ impl World {
         self.add_machine(Machine::new(&self.env, name, domain));
     }
 
-    /// A node is taken out of the design. It goes on for a while.
+    /// Starts the decommission of a node, which stays connected for a while.
     pub(crate) fn decommission(&mut self, name: &NodeName) {
         let known = self.checker.fleet().get(name).and_then(|node| node.record.clone());
         let Some(mut record) = known.filter(|record| !record.is_leaving()) else { return };
@@ -335,7 +335,7 @@ impl World {
         self.queue.schedule(self.now + Duration::from_secs(30), Event::RemoveNode { node: name.clone() });
     }
 
-    /// Its machine is released, and nothing is left of it.
+    /// Removes a node: its machine is released, and its keys are deleted.
     pub(crate) fn remove_node(&mut self, name: &NodeName) {
         self.log_event(format_args!("design: {name} is gone"));
         let is_its = |key: &&String| key.split('/').any(|segment| segment == name.as_str());
@@ -343,7 +343,7 @@ impl World {
         let txn = keys.into_iter().fold(Txn::new(), |txn, key| txn.op(Op::delete(key)));
         let _ = self.commit_txn(&txn, Writer::Founder);
         if let Some(machine) = self.machines.iter().position(|machine| machine.name == *name) {
-            // It never comes back within any story.
+            // It does not return within any run.
             self.crash_agent(machine, Duration::from_secs(1_000_000));
         }
     }
@@ -369,7 +369,7 @@ fn random_release(rng: &mut Rng) -> ReleaseBehaviour {
     }
 }
 
-/// A strategy in seconds, where one of production is in minutes.
+/// A random strategy, in seconds where one of production is in minutes.
 fn random_strategy(rng: &mut Rng) -> Strategy {
     let seconds = |span: u64| SignedDuration::from_secs(i64::try_from(span).unwrap_or(1));
     let soak = seconds(8 + rng.below(10));

@@ -1,5 +1,5 @@
-//! The one store of the world: the model's history, with the network before it. A request arrives late, or not at all; its
-//! answer is lost; it is carried out after its sender was answered_after that nobody knows.
+//! The simulated store: the model's history behind a faulty network. A request is delayed or lost, its answer is lost,
+//! or it commits after its sender was told that the outcome is unknown.
 
 use std::time::Duration;
 
@@ -14,52 +14,52 @@ use super::replica::calls::{Answer, Call, Failure, Request};
 use super::world::World;
 use crate::model::history::History;
 
-/// In whose name something is written; for the checker, who asks whether they may.
+/// The author of a write. The checker decides whether it was allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// A controller, at a server.
+    /// A controller, on a server.
     Controller { name: ControllerName, replica: ReplicaId },
-    /// A person, through a server.
+    /// An operator, through a server.
     Operator,
-    /// A server for itself and for its agents.
+    /// A server for itself and its agents.
     Server,
-    /// The store itself: a lease has ended.
+    /// The store itself, when a lease ends.
     Lease,
-    /// Whoever made the world.
+    /// The set-up of the simulation.
     Founder,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SimStore {
     pub(crate) history: History,
-    /// Nobody is answered before then: the store looks for a leader.
+    /// No request is answered before this time: the store elects a leader.
     pub(crate) leaderless_until: Option<SimTime>,
 }
 
-/// What becomes of one write of the rollout controller, where a script says so.
+/// A scripted fault of one write of the rollout controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControllerWriteFault {
-    /// Its server freezes between deciding and sending.
+    /// The server freezes between deciding and sending.
     Frozen {
         pause: Duration,
     },
-    /// It is carried out, and its sender never hears of it.
+    /// It commits, and the answer is lost.
     AnswerLost,
-    /// It is carried out this much later, when its sender has long been answered_after that nobody knows.
+    /// It commits this much later, after its sender was told that the outcome is unknown.
     DoneLater {
         after: Duration,
     },
     RequestLost,
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 enum Delivery {
     Delivered,
     Fails {
         failure: Failure,
         after: Duration,
     },
-    /// It is carried out this much later, and its sender hears this much later that nobody knows.
+    /// It is carried out after `done_after`. Its sender learns after `answered_after` that the outcome is unknown.
     Unanswered {
         done_after: Duration,
         answered_after: Duration,
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// What a script says becomes of a write.
+    /// The delivery that a script demands.
     fn scripted_delivery(&mut self, replica: ReplicaNumber, fate: ControllerWriteFault) -> Option<Delivery> {
         let answered_after = Duration::from_secs(3);
         match fate {
@@ -198,7 +198,7 @@ impl World {
                 }
             }
             StoreEvent::DoneLater { txn, writer } => {
-                // Whoever sent it has stopped waiting: the answer is nobody's.
+                // The sender has stopped waiting for the answer.
                 let _ = self.commit_txn(&txn, writer);
             }
             StoreEvent::LeasesEnd => self.end_leases(),
@@ -231,8 +231,8 @@ impl World {
         }
     }
 
-    /// The one place in which the store changes: the checker sees each transaction with what it compared, and the watches are
-    /// answered_after.
+    /// Commits a transaction. This is the only place where the store changes: the checker sees each transaction, and
+    /// the watches are notified.
     pub(crate) fn commit_txn(&mut self, txn: &Txn, writer: Writer) -> Result<CommitOutcome, StoreError> {
         let before = self.depot.history.head();
         let outcome = self.depot.history.commit(txn)?;
@@ -252,7 +252,7 @@ impl World {
         if self.fault_occurs(self.odds.compacted) {
             let left = self.rng.below(6);
             self.count_fault(Fault::Compacted);
-            // It cannot fail: the revision is one that was.
+            // The revision exists, and this cannot fail.
             let _ = self.depot.history.compact(Revision(head.0.saturating_sub(left)));
         }
         for replica in 0..self.replicas.len() {
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// Ends the leases whose time is over, and looks again when the next is.
+    /// Ends the expired leases, and schedules the next check.
     fn end_leases(&mut self) {
         while let Some(lease) = self.depot.history.overdue(self.now) {
             self.end_lease(lease);
@@ -290,7 +290,7 @@ impl World {
         self.leaderless_for(length);
     }
 
-    /// All leases begin anew: a new leader of etcd does not know how long they have to live.
+    /// Extends all leases: a new leader of etcd does not know their remaining time.
     pub(crate) fn leaderless_for(&mut self, length: Duration) {
         self.count_fault(Fault::StoreLeaderChanged);
         let until = self.now + length;

@@ -1,8 +1,8 @@
-//! A rollout on a day on which nothing goes wrong, of a fleet of any size in which every run takes equally long: how much
-//! longer it takes than its plan must.
+//! Times a rollout without faults, in a fleet of any size with equal run times: how much longer it takes than its plan
+//! needs.
 //!
-//! What it takes longer is what servers, store, network and agents need: a grant is written, comes back over the watch and
-//! travels to its agent; the agent collects causes, and its two reports travel back, wait for their groups, and are written.
+//! The difference is the overhead of servers, store, network and agents. A grant is written, returns over the watch and
+//! is sent to its agent. The agent debounces its causes, and its two reports are sent, grouped and written.
 
 use std::time::Duration;
 
@@ -20,20 +20,20 @@ use super::operator::OperatorActionKind;
 use super::releases::ReleaseBehaviour;
 use super::world::{START, World};
 
-/// How long the checks after a run take.
+/// The duration of the checks after a run.
 const CHECKS: Duration = Duration::from_secs(1);
-/// How long a fleet may need for its first version, which is told to all at once.
+/// The time limit for the first version, which moves all nodes at once.
 const FIRST: Duration = Duration::from_secs(600);
-/// A rollout that takes so many times as long as it must does not end by itself.
+/// A rollout that takes this many times its minimum never ends.
 const ENDLESS: i32 = 3;
 
-/// A rollout that has gone through.
+/// A completed rollout with its duration.
 #[derive(Clone, Debug)]
 pub struct TimedRollout {
     pub plan: RolloutPlan,
-    /// From the operator's word to the transaction that completes it.
+    /// From the operator's request to the transaction that completes the rollout.
     pub length: Duration,
-    /// What the plan itself takes: its waves, budgets and soaks, with nothing lost between them.
+    /// The duration that the plan needs: waves, budgets and soaks without any overhead.
     pub minimum: Duration,
     pub world: World,
 }
@@ -44,7 +44,7 @@ impl TimedRollout {
     }
 }
 
-/// Why there is nothing to be said about how long it takes.
+/// Why the rollout could not be timed.
 #[derive(Clone, Debug, Error)]
 pub enum UndisturbedError {
     #[error("the fleet does not come to its first version within {} s", FIRST.as_secs())]
@@ -57,10 +57,10 @@ pub enum UndisturbedError {
     Stopped { phase: &'static str, after: Duration },
 }
 
-/// Brings a fleet to its first version, and then has a rollout go through. Every run takes `applies`, and its checks a second.
+/// Deploys the first version, and then times a rollout. Every run takes `applies`, and its checks one second.
 pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result<TimedRollout, UndisturbedError> {
     let mut world = World::new(design, 3, START);
-    // The first one is told to everybody at once: if it looked others up, everybody would run again with each that is there.
+    // The first version moves all nodes at once. With lookups, each validated node would wake all other ones.
     world.releases.set(version(1), ReleaseBehaviour { alone: true, ..ReleaseBehaviour::default() });
     let same = |time: Duration| (millis(time), millis(time));
     world.releases.set(
@@ -79,7 +79,7 @@ pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result
 
     let (asked, strategy) = (world.now, Box::new(strategy));
     world.submit(OperatorActionKind::Start { to: version(2), strategy, at_once: false, supersede: false });
-    // A word travels for a moment, and so does what becomes of it.
+    // The request and its effect take a moment.
     world.run_until(asked + Duration::from_secs(1));
     let begun = world.checker.fleet().deciding_rollout().filter(|(record, _)| record.to == version(2));
     let plan = begun.and_then(|(record, _)| world.blobs.get(&record.plan)).map(|plan| plan.plan().clone());

@@ -1,4 +1,4 @@
-//! The world: everybody in it, and time, which jumps from one event to the next.
+//! The simulated world: servers, store, agents and network, with a clock that jumps from event to event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,28 +28,28 @@ use super::replica::Replica;
 use super::store::{ControllerWriteFault, SimStore, Writer};
 use crate::rng::Rng;
 
-/// When the world of a seed begins: a Monday morning.
+/// The start time of every seed: a Monday morning.
 pub const START: Timestamp = Timestamp::constant(1794819600, 0);
 
-/// How many releases each world has.
+/// Releases in each world.
 pub(crate) const RELEASES: u64 = 5;
 
-/// A fleet, its servers, their store, and what is still to happen.
+/// A fleet with its servers, their store, and the scheduled events.
 #[derive(Clone, Debug)]
 pub struct World {
     pub(crate) now: SimTime,
-    /// The right time at the world's beginning.
+    /// The real time at the start.
     start: Timestamp,
-    /// What the agents' clock that never jumps is counted from.
+    /// The origin of the agents' monotonic clock.
     pub(crate) base: Instant,
     pub(crate) queue: EventQueue<Event>,
     pub(crate) rng: Rng,
     pub(crate) log: EventLog,
     pub(crate) tally: FaultCounts,
     pub(crate) odds: FaultRates,
-    /// How wrong a server's clock may be.
+    /// The largest clock error of a server.
     pub(crate) most_skew: SignedDuration,
-    /// From then on nothing goes wrong any more.
+    /// No faults occur after this time.
     pub(crate) calm_from: SimTime,
     pub(crate) env: EnvName,
     pub(crate) keys: Keys,
@@ -57,36 +57,36 @@ pub struct World {
     pub(crate) releases: Releases,
     pub(crate) depot: SimStore,
     pub(crate) leases_looked_at: Option<SimTime>,
-    /// The plans of rollouts, by the names of their blobs.
+    /// The stored plans, by blob name.
     pub(crate) blobs: BTreeMap<String, Arc<IndexedPlan>>,
-    /// No server finds them any more.
+    /// No server can read the plans.
     pub(crate) plans_gone: bool,
-    /// So is what became of them kept, of which only the names matter here.
+    /// The names of the stored outcomes.
     pub(crate) outcomes: BTreeSet<String>,
     pub(crate) replicas: Vec<Replica>,
     pub(crate) machines: Vec<Machine>,
     pub(crate) sessions: BTreeMap<SessionNumber, Session>,
     pub(crate) session_count: u64,
     pub(crate) wishes: u64,
-    /// A plan that somebody has made and kept.
+    /// A plan that an operator has saved.
     pub(crate) planned: Option<Box<RolloutPlan>>,
     pub(crate) gate: GateBehaviour,
-    /// What becomes of the next thing that the rollout controller writes, where a script says so.
+    /// The scripted fault of the rollout controller's next write.
     pub(crate) next_step: Option<ControllerWriteFault>,
     pub(crate) checker: Checker,
 }
 
-/// What the checks of gates say, in parts of a hundred.
+/// Verdicts of gates, in percent.
 #[derive(Clone, Debug, Default)]
 pub struct GateBehaviour {
     pub fails: u64,
     pub inconclusive: u64,
-    /// Which check it is, and what it says.
+    /// Name and message of the check.
     pub words: Option<(String, String)>,
 }
 
 impl World {
-    /// A fleet of machines that have just been made, and servers that have just been started.
+    /// A fleet of new machines, with servers that have just started.
     pub fn new(design: Design, servers: usize, start: Timestamp) -> Self {
         let env = match EnvName::new("prod") {
             Ok(env) => env,
@@ -123,7 +123,7 @@ impl World {
             design,
         };
         if let Ok(txn) = founding(&world.env, &world.design, RELEASES) {
-            // It has no guards, so it is not refused.
+            // It has no guards, and cannot conflict.
             let _ = world.commit_txn(&txn, Writer::Founder);
         }
         for number in 0..servers {
@@ -147,7 +147,7 @@ impl World {
         self.start_agent(number);
     }
 
-    /// Lets the next thing happen. False if nothing is left to happen before a moment; then it is that moment.
+    /// Handles the next event. False if there is none before `until`; then it is that time.
     pub fn step(&mut self, until: SimTime) -> bool {
         if self.queue.next_at().is_none_or(|at| at > until) {
             self.now = self.now.max(until);
@@ -159,7 +159,7 @@ impl World {
         true
     }
 
-    /// Lets everything happen up to a moment, or to the first violation.
+    /// Handles all events up to a time, or to the first violation.
     pub fn run_until(&mut self, until: SimTime) {
         while self.violation().is_none() && self.step(until) {}
     }
@@ -212,7 +212,7 @@ impl World {
         self.flush_delayed(machine);
     }
 
-    /// The right time, which nobody in the world knows.
+    /// The real time, which no clock in the simulation shows.
     pub(crate) fn timestamp(&self, at: SimTime) -> Timestamp {
         let passed = SignedDuration::try_from(at).unwrap_or(SignedDuration::MAX);
         self.start.saturating_add(passed).unwrap_or(self.start)
@@ -234,17 +234,17 @@ impl World {
         self.tally.count(mishap);
     }
 
-    /// Whether something goes wrong now, which has these odds.
+    /// Whether a fault with this probability occurs now.
     pub(crate) fn fault_occurs(&mut self, odds: f64) -> bool {
         self.now < self.calm_from && self.rng.chance(odds)
     }
 
-    /// A time between two, in milliseconds.
+    /// A random duration between two numbers of milliseconds.
     pub(crate) fn random_between(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_micros(1_000 * least + self.rng.below(1_000 * most.saturating_sub(least).max(1)))
     }
 
-    /// How long a message takes.
+    /// A random message latency.
     pub(crate) fn latency(&mut self) -> Duration {
         Duration::from_micros(500 + self.rng.below(9_500))
     }
@@ -272,17 +272,17 @@ impl World {
         }
     }
 
-    /// The first thing that must never happen and did.
+    /// The first violation of a rule.
     pub fn violation(&self) -> Option<&Violation> {
         self.checker.violations().first()
     }
 
-    /// How long it took until another server held the rollout controller, each time that its holder went.
+    /// How long each takeover of the rollout controller took.
     pub fn takeovers(&self) -> &[SimTime] {
         self.checker.takeovers()
     }
 
-    /// How each node stands, in the store.
+    /// The state of each node in the store.
     pub fn node_summaries(&self) -> Vec<String> {
         let line = |(name, node): (&muster_core::names::NodeName, &muster_core::fleet::Node)| {
             let state = node.state().map(|(state, _)| format!("{} at {}", state.word(), state.version()));

@@ -1,4 +1,4 @@
-//! A watch that is read now and then, and everything it says held against the truth.
+//! A watch that is read from time to time, with every event compared with the expected state.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use muster_store::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
 use crate::side::{At, Side};
 use crate::truth::{State, Truth};
 
-/// No test waits this long for anything; a watch that says nothing for this long never will.
+/// A watch without an event for this long never has one.
 const NEVER: Duration = Duration::from_secs(20);
 
 pub(crate) struct Following {
     watch: Watch,
     prefix: &'static str,
-    /// Up to where the watch has told; none before the first snapshot.
+    /// The last delivered revision; none before the first snapshot.
     told: Option<At>,
     copy: State,
-    /// Nothing was read yet, so where it starts is not decided.
+    /// Nothing was read yet, and its start is not decided.
     fresh: bool,
     in_snapshot: bool,
 }
 
 impl Following {
-    /// Starts a watch; after a revision, if one is given.
+    /// Starts a watch, after a revision if one is given.
     pub(crate) fn start(side: &Side, prefix: &'static str, after: Option<At>) -> Self {
         let from = after.map_or(WatchFrom::Now, |at| WatchFrom::After(side.revision(at)));
         let watch = side.store().watch(prefix, from);
         Self { watch, prefix, told: after, copy: State::new(), fresh: true, in_snapshot: after.is_none() }
     }
 
-    /// Goes on where this one was, as a reader does whose store was restarted.
+    /// Continues after its last revision, as after a restart of the store.
     pub(crate) fn resume(self, side: &Side) -> Self {
         Self::start(side, self.prefix, self.told)
     }
 
-    /// Reads until everything up to now has been told.
+    /// Reads until all changes up to now are delivered.
     pub(crate) async fn drain(&mut self, side: &Side, truth: &Truth) {
         let who = format!("the watch of {}", side.name);
         if self.fresh
@@ -50,14 +50,14 @@ impl Following {
         assert_eq!(self.copy, truth.at(truth.head(), self.prefix), "{who} ends with another state");
     }
 
-    /// A watch that starts where nothing can be told from begins with a gap, and no other does.
+    /// A watch that cannot start at its revision begins with a gap, and no other does.
     async fn expect_first(&mut self, side: &Side, truth: &Truth, after: At, who: &str) {
         let cause = if after > truth.head() {
             GapCause::Ahead { head: side.revision(truth.head()) }
         } else if after < truth.compacted {
             GapCause::Compacted { oldest: side.revision(truth.compacted) }
         } else {
-            // The reader knows the state at the revision that it starts after.
+            // The reader knows the state at its start revision.
             self.copy = truth.at(after, self.prefix);
             return;
         };
@@ -130,7 +130,7 @@ impl Following {
         }
     }
 
-    /// Revisions only grow, and none has not happened.
+    /// Revisions grow, and exist.
     fn moved(&self, at: At, who: &str) -> At {
         assert!(!self.in_snapshot, "{who}: {at} within a snapshot");
         assert!(self.told < Some(at), "{who}: {at} after {:?}", self.told);

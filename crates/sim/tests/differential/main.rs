@@ -1,9 +1,9 @@
-//! The same random operations on the model, on the embedded backend and on a real etcd: they agree on every answer.
+//! Runs the same random operations on the model, the embedded backend and a real etcd, and compares every answer.
 //!
-//! `SEED=…` repeats a run, whose seed is printed first; `CASES=…` makes it longer. A failure is shrunk to the fewest
-//! steps that still show it. Where revisions start and what leases are called differs between backends, so all of that
-//! is compared relative to where a case began ([`side`]). What a slow watch is told may differ too, in where it has a
-//! gap; so a watch is not compared with the other watches but with the truth ([`follow`]).
+//! `SEED=…` repeats a run, whose seed is printed first. `CASES=…` makes it longer. A failure is shrunk to the fewest steps.
+//! Revisions and lease ids differ between backends, and are compared relative to the start of the case ([`side`]). Slow
+//! watches may have gaps at different places: a watch is compared with the expected state, and not with other watches
+//! ([`follow`]).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod follow;

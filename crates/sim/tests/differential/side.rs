@@ -1,4 +1,4 @@
-//! One backend of the comparison, and its answers in words that all backends share.
+//! One backend of the comparison, with its answers in a common form.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use muster_store::{
     CommitOutcome, EmbeddedStore, KeyValue, LeaseId, ManualClock, Op, Revision, Store, StoreAccess, StoreError, Txn,
 };
 
-/// A revision, counted from where the case began. Signed, because a mistake may lead before it.
+/// A revision relative to the start of the case. Signed, since a bug may lead before it.
 pub(crate) type At = i64;
 
-/// A key with its value. The lease is the number of the grant.
+/// A key with its value. The lease is the number of its grant.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kv {
     pub(crate) key: String,
@@ -22,7 +22,7 @@ pub(crate) struct Kv {
     pub(crate) lease: Option<usize>,
 }
 
-/// Short, because failures show many of these: all bytes of a value are the same.
+/// Short, since failures print many of these: all bytes of a value are the same.
 impl fmt::Debug for Kv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, value, revision, lease } = self;
@@ -31,7 +31,7 @@ impl fmt::Debug for Kv {
     }
 }
 
-/// What a backend said.
+/// The answer of a backend.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Answer {
     Committed {
@@ -58,7 +58,7 @@ pub(crate) enum Answer {
     LeaseEnded {
         lease: Option<usize>,
     },
-    /// No backend should say this here.
+    /// No backend should return this here.
     Failed(String),
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Side {
     /// [`Event::Progress`]: muster_store::WatchEvent::Progress
     pub(crate) tells_all: bool,
     open: Opener,
-    /// None only while it is opened again.
+    /// None only while it is reopened.
     store: Option<Arc<dyn Store>>,
     base: u64,
     leases: Vec<LeaseId>,
@@ -121,16 +121,16 @@ impl Side {
         &**self.store.as_ref().unwrap()
     }
 
-    /// As after a restart: the old one is gone before there is a new one.
+    /// As after a restart: the old instance is closed first.
     pub(crate) async fn reopen(&mut self) {
         self.store = None;
         self.store = Some((self.open)().await);
     }
 
-    /// Ends what would outlive the case.
+    /// Revokes the leases of the case.
     pub(crate) async fn finish(self) {
         for lease in &self.leases {
-            // Most of them have ended.
+            // Most of them have expired.
             let _ = self.store().revoke(*lease).await;
         }
     }
@@ -143,7 +143,7 @@ impl Side {
         revision.0.wrapping_sub(self.base).cast_signed()
     }
 
-    /// The lease of that grant; one that never was, if there were fewer.
+    /// The lease of that grant; an unknown one if there were fewer.
     pub(crate) fn lease(&self, grant: usize) -> LeaseId {
         self.leases.get(grant).copied().unwrap_or(LeaseId(i64::MAX - 7))
     }
@@ -207,7 +207,7 @@ impl Side {
     }
 }
 
-/// Removes what an earlier case left in a store that outlives it.
+/// Removes the keys of an earlier case from a shared store.
 async fn wipe(store: &dyn Store) {
     let left = store.range("", None).await.unwrap().kvs;
     for some in left.chunks(100) {

@@ -1,4 +1,4 @@
-//! The operations, and one case: each is carried out on every backend, and the answers are compared.
+//! The random operations: each one runs on every backend, and the answers are compared.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::follow::Following;
 use crate::side::{Answer, At, Side};
 use crate::truth::Truth;
 
-/// `/` comes right before `0`, and the last one is where the end of a prefix is computed wrongly.
+/// `/` sorts right before `0`, and the last key tests the end of a prefix range.
 const KEYS: [&str; 6] = ["a", "a/1", "a/2", "a0", "b/1", "\u{10ffff}"];
 const PREFIXES: [&str; 5] = ["", "a", "a/", "b", "\u{10ffff}"];
 
-/// Watches that are open at once.
+/// Concurrent watches.
 const SLOTS: usize = 3;
 
-/// Long enough to outlive every case.
+/// Longer than every case.
 const TTL: Duration = Duration::from_secs(3600);
 
-/// An operation. Numbers choose among what there is at that moment, so that every case means something.
+/// An operation. Its numbers select among existing items, which makes every case meaningful.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Commit {
@@ -29,7 +29,7 @@ pub(crate) enum Step {
     Get {
         key: usize,
     },
-    /// Now, or so many revisions ago; in the future, if negative.
+    /// Now, or this many revisions ago; in the future if negative.
     Read {
         prefix: usize,
         back: Option<At>,
@@ -38,20 +38,20 @@ pub(crate) enum Step {
         back: At,
     },
     Grant,
-    /// Of leases that live, that have ended, or that never were.
+    /// For live, expired and unknown leases.
     KeepAlive {
         grant: usize,
     },
     Revoke {
         grant: usize,
     },
-    /// Starts a watch, and does not read it yet. With a snapshot, or so many revisions ago.
+    /// Starts a watch without reading it: with a snapshot, or this many revisions ago.
     Watch {
         slot: usize,
         prefix: usize,
         back: Option<At>,
     },
-    /// Reads all that a watch has to say.
+    /// Reads all events of a watch.
     Drain {
         slot: usize,
     },
@@ -77,7 +77,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A revision so far back, but not before the case began.
+/// A revision this far back, but not before the start of the case.
 fn ago(truth: &Truth, back: At) -> At {
     (truth.head() - back).max(0)
 }
@@ -142,7 +142,7 @@ async fn drain(sides: &[Side], watches: &mut [Following], truth: &Truth) {
     }
 }
 
-/// Compares every answer with that of the first side, which is the model.
+/// Compares every answer with that of the first side, the model.
 fn agreed(sides: &[Side], answers: Vec<Answer>, step: &Step) -> Answer {
     let mut answers = answers.into_iter();
     let model = answers.next().unwrap();
@@ -191,7 +191,7 @@ fn txn(side: &Side, truth: &Truth, guards: &[(usize, u8)], ops: &[(usize, u8)]) 
         let key = KEYS[*key].to_owned();
         let seen = truth.now().get(&key).map(|kv| kv.revision);
         let seen = match how % 4 {
-            // Mostly what is true, or nothing would ever happen.
+            // Mostly correct guards, since otherwise nothing would commit.
             0..=2 => seen,
             _ => seen.xor(Some(At::from(*how) % (truth.head() + 1))),
         };
@@ -205,7 +205,7 @@ fn txn(side: &Side, truth: &Truth, guards: &[(usize, u8)], ops: &[(usize, u8)]) 
         txn = txn.op(match how % 8 {
             0..=2 => Op::delete(key),
             3..=5 => Op::put(key, vec![*how; usize::from(*how)]),
-            // Usually a lease that there is, now and then one that has ended or never was.
+            // Usually a live lease, sometimes an expired or unknown one.
             _ => Op::Put { key, value: vec![*how], lease: Some(side.lease(usize::from(how / 64))) },
         });
     }

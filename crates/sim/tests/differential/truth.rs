@@ -1,4 +1,4 @@
-//! What all backends agreed on so far: every state that ever was.
+//! The expected states: every state that all backends agreed on.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::side::{At, Kv};
 pub(crate) type State = BTreeMap<String, Kv>;
 
 pub(crate) struct Truth {
-    /// One for each revision since the case began.
+    /// One per revision since the start of the case.
     states: Vec<State>,
     pub(crate) compacted: At,
 }
@@ -25,7 +25,7 @@ impl Truth {
         self.states.last().unwrap()
     }
 
-    /// Takes the state after a step, which makes at most one revision.
+    /// Adds the state after a step, which makes at most one revision.
     pub(crate) fn take(&mut self, revision: At, kvs: Vec<Kv>) {
         let state: State = kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect();
         if revision == self.head() {
@@ -42,7 +42,7 @@ impl Truth {
         state.iter().filter(|(key, _)| key.starts_with(prefix)).map(|(key, kv)| (key.clone(), kv.clone())).collect()
     }
 
-    /// What one revision changed under a prefix: each key with what it became, in order.
+    /// The changes of one revision under a prefix, in order.
     pub(crate) fn changes(&self, at: At, prefix: &str) -> Vec<(String, Option<Kv>)> {
         let (before, after) = (self.at(at - 1, prefix), self.at(at, prefix));
         let gone = before.into_keys().filter(|key| !after.contains_key(key)).map(|key| (key, None));
@@ -52,7 +52,7 @@ impl Truth {
         changes
     }
 
-    /// Fails if anything happened under a prefix from one revision on and before another.
+    /// Fails if a revision in this range changed something under a prefix.
     pub(crate) fn nothing_between(&self, from: At, before: At, prefix: &str, whose: &str) {
         for at in from..before {
             assert_eq!(self.changes(at, prefix), [], "{whose} was not told of revision {at} under {prefix:?}");

@@ -1,5 +1,5 @@
-//! The copy of the source that has the switches: under the target directory, so that nothing in the checkout changes, and
-//! kept, so that the next build compiles only what is different.
+//! Makes and builds a copy of the source with a switch for each guard. It is kept under the target directory: the
+//! checkout does not change, and the next build is incremental.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,20 +10,21 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::list::Guard;
 use crate::schemata::{SWITCH, switched};
 
-/// What the simulator with the switches is called, so that it does not lie where the real one does.
+/// The name of the simulator in the copy, which must not replace the real one.
 const PROGRAM: &str = "muster-sim-without";
-/// The crates of the copy have another version. Cargo tells crates of one workspace apart by name, version and place within
-/// it: with the same version, the copy would be taken for the source itself, and compiled over it.
+/// The version of the crates in the copy. Cargo identifies workspace crates by name, version and path within the
+/// workspace: with the same version, the copy would overwrite the build of the source.
 const VERSION: (&str, &str) = ("\nversion = \"0.1.0\"\n", "\nversion = \"0.1.0-without\"\n");
-/// Where the switch is.
+/// The file with the switch.
 const CORE: &str = "crates/core/src/lib.rs";
-/// An example that does nothing. Whoever builds an example, or a test, gets the features of dependencies that tests ask for;
-/// and then the dependencies are those of `make build`, which are there already.
+/// An empty example. Building an example or a test enables the dev features of dependencies, and the dependencies are
+/// then those of `make build`, which exist already.
 const EXAMPLE: (&str, &str) = ("crates/core/examples/nothing.rs", "fn main() {}\n");
-/// Most of the time goes into building, and a story is short. Whoever looks for other seeds tells many of them.
+/// Crates without optimisation: most of the time is spent building, and a run is short. A search for seeds is
+/// optimised.
 const UNOPTIMISED: [&str; 3] = ["core", "rollout", "sim"];
 
-/// Makes the copy, and says where it is.
+/// Makes the copy. Returns its path.
 pub(crate) fn make(root: &Path, target: &Path, guards: &[Guard]) -> Result<PathBuf> {
     let copy = target.join("mutants");
     let mut files = files(root)?;
@@ -34,8 +35,8 @@ pub(crate) fn make(root: &Path, target: &Path, guards: &[Guard]) -> Result<PathB
     }
     for file in &files {
         let path = root.join(file);
-        // Links are left out: nothing that is built is one, and one of the examples leads to a file without an end. And
-        // somebody may have removed a file that git has not forgotten yet.
+        // Symbolic links are skipped: none of them is built, and one of the examples points to an endless file. A
+        // tracked file may also have been deleted.
         if !path.symlink_metadata().is_ok_and(|found| found.is_file()) {
             continue;
         }
@@ -56,7 +57,7 @@ pub(crate) fn make(root: &Path, target: &Path, guards: &[Guard]) -> Result<PathB
     Ok(copy)
 }
 
-/// What belongs to the source: tracked, or new and not to be ignored.
+/// The files of the source: tracked, or untracked and not ignored.
 fn files(root: &Path) -> Result<BTreeSet<String>> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -68,7 +69,7 @@ fn files(root: &Path) -> Result<BTreeSet<String>> {
     Ok(listed.split('\0').filter(|file| !file.is_empty()).map(ToOwned::to_owned).collect())
 }
 
-/// What is different in the copy beside the guards.
+/// Other changes in the copy.
 fn adapted(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
     let replaced = |from: &str, to: &str| -> Result<Vec<u8>> {
         let text = String::from_utf8(content.clone()).with_context(|| format!("{file} is no text"))?;
@@ -86,7 +87,7 @@ fn adapted(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
     }
 }
 
-/// The lock file, with the version that the crates have in the copy.
+/// The lock file with the version of the copy's crates.
 fn locked(text: &str) -> String {
     let packages = text.split("[[package]]\n").map(|package| match package.starts_with("name = \"muster-") {
         true => package.replacen(VERSION.0, VERSION.1, 1),
@@ -95,7 +96,7 @@ fn locked(text: &str) -> String {
     packages.collect::<Vec<_>>().join("[[package]]\n")
 }
 
-/// Only what is different is written: the build goes by the time at which a file was changed.
+/// Writes a file only if it differs, since the build goes by modification times.
 fn write(path: &Path, content: &[u8]) -> Result<()> {
     if std::fs::read(path).is_ok_and(|before| before == content) {
         return Ok(());
@@ -104,7 +105,7 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
     written.with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// What does not belong to the source any more must not be compiled either.
+/// Removes files that are no longer in the source.
 fn remove_others(copy: &Path, files: &BTreeSet<String>) -> Result<()> {
     let mut folders = vec![copy.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -121,8 +122,8 @@ fn remove_others(copy: &Path, files: &BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
-/// Builds the simulator of the copy, and says where it is: in the same target directory, with the features of the whole
-/// workspace, so that only what is in the copy is compiled.
+/// Builds the simulator of the copy, in the same target directory and with the features of the whole workspace, and
+/// only the copy is compiled. Returns its path.
 pub(crate) fn build(copy: &Path, target: &Path, optimised: bool) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", PROGRAM, "--example", "nothing"]);
@@ -134,7 +135,7 @@ pub(crate) fn build(copy: &Path, target: &Path, optimised: bool) -> Result<PathB
     let built = cargo.output().context("cargo cannot be started")?;
     if !built.status.success() {
         let said = String::from_utf8_lossy(&built.stderr);
-        // A switch is not written as a person would write it, and the compiler warns of that.
+        // The switches cause warnings.
         let error = said.find("\nerror").map_or(said.as_ref(), |at| &said[at..]);
         bail!("the source with a switch for each guard does not build:{error}");
     }
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_crates_of_the_copy_have_a_version_of_their_own() {
+    fn copy_has_its_own_version() {
         let lock = "version = 4\n\n[[package]]\nname = \"anyhow\"\nversion = \"0.1.0\"\nsource = \"x\"\n\n[[package]]\nname = \
                     \"muster-core\"\nversion = \"0.1.0\"\n";
         let copied = locked(lock);

@@ -1,4 +1,4 @@
-//! The list of guards, `crates/sim/mutants/guards.toml`: what each keeps, where it stands, and who notices that it is gone.
+//! The list of guards, `crates/sim/mutants/guards.toml`: purpose, location, and the run that catches each mutant.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// Where the list is.
+/// The path of the list.
 pub(crate) const LIST: &str = "crates/sim/mutants/guards.toml";
 
 #[derive(Clone, Debug, Deserialize)]
@@ -15,18 +15,18 @@ struct List {
     guard: Vec<Guard>,
 }
 
-/// Something that keeps a rollout safe.
+/// A guard of a rollout.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Guard {
     pub(crate) name: String,
     pub(crate) keeps: String,
     pub(crate) file: String,
-    /// An expression that stands in that file once.
+    /// An expression that occurs once in that file.
     pub(crate) find: String,
-    /// What is there without the guard: an expression too.
+    /// The expression of the mutant.
     pub(crate) becomes: String,
-    /// Guards that stand behind it, and are taken away with it: only then is it missed.
+    /// Other guards that are disabled with it, since each of them alone would catch the fault.
     #[serde(default)]
     pub(crate) also: Vec<String>,
     seed: Option<u64>,
@@ -34,12 +34,12 @@ pub(crate) struct Guard {
     script: Option<String>,
 }
 
-/// What goes wrong without a guard.
+/// The run that catches a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The story of a seed breaks a rule.
+    /// The run of a seed violates a rule.
     Seed { seed: u64, breaks: String },
-    /// A script is not played as it was.
+    /// A scenario has another transcript.
     Script { name: String },
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Notice {
 }
 
 impl Guard {
-    /// What is switched off to take it away.
+    /// The guards that the mutant disables.
     pub(crate) fn off(&self) -> String {
         let names: Vec<&str> = [&self.name].into_iter().chain(&self.also).map(String::as_str).collect();
         names.join(",")
@@ -86,7 +86,7 @@ pub(crate) fn read(text: &str, only: &[String]) -> Result<Vec<Guard>> {
     Ok(all)
 }
 
-/// The list with another seed for one of its guards. Everything else stays as it was written.
+/// The list with another seed for one guard, and otherwise unchanged.
 pub(crate) fn with_seed(text: &str, name: &str, seed: u64) -> String {
     let mut is_it = false;
     let mut lines = Vec::new();
@@ -112,7 +112,7 @@ mod tests {
                        script = 's'\n";
 
     #[test]
-    fn a_guard_is_noticed_in_one_way() {
+    fn guard_needs_a_seed_or_a_script() {
         let guards = read(TWO, &[]).unwrap();
         assert_eq!(guards[0].notice().unwrap(), Notice::Seed { seed: 1, breaks: "I1".into() });
         assert_eq!(guards[1].notice().unwrap(), Notice::Script { name: "s".into() });
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn another_seed_is_written_where_the_old_one_stood() {
+    fn new_seed_replaces_the_old_one() {
         assert_eq!(with_seed(TWO, "a", 77), TWO.replace("seed = 1", "seed = 77"));
         assert_eq!(with_seed(TWO, "b", 77), TWO);
     }

@@ -1,4 +1,4 @@
-//! Lets the simulator tell a story or play a script, with a guard or without it, and looks whether that goes wrong.
+//! Runs the simulator for a seed or a scenario, with or without a guard, and reads the result.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use anyhow::{Context, Result};
 
 use crate::schemata::VARIABLE;
 
-/// A story is told in less than a second. One that never ends, because a guard is missing, is wrong too.
+/// The time limit of a run, which normally takes less than a second. A mutant may never end.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// And a search for a seed may take so long.
+/// The time limit of a search for a seed.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
-/// So much of what goes wrong is shown.
+/// The longest message that is shown.
 const LONGEST: usize = 110;
 
 /// The simulator of the copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulator {
     pub(crate) program: PathBuf,
-    /// Where `scenarios/` is.
+    /// The directory that contains `scenarios/`.
     pub(crate) folder: PathBuf,
 }
 
-/// A rule that is broken.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) seed: u64,
@@ -34,12 +34,12 @@ pub(crate) struct Broken {
 }
 
 impl Simulator {
-    /// What the story of a seed breaks.
+    /// The violation of a seed.
     pub(crate) fn tell(&self, seed: u64, without: Option<&str>) -> Result<Option<Broken>> {
         self.first(seed, seed + 1, without, TIMEOUT)
     }
 
-    /// The first seed that breaks this rule, or else what the first one does that breaks another.
+    /// The first seed that violates this rule; otherwise the first other violation.
     pub(crate) fn search(&self, rule: &str, most: u64, without: &str) -> Result<Result<Broken, Option<Broken>>> {
         let mut another = None;
         let mut from = 0;
@@ -71,14 +71,14 @@ impl Simulator {
         }
     }
 
-    /// What is otherwise when a script is played.
+    /// The difference of a scenario's transcript.
     pub(crate) fn play(&self, name: &str, without: Option<&str>) -> Result<Option<String>> {
         let script = Path::new("scenarios").join(name).with_extension("txt");
         let (passed, said) = self.run(&[&script.display().to_string()], without, TIMEOUT)?;
         Ok((!passed).then(|| what_went_wrong(&said)))
     }
 
-    /// Whether it ends well, and what it says.
+    /// Whether it succeeds, and its output.
     fn run(&self, arguments: &[&str], without: Option<&str>, patience: Duration) -> Result<(bool, String)> {
         let mut command = Command::new(&self.program);
         command.args(arguments).current_dir(&self.folder).env_remove(VARIABLE);
@@ -107,7 +107,7 @@ impl Simulator {
     }
 }
 
-/// The line that says most: a rule that is broken, something that was expected and is not so, or the first line that is new.
+/// The most informative line: a violation, a failed assertion, or the first new line.
 fn what_went_wrong(said: &str) -> String {
     let rule = said.lines().find_map(|line| line.split_once("VIOLATION of ")).map(|(_, what)| what);
     let unmet = || said.lines().find_map(|line| line.split_once("NO: ")).map(|(_, what)| what);
@@ -121,7 +121,7 @@ fn what_went_wrong(said: &str) -> String {
     short(&line)
 }
 
-/// A line that fits beside others.
+/// Shortens a line to fit beside others.
 pub(crate) fn short(line: &str) -> String {
     match line.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}…", &line[..at]),
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_rule_says_more_than_a_line_that_is_new() {
+    fn violation_is_preferred_to_a_new_line() {
         assert_eq!(what_went_wrong("--- a\n+++ b\n+ 0:10 web1\n+  NO: web runs v2\n"), "it is not so that web runs v2");
         assert_eq!(what_went_wrong("--- a\n+++ b\n+ 0:10 web1\n+VIOLATION of I3: too many\n"), "I3: too many");
         assert_eq!(what_went_wrong("--- a\n+++ b\n-x\n+ 0:10 web1\n"), "it says: 0:10 web1");

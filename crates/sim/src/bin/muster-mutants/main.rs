@@ -1,8 +1,8 @@
-//! `muster-mutants`: takes the guards of a rollout away, one at a time, and demands that it is noticed.
+//! `muster-mutants`: disables the guards of a rollout one at a time, and requires that each mutant is caught.
 //!
-//! [`list`] says which guards there are, and which story of the simulator, or which script, goes wrong without each. All of
-//! them get a switch in a copy of the source ([`schemata`], [`copy`]), so that one build is enough and the product has no
-//! branch for this. Then each is switched off once ([`look`]).
+//! [`list`] names the guards, and the seed or scenario that catches each mutant. All guards get a switch in a copy of the
+//! source ([`schemata`], [`copy`]): one build is enough, and the product has no branch for this. Then each of them is
+//! disabled once ([`look`]).
 
 mod copy;
 mod list;
@@ -22,34 +22,34 @@ use clap::Parser;
 use list::{Guard, LIST, Notice};
 use look::{Simulator, short};
 
-/// Take the guards of a rollout away, one at a time: each has to be missed.
+/// Disable the guards of a rollout one at a time: each mutant must be caught.
 #[derive(Debug, Parser)]
 #[command(name = "muster-mutants")]
 struct Arguments {
     /// Only these guards.
     #[arg(value_name = "GUARD")]
     only: Vec<String>,
-    /// Where the story of a seed does not show it any more, look for the first seed that does, and write it down.
+    /// Where a seed no longer catches its mutant, search for the first seed that does, and record it.
     #[arg(long)]
     update: bool,
-    /// How many seeds are tried then.
+    /// How many seeds are searched.
     #[arg(long, value_name = "N", default_value_t = 2_000, requires = "update")]
     seeds: u64,
 }
 
-/// What came of taking a guard away.
+/// The result of one mutant.
 #[derive(Debug)]
 struct Outcome {
     noticed_by: String,
-    /// What goes wrong; or why nobody notices.
+    /// The violation; or why it was not caught.
     what: Result<String, String>,
-    /// Another seed shows it now.
+    /// Another seed catches it now.
     seed: Option<u64>,
 }
 
 fn main() -> ExitCode {
     run(&Arguments::parse()).unwrap_or_else(|error| {
-        // Whoever reads has gone: nothing is left to say.
+        // The output is closed: nothing to report to.
         let _ = writeln!(std::io::stderr(), "mutants: {error:#}");
         ExitCode::FAILURE
     })
@@ -144,7 +144,7 @@ fn take_away(guard: &Guard, simulator: &Simulator, arguments: &Arguments) -> Res
     Ok(outcome)
 }
 
-/// What the story of a seed breaks without a guard. A story that goes wrong anyway says nothing about it.
+/// The violation of a seed without a guard. A seed that fails with all guards proves nothing.
 fn without(guard: &Guard, simulator: &Simulator, seed: u64, breaks: &str) -> Result<Result<String, String>> {
     if let Some(anyway) = simulator.tell(seed, None)? {
         bail!("seed {seed} breaks a rule with all guards in place: {}: {}", anyway.rule, anyway.what);
@@ -156,7 +156,7 @@ fn without(guard: &Guard, simulator: &Simulator, seed: u64, breaks: &str) -> Res
     })
 }
 
-/// Does something for each of them, with all processors; what came of it is in the same order.
+/// Runs a function for each item on all processors. Results keep the order.
 fn side_by_side<I: Sync, T: Send>(all: &[I], each: impl Fn(&I) -> Result<T> + Sync) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Result<T>>>> = Mutex::new(all.iter().map(|_| None).collect());

@@ -1,14 +1,14 @@
-//! Puts a switch into a source text for each of its guards: `if it is off { what it becomes } else { what stands there }`.
-//! So one build is enough for all of them, and a guard is taken away by a variable.
+//! Adds a switch to a source file for each of its guards: `if disabled { mutant } else { guard }`. One build is enough
+//! for all mutants, and an environment variable selects one.
 
 use anyhow::{Result, bail};
 
 use crate::list::{Guard, LIST};
 
-/// Names the guards that are off, with commas between them.
+/// Names the disabled guards, separated by commas.
 pub(crate) const VARIABLE: &str = "MUSTER_WITHOUT";
 
-/// What is added to the copy of `muster-core`, which all others have in common.
+/// Added to the copy of `muster-core`, which all crates depend on.
 pub(crate) const SWITCH: &str = r#"
 /// Whether a guard is taken away.
 pub fn is_without(guard: &str) -> bool {
@@ -18,7 +18,7 @@ pub fn is_without(guard: &str) -> bool {
 }
 "#;
 
-/// The text of a file with a switch for each guard in it. `within`: how the crate of the switch is called there.
+/// The text of a file with a switch for each guard. `within`: the path of the crate with the switch.
 pub(crate) fn switched(text: &str, guards: &[&Guard], within: &str) -> Result<String> {
     let mut places = Vec::new();
     for guard in guards {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn each_guard_has_a_switch_of_its_own() {
+    fn each_guard_has_its_own_switch() {
         let (soak, full) = (guard("soak", "later(at, soak)", "at"), guard("full", "used >= max", "false"));
         let text = "if used >= max { return later(at, soak); }";
         assert_eq!(
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_has_moved_is_found_out() {
+    fn moved_guard_is_reported() {
         let full = guard("full", "used >= max", "false");
         let said = |text: &str, guards: &[&Guard]| switched(text, guards, "crate").unwrap_err().to_string();
         assert!(said("used > max", &[&full]).contains("does not hold this any more"));

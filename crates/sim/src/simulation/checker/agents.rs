@@ -1,4 +1,4 @@
-//! I4, I5 and I11 on the machines: one applier at a time, nothing that was not told, and nothing older than what was acted on.
+//! I4, I5 and I11 on the machines: one applier at a time, and no version that is older or was not desired.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use crate::simulation::event_queue::SimTime;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agents {
-    /// What a machine last acted on.
+    /// The last generation that a machine acted on.
     acted: BTreeMap<MachineNumber, Generation>,
-    /// What everybody was told under a generation, and what one node was.
+    /// The version of each generation, for all nodes and for single ones.
     base: BTreeMap<Generation, GivenVersion>,
     own: BTreeMap<(NodeName, Generation), GivenVersion>,
-    /// Whether what runs on a machine may be older than what it ran before.
+    /// Whether a machine's run may be of an older release.
     may_be_older: BTreeMap<MachineNumber, bool>,
-    /// What a machine has last proved that it runs.
+    /// The last version that a machine has validated.
     pub(super) proved: BTreeMap<MachineNumber, Version>,
 }
 
@@ -37,7 +37,7 @@ impl Agents {
         fleet.base().map(|base| base.generation)
     }
 
-    /// Notes what nodes are told from now on.
+    /// Records the desired versions of a transaction.
     pub(super) fn record_desired(&mut self, seen: &Committed<'_>, fleet: &Fleet, before: Option<Generation>) {
         if let Some(base) = fleet.base().filter(|base| Some(base.generation) != before) {
             self.base.insert(base.generation, GivenVersion { version: base.version, allow_older: base.allow_older });
@@ -78,7 +78,7 @@ impl Checker {
         } else {
             *acted = generation;
         }
-        // Going back by itself is the node's own decision.
+        // An automatic rollback is the node's own decision.
         let goes_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }));
         let own = self.agents.own.get(&(name.clone(), generation));
         let told = own.or_else(|| self.agents.base.get(&generation)).cloned();
@@ -105,7 +105,7 @@ impl Checker {
                 self.proofs.applied.insert(machine, (version, now));
             }
             RunResult::Unchanged => {
-                // Nothing changed: what was proved of it before is still so.
+                // An unchanged run keeps the earlier validation.
                 let node = self.fleet.get(&self.names[machine]);
                 let proved = node
                     .and_then(|node| node.state())

@@ -1,4 +1,4 @@
-//! I3, the budget: by what the decision was made on, and by what really runs.
+//! I3, the budget: by the view of the decision, and by what really runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use super::facts::NodeFacts;
 use super::{Checker, Rule, Violation};
 use crate::simulation::event::MachineNumber;
 
-/// Nodes that served, were granted something, and do not serve again yet: by what really runs on them.
+/// Granted nodes that have not really validated again yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodesInMotion(BTreeSet<NodeName>);
 
-/// How many of so many: as the strategy's documentation says it, and not by its code.
+/// The size of a budget, by the documentation and not by the code under test.
 fn most(amount: Amount, nodes: usize) -> usize {
     let most = match amount {
         Amount::Nodes(count) => usize::try_from(count).unwrap_or(usize::MAX),
@@ -28,10 +28,10 @@ fn most(amount: Amount, nodes: usize) -> usize {
 /// Nodes that share a budget.
 #[derive(Clone, Debug, Default)]
 struct BudgetShare<'a> {
-    /// Those that have a machine, or had one.
+    /// Nodes that have, or had, a machine.
     made: usize,
     down: Vec<&'a NodeName>,
-    /// One of them is granted something that costs.
+    /// One of them is granted and uses the budget.
     asks: bool,
     most: Option<Amount>,
 }
@@ -46,7 +46,7 @@ impl<'a> BudgetShare<'a> {
     }
 }
 
-/// Its value of the label that has a budget of its own.
+/// Its value of the label that has a budget.
 fn value_of<'a>(strategy: &Strategy, standing: &'a NodeFacts) -> Option<&'a str> {
     let per = strategy.max_unavailable.per.as_ref()?;
     if per.label == "failure_domain" {
@@ -55,7 +55,7 @@ fn value_of<'a>(strategy: &Strategy, standing: &'a NodeFacts) -> Option<&'a str>
     Some(standing.labels.get(&per.label).map_or("", String::as_str))
 }
 
-/// Grants that were decided together, on one view.
+/// Grants of one decision, on one view.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decision<'a> {
     pub(super) names: &'a [NodeName],
@@ -64,8 +64,8 @@ pub(super) struct Decision<'a> {
 }
 
 impl Checker {
-    /// Whoever is out of service counts, together: who was not up in the view, or not heard of; who was taken out of service by
-    /// a grant and does not really serve again, whatever the store says; and who is granted something now.
+    /// Counts all unavailable nodes together: those that are down or disconnected in the view, those that a grant took
+    /// down and that do not really serve again, and those that are granted now.
     pub(super) fn check_budget(
         &mut self,
         strategy: &Strategy,
@@ -74,7 +74,7 @@ impl Checker {
     ) -> Vec<Violation> {
         let Decision { names: granted, seen, at } = decision;
         let base = self.facts.base(seen);
-        // Who is down already is told something at no cost, whoever brought it down.
+        // Granting a node that is already down is free.
         let is_up = |name: &&NodeName| {
             self.facts
                 .of(name, seen)
@@ -119,7 +119,7 @@ impl Checker {
         found
     }
 
-    /// The checks of a machine have passed: if that is at what it was told, it serves again.
+    /// The checks of a machine have passed: at its desired version it serves again.
     pub(super) fn is_healthy(&mut self, machine: MachineNumber, version: &Version) {
         let name = &self.names[machine];
         let told = self.fleet.desired_of(name).map(|desired| desired.version);

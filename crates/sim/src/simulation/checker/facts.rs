@@ -1,4 +1,4 @@
-//! How each node stood at each revision: so that a decision can be judged on what it was decided on.
+//! State of each node at each revision: a decision is checked on the state that it was based on.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use muster_core::txn::{Generation, Revision};
 use crate::simulation::event_queue::SimTime;
 use crate::simulation::world::START;
 
-/// What a node has shown of itself.
+/// The last reported state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportedState {
     Nothing,
@@ -31,22 +31,22 @@ pub(super) struct NodeFacts {
     pub(super) role: Role,
     pub(super) domain: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// The design wants it.
+    /// It is in the design and not leaving.
     pub(super) designed: bool,
     /// It has never served, and has no machine yet.
     pub(super) new: bool,
     pub(super) shows: ReportedState,
     pub(super) version: Option<Version>,
-    /// Since when, by the clock of whoever wrote it.
+    /// Since when, by the clock of the writer.
     pub(super) since: SimTime,
-    /// Since when it is in the store, by the right time.
+    /// Since when it is in the store, by real time.
     pub(super) there_since: SimTime,
     pub(super) answered: Generation,
     pub(super) rebooted: bool,
-    /// The store says that no server has its agent.
+    /// By the store, no server has its agent.
     pub(super) gone: bool,
     pub(super) went_back: bool,
-    /// Its agent was ended in the middle of its last run, and makes it again: that says nothing of the version.
+    /// Its last run was interrupted and is repeated, which says nothing about the version.
     pub(super) interrupted: bool,
     pub(super) grant: Option<GrantFact>,
 }
@@ -56,14 +56,14 @@ pub(super) struct GrantFact {
     pub(super) rollout: RolloutId,
     pub(super) version: Version,
     pub(super) revision: Revision,
-    /// By the clock of whoever granted it.
+    /// By the clock of the granting server.
     pub(super) at: SimTime,
-    /// When it was in the store, by the right time.
+    /// When it was in the store, by real time.
     pub(super) there_at: SimTime,
     pub(super) kept: Option<Generation>,
 }
 
-/// What those are told that have no word of their own.
+/// The version of nodes without a desired version of their own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Base {
     pub(super) told: Option<(Version, Generation)>,
@@ -78,12 +78,12 @@ pub(super) struct NodeHistory {
     pauses: Vec<(Revision, Vec<(PauseScope, PauseRecord)>)>,
 }
 
-/// When something was decided, by the clock of whoever did: it may have been committed later.
+/// When a decision was made, by its clock. It may have been committed later.
 pub(super) fn decided(at: Timestamp, committed: SimTime) -> SimTime {
     SimTime::try_from(at.duration_since(START)).unwrap_or_default().min(committed)
 }
 
-/// The last entry that is not after a revision.
+/// The last entry up to a revision.
 fn at<T>(entries: &[(Revision, T)], revision: Revision) -> Option<&T> {
     let after = entries.partition_point(|(at, _)| *at <= revision);
     after.checked_sub(1).and_then(|place| entries.get(place)).map(|(_, entry)| entry)
@@ -187,7 +187,7 @@ impl NodeHistory {
         }
     }
 
-    /// Those that there were at a revision.
+    /// The pauses at a revision.
     pub(super) fn pauses(&self, revision: Revision) -> &[(PauseScope, PauseRecord)] {
         at(&self.pauses, revision).map(Vec::as_slice).unwrap_or_default()
     }
@@ -200,7 +200,7 @@ impl NodeHistory {
         at(self.nodes.get(name)?, revision)
     }
 
-    /// All nodes that the design wanted at a revision.
+    /// All nodes of the design at a revision.
     pub(super) fn designed(&self, revision: Revision) -> impl Iterator<Item = (&NodeName, &NodeFacts)> {
         let all = self.nodes.iter().filter_map(move |(name, entries)| Some((name, at(entries, revision)?)));
         all.filter(|(_, standing)| standing.designed)
@@ -208,12 +208,12 @@ impl NodeHistory {
 }
 
 impl NodeFacts {
-    /// The grant of a rollout, if it has one.
+    /// The grant of a rollout, if there is one.
     pub(super) fn granted_by(&self, rollout: RolloutId, to: &Version) -> Option<&GrantFact> {
         self.grant.as_ref().filter(|grant| grant.rollout == rollout && grant.kept.is_none() && grant.version == *to)
     }
 
-    /// What it was told, and under which generation.
+    /// Its desired version, with the generation.
     pub(super) fn told(&self, base: &Base) -> Option<(Version, Generation)> {
         match self.grant.as_ref().filter(|grant| grant.rollout >= base.floor) {
             Some(grant) => {
@@ -224,14 +224,14 @@ impl NodeFacts {
         }
     }
 
-    /// Whether it has proved that it runs what it was told.
+    /// Whether it has validated its desired version.
     pub(super) fn is_up(&self, base: &Base) -> bool {
         let Some((version, generation)) = self.told(base) else { return false };
         let proved = self.shows == ReportedState::Validated && self.version.as_ref() == Some(&version);
         proved && self.answered >= generation && !self.rebooted
     }
 
-    /// Whether it has answered a grant for ill.
+    /// Whether it has reported a failure for a grant.
     pub(super) fn has_failed(&self, grant: &GrantFact, epoch: u64) -> bool {
         let answered = self.answered >= Generation { epoch, number: grant.revision.0 };
         let at_target = self.version.as_ref() == Some(&grant.version);

@@ -1,4 +1,4 @@
-//! I4, I7, I8, I10, I12 and I16: who may be granted something, when, and how often.
+//! I4, I7, I8, I10, I12 and I16: which nodes may be granted, when, and how often.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use super::{Checker, Committed, Plans, Rule, Violation};
 use crate::simulation::event_queue::SimTime;
 use crate::simulation::store::Writer;
 
-/// Between asking the store how far it is and deciding, no view is older than this.
+/// The largest age of a view between reading the store's revision and deciding.
 const OLD: SimTime = SimTime::from_millis(500);
 
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct Grants {
     rolled_back: BTreeSet<RolloutId>,
 }
 
-/// What a transaction says of rollouts.
+/// The rollout records and grants of a transaction.
 struct RolloutWrites {
     records: Vec<RolloutRecord>,
     granted: Vec<(NodeName, DesiredRecord)>,
@@ -115,8 +115,8 @@ impl Checker {
         found
     }
 
-    /// What was decided at a moment was decided on what the store held then, as far as a clock can tell. It may have been
-    /// committed much later: then whatever matters is compared.
+    /// A decision is based on the state of the store at its time, within the clock error. It may commit much later:
+    /// then its guards are compared.
     fn check_view(&self, seen: Revision, granted: Timestamp, now: SimTime) -> Option<Violation> {
         let decided = facts::decided(granted, now);
         let newest = self.revision_at(decided.saturating_sub(self.apart / 2 + OLD));
@@ -136,7 +136,7 @@ impl Checker {
         again.then(|| Violation { rule: Rule::Threshold, what: what() })
     }
 
-    /// What a whole rollout has brought everybody to is what the fleet is sent back to one day.
+    /// The version of a complete rollout is a later rollback target.
     fn check_completeness(&self, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
         if !after.whole || before.whole {
             return None;
@@ -144,7 +144,7 @@ impl Checker {
         let base = self.facts.base(after.seen);
         let is_there = |standing: &NodeFacts| {
             let proved = standing.shows == ReportedState::Validated && standing.version.as_ref() == Some(&after.to);
-            // Who was told the target by somebody else was not moved: it may be at work at any time.
+            // A node that another rollout gave the target was not moved, and may run at any time.
             let granted = standing.granted_by(after.id, &after.to).is_some();
             standing.new || proved || (!granted && standing.told(&base).is_some_and(|(version, _)| version == after.to))
         };
@@ -200,7 +200,7 @@ impl Checker {
                 }
             }
         }
-        // Decided at that moment, by a clock that may be wrong by so much.
+        // The decision's clock may be wrong by this much.
         let bound = self.apart / 2;
         let span = jiff::SignedDuration::try_from(bound).unwrap_or_default();
         let around = [desired.granted.saturating_sub(span), desired.granted.saturating_add(span)];
@@ -211,7 +211,7 @@ impl Checker {
         found
     }
 
-    /// Failures that the decision saw: more than are tolerated, and nothing may be granted.
+    /// Failures visible to the decision: above the limit nothing may be granted.
     fn check_threshold(&self, plan: &RolloutPlan, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
         let seen = after.seen;
         let base = self.facts.base(seen);
@@ -252,7 +252,8 @@ impl Checker {
     }
 }
 
-/// By the clock on the wall of its place. No windows: always.
+/// Whether a window is open, by local time. Written from the documentation and not from the code under test. No
+/// windows: always.
 fn is_window_open(windows: &[Window], at: Timestamp) -> bool {
     windows.is_empty() || windows.iter().any(|window| is_in(window, at))
 }
@@ -275,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_may_end_on_the_next_day() {
+    fn window_may_end_on_the_next_day() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let night = Window { days: vec![1], from: time(22, 0, 0, 0), to: time(4, 0, 0, 0), tz: "UTC".into() };
         let open = |text| is_window_open(std::slice::from_ref(&night), at(text));

@@ -1,9 +1,9 @@
-//! The checker: sees every transaction, and what really runs on the machines, and says what must never happen and did.
+//! Checks every transaction, and what really runs on the machines, against the rules of the design.
 //!
-//! It knows the rules by itself, from the plan and the strategy as data: it asks the engine nothing, so that it catches an
-//! engine that is wrong. Who is connected it believes if the store says so and it is so: a server alone may know more.
-//! Decisions are judged on the view that they were made on, which the record of the rollout names (`seen`); that a pause
-//! stops everything is judged by the order of revisions alone.
+//! The checker implements the rules on its own, from the plan and the strategy as data. It never calls the engine, and finds
+//! errors of the engine. A node counts as disconnected only if the store says so and it really is, since a server alone may
+//! know more. A decision is checked on the view that it was based on, which the rollout record names (`seen`). That a pause
+//! stops everything is checked by the order of revisions.
 
 mod agents;
 mod budget;
@@ -42,60 +42,60 @@ use super::store::Writer;
 
 pub use self::trace::{TraceChecker, TraceRun, TraceWriter};
 
-/// Messages take their time.
+/// The largest message latency.
 const TRAVEL: SimTime = SimTime::from_millis(500);
 
-/// Up to so much, the times that other servers have written count as they are.
+/// Times in the store are trusted up to this difference.
 const CLOCKS_AGREE: SimTime = SimTime::from_secs(2);
 
-/// The rules, by the names that the design gives them.
+/// The rules, with the names of the design document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A node is in one service state at most, and the index says what its record says.
+    /// A node is in at most one service state, and the index matches its record.
     OneState,
-    /// `running_version`, and `validated`, only of what was really applied and then validated.
+    /// `running_version` and `validated` only for versions that were really applied and validated.
     VersionTruth,
-    /// Reports of a node are applied in their order.
+    /// Reports of a node are applied in order.
     ReportOrder,
     /// A report that a server answers with success is in the store.
     ReportDurable,
-    /// No controller writes that does not hold its key.
+    /// A controller writes only while it holds its lock.
     OneHolder,
-    /// Never more nodes unavailable than the budget allows, by what really runs.
+    /// The budget is never exceeded, by what really runs.
     Budget,
-    /// One grant for each node, and no run without one.
+    /// One grant per node, and no run without one.
     SingleGrant,
-    /// Never two appliers on one machine.
+    /// At most one applier per machine.
     SingleApply,
-    /// No wave before the one before it has passed its gate and its soak, and no role before those that it comes after.
+    /// A wave starts after the gate and soak of the previous one, and a role after its dependencies.
     GateOrder,
-    /// A rollout that is stopped grants nothing.
+    /// A stopped rollout grants nothing.
     StopMeansStop,
-    /// Too many failures stop a rollout; and it is rolled back once at most.
+    /// Too many failures stop a rollout, and it is rolled back at most once.
     Threshold,
-    /// A request that is sent twice is done once.
+    /// A repeated request is carried out once.
     Idempotence,
-    /// An agent never goes back to what it was told earlier.
+    /// An agent never returns to an earlier generation.
     Monotone,
-    /// An older release only where somebody has said so.
+    /// An older release only with permission.
     Downgrade,
-    /// Nothing is granted outside its windows.
+    /// Nothing is granted outside the windows.
     Window,
-    /// A node that is paused, that nobody hears of, or that has left, is granted nothing.
+    /// A paused, disconnected or removed node is not granted.
     Pause,
-    /// Where more than half of a failure domain has fallen silent, nothing is granted.
+    /// Nothing is granted where more than half of a failure domain is disconnected.
     Brake,
-    /// Nothing is granted on a view that was old when it was decided.
+    /// Nothing is granted on a stale view.
     FreshView,
-    /// A rollout ends, or says why it does not.
+    /// A rollout ends, or has a reason not to.
     Ends,
-    /// Every view ends equal to the store.
+    /// Every view converges to the store.
     Converges,
     /// Another server takes over in time.
     Takeover,
-    /// A node that waits is woken when it need not wait any longer.
+    /// A pending node is woken when its needs are met.
     Wakes,
-    /// Whatever does not move has a reason.
+    /// Everything that does not move has a reason.
     Explained,
 }
 
@@ -129,7 +129,7 @@ impl Rule {
     }
 }
 
-/// Something that must never happen, and did.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub rule: Rule,
@@ -142,19 +142,19 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a node has had more than its time for.
+/// The deadline that a node has missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
-    /// To answer what it was granted.
+    /// To report its grant.
     Answer,
-    /// To wait for others.
+    /// To wait for other nodes.
     Others,
 }
 
-/// A server may be asked just before it looks again.
+/// The longest time until a server reconciles.
 const LOOKS: SimTime = SimTime::from_secs(15);
 
-/// One transaction, as the checker sees it.
+/// One transaction, with its author.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Committed<'a> {
     pub(crate) at: SimTime,
@@ -163,12 +163,12 @@ pub(crate) struct Committed<'a> {
     pub(crate) writer: &'a Writer,
 }
 
-/// The plans, by the names of their blobs.
+/// The plans, by blob name.
 pub(crate) type Plans = BTreeMap<String, Arc<IndexedPlan>>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Checker {
-    /// What is true now.
+    /// The true state of the store.
     fleet: Fleet,
     names: Vec<NodeName>,
     facts: NodeHistory,
@@ -177,20 +177,20 @@ pub(crate) struct Checker {
     moved: NodesInMotion,
     grants: Grants,
     reach: Unreachable,
-    /// What the checks of a gate have really said.
+    /// Gates whose checks have really passed.
     passed_gates: BTreeSet<(RolloutId, usize)>,
-    /// When the holder of the rollout controller went, if nobody has taken over since.
+    /// The holder of the rollout controller that was lost, and when, until the takeover.
     orphaned: Option<(ReplicaId, SimTime)>,
     takeovers: Vec<SimTime>,
-    /// When each revision was made.
+    /// When each revision was committed.
     times: Vec<(SimTime, Revision)>,
     violations: Vec<Violation>,
     told: usize,
-    /// By how much all soaks together may be too short, however far clocks are apart.
+    /// How much all soaks together may be too short, for any clock error.
     slack: SimTime,
-    /// How far two clocks may be apart: deadlines and windows go by what they say.
+    /// The largest difference between two clocks, for deadlines and windows.
     apart: SimTime,
-    /// It is told of everything at the moment at which it happens.
+    /// Every event is reported at its real time.
     is_inside: bool,
 }
 
@@ -212,7 +212,7 @@ impl Checker {
             violations: Vec::new(),
             told: 0,
             slack: CLOCKS_AGREE + TRAVEL,
-            // Each as wrong as can be, and one of them the other way.
+            // Two clocks with the largest error in opposite directions.
             apart: 2 * MOST_SKEW.unsigned_abs() + TRAVEL,
             is_inside: true,
         }
@@ -239,7 +239,7 @@ impl Checker {
         &self.violations
     }
 
-    /// Those that were not told yet.
+    /// Violations that are not logged yet.
     pub(crate) fn unlogged(&mut self) -> Vec<Violation> {
         let news = self.violations[self.told..].to_vec();
         self.told = self.violations.len();
@@ -252,8 +252,7 @@ impl Checker {
         }
     }
 
-    /// The node of a rollout that has had more than its time, and since when it does not answer, or waits for others. Who was
-    /// granted something and is late for so long that no clock can be the reason must not be said to be on its way.
+    /// Nodes past their deadline by more than any clock error. The rollout must not wait for them any more.
     pub(crate) fn overdue(&self, plan: &RolloutPlan, record: &RolloutRecord, now: SimTime) -> Vec<(NodeName, Overdue)> {
         let head = self.fleet.revision;
         let epoch = self.fleet.epoch();
@@ -275,13 +274,13 @@ impl Checker {
         self.facts.designed(head).filter_map(late).collect()
     }
 
-    /// What a node of the design should run, by the keys.
+    /// The desired version of a node, by the keys.
     pub(crate) fn told(&self, name: &NodeName) -> Option<Version> {
         let standing = self.facts.of(name, self.fleet.revision).filter(|standing| standing.designed)?;
         standing.told(&self.facts.base(self.fleet.revision)).map(|(version, _)| version)
     }
 
-    /// How far the store was at a moment.
+    /// The revision of the store at a time.
     pub(crate) fn revision_at(&self, at: SimTime) -> Revision {
         let after = self.times.partition_point(|(made, _)| *made <= at);
         after.checked_sub(1).and_then(|place| self.times.get(place)).map(|(_, revision)| *revision).unwrap_or_default()
@@ -290,7 +289,7 @@ impl Checker {
     pub(crate) fn committed(&mut self, seen: &Committed<'_>, plans: &Plans) {
         self.times.push((seen.at, seen.revision));
         self.check_writer(seen);
-        // What the decision was made on, before it has its effect.
+        // Checked on the state before the transaction.
         let verdicts = self.check_rollouts(seen, plans);
         self.violations.extend(verdicts);
         let before = self.agents.base_of(&self.fleet);
@@ -323,7 +322,7 @@ impl Checker {
         }
     }
 
-    /// A server is gone, or can do nothing for a while.
+    /// A server is lost, or cannot act for a while.
     pub(crate) fn replica_lost(&mut self, id: &ReplicaId, now: SimTime) {
         let holder = self.fleet.controllers().get(&ControllerName::Rollout).map(|(record, _)| &record.replica);
         if holder == Some(id) {

@@ -1,4 +1,4 @@
-//! I6: waves in their order, each after the gate and the soak of the one before; roles after those that they come after.
+//! I6: waves in order, each after the gate and soak of the previous one, and roles after their dependencies.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ fn time(span: jiff::SignedDuration) -> Duration {
     Duration::try_from(span).unwrap_or_default()
 }
 
-/// How a node of a wave that has ended may stand.
+/// State of a node when its wave passes.
 enum NodeOutcome {
-    /// Since when it counts as healthy, at the earliest: by the right time, from when it was in the store.
+    /// The earliest real time at which it counts as healthy.
     Healthy(SimTime),
-    /// It need not be waited for: set aside, gone, or failed.
+    /// The wave need not wait for it: skipped, removed, or failed.
     Excused,
     No(String),
 }
@@ -47,7 +47,7 @@ impl Checker {
             let node = self.fleet.get(name);
             let presence = node.and_then(|node| node.presence.as_ref()).map(|(presence, _)| presence);
             let server = presence.and_then(|presence| presence.replica.as_ref());
-            // A server that is gone has nobody, and cannot say so any more.
+            // A dead server has no agents, and cannot record that.
             server.is_none_or(|server| !self.fleet.replicas().contains_key(server))
         };
         let Some(grant) = standing.granted_by(record.id, &record.to) else {
@@ -67,10 +67,10 @@ impl Checker {
             let soak = time(plan.strategy.soak);
             return NodeOutcome::Healthy(standing.there_since.max(grant.there_at) + soak);
         }
-        // The time that it waited for others does not count, so it begins anew with what came after that.
+        // Pending time does not count.
         let began = match standing.shows {
             ReportedState::Pending | ReportedState::Configured if at_target => standing.since.max(grant.at),
-            // What it ran before is no answer to the grant.
+            // Reports of the previous version do not answer the grant.
             ReportedState::Pending
             | ReportedState::Configured
             | ReportedState::Nothing
@@ -94,7 +94,7 @@ impl Checker {
         NodeOutcome::No(format!("shows {:?} at {:?}", standing.shows, standing.version))
     }
 
-    /// A wave is said to have passed.
+    /// Checks a wave that is recorded as passed.
     pub(super) fn check_passed_wave(
         &self,
         plan: &RolloutPlan,
@@ -128,7 +128,7 @@ impl Checker {
         found
     }
 
-    /// Nobody promotes but a person.
+    /// Only an operator may promote.
     pub(super) fn check_promotion(
         &self,
         before: &RolloutRecord,
@@ -141,7 +141,7 @@ impl Checker {
         (more && *writer != Writer::Operator).then(|| Violation { rule: Rule::GateOrder, what: what() })
     }
 
-    /// A node is granted: its wave must have begun, and the roles before it must be there.
+    /// Checks a granted node: its wave has started, and the roles before it have passed.
     pub(super) fn check_turn(&self, plan: &RolloutPlan, after: &RolloutRecord, name: &NodeName) -> Vec<Violation> {
         let mut found = Vec::new();
         let mut accuse = |what: String| found.push(Violation { rule: Rule::GateOrder, what });
@@ -152,7 +152,7 @@ impl Checker {
                 accuse(format!("{name} of wave {} is granted when {passed} waves have passed", wave + 1));
             }
         }
-        // Whether a wave had a right to pass was judged when it did; who breaks by itself later blocks nobody.
+        // Waves are checked when they pass. A node that breaks later blocks nothing.
         let Some(role) = self.facts.of(name, after.seen).map(|standing| &standing.role) else { return found };
         for parent in plan.after.get(role).into_iter().flatten() {
             let has_parents = |nodes: &[PlannedNode]| nodes.iter().any(|node| node.role == *parent);

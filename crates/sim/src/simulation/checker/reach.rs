@@ -1,4 +1,4 @@
-//! Who can be told something, and who has been told not to run: nobody else is granted anything.
+//! Reachability and pauses: disconnected and paused nodes are not granted.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::{Checker, Rule, Violation};
 use crate::simulation::event::MachineNumber;
 use crate::simulation::event_queue::SimTime;
 
-/// Since when machines cannot be reached: cut off, or without an agent. Nobody says so of a fleet of real processes.
+/// Since when machines are unreachable: cut off, or without an agent. Unknown for a fleet of real processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unreachable(BTreeMap<NodeName, SimTime>);
 
 impl Checker {
-    /// Whether a machine can be reached from now on.
+    /// Records whether a machine is reachable.
     pub(crate) fn set_reachable(&mut self, machine: MachineNumber, is_reached: bool, now: SimTime) {
         let name = &self.names[machine];
         if is_reached {
@@ -28,14 +28,14 @@ impl Checker {
         }
     }
 
-    /// Whether a node was surely silent when something was decided: the store said so in the view that it was decided on,
-    /// and it had been so for longer than clocks may be apart.
+    /// Whether a node was certainly disconnected at a decision: by the view of the decision, and for longer than the
+    /// clock error.
     pub(super) fn is_silent(&self, name: &NodeName, standing: &NodeFacts, decided: Timestamp) -> bool {
         let at = facts::decided(decided, self.times.last().map(|(at, _)| *at).unwrap_or_default());
         standing.gone && self.reach.0.get(name).is_some_and(|since| *since + self.apart < at)
     }
 
-    /// A node is granted something: it must be there, and nobody may have said that it is not to run.
+    /// Checks that a granted node is connected and not paused.
     pub(super) fn check_reachable(
         &self,
         record: &RolloutRecord,
@@ -46,7 +46,7 @@ impl Checker {
         let mut found = Vec::new();
         let Some(standing) = self.facts.of(name, seen) else { return found };
         let at = desired.granted;
-        // A pause that ends at this moment, by one of two clocks, may be over.
+        // A pause that ends within the clock error may be over.
         let slack = jiff::SignedDuration::try_from(self.apart).unwrap_or_default();
         let late = at.saturating_add(slack).unwrap_or(at);
         for (scope, pause) in self.facts.pauses(seen) {

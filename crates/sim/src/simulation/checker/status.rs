@@ -1,4 +1,4 @@
-//! I1 and I2, and the order of reports: what the store says of a node is one thing, and true.
+//! I1, I2 and the order of reports: the stored state of a node is unique and true.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +12,19 @@ use super::{Checker, Rule};
 use crate::simulation::event::MachineNumber;
 use crate::simulation::event_queue::SimTime;
 
-/// What really happened on the machines.
+/// Evidence of what really ran on the machines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunEvidence {
-    /// Runs whose checks have really passed, at a version that was really applied.
+    /// Runs whose checks passed, at a version that was really applied.
     validated: BTreeSet<(RunId, Version)>,
-    /// When the applier of a machine last ended well, and at what.
+    /// When the applier of a machine last succeeded, and with which version.
     pub(super) applied: BTreeMap<MachineNumber, (Version, SimTime)>,
     pub(super) checks_began: BTreeMap<MachineNumber, SimTime>,
-    /// The last report that was applied.
+    /// The last applied report.
     last: BTreeMap<NodeName, (u64, u64)>,
 }
 
-/// Whose report a transaction applies: nothing else is written into the history of a node.
+/// The nodes whose reports a transaction applies: only reports write a node's history.
 pub(super) fn reported(changes: &[WatchChange]) -> BTreeSet<NodeName> {
     let of = |change: &WatchChange| match change {
         WatchChange::Put(kv) if kv.key.contains("/history/") => match keys::parse(&kv.key) {
@@ -53,7 +53,7 @@ impl Checker {
         }
     }
 
-    /// What is in the store of a node after a transaction. `is_report`: it was one that a report makes.
+    /// Checks the stored state of a node after a transaction. `is_report`: a report wrote it.
     pub(super) fn check_status(&mut self, name: &NodeName, is_report: bool) {
         let Some(node) = self.fleet.get(name) else {
             self.proofs.last.remove(name);

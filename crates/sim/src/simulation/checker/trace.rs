@@ -1,8 +1,7 @@
-//! The same checker for a fleet of real processes. Nobody tells it anything from inside: it is given the history of a real
-//! store, transaction by transaction, and what the appliers have written down themselves.
+//! The checker for a fleet of real processes. It gets the history of a real store, and the records of the appliers.
 //!
-//! What was seen is told in an order in which it can have happened: a run after the transaction that caused it, and the
-//! transaction that speaks of a run after its checks. Times are only ever compared with each other.
+//! The trace is merged into a possible order: a run after the transaction that caused it, and the transaction with its
+//! result after its checks. Times are only compared with each other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,17 +23,17 @@ use crate::simulation::event_queue::SimTime;
 use crate::simulation::store::Writer;
 use crate::simulation::world::START;
 
-/// In whose name a transaction was written, as far as somebody outside can know.
+/// The author of a transaction, as far as it can be observed from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceWriter {
-    /// The controller of rollouts, at this server.
+    /// The rollout controller on this server.
     Engine(ReplicaId),
     Operator,
-    /// Anything else: agents, servers for themselves, the end of a lease.
+    /// Anything else: agents, servers, or an expired lease.
     Other,
 }
 
-/// A run, as its applier and the store know it.
+/// A run, as recorded by its applier and the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceRun {
     pub run: RunId,
@@ -43,24 +42,24 @@ pub struct TraceRun {
     pub causes: Vec<Cause>,
 }
 
-/// All that was seen of a fleet, judged by the rules of the simulator.
+/// Checks a recorded trace of a real fleet against the rules of the simulator.
 #[derive(Debug)]
 pub struct TraceChecker {
     checker: Checker,
     plans: Plans,
     machines: BTreeMap<NodeName, MachineNumber>,
-    /// What runs on a machine.
+    /// The run on each machine.
     busy: BTreeMap<MachineNumber, RunId>,
 }
 
 impl TraceChecker {
-    /// `slack`: how far two clocks of this fleet may be apart.
+    /// `slack`: the largest difference between two clocks of the fleet.
     pub fn new(env: EnvName, slack: Duration) -> Self {
         let checker = Checker { slack, apart: slack, is_inside: false, ..Checker::new(env) };
         Self { checker, plans: Plans::new(), machines: BTreeMap::new(), busy: BTreeMap::new() }
     }
 
-    /// A plan, by the name that records call it by. To be told before the first transaction that does.
+    /// Adds a plan under its digest, before the first transaction that names it.
     pub fn plan(&mut self, digest: String, plan: RolloutPlan) {
         self.plans.insert(digest, Arc::new(IndexedPlan::new(plan)));
     }
@@ -103,12 +102,12 @@ impl TraceChecker {
         self.checker.checks_end(machine, &running(run), passed, at);
     }
 
-    /// A server was ended, or stopped.
+    /// A server was killed or stopped.
     pub fn replica_lost(&mut self, id: &ReplicaId, at: SimTime) {
         self.checker.replica_lost(id, at);
     }
 
-    /// How long it took each time until another server held the controller of rollouts.
+    /// How long each takeover of the rollout controller took.
     pub fn takeovers(&self) -> &[SimTime] {
         self.checker.takeovers()
     }
@@ -128,7 +127,7 @@ impl TraceChecker {
     }
 }
 
-/// What the checker asks about a run; the rest of it is the agent's own business.
+/// The fields of a run that the checker reads.
 fn running(run: &TraceRun) -> RunningRun {
     RunningRun {
         run: run.run.clone(),
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_no_record_goes_with_and_a_run_that_nobody_told_are_found() {
+    fn grant_without_record_and_unknown_run_are_found() {
         let mut checker = TraceChecker::new(name(EnvName::new("test")), Duration::ZERO);
         let grant = r#"{"version":"v2","rollout":1,"granted":"2026-11-15T10:00:00Z"}"#;
         let put = KeyValue {

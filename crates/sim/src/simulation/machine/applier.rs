@@ -1,5 +1,5 @@
-//! What the agent starts on its machine: an applier that takes its time and ends as the release's script says, and the checks
-//! after it. Both outlive an agent that is killed.
+//! The simulated applier and the checks after it, with durations and results of the release. Both outlive an agent that
+//! is killed.
 
 use muster_agent::applier::ApplierResult;
 use muster_agent::queue::io::Input;
@@ -19,7 +19,7 @@ use crate::simulation::world::World;
 #[derive(Clone, Debug)]
 pub(crate) struct Applier {
     number: u64,
-    /// The life of the agent that started it: nobody else hears how it ends.
+    /// The life of the agent that started it. No other one learns its result.
     agent: u64,
     order: Box<WorkOrder>,
     phase: Phase,
@@ -30,7 +30,7 @@ enum Phase {
     Applying {
         ending: RunEnding,
     },
-    /// What it did is being written down.
+    /// Its result is being recorded.
     Done {
         report: Box<UnsentReport>,
     },
@@ -102,13 +102,13 @@ impl World {
         ending
     }
 
-    /// The roles that a run asks for.
+    /// The roles that a run looks up.
     fn parents(&self, order: &WorkOrder) -> impl Iterator<Item = &Role> {
         let asks = !self.releases.of(&order.run.version).alone;
         self.design.after.get(&order.role).filter(|_| asks).into_iter().flatten()
     }
 
-    /// What a run of a role looks up, and cannot do without.
+    /// The nodes that a run needs.
     fn needs(&self, order: &WorkOrder) -> Vec<Need> {
         let parents = self.parents(order);
         let all = self.releases.of(&order.run.version).demanding;
@@ -140,7 +140,7 @@ impl World {
         report_builder::configured(&self.machines[number].node, order, applied, lookups, String::new(), ended)
     }
 
-    /// Ends all that goes on.
+    /// Stops all processes.
     pub(super) fn end_applier(&mut self, number: MachineNumber) {
         if self.machines[number].applier.take().is_some() {
             self.checker.applier_cut_off(number, self.now);
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// What the applier did is written down: the checks begin.
+    /// The result of the applier is recorded: the checks start.
     pub(super) fn acknowledged(&mut self, number: MachineNumber) {
         if matches!(&self.machines[number].applier, Some(Applier { phase: Phase::Done { .. }, .. })) {
             self.check(number);
@@ -255,7 +255,7 @@ impl World {
                 Input::Validated { report: Some(Box::new(report)) }
             }
             Work::Run => {
-                // The second report of a run has the next number.
+                // The second report of a run has the next sequence number.
                 report.seq = order.run.seq + 1;
                 report_builder::finished(&order, report)
             }

@@ -1,5 +1,4 @@
-//! Carries out what the queue of an agent says, one thing after the other. A write may take long, and the agent may be killed
-//! after any of them.
+//! Runs the effects of an agent's queue one by one. A write may be slow, and the agent may be killed after any effect.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::simulation::fault_counts::Fault;
 use crate::simulation::world::World;
 
 impl World {
-    /// Something happens to an agent; it hears of it when it has written down what it heard before.
+    /// Passes an input to an agent, after the effects of the previous one.
     pub(super) fn input(&mut self, number: MachineNumber, input: Input) {
         let machine = &mut self.machines[number];
         if !machine.up {
@@ -54,7 +53,7 @@ impl World {
         self.run_effects(number);
     }
 
-    /// Does what is left to do, and then takes what came meanwhile.
+    /// Runs the remaining effects, and then handles the next input.
     pub(super) fn run_effects(&mut self, number: MachineNumber) {
         while let Some(effect) = self.machines[number].effects.pop_front() {
             if let Some(left) = self.machines[number].crash_after {
@@ -84,7 +83,7 @@ impl World {
         self.set_tick(number);
     }
 
-    /// Whether it was a write that must be on disk.
+    /// Runs one effect. True if it was a write to disk.
     fn run_effect(&mut self, number: MachineNumber, effect: Effect) -> bool {
         let machine = &mut self.machines[number];
         match effect {
@@ -126,7 +125,7 @@ impl World {
                 false
             }
             Effect::CheckRelease(_) => {
-                // Shelves keep what a node may have to go back to.
+                // The cache keeps the release of a rollback.
                 machine.inbox.push_front(Input::ReleaseChecked { problem: None });
                 false
             }

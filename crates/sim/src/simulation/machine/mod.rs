@@ -1,5 +1,5 @@
-//! One node: a machine with a disk, an agent on it, and what the agent has started. The agent is its own
-//! [`RunQueue`]; here is what carries out what it says, effect by effect, so that it can be killed between any two.
+//! One node: a machine with its disk, its agent, and the agent's processes. The agent's decisions are those of the real
+//! [`RunQueue`]. Its effects run one by one here, and the agent can be killed between any two of them.
 
 mod applier;
 mod effects;
@@ -33,7 +33,7 @@ use super::world::World;
 pub(crate) struct Machine {
     pub(crate) name: NodeName,
     pub(crate) domain: String,
-    /// Of the agent's process.
+    /// Incremented with each start of the agent.
     pub(crate) life: u64,
     pub(crate) up: bool,
     boots: u64,
@@ -42,53 +42,53 @@ pub(crate) struct Machine {
     pub(crate) queue: Option<RunQueue>,
     effects: VecDeque<Effect>,
     inbox: VecDeque<Input>,
-    /// A write goes on: nothing else is done.
+    /// A slow write is in progress.
     writing: bool,
     slow_until: SimTime,
-    /// It is killed after so many effects.
+    /// The agent is killed after this many effects.
     crash_after: Option<u64>,
     tick_at: Option<SimTime>,
     pub(crate) told: QueueStatus,
     pub(crate) session: Option<SessionNumber>,
     route: ReplicaNumber,
     dials: u32,
-    /// Whether another incarnation is asked for, and whether the stream that is open asks for it.
+    /// Whether another incarnation is needed, and whether the open stream has requested it.
     renewing: bool,
     asks_anew: bool,
     dispatch: Dispatch,
     ticket: u64,
     in_flight: Option<u64>,
-    /// Who waits for what is being written down.
+    /// The receiver of the next acknowledgement.
     waits: Waits,
     pub(crate) cut_off_until: Option<SimTime>,
     pub(crate) cut_offs: u64,
     pub(crate) applier: Option<Applier>,
     appliers: u64,
-    /// What the applier last brought it to.
+    /// The version that the applier last applied.
     pub(crate) runs: Option<Version>,
-    /// It has broken by itself, and its checks fail.
+    /// It broke by itself, and its checks fail.
     pub(crate) broken: bool,
 }
 
-/// Who goes on when something is written down.
+/// The receiver of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     Nobody,
     /// The run, before its checks.
     Run,
-    /// The sender, before it forgets a report.
+    /// The sender, before it removes a report.
     Sender,
 }
 
-/// What survives the agent.
+/// State that survives the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     pub(crate) ledger: Ledger,
     snapshot: Option<Arc<Snapshot>>,
-    /// What the last run saw.
+    /// The snapshot of the last run.
     seen: Option<Arc<Snapshot>>,
     pub(crate) outbox: BTreeMap<u64, UnsentReport>,
-    /// The highest serial that the node has proved to run.
+    /// The highest serial that the node has validated.
     pub(crate) highest: u64,
 }
 
@@ -149,7 +149,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<Node> {
     })
 }
 
-/// A failed run is made again after seconds here, where a rollout takes minutes.
+/// Failed runs are retried within seconds, since simulated rollouts take minutes.
 const TIMINGS: Timings = Timings {
     debounce: Duration::from_millis(200),
     retry: Backoff { first: Duration::from_secs(4), cap: Duration::from_secs(30) },
@@ -185,7 +185,7 @@ impl World {
         self.wake_sender(number);
     }
 
-    /// The process is gone, and all that was not on the disk with it. What it has started goes on.
+    /// Kills the agent: state that is not on disk is lost. Its processes continue.
     pub(crate) fn crash_agent(&mut self, number: MachineNumber, back_after: Duration) {
         let machine = &mut self.machines[number];
         if !machine.up {
@@ -205,7 +205,7 @@ impl World {
         self.queue.schedule(self.now + back_after, Event::Agent { machine: number, life, what: AgentEvent::Starts });
     }
 
-    /// Whether a machine can be reached is for the checker to know.
+    /// Records for the checker whether a machine is reachable.
     pub(crate) fn note_reach(&mut self, number: MachineNumber) {
         let machine = &self.machines[number];
         self.checker.set_reachable(number, machine.up && !machine.is_cut_off(self.now), self.now);
@@ -225,7 +225,7 @@ impl World {
         self.checker.rebooted(number);
     }
 
-    /// Has an agent killed after some more effects.
+    /// Kills an agent after some more effects.
     pub(crate) fn kill_after(&mut self, number: MachineNumber, effects: u64) {
         self.machines[number].crash_after = Some(effects);
     }
@@ -236,7 +236,7 @@ impl World {
 
     pub(crate) fn agent_event(&mut self, number: MachineNumber, what: AgentEvent) {
         match what {
-            // Of the life before, which is over.
+            // For an earlier life.
             AgentEvent::Starts => {}
             AgentEvent::Tick => {
                 let machine = &mut self.machines[number];
@@ -268,7 +268,7 @@ impl World {
             MachineEvent::ChecksEnd { number: applier } => self.checks_end(number, applier),
             MachineEvent::Recovers => {
                 self.machines[number].broken = false;
-                self.log_node(number, format_args!("is well again by itself"));
+                self.log_node(number, format_args!("recovers by itself"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Sends what is in the outbox: [`muster_agent::report::dispatch`] says which is next, and what an answer means.
+//! Sends the reports of the outbox: [`muster_agent::report::dispatch`] decides the next one, and what an answer means.
 
 use muster_agent::queue::io::{AcceptedReport, Input};
 use muster_agent::report::ANSWER_TIMEOUT;
@@ -8,7 +8,7 @@ use crate::simulation::event::{AgentEvent, Event, MachineNumber};
 use crate::simulation::world::World;
 
 impl World {
-    /// There is something to send, or somebody to send it to.
+    /// A report or a server has become available.
     pub(super) fn wake_sender(&mut self, number: MachineNumber) {
         if self.machines[number].in_flight.is_some() || !self.machines[number].up {
             return;
@@ -51,14 +51,14 @@ impl World {
             return;
         }
         let Some(seq) = machine.in_flight.take() else { return };
-        // The time-out that is still to come is of this one.
+        // Drops the pending timeout of this report.
         machine.ticket += 1;
         match machine.dispatch.answered(seq, answer) {
             ReportDisposition::Remove => {
                 let report = machine.disk.outbox.get(&seq);
                 let awaited = report.filter(|report| machine.told.awaited == Some(report.generation));
                 if let Some(taken) = awaited.map(AcceptedReport::from) {
-                    // It is forgotten when the queue has written down that it was taken.
+                    // It is removed when the queue has recorded the acceptance.
                     machine.in_flight = Some(seq);
                     self.input(number, Input::ReportAccepted(taken));
                     return;
@@ -74,7 +74,7 @@ impl World {
         self.send_later(number);
     }
 
-    /// What was taken is written down, where that matters.
+    /// The acceptance is recorded.
     pub(super) fn forget_report(&mut self, number: MachineNumber) {
         let machine = &mut self.machines[number];
         if let Some(seq) = machine.in_flight.take() {

@@ -1,4 +1,4 @@
-//! How an agent comes to a server, and what it hears there.
+//! The agent's end of the stream: connecting, messages, and reconnecting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::simulation::event::{AgentEvent, Event, MachineNumber, SessionNumber};
 use crate::simulation::network::StreamMessage;
 use crate::simulation::world::World;
 
-/// How long an agent waits for a server to say hello.
+/// How long an agent waits until a server accepts its stream.
 const OPENING: Duration = Duration::from_secs(10);
 
 impl World {
@@ -97,13 +97,13 @@ impl World {
     }
 
     pub(super) fn opening_timed_out(&mut self, number: MachineNumber, session: SessionNumber) {
-        // `dials` is 0 once somebody has said hello.
+        // `dials` is 0 once a server has accepted the stream.
         if self.machines[number].session == Some(session) && self.machines[number].dials > 0 {
             self.session_lost(number, session);
         }
     }
 
-    /// The stream is opened anew, to ask for another incarnation.
+    /// Reopens the stream to request another incarnation.
     pub(super) fn renew(&mut self, number: MachineNumber) {
         self.machines[number].renewing = true;
         self.leave(number);

@@ -1,4 +1,4 @@
-//! What a server asks the store, and what it does with the answer.
+//! Requests of a server to the store, their answers, and their continuations.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) enum Request {
     Read {
         keys: Vec<String>,
     },
-    /// How far the store is, and then a lease.
+    /// Reads the revision of the store, and grants a lease.
     Join {
         ttl: Duration,
     },
@@ -41,12 +41,12 @@ pub(crate) enum Answer {
 pub(crate) enum Failure {
     Unavailable,
     Full,
-    /// It may have been done, or may still be.
+    /// It may have been carried out, or may be later.
     Unknown,
     LeaseEnded,
 }
 
-/// For what the store was asked: how it goes on with the answer.
+/// The continuation of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     Join {
@@ -67,7 +67,7 @@ pub(crate) enum Call {
         incarnation: u64,
         tries: u32,
     },
-    /// The answer to a greeting was lost: what is in the store now?
+    /// The outcome of an assigned incarnation is unknown: the store is read.
     RetryIncarnation {
         session: SessionNumber,
         open: Box<SyncOpen>,
@@ -83,7 +83,7 @@ pub(crate) enum Call {
     Liveness {
         held: Revision,
     },
-    /// How far the store is.
+    /// Reads the revision of the store.
     Newest {
         who: IoClient,
     },

@@ -1,4 +1,4 @@
-//! Which controllers a server holds: [`muster_core::replica::controller_lock`] decides.
+//! The controller locks of a server: [`muster_core::replica::controller_lock`] decides.
 
 use muster_core::replica::ControllerName;
 use muster_core::replica::controller_lock::{ControllerLock, LockClaim, LockInput, LockStep, decide};
@@ -11,19 +11,19 @@ use super::task::ReplicaTask;
 use crate::simulation::event::ReplicaNumber;
 use crate::simulation::world::World;
 
-/// Those that the simulated servers look after.
+/// The controllers that simulated servers run.
 pub(crate) const CONTROLLERS: [ControllerName; 2] = [ControllerName::Liveness, ControllerName::Rollout];
-/// Replicas that all see a controller become free try at different moments within this.
+/// Replicas that see a free controller try to take it at different times within this.
 const JITTER_MS: u64 = 200;
 
-/// What became of a controller's write.
+/// The outcome of a controller's write.
 pub(super) enum FencedOutcome {
     Committed,
-    /// What it was decided on has changed: decide again.
+    /// A guard failed: decide again.
     Refused,
-    /// Somebody else holds the controller: do nothing more.
+    /// Another server holds the controller: stop.
     Deposed,
-    /// The store did not take it, or nobody knows.
+    /// The write failed, or its outcome is unknown.
     Failed,
 }
 
@@ -92,7 +92,7 @@ impl World {
         let (Some(current), Some(my_key)) = (server.current(self.now), my_key) else { return };
         let taking = LockClaim { env: &self.env, name, me: &server.id, lease: current.lease, my_key, over, now };
         let Ok(txn) = taking.txn() else { return };
-        // The jitter of many servers is in the time that a request travels.
+        // The jitter is part of the request's latency.
         let jitter = std::time::Duration::from_millis(self.rng.below(JITTER_MS));
         self.now += jitter;
         self.call(replica, Call::TakeLock { name, lease: current.lease }, Request::Commit(txn));
@@ -103,7 +103,7 @@ impl World {
         self.replicas[replica].taking.remove(&name);
         match answer {
             Answer::Committed { revision } => self.holds(replica, name, revision, lease),
-            // Somebody was quicker: the view shows who.
+            // Another server was faster: the view shows which.
             Answer::Refused { .. } => {}
             Answer::Failed(_) | Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => {}
         }
@@ -119,13 +119,13 @@ impl World {
         self.reconcile_soon(replica);
     }
 
-    /// A write of a controller, fenced, if this server may act.
+    /// A controller's write with its fencing guard, if this server may act.
     pub(super) fn fenced(&self, replica: ReplicaNumber, name: ControllerName, txn: Txn) -> Option<(Revision, Txn)> {
         let held = self.replicas[replica].held(name, self.now)?;
         Some((held.revision, txn.guard(held.guard())))
     }
 
-    /// What became of it.
+    /// The outcome of a fenced write.
     pub(super) fn outcome(
         &mut self,
         replica: ReplicaNumber,

@@ -1,5 +1,5 @@
-//! Lends the rollout engine hands: what it needs is asked of the store, read and written, each with its delays; and a server
-//! may die in between. It decides nothing.
+//! Performs the IO of the rollout engine in virtual time: reads and writes have latencies, and the server may crash in
+//! between. It decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
 use crate::simulation::operator::OperatorActionKind;
 use crate::simulation::world::World;
 
-/// So long is the view waited for: as the server has it.
+/// How long a view is waited for, as in the server.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who needs something.
+/// The receiver of an IO result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoClient {
-    /// A look of the controller. What was meant for one that was given up reaches nobody.
+    /// A reconciliation of the controller. Results for a dropped one are ignored.
     Reconcile(u64),
-    /// What a person asked for.
+    /// A request of an operator.
     Request(u64),
 }
 
 impl World {
-    /// What is needed, if this server has it already.
+    /// The result of an IO request that needs no waiting.
     pub(super) fn available_io(&self, replica: ReplicaNumber, view: Revision, request: &IoRequest) -> Option<IoResult> {
         match request {
             IoRequest::AwaitView(revision) => (view >= *revision).then_some(IoResult::ViewReached),
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// Has what is needed brought, some time later.
+    /// Schedules an IO request.
     pub(super) fn request_io(&mut self, replica: ReplicaNumber, who: IoClient, request: IoRequest) {
         let life = self.replicas[replica].life;
         match request {
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// What is read is what is there now; what is written is there from now on, whatever becomes of the server.
+    /// Performs an IO request. Writes take effect even if the server crashes.
     pub(super) fn perform_io(&mut self, replica: ReplicaNumber, who: IoClient, request: IoRequest) {
         let io = match request {
             IoRequest::LoadPlan(digest) => match self.blobs.get(&digest).filter(|_| !self.plans_gone).cloned() {
@@ -92,7 +92,7 @@ impl World {
         self.io_done(replica, who, io);
     }
 
-    /// What the environment's file says: whoever starts a rollout has applied it before.
+    /// The environment's configuration. It is applied before each start.
     fn rollout_config(&self, replica: ReplicaNumber, who: IoClient) -> RolloutConfig {
         let action = match who {
             IoClient::Request(number) => self.replicas[replica].requests.get(&number).map(|(action, _)| &action.kind),
@@ -107,7 +107,7 @@ impl World {
         RolloutConfig { strategy, after: self.design.after.clone(), design: None }
     }
 
-    /// Goes on with what was brought.
+    /// Continues with the result of an IO request.
     pub(super) fn io_done(&mut self, replica: ReplicaNumber, who: IoClient, io: IoResult) {
         match who {
             IoClient::Reconcile(number) => self.continue_reconcile(replica, number, io),
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// What is needed cannot be had.
+    /// The IO request failed.
     pub(super) fn io_failed(&mut self, replica: ReplicaNumber, who: IoClient) {
         match who {
             IoClient::Reconcile(number) => self.reconcile_failed(replica, number),
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// The view has moved: whoever waits for that goes on.
+    /// Continues everything that waits for this revision of the view.
     pub(super) fn view_reached(&mut self, replica: ReplicaNumber, view: Revision) {
         let view_waiters = std::mem::take(&mut self.replicas[replica].view_waiters);
         let (reached, rest) = view_waiters.into_iter().partition(|(revision, _)| *revision <= view);
@@ -154,7 +154,7 @@ impl World {
     }
 }
 
-/// What an answer says of a write; none if it was not carried out, and is not going to be.
+/// The commit result of an answer; none if the write was not carried out and never will be.
 pub(super) fn commit_result(answer: &Answer) -> Option<CommitResult> {
     match answer {
         Answer::Committed { revision } => Some(CommitResult::Committed(*revision)),

@@ -1,5 +1,5 @@
-//! Who is connected, wherever that is, as a server knows it: [`muster_core::replica::links`] decides. The answers are kept, and asked
-//! for anew only of those of whom something has changed: a fleet is large, and is looked at after every transaction.
+//! Connections of agents to all servers, as one server knows them: [`muster_core::replica::links`] decides. Results are
+//! cached, and recomputed only for nodes that have changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::Replica;
 
 #[derive(Clone, Debug)]
 pub(super) struct Links {
-    /// Shared with whoever looks at it.
+    /// Shared with the readers.
     known: Arc<HashMap<NodeName, Link>>,
-    /// Of whom it may be otherwise by now.
+    /// Nodes whose link may have changed.
     stale: BTreeSet<NodeName>,
-    /// Before the first look, and when servers have come or gone.
+    /// All links are unknown: at the start, and when servers join or leave.
     all_stale: bool,
-    /// The servers that live, as far as the view shows it.
+    /// The live servers, by the view.
     servers: BTreeSet<ReplicaId>,
 }
 
@@ -37,7 +37,7 @@ impl Links {
         }
     }
 
-    /// Where an agent is connected stands in the store too, and which servers live.
+    /// Connections and live servers are also in the store.
     pub(super) fn view_moved(&mut self, effects: &Effects, fleet: &Fleet) {
         if effects.servers && !self.servers.iter().eq(fleet.replicas().keys()) {
             self.servers = fleet.replicas().keys().cloned().collect();
@@ -55,7 +55,7 @@ impl Replica {
         }
     }
 
-    /// Who is connected now. Nobody, before all is read.
+    /// The current links. Empty before the view is built.
     pub(crate) fn links(&mut self, now: Timestamp) -> Arc<HashMap<NodeName, Link>> {
         let mut links = std::mem::take(&mut self.links);
         let (Some(fleet), Some(mut absences)) = (self.view.as_ref(), self.absences.take()) else {

@@ -1,4 +1,4 @@
-//! The lease of a server, and its key.
+//! The lease of a server, and its key in the store.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::simulation::event::ReplicaNumber;
 use crate::simulation::event_queue::SimTime;
 use crate::simulation::world::World;
 
-/// As `serve` has them by default.
+/// The defaults of `serve`.
 const TTL: Duration = Duration::from_secs(10);
 const KEEP_EVERY: Duration = Duration::from_secs(3);
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
@@ -52,7 +52,7 @@ impl World {
                 self.replicas[replica].good_until = sent + TTL;
                 self.schedule_task(replica, ReplicaTask::KeepLease, (sent + KEEP_EVERY).max(self.now));
                 if was_cut_off {
-                    // Who may act has changed, whether or not a key has: what was due meanwhile was not done.
+                    // Tasks that were due without a valid lease were not done.
                     for chore in [
                         ReplicaTask::ControllerLocks,
                         ReplicaTask::Presence,
@@ -74,7 +74,7 @@ impl World {
             | Answer::Refused { .. }
             | Answer::Read { .. }
             | Answer::Joined { .. } => {
-                // It may be cut off by the time of the next try: whoever holds controllers lets go then.
+                // The lease may expire before the next try: the controller locks are dropped then.
                 self.schedule_task(replica, ReplicaTask::KeepLease, self.now + AGAIN);
                 let good_until = self.replicas[replica].good_until;
                 if good_until > self.now {
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// Puts the key of a server where it is missing.
+    /// Writes the key of a server if it is missing.
     pub(super) fn place(&mut self, replica: ReplicaNumber) {
         let server = &self.replicas[replica];
         let (Some(current), Some(fleet)) = (server.current(self.now), &server.view) else { return };

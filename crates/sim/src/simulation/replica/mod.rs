@@ -1,5 +1,5 @@
-//! One server: its view of the environment, its lease, the controllers that it holds, and the agents that are connected to
-//! it. What it decides, the core and the rollout engine decide; here is only what carries it out.
+//! One server: its view, its lease, its controller locks, and its connected agents. Core and the rollout engine decide;
+//! this performs their IO in virtual time.
 
 pub(crate) mod calls;
 mod controller_locks;
@@ -43,25 +43,25 @@ use super::world::World;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Replica {
-    /// Another one for each start.
+    /// Differs for each start.
     pub(crate) id: ReplicaId,
     pub(crate) life: u64,
     pub(crate) up: bool,
     pub(crate) frozen_until: Option<SimTime>,
-    /// Cut off from the store.
+    /// Cut off from the store until then.
     pub(crate) cut_off_until: Option<SimTime>,
-    /// How wrong its clock is.
+    /// The error of its clock.
     pub(crate) skew: SignedDuration,
-    /// None before it has read all.
+    /// None until it has read all keys.
     pub(crate) view: Option<Fleet>,
-    /// Since when it knows what is in the view.
+    /// How long it has observed each revision.
     observation_age: ObservationAge,
-    /// Another one after each gap.
+    /// Incremented with each gap.
     watch: u64,
-    /// Nothing of the watch arrives before then.
+    /// No changes arrive before this time.
     watch_until: SimTime,
     current: Option<ReplicaLease>,
-    /// By its own clock, counted from when the last keep-alive was sent: the lease lives at least as long.
+    /// When the lease expires at the earliest, counted from the last keep-alive.
     good_until: SimTime,
     held: BTreeMap<ControllerName, ControllerLock>,
     refused: BTreeMap<ControllerName, (LeaseId, Revision)>,
@@ -77,11 +77,11 @@ pub(crate) struct Replica {
     presence_under_way: bool,
     liveness_under_way: u32,
     pub(crate) rollouts: Rollouts,
-    /// What people have asked for, by the numbers of their wishes.
+    /// Requests of operators, by action number.
     requests: BTreeMap<u64, (OperatorAction, RunningRequest)>,
-    /// Who waits until the view shows what.
+    /// IO requests that wait for a revision of the view.
     view_waiters: Vec<(Revision, IoClient)>,
-    /// The plans that it has read, and remembers.
+    /// Plans that it has read and cached.
     plans: BTreeSet<String>,
 }
 
@@ -120,12 +120,12 @@ impl Replica {
         }
     }
 
-    /// The lease, as long as it surely lives.
+    /// The lease, if it is certainly valid.
     pub(crate) fn current(&self, now: SimTime) -> Option<ReplicaLease> {
         self.current.filter(|_| now < self.good_until)
     }
 
-    /// A controller, if this server holds it and may act.
+    /// A controller lock, if this server holds it and may act.
     pub(crate) fn held(&self, name: ControllerName, now: SimTime) -> Option<&ControllerLock> {
         let current = self.current(now)?;
         self.held.get(&name).filter(|held| held.lease == current.lease)
@@ -136,17 +136,17 @@ impl Replica {
     }
 }
 
-/// The name of a server's process. The tag at its end tells lives apart.
+/// The id of a server process. Its suffix identifies the life.
 fn id(number: ReplicaNumber, life: u64) -> ReplicaId {
     match ReplicaId::new(format!("ctl{}-{life:06x}", number + 1)) {
         Ok(id) => id,
-        // Letters, digits and one `-`, and not many of them.
+        // Letters, digits and one `-`, within the length limit.
         Err(error) => unreachable!("{error}"),
     }
 }
 
 impl World {
-    /// The time by the clock of a server.
+    /// The time on a server's clock.
     pub(crate) fn clock_of(&self, replica: ReplicaNumber) -> Timestamp {
         let right = self.timestamp(self.now);
         right.saturating_add(self.replicas[replica].skew).unwrap_or(right)
@@ -176,7 +176,7 @@ impl World {
         self.queue.schedule(self.now + back_after, Event::ReplicaStarts { replica, life });
     }
 
-    /// Nothing happens at a server until it thaws; then all that came meanwhile does, one after the other.
+    /// Freezes a server. Its events are handled when it thaws.
     pub(crate) fn freeze(&mut self, replica: ReplicaNumber, pause: SimTime) {
         let until = self.now + pause;
         self.log_replica(replica, format_args!("freezes for {} ms", pause.as_millis()));
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// In whose name a call writes.
+    /// The author of a call's writes.
     pub(crate) fn writer(&self, replica: ReplicaNumber, call: &Call) -> Writer {
         let controller = |name| Writer::Controller { name, replica: self.replicas[replica].id.clone() };
         match call {

@@ -1,4 +1,4 @@
-//! What a server does when a person asks it for something: [`muster_rollout::executor`] decides.
+//! Requests of operators on a server: [`muster_rollout::executor`] decides.
 
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
@@ -18,7 +18,7 @@ use crate::simulation::event::ReplicaNumber;
 use crate::simulation::operator::{OperatorAction, OperatorActionKind};
 use crate::simulation::world::World;
 
-/// A action on its way.
+/// A request in progress.
 #[derive(Clone, Debug)]
 pub(crate) enum RunningRequest {
     Begin(Box<RequestExecutor<StartRollout>>),
@@ -27,7 +27,7 @@ pub(crate) enum RunningRequest {
     Write(RequestExecutor<PlainWrite>),
 }
 
-/// What concerns no rollout.
+/// A write that concerns no rollout.
 #[derive(Clone, Debug)]
 pub(crate) struct PlainWrite(Txn);
 
@@ -65,7 +65,7 @@ impl RunningRequest {
     }
 }
 
-/// In the words of the answer that the person gets.
+/// Turns the outcome into the answer that the operator gets.
 fn describe<D, E: ToString>(
     next: Result<NextAction<Txn, D>, E>,
     done: impl FnOnce(D) -> String,
@@ -139,7 +139,7 @@ impl World {
     }
 }
 
-/// A action, begun, with what it needs first. Words are said to the rollout that decides.
+/// Starts a request, with its first IO request. Commands go to the active rollout.
 fn running_request(
     action: &OperatorAction,
     active: Option<RolloutId>,
@@ -166,7 +166,7 @@ fn running_request(
         }
         OperatorActionKind::RollBack => {
             let why = PauseReason::by_operator(action.by.clone(), "");
-            // Ways back from ways back must keep every promise too.
+            // Rollbacks of rollbacks must follow all rules too.
             let (request, first) = RequestExecutor::new(RollBackRollout::new(active?, who(false), why).undoing(true));
             (RunningRequest::RollBack(Box::new(request)), first)
         }

@@ -1,4 +1,4 @@
-//! Which agents are connected to a server, in the store for the others: [`muster_core::replica::presence`] says what is to be written.
+//! Presence and liveness: which agents are connected, written for the other servers, and which nodes are lost.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber
 use crate::simulation::event_queue::SimTime;
 use crate::simulation::world::World;
 
-/// One round takes in all that came and went within this.
+/// Connections that change within this time are written together.
 const PACE: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often an agent is pinged.
+/// The ping interval.
 const PING: Duration = Duration::from_secs(10);
 
 impl World {
@@ -49,8 +49,8 @@ impl World {
         self.call(replica, Call::Presence, Request::Commit(txn));
     }
 
-    /// Every server pings its agents, and an answer is a word of theirs. Most answers change nothing; so only those are
-    /// simulated that somebody waits for.
+    /// Every server pings its agents. Most answers change nothing, and only those are simulated that a presence
+    /// decision waits for.
     fn await_pings(&mut self, replica: ReplicaNumber, contested: &[NodeName]) {
         for node in contested {
             let Some(connection) = self.replicas[replica].connections.get_mut(node) else { continue };
@@ -87,7 +87,7 @@ impl World {
 }
 
 impl World {
-    /// Connections that come and go are looked at together.
+    /// Connections that change within this time are handled together.
     pub(super) fn pace(&self) -> Duration {
         Duration::from_secs(1)
     }

@@ -1,5 +1,5 @@
-//! Looks after rollouts, if this server holds their controller: [`muster_rollout::executor`] decides. Here is when it reconciliations,
-//! how its writes are fenced, and who makes the checks of gates.
+//! Reconciles rollouts on the server that holds the controller: [`muster_rollout::executor`] decides. This schedules
+//! it, fences its writes, and runs the checks of gates.
 
 use std::time::Duration;
 
@@ -23,23 +23,23 @@ use super::task::ReplicaTask;
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
 use crate::simulation::world::World;
 
-/// An agent whose connection broke is looked for this long: as the server has it.
+/// The grace time of a disconnection, as in the server.
 pub(crate) const TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rollouts {
     executor: Executor,
     reconciliations: u64,
-    /// The reconcile that goes on, and the tenure in whose name it writes.
+    /// The running reconciliation, with the revision of the controller lock for its writes.
     reconcile: Option<(u64, Revision)>,
-    /// Something has happened since it began.
+    /// Something has changed since it started.
     again: bool,
-    /// What the checks are being asked.
+    /// The gate that is being checked.
     gate: Option<GateRequest>,
 }
 
 impl World {
-    /// Does something with what a server sees now.
+    /// Calls a function with a server's current decision input.
     pub(crate) fn with_input<T>(
         &mut self,
         replica: ReplicaNumber,
@@ -58,7 +58,7 @@ impl World {
         Some(seen)
     }
 
-    /// The server that reconciliations after rollouts and may act, if there is one now.
+    /// The server that holds the rollout controller and may act, if there is one now.
     pub(crate) fn acting(&self) -> Option<ReplicaNumber> {
         let acts = |number: &ReplicaNumber| {
             let server = &self.replicas[*number];
@@ -67,8 +67,8 @@ impl World {
         (0..self.replicas.len()).find(acts)
     }
 
-    /// How the rollout that decides stands, as the acting server sees it; none while it has yet to hear of
-    /// the last change, or is about to make one.
+    /// The progress of the active rollout, as the acting server sees it. None while its view is behind, or it is about
+    /// to write.
     pub(crate) fn progress(&mut self) -> Option<Progress> {
         let acting = self.acting()?;
         let server = &self.replicas[acting];
@@ -85,7 +85,7 @@ impl World {
         self.with_input(acting, reconcile).flatten()
     }
 
-    /// Something has happened that rollouts may wait for. What happens together is looked at together.
+    /// Schedules a reconciliation. Changes of the same moment are handled together.
     pub(super) fn reconcile_soon(&mut self, replica: ReplicaNumber) {
         self.schedule_task(replica, ReplicaTask::Rollout, self.now + DEBOUNCE);
     }
@@ -107,7 +107,7 @@ impl World {
         self.continue_reconcile(replica, reconcile, IoResult::Start);
     }
 
-    /// Goes on with a reconcile, if it was not given up.
+    /// Continues a reconciliation, unless it was dropped.
     pub(super) fn continue_reconcile(&mut self, replica: ReplicaNumber, reconcile: u64, io: IoResult) {
         let rollouts = &mut self.replicas[replica].rollouts;
         let Some((_, held)) = rollouts.reconcile.filter(|(number, _)| *number == reconcile) else { return };
@@ -130,7 +130,7 @@ impl World {
                 Some((tenure, txn)) if tenure == held => {
                     self.call(replica, Call::Step { held, reconcile }, Request::Commit(txn));
                 }
-                // It holds it no longer, or anew.
+                // It has lost the controller lock, or has acquired it again.
                 Some(_) | None => self.continue_reconcile(replica, reconcile, IoResult::Commit(CommitResult::LockLost)),
             },
         }
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// A reconcile has come to an end.
+    /// A reconciliation has ended.
     fn reconcile_ended(&mut self, replica: ReplicaNumber, looked: ReconcileResult) {
         let clock = self.clock_of(replica);
         self.replicas[replica].rollouts.reconcile = None;
@@ -173,7 +173,7 @@ impl World {
         self.continue_reconcile(replica, reconcile, IoResult::Commit(result));
     }
 
-    /// Sees to it that the checks are asked what the engine wants to know, and nothing else.
+    /// Starts or stops the checks of a gate, as the executor requests.
     fn update_gate(&mut self, replica: ReplicaNumber) {
         let rollouts = &mut self.replicas[replica].rollouts;
         let request = rollouts.executor.gate_request().cloned();

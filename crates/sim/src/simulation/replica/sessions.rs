@@ -1,4 +1,4 @@
-//! The agents that are connected to a server: greeted, and told what they have not seen.
+//! The agents connected to a server: their incarnation, and the updates that they need.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use crate::simulation::event::{ReplicaNumber, SessionNumber};
 use crate::simulation::network::StreamMessage;
 use crate::simulation::world::World;
 
-/// As `greeting` has it.
+/// As in the server.
 const TRIES: u32 = 5;
 
-/// What a server knows of an agent that is connected to it.
+/// A connected agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) session: SessionNumber,
     pub(crate) since: Timestamp,
-    /// How far the view was when the agent was last heard.
+    /// The revision of the view when the agent was last heard from.
     pub(crate) heard_at: Revision,
     pub(crate) activity: Activity,
-    /// What its last run looked up, with what it saw there or was sent since.
+    /// The lookups of its last run, with the values that it has seen or was sent.
     pub(crate) seen: Lookups,
     generation: Option<Generation>,
     has_snapshot: bool,
     pause: Option<NodePause>,
     greeted: bool,
-    /// Another server says that it has the agent: the next answer to a ping decides.
+    /// Another server claims the agent: the next answer to a ping decides.
     pub(super) pinged: bool,
 }
 
@@ -53,7 +53,7 @@ impl World {
         };
         let since = self.clock_of(replica);
         let Some(fleet) = &self.replicas[replica].view else {
-            // Before it knows anything it does not listen.
+            // A server without a view accepts no agents.
             self.close_replica_end(session);
             self.notify_agent_of_loss(session);
             return;
@@ -116,8 +116,8 @@ impl World {
     ) {
         match answer {
             Answer::Committed { .. } => self.accept_agent(replica, session, incarnation),
-            // Decided on what the view shows when it has caught up. A further number is given out if this one was: gaps do
-            // no harm.
+            // Decided again when the view has caught up. If this incarnation was assigned, the next one is used: gaps
+            // do no harm.
             Answer::Refused { .. } | Answer::Failed(Failure::Unknown) => {
                 let call = Call::RetryIncarnation { session, open, tries: tries + 1 };
                 self.call(replica, call, Request::Read { keys: Vec::new() });
@@ -219,7 +219,7 @@ impl World {
         self.connections_changed(replica);
     }
 
-    /// Tells those whom a change may concern what they have not seen.
+    /// Sends updates to the agents that a change affects.
     pub(super) fn wake_agents(&mut self, replica: ReplicaNumber, effects: &Effects) {
         let everybody = effects.desired || effects.records || !effects.roles.is_empty();
         if !everybody && effects.told.is_empty() && effects.lookups.is_empty() {
@@ -235,7 +235,7 @@ impl World {
         let names: Vec<NodeName> = if everybody || !effects.lookups.is_empty() {
             connections.iter().filter_map(concerned).collect()
         } else {
-            // Who was granted something: a few, of however many are connected.
+            // Usually few of the connected nodes are granted.
             effects.told.iter().filter_map(|name| connections.get_key_value(name)).filter_map(concerned).collect()
         };
         for name in names {
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// Says everything that an agent has not seen, in the order of the real stream.
+    /// Sends an agent everything that it has not seen, in the order of the real stream.
     pub(super) fn send_updates(&mut self, replica: ReplicaNumber, node: &NodeName) {
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
@@ -254,7 +254,7 @@ impl World {
             DesiredState::for_node(fleet, node).filter(|desired| Some(desired.generation) > connection.generation);
         let tags: Lookups = connection.seen.keys().map(|key| (key.clone(), fleet.tag(key, Some(node)))).collect();
         let is_news = tags != connection.seen;
-        // Another version may look up what the last one did not: it gets the newest snapshot to start with.
+        // Another version may have other lookups: it starts with the newest snapshot.
         if is_news || desired.is_some() || !connection.has_snapshot {
             said.push(StreamMessage::Snapshot(server.snapshots.of(fleet, node)));
             connection.has_snapshot = true;
@@ -278,7 +278,7 @@ impl World {
     }
 }
 
-/// The one of those that have no data of their own. It stays what it is until something changes that can be looked up.
+/// The snapshot of all nodes without data of their own. It is kept until something changes that can be looked up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshots(Option<Arc<Snapshot>>);
 

@@ -1,4 +1,4 @@
-//! What a server does by itself, each in its turn: when something has changed, and when its time has come.
+//! Periodic and triggered tasks of a server.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::simulation::world::World;
 pub(crate) enum ReplicaTask {
     Join,
     KeepLease,
-    /// Put its own key where it is missing.
+    /// Write its own key if it is missing.
     Register,
     ControllerLocks,
     Presence,
     Liveness,
     Rollout,
-    /// Read all anew: the watch is lost.
+    /// Read all keys again after a lost watch.
     Rebuild,
 }
 
-/// When each is due; nothing is due twice.
+/// When each task is due. A task is scheduled once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TaskSchedule(BTreeMap<ReplicaTask, SimTime>);
 
@@ -31,7 +31,7 @@ impl TaskSchedule {
 }
 
 impl World {
-    /// Has something done at a moment, unless it is done earlier anyway.
+    /// Schedules a task, unless it is due earlier anyway.
     pub(crate) fn schedule_task(&mut self, replica: ReplicaNumber, chore: ReplicaTask, at: SimTime) {
         let known = self.replicas[replica].chores.0.get(&chore).copied();
         if known.is_some_and(|known| known <= at) {
@@ -45,7 +45,7 @@ impl World {
     pub(crate) fn run_task(&mut self, replica: ReplicaNumber, chore: ReplicaTask) {
         let chores = &mut self.replicas[replica].chores.0;
         match chores.get(&chore) {
-            // Of one that was put off to an earlier moment, and is done.
+            // It was moved to an earlier time, and is done.
             None => return,
             Some(at) if *at > self.now => return,
             Some(_) => chores.remove(&chore),

@@ -1,4 +1,4 @@
-//! The view: built from all keys, and then kept by a watch that is late, breaks, and is outrun by compaction.
+//! A server's view: built from all keys, and updated by a watch that is delayed, breaks, and may lag behind compaction.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::simulation::replica::sessions::Snapshots;
 use crate::simulation::replica::task::ReplicaTask;
 use crate::simulation::world::World;
 
-/// What a transaction changed, as a fleet takes it. What no key of ours is, it does not see.
+/// Applies the changes of a transaction to a fleet. Unknown keys are ignored.
 pub(crate) fn apply_changes(fleet: &mut Fleet, revision: Revision, changes: &[WatchChange]) -> Effects {
     fleet.apply(revision, changes.iter().filter_map(|change| key_change(change, revision)))
 }
@@ -29,7 +29,7 @@ fn key_change(change: &WatchChange, at: Revision) -> Option<(KeyChange<'_>, keys
 }
 
 impl World {
-    /// A fleet from all that is in the store now.
+    /// A fleet built from the current state of the store.
     pub(crate) fn read_view(&self) -> Fleet {
         let mut fleet = Fleet::new(self.env.clone());
         let history = &self.depot.history;
@@ -38,7 +38,7 @@ impl World {
         fleet
     }
 
-    /// What a server saw of the store ends: it reads everything anew.
+    /// A server loses its watch, and reads everything again.
     pub(crate) fn lose_watch(&mut self, replica: ReplicaNumber) {
         self.count_fault(Fault::WatchLost);
         self.log_replica(replica, format_args!("loses its watch of the store, and reads everything anew"));
@@ -47,7 +47,7 @@ impl World {
         self.schedule_task(replica, ReplicaTask::Rebuild, at);
     }
 
-    /// The store has moved: the watch of a server is on its way.
+    /// Notifies a server's watch of a new revision.
     pub(crate) fn notify_watch(&mut self, replica: ReplicaNumber, upto: Revision) {
         if !self.replicas[replica].up || self.replicas[replica].view.is_none() {
             return;
@@ -81,7 +81,7 @@ impl World {
                 let news = news.take_while(|(revision, _)| *revision <= upto);
                 Some(news.map(|(revision, changes)| (revision, changes.clone())).collect())
             }
-            // What happened since is forgotten.
+            // The changes were compacted.
             Err(_) => None,
         };
         let Some(news) = news else {
@@ -106,7 +106,7 @@ impl World {
         self.view_moved(replica, &effects);
     }
 
-    /// Reads everything anew. Nobody asks what the view was before.
+    /// Reads everything again.
     pub(crate) fn rebuild(&mut self, replica: ReplicaNumber) {
         let now = self.now;
         if self.replicas[replica].cut_off_until.is_some_and(|until| now < until)
@@ -120,7 +120,7 @@ impl World {
         let first = self.replicas[replica].absences.is_none();
         let server = &mut self.replicas[replica];
         server.watch += 1;
-        // Who was there and is not any more stands in no change.
+        // Removed nodes are in no change.
         (server.links, server.snapshots) = (Links::default(), Snapshots::default());
         if first {
             let absences = LinkTracker::new(server.id.clone(), server.listening_since, fleet.revision, [&fleet]);
@@ -139,7 +139,7 @@ impl World {
         self.view_moved(replica, &everything);
     }
 
-    /// Wakes whoever is concerned.
+    /// Notifies everything that depends on the view.
     fn view_moved(&mut self, replica: ReplicaNumber, effects: &Effects) {
         let (now, clock) = (self.now, self.clock_of(replica));
         let server = &mut self.replicas[replica];
