@@ -1,4 +1,4 @@
-//! The view after a gap: it is built anew, and ends equal to the store.
+//! The view after a gap in the watch: it is rebuilt and equals the store.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
@@ -29,7 +29,7 @@ fn follow(store: &Arc<dyn Store>, queue: usize) -> (Arc<View>, mpsc::Receiver<Vi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store() {
+async fn view_behind_a_compaction_is_rebuilt_and_equals_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = muster_store::open(
         &format!("embedded:{}", dir.path().join("store").display()),
@@ -43,7 +43,7 @@ async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store
     let record = node_record("web", "a", 0);
     let node = |number| NodeName::build(&role, number, None).unwrap();
 
-    // The follower waits for somebody to take what it says, and nobody does.
+    // The follower blocks: its channel holds one change, and the test does not receive yet.
     let (view, mut changes) = follow(&store, 1);
     view.reach(Revision(0)).await.unwrap();
     let mut last = Revision(0);
@@ -53,7 +53,7 @@ async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store
             last = put(store.as_ref(), Op::delete(keys.node(&node(number)))).await;
         }
     }
-    // More transactions than the store keeps in memory for those who lag.
+    // More transactions than the store buffers in memory for slow watchers.
     let current = keys.current_version();
     let crowd = (0..5000).map(|_| put(store.as_ref(), Op::put(current.clone(), "v0")));
     join_all(crowd).await;
@@ -91,6 +91,6 @@ async fn a_change_elsewhere_in_the_store_brings_the_view_on() {
     assert_eq!(changes.recv().await, Some(ViewChange::Everything));
     let elsewhere = put(store.as_ref(), Op::put("/somebody/else", "x")).await;
     view.reach(elsewhere).await.unwrap();
-    // Whoever demands that revision is told in the answer that it has it.
+    // A response to a request with this minimum revision states this revision.
     assert_eq!(view.fleets()[&env].revision, elsewhere);
 }

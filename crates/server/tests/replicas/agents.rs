@@ -1,4 +1,4 @@
-//! Agents come, move from one replica to another, and are seen from everywhere.
+//! Presence of agents: they connect, move to another replica, and are shown by all replicas.
 
 use std::sync::atomic::Ordering;
 
@@ -24,15 +24,15 @@ async fn an_agent_that_moves_belongs_to_the_replica_that_hears_it() {
     b.sees_presence("web1", Some(a.id())).await;
     assert!(matches!(b.client.node(&env(), "web1").await.unwrap().row.link, Link::Connected { .. }));
 
-    // It goes to b; its old connection at a is half open, and says nothing.
+    // The agent moves to b. Its old connection to a is half open and idle.
     let at_b = b.open("web1", &known()).await;
     a.sees_presence("web1", Some(b.id())).await;
-    // a goes on writing for others, and leaves this one alone.
+    // a writes presence records of its other agents, but not of this one.
     let _web2 = a.open("web2", &known()).await;
     b.sees_presence("web2", Some(a.id())).await;
     assert_eq!(presence(&b.fleet(), &node("web1")).unwrap().replica.as_ref(), Some(b.id()));
 
-    // It was a living connection after all: it is heard at a.
+    // The old connection was alive: the agent sends its activity to a.
     a.client.activity(&env(), &node("web1"), &Activity::Idle).await.unwrap();
     b.sees_presence("web1", Some(a.id())).await;
     drop(at_b);
@@ -41,7 +41,7 @@ async fn an_agent_that_moves_belongs_to_the_replica_that_hears_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_goes_is_silent_everywhere_and_so_are_those_of_a_replica_that_dies() {
+async fn disconnected_agents_and_those_of_a_dead_replica_are_silent() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web"), ("web2", "web")]).await;
     let (web1, _web2) = (a.open("web1", &known()).await, a.open("web2", &known()).await);
@@ -92,7 +92,7 @@ async fn what_an_agent_does_is_asked_of_the_replica_that_has_it() {
         assert_eq!(rows.iter().filter(|row| row.state == NodeState::Applying).count(), 1);
     }
 
-    // a is gone and its lease is not: the rows come without what only a knew.
+    // a is dead and its lease has not expired yet: the rows come without the activity, which only a knew.
     a.kill().await;
     let row = b.client.node(&env(), "web1").await.unwrap().row;
     assert!(row.state == NodeState::Outdated && matches!(row.link, Link::Connected { .. }), "{row:?}");
@@ -100,7 +100,7 @@ async fn what_an_agent_does_is_asked_of_the_replica_that_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_moves_reads_nothing_and_is_written_down_in_batches() {
+async fn moving_fleet_reads_nothing_and_is_written_in_batches() {
     const AGENTS: u32 = 400;
     let cluster = Cluster::patient().await;
     let role = Role::new("web").unwrap();
@@ -108,7 +108,7 @@ async fn a_fleet_that_moves_reads_nothing_and_is_written_down_in_batches() {
     let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
     let (a, b) = cluster.pair(&nodes).await;
     let new = SyncOpen::default();
-    // The first time, each is given its incarnation.
+    // On the first connection each agent gets its incarnation.
     let first = join_all(names.iter().map(|name| a.open(name, &new))).await;
     let at = |replica: &crate::cluster::Replica| {
         let id = replica.id().clone();
@@ -126,7 +126,7 @@ async fn a_fleet_that_moves_reads_nothing_and_is_written_down_in_batches() {
     let second = join_all(names.iter().map(|name| b.open(name, &open))).await;
     b.sees("all at b", at(&b)).await;
     assert_eq!(b.way.reads() - reads, 0, "a fleet that reconnects reads nothing");
-    // Four rounds a second at most, however long it took, and one that was under way; in each, 64 nodes a transaction.
+    // At most four rounds a second, plus one that was in progress. Each transaction of a round holds at most 64 nodes.
     let (commits, rounds) = (b.way.commits() - commits, began.elapsed().as_millis() / 250 + 2);
     let most = rounds * u128::from(AGENTS.div_ceil(64));
     assert!(u128::from(commits) <= most, "{commits} commits for {AGENTS} agents in {rounds} rounds");
@@ -142,7 +142,7 @@ async fn a_node_that_leaves_the_design_leaves_no_presence() {
     b.sees_presence("web2", Some(a.id())).await;
     muster_server::register(&b.app, &registration(&[("web1", "web")])).await.unwrap();
     a.sees("no trace of it", |fleet| fleet.get(&node("web2")).is_none()).await;
-    // Its agent is still there and talks; nothing is written for it.
+    // The agent of web2 is still connected. No presence record is written for it.
     let _web1 = a.open("web1", &known()).await;
     b.sees_presence("web1", Some(a.id())).await;
     until("nothing of web2", || b.fleet().get(&node("web2")).is_none()).await;
@@ -155,7 +155,7 @@ async fn the_clock_of_another_replica_makes_nobody_lost() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let now = cluster.time.load(Ordering::SeqCst);
-    // Somebody whose clock is an hour late says that web1 has just gone.
+    // A replica whose clock is one hour behind writes that web1 has just disconnected.
     let late = jiff::Timestamp::from_second(now - 3600).unwrap();
     let silent = PresenceRecord { replica: None, since: late };
     let put = Op::put_json(keys().presence(&node("web1")), &silent).unwrap();
@@ -166,7 +166,7 @@ async fn the_clock_of_another_replica_makes_nobody_lost() {
         assert_eq!(since.as_second(), now, "since b saw it, by its own clock");
         cluster.time.fetch_add(10, Ordering::SeqCst);
     }
-    // A server that starts later has nothing else to go by.
+    // A server that starts later knows only the time in the record.
     let c = cluster.replica().await;
     let Link::Silent { since } = c.client.node(&env(), "web1").await.unwrap().row.link else { panic!("silent") };
     assert_eq!(since, late);

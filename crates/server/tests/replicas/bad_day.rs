@@ -1,4 +1,4 @@
-//! Two servers on the model of a store, of which every third request goes wrong: nothing is lost, nothing happens twice.
+//! Two servers on a model store in which about every third request fails: no report is lost or applied twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::writing::passed;
 const NODES: [(&str, &str); 6] =
     [("web1", "web"), ("web2", "web"), ("web3", "web"), ("db1", "db"), ("db2", "db"), ("db3", "db")];
 const REPORTS: u64 = 6;
-/// Only ends a test that would wait for ever.
+/// Ends a test that hangs. No result depends on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `SEED=` repeats one.
+/// Seeds of the runs. `SEED=` in the environment repeats one.
 fn seeds() -> Vec<u64> {
     std::env::var("SEED").map_or_else(|_| vec![1, 2, 3], |seed| vec![seed.parse().unwrap()])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_bad_day_every_acknowledged_report_is_there_once_and_the_views_are_true() {
+async fn store_faults_lose_no_report_and_views_equal_the_store() {
     for seed in seeds() {
         println!("SEED={seed}");
         tokio::time::timeout(PATIENCE, bad_day(seed)).await.unwrap_or_else(|_| panic!("SEED={seed} does not end"));
@@ -75,7 +75,7 @@ fn is_complete(fleet: &Fleet) -> bool {
     fleet.replicas().len() == 2 && fleet.designed().count() == NODES.len() && fleet.desired().is_some()
 }
 
-/// What an agent does: each report in order, again and again until it was taken, at one server or the other.
+/// Sends reports as an agent does: in order, each one retried at alternating servers until it is acknowledged.
 async fn report_all(replicas: &[Replica; 2], name: &str, mut attempt: usize) {
     for seq in 1..=REPORTS {
         let report = passed(&replicas[0], name, seq);
@@ -92,7 +92,7 @@ async fn report_all(replicas: &[Replica; 2], name: &str, mut attempt: usize) {
     }
 }
 
-/// Read from the store itself: the last report, one state, and each run of the history once.
+/// Checks in the store that a node has its last report, one state, and each run once in its history.
 async fn assert_is_there_once(store: &dyn Store, name: &str, seed: u64) {
     let name = node(name);
     let observed = store.get(&keys().observed(&name)).await.unwrap().unwrap();
@@ -112,7 +112,7 @@ async fn assert_is_there_once(store: &dyn Store, name: &str, seed: u64) {
     }
 }
 
-/// The fleet as whoever starts now sees it.
+/// The fleet as a new server reads it from the store.
 async fn read(store: &Arc<dyn Store>) -> Fleet {
     let view = Arc::new(View::default());
     let (changed, mut changes) = mpsc::channel(16);
@@ -126,7 +126,7 @@ async fn read(store: &Arc<dyn Store>) -> Fleet {
     fleets[&env()].clone()
 }
 
-/// Servers may still be taking up their leases and controllers again: that is not what is compared.
+/// The nodes of a fleet. Servers are not compared: they may still be acquiring leases and controllers.
 fn without_servers(fleet: Fleet) -> Vec<String> {
     fleet
         .nodes()

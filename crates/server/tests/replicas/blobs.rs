@@ -1,4 +1,4 @@
-//! All replicas keep reports and logs in one directory, and notice when they do not.
+//! All replicas store reports and logs in one blob directory. A replica with another directory does not run.
 
 use muster_server::StartError;
 
@@ -31,7 +31,7 @@ async fn a_replica_with_a_directory_of_its_own_does_not_start() {
     assert!(error.to_string().contains("--blobs"), "{error}");
     a.sees("nobody else", |fleet| fleet.replicas().len() == 1).await;
 
-    // One that is dead, and whose lease lives a little longer, is in nobody's way.
+    // A dead replica whose lease has not expired yet does not prevent the start.
     a.kill().await;
     let b = cluster.start(own).await.unwrap();
     b.sees("b alone", |fleet| fleet.replicas().keys().collect::<Vec<_>>() == [b.id()]).await;
@@ -39,21 +39,21 @@ async fn a_replica_with_a_directory_of_its_own_does_not_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_that_start_together_with_directories_of_their_own_exactly_one_stays() {
+async fn two_new_replicas_with_different_directories_leave_one() {
     let cluster = Cluster::new().await;
-    // There is no environment yet, and so no key by which they could find each other.
+    // There is no environment yet, and therefore no key by which the replicas could find each other.
     let (one, other) = (cluster.dir.path().join("one"), cluster.dir.path().join("other"));
     let (a, b) = (cluster.start(one).await.unwrap(), cluster.start(other).await.unwrap());
     muster_server::register(&a.app, &crate::cluster::registration(&[("web1", "web")])).await.unwrap();
     a.sees("both", |fleet| fleet.replicas().len() == 2).await;
 
-    // They came at the same moment: their ids decide.
+    // Both joined at the same time: the lower id stays.
     let (stays, mut goes) = if a.id() < b.id() { (a, b) } else { (b, a) };
     let reason = goes.ends().await.to_string();
     assert!(reason.contains(stays.id().as_str()) && reason.contains("--blobs"), "{reason}");
     stays.sees("itself alone", |fleet| fleet.replicas().keys().collect::<Vec<_>>() == [stays.id()]).await;
 
-    // One that shares its directory with the one that stayed is welcome.
+    // A replica with the directory of the one that stayed may join.
     let directory = stays.app.replica.membership.record().blobs.directory.clone();
     let c = cluster.start(directory.into()).await.unwrap();
     stays.sees("both", |fleet| fleet.replicas().len() == 2).await;

@@ -1,4 +1,4 @@
-//! A store, and as many servers on it as a test wants.
+//! Fixture: a store with several servers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::way::Way;
 
 /// Long enough for a busy machine to keep a lease, and short enough to wait for its end.
 const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(3), keep_every: Duration::from_millis(400) };
-/// For tests that wait for no lease to end: however busy the machine is, none does.
+/// For tests that wait for no lease to end. No lease expires, even on a busy machine.
 const PATIENT: LeasePace = LeasePace { ttl: Duration::from_secs(30), keep_every: Duration::from_millis(400) };
 
 pub(crate) fn env() -> EnvName {
@@ -41,7 +41,7 @@ pub(crate) fn keys() -> Keys {
 pub(crate) struct Cluster {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) dir: tempfile::TempDir,
-    /// Seconds; all servers go by it.
+    /// Clock of all servers, in seconds.
     pub(crate) time: Arc<AtomicI64>,
     pace: LeasePace,
 }
@@ -62,12 +62,12 @@ impl Cluster {
         Self::on(store, dir)
     }
 
-    /// One whose replicas do not lose their leases, unless somebody ends them.
+    /// A cluster whose replicas lose their leases only when the test ends them.
     pub(crate) async fn patient() -> Self {
         Self { pace: PATIENT, ..Self::new().await }
     }
 
-    /// On another store than the embedded one.
+    /// A cluster on the given store, in place of the embedded one.
     pub(crate) fn on(store: Arc<dyn Store>, dir: tempfile::TempDir) -> Self {
         let time = Arc::new(AtomicI64::new(Timestamp::now().as_second()));
         Self { store, dir, time, pace: PACE }
@@ -81,7 +81,7 @@ impl Cluster {
         self.start_on(self.store.clone(), blobs).await
     }
 
-    /// One with a way of its own to the store.
+    /// Starts a replica with its own store client.
     pub(crate) async fn start_on(&self, store: Arc<dyn Store>, blobs: PathBuf) -> Result<Replica, StartError> {
         let way = Way::new(store);
         let hand = self.time.clone();
@@ -133,31 +133,31 @@ impl Replica {
         self.app.replica.membership.id()
     }
 
-    /// Ends it as an operator does.
+    /// Stops the replica as an operator does.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.server.await.unwrap().unwrap();
     }
 
-    /// Waits until it ends by itself, and says why.
+    /// Waits until the replica ends without a request to stop, and returns the error.
     pub(crate) async fn ends(&mut self) -> std::io::Error {
         within("the replica ends", &mut self.server).await.unwrap().expect_err("nobody has stopped it")
     }
 
-    /// Ends it as a power cut does: nothing is said to anybody.
+    /// Ends the replica as a power failure does: it sends no message and releases no lease.
     pub(crate) async fn kill(self) {
         self.way.cut(true);
         self.stop.cancel();
         let _ = self.server.await;
     }
 
-    /// Waits until its view shows something.
+    /// Waits until the view of the replica meets a condition.
     pub(crate) async fn sees(&self, what: &str, mut shows: impl FnMut(&Fleet) -> bool) {
         let holds = || self.app.view.fleets().get(&env()).is_some_and(&mut shows);
         until_changed(what, self.app.view.subscribe(), holds).await;
     }
 
-    /// Waits until the store says that a node's agent is connected to some replica, or to none.
+    /// Waits until the presence record of a node names the replica, or none.
     pub(crate) async fn sees_presence(&self, name: &str, replica: Option<&ReplicaId>) {
         let name = node(name);
         let shown = |fleet: &Fleet| presence(fleet, &name).is_some_and(|shown| shown.replica.as_ref() == replica);

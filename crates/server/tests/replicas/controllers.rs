@@ -1,4 +1,4 @@
-//! A controller is held by one replica at a time, and whoever was deposed changes nothing.
+//! Controller locks: one replica holds a controller, and writes of a deposed holder are refused.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::writing::passed;
 const LIVENESS: ControllerName = ControllerName::Liveness;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
+async fn write_of_an_unaware_deposed_holder_is_refused() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
@@ -23,7 +23,7 @@ async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
     assert!(matches!(first, FencedOutcome::Committed { .. }), "{first:?}");
     let written = cluster.store.get("/muster/test/written_by_a_controller").await.unwrap().unwrap().revision;
 
-    // Its lease ends, and it does not hear of it: neither by the watch nor by its keep-alives.
+    // The lease of a ends. Neither the watch nor the keep-alives report it to a.
     a.way.lag(true);
     a.way.lies.store(true, Ordering::SeqCst);
     let lease = cluster.store.get(&keys().replica(a.id())).await.unwrap().unwrap().lease.unwrap();
@@ -46,7 +46,7 @@ async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one() {
+async fn locks_of_an_ended_lease_do_not_pass_to_the_next_lease() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let provision = ControllerName::Provision;
@@ -56,7 +56,7 @@ async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one()
     a.sees("that it does", |fleet| fleet.controllers().contains_key(&provision)).await;
     let first = held(provision).unwrap();
 
-    // Its lease ends and it has a new one, while its view still shows what the old one gave it.
+    // The lease of a ends and a gets a new one. Its view still shows the locks of the old lease.
     a.way.lag(true);
     cluster.store.revoke(first.lease).await.unwrap();
     until("a has another lease", || a.app.replica.membership.current().is_some_and(|new| new.lease != first.lease))
@@ -66,7 +66,7 @@ async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one()
     until("b holds liveness", || b.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
     assert_eq!((held(LIVENESS), held(provision)), (None, None), "nor is it adopted");
 
-    // What nobody else wants it takes anew.
+    // a acquires again the lock that no other replica wants.
     a.way.lag(false);
     until("a holds it again", || held(provision).is_some()).await;
     let again = held(provision).unwrap();
@@ -77,7 +77,7 @@ async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_what_concerns_no_server() {
+async fn lost_lock_is_taken_again_after_an_unrelated_revision() {
     let cluster = Cluster::patient().await;
     let a = cluster.replica().await;
     muster_server::register(&a.app, &crate::cluster::registration(&[("web1", "web")])).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_w
     let held = a.app.replica.controller_locks.held(&env(), LIVENESS).unwrap();
     a.sees("that it does", |fleet| fleet.controllers().contains_key(&LIVENESS)).await;
 
-    // Its key goes, then something else happens; a hears of it by a write that is refused, at the second revision.
+    // The lock's key is deleted, then another key changes. A refused write reports the loss to a, at the second revision.
     a.way.lag(true);
     let mut revisions = Vec::new();
     for op in [Op::delete(keys().controller(LIVENESS)), Op::put("/muster/test/something_else", "x")] {
@@ -99,7 +99,7 @@ async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_w
     let write = Txn::new().op(Op::put("/muster/test/written_by_a_controller", "x"));
     assert_eq!(a.app.replica.controller_locks.commit(&held, write).await.unwrap(), FencedOutcome::LockLost);
 
-    // The view gets to the first, which wakes everybody and is not enough; then to the second, which wakes nobody.
+    // The view reaches the first revision, which wakes all subscribers but is too old. The second revision wakes none.
     a.way.lag_after(revisions[0]);
     a.sees("that it is free", |fleet| !fleet.controllers().contains_key(&LIVENESS)).await;
     assert_eq!(a.app.replica.controller_locks.held(&env(), LIVENESS), None, "it may be somebody else's by now");
@@ -109,7 +109,7 @@ async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
+async fn controller_failover_declares_no_node_lost_early() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
     until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
@@ -121,7 +121,7 @@ async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
     b.sees("three active nodes", |fleet| fleet.designed().all(|(_, node, _)| node.active().is_some())).await;
     b.sees_presence("db1", Some(a.id())).await;
 
-    // An hour later a dies; its agents go to b, but for db1.
+    // An hour later a dies. Its agents connect to b, except db1.
     cluster.time.fetch_add(3600, Ordering::SeqCst);
     a.kill().await;
     drop(streams);
@@ -134,7 +134,7 @@ async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
         b.sees_presence(name, Some(b.id())).await;
     }
 
-    // Just before the grace ends, everybody is looked at: web1, whose place is missing, gets it back, and db1 stays.
+    // Just before the grace period ends, b checks all nodes. web1 gets its missing active key back, and db1 keeps its own.
     cluster.time.fetch_add(55, Ordering::SeqCst);
     let key = keys().active_role(&crate::cluster::version("v1"), &node("web1"));
     cluster.store.commit(Txn::new().op(Op::delete(key))).await.unwrap();
@@ -150,7 +150,7 @@ async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_holds_it_elsewhere_is_told_and_it_is_taken_when_it_is_free() {
+async fn lock_held_elsewhere_is_shown_and_taken_when_free() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let provision = ControllerName::Provision;
@@ -167,7 +167,7 @@ async fn who_holds_it_elsewhere_is_told_and_it_is_taken_when_it_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_that_were_switched_off_leave_their_roles_whoever_looks_after_liveness() {
+async fn switched_off_machines_leave_their_roles_on_any_replica() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
@@ -176,10 +176,10 @@ async fn machines_that_were_switched_off_leave_their_roles_whoever_looks_after_l
     b.sees("web1 active", |fleet| fleet.get(&node("web1")).unwrap().active().is_some()).await;
     b.sees_presence("web1", Some(b.id())).await;
 
-    // b has nothing to do with the machines: it leaves them alone.
+    // b does not hold the provision controller: the call is a no-op.
     b.app.replica.liveness.switched_off(&env()).await;
     assert!(b.fleet().get(&node("web1")).unwrap().active().is_some());
-    // Now it has.
+    // b acquires the provision controller.
     b.app.replica.controller_locks.want(&env(), ControllerName::Provision);
     until("b holds provision", || b.app.replica.controller_locks.held(&env(), ControllerName::Provision).is_some())
         .await;
@@ -211,7 +211,7 @@ async fn a_store_that_is_away_is_asked_once_and_not_for_every_node() {
     a.app.replica.liveness.switched_off(&env()).await;
     assert_eq!(a.way.commits() - before, 1, "the first failure says it for all");
 
-    // With the store, all of it is done.
+    // When the store is reachable again, all nodes leave their roles.
     a.way.cut(false);
     a.app.replica.liveness.switched_off(&env()).await;
     a.sees("none active", |fleet| fleet.designed().all(|(_, node, _)| node.active().is_none())).await;

@@ -1,4 +1,4 @@
-//! Two servers on a real etcd: one of them sees to it that each role has a leader, whichever that is.
+//! Leaders of roles and pauses with two servers: one server at a time elects leaders and ends pauses.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ fn leader(fleet: &Fleet) -> Option<(String, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoch_only_grows() {
+async fn role_keeps_its_leader_when_the_electing_server_dies() {
     let etcd = muster_etcd_rig::Cluster::start(ClusterOptions::members(1)).await;
     let store = muster_store::open(&etcd.spec(), &StoreAccess::default()).await.unwrap();
     let cluster = Cluster::on(store, tempfile::tempdir().unwrap());
@@ -40,7 +40,7 @@ async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoc
     b.sees("all active", |fleet| fleet.designed().all(|(_, node, _)| node.active().is_some())).await;
     b.sees_presence("db1", Some(a.id())).await;
 
-    // Its server dies: the leader looks for another one, and has time for that. Nobody else is elected.
+    // The server of the leader dies. The leader has a grace period to connect to another one: no election takes place.
     a.kill().await;
     until("b holds it", || b.app.replica.controller_locks.held(&env(), LEADERS).is_some()).await;
     cluster.time.fetch_add(50, Ordering::SeqCst);
@@ -49,7 +49,7 @@ async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoc
     b.sees_presence("web1", Some(b.id())).await;
     assert_eq!(leader(&b.fleet()), Some(("db1".into(), 7)));
 
-    // It does not come.
+    // The leader does not connect in time.
     cluster.time.fetch_add(60, Ordering::SeqCst);
     streams.push(b.open("web2", &open).await);
     b.sees("db2 leads", |fleet| leader(fleet) == Some(("db2".into(), 8))).await;
@@ -57,7 +57,7 @@ async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_that_one_server_is_told_of_holds_at_the_other_and_ends_there_too() {
+async fn pause_set_at_one_server_holds_and_ends_at_the_other() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("db1", "db"), ("web1", "web")]).await;
     until("a holds it", || a.app.replica.controller_locks.held(&env(), LEADERS).is_some()).await;
@@ -67,7 +67,7 @@ async fn a_pause_that_one_server_is_told_of_holds_at_the_other_and_ends_there_to
     b.client.pause(&env(), &scope, &pause, "jo").await.unwrap();
     assert_eq!(told(&mut db1).await.map(|paused| paused.pause.reason).as_deref(), Some("disk swap"));
 
-    // Two hours later, by the clock of the servers.
+    // Two hours later on the servers' clock.
     cluster.time.fetch_add(7200, Ordering::SeqCst);
     let _web1 = b.open("web1", &SyncOpen::default()).await;
     assert_eq!(told(&mut db1).await, None);

@@ -1,5 +1,5 @@
-//! Nodes that leave while the fleet runs: out of service at once, released when nobody needs them, and then gone; whoever
-//! is cut off in between.
+//! Nodes that leave a running fleet: out of service at once, released after the drain, and then removed, also when the
+//! controller is interrupted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -30,11 +30,11 @@ use crate::writing::passed;
 const FLEET: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("lb1", "lb")];
 const SMALLER: [(&str, &str); 2] = [("web1", "web"), ("lb1", "lb")];
 
-/// The machines of a data centre, which outlive whoever drives them.
+/// The machines of a data centre. They outlive the driver and its controller.
 #[derive(Debug, Default)]
 struct Site {
     machines: Mutex<BTreeMap<NodeName, MachineState>>,
-    /// What was asked of machines, in order.
+    /// Steps that the driver was asked for, in order.
     steps: Mutex<Vec<String>>,
 }
 
@@ -48,7 +48,7 @@ impl Site {
     }
 }
 
-/// One who drives them. It can be told to get stuck for ever in one of its calls: that is where its controller is ended.
+/// A driver of the machines that can hang in one of its calls. The test ends the controller in that call.
 #[derive(Debug)]
 struct Hand {
     site: Arc<Site>,
@@ -68,7 +68,7 @@ impl Hand {
         Self { site: site.clone(), calls_left: Mutex::new(calls), hangs_in: None, stuck }
     }
 
-    /// Whether this call is the one to get stuck in.
+    /// Returns true if the driver hangs in this call.
     fn is_last(&self) -> bool {
         let mut left = self.calls_left.lock().unwrap();
         match left.as_mut() {
@@ -170,7 +170,7 @@ fn is_active(fleet: &Fleet, name: &str) -> bool {
     fleet.get(&node(name)).is_some_and(|node| node.active().is_some())
 }
 
-/// A run of lb1 that has looked up the web nodes that are there now.
+/// Reports a run of lb1 that has looked up the current web nodes.
 async fn lb1_runs(replica: &Replica, seq: u64) {
     let key = "active_roles::web".to_owned();
     let tag = replica.fleet().tag(&key, None);
@@ -203,7 +203,7 @@ async fn keys_of(cluster: &Cluster, name: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_out_of_service_at_once_and_released_when_others_have_run_without_it() {
+async fn leaving_node_is_released_after_dependents_ran_without_it() {
     let cluster = Cluster::patient().await;
     let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
     let controller = fleet_in_service(&replica, &site).await;
@@ -212,7 +212,7 @@ async fn a_node_is_out_of_service_at_once_and_released_when_others_have_run_with
     assert_eq!(change.leaving, [node("web2")]);
     let fleet = replica.fleet();
     assert!(!is_active(&fleet, "web2") && is_active(&fleet, "web1"));
-    // What it says now does not put it back.
+    // A report of the leaving node does not put it back in service.
     replica.client.report(&env(), &passed(&replica, "web2", 2)).await.unwrap();
     assert!(!is_active(&replica.fleet(), "web2"));
 
@@ -229,7 +229,7 @@ async fn a_node_is_out_of_service_at_once_and_released_when_others_have_run_with
     assert_eq!((site.steps("release web2"), site.seen(&node("web2"))), (1, MachineState::Absent));
     assert_eq!(keys_of(&cluster, "web2").await, Vec::<String>::new());
     assert_eq!(site.steps("boot web1") + site.steps("boot lb1"), 2, "the others were not touched");
-    // It can come again, as a new one.
+    // The node can join again, as a new one.
     assert_eq!(follow(&replica, &FLEET).await.added, [node("web2")]);
     replica.sees("web2 up again", all_run).await;
     assert_eq!(site.steps("boot web2"), 2);
@@ -244,7 +244,7 @@ async fn whoever_does_not_run_keeps_nobody_for_longer_than_its_time() {
     let controller = fleet_in_service(&replica, &site).await;
     follow(&replica, &SMALLER).await;
 
-    // A run that fails has left lb1 as it was.
+    // A failed run of lb1 does not count as a run without web2.
     let failed = Report { outcome: Outcome::Configured(RunResult::Failed), ..passed(&replica, "lb1", 2) };
     replica.client.report(&env(), &failed).await.unwrap();
     cluster.time.fetch_add(DRAIN_TIMEOUT.as_secs() - 1, Ordering::SeqCst);
@@ -259,7 +259,7 @@ async fn whoever_does_not_run_keeps_nobody_for_longer_than_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_wanted_again_before_it_was_released_is_back_as_it_was() {
+async fn node_wanted_again_before_its_release_returns_unchanged() {
     let cluster = Cluster::patient().await;
     let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
     let controller = fleet_in_service(&replica, &site).await;
@@ -289,9 +289,9 @@ async fn when_all_nodes_leave_nobody_waits_for_anybody() {
     replica.stop().await;
 }
 
-/// The controller is ended in each call to its driver in turn, while a node leaves; the next one brings it to its end.
+/// The controller is ended in each of its driver calls in turn while a node leaves. The next controller completes the removal.
 #[tokio::test(flavor = "multi_thread")]
-async fn wherever_its_controller_is_ended_a_node_that_leaves_is_gone_in_the_end() {
+async fn leaving_node_is_removed_wherever_its_controller_ended() {
     let cluster = Cluster::patient().await;
     let replica = cluster.replica().await;
     let site = Arc::new(Site::default());
@@ -338,7 +338,7 @@ async fn another_replica_finishes_what_one_that_dies_has_begun() {
         .await;
     let second = look_after(&b, &Hand::new(&site, None));
     b.sees("all machines up", all_run).await;
-    // It dies while it is about to give the machine back: two calls, to look at it twice.
+    // a dies just before it releases the machine. The two calls before that read the machine's state.
     *hand.calls_left.lock().unwrap() = Some(2);
     follow(&b, &SMALLER).await;
     hand.stuck.subscribe().wait_for(|stuck| *stuck).await.unwrap();

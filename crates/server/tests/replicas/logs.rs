@@ -1,4 +1,4 @@
-//! A run goes on at one replica, and is asked for and followed at another.
+//! A run whose agent is connected to one replica is requested and followed at another one.
 
 use std::time::Duration;
 

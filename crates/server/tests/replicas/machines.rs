@@ -1,4 +1,4 @@
-//! Machines are looked after by one replica at a time: the driver of another one is not touched until it is its turn.
+//! One replica at a time provisions machines. The driver of another replica is not called until it holds the controller.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use muster_wire::sync::SyncOpen;
 
 use crate::cluster::{Cluster, Replica, env, node, until};
 
-/// A machine that does what it is told, and counts how often somebody looked.
+/// A driver with one machine. Every step succeeds, and reads of the state are counted.
 #[derive(Debug)]
 struct Machine {
     seen: Mutex<(MachineState, usize)>,
@@ -89,7 +89,7 @@ async fn a_second_one_waits_until_the_first_is_gone() {
     let phase = |fleet: &muster_core::fleet::Fleet| {
         fleet.get(&node("web1")).and_then(|node| Some(node.machine.as_ref()?.0.phase.clone()))
     };
-    // Its agent is connected to b, which a sees.
+    // The agent is connected to b. a reads that from the presence record.
     b.sees("web1 provisioned", |fleet| phase(fleet) == Some(MachinePhase::Provisioned)).await;
     assert!(at_a.looks() > 0);
     assert_eq!(at_b.looks(), 0, "b has not touched anything");

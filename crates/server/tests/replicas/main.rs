@@ -1,4 +1,4 @@
-//! Several servers on one store, in one process: each with a way to the store that the test can hurt.
+//! Several servers on one store, in one process. Each has a store client in which the test can inject faults.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 

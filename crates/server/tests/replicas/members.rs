@@ -1,4 +1,4 @@
-//! Replicas come, go, and are cut off.
+//! Membership: replicas join, leave, and lose the store.
 
 use muster_core::replica::ControllerName;
 use muster_server::replica::MembershipState;
@@ -19,7 +19,7 @@ async fn replicas_know_each_other_and_one_that_stops_is_gone_at_once() {
 
     let gone = a.id().clone();
     a.stop().await;
-    // Not after its time to live: the stop itself has taken the key away.
+    // The stop deletes the key. It does not wait for the lease to expire.
     assert!(cluster.store.get(&keys().replica(&gone)).await.unwrap().is_none());
     b.sees("b alone", |fleet| fleet.replicas().len() == 1).await;
     b.stop().await;
@@ -28,7 +28,7 @@ async fn replicas_know_each_other_and_one_that_stops_is_gone_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_somebody_removed_is_put_again_and_a_quiet_replica_writes_nothing() {
+async fn deleted_key_is_put_again_and_idle_replicas_write_nothing() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let key = keys().replica(b.id());
@@ -39,7 +39,7 @@ async fn a_key_that_somebody_removed_is_put_again_and_a_quiet_replica_writes_not
         |fleet: &muster_core::fleet::Fleet| fleet.replicas().get(&id).is_some_and(|(_, at)| *at > first.revision);
     b.sees("its key again", again).await;
 
-    // Three keep-alives later the store has not moved.
+    // After three keep-alives the store still has the same revision.
     let before = cluster.store.revision().await.unwrap();
     let kept = [&a, &b].map(|replica| (replica, replica.way.keep_alives()));
     until("three keep-alives", || kept.iter().all(|(replica, kept)| replica.way.keep_alives() >= kept + 3)).await;
@@ -49,7 +49,7 @@ async fn a_key_that_somebody_removed_is_put_again_and_a_quiet_replica_writes_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_cut_off_knows_it_and_comes_back_as_a_member_among_others() {
+async fn cut_off_replica_drops_its_locks_and_rejoins() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     until("a holds liveness", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
@@ -79,7 +79,7 @@ async fn a_store_of_ones_own_holds_nobody_else() {
     let (gone_a, gone_b) = (a.id().clone(), b.id().clone());
     a.kill().await;
     b.kill().await;
-    // On the embedded store itself, which no other process can have open.
+    // Directly on the embedded store, which no other process can open.
     let config = muster_server::Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         blobs: cluster.blobs(),

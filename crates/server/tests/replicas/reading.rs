@@ -1,4 +1,4 @@
-//! A reader gets what it demands, or is told that it cannot be told; never something older.
+//! Reads with a minimum revision: the client gets that revision or a later one, or an error. It never gets an older one.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ async fn what_was_changed_at_one_replica_is_read_at_the_other() {
     b.way.lag(true);
     let triggered = a.client.trigger_at_once(&env(), version("v2")).await.unwrap();
     let reader = b.client.clone().at_least(triggered.revision);
-    // Without the demand, the answer is an older one; with it, the reader waits until the view is there.
+    // Without a minimum revision the response is older. With one, the request waits until the view has reached it.
     assert_eq!(b.client.current_version(&env()).await.unwrap().version, Some(version("v1")));
     let env = env();
     let (demanded, ()) = tokio::join!(reader.current_version(&env), async { b.way.lag(false) });
@@ -38,7 +38,7 @@ async fn a_view_that_lags_makes_no_verdict() {
     let proved = a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();
     assert!(b.client.verify_hosts(&env(), &question(0)).await.unwrap().verified);
 
-    // It fails at a; b does not know yet, and must not say that all is well.
+    // a receives a failed validation. The view of b lags, and b must not verify the node.
     b.way.lag(true);
     let mut failed = passed(&a, "web1", 2);
     failed.outcome = muster_core::report::Outcome::Validated(muster_core::report::Verdict::Failed);
@@ -67,7 +67,7 @@ async fn whoever_asks_shares_a_read_that_began_after_the_question() {
     })
     .await;
 
-    // Something happens, and is known to those who ask next: the read that is under way does not tell them.
+    // A commit happens before the next callers ask. They must not share the read that is already in progress.
     let txn = muster_store::Txn::new().op(muster_store::Op::put("/muster/x", "y"));
     let muster_store::CommitOutcome::Committed { revision } = cluster.store.commit(txn).await.unwrap() else {
         panic!()
@@ -88,7 +88,7 @@ async fn many_who_ask_at_once_share_a_read() {
     a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();
     let before = b.way.reads();
     let (env, question) = (env(), question(0));
-    // All of them ask while the first read is on its way back.
+    // All requests arrive while the response of the first read is delayed.
     b.way.slow.send_replace(true);
     let asked = b.app.latest_revision.requests();
     let answers = join_all((0..100).map(|_| b.client.verify_hosts(&env, &question)));
@@ -99,7 +99,7 @@ async fn many_who_ask_at_once_share_a_read() {
     assert!(answers.into_iter().all(|answer| answer.unwrap().verified));
     let reads = b.way.reads() - before;
     assert!(reads <= 2, "{reads} reads: one for the first, and one for all that came while it was under way");
-    // One who waits reads at the beginning and at the end, whatever happens in between.
+    // A waiting request reads at its beginning and at its end. Changes in between cause no reads.
     let before = b.way.reads();
     let waiting = VerifyHostsRequest { version: version("v2"), wait_seconds: 1, ..question };
     let (answer, ()) = tokio::join!(b.client.verify_hosts(&env, &waiting), async {
@@ -114,7 +114,7 @@ async fn many_who_ask_at_once_share_a_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_store_the_last_state_is_shown_as_such_and_no_verdict_is_made() {
+async fn unreachable_store_shows_the_last_state_without_a_verdict() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A rollout goes on when whoever carries it out is gone: no grant is lost, and none is made twice.
+//! Failover of the rollout controller: no grant is lost, and none is made twice.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ const WEBS: [(&str, &str); 6] =
     [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web"), ("web5", "web"), ("web6", "web")];
 const ROLLOUT: ControllerName = ControllerName::Rollout;
 
-/// Half of them, then a person is asked, then the others: one at a time.
+/// Half of the nodes, a manual promotion, then the rest. One node at a time.
 fn halves() -> Strategy {
     let wave = |percent, promote| Wave { reach: Reach::Percent(percent), soak: Some(SignedDuration::ZERO), promote };
     Strategy {
@@ -31,7 +31,7 @@ fn halves() -> Strategy {
     }
 }
 
-/// Agents at a replica that do at once what they are told.
+/// Agents of a replica that run each desired version at once.
 async fn agents(at: &Replica) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for (name, _) in WEBS {
@@ -107,7 +107,7 @@ async fn another_replica_takes_over_where_the_first_one_died() {
     let _agents = agents(&b).await;
     let id = start(&b).await;
     sees_wave_done(&b, id).await;
-    // While nobody carries it out somebody says to go on, and that is not lost.
+    // A promotion while no replica holds the controller is not lost.
     a.kill().await;
     promote(&b, id).await;
     ends_whole(&b, id).await;
@@ -124,7 +124,7 @@ async fn one_that_does_not_know_that_it_was_replaced_grants_nothing() {
     let id = start(&b).await;
     sees_wave_done(&b, id).await;
     sees_wave_done(&a, id).await;
-    // Its lease ends, and it does not hear of it: neither by the watch nor by its keep-alives.
+    // The lease of a ends. Neither the watch nor the keep-alives report it to a.
     a.way.lag(true);
     a.way.lies.store(true, Ordering::SeqCst);
     let lease = a.app.replica.controller_locks.held(&env(), ROLLOUT).unwrap().lease;
@@ -132,7 +132,7 @@ async fn one_that_does_not_know_that_it_was_replaced_grants_nothing() {
     until("b holds it", || b.app.replica.controller_locks.held(&env(), ROLLOUT).is_some()).await;
     promote(&b, id).await;
     ends_whole(&b, id).await;
-    // What it missed comes at once, and it finds everything done.
+    // a receives the missed changes and finds the rollout completed.
     a.way.lag(false);
     a.way.lies.store(false, Ordering::SeqCst);
     ends_whole(&a, id).await;

@@ -1,4 +1,4 @@
-//! One server's way to the store: counted, and cut, delayed or lied on when a test says so.
+//! A store client that counts requests. A test can cut it off, delay it, or make it report false keep-alives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,17 +17,17 @@ pub(crate) struct Way {
     inner: Arc<dyn Store>,
     pub(crate) reads: AtomicU64,
     pub(crate) commits: AtomicU64,
-    /// Those that were answered.
+    /// Keep-alives that were answered.
     keep_alives: AtomicU64,
-    /// Nothing gets through, in either direction.
+    /// Requests fail and the watch delivers nothing while true.
     cut: watch::Sender<bool>,
-    /// Changes after this revision do not arrive; everything else works.
+    /// The watch delivers no changes after this revision. Other requests work.
     lagging: watch::Sender<Option<Revision>>,
-    /// Answers to reads of the revision stay on their way.
+    /// Responses to reads of the revision are delayed while true.
     pub(crate) slow: watch::Sender<bool>,
-    /// Says that a lease was kept alive without asking: a server that does not know that it is deposed.
+    /// Keep-alives succeed without a request to the store: the server does not notice that it is deposed.
     pub(crate) lies: AtomicBool,
-    /// The next commit is made, and its answer lost.
+    /// The next commit of a version or a design is applied, and its response is lost.
     pub(crate) loses_next_answer: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl Way {
         self.lagging.send_replace(on.then_some(Revision(0)));
     }
 
-    /// Lets the changes up to a revision arrive, and no others.
+    /// Delivers the changes up to a revision only.
     pub(crate) fn lag_after(&self, revision: Revision) {
         self.lagging.send_replace(Some(revision));
     }
@@ -172,7 +172,7 @@ impl Store for Way {
         Box::pin(async move {
             self.read()?;
             let revision = self.inner.revision().await;
-            // Read, and on its way back.
+            // The store has answered; the response is delayed.
             let _ = self.slow.subscribe().wait_for(|slow| !slow).await;
             revision
         })

@@ -1,4 +1,4 @@
-//! Two replicas that write the same things at the same time, and answers that are lost.
+//! Concurrent writes of two replicas to the same keys, and commits whose response is lost.
 
 use std::sync::atomic::Ordering;
 
