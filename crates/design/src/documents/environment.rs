@@ -14,17 +14,17 @@ use crate::yaml::{Entry, Key, Node};
 
 pub(super) struct EnvironmentFiles;
 
-/// The directory of the environments, and the ending of a cloud's map file.
+/// Directory of environment files, and suffix of map files.
 const DIRECTORY: &str = "environments";
 const MAP_FILE: &str = ".map.yaml";
 
-/// Whether a file is an environment's, or a cloud's, by where it stands.
+/// Reports whether a path is that of an environment file or a map file.
 pub fn is_environment_file(name: &str) -> bool {
     let path = Path::new(name);
     path.parent().and_then(Path::file_name).is_some_and(|directory| directory == DIRECTORY)
 }
 
-/// The name of the cloud whose map file this is.
+/// Name of the cloud of a map file.
 fn cloud_of(name: &str) -> Option<&str> {
     Path::new(name).file_name()?.to_str()?.strip_suffix(MAP_FILE)
 }
@@ -46,7 +46,7 @@ impl DocumentReader for EnvironmentFiles {
     }
 }
 
-/// A map file is one mapping, and its name is the cloud's.
+/// Reads a map file: one mapping, named after the cloud.
 fn consume_map(cloud: &str, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
     let Some(tree) = trees.first().filter(|tree| !tree.is_null()) else {
         let finding = Code::EmptyFile.finding("the map file is empty");
@@ -70,8 +70,8 @@ fn consume_map(cloud: &str, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
     });
 }
 
-/// The nodes that an environment file describes, as documents: the lowest layer of what is said about them. All nodes of
-/// a role share one body.
+/// Nodes of an environment file as documents, which are a lower layer than written documents. All nodes of a role share
+/// one body.
 pub(crate) fn generate(environment: &Environment, source: usize) -> impl Iterator<Item = Document> {
     environment.roles.iter().flat_map(move |role| {
         let (body, span) = (body(role), role.written.key.span);

@@ -22,7 +22,7 @@ impl DocumentReader for NativeDocuments {
         "native"
     }
 
-    /// Everything that nobody else knows: what is wrong with it is said here.
+    /// Claims everything that no other reader claims, so that invalid documents are reported.
     fn claims(&self, _: &FileText, _: Option<&Node>) -> bool {
         true
     }
@@ -89,7 +89,7 @@ fn document(tree: &Node, source: usize, report: &mut Report<'_>) -> Option<Docum
     })
 }
 
-/// Reports the keys that are not known; returns those that were probably meant.
+/// Reports unknown keys; returns the known keys that were probably meant.
 fn unknown_keys(map: &Map, report: &mut Report<'_>) -> Vec<&'static str> {
     let mut meant = Vec::new();
     for Entry { key, .. } in map.entries() {
@@ -129,7 +129,7 @@ fn name(node: &Node, report: &mut Report<'_>) -> Option<(Arc<str>, Span)> {
     Some((node.scalar()?.shared_text(), node.span))
 }
 
-/// Names are parts of paths, of keys in the store and of addresses of the API; and `'!name'` removes.
+/// Checks a name. Names are parts of paths, of store keys and of API paths, and `'!name'` is a removal.
 pub(crate) fn check_name(text: &str, span: Span, report: &mut Report<'_>) -> Option<()> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.+:@/".contains(c);
     let fits = text.len() <= 128 && text.chars().all(legal) && text.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -161,7 +161,7 @@ fn overlay(entry: &Entry, report: &mut Report<'_>) -> Option<Span> {
     }
 }
 
-/// The spec with the labels as one of its keys. Without labels it is the spec as it was read.
+/// The spec with the labels as one of its keys; without labels, the spec itself.
 fn body(map: &Map, at: Span, report: &mut Report<'_>) -> Option<Node> {
     let labels = map.get("labels").filter(|labels| !labels.value.is_null());
     let spec = map.get("spec").map(|entry| &entry.value).filter(|spec| !spec.is_null());

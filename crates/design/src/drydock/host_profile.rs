@@ -1,4 +1,4 @@
-//! A host profile: most of what a node is as well.
+//! Translation of host profiles. Nodes share most of their fields.
 
 use super::DrydockKind;
 use super::draft::{Draft, generated_entry};
@@ -29,7 +29,7 @@ const PARENT: &str = "host_profile";
 const STORAGE_KEY: &str = "storage";
 const DISKS: &str = "disks";
 
-/// Each driver has parameters of its own.
+/// Parameters depend on the driver, so unknown keys are accepted.
 const OUT_OF_BAND: Shape = Shape {
     what: "an out-of-band access",
     fields: &[
@@ -68,7 +68,7 @@ const PARTITION: Shape = inherited(
         same("part_uuid", ValueShape::Text),
         same("bootable", ValueShape::Bool),
         same("volume_group", ValueShape::Text),
-        // Drydock's schema has the long one, and its code reads this.
+        // Drydock's schema has the long name; its code reads this one.
         renamed("vg", "volume_group", ValueShape::Text),
         same("labels", ValueShape::Words),
         same("filesystem", ValueShape::Object(&FILESYSTEM)),
@@ -106,7 +106,7 @@ const PLATFORM: Shape = inherited(
     &[same("image", ValueShape::Text), same("kernel", ValueShape::Text), same("kernel_params", ValueShape::Values)],
 );
 
-/// Not the document's, but the machine's.
+/// Metadata of the machine, not of the document.
 const METADATA: Shape = inherited(
     "a host's metadata",
     &[
@@ -127,7 +127,7 @@ const INTERFACE: Shape = inherited(
         renamed("slaves", "devices", ValueShape::Texts),
         same("networks", ValueShape::Texts),
         same("sriov", ValueShape::Object(&SRIOV)),
-        // It is in the examples of Drydock's manual.
+        // Used in the examples of Drydock's manual.
         ignored("labels"),
     ],
 );
@@ -137,7 +137,7 @@ const SRIOV: Shape = inherited(
     &[
         same("vf_count", ValueShape::Integer),
         renamed("trustedmode", "trusted_mode", ValueShape::Bool),
-        // As Drydock's schema spells it.
+        // Spelling of Drydock's schema.
         renamed("trustmode", "trusted_mode", ValueShape::Bool),
     ],
 );
@@ -150,21 +150,21 @@ fn finish(draft: &mut Draft, _: &Envelope<'_>, report: &mut Report<'_>) {
     }
 }
 
-/// What profiles and nodes have in common.
+/// Completes the translation of profiles and nodes.
 pub(super) fn finish_host(draft: &mut Draft) {
     if let Some(parent) = draft.remove(PARENT) {
         let name = parent.value.scalar().filter(|_| !parent.value.is_null()).map(|name| name.shared_text());
         draft.extends = Some(name.map(|name| Parent { name, span: parent.value.span }).into_iter().collect());
     }
     boot_drive(draft);
-    // Boot actions select nodes by their owner data, which they call labels.
+    // Boot actions select nodes by their owner data, under the name of labels.
     let labels = draft
         .get(OWNER_DATA)
         .map(|Entry { key, value }| Entry { key: Key { text: "labels".into(), span: key.span }, value: value.clone() });
     draft.entries.extend(labels);
 }
 
-/// The disk that is labelled as the one to start from.
+/// Adds the boot drive: the disk with the label `bootdrive: true`.
 fn boot_drive(draft: &mut Draft) {
     let Some(storage) = draft.entries.iter_mut().find(|entry| &*entry.key.text == STORAGE_KEY) else { return };
     let entries = |node: &Node| node.map().map(|map| map.entries().to_vec()).unwrap_or_default();

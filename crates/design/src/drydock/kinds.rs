@@ -31,7 +31,7 @@ const TAG_DEFINITION: Shape = shape(
     ],
 );
 
-/// Among the repositories stands a switch.
+/// Repositories by name. The mapping also has the field `remove_unlisted`.
 const REPOSITORIES: Shape = Shape {
     what: "the repositories",
     fields: &[same(REMOVE_UNLISTED, ValueShape::Bool)],
@@ -88,7 +88,7 @@ const SWITCH: Shape = shape(
     &[
         same("mgmt_ip", ValueShape::Text),
         same("sdn_api_uri", ValueShape::Text),
-        // Drydock's schema has the one, and its code reads the other.
+        // Drydock's schema has one name; its code reads the other.
         renamed("sdn_api_url", "sdn_api_uri", ValueShape::Text),
     ],
 );
@@ -191,8 +191,8 @@ fn finish_network(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>
     split_routes(draft);
 }
 
-/// In a native document, routes to a subnet and routes to a routing domain are two lists, each with a key of its own. One
-/// that names both is both.
+/// Splits the routes: in a native document, routes to a subnet and routes to a routing domain are two lists with
+/// different primary keys. A route that names both is added to both.
 fn split_routes(draft: &mut Draft) {
     let Some(Entry { key, value }) = draft.remove("routes") else { return };
     let (mut subnets, mut domains) = (Vec::new(), Vec::new());
@@ -252,7 +252,7 @@ const HUGEPAGES: Shape =
 
 fn finish_hardware_profile(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>) {
     draft.add_labels(envelope);
-    // Drydock's schema wants a number here, which counts interfaces in an order that is not defined; nothing reads it.
+    // Drydock's schema requires a number here: the index of an interface, in an undefined order. No code reads it.
     let is_number = |text: &str| text.parse::<u32>().is_ok();
     if draft.get("pxe_interface").is_some_and(|entry| entry.value.text().is_some_and(is_number)) {
         draft.remove("pxe_interface");
@@ -330,7 +330,7 @@ fn finish_boot_action(draft: &mut Draft, envelope: &Envelope<'_>, report: &mut R
     draft.entries.push(Entry { key, value: Node::from_items(assets, value.span) });
 }
 
-/// An asset gets a name, which it does not have in Drydock: its number.
+/// Translates an asset. Drydock's assets have no names, so the number becomes the name.
 fn asset(node: &Node, number: u32, report: &mut Report<'_>) -> Node {
     let entries = node.map().map(Map::entries).unwrap_or_default().iter();
     let name = generated_entry("name", Node::from_text(format!("asset-{number}"), node.span));
@@ -341,7 +341,7 @@ fn asset(node: &Node, number: u32, report: &mut Report<'_>) -> Node {
     Node::from_entries([name].into_iter().chain(entries).collect(), node.span)
 }
 
-/// The content of a file, or packages and their versions.
+/// Translates the content of a file, or packages with their versions.
 fn data(entry: Entry, report: &mut Report<'_>) -> Option<Entry> {
     match &entry.value.value {
         Value::Scalar(_) => Some(Entry { value: text(&entry.value, report)?, key: entry.key }),
@@ -355,7 +355,7 @@ fn data(entry: Entry, report: &mut Report<'_>) -> Option<Entry> {
     }
 }
 
-/// A package without a version is to be installed all the same; `null` would take it out.
+/// Translates the version of a package. A package without a version is still installed; `null` would remove it.
 fn version(package: &Entry, report: &mut Report<'_>) -> Option<Node> {
     if package.value.is_null() { Some(Node::from_text("", package.value.span)) } else { text(&package.value, report) }
 }

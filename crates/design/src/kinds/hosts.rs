@@ -6,7 +6,7 @@ use crate::types::{ANY_MAP, Field, Format, Object, TEXT, TEXT_MAP, TEXTS, Type, 
 
 pub(super) const HOST_PROFILE_BODY: Object = closed("a host profile", &[HOST_PROFILE_FIELDS, LABELS]);
 
-/// What a profile says, and a node may say as well.
+/// Fields of host profiles, which nodes have too.
 pub(super) const HOST_PROFILE_FIELDS: &[Field] = &[
     field("hardware_profile", Type::Reference(Kind::HardwareProfile), "The sort of machine."),
     field(
@@ -35,7 +35,7 @@ const OUT_OF_BAND: Object = Object {
         field("account", TEXT, "The account's name."),
         field("credential", Type::Secret, "Where the password is: `{secret: NAME}`."),
     ]],
-    // Each driver has parameters of its own.
+    // Parameters depend on the driver.
     open: true,
 };
 

@@ -39,7 +39,7 @@ const ROUTE: Object = closed(
     ]],
 );
 
-/// Apart from the routes that are written out: the members of a list are told apart by one key.
+/// Separate from the routes to subnets, because a list has one primary key.
 const DOMAIN_ROUTE: Object = closed(
     "a route to a routing domain",
     &[&[
@@ -80,7 +80,7 @@ const NETWORK_LINK_FIELDS: &[Field] = &[
     field("allowed_networks", Type::List(&Type::Reference(Kind::Network)), "The networks that it carries."),
 ];
 
-/// What is legal is a rule's business; this only keeps the number in hand.
+/// Upper bound of the type. A rule checks the legal range.
 pub(super) const MAX_MTU: i64 = u32::MAX as i64;
 const MILLISECONDS: Type = integer(0, 3_600_000);
 

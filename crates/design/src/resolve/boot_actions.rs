@@ -1,9 +1,9 @@
-//! Which nodes a boot action is for.
+//! Selection of nodes by boot actions.
 //!
-//! Without a node filter it is for all of them. A filter's conditions are: that the node is one of some names, each of some
-//! tags, each of some labels, that its rack is one of some names, and each of some labels of the rack. `type` says whether
-//! one of them must hold (`union`) or all (`intersection`, also when nothing is said); `set` says the same about the
-//! filters (`union` when nothing is said).
+//! A boot action without a node filter selects all nodes. A filter has these conditions: the node's name is in a list;
+//! the node has a tag; the node has a label; the name of its rack is in a list; its rack has a label. Each tag and each
+//! label is a condition of its own. `type` decides whether one condition must hold (`union`) or all (`intersection`,
+//! the default). `set` decides the same for the filters; its default is `union`.
 
 use std::collections::HashSet;
 
@@ -12,11 +12,11 @@ use crate::rules::view::{entries, items};
 use crate::rules::{DocumentView, Site};
 use crate::yaml::Node;
 
-/// A boot action, ready to be held against nodes: that costs the same however many names it lists.
+/// Node filter of a boot action. The cost of a match does not depend on the number of names in the filter.
 #[derive(Debug)]
 pub(crate) struct Selector<'d> {
     is_union: bool,
-    /// None: it is for all nodes.
+    /// None selects all nodes.
     filters: Option<Vec<Filter<'d>>>,
 }
 
@@ -92,13 +92,13 @@ fn has_label(labels: Option<&Node>, (name, value): &(&str, &str)) -> bool {
     labels.and_then(|labels| labels.get(name)?.text()) == Some(value)
 }
 
-/// The boot actions that a node gets, by name.
+/// Names of the boot actions that select a node.
 pub(super) fn of_node(site: &Site<'_>, node: &DocumentView<'_>) -> Vec<String> {
     let all = site.all(Kind::BootAction).into_iter();
     all.filter(|action| Selector::of(action).selects(site, node)).map(|action| action.name.to_owned()).collect()
 }
 
-/// The nodes that a boot action is for, by name.
+/// Names of the nodes that a boot action selects.
 pub(crate) fn nodes_of(site: &Site<'_>, boot_action: &DocumentView<'_>) -> Vec<String> {
     let selector = Selector::of(boot_action);
     let nodes = site.nodes().into_iter().filter(|node| selector.selects(site, node));

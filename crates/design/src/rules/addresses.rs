@@ -90,7 +90,7 @@ pub(super) fn address_in_no_range(assigned: &NodeAddress<'_>, out: &mut RuleOutp
     if !network.has_ranges(RangeKind::Static) || assigned.inside().is_none() {
         return;
     }
-    // In a range of another type it is another finding.
+    // An address in a range of another type is a different finding.
     if network.ranges_of(address.value).next().is_none() {
         let message = format!("{} is in no static range of network {}", address.value, quote(network.name));
         let finding = Code::AddressInNoRange
@@ -136,7 +136,7 @@ pub(super) fn address_conflict(taken: &ClaimConflict<'_>) -> String {
 pub(super) fn address_without_interface(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(part) = node.get("interfaces") else { return };
     let mut networks: Vec<&str> = interface_networks(part).map(|network| network.value).collect();
-    // Who describes no networks of interfaces leaves them to somebody else.
+    // Without networks, the interfaces are configured outside of the design.
     if networks.is_empty() {
         return;
     }
@@ -159,7 +159,7 @@ pub(super) fn primary_not_attached(_: &Site<'_>, node: &DocumentView<'_>, out: &
         return;
     }
     let networks = attached(node);
-    // A node of which no network is known is connected by somebody else.
+    // A node without networks is connected outside of the design.
     if !networks.is_empty() {
         let message = format!("the primary network {} is none of the node's networks", quote(name));
         let help = format!("the node is in {}", networks.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "));
@@ -174,7 +174,7 @@ pub(super) fn primary_without_address(_: &Site<'_>, node: &DocumentView<'_>, out
     let mut given = addresses(node).peekable();
     let has_some = given.peek().is_some();
     let has_primary = given.any(|given| given.network.value == name);
-    // Not being in the network at all is another finding.
+    // A node that is not in the network is a different finding.
     if has_some && !has_primary && is_attached(node, name) {
         let message = format!("the node has addresses, but none in its primary network {}", quote(name));
         let help = "add one, or say address: dhcp; or choose another primary network";

@@ -11,7 +11,7 @@ use crate::rules::{DocumentView, Interface, RuleOutput, Site};
 pub(super) fn network_not_allowed(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
     for interface in interfaces {
         let Some(link) = interface.link.and_then(|link| site.topology().link(link.value)) else { continue };
-        // A network that is not there at all has been reported.
+        // A network that does not exist was reported.
         let networks = interface.networks.iter().filter(|network| site.has(Kind::Network, network.value));
         for network in networks.filter(|network| !link.allows(network.value)) {
             let message = format!("link {} does not carry network {}", quote(link.name), quote(network.value));
@@ -130,7 +130,8 @@ pub(super) fn bond_of_one(site: &Site<'_>, interfaces: &[Interface<'_>], out: &m
 /// Reports a device that is a member of two bonds.
 pub(super) fn device_in_two_bonds(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
     let mut members = HashMap::new();
-    // A device alone may be in a bond as well: many machines are installed over one of the devices that they bond later.
+    // An interface of one device may use a device of a bond: many machines are installed over a device that is bonded
+    // later.
     for interface in interfaces.iter().filter(|interface| interface.devices.len() > 1) {
         for device in &interface.devices {
             let (first, at) = *members.entry(device.value).or_insert((interface.name, device.span));
@@ -154,8 +155,8 @@ pub(super) fn device_in_two_bonds(_: &Site<'_>, interfaces: &[Interface<'_>], ou
 pub(super) fn device_twice(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
     let mut alone = HashMap::new();
     for interface in interfaces {
-        // Bonds are another rule's business. On another link it may be the same machine at another time: while it is
-        // installed, and after.
+        // Bonds have a rule of their own. On another link the device may be used at another time: during the
+        // installation, and after.
         let [device] = interface.devices.as_slice() else { continue };
         let link = interface.link.map(|link| link.value);
         let (first, at) = *alone.entry((device.value, link)).or_insert((interface.name, device.span));
@@ -208,7 +209,7 @@ pub(super) fn networks_overlap_on_node(site: &Site<'_>, interfaces: &[Interface<
         }
     }
     for ((wider, first), (network, second)) in overlapping(networks) {
-        // Within one routing domain it is an error, and has been told.
+        // Within one routing domain an overlap is an error of another rule.
         if wider.routedomain.zip(network.routedomain).is_some_and(|(a, b)| a.value == b.value) {
             continue;
         }

@@ -94,7 +94,7 @@ pub(super) fn bond_delay(site: &Site<'_>, out: &mut RuleOutput) {
     for link in bonds {
         let Some(rate) = link.bonding_integer("mon_rate") else { continue };
         for key in ["up_delay", "down_delay"] {
-            // No delay at all is a choice; and one that is shorter than a look would be none as well, unasked.
+            // A delay of 0 is deliberate. A delay below the monitoring interval has no effect.
             let delay = link.bonding_integer(key).filter(|delay| (1..rate.value).contains(&delay.value));
             if let Some(delay) = delay {
                 let message = format!(
@@ -142,7 +142,7 @@ pub(super) fn bond_option_of_other_mode(site: &Site<'_>, out: &mut RuleOutput) {
 pub(super) fn trunking_needed(site: &Site<'_>, out: &mut RuleOutput) {
     for link in site.topology().links.iter().filter(|link| !link.is_trunk) {
         let Some((first, others)) = link.allowed.split_first() else { continue };
-        // One of IPv4 and one of IPv6 on an untagged wire are told apart by what they are.
+        // An IPv4 and an IPv6 network can share an untagged link.
         let network = |name: &str| site.topology().network(name);
         let is_pair = |other: &str| {
             others.len() == 1
@@ -161,7 +161,7 @@ pub(super) fn trunking_needed(site: &Site<'_>, out: &mut RuleOutput) {
 /// Reports a network with a VLAN on a link that is not a trunk.
 pub(super) fn tagged_without_trunk(site: &Site<'_>, out: &mut RuleOutput) {
     for link in site.topology().links.iter().filter(|link| !link.is_trunk) {
-        // Several networks without a trunk are a finding of their own.
+        // Several networks without a trunk are a different finding.
         let [only] = link.allowed.as_slice() else { continue };
         let Some(vlan) = site.topology().network(only.value).and_then(|network| network.vlan) else { continue };
         let message = format!(
@@ -184,11 +184,11 @@ pub(super) fn several_untagged(site: &Site<'_>, out: &mut RuleOutput) {
         let is_default = |name: &str| default.is_some_and(|default| default.value == name);
         let others = link.allowed.iter().copied().filter(|allowed| !is_default(allowed.value));
         let others = others.filter(|other| site.topology().network(other.value).is_some_and(|it| it.vlan.is_none()));
-        // The default network is untagged, whatever its number is elsewhere.
+        // The default network is untagged, even if it has a VLAN elsewhere.
         let mut untagged: Vec<(Span, &Network<'_>)> = Vec::new();
         for place in default.into_iter().chain(others) {
             let Some(network) = site.topology().network(place.value) else { continue };
-            // One of IPv4 and one of IPv6 can share the wire.
+            // An IPv4 and an IPv6 network can share an untagged link.
             let clash = untagged.iter().find(|(_, other)| !network.is_other_family(other));
             match clash {
                 Some((at, other)) => {
@@ -202,7 +202,7 @@ pub(super) fn several_untagged(site: &Site<'_>, out: &mut RuleOutput) {
                         Code::SeveralUntagged.finding(message).help("give one of them a vlan, or take it off the link");
                     out.add_with_note(place.span, finding, "the first one is here", *at);
                 }
-                // So there are at most two to compare with.
+                // The list therefore has at most two networks.
                 None => untagged.push((place.span, network)),
             }
         }

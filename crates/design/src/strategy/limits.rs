@@ -11,14 +11,14 @@ use crate::span::Span;
 use crate::yaml::{Entry, Node, Value};
 use muster_core::spelling;
 
-/// Keys of the mapping that are no roles. A role of one of these names has the default.
+/// Keys of the mapping that are not roles. A role with one of these names gets the default.
 const DEFAULT: &str = "default";
 const PER: &str = "per";
 
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     pub(super) budget: MaxUnavailable,
-    /// Where the label of `per` stands.
+    /// Span of the label of `per`.
     pub(super) label: Option<Span>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn read_budget(node: &Node, roles: Option<&[&str]>, report: &mut Repo
     Some(budget)
 }
 
-/// An amount that is not nothing.
+/// Reads an amount greater than zero.
 fn allowance(node: &Node, what: &str, report: &mut Report<'_>) -> Option<Amount> {
     match values::read_amount(node, what, report)? {
         Amount::Nodes(0) | Amount::Percent(0) => nothing(node, what, report),

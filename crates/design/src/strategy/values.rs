@@ -12,7 +12,7 @@ use crate::types::wrong_type;
 use crate::yaml::{Kind, Node, Value};
 use muster_core::spelling;
 
-/// Reads an amount; 0 is one, and so is `0%`.
+/// Reads an amount. `0` and `0%` are valid.
 pub(super) fn read_amount(node: &Node, what: &str, report: &mut Report<'_>) -> Option<Amount> {
     match node.kind() {
         Some(Kind::Int(number)) => Some(Amount::Nodes(nodes(number, 0, node, what, report)?)),
@@ -23,7 +23,7 @@ pub(super) fn read_amount(node: &Node, what: &str, report: &mut Report<'_>) -> O
     }
 }
 
-/// A number of nodes that is at least so many.
+/// A number of nodes, at least `least`.
 pub(super) fn nodes(number: i64, least: u32, node: &Node, what: &str, report: &mut Report<'_>) -> Option<u32> {
     let legal =
         u32::try_from(number).ok().filter(|number| (u64::from(least)..=MAX_NODES).contains(&u64::from(*number)));
@@ -34,7 +34,7 @@ pub(super) fn nodes(number: i64, least: u32, node: &Node, what: &str, report: &m
     legal
 }
 
-/// A percentage that is at least so many, with its sign or without.
+/// A percentage, at least `least`, with or without its sign.
 pub(super) fn percent(node: &Node, least: u8, what: &str, report: &mut Report<'_>) -> Option<u8> {
     let written = node.scalar().map(|scalar| scalar.text()).unwrap_or_default();
     let digits = written.strip_suffix('%').unwrap_or(written);
@@ -52,7 +52,7 @@ pub(super) fn percent(node: &Node, least: u8, what: &str, report: &mut Report<'_
 
 fn not_an_amount<T>(node: &Node, what: &str, report: &mut Report<'_>) -> Option<T> {
     let finding = Code::NotAnAmount.finding(format!("{what} is neither a number of nodes nor a percentage"));
-    // Often it is only a space, or a sign too many.
+    // Often the text has only a space or a sign too many.
     let written = node.scalar().map(|scalar| scalar.text()).unwrap_or_default();
     let digits: String = written.chars().filter(char::is_ascii_digit).collect();
     let meant = (1..=3).contains(&digits.len()) && written.ends_with('%') && !written.contains(['-', '.']);
@@ -93,7 +93,7 @@ pub(super) fn read_duration(
     None
 }
 
-/// A number without its unit, or in days, which are not always as long.
+/// Suggestion for a number without a unit, or in days. Days are not accepted, because their length varies.
 fn duration_hint(node: &Node, written: &str) -> Option<String> {
     if let Some(Kind::Int(number)) = node.kind() {
         return Some(format!("write its unit: {number}s, {number}m or {number}h"));
@@ -102,7 +102,7 @@ fn duration_hint(node: &Node, written: &str) -> Option<String> {
     Some(format!("write it in hours: {}h", days.checked_mul(24)?))
 }
 
-/// Reads one of a few words.
+/// Reads one of a fixed set of words.
 pub(super) fn read_word<T: Copy>(node: &Node, what: &str, words: &[(&str, T)], report: &mut Report<'_>) -> Option<T> {
     let text = expect::filled_text(node, what, report)?;
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -116,7 +116,7 @@ pub(super) fn read_word<T: Copy>(node: &Node, what: &str, words: &[(&str, T)], r
     None
 }
 
-/// Looks at what people get wrong: the scheme, the host, the port. The rest is for the one who is asked.
+/// Reads a URL. Checks the scheme, the host and the port; the rest is not checked.
 pub(super) fn read_url(node: &Node, what: &str, report: &mut Report<'_>) -> Option<String> {
     let text = expect::filled_text(node, what, report)?;
     let authority = authority(text);
@@ -139,14 +139,14 @@ pub(super) fn read_url(node: &Node, what: &str, report: &mut Report<'_>) -> Opti
     Some(text.to_owned())
 }
 
-/// What stands between the scheme and the path.
+/// The part between the scheme and the path.
 fn authority(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"))?;
     rest.split(['/', '?', '#']).next()
 }
 
 fn host(authority: &str) -> Option<&str> {
-    // An IPv6 address has colons of its own, and stands in brackets.
+    // An IPv6 address contains colons, and is in brackets.
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (address, behind) = rest.split_once(']')?;
@@ -166,12 +166,12 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 const NAMES: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 const DAILY: &str = "daily";
 
-/// All of them, from Monday as 1.
+/// All days of the week; Monday is 1.
 pub(super) fn all_days() -> Vec<u8> {
     (1..=7).collect()
 }
 
-/// The days, sorted; none is there twice, and there is at least one.
+/// Reads days: sorted, without duplicates, at least one.
 pub(super) fn read_days(node: &Node, what: &str, report: &mut Report<'_>) -> Option<Vec<u8>> {
     let days: BTreeSet<u8> = match &node.value {
         Value::Scalar(_) => day_or_range(node, what, report)?,
@@ -212,7 +212,7 @@ fn day(word: &str) -> Option<u8> {
     index.and_then(|index| u8::try_from(index + 1).ok())
 }
 
-/// From one day to another, over the end of the week if need be: `fri-mon` has four days.
+/// Days from one to another, across the end of the week if necessary: `fri-mon` has four days.
 fn range(first: u8, last: u8) -> BTreeSet<u8> {
     let last = if last < first { last + 7 } else { last };
     (first..=last).map(|day| (day - 1) % 7 + 1).collect()

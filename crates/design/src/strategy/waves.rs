@@ -91,7 +91,7 @@ fn check_growth(items: &[Node], waves: &[Wave], report: &mut Report<'_>) {
 
 fn check_last(node: &Node, items: &[Node], waves: &[Wave], report: &mut Report<'_>) {
     if waves.iter().any(|wave| wave.reach == ALL) {
-        // Anything behind it goes no further, which is reported.
+        // Waves behind it are reported by `check_growth`.
         return;
     }
     let (message, at) = match items.last() {

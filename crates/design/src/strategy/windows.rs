@@ -48,7 +48,7 @@ fn window(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Window> {
     Some(window)
 }
 
-/// Effect of daylight saving time.
+/// Reports windows that daylight saving time affects.
 fn check_clocks(window: &Window, node: &Node, of: &str, report: &mut Report<'_>) {
     if windows::never_opens(window) {
         let message = format!("{of} never opens: the clocks of {} skip it each time", window.tz);
@@ -60,7 +60,7 @@ fn check_clocks(window: &Window, node: &Node, of: &str, report: &mut Report<'_>)
     }
 }
 
-/// A time of the day, by the minute; only an end may be the midnight at the end of the day.
+/// Reads a time of day in minutes. Only an end may be `24:00`.
 fn time(node: &Node, what: &str, is_end: bool, report: &mut Report<'_>) -> Option<Time> {
     let text = node.text();
     let time = match text {
@@ -80,7 +80,7 @@ fn time(node: &Node, what: &str, is_end: bool, report: &mut Report<'_>) -> Optio
     time
 }
 
-/// `22:00`, `6:30`: hours and minutes.
+/// Parses hours and minutes: `22:00`, `6:30`.
 fn clock(text: &str) -> Option<Time> {
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
     let (hour, minute) = text.split_once(':')?;
@@ -88,7 +88,7 @@ fn clock(text: &str) -> Option<Time> {
     Time::new(number(hour).filter(|_| is_legal)?, number(minute)?, 0, 0).ok()
 }
 
-/// The name of a time zone, as it is spelt in the database.
+/// Reads the name of a time zone, as spelt in the time zone database.
 fn time_zone(node: &Node, what: &str, report: &mut Report<'_>) -> Option<String> {
     let text = expect::filled_text(node, what, report)?;
     let zone = windows::time_zone(text);
@@ -103,12 +103,13 @@ fn time_zone(node: &Node, what: &str, report: &mut Report<'_>) -> Option<String>
     zone?.iana_name().map(str::to_owned)
 }
 
-/// A zone that ends so (`Berlin`), or is spelt nearly so.
+/// A time zone whose city matches (`Berlin`), or whose name is similar.
 fn nearest(written: &str) -> Option<String> {
     let names: Vec<String> = tz::db().available().map(|name| name.as_str().to_owned()).collect();
     let is_its_city = |name: &&String| name.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(written));
     let city = names.iter().find(is_its_city).map(String::as_str);
-    // There are some six hundred, more than are looked through; the first letter is hardly ever wrong.
+    // The database has about 600 names. Only those with the same first letter are compared, because the first letter is
+    // rarely wrong.
     let first = |text: &str| text.chars().next().map(|first| first.to_ascii_lowercase());
     let alike = names.iter().map(String::as_str).filter(|name| first(name) == first(written));
     city.or_else(|| spelling::nearest(written, alike)).map(str::to_owned)

@@ -1,8 +1,8 @@
-//! Holds a document, as it is written, against the types of its kind.
+//! Checks a document, as written, against the types of its kind.
 //!
-//! A document that inherits may remove (`'!name'`) and unset (`null`) anywhere, and need not be complete: what must be
-//! there in the end is a rule's business, on effective values. So nothing is missing here, and each mistake is reported
-//! once, where it is written, however many nodes inherit it.
+//! A document that inherits may remove (`'!name'`) and unset (`null`) anywhere, and may be incomplete. Required values
+//! are checked by rules, on effective values. Each mistake is reported once, where it is written, even if many nodes
+//! inherit it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,14 +23,13 @@ pub(crate) struct Reference {
     pub span: Span,
 }
 
-/// Checks a value and everything in it. References are collected: whether they lead anywhere is known when all documents
-/// are.
+/// Checks a value and everything in it. References are collected and resolved when all documents are loaded.
 pub(crate) fn check(node: &Node, ty: &Type, words: KeyNames, references: &mut Vec<Reference>, report: &mut Report<'_>) {
     let mut check = Check { path: Vec::new(), words, references, report };
     check.value(node, ty);
 }
 
-/// What a key is called where the document is written.
+/// Maps a native key to the key in the syntax of the document.
 pub(crate) type KeyNames = fn(&str) -> &str;
 
 struct Check<'c, 'n, 'r> {
@@ -81,7 +80,7 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     fn below(&mut self, key: &'n Key, node: &'n Node, ty: &Type) {
-        // What stands behind a removal is not looked at: nothing, or `{}`, or `null`.
+        // The value of a removal is ignored: it is empty, `{}` or `null`.
         if removal(&key.text).is_none() {
             self.path.push(&key.text);
             let is_free = matches!(ty, Type::Any | Type::Text(Format::Any));
@@ -148,7 +147,7 @@ impl<'n> Check<'_, 'n, '_> {
                     self.object(member, item);
                     self.path.pop();
                 }
-                // Something else than a text: its type is reported.
+                // The primary key is not a text; its type is reported.
                 Some((_, None)) => self.object(member, item),
                 None => {
                     if !map.has_refused() {
@@ -199,7 +198,7 @@ impl<'n> Check<'_, 'n, '_> {
 
     fn secret(&mut self, node: &'n Node) {
         if !names_secret(node) {
-            // Neither the value nor its line is repeated anywhere.
+            // The finding contains neither the value nor its line.
             let message = format!("{} must name a secret, not be one", self.here());
             let finding = Code::SecretAsText.finding(message).hiding_line();
             self.report.add(node.span, finding.help("write {secret: NAME}, and keep the secret itself elsewhere"));
@@ -257,7 +256,7 @@ impl<'n> Check<'_, 'n, '_> {
         let _: Option<()> = wrong_type(node, &here, expected, self.report);
     }
 
-    /// `"interfaces.bond0.mtu"`, or what the document is, at its top.
+    /// Path for messages: `"interfaces.bond0.mtu"`. At the top: the document's content.
     fn here(&self) -> String {
         match self.path.as_slice() {
             [] => "the document's content".to_owned(),
@@ -269,13 +268,14 @@ impl<'n> Check<'_, 'n, '_> {
     }
 }
 
-/// A name has no spaces and is short: a secret that was put there by mistake often has, or is not.
+/// Reports whether a text may be the name of a secret. Names have no spaces and at most 128 characters, so most secrets
+/// that are written in place of their name are detected.
 fn is_name_of_secret(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
     (1..=128).contains(&name.len()) && name.chars().all(legal)
 }
 
-/// `{secret: NAME}`
+/// Reports whether a value is `{secret: NAME}`.
 fn names_secret(node: &Node) -> bool {
     let only = node.map().map(Map::entries);
     matches!(only, Some([only]) if &*only.key.text == "secret" && only.value.text().is_some_and(is_name_of_secret))

@@ -1,11 +1,11 @@
-//! The forms that a text may have to have.
+//! Formats of texts.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::finding::Code;
 
-/// The form of a text.
+/// Format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Any,
@@ -30,11 +30,11 @@ pub enum Format {
     CpuSet,
 }
 
-/// Provenance a text does not have its form.
+/// Error for a text that does not have its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FormatError {
     pub code: Code,
-    /// Expected form: `an IP address, such as 10.0.0.1 or fd00::1`.
+    /// Expected format: `an IP address, such as 10.0.0.1 or fd00::1`.
     pub expected: &'static str,
 }
 
@@ -104,18 +104,18 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }
 
-/// A network as it is written: host bits may be set, which is a finding of its own.
+/// A network as written. Host bits may be set; a rule reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     pub address: IpAddr,
-    /// Never more than the address has bits: only [`cidr`] makes one.
+    /// At most the number of bits of the address: only [`cidr`] constructs it.
     pub(crate) prefix: u8,
 }
 
 pub(crate) fn cidr(text: &str) -> Option<Cidr> {
     let (address, prefix) = text.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
-    // `parse` takes a sign.
+    // `parse` would accept a sign.
     let prefix: u8 = prefix.bytes().all(|digit| digit.is_ascii_digit()).then(|| prefix.parse().ok())??;
     (prefix <= Cidr::bits(address)).then_some(Cidr { address, prefix })
 }
@@ -128,7 +128,7 @@ impl Cidr {
         }
     }
 
-    /// All addresses as numbers of 128 bits, IPv4 in its own 32: only numbers of one family are compared.
+    /// Mask as a number of 128 bits; an IPv4 mask has 32. Only numbers of one family are compared.
     fn mask(self) -> u128 {
         let host_bits = u32::from(Cidr::bits(self.address) - self.prefix);
         !1u128.checked_shl(host_bits).map_or(u128::MAX, |bit| bit - 1)
@@ -139,7 +139,7 @@ impl Cidr {
         Cidr { address: self.network(), ..self }
     }
 
-    /// The last address: for IPv4 that of all hosts at once.
+    /// Last address; for IPv4 the broadcast address.
     pub(crate) fn last(self) -> IpAddr {
         match self.network() {
             IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | !self.mask() as u32).into(),
@@ -147,8 +147,8 @@ impl Cidr {
         }
     }
 
-    /// Reports whether an address is the network or broadcast address of an IPv4 network. IPv6
-    /// knows neither, and nor do the networks of one or two addresses that join two hosts.
+    /// Reports whether an address is the network or broadcast address of an IPv4 network. IPv6 has neither, and nor do
+    /// networks of one or two addresses.
     pub(crate) fn is_of_no_host(self, address: IpAddr) -> bool {
         self.address.is_ipv4() && self.prefix < 31 && (address == self.network() || address == self.last())
     }
@@ -214,7 +214,7 @@ pub(crate) fn size(text: &str) -> Option<Size> {
         _ => return None,
     };
     let bytes = number * factor;
-    // Beyond this a float no longer counts single bytes; no disk is that large.
+    // Above 2^53 a float is not exact; no disk is that large.
     if bytes > (1u64 << 53) as f64 {
         return None;
     }
@@ -222,7 +222,7 @@ pub(crate) fn size(text: &str) -> Option<Size> {
     Some(if at_least { Size::AtLeast(bytes) } else { Size::Bytes(bytes) })
 }
 
-/// The bytes of a hardware address, so that different spellings of one are seen to be the same.
+/// Bytes of a hardware address, for the comparison of different spellings.
 pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut parts = text.split([':', '-']);

@@ -1,11 +1,11 @@
-//! The types as JSON Schema (2020-12), for editors.
+//! JSON Schemas (2020-12) of the types, for editors.
 
 use serde_json::{Map, Value, json};
 
 use super::{Object, Type};
 use crate::kinds::Kind;
 
-/// The schema of a whole document of a kind.
+/// Schema of a document of a kind.
 pub fn json_schema(kind: Kind) -> Value {
     let name = json!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,127}$"});
     json!({
@@ -26,12 +26,12 @@ pub fn json_schema(kind: Kind) -> Value {
     })
 }
 
-/// The schema of the spec of a kind.
+/// Schema of the spec of a kind.
 pub fn spec_schema(kind: Kind) -> Value {
     if let Type::Object(object) = kind.body() { mapping(object, &["labels"]) } else { json!({"type": "object"}) }
 }
 
-/// Every key can be removed as well; and everything can be unset.
+/// Schema of a type. Every key can also be removed, and every value unset.
 fn schema(ty: &Type) -> Value {
     match ty {
         Type::Text(format) => match format.pattern() {
@@ -76,7 +76,7 @@ fn schema(ty: &Type) -> Value {
     }
 }
 
-/// A member of a list, or the removal of one.
+/// Schema of a member of a list, or of its removal.
 fn members(member: Value) -> Value {
     json!({"anyOf": [{"type": "string", "pattern": "^!."}, member]})
 }

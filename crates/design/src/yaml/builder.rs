@@ -1,7 +1,7 @@
-//! Builds trees from the parser's events, and holds them to the limits.
+//! Builds trees from the parser's events, within the limits of the file.
 //!
-//! The stack of what is open is a vector and not the call stack, and costs are counted when something is added:
-//! nothing is built that must be thrown away because it is too much.
+//! Open collections are on a vector, not on the call stack. Costs are charged before a value is added, so the builder
+//! never exceeds a limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::finding::{Code, Finding, Report, quote};
 use crate::span::{Position, Span};
 use crate::table::{Set, Table};
 
-/// The rest of the document cannot be read; why has been reported.
+/// Parsing of the document stopped; the reason was reported.
 #[derive(Debug)]
 pub(super) struct ParseAborted;
 
@@ -28,22 +28,22 @@ pub(super) struct Builder<'b, 'r> {
     report: &'b mut Report<'r>,
     documents: Vec<Node>,
     open: Vec<Open>,
-    /// The members of all lists that are open, those of the innermost last; and so for mappings. When one ends, its members
-    /// move into memory of their exact size.
+    /// Members of all open lists, those of the innermost list last. `entries` does the same for mappings. At the end of
+    /// a collection its members move into memory of their exact size.
     items: Vec<Node>,
     entries: Vec<Entry>,
     /// `None` while the anchored value is still being read.
     anchors: HashMap<usize, Option<Subtree>>,
-    /// The same few keys are in every document: each text is kept once.
+    /// Texts of keys, shared: most documents use the same keys.
     keys: Set<Arc<str>>,
     tree_bytes: usize,
     alias_bytes: usize,
-    /// What was taken of the budget: as much as the trees take, or a little more.
+    /// Memory taken from the budget in bytes. At least the memory of the trees.
     taken: usize,
     is_exhausted: bool,
 }
 
-/// A finished value, with what it costs to have it once more.
+/// A finished value, with the cost of a copy.
 #[derive(Clone)]
 struct Subtree {
     node: Node,
@@ -51,7 +51,7 @@ struct Subtree {
     height: usize,
 }
 
-/// A list or mapping whose end has not been seen.
+/// A list or mapping whose end was not read yet.
 struct Open {
     content: Content,
     span: Span,
@@ -60,17 +60,17 @@ struct Open {
     height: usize,
 }
 
-/// What it holds stands in the builder, from `first` on.
+/// Kind of an open collection. Its members are in the builder, from index `first` on.
 enum Content {
     Seq { first: usize },
     Map { first: usize, has_refused: bool, index: Index, slot: FileSlot },
 }
 
-/// What a mapping takes next.
+/// Next element that a mapping expects.
 enum FileSlot {
     Key,
     Value(Key),
-    /// The value of a key that was refused: read, and left out.
+    /// The value of a refused key: parsed and dropped.
     Nothing,
 }
 
@@ -99,21 +99,21 @@ impl<'b, 'r> Builder<'b, 'r> {
         }
     }
 
-    /// The documents that were read to their end.
+    /// Documents that were parsed completely.
     pub(super) fn into_documents(self) -> Vec<Node> {
         self.budget.give_back(self.taken.saturating_sub(self.tree_bytes));
         self.documents
     }
 
-    /// Forgets the document that was being read.
+    /// Drops the document in progress.
     pub(super) fn abandon_document(&mut self) {
         self.open.clear();
         self.items.clear();
         self.entries.clear();
     }
 
-    /// Whether the file has used up what it may ask for, so that reading on would only say so again. One that has used up
-    /// what aliases may take can still be read: the documents that have none.
+    /// Reports whether the file has used up its memory, so that parsing must stop. A file that has used up only its
+    /// share for aliases can still be parsed: documents without aliases are not affected.
     pub(super) fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
@@ -126,7 +126,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => {
-                // An anchor counts within its document; the parser would let an alias reach into the one before.
+                // Anchors are local to their document. The parser would resolve an alias to the previous document.
                 self.anchors.clear();
                 Ok(())
             }
@@ -157,19 +157,19 @@ impl<'b, 'r> Builder<'b, 'r> {
         tag: Option<&Tag>,
         span: Span,
     ) -> Result<(), ParseAborted> {
-        // Where nothing is written, the parser gives the span of what comes next.
+        // For an empty value the parser gives the span of the next token.
         let plain = style == ScalarStyle::Plain;
         let span = if text.is_empty() && plain { Span::at(span.file, span.start) } else { span };
         let bytes = size_of::<Entry>() + text.len();
         self.charge(bytes, span)?;
-        // Half of all scalars are keys, and most of those are known: they need no memory of their own.
+        // Half of all scalars are keys, and most of these are in `keys` already: they need no allocation.
         if anchor == 0
             && let Some(Open { content: Content::Map { slot: FileSlot::Key, .. }, .. }) = self.open.last()
         {
             self.key(text, plain, span, bytes);
             return Ok(());
         }
-        // A tag has been refused already; what it says is heeded only to keep from complaining twice.
+        // The tag was reported already. It only selects the type here, so that the value is not reported again.
         let scalar = match (tag, plain) {
             (Some(tag), _) if tag.is_yaml_core_schema() && tag.suffix != "str" => Scalar::plain(text),
             (None, true) => Scalar::plain(text),
@@ -179,7 +179,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.finished(Subtree { node, bytes, height: 1 }, anchor, plain)
     }
 
-    /// Takes a text as the next key of the innermost mapping.
+    /// Adds a text as the next key of the innermost mapping.
     fn key(&mut self, text: &str, plain: bool, span: Span, bytes: usize) {
         let Some(open) = self.open.last_mut() else { return };
         open.grow(bytes, 1, span);
@@ -208,8 +208,8 @@ impl<'b, 'r> Builder<'b, 'r> {
 
     fn end(&mut self, span: Span) -> Result<(), ParseAborted> {
         let Some(mut open) = self.open.pop() else { return Ok(()) };
-        // A bracket closes a collection where it stands; one that ends by indentation ends with its last member, and
-        // the parser notices it only at whatever comes next.
+        // A flow collection ends at its bracket. A block collection ends with its last member, but the parser reports
+        // the end at the next token.
         if span.start != span.end {
             open.span.end = span.end;
         }
@@ -235,7 +235,7 @@ impl<'b, 'r> Builder<'b, 'r> {
             return Err(ParseAborted);
         };
         let (bytes, height) = (subtree.bytes, subtree.height);
-        // CheckedDesign before the copy is made.
+        // Check the limits before the copy is made.
         self.charge_alias(bytes, span)?;
         self.check_depth(height, span)?;
         let Some(Some(mut subtree)) = self.anchors.get(&anchor).cloned() else { return Err(ParseAborted) };
@@ -243,7 +243,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.finished(subtree, 0, false)
     }
 
-    /// Puts a finished value where it belongs.
+    /// Adds a finished value to the innermost collection or to the documents.
     fn finished(&mut self, subtree: Subtree, anchor: usize, plain: bool) -> Result<(), ParseAborted> {
         if anchor != 0 {
             // The copy that is kept for aliases costs memory as well.
@@ -336,7 +336,7 @@ impl<'b, 'r> Builder<'b, 'r> {
 }
 
 impl Open {
-    /// Takes in what was read inside of it.
+    /// Adds the cost of a member.
     fn grow(&mut self, bytes: usize, height: usize, span: Span) {
         self.bytes += bytes;
         self.height = self.height.max(height + 1);
@@ -344,16 +344,16 @@ impl Open {
     }
 }
 
-/// What becomes of a text in the place of a key.
+/// Result of reading a key.
 enum WithWarnings {
     As(Key),
-    /// The key is there already, and the first one counts.
+    /// Duplicate key; the first one counts.
     Twice,
-    /// It is no key, so that something is missing that stands in the file.
+    /// Invalid key. Its entry is missing in the mapping.
     Not,
 }
 
-/// Takes a text as a mapping's next key, or says why it is none.
+/// Checks the next key of a mapping, and reports an invalid or duplicate one.
 fn accept_key(
     text: &str,
     plain: bool,
@@ -388,8 +388,8 @@ fn accept_key(
     WithWarnings::As(Key { text, span })
 }
 
-/// Finds an entry by its key while a mapping is being read. Short mappings are looked through; long ones, which would
-/// cost the square of their length, get a table.
+/// Finds an entry by its key while a mapping is being read. Short mappings are scanned. Long ones get a table, because
+/// scans would take quadratic time.
 #[derive(Default)]
 struct Index {
     table: Table<Arc<str>, usize>,

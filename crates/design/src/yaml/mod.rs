@@ -11,7 +11,7 @@
 //!   `2026-11-15`. So is everything in quotes, and every block scalar. A scalar keeps the text it was written as.
 //! - **Keys** are text, whatever they look like: `1: x` and `"1": x` are the same. An empty key, a list or a mapping
 //!   as a key, and the same key twice are findings.
-//! - **Tags** (`!!str`, `!name`) are findings: a value means what it says.
+//! - **Tags** (`!!str`, `!name`) are findings.
 //! - **Aliases** are unfolded. The top of what an alias stands for has the place of the alias, and everything below it
 //!   the place where it was written. How much may be unfolded is limited. `<<` is a finding.
 //! - **Documents.** A file holds any number of them. When one is broken, those after it are still read.

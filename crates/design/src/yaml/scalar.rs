@@ -28,7 +28,7 @@ impl Scalar {
         Scalar { text: text.into(), kind: Kind::Text }
     }
 
-    /// A text that stands in no file.
+    /// A generated text, which is in no file.
     pub(super) fn made(text: Arc<str>) -> Self {
         Scalar { text, kind: Kind::Text }
     }
@@ -72,7 +72,7 @@ fn kind(text: &str) -> Kind {
         "true" | "True" | "TRUE" => Kind::Bool(true),
         "false" | "False" | "FALSE" => Kind::Bool(false),
         ".nan" | ".NaN" | ".NAN" => Kind::Float,
-        // Most scalars are words: one look at the first character is enough for them.
+        // Most scalars are words: their first character decides.
         _ if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) => Kind::Text,
         _ => match integer(text) {
             Some(Ok(value)) => Kind::Int(value),
@@ -83,7 +83,7 @@ fn kind(text: &str) -> Kind {
     }
 }
 
-/// `[-+]?[0-9]+ | 0o[0-7]+ | 0x[0-9a-fA-F]+`; a leading zero means nothing.
+/// `[-+]?[0-9]+ | 0o[0-7]+ | 0x[0-9a-fA-F]+`; leading zeros are ignored.
 fn integer(text: &str) -> Option<Result<i64, ParseIntError>> {
     let (digits, radix) = if let Some(digits) = text.strip_prefix("0o") {
         (digits, 8)
@@ -99,7 +99,7 @@ fn integer(text: &str) -> Option<Result<i64, ParseIntError>> {
     Some(i64::from_str_radix(number, radix))
 }
 
-/// The value, not exact, of an integer that is written in base 8 or 16 and does not fit into 64 bits.
+/// Approximate value of an integer in base 8 or 16 that does not fit into 64 bits.
 fn large_integer(text: &str) -> Option<f64> {
     let radix = if text.starts_with("0o") { 8 } else { 16 };
     text.get(2..)?

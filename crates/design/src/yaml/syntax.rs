@@ -1,4 +1,4 @@
-//! The parser's complaints, with a word on what to do about them.
+//! Syntax errors of the parser, reported with advice.
 
 use crate::file_text::FileText;
 use crate::finding::{Code, Report};
@@ -6,7 +6,7 @@ use crate::span::{Position, Span};
 
 /// Reports that the text is not YAML from `at` on.
 pub(super) fn report(source: &FileText, report: &mut Report<'_>, at: Position, complaint: &str) {
-    // The parser has a limit of its own for brackets, and reads ahead until it meets it or the end of a possible key.
+    // The parser has its own limit for nested brackets, and reads ahead to that limit or to the end of a possible key.
     if complaint.contains("recursion limit") {
         return report.add(Span::at(source.id(), at), Code::TooDeep.finding("values are nested too deep"));
     }
@@ -23,8 +23,8 @@ pub(super) fn report(source: &FileText, report: &mut Report<'_>, at: Position, c
     report.add(Span::at(source.id(), at), finding);
 }
 
-/// The tabs that a line begins with. The parser stumbles over them in several ways, at the tab or at the end of the
-/// line before.
+/// Tabs at the beginning of a line. The parser reports them in several ways, at the tab or at the end of the previous
+/// line.
 fn indenting_tab(source: &FileText, line: u32) -> Option<Span> {
     let text = source.line(line)?;
     let indent = &text[..text.len() - text.trim_start_matches([' ', '\t']).len()];
@@ -59,7 +59,7 @@ fn advice(source: &FileText, at: Position, complaint: &str) -> Option<&'static s
     }
 }
 
-/// `cardinality:2`, which is a text.
+/// Detects `cardinality:2`, which is a text.
 fn has_colon_without_space(line: &str) -> bool {
     let line = line.trim();
     line.contains(':') && !line.contains(": ") && !line.ends_with(':')

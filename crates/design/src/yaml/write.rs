@@ -1,4 +1,4 @@
-//! Trees as data for others: in the order in which they were written.
+//! Serialization of trees. Keys keep the order of the file.
 
 use serde::ser::{Error, Serialize, SerializeMap, SerializeSeq, Serializer};
 
