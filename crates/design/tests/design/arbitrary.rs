@@ -1,4 +1,4 @@
-//! Whatever a file holds, reading it ends well.
+//! Property tests: the parser terminates without a panic for any input.
 
 use muster_design::environment::Environment;
 use muster_design::file_text::FileText;
@@ -14,7 +14,7 @@ const PIECES: &[&str] = &[
     "\u{2028}", "\\", "\"\\x41\"", "@", "`", "roles:\n  web: {cardinality: 1, flavor: s}\n", "after: [web]", "roles: ",
 ];
 
-/// Text that is nearly YAML: it reaches much further into the parser than random characters do.
+/// Text that resembles YAML: it reaches more of the parser than random characters do.
 fn nearly_yaml() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(PIECES), 0..40).prop_map(|pieces| pieces.concat())
 }
@@ -41,7 +41,7 @@ fn walk(node: &Node, visit: &mut dyn FnMut(Span)) {
     }
 }
 
-/// Whether an editor could go there: to a character of the file, or right behind the last one of a line.
+/// Reports whether a position exists in the file: a character, or the end of a line.
 fn within(source: &FileText, position: Position) -> bool {
     let line = source.line(position.line);
     line.is_some_and(|line| position.column >= 1 && position.column as usize <= line.chars().count() + 1)
@@ -96,7 +96,7 @@ proptest! {
     fn a_quoted_text_comes_back(text in any::<String>()) {
         let json = serde_json::to_string(&text).unwrap();
         let parsed = parse(&FileText::new("test.yaml", json));
-        // JSON may hold characters that YAML does not.
+        // JSON allows characters that YAML does not.
         if let [Node { value: Value::Scalar(scalar), .. }] = parsed.documents.as_slice() {
             prop_assert_eq!(scalar.text(), text);
         }

@@ -1,5 +1,5 @@
-//! The catalogue of mistakes: each file in `bad/` holds one (or, in `mixed-…`, several), and the snapshot beside it is
-//! what the operator reads.
+//! Catalogue of mistakes: each file in `bad/` has one mistake, those named `mixed-…` have several. The snapshot beside
+//! a file is the output for the operator.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn each_file_shows_the_code_it_is_named_for() {
 
 #[test]
 fn every_code_of_a_single_file_has_an_example() {
-    // These are about the file system, or no error; `limits`, `project` and `good_files` show them.
+    // These are about the file system, or are no errors. `limits`, `project` and `good_files` test them.
     let elsewhere = [Code::Unreadable, Code::TooLarge, Code::TooManyFindings, Code::AfterTwice];
     let shown: BTreeSet<Code> = files("bad")
         .iter()

@@ -1,5 +1,5 @@
-//! What else can be found in a directory of documents: each gives findings with places, and never keeps the rest from being
-//! looked at.
+//! Invalid inputs in a directory of documents. Each gives findings with locations, and the other documents are still
+//! checked.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use muster_design::file_text::FileText;
 use muster_design::finding::{Finding, Findings};
 use muster_design::{CheckedDesign, CompileOptions, Design};
 
-/// A document with a mistake of its own. That it is found shows that whatever stands beside it has hidden nothing.
+/// A document with a mistake of its own. Its finding shows that the other inputs did not hide it.
 const WITNESS: &str = "kind: Network\nname: witness\nspec: {cidr: 10.9.0.0/24, vlan: 5000}\n";
 const WITNESSED: &str = "M1021 z.yaml:3:33";
 
-/// What is found in the files of sources, beside what is found in the witness.
+/// Findings of the sources, without the finding of the witness.
 fn found_in(sources: &[(&str, &[(&str, &str)])]) -> Vec<String> {
     let mut bundles: Vec<Bundle> = sources
         .iter()
@@ -32,7 +32,7 @@ fn found(text: &str) -> Vec<String> {
 }
 
 fn besides_the_witness(checked: &CheckedDesign) -> Vec<String> {
-    // Nothing may go wrong when it is shown, either.
+    // Formatting of the findings must not fail.
     assert!(!checked.findings.to_string().is_empty());
     let mut lines = lines(&checked.findings);
     let witnessed = lines.iter().position(|line| line == WITNESSED);
@@ -45,7 +45,7 @@ fn lines(findings: &Findings) -> Vec<String> {
     findings.iter().map(line).collect()
 }
 
-/// `M1004 a.yaml:5:7`, and the places of its notes.
+/// One finding as a line: `M1004 a.yaml:5:7`, and the locations of its notes.
 fn line(finding: &Finding) -> String {
     let place = |place: &muster_design::finding::Location| {
         let at = place.span.map(|span| format!(":{}:{}", span.start.line, span.start.column));
@@ -89,7 +89,7 @@ fn alias_bombs() {
     let laughs = |of: char, to: char| format!("    {of}: &{of} [{}]\n", vec![format!("*{to}"); 9].join(", "));
     let mut bomb = "kind: acme/Bomb\nname: a\nspec:\n    a: &a [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n".to_owned();
     bomb.extend(('b'..='i').zip('a'..='h').map(|(of, to)| laughs(of, to)));
-    // A document behind it is read as well.
+    // The document after it is read too.
     bomb.push_str("---\n{kind: Rack, name: 5, spec: {}}\n");
     assert_eq!(found(&bomb), ["M0010 a.yaml:9:20", "M0105 a.yaml:14:20"]);
 }
@@ -101,7 +101,7 @@ fn deep_nesting() {
         let found =
             found(&format!("{}{deep}---\n{{kind: Rack, name: 5, spec: {{}}}}\n", deep.replace("--- ", "---\n")));
         let codes: Vec<&str> = found.iter().map(|line| &line[..5]).collect();
-        // A block list may not begin on the line of the dashes: then it is a mistake of another sort.
+        // A block list may not begin on the line of the dashes: that is another finding.
         let second = if open == "- " { "M0004" } else { "M0011" };
         assert_eq!(codes, ["M0011", second, "M0105"], "{open:?}");
     }
@@ -161,7 +161,7 @@ spec: {<<: {region: r}}
 ---
 {kind: acme/Widget, name: e, spec: {a: &a [1], b: *a}}
 ";
-    // An anchor that is used within its document is in order.
+    // An anchor that is used within its document is valid.
     assert_eq!(found(text), ["M0012 a.yaml:9:13", "M0012 a.yaml:14:20", "M0009 a.yaml:18:8"]);
 }
 
@@ -208,7 +208,7 @@ fn read(directory: &Path) -> (Vec<String>, CheckedDesign) {
     (lines, Design::compile(vec![bundle], &CompileOptions::default()))
 }
 
-/// What is in the witness is found, under the name that it has in a directory.
+/// Asserts that the finding of the witness is reported, under its name in a directory.
 fn assert_witnessed(checked: &CheckedDesign) {
     let lines = lines(&checked.findings);
     assert!(lines.len() == 1 && lines[0].ends_with("/z.yaml:3:33"), "{lines:?}");
@@ -225,7 +225,7 @@ fn files_that_are_not_utf_8() {
     assert_witnessed(&checked);
 }
 
-/// A directory with everything that asks for much memory.
+/// Fills a directory with inputs that need much memory.
 fn greedy(directory: &Path) {
     fs::File::create(directory.join("a.yaml")).unwrap().set_len(100_000_000).unwrap();
     std::os::unix::fs::symlink("/dev/zero", directory.join("b.yaml")).unwrap();
@@ -237,7 +237,7 @@ fn greedy(directory: &Path) {
     fs::write(directory.join("z.yaml"), WITNESS).unwrap();
 }
 
-/// In a process of its own, since the kernel tells the peak of a process as a whole.
+/// Runs in a process of its own, because the kernel reports the peak memory of a process.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it is the test that starts a process, not the crate")]
 fn memory_is_bounded() {
@@ -252,7 +252,7 @@ fn memory_is_bounded() {
     assert!(output.status.success(), "{said}");
     let peak = said.lines().find_map(|line| line.strip_prefix("peak in KiB: ")).expect("it says what it took");
     let peak: u64 = peak.trim().parse().unwrap();
-    // 32 MiB of the endless file, which is how it is found to have no end; the rest takes little.
+    // Includes the 32 MiB of the endless file that are read before it is refused.
     assert!(peak < 128 << 10, "{peak} KiB");
 }
 

@@ -1,4 +1,4 @@
-//! From files to effective values, and who said so.
+//! Compilation of files to effective values, and their provenance.
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
@@ -72,7 +72,7 @@ fn four_layers_become_one_value_and_each_is_named() {
 }
 
 #[test]
-fn an_environment_file_makes_nodes_and_documents_say_more_about_them() {
+fn environment_node_with_a_document_is_merged() {
     let environment = "stack: blue\ncloud: north\nroles:\n  web: {cardinality: 2, flavor: small, profile: front, failure_domain: r1}\n";
     let documents = "{kind: HostProfile, name: front, labels: {tier: edge}, spec: {tags: [a]}}
 ---
@@ -203,7 +203,7 @@ fn what_is_wrong_with_an_environment_file_is_said_once() {
 }
 
 #[test]
-fn a_line_with_a_secret_is_shown_by_no_finding_whatever_is_wrong_with_it() {
+fn broken_line_with_a_secret_is_not_shown() {
     let broken = [
         "spec: {oob: {credential: hunter2",
         "\toob: {credential: hunter2}",

@@ -1,4 +1,4 @@
-//! The reference of documents in the book, and their JSON Schemas: made of the types of the kinds.
+//! Generated reference of documents in the book, and JSON Schemas, from the types of the kinds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -88,14 +88,14 @@ fn reference() -> String {
     page + ITEMS
 }
 
-/// A field, and those in it.
+/// Rows of a field and the fields in it.
 fn rows(field: &Field, above: &str, page: &mut String) {
     let path = format!("{above}{}", field.name);
     writeln!(page, "| `{path}` | {} | {} |", words(&field.ty), field.about.replace('|', "\\|")).unwrap();
     let (item, path) = inside(&field.ty, path);
     let key = if let Type::Keyed { key, .. } = field.ty { Some(key) } else { None };
     if let Some(object) = item {
-        // The key of a member stands in the path already.
+        // The path already contains the key of a member.
         for field in object.fields().filter(|field| Some(field.name) != key) {
             rows(field, &format!("{path}."), page);
         }
@@ -105,7 +105,7 @@ fn rows(field: &Field, above: &str, page: &mut String) {
     }
 }
 
-/// The mapping with known keys that is in a value, and how it is reached.
+/// The mapping with known keys in a value, and its path.
 fn inside(ty: &Type, path: String) -> (Option<&'static Object>, String) {
     match ty {
         Type::Object(object) => (Some(object), path),

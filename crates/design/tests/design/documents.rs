@@ -1,11 +1,11 @@
-//! Trees: values, places and documents.
+//! Parsed trees: values, positions and documents.
 
 use std::fmt::Write;
 
 use muster_design::file_text::FileText;
 use muster_design::yaml::{self, Kind, Limits, Node, Value};
 
-/// A tree as one line a value: its place, its path, and what it is.
+/// One line for each value of a tree: its position, path and content.
 fn outline(text: &str) -> String {
     let source = FileText::new("test.yaml", text);
     let parsed = yaml::parse(&source, &Limits::DOCUMENTS);
@@ -77,7 +77,7 @@ last: ~
 }
 
 #[test]
-fn what_an_alias_stands_for_is_at_the_alias_and_its_parts_where_they_were_written() {
+fn alias_has_its_own_span_and_members_keep_theirs() {
     insta::assert_snapshot!(outline("base: &base\n  a: [1]\ncopy: *base\nkey: &key k\n*key : v\n"), @r#"
     1:1-5:9 0 = mapping
     1:7-2:9 0.base = mapping

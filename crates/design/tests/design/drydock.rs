@@ -1,4 +1,4 @@
-//! Drydock's documents: how they are translated, and what is said when they cannot be.
+//! Translation of Drydock's documents, and findings of invalid ones.
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
@@ -32,7 +32,7 @@ fn messages(text: &str) -> String {
 }
 
 #[test]
-fn numbers_are_numbers_and_texts_are_texts_however_they_were_written() {
+fn quoted_numbers_and_plain_texts_get_the_type_of_the_field() {
     let network = "\
 schema: drydock/Network/v1
 metadata: {name: 101}
@@ -153,7 +153,7 @@ data:
 }
 
 #[test]
-fn a_disk_is_started_from_by_its_label_and_labels_of_interfaces_say_nothing() {
+fn labelled_disk_is_boot_drive_and_interface_labels_are_dropped() {
     let node = "\
 schema: drydock/BaremetalNode/v1
 metadata: {name: n}
@@ -184,7 +184,7 @@ fn a_node_has_the_role_that_is_nearest() {
     assert_eq!(role("", &[]), "web");
     assert_eq!(role("host_profile: base", &[]), "base");
     assert_eq!(role("host_profile: base, metadata: {owner_data: {role: front}}", &[]), "front");
-    // What is guessed is below what an environment file or a native document says.
+    // The derived role is a lower layer than environment files and native documents.
     let environment = ("environments/prod.yaml", "roles: {web: {cardinality: 1, flavor: metal}}");
     assert_eq!(role("host_profile: base", &[environment]), "web");
 }
@@ -418,8 +418,7 @@ data: a text
     assert_eq!(found("schema: other/Thing/v1\nmetadata: {name: t}\nmore: 1\n").lines().count(), 6);
 }
 
-/// Each line of the example site with something else behind its key: whatever it is, it is told once at most that it is of
-/// the wrong type, and nothing falls over.
+/// Replaces the value of each line of the example site. Each wrong type is reported at most once, and nothing panics.
 #[test]
 fn whatever_stands_in_a_place_is_told_once() {
     let directory = std::path::Path::new("../../examples/drydock/deckhand");
@@ -438,7 +437,7 @@ fn whatever_stands_in_a_place_is_told_once() {
     }
 }
 
-/// Checks a document with one line changed. What belonged to the line goes with it: else it would not be YAML.
+/// Checks a document with one line changed. The lines nested in it are removed, to keep the YAML valid.
 fn assert_told_once(lines: &[&str], number: usize, changed: &str) {
     let depth = |line: &str| line.len() - line.trim_start().len();
     let is_member = |line: &str| line.trim_start().starts_with("- ");

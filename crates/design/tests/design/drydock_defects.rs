@@ -1,4 +1,5 @@
-//! What Drydock does wrong, each as a test that Muster does it right. Most were reproduced with these inputs.
+//! Defects of Drydock, each with a test of Muster's correct behaviour. Most were reproduced in Drydock with these
+//! inputs.
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
@@ -10,7 +11,7 @@ fn compile(text: &str) -> CheckedDesign {
     Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default())
 }
 
-/// A profile, and a node that has it.
+/// A profile, and a node that extends it.
 fn parent_and_child(parent: &str, child: &str) -> String {
     format!(
         "{{schema: drydock/HostProfile/v1, metadata: {{name: parent}}, data: {{{parent}}}}}\n---\n\
@@ -18,7 +19,7 @@ fn parent_and_child(parent: &str, child: &str) -> String {
     )
 }
 
-/// A value of the child, as JSON; whatever else is wrong with the site.
+/// A value of the child as JSON. Findings of the site are ignored.
 fn value(text: &str, path: &[&str]) -> String {
     let CheckedDesign { design, .. } = compile(text);
     let child = design.effective("Node", "child").unwrap();
@@ -138,7 +139,7 @@ fn compiling_twice_gives_the_same() {
     assert_eq!(first.design.effective("Node", "child"), unchanged.design.effective("Node", "child"));
 }
 
-/// A root of 30 GB, and whatever else there is on other disks.
+/// A root file system of 30 GB, and further disks and volume groups.
 fn storage(devices: &str, groups: &str) -> String {
     let root = "sda: {partitions: [{name: root, size: 30g, filesystem: {mountpoint: /, fstype: ext4}}]}";
     let storage = format!("storage: {{physical_devices: {{{root}, {devices}}}, volume_groups: {{{groups}}}}}");
@@ -192,7 +193,7 @@ fn every_mode_of_a_bond_validates() {
             format!("{{schema: drydock/NetworkLink/v1, metadata: {{name: l}}, data: {{bonding: {{mode: {mode}}}}}}}");
         assert_eq!(compile(&text).findings.to_string(), "", "{mode}");
     }
-    // As Drydock's book spells it.
+    // Spelling of Drydock's manual.
     let text = "{schema: drydock/NetworkLink/v1, metadata: {name: l}, data: {bonding: {mode: balanced-rr}}}";
     let found = compile(text).findings.to_string();
     assert!(found.contains("did you mean \"balance-rr\"?"), "{found}");

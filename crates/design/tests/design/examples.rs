@@ -1,4 +1,4 @@
-//! The designs under `examples/` that a reader is told to learn from: nothing may be found in them.
+//! Designs under `examples/`: they have no findings.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn example(name: &str) -> Design {
     design
 }
 
-/// What a path's value is, and each step to it: `profile: file:line what it did`.
+/// A value, and each step that led to it: `profile: file:line step`.
 fn told(design: &Design, node: &str, path: &str) -> String {
     let why = design.provenance("Node", node, &path.parse().unwrap()).unwrap();
     let steps = why.steps.iter().map(|step| {

@@ -1,6 +1,6 @@
-//! The examples of findings: what `examples/findings/<code>/{bad,good}` holds, and what comes of it.
+//! Examples of findings in `examples/findings/<code>/{bad,good}`, and their results.
 //!
-//! Everything is done as `muster design check` does it, for a person who stands in the root of the repository.
+//! Reads them as `muster design check` does in the root of the repository.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,17 +10,17 @@ use muster_design::bundle::{Bundle, Directory, DocumentSource};
 use muster_design::finding::{Code, Finding, Findings};
 use muster_design::{CompileOptions, Design};
 
-/// The root of the repository, from where the tests run.
+/// Root of the repository, relative to the working directory of the tests.
 pub(crate) const ROOT: &str = "../..";
 
-/// One design directory of an example, or several sources in their order.
+/// An example: one design directory, or several sources in order.
 pub(crate) struct Example {
-    /// From the root of the repository.
+    /// Relative to the root of the repository.
     pub path: String,
     pub sources: Vec<Directory>,
 }
 
-/// One of the two examples of a code: `bad` or `good`. None if there is none.
+/// Example `bad` or `good` of a code, if it exists.
 pub(crate) fn example(code: Code, which: &str) -> Option<Example> {
     let path = format!("examples/findings/{code}/{which}");
     let directory = Path::new(ROOT).join(&path);
@@ -37,13 +37,13 @@ fn source(path: PathBuf) -> Directory {
     Directory { name, path }
 }
 
-/// `1-site`: one of several sources.
+/// Reports whether a directory is one of several sources: `1-site`.
 fn is_numbered(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     path.is_dir() && name.starts_with(|c: char| c.is_ascii_digit()) && name.get(1..2) == Some("-")
 }
 
-/// What is in a directory and not hidden, sorted.
+/// Entries of a directory, sorted, without hidden ones.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path());
     let mut paths: Vec<PathBuf> =
@@ -52,7 +52,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Everything that is found, in every environment, and the same once.
+/// Findings for all environments, without duplicates.
 pub(crate) fn findings(sources: &[Directory]) -> Findings {
     let read = || -> (Vec<Bundle>, Vec<Findings>) { sources.iter().map(DocumentSource::read).unzip() };
     let (bundles, unread) = read();
@@ -82,14 +82,14 @@ impl Example {
         findings(&self.sources)
     }
 
-    /// All of its files, hidden ones left out, by their names within the example.
+    /// Files of the example by relative name, without hidden ones.
     pub(crate) fn files(&self) -> Vec<(String, PathBuf)> {
         let root = Path::new(ROOT).join(&self.path);
         let mut found = Vec::new();
         let mut open = vec![root.clone()];
         while let Some(path) = open.pop() {
             let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-            // An empty directory is something to show as well.
+            // Empty directories are listed too.
             match path.is_dir() {
                 true if entries(&path).is_empty() => found.push((format!("{name}/"), path)),
                 true => open.extend(entries(&path)),

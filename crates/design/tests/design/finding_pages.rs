@@ -1,4 +1,4 @@
-//! The pages of the book about findings, and the examples that `muster design explain` shows: made of the catalogue, the
+//! Generated pages of the book about findings, and the examples of `muster design explain`, from the catalogue, the
 //! explanations and `examples/findings/`.
 
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ fn embedded(examples: &[(Code, Option<String>)]) -> String {
     sections.map(|(code, section)| format!("<!-- {code} -->\n{section}\n\n")).collect()
 }
 
-/// The table of contents with one line a code below the line of the findings.
+/// Table of contents, with one line for each code below the line of the findings.
 fn summary(there: &str) -> String {
     const HEAD: &str = "- [Findings](findings.md)";
     assert!(there.contains(HEAD), "{SUMMARY} has no line {HEAD:?}");
@@ -95,7 +95,7 @@ fn summary(there: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What is shown below the explanation of a code.
+/// Text below the explanation of a code.
 fn section(code: Code) -> Option<String> {
     let (bad, good) = (example(code, "bad")?, example(code, "good")?);
     let mut text = String::from("## Example\n\n");
@@ -120,7 +120,7 @@ fn section(code: Code) -> Option<String> {
     Some(text.trim_end().to_owned())
 }
 
-/// The files of an example, by name, as they are shown.
+/// Files of an example by name, with the text to show.
 fn files(example: &Example) -> Vec<(String, String)> {
     let show = |(name, path): (String, std::path::PathBuf)| {
         let text = if let Ok(target) = fs::read_link(&path) {
@@ -137,7 +137,7 @@ fn files(example: &Example) -> Vec<(String, String)> {
     example.files().into_iter().map(show).collect()
 }
 
-/// Files that are large because that is the point are cut.
+/// Shortens the text of files that are large on purpose.
 fn shortened(text: &str) -> String {
     const LINES: usize = 24;
     const CHARACTERS: usize = 160;

@@ -1,5 +1,5 @@
-//! The catalogue of findings: every code is explained, and has an example that triggers it and nothing else, and a near
-//! miss beside it that triggers nothing.
+//! Catalogue of findings: every code has an explanation, an example that triggers this code alone, and a similar
+//! example that triggers none.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use muster_design::{CompileOptions, Design};
 
 use crate::finding_example::{example, printed};
 
-/// The codes that no directory triggers alone, why, and what shows them instead.
+/// Codes that no example directory triggers alone: the reason, and the test that covers the code.
 pub(crate) const ELSEWHERE: &[(Code, &str, fn())] = &[
     (Code::TooManyFindings, "two hundred others come before it", the_findings_of_a_file_are_cut_off),
     (Code::UnknownRole, "it is about the command line", a_cardinality_for_a_role_that_is_not_there),
@@ -86,7 +86,7 @@ fn compile(text: String, options: &CompileOptions) -> Findings {
     Design::compile(vec![Bundle { name: "site".into(), files }], options).findings
 }
 
-/// The codes that a directory triggers.
+/// Codes that a directory triggers.
 fn directories() -> impl Iterator<Item = Code> {
     Code::ALL.iter().copied().filter(|code| ELSEWHERE.iter().all(|(elsewhere, ..)| elsewhere != code))
 }

@@ -1,4 +1,4 @@
-//! Files that are made from the code, and checked in so that they can be read without it.
+//! Generated files that are checked in.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::finding_example::ROOT;
 
-/// Holds files, by their paths from the root of the repository, against what they should be; with the variable set, writes
-/// them. In the directories that are named, nothing else with the ending of such a file may be.
+/// Compares files, by paths from the root of the repository, with their expected content. Writes them if the variable
+/// is set. The given directories must not contain any other files.
 #[expect(clippy::disallowed_methods, reason = "whoever runs the test says whether it shall write")]
 pub(crate) fn compare(variable: &str, files: &BTreeMap<String, String>, directories: &[&str]) {
     let writes = std::env::var_os(variable).is_some();

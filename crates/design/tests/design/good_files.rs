@@ -1,4 +1,4 @@
-//! Files that are accepted: what becomes of them, warnings included.
+//! Valid files: their result, including warnings.
 
 use std::fmt::Write;
 

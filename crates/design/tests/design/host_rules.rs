@@ -1,11 +1,11 @@
-//! The rules about storage, hardware, boot actions, out-of-band access and configuration items: what they say, and what
-//! they must not say.
+//! Rules for storage, hardware, boot actions, out-of-band access and configuration items: findings, and inputs without
+//! findings.
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::{CompileOptions, Design};
 
-/// Codes and lines: `M1302 3`.
+/// Findings as code and line: `M1302 3`.
 fn found(text: &str) -> Vec<String> {
     let files = vec![FileText::new("site.yaml", text)];
     let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
@@ -16,7 +16,7 @@ fn found(text: &str) -> Vec<String> {
     checked.findings.iter().map(tell).collect()
 }
 
-/// A node with this storage, indented by four.
+/// Findings of a node with this storage, which is indented by four.
 fn storage(text: &str) -> Vec<String> {
     found(&format!("kind: Node\nname: web1\nspec:\n  role: web\n  storage:\n{text}"))
 }
@@ -57,7 +57,7 @@ fn a_share_of_a_disk_counts_once_the_disk_is_known() {
 }
 
 #[test]
-fn a_volume_group_that_is_assigned_through_partitions_is_assigned() {
+fn volume_group_assigned_by_partitions_is_accepted() {
     let text = "    disks:
       sda: {partitions: [{name: root, size: 20g, filesystem: {mountpoint: /}}, {name: a, size: 1g, volume_group: v}]}
       sdb: {partitions: [{name: b, size: 50%, volume_group: v}, {name: c, size: 50%, volume_group: w}]}
@@ -194,7 +194,7 @@ fn boot_actions_of_several_environments_are_left_alone() {
     assert_eq!(found(&["prod", "staging"]), ["M1508"]);
 }
 
-/// A schema, and an item of its kind, as JSON, which is YAML.
+/// Findings of a schema and an item of its kind, both as JSON, which is valid YAML.
 fn item(schema: &str, item: &str) -> Vec<String> {
     found(&format!("{{kind: Schema, name: Thing, spec: {schema}}}\n---\n{{kind: Thing, name: one, spec: {item}}}\n"))
 }

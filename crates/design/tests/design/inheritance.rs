@@ -1,4 +1,4 @@
-//! What holds of inheritance, whatever is inherited.
+//! Properties of inheritance for arbitrary documents.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::layers::{Layer, SOURCES, body_type, world};
 use crate::replay::replay;
 use crate::value::Tree;
 
-/// Everything that a design comes to, by kind and name.
+/// All effective documents by kind and name.
 fn effective(design: &Design) -> BTreeMap<(String, String), String> {
     let all = design.effective_documents();
     all.map(|(kind, name, node)| ((kind.to_string(), name.to_owned()), serde_json::to_string(node).unwrap())).collect()
 }
 
-/// Findings without their places, which are others in other files.
+/// Findings without locations, which depend on the files.
 fn said(findings: &Findings) -> Vec<(String, String, Option<String>)> {
     let line =
         |finding: &muster_design::finding::Finding| Some(finding.location.as_ref()?.excerpt.as_ref()?.text.clone());
@@ -56,10 +56,10 @@ proptest! {
 
     #[test]
     fn a_layer_applied_twice_is_a_layer_applied_once(world in world(false)) {
-        // Another document on top of each, which says the same.
+        // Add a document with the same content above each.
         let world = world.with_a_base();
         let mut twice = world.clone();
-        // Nobody extends a node.
+        // No document extends a node.
         let subjects: Vec<(&str, &str)> = world.subjects().into_iter().filter(|(kind, _)| *kind != "Node").collect();
         for (_, name) in &subjects {
             let layer = world.layers.iter().rfind(|layer| layer.name == *name).unwrap();
@@ -121,7 +121,7 @@ proptest! {
         let design = Design::compile(bundles, &CompileOptions::default()).design;
         for (kind, name) in world.subjects() {
             for path in value_of(&design, kind, name).paths(body_type(kind)) {
-                // What looks like a removal and is none, in somebody else's document, is no path.
+                // In a configuration item, a key that looks like a removal is not a valid path.
                 let Ok(why) = design.provenance(kind, name, &Path(path.clone())) else { continue };
                 let is_written = |step: &LayerStep| step.location.file != "site/environments/prod.yaml";
                 for step in why.steps.into_iter().filter(is_written) {
@@ -132,7 +132,7 @@ proptest! {
                     let lines = &texts[&step.location.file];
                     let start = step.location.span.unwrap().start;
                     let (line, column) = (start.line as usize - 1, start.column as usize - 1);
-                    // The document that the line is in is the layer's.
+                    // The line is in the document of the layer.
                     let above = lines[..=line].iter().rfind(|line| line.starts_with("name: ")).unwrap();
                     prop_assert_eq!(above, &format!("name: {}", step.name));
                     let rest = lines[line].get(column..).unwrap_or_default();
@@ -149,14 +149,15 @@ proptest! {
         }
     }
 
-    /// Each parent's own parents first, in the order that is stated; who is reached twice counts where it is reached first.
+    /// Ancestors of a parent come first, in the stated order. A document that is reached twice counts at its first
+    /// position.
     #[test]
     fn parents_come_in_the_stated_order(world in world(false)) {
         let mut world = world;
         world.layers.retain(|layer| layer.source == 0 && layer.kind != "Node");
         for layer in &mut world.layers {
             layer.kind = "HostProfile";
-            // Each layer says its name, and so it can be seen in which order they came.
+            // Each layer adds its name, which makes the order visible.
             layer.body = Tree::Map(vec![("tags".into(), Tree::List(vec![Tree::text(&layer.name)]))]);
         }
         let design = world.compile().design;
@@ -200,7 +201,7 @@ fn inherited(text: &str, kind: &str, name: &str, path: &[&str]) -> String {
 }
 
 #[test]
-fn a_child_that_overrides_the_first_of_three_devices_keeps_the_others() {
+fn child_overriding_one_device_keeps_the_rest() {
     let text = "\
 kind: HardwareProfile
 name: base
@@ -288,7 +289,7 @@ fn what_a_layer_says_twice_stays_twice() {
     insta::assert_snapshot!(inherited(text, "acme/Tool", "grandchild", &["arguments"]), @r#"["-o","c","-v","a","b"]"#);
 }
 
-/// What is somebody else's may mean something by `null` and `!`; only where it is inherited do they remove.
+/// In a configuration item, `null` and `!` may be ordinary values. They remove only if the item inherits.
 #[test]
 fn an_item_that_inherits_nothing_is_as_it_was_written() {
     let text = "\

@@ -1,4 +1,4 @@
-//! The page of the book about inheritance: its examples are true.
+//! Tests the examples of the book's page about inheritance.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use muster_design::{CheckedDesign, CompileOptions, Design};
 use crate::finding_example::ROOT;
 use crate::value::Tree;
 
-/// A block of the page: what is behind ```` ```yaml ````, and what is in it.
+/// A YAML block of the page: the words behind ```` ```yaml ````, and its content.
 struct Block {
     words: Vec<String>,
     text: String,
@@ -42,7 +42,7 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// Documents of a chain, each above the one before it.
+/// Documents of a chain: each extends the previous one.
 fn chain(kind: &str, layers: &[String]) -> String {
     let documents = layers.iter().enumerate().map(|(at, layer)| {
         let extends = if at == 0 { String::new() } else { format!("extends: [layer{}]\n", at - 1) };
@@ -56,7 +56,7 @@ fn effective(text: String, kind: &str, name: &str) -> Tree {
     let files = vec![FileText::new("site.yaml", text)];
     let CheckedDesign { design, findings } =
         Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
-    // An example need not be a whole site: it may name networks that are not there, and be of no use.
+    // An example may be incomplete: it may refer to networks that are not in it, and have unused documents.
     let about = |code: &str| (code < "M1100" && code != "M1010").then_some(code.to_owned());
     let wrong: Vec<String> = findings.iter().filter_map(|finding| about(finding.code.as_str())).collect();
     assert!(wrong.is_empty(), "{findings}");

@@ -1,7 +1,7 @@
-//! Arbitrary documents that inherit from each other, made from the types of real kinds.
+//! Generator of arbitrary documents that inherit from each other, from the types of real kinds.
 //!
-//! The vocabulary is small on purpose: layers that never meet prove nothing. Bytes are the source of every choice, and no
-//! bytes make the smallest choice, so that what fails is made smaller by the usual means.
+//! The vocabulary is small, so that layers often set the same values. Choices are read from bytes. Missing bytes mean
+//! the smallest choice, so that failures can be shrunk.
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
@@ -12,14 +12,14 @@ use proptest::prelude::*;
 
 use crate::value::Tree;
 
-/// Choices.
+/// Source of choices.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice {
     bytes: Vec<u8>,
     next: usize,
-    /// Which few of a kind's many fields are used: the same in all layers of a design.
+    /// Selects the few fields of a kind that are used: the same in all layers of a design.
     salt: usize,
-    /// Whether values may be of another type than they should be.
+    /// Generates values of wrong types too.
     with_mistakes: bool,
 }
 
@@ -34,13 +34,13 @@ impl Dice {
         of[self.pick(of.len())]
     }
 
-    /// True one time in `n`, and never when there is nothing left to choose by.
+    /// True with probability 1/`n`; false when no bytes are left.
     fn rarely(&mut self, n: usize) -> bool {
         self.pick(n) == n - 1
     }
 }
 
-/// One document as it is to be written.
+/// A document to write.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
     pub source: usize,
@@ -50,13 +50,13 @@ pub(crate) struct Layer {
     pub body: Tree,
 }
 
-/// The documents of a design.
+/// Documents of a design.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub layers: Vec<Layer>,
 }
 
-/// A node that an environment file makes, with a document of its own above that.
+/// A node of an environment file, which also has a written document.
 const NODE: &str = "web1";
 const ENVIRONMENT: &str = "\
 roles:
@@ -68,7 +68,7 @@ roles:
     profile: d0
 ";
 
-/// A kind of Muster's, or of somebody else's.
+/// Built-in kinds, and kinds of configuration items.
 const KINDS: &[&str] = &[
     "HostProfile",
     "Node",
@@ -89,8 +89,8 @@ pub(crate) fn body_type(kind: &str) -> Type {
     Kind::parse(kind).map_or(Type::Any, Kind::body)
 }
 
-/// Documents of one kind, in two sources, that extend each other. With mistakes: in circles and in vain too, and with values of
-/// another type than is expected.
+/// Documents of one kind, in two sources, that extend each other. With mistakes they also have cycles, unknown parents
+/// and values of wrong types.
 pub(crate) fn world(with_mistakes: bool) -> impl Strategy<Value = World> {
     prop::collection::vec(any::<u8>(), 0..500).prop_map(move |bytes| {
         let mut dice = Dice { bytes, next: 0, salt: 0, with_mistakes };
@@ -119,7 +119,7 @@ pub(crate) fn world(with_mistakes: bool) -> impl Strategy<Value = World> {
     })
 }
 
-/// Mostly of documents before this one, so that there are no circles.
+/// Parents of a document. Mostly earlier documents, to avoid cycles.
 fn parents(dice: &mut Dice, at: usize, number: usize, with_mistakes: bool) -> Option<Vec<String>> {
     let mut parents: Vec<String> = Vec::new();
     for _ in 0..dice.pick(3) + usize::from(at > 0) {
@@ -141,7 +141,7 @@ fn object_of(kind: &str, dice: &mut Dice) -> Tree {
     fields(object, dice, 0, &["labels"])
 }
 
-/// A value of a type; sometimes `null`, and now and then something else than the type wants.
+/// A value of a type; sometimes `null`, and rarely a value of another type.
 fn value(ty: &Type, dice: &mut Dice, depth: usize) -> Tree {
     if dice.rarely(12) {
         return Tree::Null;
@@ -193,12 +193,12 @@ fn scalar(dice: &mut Dice) -> Tree {
         0..3 => Tree::text(dice.one(&NAMES)),
         3 => Tree::One(dice.one(&["1", "2"]).to_owned()),
         4 => Tree::One("true".into()),
-        // A text that looks like a number, and one that looks like a removal.
+        // Texts that look like a number or like a removal.
         _ => Tree::text(dice.one(&["1", "!a"])),
     }
 }
 
-/// Anything at all.
+/// A value of any type.
 fn any_value(dice: &mut Dice, depth: usize) -> Tree {
     match dice.pick(if depth < 4 { 7 } else { 3 }) {
         0..2 => scalar(dice),
@@ -242,7 +242,7 @@ fn mapping(dice: &mut Dice, mut value: impl FnMut(&mut Dice) -> Tree) -> Tree {
     Tree::Map(entries)
 }
 
-/// Single values, and removals of some, or of all.
+/// Single values, and removals of some or all.
 fn members(dice: &mut Dice, mut value: impl FnMut(&mut Dice) -> Tree) -> Tree {
     let mut items = Vec::new();
     for _ in 0..dice.pick(4) {
@@ -284,7 +284,7 @@ fn keyed(key: &str, item: &Object, dice: &mut Dice, depth: usize) -> Tree {
             }
         };
         let called = |tree: &Tree| tree.get(key).and_then(Tree::single).or_else(|| tree.single());
-        // Two of one name are reported, and none of them can be relied on.
+        // Two members of one name are reported, and their result is undefined.
         if items.iter().all(|there| called(there) != called(&member)) {
             items.push(member);
         }
@@ -293,7 +293,7 @@ fn keyed(key: &str, item: &Object, dice: &mut Dice, depth: usize) -> Tree {
 }
 
 impl Layer {
-    /// The document as YAML, one value a line.
+    /// The document as YAML, one value for each line.
     fn text(&self) -> String {
         let mut text = format!("kind: {}\nname: {}\n", self.kind, self.name);
         if self.source > 0 {
@@ -309,7 +309,7 @@ impl Layer {
 }
 
 impl World {
-    /// The files of the design, by source: documents in some order, in some files.
+    /// Files of the design by source, with documents in the given order.
     pub(crate) fn files(&self, order: &[usize], files: usize) -> Vec<Bundle> {
         let mut bundles: Vec<Bundle> =
             SOURCES.iter().map(|name| Bundle { name: (*name).to_owned(), files: Vec::new() }).collect();
@@ -328,7 +328,8 @@ impl World {
         bundles
     }
 
-    /// The same with an empty document below every other: what is somebody else's and inherits nothing is left as it is.
+    /// Makes the documents of the first source extend an empty base document: configuration items that inherit nothing
+    /// would be kept verbatim.
     pub(crate) fn with_a_base(mut self) -> World {
         for layer in self.layers.iter_mut().filter(|layer| layer.source == 0) {
             layer.extends.get_or_insert_default().insert(0, "base".into());
@@ -349,7 +350,7 @@ impl World {
         Design::compile(self.files(&order, 1), &CompileOptions::default())
     }
 
-    /// Everything that there is, by kind and name.
+    /// All subjects by kind and name.
     pub(crate) fn subjects(&self) -> Vec<(&'static str, &str)> {
         let mut subjects: Vec<(&str, &str)> = self.layers.iter().map(|layer| (layer.kind, &*layer.name)).collect();
         subjects.dedup();

@@ -1,4 +1,4 @@
-//! What a file may ask for, and what happens when it asks for more.
+//! Limits of files, and the findings when a file exceeds them.
 
 use std::fmt::Write;
 
@@ -75,7 +75,7 @@ fn copies_kept_for_anchors_count_too() {
 fn the_tree_has_a_limit_of_its_own() {
     let text = format!("[{}]", "a,".repeat(2000));
     assert_eq!(codes(&parse(&text, &SMALL)), [Code::TooLarge]);
-    // Over all documents of a file, and said once.
+    // The limit counts over all documents of a file, and is reported once.
     let text = "---\n[a, b, c, d]\n".repeat(10_000);
     assert_eq!(codes(&parse(text, &SMALL)), [Code::TooLarge]);
 }
@@ -87,8 +87,8 @@ fn broken_documents_are_counted_not_listed() {
     assert_eq!(parsed.findings.iter().last().unwrap().message, "9800 more findings are not shown");
 }
 
-/// Shapes that make naive readers take quadratic time. There is no clock here: when one of these is slow, the suite
-/// is.
+/// Inputs that take quadratic time in a naive parser. The test does not measure time; a slow parser makes the suite
+/// slow.
 #[test]
 fn large_files_of_unfriendly_shapes() {
     let many = 20_000;

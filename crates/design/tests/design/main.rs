@@ -1,4 +1,4 @@
-//! The crate from outside. One binary, so that it is linked once.
+//! Tests of the public API. One binary, to link once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -35,7 +35,7 @@ mod whole_sites;
 
 use std::path::{Path, PathBuf};
 
-/// The example files of a directory, sorted, under names that are the same on every machine.
+/// Example files of a directory, sorted, with names that do not depend on the machine.
 fn files(directory: &str) -> Vec<PathBuf> {
     let directory = Path::new("tests/design").join(directory);
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -45,7 +45,7 @@ fn files(directory: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Compares with the snapshot that stands beside an example file.
+/// Compares with the snapshot beside an example file.
 fn snapshot_beside(file: &Path, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(file.parent().unwrap().strip_prefix("tests/design").unwrap());

@@ -1,4 +1,4 @@
-//! The rules about networks, links, interfaces and addresses: what they say, and what they must not say.
+//! Rules for networks, links, interfaces and addresses: findings, and inputs without findings.
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
@@ -10,7 +10,7 @@ fn findings(text: &str) -> Findings {
     Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default()).findings
 }
 
-/// Codes and lines: `M1212 3`.
+/// Findings as code and line: `M1212 3`.
 fn found(text: &str) -> Vec<String> {
     let tell = |finding: &Finding| {
         let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
@@ -136,9 +136,9 @@ fn ranges_are_compared_with_those_of_every_type() {
         ("static=10-19 dhcp=20-29 reserved=30-39", vec![]),
         ("static=10-20 dhcp=20-29", vec!["M1107 7"]),
         ("static=10-90 static=20-29 dhcp=40-49", vec!["M1108 7", "M1107 8"]),
-        // The long one is hidden behind the short one, but not from this rule.
+        // The third range overlaps both others; both overlaps are reported.
         ("dhcp=10-90 static=20-80 static=30-40", vec!["M1107 7", "M1107 8", "M1108 8"]),
-        // In another order than they are written in.
+        // Ranges that are not written in the order of their addresses.
         ("dhcp=50-60 static=10-50", vec!["M1107 6"]),
     ] {
         let mut found = found(&text(ranges));
@@ -223,7 +223,7 @@ fn what_a_profile_says_wrongly_is_said_once_with_its_nodes() {
 }
 
 #[test]
-fn nodes_that_others_connect_need_no_interfaces_and_no_addresses() {
+fn nodes_without_interfaces_or_addresses_are_accepted() {
     let text = "\
 {kind: Network, name: a, spec: {cidr: 10.0.0.0/24, dns: {domain: example.org, servers: [10.0.0.9, 'fd00::9']}}}
 ---
@@ -239,7 +239,7 @@ fn nodes_that_others_connect_need_no_interfaces_and_no_addresses() {
 }
 
 #[test]
-fn a_host_name_may_be_that_of_no_other_node_however_it_comes_about() {
+fn duplicate_host_name_is_reported() {
     let text = "\
 {kind: Node, name: web1_blue, spec: {role: web}}
 ---

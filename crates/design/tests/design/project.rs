@@ -8,7 +8,7 @@ use muster_design::project::Project;
 
 const GOOD: &str = "roles: {web: {cardinality: 1, flavor: small}}\n";
 
-/// A directory with these files; what ends in `/` is a directory.
+/// Creates a directory with these files; a path that ends in `/` is a directory.
 fn directory(paths: &[&str]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for path in paths {

@@ -1,11 +1,11 @@
-//! A naive reader of "who said so?": does what each step says, one after the other, and knows nothing of the merge.
+//! Reference implementation of provenance: applies the steps one after the other, without the code of the merge.
 
 use muster_design::inherit::{Action, LayerStep, Provenance};
 use muster_design::types::Type;
 
 use crate::value::{Tree, below_type};
 
-/// The value that the steps come to.
+/// Value that results from the steps.
 pub(crate) fn replay(why: &Provenance, asked: &[String], body: Type) -> Result<Option<Tree>, String> {
     let ty = asked.iter().fold(body, |ty, step| below_type(ty, step));
     let mut value: Option<Tree> = None;
@@ -36,12 +36,12 @@ pub(crate) fn replay(why: &Provenance, asked: &[String], body: Type) -> Result<O
     Ok(value)
 }
 
-/// What an environment file says of a node is another layer than what a document of its own says.
+/// Identity of a layer. The environment file and the document of a node are different layers.
 fn layer_of(step: &LayerStep) -> (&str, &str, &str, &str) {
     (&step.source, &step.kind, &step.name, &step.location.file)
 }
 
-/// The upper members, then the lower ones that are neither among them nor removed.
+/// Upper members, then the lower members that are neither among them nor removed.
 fn members(lower: Option<&Tree>, written: &Tree) -> Option<Tree> {
     let (Some(Tree::List(lower)), Tree::List(written)) = (lower, written) else { return None };
     let removes: Vec<String> =
@@ -76,13 +76,13 @@ fn put(at: &mut Option<Tree>, ty: Type, path: &[String], value: Option<Tree>) ->
             Ok(())
         }
         (Some(Tree::List(items)), Type::Keyed { key, .. }) => {
-            // The place of a member that was just removed is taken by the one of the same name, if there is one.
+            // A new member takes the position of a removed member of the same name.
             let named = |item: &Tree| item.get(key).and_then(Tree::single).as_deref() == Some(step);
             let found = items.iter_mut().find(|item| named(item));
             let mut slot = found.as_ref().map(|value| (**value).clone());
             put(&mut slot, below, rest, value)?;
             match (found, slot) {
-                // It keeps its name for as long as the layer may put another in its place.
+                // A removed member keeps its name until the layer ends, because the layer may replace it.
                 (Some(there), Some(Tree::Gone)) => *there = gone(key, step),
                 (Some(there), Some(slot)) => *there = slot,
                 (None, Some(slot)) => items.push(slot),
@@ -98,7 +98,7 @@ fn gone(key: &str, name: &str) -> Tree {
     Tree::Map(vec![(key.to_owned(), Tree::text(name)), ("gone".into(), Tree::Gone)])
 }
 
-/// What is left when a layer is through.
+/// Drops removed members at the end of a layer.
 fn without_gone(tree: Tree) -> Option<Tree> {
     match tree {
         Tree::Gone => None,

@@ -1,4 +1,4 @@
-//! What follows from a node's values.
+//! Resolved values of nodes.
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;

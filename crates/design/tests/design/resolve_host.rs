@@ -1,4 +1,4 @@
-//! What follows from a node's hardware profile, and which boot actions it gets.
+//! Resolved values from hardware profiles, and selection of boot actions.
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
@@ -104,7 +104,7 @@ const NODES: &str = "\
 ---
 ";
 
-/// The nodes that a filter selects.
+/// Names of the nodes that a filter selects.
 fn selected(node_filter: &str) -> Vec<String> {
     let design = compile(&format!("{NODES}{{kind: BootAction, name: a, spec: {{node_filter: {node_filter}}}}}"));
     let nodes = design.nodes_of_boot_action("a").unwrap();

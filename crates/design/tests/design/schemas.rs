@@ -1,4 +1,4 @@
-//! The JSON Schemas of documents, as editors use them: they take what Muster takes, and refuse what it refuses.
+//! JSON Schemas of documents: they accept and refuse the same documents as Muster.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::finding_example::ROOT;
 use crate::layers::world;
 use crate::value::below_type;
 
-/// The documents of Muster's kinds that stand in a text.
+/// Documents of built-in kinds in a text.
 fn documents(text: &str) -> Vec<(Kind, Value)> {
     let trees = yaml::parse(&FileText::new("site.yaml", text), &Limits::DOCUMENTS).documents;
     let known = |document: &Value| Kind::parse(document.get("kind")?.as_str()?);
@@ -50,7 +50,7 @@ fn is_valid(kind: Kind, document: &Value) -> bool {
     VALIDATORS[&kind].is_valid(document)
 }
 
-/// Whether Muster finds that a document is not of the types of its kind.
+/// Reports whether Muster finds a value of the wrong type in the document.
 fn is_refused(document: &Value) -> bool {
     // JSON is YAML.
     let files = vec![FileText::new("site.yaml", document.to_string())];
@@ -60,7 +60,7 @@ fn is_refused(document: &Value) -> bool {
 }
 
 #[test]
-fn every_document_of_the_example_is_valid_and_no_mutation_of_it_is() {
+fn example_documents_are_valid_and_mutations_are_not() {
     let mut kinds = Vec::new();
     let mut mutations = 0;
     for file in yaml_below(Path::new(ROOT).join("examples/site")) {
@@ -79,7 +79,7 @@ fn every_document_of_the_example_is_valid_and_no_mutation_of_it_is() {
     assert!(mutations > 500, "only {mutations} mutations were tried");
 }
 
-/// A document with one mistake each.
+/// Copies of a document with one mistake each.
 fn mutated(kind: Kind, document: &Value) -> Vec<Value> {
     let with = |change: &dyn Fn(&mut Map<String, Value>)| {
         let mut document = document.clone();
@@ -102,7 +102,7 @@ fn mutated(kind: Kind, document: &Value) -> Vec<Value> {
     all
 }
 
-/// A value with one thing in it that is of another type than it should be.
+/// Copies of a value, each with one part of the wrong type.
 fn wrong(value: &Value, ty: Type) -> Vec<Value> {
     let mut all = match ty {
         Type::Any => Vec::new(),
@@ -156,7 +156,7 @@ fn wrong_members(items: &[Value], ty: impl Fn(&Value) -> Type) -> Vec<Value> {
 }
 
 proptest! {
-    /// Removals, `null` and all.
+    /// Includes removals and `null`.
     #[test]
     fn what_is_of_the_types_of_its_kind_is_valid(world in world(false)) {
         let order: Vec<usize> = (0..world.layers.len()).collect();

@@ -1,4 +1,4 @@
-//! Strategies: in an environment file, and in a file alone.
+//! Rollout strategies in an environment file and in a file of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -58,7 +58,7 @@ fn a_section_is_no_strategy_file() {
     assert!(text.contains("unknown key \"rollout\" in the rollout strategy"), "{text}");
 }
 
-/// The blocks of YAML on the page of the book.
+/// YAML blocks on the page of the book.
 fn on_the_page() -> Vec<String> {
     let page = std::fs::read_to_string(Path::new(ROOT).join("docs/src/rollout-strategy.md")).unwrap();
     let blocks = page.split("```yaml\n").skip(1);
@@ -66,7 +66,7 @@ fn on_the_page() -> Vec<String> {
 }
 
 #[test]
-fn the_page_shows_the_real_defaults_and_an_example_without_findings() {
+fn page_has_the_defaults_and_an_example_without_findings() {
     let [defaults, example] = on_the_page().try_into().unwrap();
     let roles = "roles: {web: {cardinality: 2, flavor: small}}\n";
     let environment = |text: &str| Environment::parse(&FileText::new("environments/prod.yaml", text)).unwrap();
@@ -120,7 +120,7 @@ fn there_are_not_more_waves_than_a_record_holds() {
     assert!(with(13).unwrap_err().to_string().contains("M1921"));
 }
 
-/// Pieces of strategies, put together at random.
+/// Random combinations of parts of strategies.
 fn nearly_a_strategy() -> impl Any<Value = String> {
     #[rustfmt::skip]
     const PIECES: &[&str] = &[
@@ -141,7 +141,7 @@ proptest! {
         match parse(&text) {
             Ok(strategy) => {
                 prop_assert_eq!(strategy.check(), Ok(()));
-                // What is accepted can be kept and read back.
+                // An accepted strategy survives serialization.
                 let json = serde_json::to_string(&strategy).unwrap();
                 prop_assert_eq!(serde_json::from_str::<Strategy>(&json).unwrap(), strategy);
             }

@@ -1,4 +1,4 @@
-//! A design that is changed file by file is the same as one that is made of the files as they are in the end.
+//! A design that is updated file by file equals one that is compiled from the final files.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,13 @@ fn compile(files: &Files) -> CheckedDesign {
     Design::compile(vec![bundle(0), bundle(1)], &CompileOptions::default())
 }
 
-/// Documents with a small vocabulary, so that they get in each other's way.
+/// Documents with a small vocabulary, so that they conflict.
 fn document() -> impl Strategy<Value = String> {
     let name = prop::sample::select(vec!["web1", "web2", "db1", "web9"]);
     let profile = prop::sample::select(vec!["base", "base", "base", "base", "rack", "rack", "rack", "none"]);
     let address = prop::sample::select(vec!["10.0.0.1", "10.0.0.2", "10.9.0.1", "dhcp", "dhcp", "x"]);
     let role = prop::sample::select(vec!["role: web, ", "role: db, ", "role: db, ", ""]);
-    // Drydock's nodes have a layer of defaults below them.
+    // Drydock's nodes have a layer of defaults.
     let drydock = (name.clone(), profile.clone()).prop_map(|(name, profile)| {
         format!("{{schema: drydock/BaremetalNode/v1, metadata: {{name: {name}}}, data: {{host_profile: {profile}}}}}")
     });
@@ -88,10 +88,10 @@ proptest! {
 }
 
 #[test]
-fn an_environment_file_that_can_no_longer_be_understood_is_noticed() {
+fn broken_environment_file_is_noticed_by_update() {
     let name = || (0, "environments/prod.yaml".to_owned());
     let node = ((0, "nodes.yaml".to_owned()), "{kind: Node, name: web1}".to_owned());
-    // Found by fuzzing: a file that holds nothing looked as if it were about nodes alone.
+    // Found by fuzzing: an empty file was treated as a change of nodes alone.
     for before in [None, Some("roles: {web: {cardinality: 1, flavor: small}}")] {
         let mut files: Files = BTreeMap::from([node.clone()]);
         files.extend(before.map(|text| (name(), text.to_owned())));

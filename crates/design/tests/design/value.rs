@@ -1,17 +1,17 @@
-//! Plain values, for tests that want an opinion of their own about inheritance.
+//! Plain values, for tests that implement inheritance independently.
 
 use muster_design::types::Type;
 use muster_design::yaml::{Kind, Node, Value};
 
-/// A value. Keys are in their order.
+/// A value. Keys keep their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tree {
     Null,
-    /// A single value as it is written; a text is in double quotes.
+    /// A single value as written; a text is in double quotes.
     One(String),
     List(Vec<Tree>),
     Map(Vec<(String, Tree)>),
-    /// A member was here, and something may still take its place.
+    /// A removed member, whose position may be reused.
     Gone,
 }
 
@@ -34,7 +34,7 @@ impl Tree {
         }
     }
 
-    /// What a single value says, without its quotes.
+    /// Text of a single value, without quotes.
     pub(crate) fn single(&self) -> Option<String> {
         match self {
             Tree::One(written) if written.starts_with('"') => serde_json::from_str(written).ok(),
@@ -50,7 +50,7 @@ impl Tree {
         }
     }
 
-    /// The value at a path, as the path of a question goes: keys, members by their primary key, single members.
+    /// Value at a path: keys, members by primary key, single members.
     pub(crate) fn find(&self, ty: Type, steps: &[String]) -> Option<&Tree> {
         let Some((step, rest)) = steps.split_first() else { return Some(self) };
         let below = match (self, ty) {
@@ -64,7 +64,7 @@ impl Tree {
         below.find(below_type(ty, step), rest)
     }
 
-    /// Every path that leads somewhere, removals included under the names that they remove.
+    /// All valid paths, including removals under the names that they remove.
     pub(crate) fn paths(&self, ty: Type) -> Vec<Vec<String>> {
         let bare = |name: &str| name.strip_prefix('!').unwrap_or(name).to_owned();
         let steps: Vec<(String, Option<&Tree>)> = match (self, ty) {
@@ -84,7 +84,7 @@ impl Tree {
         paths
     }
 
-    /// Whether a removal or a `null` stands anywhere in here. Lists that are inherited as a whole are as they were written.
+    /// Reports whether the value contains a removal or `null`. Lists that are inherited verbatim are not searched.
     pub(crate) fn has_marks(&self, ty: Type) -> bool {
         let removes = |text: &str| text.len() > 1 && text.starts_with('!');
         match (self, ty) {
@@ -104,7 +104,7 @@ impl Tree {
         }
     }
 
-    /// Writes it as YAML behind a key or a dash: one value a line.
+    /// Writes the value as YAML behind a key or a dash, one value for each line.
     pub(crate) fn write(&self, depth: usize, text: &mut String) {
         let indent = "  ".repeat(depth);
         match self {
@@ -130,7 +130,7 @@ impl Tree {
     }
 }
 
-/// The type of what is below a value of this type.
+/// Type of the values below a value of this type.
 pub(crate) fn below_type(ty: Type, step: &str) -> Type {
     match ty {
         Type::Object(object) => object.fields().find(|field| field.name == step).map_or(Type::Any, |field| field.ty),

@@ -1,8 +1,8 @@
-//! Sites of all kinds at once, with values that are nearly right: whatever stands in them, the rules and what follows
-//! from a node's values come to an end, and say the same each time.
+//! Property tests with sites of all kinds and slightly wrong values: rules and resolution terminate, and are
+//! deterministic.
 //!
-//! Values are made from the types of the kinds, out of a small vocabulary: networks that are never referred to, and
-//! addresses that never meet, would reach few rules. Bytes are the source of every choice.
+//! Values are generated from the types of the kinds, with a small vocabulary: unused networks and distant addresses
+//! would reach few rules. Choices are read from bytes.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Map, Value, json};
 
-/// What stands in for a name of anything.
+/// Names of documents.
 const NAMES: &[&str] = &["a", "b", "c"];
-/// What no type expects.
+/// Values that no type accepts.
 const JUNK: &[&str] = &["", "!a", "!*", "ä", "10.0.0.0/99", "-1", "0x10", "dhcp", "99999999999999999999"];
-/// Most documents of these kinds: they refer to each other.
+/// Kinds of most documents: they refer to each other.
 const KINDS: &[Kind] = &[
     Kind::Node,
     Kind::Node,
@@ -75,7 +75,7 @@ impl Choices {
     fn object(&mut self, object: &Object, depth: usize) -> Value {
         let mut map = Map::new();
         for field in object.fields() {
-            // The deeper, the more of the fields are there: few objects are complete by chance.
+            // Deeper objects get more fields: few objects would be complete by chance.
             if self.pick(4) < 2 + depth {
                 let name = if self.rarely(30) { format!("!{}", field.name) } else { field.name.to_owned() };
                 map.insert(name, self.value(&field.ty, depth + 1));
@@ -160,7 +160,7 @@ fn texts(format: Format) -> &'static [&'static str] {
     }
 }
 
-/// The documents of a site, a file a source.
+/// Documents of a site, one file for each source.
 fn site() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(any::<u8>(), 0..2500).prop_map(|bytes| {
         let mut choices = Choices { bytes, next: 0 };
@@ -197,7 +197,7 @@ proptest! {
     }
 }
 
-/// Without this, a change of the generator could leave the test above with nothing to look at.
+/// Fails if a change of the generator leaves most rules unreached by the test above.
 #[test]
 fn such_sites_reach_most_rules() {
     let mut runner = TestRunner::deterministic();
