@@ -1,4 +1,4 @@
-//! A fleet that comes back all at once.
+//! Admission of streams when a whole fleet reconnects at once.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, next, node};
 
 const AGENTS: usize = 500;
 
-/// Opens a stream as an agent does: whoever is told to come back does so.
+/// Opens a stream as an agent does, and retries when the server asks for it.
 async fn connect(client: Client, fixture_env: muster_core::names::EnvName, name: String) -> SyncStream {
     loop {
         match client.sync(&fixture_env, &node(&name), &SyncOpen::default()).await {

@@ -26,7 +26,7 @@ async fn requested_run_reaches_the_node_and_is_tracked() {
     let silent = fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap();
     assert!(silent.silent_since.is_some(), "its agent is not there");
 
-    // It hears of it when it comes, and of the next at once.
+    // The agent receives the request when it connects, and the next one at once.
     let mut agent = fixture.open("web1", &SyncOpen::default()).await;
     let heard = async |agent: &mut _| loop {
         if let SyncEvent::Run { id, noop, by } = next(agent).await {
@@ -95,7 +95,7 @@ async fn nodes_with_the_same_error_are_one_failure_group() {
     let mut agents = Vec::new();
     let since = jiff::Timestamp::UNIX_EPOCH;
     for (place, (name, _)) in fleet.iter().enumerate() {
-        // Half of them are trying again at this moment.
+        // Half of the nodes are in a retry.
         let again =
             Activity::Applying { run: RunId::new("again").unwrap(), version: Version::new("v1").unwrap(), since };
         let activity = if place % 2 == 0 { again } else { Activity::default() };

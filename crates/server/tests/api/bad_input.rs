@@ -133,7 +133,7 @@ async fn a_taken_port_is_named() {
     fixture.stop().await;
 }
 
-/// A request whose sender never finishes it.
+/// A client that never completes its request.
 #[tokio::test]
 async fn nobody_keeps_a_server_from_stopping() {
     let fixture = Fixture::start(&[("web1", "web")]).await;
@@ -141,7 +141,7 @@ async fn nobody_keeps_a_server_from_stopping() {
     let mut stuck = tokio::net::TcpStream::connect(address).await.unwrap();
     let begun = b"POST /v1/envs/test/verify-hosts HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
     tokio::io::AsyncWriteExt::write_all(&mut stuck, begun).await.unwrap();
-    // The request has arrived: a later one is answered.
+    // The server answers a later request, so the first one has arrived.
     fixture.client.environments().await.unwrap();
     tokio::time::timeout(std::time::Duration::from_secs(60), fixture.run_to_its_end())
         .await

@@ -10,7 +10,7 @@ fn digest(bytes: &[u8]) -> Digest {
     Digest::of_sha256(&Sha256::digest(bytes).into())
 }
 
-/// The files of the blobs, but for what servers say of themselves and the bundles of the fixture.
+/// Files in the blob directory, without the marks of servers and the bundles of the fixture.
 fn files(fixture: &Fixture) -> Vec<String> {
     let root = fixture.dir.path().join("blobs");
     let mut left = vec![root.clone()];
@@ -66,7 +66,7 @@ async fn partial_upload_is_discarded() {
     let pieces = vec![Ok(bytes[..300_000].to_vec()), Err(std::io::Error::other("the line is cut"))];
     let body = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
     assert!(fixture.client.upload_bundle(&fixture.env, &name, body).await.is_err());
-    // Nobody answers whoever has gone; the server notices in its own time.
+    // The client gets no response. The server removes the partial file when it notices the lost connection.
     muster_testkit::wait::until("no file is left", || files(&fixture).is_empty()).await;
     assert!(fixture.client.bundle(&fixture.env, &name).await.is_err());
 }

@@ -76,7 +76,7 @@ async fn conflicting_datum_change_gets_the_current_value() {
     let (client, env, port) = (&fixture.client, &fixture.env, key("port"));
     let place = (&web(), &port);
     let first = client.set_datum(env, place, &to(json!(1)), DatumPrecondition::Nothing, "ann").await.unwrap();
-    // Both have read it; bob is faster.
+    // Both operators have read the value. bob writes first.
     let seen = DatumPrecondition::At(first.datum.changed_at);
     let bobs = client.set_datum(env, place, &to(json!(2)), seen, "bob").await.unwrap();
     let problem = refused(client.set_datum(env, place, &to(json!(3)), seen, "ann").await);
@@ -94,7 +94,7 @@ async fn conflicting_datum_change_gets_the_current_value() {
     let problem = refused(client.set_datum(env, gone, &to(json!(3)), DatumPrecondition::At(Revision(1)), "ann").await);
     assert!(problem.detail.contains("is not there"), "{}", problem.detail);
 
-    // The same value again is no change: nothing is written, and nobody wakes.
+    // Writing the same value again is a no-op: nothing is written, and no agent is notified.
     let before = fixture.state().await;
     let same = client.set_datum(env, place, &to(json!(2)), DatumPrecondition::Anything, "ann").await.unwrap();
     assert!(!same.changed && same.datum.by == "bob");

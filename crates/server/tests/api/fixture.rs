@@ -1,4 +1,4 @@
-//! A real server on a real store, in this process.
+//! Fixture: a server on the embedded store, in this process.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Fixture {
         Self::start_in(tempfile::tempdir().unwrap(), nodes, LivenessTimeouts::default()).await
     }
 
-    /// One that declares a silent node lost at once.
+    /// A server that declares a silent node lost at once.
     pub(crate) async fn start_impatient(nodes: &[(&str, &str)]) -> Self {
         let patience = LivenessTimeouts { lost_after: SignedDuration::ZERO, grace: SignedDuration::ZERO };
         Self::start_in(tempfile::tempdir().unwrap(), nodes, patience).await
@@ -81,24 +81,24 @@ impl Fixture {
         Self { env, app, store, client, dir, url, stop, server }
     }
 
-    /// Where something is on the server.
+    /// URL of a path on the server.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
-    /// Tells the server to stop, and waits until it has.
+    /// Stops the server and waits until it has ended.
     pub(crate) async fn run_to_its_end(self) {
         self.stop.cancel();
         self.server.await.unwrap().unwrap();
     }
 
-    /// Ends the server, and keeps its state.
+    /// Stops the server and returns its state directory.
     pub(crate) async fn stop(self) -> tempfile::TempDir {
         let Self { app, store, dir, stop, server, .. } = self;
         stop.cancel();
         server.await.unwrap().unwrap();
         drop(app);
-        // Connections have ended then, and their tasks let go of the store in a moment. Whoever comes next needs it.
+        // The tasks of closed connections release the store with a delay. The next server needs exclusive access.
         until("no task holds the store", || Arc::strong_count(&store) == 1).await;
         dir
     }
@@ -141,7 +141,7 @@ impl Fixture {
         self.client.report(&self.env, report).await.unwrap()
     }
 
-    /// Sends a report with the next numbers of a node that has only ever reported through this.
+    /// Reports a passed validation of a node in its first incarnation.
     pub(crate) async fn validate(&self, name: &str, seq: u64) -> ReportAck {
         self.send(&self.report(name, 1, seq, PASSED)).await
     }
@@ -154,7 +154,7 @@ impl Fixture {
         self.store.revision().await.unwrap()
     }
 
-    /// Everything that the store holds of the environment, but for what servers say of themselves and their agents.
+    /// All keys of the environment and their revisions, except the keys of servers and the presence of agents.
     pub(crate) async fn state(&self) -> Vec<(String, Revision)> {
         let prefix = Keys::new(&self.env).prefix().to_owned();
         let all = self.store.range(&prefix, None).await.unwrap().kvs.into_iter();
@@ -165,7 +165,7 @@ impl Fixture {
         all.filter(|kv| !of_servers(&kv.key)).map(|kv| (kv.key, kv.revision)).collect()
     }
 
-    /// Waits until the view shows something.
+    /// Waits until the view meets a condition.
     pub(crate) async fn wait_for(&self, what: &str, mut shows: impl FnMut(&muster_core::fleet::Fleet) -> bool) {
         until_changed(what, self.app.view.subscribe(), || shows(&self.app.view.fleets()[&self.env])).await;
     }

@@ -1,4 +1,4 @@
-//! One leader a role: elected, kept, and elected anew when it is gone.
+//! Leaders of roles: elected, kept, and replaced when lost.
 
 use muster_core::keys::Keys;
 use muster_core::names::Role;
@@ -8,14 +8,14 @@ use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::fixture::{Fixture, next, node};
 
-/// Who leads `db`, and at which epoch.
+/// The leader of `db` and its epoch.
 fn leader(fleet: &muster_core::fleet::Fleet) -> Option<(String, u64)> {
     let leader = fleet.leader("db")?;
     Some((leader.node.to_string(), leader.epoch))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_leader_is_lost_and_those_who_asked_for_it_hear_of_the_next_one() {
+async fn lost_leader_is_replaced_and_agents_that_looked_it_up_notified() {
     let nodes = [("db1", "db"), ("db2", "db"), ("web1", "web"), ("web2", "web"), ("web3", "web")];
     let fixture = Fixture::start_impatient(&nodes).await;
     let mut db1 = fixture.open("db1", &SyncOpen::default()).await;
@@ -33,7 +33,7 @@ async fn the_leader_is_lost_and_those_who_asked_for_it_hear_of_the_next_one() {
         silent.push(stream);
     }
 
-    // Both are validated: it stays the same one.
+    // Both nodes are validated: the leader stays.
     fixture.validate("db1", 1).await;
     let taken = fixture.validate("db2", 1).await;
     fixture.app.view.reach(taken.revision).await.unwrap();
@@ -52,7 +52,7 @@ async fn the_leader_is_lost_and_those_who_asked_for_it_hear_of_the_next_one() {
         }
     }
 
-    // It is back, and the other one stays; until its validation fails.
+    // db1 is back. db2 stays the leader until its validation fails.
     let mut db1 = fixture.open("db1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
     next(&mut db1).await;
     fixture.wait_for("db1 is active again", |fleet| fleet.get(&node("db1")).unwrap().active().is_some()).await;

@@ -8,7 +8,7 @@ use crate::fixture::{Fixture, PASSED, next, node};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_leaves_its_role_and_comes_back() {
-    // Nothing is waited for here but the controller's own pace: the fixture declares a node lost at once.
+    // The fixture declares a silent node lost at once: the test waits only for the controller.
     let fixture = Fixture::start_impatient(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
     let db = Role::new("db").unwrap();
     let mut streams = Vec::new();
@@ -46,13 +46,13 @@ async fn a_machine_that_was_started_again_proves_itself_again() {
     fixture.send(&proof(1, "monday")).await;
     fixture.wait_for("db1 is active", |fleet| fleet.active_count(&db) == 1).await;
 
-    // The agent alone was started again: others go on counting on the node.
+    // Only the agent was restarted: the node stays active.
     let mut again = fixture.open("db1", &hello("monday")).await;
     next(&mut again).await;
     let fleet = fixture.app.view.fleets()[&fixture.env].clone();
     assert_eq!(fleet.active_count(&db), 1);
 
-    // The machine was: they do not, not even when a report from before the start arrives late.
+    // The machine was restarted: the node is not active. A late report from before the restart does not change that.
     let mut tuesday = fixture.open("db1", &hello("tuesday")).await;
     next(&mut tuesday).await;
     fixture.wait_for("db1 is not active", |fleet| fleet.active_count(&db) == 0).await;

@@ -1,4 +1,4 @@
-//! Logs of runs: while they go on, and afterwards.
+//! Logs of runs, in progress and ended.
 
 use muster_core::names::RunId;
 use muster_core::node::status::Activity;
@@ -26,7 +26,7 @@ impl Fixture {
     }
 }
 
-/// The next event that says something.
+/// The next event that is not a keep-alive.
 async fn told(stream: &mut LogStream) -> Option<LogEvent> {
     loop {
         match stream.next().await.unwrap() {
@@ -54,7 +54,7 @@ async fn a_run_is_followed_line_by_line_to_its_end() {
     assert_eq!((so_far.text.as_str(), so_far.end), ("one\n", LogEnd::SoFar));
     fixture.says("r1", &piece(4, "two\n")).await;
     assert_eq!(told(&mut reader).await, text(4, "two\n"));
-    // Sent again because the answer was lost.
+    // The agent retries because the response was lost.
     fixture.says("r1", &piece(4, "two\nthree\n")).await;
     assert_eq!(told(&mut reader).await, text(8, "three\n"));
     fixture.says("r1", &LogPiece { last: true, ..piece(14, "four\n") }).await;
@@ -79,7 +79,7 @@ async fn a_run_that_is_over_has_the_logs_of_its_reports() {
         (report.run, report.log) = (run("r9"), log.into());
         fixture.send(&report).await;
     }
-    // Its last piece never came: the last report ends it all the same.
+    // The last piece of the log never arrived. The last report still ends the log.
     assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
     let stored = fixture.client.run_log(&fixture.env, &web1, &run("r9")).await.unwrap();
     assert_eq!((stored.text.as_str(), stored.end), ("applied\nchecked\n", LogEnd::Finished));
@@ -109,7 +109,7 @@ async fn a_failed_applier_ends_its_run_and_a_lost_agent_ends_the_log() {
     drop(agent);
     assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::AgentGone }));
 
-    // It comes back, goes on, and so does a reader that asks again.
+    // The agent reconnects and continues the run. A reader that asks again continues too.
     let mut agent = fixture.open("web1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
     next(&mut agent).await;
     fixture.says("r2", &piece(6, "on\n")).await;

@@ -1,4 +1,4 @@
-//! What monitoring reads: it is well formed, it tells the truth, and it does not grow.
+//! Metrics: well-formed text, correct values, and a bounded number of series.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ async fn it_says_what_happened() {
     assert_eq!(fixture.send(&fixture.report("db1", 1, 2, PASSED)).await.taken, ReportResult::AlreadyApplied);
     assert_eq!(fixture.send(&fixture.report("db1", 1, 1, PASSED)).await.taken, ReportResult::Outdated);
     fixture.send(&fixture.report("web1", 1, 1, RunOutcome::Configured(RunResult::Failed))).await;
-    // The second of two that saw the same is refused, which is no failure.
+    // A transaction whose guard does not hold is refused. That is not a failure.
     let fence = Guard::Absent { key: Keys::new(&fixture.env).store_epoch() };
     fixture.app.store.commit(Txn::new().guard(fence).op(Op::put("/muster/test/current_version", "v2"))).await.unwrap();
     let reached = fixture.revision().await;
@@ -75,7 +75,7 @@ async fn it_says_what_happened() {
     assert_eq!(grown("muster_report_duration_seconds_count"), 5.0);
     assert_eq!(grown("muster_report_group_size_count"), 3.0);
     assert_eq!(grown("muster_report_group_size_sum"), 3.0);
-    // What changes nothing is not kept.
+    // Duplicate and outdated reports are not stored.
     assert_eq!(grown("muster_blobs_written_total"), 3.0);
     assert!(grown("muster_blobs_written_bytes_total") > 1000.0);
     assert_eq!(grown("muster_node_state_duration_seconds_count{state=\"configured\"}"), 1.0);
@@ -104,12 +104,12 @@ async fn it_says_what_happened() {
     fixture.stop().await;
 }
 
-/// Numbers get longer as they grow; names and labels must not.
+/// Length of all names and labels. Only values may get longer.
 fn bytes_of_names(read: &Scrape) -> usize {
     read.names().iter().map(|name| name.len()).sum()
 }
 
-/// One of a great many reports: other versions, runs and results each time.
+/// A report whose version, run and outcome depend on the numbers.
 fn story(fixture: &Fixture, name: &str, incarnation: u64, seq: u64) -> Report {
     let outcome = match seq % 5 {
         0 => PASSED,
@@ -124,7 +124,7 @@ fn story(fixture: &Fixture, name: &str, incarnation: u64, seq: u64) -> Report {
     report
 }
 
-/// Everything that is allowed to come and go does: nodes, versions, runs, incarnations, streams, restarts of the server.
+/// Covers changes of nodes, versions, runs, incarnations and streams, and a restart of the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_grows_however_much_happens() {
     let names: Vec<String> = (1..=50).map(|number| format!("web{number}")).collect();
@@ -134,7 +134,7 @@ async fn nothing_grows_however_much_happens() {
     let expected: BTreeSet<String> = first.names().into_iter().map(str::to_owned).collect();
 
     for incarnation in 1..=4 {
-        // Each agent is started again, reports five times, and is gone.
+        // Each agent is restarted, reports five times, and disconnects.
         let agent = async |name: &str| {
             let stream = fixture.open(name, &SyncOpen::default()).await;
             for seq in 1..=5 {
@@ -143,7 +143,7 @@ async fn nothing_grows_however_much_happens() {
             drop(stream);
         };
         join_all(names.iter().map(|name| agent(name))).await;
-        // A third of the fleet is replaced by others, with new releases.
+        // A third of the fleet is replaced by new nodes, with new releases.
         let kept = names.iter().skip(17).map(|name| node(name));
         let fresh = (0..17_u64).map(|number| node(&format!("new{}", incarnation * 100 + number)));
         register(&fixture.app, &design(&fixture, kept.chain(fresh), incarnation)).await.unwrap();
@@ -157,7 +157,7 @@ async fn nothing_grows_however_much_happens() {
     let longer = last.bytes.saturating_sub(first.bytes);
     assert!(longer < 12 * expected.len(), "{longer} bytes more for {} series", expected.len());
 
-    // After a restart there is what there was.
+    // A restart does not change the series.
     let dir = fixture.stop().await;
     let fixture = Fixture::start_in(dir, &nodes, LivenessTimeouts::default()).await;
     assert_eq!(scrape(&fixture).await.names(), expected.iter().map(String::as_str).collect());
@@ -175,7 +175,7 @@ fn design(fixture: &Fixture, nodes: impl Iterator<Item = NodeName>, round: u64) 
     }
 }
 
-/// How long it takes is measured by `make bench`.
+/// Checks the size only. `make bench` measures the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_nodes_make_no_longer_text_than_one() {
     let names: Vec<String> = (1..=10_000).map(|number| format!("web{number}")).collect();

@@ -1,4 +1,4 @@
-//! A small and strict reader of OpenMetrics text: what it does not expect is an error.
+//! A strict parser of OpenMetrics text. It panics at any unexpected line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ pub(crate) struct Family {
     pub(crate) kind: String,
     pub(crate) unit: Option<String>,
     pub(crate) help: String,
-    /// The whole name of a series with its labels, and its value.
+    /// Values by the name of the series with its labels.
     pub(crate) series: BTreeMap<String, f64>,
     /// The names of its labels.
     pub(crate) labels: BTreeSet<String>,
 }
 
 impl Scrape {
-    /// Panics with the line that breaks a rule.
+    /// Parses the text. Panics with the line that breaks a rule.
     pub(crate) fn read(text: &str) -> Self {
         let body = text.strip_suffix("# EOF\n").expect("the text is whole only when it ends with # EOF");
         let mut families: BTreeMap<String, Family> = BTreeMap::new();
@@ -59,7 +59,7 @@ impl Scrape {
         *found.unwrap_or_else(|| panic!("there is no {series} in {:#?}", self.names()))
     }
 
-    /// All series of a name, whatever their labels, added up.
+    /// Sum of all series of a name.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         let all = self.families.values().flat_map(|family| &family.series);
         all.filter(|(series, _)| series.split('{').next() == Some(name)).map(|(_, value)| value).sum()

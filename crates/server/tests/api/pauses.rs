@@ -42,7 +42,7 @@ async fn paused_node_stays_in_service_and_shows_the_pause() {
     assert!(shown.row.active && shown.row.reason.is_none(), "it runs what it should, and others count on it");
     assert_eq!(shown.row.paused.unwrap().pause.by, "jo");
 
-    // Another version: that is what it does not begin with.
+    // A new version, which the paused node does not run.
     client.trigger_at_once(env, version("v2")).await.unwrap();
     let shown = client.node(env, "db1").await.unwrap();
     let Some(Reason::Paused { version: should, paused }) = shown.row.reason else { panic!("{:?}", shown.row.reason) };
@@ -51,7 +51,7 @@ async fn paused_node_stays_in_service_and_shows_the_pause() {
     assert_eq!(other.row.paused, None);
     assert_eq!(client.status(env).await.unwrap().pauses.len(), 1);
 
-    // A wider one besides it; ending one leaves the other.
+    // A second pause with a wider scope. Ending one pause leaves the other.
     client.pause(env, &PauseScope::Global, &because("network", None), "ann").await.unwrap();
     assert_eq!(told(&mut db1).await.as_deref(), Some("network"), "the one that lasts longer");
     let ended = client.resume(env, &PauseScope::Global, "ann").await.unwrap();
@@ -73,10 +73,10 @@ async fn a_pause_whose_time_is_over_is_taken_away() {
     next(&mut db1).await;
     client.pause(env, &db(), &because("a moment", Some(1)), "jo").await.unwrap();
     assert_eq!(told(&mut db1).await.as_deref(), Some("a moment"));
-    // Nobody does anything, and nothing polls: its end is waited for.
+    // The server ends the pause by a timer, without a request.
     assert_eq!(told(&mut db1).await, None);
     fixture.wait_for("its key is gone", |fleet| fleet.pauses().is_empty()).await;
-    // One that was over when the server looked first counts for nobody, and goes too.
+    // A pause that had already ended when the server read it has no effect and is removed too.
     let since = "2026-01-01T00:00:00Z".parse().unwrap();
     let over = PauseRecord { by: "jo".into(), reason: "old".into(), since, until: Some(since) };
     let key = Keys::new(env).pause(&PauseScope::Global);

@@ -137,10 +137,10 @@ async fn downgrade_needs_allow_older() {
 
     let back = TriggerUpdate { version: version("v1"), allow_older: true, at_once: true, by: "ada".into() };
     assert!(client.trigger(env, &back).await.unwrap().changed);
-    // Asked again it is the same; and without the permission it is not taken away.
+    // A repeated request is a no-op. A request without the permission does not revoke it.
     assert!(!client.trigger(env, &back).await.unwrap().changed);
     assert!(!client.trigger_at_once(env, version("v1")).await.unwrap().changed);
-    // The next choice begins without it.
+    // The next change of version starts without the permission.
     client.trigger_at_once(env, version("v2")).await.unwrap();
     assert!(client.trigger_at_once(env, version("v1")).await.is_err());
     fixture.stop().await;

@@ -14,7 +14,7 @@ pub(crate) fn key() -> SigningKey {
     SigningKey::generate("test").unwrap()
 }
 
-/// A release with a script that says a word, which makes its content.
+/// A release with a script that prints a word. Releases with different words have different content.
 pub(crate) fn build(name: &str, serial: u64, word: &str, keys: &[SigningKey]) -> SignedBundle {
     build_with(name, serial, "applier: script\nmanifest: run\n", word, keys)
 }
@@ -93,7 +93,7 @@ async fn a_release_never_changes() {
     let refused = problem(register(&fixture, &same_serial).await);
     assert_eq!(refused.code, ProblemCode::ReleaseTaken);
     assert!(refused.detail.contains("serial 3 of release v4 is that of release v3"), "{refused}");
-    // The same content, built again later: nothing to do.
+    // The same content, built again later: a no-op.
     let rebuilt = build("v3", 9, "three", &keys);
     let pushed = register(&fixture, &rebuilt).await.unwrap();
     assert_eq!((pushed.changed, pushed.serial), (false, 3));
@@ -118,7 +118,7 @@ async fn what_no_node_could_take_is_refused() {
     assert_eq!(refused.code, ProblemCode::ReleaseRefused);
     assert!(refused.detail.contains("gone"), "{refused}");
 
-    // What is signed is not what is in the bundle.
+    // The signed manifest does not match the bundle.
     let mut lying = build("v3", 3, "three", &keys);
     lying.manifest.content = broken.manifest.content.clone();
     lying.signed = sign(&lying.manifest, &keys).unwrap();
@@ -128,7 +128,7 @@ async fn what_no_node_could_take_is_refused() {
     lying.signed = sign(&lying.manifest, &keys).unwrap();
     assert_eq!(problem(register(&fixture, &lying).await).code, ProblemCode::ReleaseRefused);
 
-    // No bundle at all.
+    // The uploaded bytes are not a bundle.
     let mut garbage = build("v3", 3, "three", &keys);
     garbage.bundle = b"this is no bundle".to_vec();
     garbage.manifest.size = garbage.bundle.len() as u64;
@@ -222,7 +222,7 @@ async fn a_bundle_that_is_gone_is_said_to_be() {
     assert_eq!(fixture.client.release(&fixture.env, &version("v3")).await.unwrap().bundle, BundleState::Missing);
     let refused = fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, ProblemCode::ReleaseUnreadable);
-    // Whoever has it still can bring it back.
+    // A client that still has the bundle can push it again.
     push(&fixture, &built).await;
     fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap();
 }
@@ -236,7 +236,7 @@ async fn first_trust_list_needs_a_known_signer() {
     };
     let (of_stranger, of_ours) = (list(&stranger), list(&ours));
     push(&fixture, &build("v3", 3, "three", &[ours])).await;
-    // Every agent would refuse it, and from then on nobody could place another.
+    // Every agent would refuse this list, and it would block further lists.
     let refused = fixture.client.replace_trust(&fixture.env, &of_stranger, false).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, ProblemCode::ReleaseRefused);
     assert!(fixture.client.replace_trust(&fixture.env, &of_ours, false).await.unwrap().changed);
@@ -267,7 +267,7 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
     forged.payload = forged.payload.replace("\"serial\":6", "\"serial\":7");
     assert!(client.replace_trust(env, &forged, false).await.is_err());
 
-    // A release of a stranger is refused from now on, and one of the old key is taken.
+    // A release signed by an unknown key is now refused. One signed by the old key is accepted.
     let strange = build("v3", 3, "three", &[stranger]);
     upload(&fixture, &strange).await;
     let refused = problem(register(&fixture, &strange).await);
@@ -279,7 +279,7 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
     assert_eq!(push(&fixture, &ours).await.verified_by, Some(id.clone()));
     assert_eq!(client.release(env, &version("v3")).await.unwrap().trusted, Some(SignatureTrust::By(id)));
 
-    // The old key hands over, and what it signed counts no longer.
+    // The old key signs its successor. Releases that it signed are no longer trusted.
     assert!(client.replace_trust(env, &next, false).await.unwrap().verified);
     let shown = client.trust(env).await.unwrap().list.unwrap();
     assert_eq!((shown.serial, shown.keys), (6, vec![new.public().clone()]));
@@ -308,13 +308,13 @@ async fn untrusting_the_current_release_needs_force() {
         assert!(refused.detail.contains("runs release v3"), "{refused}");
         assert!(refused.hint.unwrap().contains("under a new version"));
     };
-    // With the first list as with a later one.
+    // Refused for the first list and for a later one.
     refused(client.replace_trust(env, &without, false).await);
     client.replace_trust(env, &both, false).await.unwrap();
     refused(client.replace_trust(env, &next, false).await);
     assert_eq!(client.trust(env).await.unwrap().list.unwrap().serial, 1, "nothing has changed");
 
-    // Forced; from then on it counts for nobody, and further lists take nothing away.
+    // Forced: the release is untrusted from now on. Further lists do not change that and need no force.
     assert!(client.replace_trust(env, &next, true).await.unwrap().changed);
     assert!(!client.replace_trust(env, &next, false).await.unwrap().changed);
     assert!(client.replace_trust(env, &again, false).await.unwrap().changed);

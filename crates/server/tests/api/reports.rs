@@ -37,7 +37,7 @@ async fn two_reports_make_a_run_and_move_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twice_out_of_order_and_from_an_earlier_incarnation_change_nothing() {
+async fn duplicate_and_outdated_reports_change_nothing() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     fixture.send(&fixture.report("db1", 2, 5, PASSED)).await;
     let before = fixture.state().await;
@@ -117,13 +117,13 @@ async fn blobs_go_with_the_history_that_names_them() {
     fixture.stop().await;
 }
 
-/// An environment that was restored under another name begins with the history of the first.
+/// An environment that was restored under another name shares the history, and its blobs, with the first one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blob_that_another_environment_names_stays() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     fixture.validate("db1", 1).await;
     let history = fixture.store.get(&Keys::new(&fixture.env).history(&node("db1"))).await.unwrap().unwrap().value;
-    // Of the store, which has it for sure; the view may not have taken it in yet.
+    // Read from the store: the view may lag.
     let runs: RunHistory = serde_json::from_slice(&history).unwrap();
     let shared = runs.0[0].logs[0].clone();
     let copy = Op::put(Keys::new(&EnvName::new("other").unwrap()).history(&node("db1")), history.to_vec());
@@ -139,10 +139,11 @@ async fn a_blob_that_another_environment_names_stays() {
     fixture.stop().await;
 }
 
-/// They are removed beside the work. With them are the mark of the server that keeps them, and the name of its store.
+/// Waits until the number of stored reports is as expected: a background task removes them. The marks of servers and the
+/// file with the name of the store are not counted.
 async fn only_so_many_are_kept(fixture: &Fixture, many: usize) {
     let blobs = fixture.dir.path().join("blobs");
-    // The two bundles of the fixture are no reports.
+    // The two bundles of the fixture are not reports.
     let kept = || walk(&blobs) - 2 - walk(&blobs.join(".replicas")) - usize::from(blobs.join(".store").exists());
     muster_testkit::wait::until(&format!("exactly {many} reports are kept"), || kept() == many).await;
 }
@@ -156,7 +157,7 @@ fn walk(dir: &std::path::Path) -> usize {
 async fn a_report_does_not_bring_back_a_node_that_has_left_the_design() {
     let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
     fixture.validate("db1", 1).await;
-    // The design changes at the store, and reports go on arriving while the view takes it in.
+    // The design changes in the store. Reports continue to arrive until the view has applied the change.
     let key = Keys::new(&fixture.env).node(&node("db1"));
     let gone = fixture.store.commit(Txn::new().op(Op::delete(key))).await.unwrap();
     let mut seq = 2;
@@ -170,7 +171,7 @@ async fn a_report_does_not_bring_back_a_node_that_has_left_the_design() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_leaves_no_revision_at_which_the_node_is_not_active() {
+async fn upgraded_node_is_active_at_every_revision() {
     let fixture = Fixture::start(&[("lb1", "lb")]).await;
     let before = fixture.validate("lb1", 1).await.revision;
     let mut after = before;

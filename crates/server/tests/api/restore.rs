@@ -42,7 +42,7 @@ async fn reports_during_a_restore_leave_consistent_nodes() {
             let report = Report { version: version(at), ..fixture.report(name, 1, seq, outcome) };
             match fixture.client.report(&fixture.env, &report).await {
                 Ok(_) => taken.fetch_add(1, Ordering::SeqCst),
-                // While it is being restored, and while its node is not there: the agent keeps it, and sends it again.
+                // Refused during the restore, and while the node does not exist. The agent keeps the report and retries.
                 Err(error) => {
                     let code = error.problem().map(|problem| problem.code);
                     let expected = [
@@ -100,7 +100,7 @@ async fn agents_with_a_later_generation_get_a_newer_epoch() {
     };
     let mut stream = fixture.open("web1", &open).await;
     fixture.client.restore(&fixture.env, REPLACE, saved).await.unwrap();
-    // Whatever it was told before the mark was seen: the stream ends, and says nothing of the time in between.
+    // The stream ends without a desired version from the middle of the restore.
     while let Ok(Some(event)) = stream.next().await {
         assert!(!matches!(event, muster_wire::sync::SyncEvent::Desired(_)), "{event:?}");
     }
@@ -113,7 +113,7 @@ async fn agents_with_a_later_generation_get_a_newer_epoch() {
     };
     assert_eq!(desired.version, version("v1"));
     assert!(desired.generation > known, "{} {known}", desired.generation);
-    // What it had proved counts for nothing until it has said so in this life.
+    // Its earlier validation does not count until the agent has reported in this epoch.
     let late = |fixture: &Fixture| fixture.app.view.fleets()[&fixture.env].late().contains(&node("web1"));
     assert!(late(&fixture));
     fixture.send(&Report { generation: desired.generation, ..fixture.report("web1", 1, 2, CHANGED) }).await;

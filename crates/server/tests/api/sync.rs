@@ -1,4 +1,4 @@
-//! The agents' stream: what each is told, and that nobody else is.
+//! The agents' stream: each agent receives the events that concern it, and no other events.
 
 use muster_core::keys::Keys;
 use muster_core::lookup::Lookups;
@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, PASSED, next, node, release_record, version};
 
 const FLEET: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
 
-/// An agent that has seen everything that there is, and looked up a key.
+/// An agent that has received the current state and has looked up some keys.
 fn caught_up(fixture: &Fixture, keys: &[&str]) -> SyncOpen {
     let fleets = fixture.app.view.fleets();
     let fleet = &fleets[&fixture.env];
@@ -41,7 +41,7 @@ async fn a_new_agent_is_told_everything_and_one_that_knows_it_nothing() {
     );
     drop(stream);
 
-    // The same agent again: no write, no news. The next thing that it hears is what happens next.
+    // The same agent connects again: nothing is written or sent. It receives the next change.
     let before = fixture.state().await;
     let mut stream = fixture.open("web1", &caught_up(&fixture, &["active_roles::db"])).await;
     assert!(matches!(next(&mut stream).await, SyncEvent::Hello { incarnation: 1, role: to, .. } if to == role));
@@ -50,7 +50,7 @@ async fn a_new_agent_is_told_everything_and_one_that_knows_it_nothing() {
     let SyncEvent::Snapshot { changed, .. } = next(&mut stream).await else { panic!("db1 is news") };
     assert_eq!(changed, ["active_roles::db"]);
 
-    // One that has lost its memory is another incarnation.
+    // An agent without state gets a new incarnation.
     let mut stream = fixture.open("web1", &SyncOpen::default()).await;
     assert!(matches!(next(&mut stream).await, SyncEvent::Hello { incarnation: 2, role: to, .. } if to == role));
     fixture.stop().await;
@@ -70,7 +70,7 @@ async fn only_those_who_looked_it_up_are_woken() {
     let db = &snapshot.active_roles[&Role::new("db").unwrap()];
     assert_eq!(db[&node("db1")]["eth0"], "addr-of-db1");
 
-    // The first thing that lb1 hears is the web node, not the db node before it.
+    // The first event for lb1 is about the web node, not about the earlier db node.
     fixture.validate("web2", 1).await;
     let SyncEvent::Snapshot { changed, .. } = next(&mut lb).await else { panic!("lb1 looked it up") };
     assert_eq!(changed, ["active_roles::web"]);
@@ -99,7 +99,7 @@ async fn what_changed_while_a_run_went_on_is_told_after_its_report() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
     next(&mut web).await;
-    // The run looked db up before db1 became active, and reports it afterwards.
+    // The run looked up db before db1 became active, and its report arrives afterwards.
     let absent = fixture.app.view.fleets()[&fixture.env].tag("active_roles::db", None);
     fixture.validate("db1", 1).await;
     let mut report = fixture.report("web1", 1, 1, PASSED);
@@ -132,7 +132,7 @@ async fn a_version_reaches_everybody_with_a_fresh_snapshot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_sent_the_snapshot_that_it_has() {
     let fixture = Fixture::start(&FLEET).await;
-    // Once somebody of a role is connected, it has a leader, and that can be looked up.
+    // A role gets a leader when one of its agents connects. The leader is part of the snapshot.
     let _web2 = fixture.open("web2", &caught_up(&fixture, &[])).await;
     fixture.wait_for("web2 leads", |fleet| fleet.leader("web").is_some()).await;
     let mut first = fixture.open("web1", &SyncOpen::default()).await;
@@ -141,7 +141,7 @@ async fn nobody_is_sent_the_snapshot_that_it_has() {
     assert!(snapshot.tag.is_some());
     assert!(matches!(next(&mut first).await, SyncEvent::Desired(_)));
 
-    // web2 has it from an earlier stream, and says so. The store moves on; what can be looked up does not.
+    // web2 has the snapshot from an earlier stream and sends its tag. The store changes, but the snapshot does not.
     let holding = SyncOpen { snapshot: snapshot.tag.clone(), ..caught_up(&fixture, &[]) };
     let mut second = fixture.open("web2", &holding).await;
     next(&mut second).await;
@@ -151,7 +151,8 @@ async fn nobody_is_sent_the_snapshot_that_it_has() {
         assert_eq!(desired.version, version("v2"));
     }
 
-    // Something else can be looked up now. Nobody did, so nobody is woken; but who is to run another version gets it first.
+    // The snapshot changes. No agent looked up the change, so none is notified. An agent that gets another version gets
+    // the new snapshot first.
     fixture.validate("db1", 1).await;
     fixture.wait_for("db1 is active", |fleet| fleet.active_count(&Role::new("db").unwrap()) == 1).await;
     let mut late = fixture.open("lb1", &holding).await;
@@ -198,7 +199,7 @@ async fn a_node_that_is_not_in_the_design_gets_no_stream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_was_restored_is_heard_again() {
     let fixture = Fixture::start(&FLEET).await;
-    // The agent was told something by a later life of the store than this one.
+    // The agent has a generation with a later epoch than the store.
     let later = Generation { epoch: 7, number: 99_999 };
     let open = SyncOpen { generation: Some(later), ..caught_up(&fixture, &[]) };
     let mut web = fixture.open("web1", &open).await;
@@ -207,7 +208,7 @@ async fn a_store_that_was_restored_is_heard_again() {
     let SyncEvent::Desired(desired) = next(&mut web).await else { panic!("it is told what to run") };
     assert!(desired.generation > later, "{} would be refused after {later}", desired.generation);
 
-    // The next one finds the new epoch, and begins none.
+    // The next agent finds the new epoch. No further epoch begins.
     let before = fixture.state().await;
     let mut web2 = fixture.open("web2", &open).await;
     next(&mut web2).await;

@@ -12,7 +12,7 @@ async fn backup() -> Vec<u8> {
     place.backup().await
 }
 
-/// The archive inside.
+/// The uncompressed archive of a backup.
 fn unpacked(backup: &[u8]) -> Vec<u8> {
     let mut tar = Vec::new();
     zstd::Decoder::new(backup).unwrap().read_to_end(&mut tar).unwrap();
@@ -33,7 +33,7 @@ async fn a_file_that_was_cut_off_anywhere_is_refused() {
         let error = verify(&whole[..length]).unwrap_err();
         assert!(matches!(error, ReadError::Truncated | ReadError::Foreign(_)), "{length}: {error:?}");
     }
-    // Cut where the archive itself is whole as far as it goes: the ending is what tells.
+    // Cut between blocks of the archive: only the missing ending shows it.
     let tar = unpacked(&whole);
     for length in (0..tar.len() - 3 * 512).step_by(512) {
         let error = verify(&packed(&tar[..length])[..]).unwrap_err();
@@ -48,13 +48,13 @@ async fn a_byte_that_was_flipped_anywhere_is_noticed() {
     for at in (0..whole.len()).step_by(11) {
         let mut flipped = whole.clone();
         flipped[at] ^= 0x10;
-        // What is not noticed (padding, the room that the compression asks for) is nothing that was saved.
+        // A flipped byte in padding or in the compression header changes no saved data.
         if let Ok(contents) = verify(&flipped[..]) {
             assert_eq!(contents.ending, original.ending, "a flipped byte at {at}");
             assert_eq!(contents.manifest, original.manifest, "a flipped byte at {at}");
         }
     }
-    // Behind the back of the compression, which has a checksum of its own.
+    // Flipped before compression, to pass the checksum of the compression.
     let tar = unpacked(&whole);
     let last = tar.len() - 1024;
     for at in (0..last).step_by(101) {
@@ -84,7 +84,7 @@ async fn what_is_of_another_form_is_told_apart() {
 #[tokio::test]
 async fn an_archive_that_somebody_made_up_is_refused() {
     let tar = unpacked(&backup().await);
-    // The same archive once more behind its end, and a key that no backup holds.
+    // An archive that is appended to itself, and a key that no backup holds.
     let doubled = [&tar[..tar.len() - 1024], &tar[..]].concat();
     assert!(matches!(verify(&packed(&doubled)[..]), Err(ReadError::Damaged { .. })));
     let text = String::from_utf8_lossy(&tar);

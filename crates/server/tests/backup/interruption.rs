@@ -6,7 +6,7 @@ use muster_server::backup::{BackupError, RestoreError, read_environment};
 
 use crate::stores::{Dying, Place, env, now};
 
-/// An older life of an environment, in the way of its backup.
+/// A store that already holds another state of the environment.
 async fn in_the_way() -> Place {
     let place = Place::embedded().await;
     place.found(70).await;
@@ -39,7 +39,7 @@ async fn killed_restore_is_completed_by_the_same_file() {
             let taken = read_environment(place.store.as_ref(), &env(), now()).await;
             assert!(matches!(taken, Err(BackupError::Restoring { .. })), "half of it is no backup");
         }
-        // On demand of the mark alone, if there is one.
+        // With the mark of an interrupted restore, no permission to replace is needed.
         let restored = place.restore(&backup, !marked).await.unwrap();
         assert_eq!(restored.resumed, marked);
         assert_eq!(place.keys().await, expected, "after {transactions}");
@@ -58,7 +58,7 @@ async fn report_from_before_a_restore_is_refused() {
         let prefix = Keys::new(&env()).prefix().to_owned();
         let key = |name: &str| format!("{prefix}{name}");
         let at = async |name: &str| place.store.get(&key(name)).await.unwrap().unwrap().revision;
-        // As a server makes it of a report, on what it saw before the restore began.
+        // The transaction of a report, with guards that a server read before the restore began.
         let report = Txn::new()
             .guard(Guard::Unchanged { key: key("nodes/web2"), since: at("nodes/web2").await })
             .guard(Guard::Unchanged { key: key("observed/web2"), since: at("observed/web2").await })

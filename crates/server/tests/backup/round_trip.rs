@@ -32,9 +32,9 @@ async fn each_restore_begins_a_later_epoch() {
     let second = Place::embedded().await;
     assert_eq!(second.restore(&backup, false).await.unwrap().epoch, 1_800_000_000);
     assert_eq!(second.epoch().await, 1_800_000_000);
-    // Within the same second, and with a clock that stands.
+    // A second restore at the same time of the clock.
     assert_eq!(second.restore(&backup, true).await.unwrap().epoch, 1_800_000_001);
-    // A backup of a life that began in the future, as this machine's clock has it.
+    // A backup whose epoch is ahead of this machine's clock.
     first.put("store_epoch", "1900000000").await;
     assert_eq!(second.restore(&first.backup().await, true).await.unwrap().epoch, 1_900_000_001);
     assert_eq!(second.epoch().await, 1_900_000_001);
@@ -59,12 +59,12 @@ async fn restored_leaders_get_later_epochs() {
         place.put(key, value).await;
     }
     let (backup, before) = (place.backup().await, place.keys().await);
-    // After the backup there were elections, by a clock that is ahead of ours.
+    // Elections after the backup, with a clock that is ahead of ours.
     place.put("leaders/web", leader(1_900_000_000)).await;
     place.put("data/global/port", r#"{"value":1,"by":"bob","at":"2026-11-15T11:00:00Z"}"#).await;
     let restored = place.restore(&backup, true).await.unwrap();
     assert_eq!(place.keys().await, before);
-    // The record in the backup has a lower epoch than the store now: that is how it is known to be of another life.
+    // The leader's record in the backup has a lower epoch than the restored store, which marks it as stale.
     assert_eq!(restored.epoch, 1_900_000_001);
 }
 
@@ -88,7 +88,7 @@ async fn existing_environment_is_replaced_only_on_demand() {
     let restored = place.restore(&backup, true).await.unwrap();
     assert_eq!((restored.put, restored.removed, restored.unchanged), (2, 1, 13), "as it was said");
     assert_eq!(place.keys().await, before);
-    // What belongs to running processes is theirs.
+    // Keys of running processes are not touched.
     let keys = Keys::new(&env());
     assert_eq!(place.store.range(&format!("{}presence/", keys.prefix()), None).await.unwrap().kvs.len(), 3);
     assert_eq!(place.store.range(&format!("{}replicas/", keys.prefix()), None).await.unwrap().kvs.len(), 1);
@@ -143,7 +143,7 @@ async fn other_environments_are_left_alone() {
 async fn the_bundles_of_releases_come_back_with_them() {
     let place = Place::embedded().await;
     place.found(1).await;
-    // Larger than what is held in memory, and such that it cannot be compressed.
+    // Larger than the limit for blobs in memory, and not compressible.
     let mut number = 1_u64;
     let next = || {
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -166,7 +166,7 @@ async fn the_bundles_of_releases_come_back_with_them() {
     assert!(back.blobs.get(&digest).unwrap() == bundle, "the bundle is another one");
     assert_eq!(back.keys().await["trust"], trust.as_bytes());
 
-    // One that is damaged is missing, and does not make a backup that cannot be restored.
+    // A damaged blob counts as missing. The backup can still be restored.
     let path = place.dir.path().join("blobs").join(&digest[..2]).join(&digest[2..]);
     let mut damaged = bundle.clone();
     damaged[3_000_000] ^= 1;

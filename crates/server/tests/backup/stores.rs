@@ -29,7 +29,7 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
 
-/// A store with its blobs, as one server has them.
+/// The store and the blobs of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) store: Arc<dyn Store>,
@@ -55,8 +55,8 @@ impl Place {
         self.store.commit(Txn::new().op(Op::put(key, value))).await.unwrap();
     }
 
-    /// An environment as it stands after a while: more keys than one transaction takes, logs, one of them lost, keys of
-    /// running processes, and a key of somebody else that is no text.
+    /// An environment in use: more keys than one transaction takes, logs, keys of running processes, and an unknown key
+    /// whose value is not text.
     pub(crate) async fn found(&self, nodes: usize) {
         let mut ops = Vec::new();
         let mut put =
@@ -88,8 +88,8 @@ impl Place {
         self.store.commit(Txn::new().op(leased)).await.unwrap();
     }
 
-    /// What there is of the environment, without what belongs to processes, and without the epoch
-    /// and the permission to go back, which each restore writes anew.
+    /// Keys of the environment, without the keys of processes, the epoch and the permission for an older release. Each
+    /// restore writes those two again.
     pub(crate) async fn keys(&self) -> BTreeMap<String, Vec<u8>> {
         let prefix = Keys::new(&env()).prefix().to_owned();
         let kvs = self.store.range(&prefix, None).await.unwrap().kvs;
@@ -138,14 +138,14 @@ pub(crate) fn blobs_in(dir: &Path) -> usize {
     heads.filter(|head| head.is_dir()).map(|head| std::fs::read_dir(head).unwrap().count()).sum()
 }
 
-/// A store that is cut off after so many transactions.
+/// A store that becomes unavailable after a number of transactions.
 #[derive(Debug)]
 pub(crate) struct Dying {
     inner: Arc<dyn Store>,
     left: AtomicI64,
-    /// Whether the last transaction was carried out, though nobody was told.
+    /// True if the last transaction is committed and its response is lost.
     carries_out: bool,
-    /// What somebody else commits just before that one.
+    /// Transaction of another client, committed just before the last one.
     meanwhile: Mutex<Option<Txn>>,
 }
 
@@ -154,7 +154,7 @@ impl Dying {
         Self::wrap(place, transactions, carries_out, None)
     }
 
-    /// A store that does not die: after so many transactions, somebody else commits this one.
+    /// A store that stays available. After a number of transactions, another client commits `meanwhile`.
     pub(crate) fn not(place: &Place, transactions: i64, meanwhile: Txn) -> Place {
         Self::wrap(place, transactions, true, Some(meanwhile))
     }
@@ -184,7 +184,7 @@ impl Store for Dying {
             let due = self.left.load(Ordering::SeqCst) == 0;
             let meanwhile = if due { self.meanwhile.lock().unwrap().take() } else { None };
             if let Some(meanwhile) = meanwhile {
-                // Whether it is taken is not what this is about.
+                // Its outcome is not checked here.
                 self.inner.commit(meanwhile).await?;
                 self.left.store(i64::MAX, Ordering::SeqCst);
             }

@@ -30,7 +30,7 @@ on_both_stores! {
         assert_eq!((applied.design, applied.changed, applied.followed), (DesignRevision(1), true, true));
         assert_eq!(a.nodes(), ["db1", "web1", "web2"]);
 
-        // Nothing to do, and doing it makes no revision.
+        // The plan is empty, and applying it makes no revision.
         let none = plan(&a, &input(2)).await;
         assert_eq!((actions(&none).as_str(), none.is_empty()), ("=db1 =web1 =web2", true));
         let again = a.apply(site(2)).await.unwrap();
@@ -51,7 +51,7 @@ on_both_stores! {
         assert_eq!(a.nodes(), ["db1", "web1"]);
         assert!(plan(&a, &input(1)).await.is_empty());
 
-        // A number that is given in place of the file's holds until the next apply.
+        // A cardinality in the request overrides the file until the next apply.
         let cardinality = [("web".parse().unwrap(), 2)].into();
         let by_hand = DesignInput { cardinality, ..input(1) };
         let apply = ApplyDesign { design: by_hand, ..ApplyDesign::default() };
@@ -97,7 +97,7 @@ on_both_stores! {
             let client = a.client.clone();
             async move { client.apply_design(&env(), &apply).await }
         };
-        // Other files, an edited plan, and a world that has moved.
+        // Other files, an edited plan, and a stale plan.
         let other = refused(apply(3, &shown).await);
         assert_eq!((other.code, other.status), (ProblemCode::PlanOutdated, 409));
         assert!(other.detail.contains("the files are not those"), "{}", other.detail);
@@ -138,7 +138,7 @@ on_both_stores! {
         assert_eq!(a.nodes(), ["db1", "web1", "web2"]);
         assert_eq!(apply(Some(&shown), true).await.unwrap().plan, shown);
         assert_eq!(a.nodes(), Vec::<String>::new());
-        // Where there is no node, none is removed.
+        // In an environment without nodes, none is removed.
         a.apply(vec![bundle("site", &[("r.yaml", "kind: Region\nname: r1\nspec: {}\n")])]).await.unwrap();
         a.stop().await;
     }
@@ -172,7 +172,7 @@ on_both_stores! {
             bundles.extend([bundle(&format!("lot{number}"), &[("region.yaml", &text)])]);
         }
         assert_eq!(a.apply(bundles).await.unwrap().design, DesignRevision(1));
-        // What one document may be is less.
+        // The limit of a single document is lower.
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let much = http.put(a.at("/documents/Region/r1")).header("content-type", "application/yaml");
         let answer = much.body(remark.repeat(30)).send().await.unwrap();

@@ -9,7 +9,7 @@ use muster_wire::problem::ProblemCode;
 use crate::on_both_stores;
 use crate::place::{Place, env, keys, refused, site};
 
-/// What is left of the environment.
+/// Keys that remain of the environment.
 async fn left(place: &Place) -> Vec<String> {
     let kvs = place.store.range(keys().prefix(), None).await.unwrap().kvs;
     kvs.into_iter().map(|kv| kv.key).filter(|key| !key.contains("/replicas/")).collect()
@@ -31,7 +31,7 @@ on_both_stores! {
         assert_eq!(a.client.environments().await.unwrap().items, []);
         assert_eq!(refused(a.client.environment(&env()).await).code, ProblemCode::UnknownEnvironment);
         assert_eq!(refused(a.client.destroy(&env(), None).await).code, ProblemCode::UnknownEnvironment);
-        // Its numbers begin anew.
+        // Revision numbers start again at 1.
         assert_eq!(a.apply(site(1)).await.unwrap().design.0, 1);
         assert_eq!(a.nodes(), ["db1", "web1"]);
         a.stop().await;
@@ -45,7 +45,7 @@ on_both_stores! {
         place.store.commit(Txn::new().op(Op::put_json(keys().destroying(), &mark).unwrap())).await.unwrap();
 
         let b = place.replica().await;
-        // The lease of the dead server has to end before this one acts: until then it is told.
+        // b acts after the lease of the dead server has ended. Until then a write is refused with `Destroying`.
         let text = DocumentText::Yaml("kind: Region\nname: r1\nspec: {}\n".into());
         let put = b.client.put_document(&env(), "Region", "r1", &text, &WriteOptions::default()).await;
         let taken = match put {
@@ -55,7 +55,7 @@ on_both_stores! {
                 false
             }
         };
-        // The other one's lease may have ended just now: then it is gone before it is asked for.
+        // The lease of a may have just ended. Then b has destroyed the environment before this request.
         let gone = match b.client.destroy(&env(), None).await {
             Ok(destroyed) => destroyed.gone,
             Err(error) => error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownEnvironment),

@@ -1,4 +1,4 @@
-//! Single documents: create, read, update, delete, and what is refused.
+//! Single documents: create, read, update, delete, and refused changes.
 
 use muster_core::finding::Severity;
 use muster_wire::client::{DocumentPrecondition, WriteOptions};
@@ -37,18 +37,18 @@ on_both_stores! {
         assert_eq!(read.written[0].document["labels"], json!({"row": "a"}));
         assert_eq!(read.effective.unwrap()["location"]["clli"], "HSTN");
 
-        // The same again is no change.
+        // Writing the same document again is a no-op.
         let again = client.put_document(&env(), "Rack", "r1", &rack("HSTN"), &by_ann()).await.unwrap();
         assert_eq!((again.design, again.changed), (Some(DesignRevision(1)), false));
 
-        // A value becomes YAML, and need not repeat what the address says.
+        // A JSON value is stored as YAML. It need not repeat the kind and name of the URL.
         let value = json!({"spec": {"location": {"clli": "DLLS"}}});
         let value = DocumentText::Json(value.as_object().unwrap().clone());
         let updated = client.put_document(&env(), "Rack", "r1", &value, &by_ann()).await.unwrap();
         assert_eq!(updated.design, Some(DesignRevision(2)));
         let read = client.document(&env(), "Rack", "r1", None).await.unwrap();
         assert_eq!(read.effective.unwrap()["location"]["clli"], "DLLS");
-        // What was is still there to be read.
+        // Earlier revisions can still be read.
         let before = client.document(&env(), "Rack", "r1", Some(DesignRevision(1))).await.unwrap();
         assert_eq!((before.etag, before.design), (created.etags[0].clone(), DesignRevision(1)));
 
@@ -95,7 +95,7 @@ on_both_stores! {
         let base = put("HostProfile", "base", yaml("kind: HostProfile\nname: base\nspec: {tags: [a]}\n"));
         let changes = |changes: Vec<DocumentChange>, dry_run| DocumentChanges { changes, dry_run, ..DocumentChanges::default() };
 
-        // A parent that is not there, and a value of a wrong type: nothing is accepted, and all of it is told.
+        // A missing parent and a value of a wrong type: nothing is accepted, and both errors are reported.
         let bad = put("HostProfile", "bad", yaml("kind: HostProfile\nname: bad\nspec: {tags: 7}\n"));
         let problem = refused(
             a.client.change_documents(&env(), &changes(vec![base.clone(), profile("child", "nobody"), bad], false)).await,
@@ -117,7 +117,7 @@ on_both_stores! {
         let taken = a.client.change_documents(&env(), &changes(both, false)).await.unwrap();
         assert_eq!((taken.design, taken.etags.len()), (Some(DesignRevision(1)), 2));
 
-        // To delete what others extend is refused, and so is a change on top of what is not the newest any more.
+        // Deleting a document that another one extends is refused, and so is a change that expects another head revision.
         let refusal = refused(a.client.delete_document(&env(), "HostProfile", "base", &by_ann()).await);
         assert_eq!(refusal.code, ProblemCode::DesignRefused);
         let late = DocumentChanges { head: Some(DesignRevision(7)), ..changes(vec![profile("other", "base")], false) };
@@ -198,7 +198,7 @@ on_both_stores! {
         assert_eq!(sources, ["site", "api"]);
         assert_eq!(read.effective.unwrap()["owner_data"]["team"], "web");
 
-        // The directory again replaces what it brought, and nothing else.
+        // Applying the directory again replaces only its own documents.
         let applied = a.apply(site(2)).await.unwrap();
         let node = a.client.design_node(&env(), &"web1".parse().unwrap(), None, None).await.unwrap();
         assert_eq!((node.effective["owner_data"]["team"].as_str(), node.design), (Some("web"), applied.design));

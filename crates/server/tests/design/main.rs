@@ -14,7 +14,7 @@ mod rollouts;
 #[allow(dead_code)]
 mod way;
 
-/// Runs a story on both stores.
+/// Runs a test on both stores.
 macro_rules! on_both_stores {
     ($($(#[$doc:meta])* async fn $name:ident($place:ident: Place) $body:block)*) => {
         $($(#[$doc])* async fn $name($place: crate::place::Place) $body)*

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::way::Way;
 
-/// Whoever is killed is missed soon; and nobody else loses a lease, however busy the machine is.
+/// Short enough that the lease of a killed server ends soon. Long enough that a busy machine keeps its leases.
 const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(5), keep_every: Duration::from_millis(400) };
 
 pub(crate) struct Place {
@@ -90,7 +90,7 @@ impl Replica {
         self.server.await.unwrap().unwrap();
     }
 
-    /// Ends it as a power cut does: nothing is said to anybody.
+    /// Ends the server as a power failure does.
     pub(crate) async fn kill(self) {
         self.way.cut(true);
         self.stop.cancel();
@@ -104,12 +104,12 @@ impl Replica {
         self.client.apply_design(&env(), &apply).await
     }
 
-    /// Where something of the design is.
+    /// URL of a path of the design API.
     pub(crate) fn at(&self, path: &str) -> String {
         format!("{}/v1/envs/test/design{path}", self.url)
     }
 
-    /// Waits until its view shows something.
+    /// Waits until the view of the server meets a condition.
     pub(crate) async fn sees(&self, what: &str, mut shows: impl FnMut(&Fleet) -> bool) {
         let holds = || self.app.view.fleets().get(&env()).is_some_and(&mut shows);
         until_changed(what, self.app.view.subscribe(), holds).await;
@@ -143,7 +143,7 @@ spec:
   tags: ['!old', edge]
 ";
 
-/// A site with one database and so many web servers.
+/// A site with one database and the given number of web servers.
 pub(crate) fn site(web: u32) -> Vec<SourceBundle> {
     let roles = format!(
         "roles:\n  db: {{cardinality: 1, flavor: small}}\n  web: {{cardinality: {web}, flavor: small, profile: frontend}}\n"
@@ -151,7 +151,7 @@ pub(crate) fn site(web: u32) -> Vec<SourceBundle> {
     vec![bundle("site", &[("environments/test.yaml", &roles), ("profiles.yaml", PROFILES)])]
 }
 
-/// The problem that something was refused with.
+/// The problem of a refused request.
 pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
     match answer {
         Err(ClientError::Refused(problem)) => *problem,

@@ -29,7 +29,7 @@ on_both_stores! {
         let (of_a, of_b) = tokio::join!(write("a", a.client.clone()), write("b", b.client.clone()));
         let all: BTreeSet<u64> = of_a.iter().chain(&of_b).copied().collect();
         assert_eq!(all.into_iter().collect::<Vec<_>>(), (1..=2 * EACH as u64).collect::<Vec<_>>());
-        // Each replica shows what the other has written, made from what it had itself.
+        // Each replica shows the revisions of the other.
         let newest = place.store.revision().await.unwrap();
         for replica in [&a, &b] {
             let client = replica.client.clone().at_least(newest);
@@ -49,10 +49,10 @@ on_both_stores! {
     async fn applied_design_is_followed_after_a_server_dies(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();
-        // The newest revision is accepted, and not applied.
+        // The newest revision is accepted but not applied.
         let text = DocumentText::Yaml("kind: Node\nname: web1\nspec: {failure_domain: rack7}\n".into());
         a.client.put_document(&env(), "Node", "web1", &text, &WriteOptions::default()).await.unwrap();
-        // It dies after it has said that the nodes are to follow, and before they do.
+        // a dies after it has written the applied record and before it has changed the nodes.
         a.kill().await;
         let applied =
             AppliedRecord { revision: DesignRevision(2), author: "ann".into(), at: "2026-11-15T10:00:00Z".parse().unwrap() };
@@ -72,7 +72,7 @@ on_both_stores! {
         a.apply(site(1)).await.unwrap();
         b.sees("the nodes", |fleet| fleet.designed().count() == 2).await;
         a.kill().await;
-        // The lease of the dead one ends, and b takes over what it has held.
+        // The lease of a ends, and b takes over its controllers.
         let design = muster_wire::design::DesignInput { bundles: site(3), ..Default::default() };
         let apply = muster_wire::design::ApplyDesign { design, ..Default::default() };
         b.client.apply_design(&env(), &apply).await.unwrap();

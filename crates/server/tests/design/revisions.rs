@@ -111,7 +111,7 @@ on_both_stores! {
         assert!(problem.detail.contains("revision 1") && problem.detail.contains("missing"), "{}", problem.detail);
         assert!(b.client.design(&env()).await.is_err());
         assert_eq!(b.nodes(), ["db1", "web1"], "nobody's nodes go for that");
-        // The revisions are keys, and still there.
+        // The revisions are keys and still exist.
         assert_eq!(b.client.design_revisions(&env()).await.unwrap().items.len(), 1);
         b.stop().await;
     }

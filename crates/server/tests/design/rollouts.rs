@@ -34,7 +34,7 @@ on_both_stores! {
         a.apply(site(", after: [db]", rollout)).await.unwrap();
         release(&a, "v1", 1).await;
         release(&a, "v2", 2).await;
-        // The first version goes at once by itself: nothing runs that could break.
+        // The first version is rolled out at once: no node runs a version yet.
         let first = a.client.trigger_update(&env(), version("v1")).await.unwrap();
         assert!(a.app.view.fleets()[&env()].rollouts()[&first.rollout.unwrap()].0.at_once);
 
@@ -47,7 +47,7 @@ on_both_stores! {
         let stages = planned.plan.waves.iter().map(|wave| (wave.stage, wave.nodes[0].role.clone()));
         assert_eq!(stages.collect::<Vec<_>>(), [(1, db), (2, web.clone()), (2, web)]);
 
-        // Another order: what was planned does not hold any more.
+        // The order of roles changes, which makes the plan stale.
         a.apply(site("", rollout)).await.unwrap();
         let what = StartTarget::Plan(Box::new(planned.plan));
         let start = StartRequest { what, request: "one".into(), supersede: true, by: "ann".into() };
@@ -55,7 +55,7 @@ on_both_stores! {
         assert_eq!(problem.code, ProblemCode::PlanOutdated);
         assert!(problem.detail.contains("role web waits for no other role now"), "{}", problem.detail);
 
-        // An environment that says nothing goes as Muster does by itself.
+        // An environment without a strategy uses the default.
         a.apply(site("", "")).await.unwrap();
         let planned = a.client.plan_rollout(&env(), &PlanRequest::to(version("v2"))).await.unwrap();
         assert_eq!(planned.strategy_from, StrategySource::Default);

@@ -144,7 +144,7 @@ impl Replica {
         within("the replica ends", &mut self.server).await.unwrap().expect_err("nobody has stopped it")
     }
 
-    /// Ends the replica as a power failure does: it sends no message and releases no lease.
+    /// Ends the replica as a power failure does: it does not release its lease or delete its keys.
     pub(crate) async fn kill(self) {
         self.way.cut(true);
         self.stop.cancel();

@@ -27,7 +27,7 @@ fn shell(script: &str) -> Strategy {
 }
 
 impl Fixture {
-    /// Begins a rollout whose gate asks a script. Commands must stand in the environment file, so that is applied first.
+    /// Begins a rollout whose gate runs a script. Applies an environment file first: gate commands must be listed there.
     async fn begin_asking(&self, script: &str) -> RolloutId {
         let strategy = shell(script);
         let check = serde_json::json!({"name": "in the file", "command": ["/bin/sh", "-c", script]});
@@ -117,7 +117,7 @@ async fn a_web_server_is_asked() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/health", listener.local_addr().unwrap());
     let mut tasks = JoinSet::new();
-    // Yes after the first wave, no after the second, tried twice.
+    // Success after the first wave. Failure after the second wave, which is tried twice.
     tasks.spawn(async move {
         for status in ["200 OK", "500 Internal Server Error", "500 Internal Server Error"] {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -134,7 +134,7 @@ async fn a_web_server_is_asked() {
         panic!("{record:?}")
     };
     assert_eq!(message, "the response has status 500 Internal Server Error");
-    // Nobody listens any more: nobody can say.
+    // The listener is closed: the check is inconclusive.
     tasks.shutdown().await;
     fixture.say(id, RolloutVerb::Resume).await;
     let unclear =
@@ -149,7 +149,7 @@ async fn checks_end_when_the_rollout_is_stopped() {
     let fifo = fixture.dir.path().join("asking");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let id = fixture.begin_asking(&format!("exec 9>{}; sleep 600", fifo.display())).await;
-    // Opened when the check runs; read to its end when the check is gone.
+    // The open returns when the check runs. The read ends when the check has ended.
     let open = tokio::task::spawn_blocking(move || std::fs::File::open(fifo).unwrap());
     let mut asking = open.await.unwrap();
     fixture.say(id, RolloutVerb::Pause).await;

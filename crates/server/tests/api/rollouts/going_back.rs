@@ -14,7 +14,7 @@ fn back(request: &str) -> OperateRequest {
     OperateRequest { request: request.into(), reason: "slow".into(), by: "ada".into(), ..OperateRequest::default() }
 }
 
-/// At v2, which a whole rollout has validated, with a release v3.
+/// A fleet at v2 after a completed rollout, with a release v3.
 async fn at_v2() -> (Fixture, super::Robots) {
     let (fixture, robots) = Fixture::webs().await;
     fixture.add_release("v3", 3).await;
@@ -59,7 +59,7 @@ async fn repeated_rollback_request_rolls_back_once() {
     assert_eq!((again.id, again.changed), (first.id, false));
     let other = client.roll_back(env, id.into(), &back("two")).await.unwrap_err();
     assert_eq!(other.problem().unwrap().code, ProblemCode::RolloutRefused);
-    // Whichever decides now is the way back itself: who asks a second time must not be sent to v3 again.
+    // The active rollout is now the rollback. A second request must not roll back to v3.
     for again in [RolloutRef::Active, first.id.into()] {
         let forth = client.roll_back(env, again, &back("three")).await.unwrap_err();
         assert_eq!(forth.problem().unwrap().code, ProblemCode::RolloutRefused);

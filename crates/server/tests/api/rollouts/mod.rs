@@ -21,7 +21,7 @@ use robots::Robots;
 
 const WEBS: [(&str, &str); 4] = [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web")];
 
-/// One node, then all others, as many at once as there are; nothing is waited for but that each is well.
+/// One node, then all remaining nodes at once. No soak times and no failures allowed.
 fn quick() -> Strategy {
     let wave = |reach| Wave { reach, soak: Some(SignedDuration::ZERO), promote: Promote::Auto };
     Strategy {
@@ -34,7 +34,7 @@ fn quick() -> Strategy {
     }
 }
 
-/// The same, and a person lets the second wave begin.
+/// The same, with a manual promotion before the second wave.
 fn careful() -> Strategy {
     let mut strategy = quick();
     strategy.waves[0].promote = Promote::Manual;
@@ -93,7 +93,7 @@ impl Fixture {
         self.client.rollout(&self.env, RolloutRef::Id(id), StatusQuery::default()).await.unwrap()
     }
 
-    /// Waits until the record of a rollout shows something.
+    /// Waits until the record of a rollout meets a condition.
     async fn record(&self, id: RolloutId, what: &str, shows: impl Fn(&RolloutRecord) -> bool) {
         let there =
             |fleet: &muster_core::fleet::Fleet| fleet.rollouts().get(&id).is_some_and(|(record, _)| shows(record));
@@ -105,7 +105,7 @@ impl Fixture {
     }
 }
 
-/// How many nodes have proved to run a version.
+/// Number of nodes that have validated a version.
 fn running(fleet: &muster_core::fleet::Fleet, name: &str) -> usize {
     fleet.running().get(&version(name)).map_or(0, |nodes| nodes.len())
 }

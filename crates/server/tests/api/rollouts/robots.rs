@@ -46,7 +46,7 @@ impl Robots {
         Self { broken, _tasks: tasks }
     }
 
-    /// A node fails at a version from now on.
+    /// Makes a node fail at a version.
     pub(super) fn break_at(&self, name: &str, at: &str) {
         self.broken.lock().unwrap().insert((name.to_owned(), version(at)));
     }

@@ -39,7 +39,7 @@ async fn outcome_survives_the_grants_of_the_next_rollout() {
     let completed = granted(&fixture.rollout(first).await);
     assert!(completed.iter().all(|(_, granted, state)| granted.is_some() && *state == RolloutNodeState::Healthy));
 
-    // One that ends halfway: one node was granted, three were not.
+    // A rollout that is aborted halfway: one node was granted, three were not.
     let second = fixture.begin("v3", careful()).await;
     fixture.record(second, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
     fixture.say(second, RolloutVerb::Abort).await;
@@ -51,7 +51,7 @@ async fn outcome_survives_the_grants_of_the_next_rollout() {
     assert_eq!(granted(&fixture.rollout(first).await), completed);
     assert_eq!(granted(&fixture.rollout(second).await), aborted);
     fixture.record(third, "what became of it is kept", |record| record.outcome.is_some()).await;
-    // It is an end of its own: what is written of it later changes nothing else.
+    // Writing the outcome does not change the phase.
     assert_eq!(fixture.rollout(third).await.record.phase, RolloutPhase::Completed);
     fixture.stop().await;
 }
@@ -68,7 +68,7 @@ async fn rollout_without_its_plan_is_blocked_with_a_hint() {
     let plan = fixture.rollout(id).await.record.plan;
     let bytes = fixture.app.blobs.get(&plan).unwrap();
     fixture.app.blobs.remove(&plan);
-    // Another life of the server, which has not read it yet.
+    // A restarted server has not read the plan yet.
     drop(robots);
     let dir = fixture.stop().await;
     let fixture = Fixture::start_in(dir, &super::WEBS, Default::default()).await;
@@ -81,7 +81,7 @@ async fn rollout_without_its_plan_is_blocked_with_a_hint() {
     assert!(status.problem.is_some() && status.waves.is_empty());
     assert_eq!(fixture.app.blobs.put(&bytes).unwrap(), plan);
     let _robots = super::Robots::start(&fixture, &super::WEBS).await;
-    // Each agent has forgotten what it did, and does it again.
+    // Each agent starts without state and runs again.
     let again = |node: &muster_core::fleet::Node| {
         let observed = node.observed.as_ref().map(|(observed, _)| observed.incarnation);
         observed == Some(2) && node.state().is_some_and(|(state, _)| state.is_validated())
@@ -103,7 +103,7 @@ async fn controller_sleeps_while_no_rollout_is_in_progress() {
     let pause = muster_wire::data::SetPause { reason: "a moment".into(), seconds: None, force: false };
     let (client, env) = (&fixture.client, &fixture.env);
     client.pause(env, &muster_core::node::pause::PauseScope::Global, &pause, "jo").await.unwrap();
-    // Those who look after pauses are told before those who look after rollouts would be; the next change comes after both.
+    // Subscribers of pauses are notified before subscribers of rollouts. The next change comes after both.
     all.changed().await.unwrap();
     client.resume(env, &muster_core::node::pause::PauseScope::Global, "jo").await.unwrap();
     assert!(!rollouts.has_changed().unwrap(), "nothing goes on, and a pause is none of its business");

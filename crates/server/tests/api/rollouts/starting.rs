@@ -78,12 +78,12 @@ async fn repeated_request_id_returns_the_same_rollout() {
     let second = client.start_rollout(env, &start_of("two", now("v3", quick()))).await.unwrap_err();
     assert_eq!(code(&second), ProblemCode::RolloutUnderWay);
     assert!(second.problem().unwrap().detail.contains("--supersede"));
-    // Also one that is older than the version that is under way: that is not what stands in the way.
+    // Refused with the same code for an older version: the rollout in progress is reported first.
     let older = client.start_rollout(env, &start_of("old", now("v1", quick()))).await.unwrap_err();
     assert_eq!(code(&older), ProblemCode::RolloutUnderWay);
     let trigger = client.trigger_update(env, version("v3")).await.unwrap_err();
     assert_eq!(code(&trigger), ProblemCode::RolloutUnderWay);
-    // The version that is under way is what was asked for.
+    // The requested version is already being rolled out: a no-op.
     let same = client.trigger_update(env, version("v2")).await.unwrap();
     assert_eq!((same.changed, same.rollout), (false, Some(first.id)));
 

@@ -22,7 +22,7 @@ async fn pause_outlasts_a_promotion() {
     let brief = client.status(env).await.unwrap().rollout.unwrap();
     assert_eq!(brief.next.as_deref(), Some("muster rollout promote"));
 
-    // Both at the same moment, from two operators.
+    // Two operators send requests at the same time.
     let (paused, promoted) = tokio::join!(fixture.say(id, RolloutVerb::Pause), fixture.say(id, RolloutVerb::Promote));
     assert!(paused.changed && promoted.changed, "both count");
     let record = fixture.rollout(id).await.record;
@@ -31,7 +31,7 @@ async fn pause_outlasts_a_promotion() {
         "{record:?}"
     );
     assert!(record.waves[0].promoted.is_some());
-    // Nothing is granted by whoever looks at it afterwards; what came between the two words counts.
+    // The controller grants nothing after the pause. Grants between the two requests are allowed.
     let granted = record.grants;
     if paused.revision < promoted.revision {
         assert_eq!(granted, 1, "a promotion of what is paused lets nobody go");
@@ -67,7 +67,7 @@ async fn aborted_rollout_keeps_node_versions() {
     let at_v2 = WEBS.iter().filter(|(name, _)| told(name) == version("v2")).count();
     assert_eq!(at_v2, 1, "nobody jumps");
     assert!(!client.operate_rollout(env, id.into(), RolloutVerb::Abort, &reason).await.unwrap().changed);
-    // The version stands, so asking for it again begins anew with those that are left.
+    // The abort does not change the current version. A request for v2 starts a rollout with the remaining nodes.
     let again = client.trigger_update(env, version("v2")).await.unwrap();
     assert!(again.changed);
     fixture.stop().await;
@@ -174,7 +174,7 @@ async fn waiting_status_request_returns_on_change() {
     let id = fixture.begin("v2", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
     let mut seen = fixture.rollout(id).await;
-    // Nothing happens: the answer comes when the time is over, and is the same.
+    // Without a change the response arrives after the wait, and is the same.
     let query = |after| StatusQuery { after: Some(after), wait: std::time::Duration::from_secs(1), numbers: true };
     let same = client.rollout(env, id.into(), query(seen.revision)).await.unwrap();
     assert_eq!((same.record_at, same.waves[0].nodes.len()), (seen.record_at, 0));
