@@ -19,7 +19,7 @@ use muster_design::yaml::{self, Limits, Node};
 use muster_design::{FileChange, CheckedDesign, Design, CompileOptions};
 
 const SEPARATOR: u8 = 0x1c;
-/// The source and the name of each file.
+/// Source and name of each file.
 const FILES: [(&str, &str); 3] = [("site", "a.yaml"), ("site", "environments/prod.yaml"), ("over", "b.yaml")];
 /// Larger designs are compiled only once: one line of an environment file generates thousands of nodes.
 const MAX_NODES: usize = 500;
@@ -41,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
     change(&pieces, &checked, &summary);
 });
 
-/// The trees of a file, as they are and as JSON.
+/// Parses a file, and serializes its trees as JSON.
 fn trees(bytes: &[u8]) {
     let Some(text) = text("a.yaml", bytes) else { return };
     for limits in [Limits::HANDWRITTEN, Limits::DOCUMENTS] {
@@ -57,7 +57,7 @@ fn text(name: &str, bytes: &[u8]) -> Option<FileText> {
     FileText::from_bytes(name, bytes.to_vec()).map_err(|findings| show(&findings)).ok()
 }
 
-/// The design of some files. The sources are there even if they are empty: their order must not depend on the files.
+/// Compiles files. Both sources always exist, so that their order does not depend on the files.
 fn compile(pieces: &[&[u8]]) -> CheckedDesign {
     let mut bundles = ["site", "over"].map(|name| Bundle { name: name.to_owned(), files: Vec::new() });
     for (bytes, (source, name)) in pieces.iter().zip(FILES) {
@@ -72,7 +72,7 @@ fn show(findings: &Findings) -> String {
     findings.to_string()
 }
 
-/// Everything that a design says, in words that do not depend on how it was made.
+/// Content of a design, independent of the way in which it was compiled.
 fn summarize(checked: &CheckedDesign) -> String {
     let mut documents: Vec<String> = checked
         .design
@@ -84,7 +84,7 @@ fn summarize(checked: &CheckedDesign) -> String {
     documents.into_iter().chain(nodes).chain([show(&checked.findings)]).collect()
 }
 
-/// Asks for values by path, and for some that are not there.
+/// Queries the provenance of existing and missing values.
 fn explain(design: &Design) {
     let mut left = PATHS;
     for (kind, name, tree) in design.effective_documents() {
@@ -112,7 +112,7 @@ fn walk(node: &Node, path: &mut Vec<String>, left: &mut usize, visit: &mut impl 
     }
 }
 
-/// Comes to the same design by changing another one.
+/// Compiles the same design by updating another one.
 fn change(pieces: &[&[u8]], checked: &CheckedDesign, summary: &str) {
     let Some((last, before)) = pieces.split_last() else { return };
     let (source, name) = FILES[pieces.len() - 1];

@@ -90,7 +90,7 @@ pub struct MachineObservation {
     pub log: Option<String>,
 }
 
-/// Why a step was refused.
+/// Reason that a step was refused.
 #[derive(Debug, Error)]
 pub enum StepError {
     /// A retry may succeed.

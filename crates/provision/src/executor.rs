@@ -17,8 +17,8 @@ pub struct ReconcileResult {
     pub next: Requeue,
 }
 
-/// When to reconcile again. A change of the inputs (the agent has connected, the driver reports a change) always triggers
-/// it earlier.
+/// Time of the next reconciliation. A change of the inputs (the agent has connected, the driver reports a change) always
+/// triggers it earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
     Now,

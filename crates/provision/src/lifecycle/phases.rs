@@ -90,7 +90,7 @@ fn wait_for_hello(context: &DecisionContext<'_>) -> Decision {
     context.hold(HoldReason::AgentHello { until }, Some(until))
 }
 
-/// The agent has connected. From now on its reports tell the state of the node; only the machine is observed here.
+/// The agent has connected. From now on its reports give the state of the node; only the machine is observed here.
 pub(super) fn provisioned(context: &DecisionContext<'_>) -> Decision {
     // A machine that fails soon after it came up keeps its count of attempts. Otherwise a machine that fails again and
     // again would be retried for ever.

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::names::NodeName;
 use muster_core::node::record::MachineStage;
 
-/// Why a machine waits.
+/// Reason that a machine waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldReason {
     /// An accepted step is in progress.
@@ -40,7 +40,7 @@ impl fmt::Display for HoldReason {
     }
 }
 
-/// Why an operator has to act.
+/// Reason that an operator has to act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StuckReason {
     /// All attempts have failed.
@@ -62,7 +62,7 @@ impl fmt::Display for StuckReason {
     }
 }
 
-/// Why an attempt failed.
+/// Reason that an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureCause {
     /// The driver refused a step.

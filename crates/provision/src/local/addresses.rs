@@ -14,7 +14,7 @@ use crate::driver::MachineSpec;
 /// The interface of a machine without requested interfaces.
 const DEFAULT_INTERFACE: &str = "eth0";
 
-/// Why a machine cannot get its addresses.
+/// Reason that a machine cannot get its addresses.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum AddressError {
     #[error("{network} is exhausted: all {size} addresses are in use; choose a larger network, such as 127.78.0.0/16")]

@@ -18,7 +18,7 @@ pub struct Network {
     prefix: u8,
 }
 
-/// Why a network is invalid.
+/// Reason that a network is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NetworkError {
     #[error("{text:?} is not a network: write it like 127.77.0.0/24")]

@@ -29,7 +29,7 @@ pub(super) const AGENT_GRACE: Duration = Duration::from_secs(10);
 /// programs are not found and text is not decoded.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "RUST_LOG"];
 
-/// How to start the agent of a machine.
+/// Configuration for the start of a machine's agent.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub agent: PathBuf,

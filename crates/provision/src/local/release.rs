@@ -28,7 +28,7 @@ const CONCURRENCY: usize = 8;
 #[derive(Debug)]
 pub struct PowerOffResult {
     pub node: NodeName,
-    /// How the remaining processes ended after the agent.
+    /// Outcome of ending the remaining processes.
     pub result: Result<TerminationSummary, PowerOffError>,
 }
 
@@ -86,7 +86,7 @@ pub enum ReleaseError {
     },
 }
 
-/// Why the machines of removed nodes were not all released.
+/// Reason that the machines of removed nodes were not all released.
 #[derive(Debug, Error)]
 pub enum ReleaseOthersError {
     #[error("cannot list the machines in {path}")]

@@ -1,4 +1,4 @@
-//! One row an arrow: in this phase, with this seen, at this time, the one next thing.
+//! Transitions of the planner, one row each: phase, observed state and connection, and the decision.
 
 use jiff::SignedDuration;
 
@@ -39,7 +39,7 @@ fn step_underway(stage: MachineStage, until: i64) -> Decision {
     Decision::Hold { reason: HoldReason::StepUnderway { stage }, recheck: Some(at(until)) }
 }
 
-/// Everything here is in its second attempt, in its phase since second 60, and is looked at in second 70.
+/// All records are in their second attempt, in their phase since second 60, and are checked in second 70.
 fn check(phase: &MachinePhase, rows: &[(MachineState, bool, Decision)]) {
     for (seen, connected, expected) in rows {
         let decision = decide(Some(&record(phase.clone(), 2)), &facts(seen.clone(), *connected), &policy(), at(70));
@@ -111,7 +111,7 @@ fn booting() {
             (MachineState::Absent, SILENT, goto(Allocating)),
             (MachineState::Allocated, SILENT, goto(Deploying)),
             (MachineState::Off, SILENT, act(Step::Boot)),
-            // The connection of before it was switched off.
+            // The connection from before the machine was switched off.
             (MachineState::Off, CONNECTED, act(Step::Boot)),
             (MachineState::Running, SILENT, goto(Bootstrapping)),
             (underway(MachineStage::Booting), SILENT, step_underway(MachineStage::Booting, 90)),
@@ -148,7 +148,7 @@ fn provisioned_stays_so_until_its_machine_is_seen_otherwise() {
         &Provisioned,
         &[
             (MachineState::Running, CONNECTED, stays.clone()),
-            // Whether the agent speaks is a matter of liveness, not of the machine.
+            // The connection of the agent is checked by liveness, not here.
             (MachineState::Running, SILENT, stays.clone()),
             (underway(MachineStage::Booting), SILENT, stays),
             (MachineState::Off, SILENT, goto(Booting)),
@@ -168,7 +168,7 @@ fn failed_waits_for_its_next_attempt() {
         &[
             (MachineState::Off, SILENT, waits.clone()),
             (broken(MachineStage::Booting), SILENT, waits.clone()),
-            // It ends again and again; that it has just connected once more does not make it good.
+            // The agent crashes repeatedly. A new connection does not make it healthy.
             (broken(MachineStage::Booting), CONNECTED, waits.clone()),
             (unknown(), SILENT, waits),
             (MachineState::Running, CONNECTED, goto(Provisioned)),
@@ -225,7 +225,7 @@ fn what_takes_too_long_has_failed() {
             |second| decide(Some(&record(phase.clone(), 2)), &facts(seen.clone(), SILENT), &policy(), at(second));
         assert_ne!(decision(89), too_late(stage));
         assert_eq!(decision(90), too_late(stage));
-        // The controller's silence is not the machine's fault.
+        // The driver's controller is unreachable: that is no failure of the machine.
         let silence = decide(Some(&record(phase.clone(), 2)), &facts(unknown(), SILENT), &policy(), at(90));
         assert_eq!(silence, controller_silent(90));
     }
@@ -283,7 +283,7 @@ fn a_lost_machine_is_replaced_only_where_that_loses_nothing() {
             let decision = decide(Some(&record(phase, 2)), &facts(seen.clone(), SILENT), &policy, at(70));
             assert_eq!(decision, lost);
         }
-        // Nothing was on it yet.
+        // Nothing was installed on these machines yet.
         for phase in [Declared, Allocating, Deploying, failed(MachineStage::Deploying, due)] {
             let decision = decide(Some(&record(phase, 2)), &facts(seen.clone(), SILENT), &policy, at(70));
             assert_ne!(decision, lost);

@@ -1,4 +1,4 @@
-//! The executor with a driver that is a model: what a decision leads to, and when to look again.
+//! Executor with a model of a driver: effects of decisions, and the time of the next reconciliation.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,9 +21,9 @@ use super::{at, failed, policy, record};
 #[derive(Debug)]
 struct Model {
     seen: Mutex<MachineState>,
-    /// What the next steps answer; `Ok` when it is empty.
+    /// Errors of the next steps; `Ok` when empty.
     answers: Mutex<Vec<StepError>>,
-    /// Whether an accepted step shows.
+    /// An accepted step changes the observed state.
     works: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The arrows of a node that leaves, and of one that is wanted again.
+//! Transitions of nodes that leave, and of nodes that are added again.
 
 use jiff::SignedDuration;
 
@@ -18,7 +18,7 @@ fn departure(waits_for: &[&str]) -> Decommission {
     Decommission { waits_for, until: at(180) }
 }
 
-/// In its second attempt, in its phase since second 60.
+/// Decision for a record in its second attempt, in its phase since second 60.
 fn leaving(phase: &MachinePhase, seen: MachineState, waits_for: &[&str], second: i64) -> Decision {
     let facts = MachineFacts { leaving: Some(departure(waits_for)), ..facts(seen, true) };
     decide(Some(&record(phase.clone(), 2)), &facts, &policy(), at(second))
@@ -79,7 +79,7 @@ fn releasing_gives_the_machine_back_whatever_it_is() {
         (MachineState::Absent, Decision::Retire),
     ];
     for (seen, expected) in rows {
-        // Who has yet to run does not matter any more: it has begun.
+        // The release has begun, so the nodes that it waited for no longer matter.
         assert_eq!(leaving(&Releasing, seen.clone(), &["lb1"], 70), expected, "{seen:?}");
     }
 }
@@ -132,7 +132,7 @@ fn one_that_is_wanted_again_begins_with_what_is_there() {
             assert_eq!(decide(Some(&record(phase, 2)), &facts(seen.clone(), false), &policy(), at(70)), anew);
         }
     }
-    // What is being given back, or could not be, is not taken for a machine that is being made.
+    // A machine that is being released, or failed to be, does not count as one that is being created.
     let decide = |seen| decide(Some(&record(Declared, 2)), &facts(seen, false), &policy(), at(70));
     let stage = MachineStage::Releasing;
     let hold = Decision::Hold { reason: HoldReason::StepUnderway { stage }, recheck: Some(at(90)) };

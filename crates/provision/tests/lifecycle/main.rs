@@ -1,4 +1,4 @@
-//! The planner and its executor: one test an arrow, and what holds on every way.
+//! Tests of the planner and its executor: transitions and properties.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm)]
 
@@ -15,7 +15,7 @@ use muster_provision::lifecycle::{MachineFacts, Policy};
 
 const LOG: &str = "/nodes/web1/agent.log";
 
-/// The time at which every test's server started; its records begin a minute later.
+/// Start of the server in all tests. Records begin a minute later.
 fn started() -> Timestamp {
     "2026-11-15T10:00:00Z".parse().unwrap()
 }

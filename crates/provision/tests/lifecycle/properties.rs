@@ -36,13 +36,13 @@ fn phase() -> impl Strategy<Value = MachinePhase> {
     ]
 }
 
-/// A driver that does what it is asked, some of it only after a while, and some of it only the second time.
+/// A driver that performs all steps, some with a delay and some only after refusals.
 struct Model {
     seen: MachineState,
-    /// For how many looks a step is under way.
+    /// Number of observations in which a step is in progress.
     slow: u32,
     left: u32,
-    /// How many steps are refused before they are accepted.
+    /// Number of steps that are refused before one is accepted.
     refusals: u32,
     becomes: MachineState,
     steps: Vec<Step>,
@@ -95,12 +95,12 @@ struct Way {
     decisions: Vec<Decision>,
 }
 
-/// Takes turns until the machine is provisioned, or for so many turns that it never will be.
+/// Reconciles until the machine is provisioned, or until the limit of rounds.
 fn walk(start: MachineRecord, model: &mut Model, hello_after: SignedDuration, policy: &Policy) -> Way {
     walk_away(start, model, hello_after, policy, None)
 }
 
-/// The same for a node that leaves, if it does.
+/// The same for a node that may leave.
 fn walk_away(
     start: MachineRecord,
     model: &mut Model,
@@ -111,7 +111,7 @@ fn walk_away(
     let mut way = Way { end: start, retired: false, decisions: Vec::new() };
     let mut now: Timestamp = at(60);
     let mut running_since = None;
-    // The longest ways wait for ten minutes, a second at a time.
+    // The longest sequences wait for ten minutes, in rounds of a second.
     for _ in 0..2000 {
         let seen = model.observe();
         running_since = if seen == MachineState::Running { running_since.or(Some(now)) } else { None };
@@ -190,7 +190,7 @@ proptest! {
     fn attempts_only_grow_until_the_machine_has_proved_itself(
         phase in phase(), seen in seen(), connected: bool, attempt in 1..6_u32, second in 60..300_i64,
     ) {
-        // One that is wanted again after it was given back begins anew.
+        // A node that is added again after its release starts from the beginning.
         prop_assume!(!phase.is_releasing());
         let before = record(phase, attempt);
         match decide(Some(&before), &facts(seen, connected), &policy(), at(second)) {
@@ -210,7 +210,7 @@ proptest! {
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
         let patient = Policy { poll_interval: Some(SignedDuration::from_secs(1)), ..policy() };
-        // Those that it waits for never run.
+        // The nodes that it waits for never run.
         let waits_for: Vec<_> = (1..=waits).map(|number| format!("lb{number}").parse().unwrap()).collect();
         let leaving = Decommission { waits_for: waits_for.clone(), until: at(180) };
         let released = phase.is_releasing();
@@ -222,7 +222,7 @@ proptest! {
         let waited = way.decisions.iter().filter(|decision| {
             matches!(decision, Decision::Hold { reason: HoldReason::OthersRunFirst { .. }, .. })
         });
-        // From second 60 on, a second at a time.
+        // From second 60 on, in rounds of a second.
         prop_assert_eq!(waited.count(), if waits == 0 || released { 0 } else { 120 });
     }
 }

@@ -1,4 +1,4 @@
-//! An agent that ends is started again; one that does not stay up is told of.
+//! Agents that end are restarted. Agents that crash repeatedly are reported.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use muster_provision::local::LocalDriver;
 
 use super::site::{STAYS, Site, bring_up, marked, seen, spec};
 
-/// Waits until the driver tells that the machine does not stay up.
+/// Waits until the driver reports that the machine is broken.
 async fn broken(driver: &LocalDriver, spec: &MachineSpec) -> String {
     let mut changes = driver.changes().unwrap();
     loop {

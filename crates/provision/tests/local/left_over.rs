@@ -14,7 +14,7 @@ use super::site::{Site, bring_up, marked, seen, spec};
 const WITH_LISTENER: &str =
     "setsid sleep 3600 & say listener $!; say started $$; while :; do sleep 3600 & wait $!; done";
 
-/// What the kernel leaves of a driver that is killed: its processes.
+/// Drops a driver without a shutdown: its processes continue, as after a kill.
 fn kill(driver: LocalDriver) {
     drop(driver);
 }
@@ -104,7 +104,7 @@ async fn a_release_that_was_cut_off_is_seen_and_brought_to_its_end() {
     bring_up(&driver, &web1).await;
     site.hear_pid("listener").await;
     site.hear_pid("started").await;
-    // As far as a release gets that is killed while it removes files.
+    // State after a release that was killed while it removed files.
     driver.shutdown().await.unwrap();
     drop(driver);
     fs::remove_file(site.machine("web1").join("machine.json")).unwrap();

@@ -1,4 +1,4 @@
-//! From nothing to a machine that runs, and back.
+//! Lifecycle of a local machine, from allocation to release.
 
 use std::fs;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -91,7 +91,7 @@ async fn addresses_persist_until_the_machine_is_released() {
     }
     drop(driver);
     let driver = site.driver();
-    // Its place in the design is another now; it has its address already.
+    // The index of web2 in the design has changed, but it keeps its address.
     driver.allocate(&spec("web2", 7)).await.unwrap();
     driver.allocate(&spec("web3", 1)).await.unwrap();
     assert_eq!(["web1", "web2", "web3"].map(address), ["127.77.0.1", "127.77.0.2", "127.77.0.3"]);
@@ -162,7 +162,7 @@ async fn what_cannot_work_is_refused_for_good_and_told() {
     assert!(matches!(error, StepError::Final(_)) && error.cause().starts_with("cannot start "), "{error:?}");
 }
 
-/// Takes turns until the machine has to wait, as the server does. Its agent says hello when it has started.
+/// Reconciles until the machine has to wait, as the server does. The agent counts as connected when it has started.
 async fn drive(site: &mut Site, driver: &LocalDriver, record: &mut Option<MachineRecord>, clock: &AtomicI64) {
     let started: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
     let now = || started + SignedDuration::from_secs(clock.fetch_add(1, Ordering::SeqCst));

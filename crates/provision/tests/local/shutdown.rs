@@ -1,4 +1,4 @@
-//! Switching off: nothing is left, whatever it does.
+//! Shutdown: no process is left, even if an agent ignores signals.
 
 use muster_provision::driver::{Driver, MachineState};
 

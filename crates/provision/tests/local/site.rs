@@ -1,4 +1,4 @@
-//! A state directory, and a stand-in for the agent.
+//! State directory and replacement for the agent.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use muster_marked::{Process, Signal};
 use muster_provision::driver::{Driver, MachineSpec, MachineState};
 use muster_provision::local::{LocalConfig, LocalDriver, MACHINE_MARK, Network};
 
-/// Stays until it is ended.
+/// Runs until it is terminated.
 pub(crate) const STAYS: &str = "trap 'say bye; exit 0' TERM; say started $$; while :; do sleep 3600 & wait $!; done";
 
 pub(crate) struct Site {
@@ -27,7 +27,7 @@ impl Site {
         let place = tempfile::tempdir().unwrap();
         let pipe = place.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
-        // Open for writing too, so that it has no end and writers never wait for a reader.
+        // Also open for writing, so that it has no end and writers never wait for a reader.
         let receiver = OpenOptions::new().read_write(true).open_receiver(&pipe).unwrap();
         fs::create_dir(place.path().join("releases")).unwrap();
         let site = Self { place, told: BufReader::new(receiver).lines() };
@@ -35,10 +35,10 @@ impl Site {
         site
     }
 
-    /// Makes the agent this script. It can `say` something to the test.
+    /// Sets the script of the agent. The script can `say` lines to the test.
     pub(crate) fn agent(&self, script: &str) {
         let pipe = self.place.path().join("pipe");
-        // The shell reads a script bit by bit: one that runs must not change, so the new one is another file.
+        // The shell reads a script in parts, so a running script must not change. The new one is another file.
         let new = self.place.path().join("agent.new");
         fs::write(&new, format!("#!/bin/sh\nsay() {{ echo \"$@\" > {}; }}\n{script}\n", pipe.display())).unwrap();
         fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
@@ -68,12 +68,12 @@ impl Site {
         self.place.path().canonicalize().unwrap().join("state/nodes").join(node)
     }
 
-    /// The next thing that an agent says.
+    /// Next line from an agent.
     pub(crate) async fn hear(&mut self) -> String {
         self.told.next_line().await.unwrap().unwrap()
     }
 
-    /// The next thing that an agent says must be this word, with a pid.
+    /// Pid in the next line from an agent, which must begin with this word.
     pub(crate) async fn hear_pid(&mut self, word: &str) -> u32 {
         let said = self.hear().await;
         let (first, pid) = said.split_once(' ').unwrap_or((&said, ""));
@@ -83,7 +83,7 @@ impl Site {
 }
 
 impl Drop for Site {
-    /// Nothing is left of a test, also of one that fails.
+    /// Ends all processes of the test, even if it failed.
     fn drop(&mut self) {
         let Ok(machines) = fs::read_dir(self.place.path().join("state/nodes")) else { return };
         for machine in machines.flatten() {
