@@ -38,8 +38,8 @@ use crate::{report, run, sync};
 const INBOX: usize = 16;
 /// Time that the tasks have to stop. Ending the processes of a run takes most of it.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(9);
-/// How long to wait for the lock of the state directory before another agent is assumed to run there. The time from fork
-/// to exec is microseconds, or some milliseconds on a busy machine.
+/// Time to wait for the lock of the state directory before another agent is assumed to run there. The time from fork to
+/// exec is microseconds, or some milliseconds on a busy machine.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 

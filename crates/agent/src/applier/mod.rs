@@ -44,7 +44,7 @@ pub struct Job<'a> {
     pub secrets: &'a Redactor,
 }
 
-/// Whether the applier makes changes.
+/// Mode of the applier: applies changes, or only previews them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Apply,

@@ -43,7 +43,7 @@ pub(super) fn add(applied: ApplierResult, path: &Path, secrets: &Redactor) -> Ap
     }
 }
 
-/// Why the values cannot be published.
+/// Reason that the values cannot be published.
 #[derive(Debug, PartialEq, Eq)]
 struct PublishError {
     reason: RunReason,

@@ -60,7 +60,7 @@ pub(super) struct Status {
     skipped: bool,
     pub(super) file: Option<String>,
     pub(super) line: Option<u32>,
-    /// When it was evaluated. All times of a report have the same format.
+    /// Time of the evaluation. All times of a report have the same format.
     #[serde(default)]
     time: String,
     /// Failed resources that it depends on, directly or indirectly.

@@ -1,4 +1,4 @@
-//! `muster-agent check`: tells whether the node may run or is paused.
+//! `muster-agent check`: reports whether the node may run or is paused.
 //!
 //! Without a server the last known pause counts, until it expires. A node that was never connected to a server does not
 //! know, which is not a yes.

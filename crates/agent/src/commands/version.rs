@@ -7,7 +7,7 @@ use crate::commands::local_state::LocalState;
 use crate::commands::{CANNOT_TELL, NEVER_CONFIGURED, NO, YES, print_line};
 use crate::config::Config;
 
-/// Tells whether the desired release differs from the validated one.
+/// Reports whether the desired release differs from the validated one.
 pub async fn pending_update(config: &Config) -> anyhow::Result<ExitCode> {
     let known = LocalState::read(config)?;
     let desired = match request_desired(config).await {

@@ -40,7 +40,7 @@ const RESEND: Backoff = Backoff { first: Duration::from_millis(500), cap: Durati
 /// Attempts to send the rest of a finished run. The report contains it too.
 const LAST_ATTEMPTS: u32 = 2;
 
-/// Handle that tells the streamer which run is in progress.
+/// Handle that sets the run in progress for the streamer.
 #[derive(Clone, Debug, Default)]
 pub struct LiveLog {
     current: watch::Sender<Option<Arc<Source>>>,

@@ -44,7 +44,7 @@ pub enum Leftovers {
     End,
 }
 
-/// How a program ended.
+/// Outcome of a program.
 #[derive(Debug)]
 pub enum ProgramEnd {
     Exited(i32),

@@ -54,7 +54,7 @@ async fn a_gigabyte_of_output_is_cut_to_its_ends_while_it_comes() {
     let text = fs::read_to_string(&output).unwrap();
     assert!(text.starts_with("first\na line") && text.ends_with("\nlast\n"));
     assert!(text.len() < 2 * 1024 * 1024, "{}", text.len());
-    // How much gets into the file between two looks depends on the machine; that it never holds all of it does not.
+    // The amount of output in the file depends on the machine, but the file never holds all of it.
     assert!(most < 1024 * 1024 * 1024, "{most} bytes were on the disk at once");
 }
 

@@ -59,7 +59,7 @@ pub enum RollbackStage {
         /// nothing, because the rest of the release is still to be applied.
         #[serde(rename = "whole")]
         complete: bool,
-        /// When the applier ended.
+        /// Time at which the applier ended.
         since: ClockReading,
     },
     /// A server has accepted a report of the release.
@@ -246,7 +246,7 @@ impl RunQueue {
         }
     }
 
-    /// When the time is over, requests a check that the rollback target is on the node, and returns true. The queue
+    /// After the time is over, requests a check that the rollback target is on the node, and returns true. The queue
     /// starts nothing before the answer: it could be another run of the release to be rolled back.
     pub(super) fn check_rollback(&mut self, now: Instant) -> bool {
         if self.confirm_by().is_none_or(|by| by > now) {

@@ -15,7 +15,7 @@ use crate::queue::hooks::{self, HookTrigger};
 use crate::queue::schedule::{LedgerView, Retry, Schedule, merge};
 use crate::state::ledger::{RunEnd, Work};
 
-/// How long the first run waits for a hello. The desired state in the ledger may be outdated, and a run of it would be
+/// Time that the first run waits for a hello. The desired state in the ledger may be outdated, and a run of it would be
 /// wasted. An unreachable server must not block a node that has what it needs.
 pub const FIRST_HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 /// Delay of a run whose only cause is changed configuration data. Operators set several values in a row and want one run

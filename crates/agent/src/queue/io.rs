@@ -76,7 +76,7 @@ pub enum Input {
     ReportAccepted(AcceptedReport),
     /// The answer to [`Effect::CheckRelease`].
     ReleaseChecked {
-        /// Why the release cannot be used; `None` if it can.
+        /// Reason that the release cannot be used; `None` if it can.
         problem: Option<String>,
     },
     /// The agent shuts down and has ended the work in progress.

@@ -19,15 +19,15 @@ pub struct Schedule {
     pub running: Option<Work>,
     /// Causes of the waiting run. Empty: no run waits.
     pub waiting: Vec<Cause>,
-    /// When the waiting run may start.
+    /// Earliest start of the waiting run.
     pub due: Option<Instant>,
     pub retry: Option<Retry>,
     /// Requests for a preview. Empty: no preview waits.
     pub previews: Vec<Cause>,
     pub preview_due: Option<Instant>,
-    /// When hooks with changed keys may start.
+    /// Earliest start of hooks with changed keys.
     pub hooks_due: Option<Instant>,
-    /// When the next periodic validation is due.
+    /// Time of the next periodic validation.
     pub validation_due: Option<Instant>,
 }
 

@@ -90,7 +90,7 @@ impl RunQueue {
         &self.published
     }
 
-    /// When the next [`Input::Tick`] is due. Any input may change it.
+    /// Time of the next [`Input::Tick`]. Any input may change it.
     pub fn wake_at(&self) -> Option<Instant> {
         [self.schedule.wake_at(self.view()), self.pause_ends(), self.confirm_by()].into_iter().flatten().min()
     }

@@ -62,7 +62,7 @@ pub struct FetchedBundle {
     pub resumed: bool,
 }
 
-/// Why an attempt ended early.
+/// Reason that an attempt ended early.
 #[derive(Debug)]
 enum AttemptError {
     Lost(String),

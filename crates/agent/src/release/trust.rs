@@ -16,7 +16,7 @@ use muster_release::trust::{self, TrustError};
 use crate::state::durable::{self, WriteError};
 use crate::state::ledger::{LoadError, read_or_move_aside};
 
-/// Why a list of keys was not accepted.
+/// Reason that a list of keys was not accepted.
 #[derive(Debug, Error)]
 pub enum UpdateTrustError {
     #[error("refused the server's list of trusted keys; the node keeps its keys")]

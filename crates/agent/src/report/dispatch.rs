@@ -18,7 +18,7 @@ const RESEND: Backoff = Backoff { first: Duration::from_millis(200), cap: Durati
 pub enum NextSend {
     /// The outbox is empty. The queue wakes the sender with the next report.
     Idle,
-    /// There is no incarnation to send under. The next hello brings one and wakes the sender.
+    /// There is no incarnation to send under. The next hello sets it and wakes the sender.
     NoIncarnation,
     Send(Box<Report>),
 }
@@ -41,7 +41,7 @@ impl From<&Result<ReportResult, ClientError>> for ReportAnswer {
     }
 }
 
-/// What the sender does with a report after it was sent.
+/// Action of the sender after it sent a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportDisposition {
     /// Remove it: the server has it.

@@ -183,7 +183,7 @@ pub struct RunningRun {
     #[serde(default)]
     pub hooks: Vec<HookTrigger>,
     pub started: Timestamp,
-    /// When the agent ended the run at its own shutdown. None if the agent was killed.
+    /// Time at which the agent ended the run at its own shutdown. None if the agent was killed.
     pub ended: Option<Timestamp>,
 }
 

@@ -72,7 +72,7 @@ impl Default for SyncTimeouts {
     }
 }
 
-/// Why a stream ended.
+/// Reason that a stream ended.
 #[derive(Debug)]
 enum StreamEnd {
     /// The queue is gone: the agent shuts down.
@@ -87,7 +87,7 @@ enum StreamEnd {
     Busy(Duration),
 }
 
-/// Where the next stream is opened.
+/// Choice of the server for the next stream.
 #[derive(Debug)]
 struct StreamRoute {
     failover: Failover,

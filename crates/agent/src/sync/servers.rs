@@ -19,7 +19,7 @@ pub struct Servers {
     /// In this agent's order.
     clients: Arc<[Client]>,
     current: Arc<AtomicUsize>,
-    /// When the last request was sent that the current server did not answer.
+    /// Time of the last request that the current server did not answer.
     unanswered: watch::Sender<Option<Instant>>,
 }
 

@@ -53,7 +53,7 @@ impl Fixture {
         checked.into_iter().map(|checked| checked.result).collect()
     }
 
-    /// What is kept of the output of a check.
+    /// Stored output of a check.
     fn output(&self, number: usize) -> String {
         let output = self.node.layout.runs().join(self.run.as_str()).join(format!("check-{number}.log"));
         fs::read_to_string(output).unwrap()

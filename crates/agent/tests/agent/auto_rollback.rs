@@ -1,4 +1,4 @@
-//! Versions that a node goes back from by itself, because no server hears that it was brought to them.
+//! Automatic rollback of versions that no server confirmed in time.
 
 use std::fs;
 
@@ -13,24 +13,24 @@ use crate::fixture::{Agent, Fixture, greeting, with_dbs};
 
 const WITHIN: SignedDuration = SignedDuration::from_millis(1500);
 
-/// Leaves the name of the version on the node.
+/// Script that appends the version to a file on the node.
 fn says(version: &str) -> String {
     format!("echo {version} >> $MUSTER_ROOT/versions; exit 2")
 }
 
-/// The same, when it is let.
+/// The same script, which first waits for the file `go`.
 fn says_when_let(version: &str) -> String {
     let wait = "touch $MUSTER_ROOT/applying; while ! test -e $MUSTER_ROOT/go; do sleep 0.02; done";
     format!("test -e $MUSTER_ROOT/go || {{ {wait}; }}\n{}", says(version))
 }
 
-/// What was applied on the node, one after the other.
+/// Versions that were applied on the node, in order.
 fn versions_on(fixture: &Fixture) -> Vec<String> {
     let said = fs::read_to_string(fixture.path().join("root/versions")).unwrap_or_default();
     said.lines().map(str::to_owned).collect()
 }
 
-/// A node that runs v1 and is told to run v2, whose server is ended before the applier of v2 ends.
+/// A node that runs v1 and is sent v2. The server is stopped before the applier of v2 ends.
 async fn cut_off(confirm_within: Option<SignedDuration>) -> (Fixture, Agent, std::net::SocketAddr, DesiredState) {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
@@ -57,7 +57,7 @@ async fn unconfirmed_release_is_rolled_back_only_if_required() {
     until("the node rolls back", || versions_on(&asked) == ["v1", "v2", "v1"]).await;
     until("v2 was applied", || versions_on(&stays) == ["v1", "v2"]).await;
 
-    // The server is back, and says what it said before.
+    // The server is back with the same desired state.
     let mut server = FakeServer::start_at(address).await;
     server.greet_with(greeting(&second, with_dbs(1, &[])));
     let mut told = Vec::new();
@@ -70,7 +70,7 @@ async fn unconfirmed_release_is_rolled_back_only_if_required() {
     }
     let phases = [("v2", "configured"), ("v2", "validated"), ("v1", "configured"), ("v1", "validated")];
     assert_eq!(told, phases.map(|(version, phase)| (version.to_owned(), phase)));
-    // It is not tried again, not even for a person who asks for a run.
+    // v2 is not retried, not even for a run that an operator requests.
     server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     let report = server.report().await;
     assert_eq!((report.version.as_str(), report.generation.number), ("v1", 2), "{:?}", report.causes);

@@ -1,6 +1,6 @@
-//! Bundles as the server sends them: by version, from any byte on, and broken in every way that a test wants.
+//! Fake download endpoint for bundles: serves them by version and byte offset, and injects faults.
 //!
-//! They lie in a directory that outlives the server at an address, as a real server's do.
+//! Bundles are in a directory that outlives the server at an address, as with a real server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -21,28 +21,28 @@ use muster_core::names::Version;
 use muster_core::release::manifest::Digest;
 use muster_wire::problem::{Problem, ProblemCode};
 
-/// What a server does with the next download; after these it sends what is asked for.
+/// Fault of the next download. When no faults are left, downloads succeed.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// Sends so many bytes and cuts the connection.
+    /// Sends this many bytes and cuts the connection.
     CutAfter(usize),
-    /// Sends so many bytes and then nothing, for ever.
+    /// Sends this many bytes and then stalls.
     FreezeAfter(usize),
     Refuse(ProblemCode),
-    /// Sends it from the beginning, whatever was asked for.
+    /// Ignores the requested offset and sends the complete bundle.
     Whole,
-    /// Turns one bit of the bundle.
+    /// Flips one bit of the bundle.
     Flip(usize),
-    /// Sends more than there is.
+    /// Sends more bytes than the bundle has.
     TooLong,
 }
 
-/// What a server was asked for, and what it is to do.
+/// State of the downloads of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     directory: PathBuf,
     faults: VecDeque<Fault>,
-    /// Where each download began.
+    /// Start offset of each download.
     asked: Vec<u64>,
 }
 
@@ -52,22 +52,22 @@ fn desk(server: SocketAddr) -> Arc<Mutex<Desk>> {
     Arc::clone(DESKS.lock().unwrap().entry(server).or_default())
 }
 
-/// Lets the server at an address send the bundles of a directory.
+/// Serves the bundles of a directory at an address.
 pub(crate) fn serve(server: SocketAddr, directory: PathBuf) {
     *desk(server).lock().unwrap() = Desk { directory, ..Desk::default() };
 }
 
-/// Lets it fail.
+/// Injects faults into the next downloads.
 pub(crate) fn fail(server: SocketAddr, faults: impl IntoIterator<Item = Fault>) {
     desk(server).lock().unwrap().faults.extend(faults);
 }
 
-/// Where each download so far began.
+/// Start offsets of all downloads so far.
 pub(crate) fn asked(server: SocketAddr) -> Vec<u64> {
     desk(server).lock().unwrap().asked.clone()
 }
 
-/// Puts a bundle into a directory.
+/// Stores a bundle in a directory.
 pub(crate) fn put(directory: &Path, version: &Version, digest: &Digest, bundle: &[u8]) {
     fs::create_dir_all(directory).unwrap();
     fs::write(directory.join(format!("{version}.digest")), digest.as_str()).unwrap();
@@ -120,7 +120,7 @@ async fn send(
                 if freeze {
                     std::future::pending::<()>().await;
                 }
-                // What is cut at once takes with it what waits to be sent.
+                // An immediate cut would drop bytes that are not sent yet.
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                 Err(std::io::Error::other("cut"))
             });

@@ -35,7 +35,7 @@ fn runs(root: &Path) -> usize {
     fs::read_to_string(root.join("ran")).unwrap_or_default().lines().count()
 }
 
-/// A node that has proved v1, and whose agent has ended.
+/// A node that has validated v1, with a stopped agent.
 async fn configured(server: &mut FakeServer) -> (Fixture, DesiredState) {
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", RUNS, "");
@@ -58,7 +58,7 @@ async fn pending_update_tells_update_from_current_from_not_knowing() {
     server.greet_with(greeting(&fixture.desired("v2", 2), with_dbs(1, &[])));
     assert_eq!(agent(&fixture, &["pending-update"]).await, (0, "update: from v1 to v2\n".into()));
 
-    // A server that takes the question and never answers.
+    // The server accepts the request and never answers.
     server.freeze();
     let (code, said) = agent(&fixture, &["pending-update"]).await;
     assert!(code == 2 && said.contains("does not answer"), "{code} {said}");
@@ -81,7 +81,7 @@ async fn local_version_is_what_was_proved() {
     fs::write(fixture.state().join("ledger.json"), "{").unwrap();
     let (code, said) = agent(&fixture, &["local-version"]).await;
     assert!(code == 1 && said.contains("ledger.json is damaged"), "{code} {said}");
-    // Never 1, which says that the node is current.
+    // Not 1: that exit code means that the node is current.
     let (code, said) = agent(&fixture, &["pending-update"]).await;
     assert!(code == 2 && said.contains("ledger.json is damaged"), "{code} {said}");
     assert!(fixture.state().join("ledger.json").exists(), "who only looks moves nothing");
@@ -95,12 +95,12 @@ async fn check_says_yes_only_to_a_node_that_may_run() {
     server.greet_with(paused(&desired));
     assert_eq!(agent(&fixture, &["check"]).await, (9, "the environment is paused by ada: disk swap\n".into()));
 
-    // A node that was never connected to a server, and cannot reach one.
+    // A node that never connected to a server, and cannot reach one.
     let address = server.stop();
     let fresh = Fixture::new(address);
     let (code, said) = agent(&fresh, &["check"]).await;
     assert!(code == 2 && said.contains("never connected to a server"), "{code} {said}");
-    // What was heard last counts.
+    // The last known state counts.
     let (code, said) = agent(&fixture, &["check"]).await;
     assert!(code == 0 && said.contains("as heard last"), "{code} {said}");
     let ledger = fixture.state().join("ledger.json");
@@ -118,7 +118,7 @@ async fn once_makes_the_run_that_is_due_and_no_other() {
     let (fixture, desired) = configured(&mut server).await;
     let root = fixture.path().join("root");
     assert_eq!(runs(&root), 1);
-    // Only what is new is said on a stream.
+    // A stream sends only changes.
     server.greet_with(vec![greeting(&desired, with_dbs(1, &[])).remove(0)]);
     server.tell(desired);
     let (code, said) = agent(&fixture, &["once"]).await;
@@ -135,7 +135,7 @@ async fn once_makes_the_run_that_is_due_and_no_other() {
     server.greet_with(paused(&fixture.desired("v3", 4)));
     let (code, said) = agent(&fixture, &["once"]).await;
     assert!(code == 9 && said.contains("paused by ada"), "{code} {said}");
-    // The server is away, and something is due by what is known.
+    // The server is unreachable, and the last known state requires a run.
     server.stop();
     assert_eq!(agent(&fixture, &["once"]).await.0, 75);
 }
@@ -149,7 +149,7 @@ async fn once_needs_a_server_and_no_running_agent() {
     server.opened().await;
     let (code, said) = agent(&fixture, &["once"]).await;
     assert!(code == 3 && said.contains("an agent is running in"), "{code} {said}");
-    // The others work beside it.
+    // Other commands work while an agent runs.
     let (code, said) = agent(&fixture, &["status", "-o", "json"]).await;
     let status: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!((code, &status["agent"], &status["runs"]), (0, &true.into(), &"v1".into()));
@@ -157,7 +157,7 @@ async fn once_needs_a_server_and_no_running_agent() {
     living.signal(rustix::process::Signal::TERM);
     assert_eq!(living.ended().await, Some(0));
     server.stop();
-    // Its own run at its start may have been cut off by the end; then that is due, and is made.
+    // The shutdown may have interrupted the first run of the agent. That run is then due.
     let (code, said) = agent(&fixture, &["once"]).await;
     assert!([0, 2].contains(&code), "{code} {said}");
     let (code, said) = agent(&fixture, &["once"]).await;

@@ -1,4 +1,4 @@
-//! A disk that is full: nothing is done that was not written down, nothing is lost, and it goes on by itself.
+//! Full disk: the agent does nothing that it cannot record, loses nothing, and recovers when there is space.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ async fn full_disk_blocks_the_agent_until_there_is_space() {
     let _agent = fixture.start();
     server.report().await;
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
-    // Then nothing waits any more whose end would make room.
+    // No work is left whose end would free space.
     server.activity(|now| *now == Activity::Idle).await;
 
     disk.fill();
@@ -71,8 +71,8 @@ async fn a_disk_that_fills_up_during_a_run_loses_no_report() {
     server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
     assert!(!server.heard_already().iter().any(|heard| matches!(heard, Heard::Report(_))));
     disk.make_space();
-    // Either the applier had begun before the disk was full and has changed the node, or it could not be started for
-    // want of space: that is a failure, reported, and made good by the next run.
+    // Two cases are possible. The applier began before the disk was full and has changed the node. Or it could not
+    // start, which is reported as a failure; the next run succeeds.
     loop {
         if server.report().await.outcome == Outcome::Validated(Verdict::Passed) {
             break;

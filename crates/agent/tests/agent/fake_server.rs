@@ -1,5 +1,5 @@
-//! A server that says what a test tells it to say, and tells the test what it hears. Whom it takes an agent for, and
-//! what a report is to it, is decided by the rules of the real one.
+//! Scripted server: sends the events of a test, and records the requests of the agent. Incarnations and reports are
+//! handled by the rules of the real server.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ use muster_wire::sync::{DesiredResponse, DesiredState, ReportAck, ReportResult, 
 
 use crate::bundles;
 
-/// What the server hears.
+/// A request that the server received.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Opened(Box<SyncOpen>),
@@ -42,14 +42,14 @@ pub(crate) enum Heard {
     Activity(Activity),
 }
 
-/// How the server answers the next reports; after these it takes all.
+/// Answer to the next reports. When none are left, all reports are accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Refuse(ProblemCode),
     Outdated,
-    /// Never.
+    /// Never answers.
     Not,
-    /// Takes the report, but the connection is cut before the agent knows.
+    /// Accepts the report, but cuts the connection before the answer.
     TakeAndCut,
 }
 
@@ -57,18 +57,18 @@ pub(crate) enum Answer {
 struct Shared {
     heard: mpsc::Sender<Heard>,
     logs: mpsc::Sender<(RunId, LogPiece)>,
-    /// Where events for the newest stream go.
+    /// Sender of events for the newest stream.
     stream: Mutex<Option<mpsc::Sender<SyncEvent>>>,
-    /// Said at the beginning of each stream.
+    /// Events at the beginning of each stream.
     greeting: Mutex<Vec<SyncEvent>>,
     answers: Mutex<VecDeque<Answer>>,
-    /// As in a store: replicas of one server know the same.
+    /// Shared like a store: replicas of one server have the same state.
     observed: Arc<Mutex<ObservedRecord>>,
     refuse_streams: Mutex<Option<ProblemCode>>,
     lose_activities: AtomicU32,
-    /// What who asks without a stream is told instead of what the greeting says.
+    /// Desired state for requests without a stream, unless the first events of a stream contain one.
     told: Mutex<Option<DesiredState>>,
-    /// Takes questions and never answers them.
+    /// Accepts requests without a stream and never answers.
     frozen: AtomicBool,
     refuse_logs: AtomicU32,
 }
@@ -78,9 +78,9 @@ pub(crate) struct FakeServer {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
     heard: mpsc::Receiver<Heard>,
-    /// What runs say. Apart from the rest: few tests listen to it.
+    /// Live logs of runs. Separate from the other requests, because few tests read them.
     logs: mpsc::Receiver<(RunId, LogPiece)>,
-    /// Of its own, so that it can be ended at once with every connection, as `kill -9` does.
+    /// A runtime of its own, which can be ended at once with all connections, like `kill -9`.
     runtime: Option<Runtime>,
 }
 
@@ -93,7 +93,7 @@ impl FakeServer {
         Self::start_with(address, Arc::default()).await
     }
 
-    /// Another replica of the same server.
+    /// Starts another replica of the same server.
     pub(crate) async fn start_beside(&self) -> Self {
         self.start_beside_at("127.0.0.1:0".parse().unwrap()).await
     }
@@ -135,12 +135,12 @@ impl FakeServer {
         Self { address, shared, heard: inbox, logs: log_inbox, runtime: Some(runtime) }
     }
 
-    /// Ends the server as `kill -9` would: every connection is cut.
+    /// Ends the server like `kill -9`: all connections are cut.
     pub(crate) fn stop(self) -> SocketAddr {
         self.address
     }
 
-    /// Sets what each stream begins with.
+    /// Sets the first events of each stream.
     pub(crate) fn greet_with(&self, events: Vec<SyncEvent>) {
         *self.shared.greeting.lock().unwrap() = events;
         *self.shared.told.lock().unwrap() = None;
@@ -150,17 +150,17 @@ impl FakeServer {
         self.shared.answers.lock().unwrap().extend(answers);
     }
 
-    /// From now on every report is taken.
+    /// Accepts all reports from now on.
     pub(crate) fn take_all(&self) {
         self.shared.answers.lock().unwrap().clear();
     }
 
-    /// What the server knows of the node.
+    /// Observed state of the node on the server.
     pub(crate) fn observed(&self) -> ObservedRecord {
         self.shared.observed.lock().unwrap().clone()
     }
 
-    /// Lets the server have heard of the node up to this report.
+    /// Sets the sequence number of the last accepted report.
     pub(crate) fn has_heard_up_to(&self, seq: u64) {
         self.shared.observed.lock().unwrap().seq = seq;
     }
@@ -169,22 +169,23 @@ impl FakeServer {
         *self.shared.refuse_streams.lock().unwrap() = code;
     }
 
-    /// A real server says on a stream only what the agent does not know; who asks without one is told all the same.
+    /// Sets the desired state for requests without a stream. A real server omits it on a stream if the agent already
+    /// has it.
     pub(crate) fn tell(&self, desired: DesiredState) {
         *self.shared.told.lock().unwrap() = Some(desired);
     }
 
-    /// From now on questions without a stream are never answered.
+    /// Stops answering requests without a stream.
     pub(crate) fn freeze(&self) {
         self.shared.frozen.store(true, Ordering::SeqCst);
     }
 
-    /// Does not hear the next so many words on what the agent does.
+    /// Rejects the next `count` activities.
     pub(crate) fn lose_activities(&self, count: u32) {
         self.shared.lose_activities.store(count, Ordering::SeqCst);
     }
 
-    /// Says something on the newest stream, once there is one.
+    /// Sends an event on the newest stream. Waits for a stream if there is none.
     pub(crate) async fn say(&self, event: SyncEvent) {
         let open = async {
             loop {
@@ -226,7 +227,7 @@ impl FakeServer {
         }
     }
 
-    /// Waits until the agent says that it does this.
+    /// Waits until the agent sends such an activity.
     pub(crate) async fn activity(&mut self, wanted: impl Fn(&Activity) -> bool) -> Activity {
         loop {
             match self.heard().await {
@@ -242,19 +243,19 @@ impl FakeServer {
         within("a run writes to its log", self.logs.recv()).await.unwrap()
     }
 
-    /// Refuses the next so many pieces of logs, after it has heard them.
+    /// Rejects the next `count` parts of logs, after recording them.
     pub(crate) fn refuse_logs(&self, count: u32) {
         self.shared.refuse_logs.store(count, Ordering::SeqCst);
     }
 
-    /// What was heard up to now and not yet waited for.
+    /// Requests that were received and not yet waited for.
     pub(crate) fn heard_already(&mut self) -> Vec<Heard> {
         std::iter::from_fn(|| self.heard.try_recv().ok()).collect()
     }
 }
 
 impl Shared {
-    /// The incarnation for an agent that opens a stream.
+    /// Incarnation for an agent that opens a stream.
     fn greet(&self, open: &SyncOpen) -> u64 {
         let mut observed = self.observed.lock().unwrap();
         let (keys, node) = (Keys::new(&EnvName::new("test").unwrap()), NodeName::new("web1").unwrap());
@@ -301,7 +302,7 @@ impl Drop for FakeServer {
     }
 }
 
-/// Waits for the port: a server that was just ended may still be letting it go.
+/// Binds the port. Retries, because a server that was just ended may still hold it.
 async fn bind(address: SocketAddr) -> std::net::TcpListener {
     let bound = async {
         loop {
@@ -373,7 +374,7 @@ async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -
         Some(Answer::Refuse(code)) => problem(code),
         Some(Answer::Not) => std::future::pending().await,
         Some(Answer::TakeAndCut) => {
-            // A body that breaks off is what a connection that was cut looks like.
+            // A truncated body looks like a connection that was cut.
             let broken = stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
             Body::from_stream(broken).into_response()
         }

@@ -1,4 +1,4 @@
-//! One agent as a real process, with directories of its own, and releases to run.
+//! An agent as a real process, with its own directories and releases.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub(crate) struct Fixture {
     directory: tempfile::TempDir,
     servers: Vec<SocketAddr>,
     state: PathBuf,
-    /// Signs its releases; the agent trusts it.
+    /// Key that signs the releases; the agent trusts it.
     key: SigningKey,
 }
 
@@ -55,14 +55,14 @@ impl Fixture {
         &self.state
     }
 
-    /// Another server, which has the same releases.
+    /// Adds another server with the same releases.
     pub(crate) fn with_server(mut self, server: SocketAddr) -> Self {
         bundles::serve(server, self.path().join("bundles"));
         self.servers = vec![server];
         self
     }
 
-    /// Puts the agent's own directory elsewhere, on a small disk for example.
+    /// Sets the agent's state directory, for example on a small disk.
     pub(crate) fn with_state(mut self, state: PathBuf) -> Self {
         self.state = state;
         self
@@ -79,12 +79,12 @@ impl Fixture {
         write_script(&self.path().join("releases").join(version).join(name), script);
     }
 
-    /// Packs and signs a release, and lets the servers have it. Its serial is the number.
+    /// Packs and signs a release with this serial, and stores it for the servers.
     pub(crate) fn desired(&self, version: &str, number: u64) -> DesiredState {
         self.desired_until(version, number, None)
     }
 
-    /// The same with an end.
+    /// The same, with an expiry time.
     pub(crate) fn desired_until(&self, version: &str, number: u64, expires: Option<Timestamp>) -> DesiredState {
         let dir = self.path().join("releases").join(version);
         let built = SignedBundle::build(&dir, version, number, expires, std::slice::from_ref(&self.key));
@@ -124,12 +124,12 @@ impl Fixture {
         Agent { child: self.command().spawn().unwrap() }
     }
 
-    /// As cron does.
+    /// Runs `once`, as cron does.
     pub(crate) fn start_once(&self) -> Agent {
         Agent { child: self.verb("once").spawn().unwrap() }
     }
 
-    /// The same, with what the agent says in a file.
+    /// The same, with the agent's log in a file.
     pub(crate) fn start_with_log(&self, log: &Path) -> Agent {
         let log = fs::File::create(log).unwrap();
         Agent { child: self.command().stderr(log).spawn().unwrap() }
@@ -157,7 +157,7 @@ impl Agent {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for the end of the agent; its exit code.
+    /// Waits for the end of the agent. Returns its exit code.
     pub(crate) async fn ended(mut self) -> Option<i32> {
         within("the agent has ended", self.child.wait()).await.unwrap().code()
     }
@@ -169,9 +169,9 @@ impl Agent {
     }
 }
 
-/// What a node is told first: who it is, what to run, what it may look up.
+/// First events of a stream: hello, desired state and snapshot.
 pub(crate) fn greeting(desired: &DesiredState, snapshot: Snapshot) -> Vec<SyncEvent> {
-    // The server itself knows which incarnation it gives.
+    // The fake server sets the incarnation.
     let hello = SyncEvent::Hello { incarnation: 0, role: Role::new("web").unwrap(), now: Timestamp::UNIX_EPOCH };
     vec![hello, SyncEvent::Desired(desired.clone()), news(snapshot)]
 }

@@ -1,4 +1,4 @@
-//! Agents that are ended while a run goes on, and what the next one does about it.
+//! Agents that are ended during a run, and the recovery by the next agent.
 
 use std::fs;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use muster_testkit::wait::until;
 use crate::fake_server::FakeServer;
 use crate::fixture::{Fixture, greeting, with_dbs};
 
-/// The first run hangs, with a grandchild that leaves its session and does not listen to SIGTERM; later ones end well.
+/// The first run hangs, with a grandchild that leaves its session and ignores SIGTERM. Later runs succeed.
 const HANGS_ONCE: &str = "test -e $MUSTER_ROOT/hung && exit 0\n\
     setsid sh -c 'trap \"\" TERM; touch $MUSTER_ROOT/hung; while :; do sleep 1; done' &\n\
     sleep 1000";
@@ -23,7 +23,7 @@ fn processes_of(run: &RunId) -> Vec<u32> {
     muster_marked::find("MUSTER_RUN_ID", run.as_str()).unwrap().iter().map(muster_marked::Process::pid).collect()
 }
 
-/// Waits until the agent applies, and until the run has got as far as `file`.
+/// Waits until the agent applies, and until its script has created the file `hung`.
 async fn run_that_hangs(server: &mut FakeServer, fixture: &Fixture) -> RunId {
     let Activity::Applying { run, .. } = server.activity(|now| matches!(now, Activity::Applying { .. })).await else {
         unreachable!()
@@ -82,7 +82,7 @@ async fn an_agent_that_is_asked_to_end_ends_its_run_first() {
     assert!(interrupted.ended < restarted, "it says when the run was ended, and not when that was found out");
 }
 
-/// Cron's way to end what takes too long, and a person's.
+/// SIGTERM is sent by cron jobs with a timeout, SIGINT by an operator.
 #[tokio::test]
 async fn signal_ends_a_cron_run_with_all_its_processes() {
     for signal in [Signal::TERM, Signal::INT] {
@@ -118,7 +118,7 @@ async fn services_survive_an_agent_killed_during_checks() {
 
     let _agent = fixture.start();
     let mut report = server.report().await;
-    // Once or, if the agent was killed before it knew that the server has it, twice.
+    // Received twice if the agent was killed before it read the server's answer.
     while report.seq == 1 {
         assert_eq!(report.outcome, Outcome::Configured(RunResult::Changed));
         report = server.report().await;
@@ -130,7 +130,7 @@ async fn services_survive_an_agent_killed_during_checks() {
     muster_marked::terminate_all("MUSTER_RUN_ID", run.as_str(), Duration::from_secs(5)).await.unwrap();
 }
 
-/// It holds the output of the run that started it, and says something there all the time.
+/// The service keeps the output of its run open, and writes to it continuously.
 #[tokio::test]
 async fn service_that_writes_to_its_run_output_survives_the_agent() {
     let mut server = FakeServer::start().await;

@@ -30,7 +30,7 @@ async fn a_line_is_there_while_the_run_still_goes_on() {
     server.greet_with(greeting(&desired, with_dbs(7, &["db1"])));
     let _agent = fixture.start();
 
-    // The script waits for the gate, which is opened only when its line is here.
+    // The script waits for the gate, which is opened only after its line was received.
     let (run, begun) = server.log().await;
     assert_eq!((begun.offset, begun.text.as_str(), begun.last), (0, "begun\n", false));
     open(&first);
@@ -40,7 +40,7 @@ async fn a_line_is_there_while_the_run_still_goes_on() {
         assert_eq!((&of, piece.offset, piece.last), (&run, text.len() as u64, false));
         text.push_str(&piece.text);
     }
-    // So is the result of a check while another goes on.
+    // The result of a check is streamed too, while another check runs.
     open(&second);
     loop {
         let (_, piece) = server.log().await;

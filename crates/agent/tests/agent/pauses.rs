@@ -1,4 +1,4 @@
-//! Nodes that are not to run for a while.
+//! Paused nodes.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ fn runs(fixture: &Fixture) -> usize {
     fs::read_to_string(fixture.path().join("root/runs")).unwrap_or_default().lines().count()
 }
 
-/// Waits until the agent rests.
+/// Waits until the agent is idle.
 async fn validated(server: &mut FakeServer) {
     while server.report().await.outcome != Outcome::Validated(Verdict::Passed) {}
     server.activity(|now| *now == Activity::Idle).await;
@@ -59,10 +59,10 @@ async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
     let _agent = fixture.start();
     let open = server.opened().await;
     assert_eq!((open.pause, open.asked.as_deref()), (Some(paused(None)), Some("1")));
-    // It is looked at all the same; and since it is as it was, nothing is said.
+    // A paused node is still validated. The result is unchanged, so it is not reported.
     let checks = || fs::read_to_string(fixture.path().join("root/checks")).unwrap_or_default().lines().count();
     until("a paused node is validated", || checks() >= 2).await;
-    // Said again, as after a reconnection: it was taken before.
+    // A duplicate, as after a reconnect: the request was accepted before.
     server.say(asked("1")).await;
     assert_eq!(runs(&fixture), 1, "nothing runs in a pause");
     server.say(SyncEvent::Pause { pause: None }).await;
@@ -84,7 +84,7 @@ async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
     assert_eq!(runs(&fixture), 3);
 }
 
-/// By their own clocks these pauses would be over for long, or last for years.
+/// By the node's clock these pauses would have ended long ago, or last for years.
 #[tokio::test]
 async fn pause_ends_by_the_time_of_the_server() {
     let ends = async |server_now: Timestamp| {
@@ -100,7 +100,7 @@ async fn pause_ends_by_the_time_of_the_server() {
         let until = server_now + SignedDuration::from_secs(120);
         server.say(SyncEvent::Pause { pause: Some(paused(Some(until))) }).await;
         server.say(asked("1")).await;
-        // The same server, a little later than two minutes.
+        // The same server, almost two minutes later.
         server.say(SyncEvent::Ping).await;
         let hello = SyncEvent::Hello {
             incarnation: 1,
@@ -121,7 +121,7 @@ fn clock() -> Timestamp {
     Timestamp::now()
 }
 
-/// Retries, pauses and validations go by time that has passed, and reports say what the node's own clock said.
+/// Retries, pauses and validations depend on elapsed time. Reports contain the time of the node's clock.
 #[tokio::test]
 async fn a_node_whose_clock_is_an_hour_off_does_all_in_its_time() {
     let lives = async |server_is_ahead: SignedDuration| {

@@ -89,7 +89,7 @@ async fn a_hook_reacts_to_a_change_and_there_is_no_run() {
     assert_eq!(lines(&fixture, "runs"), 1);
     server.activity(|now| *now == Activity::Idle).await;
 
-    // After a restart there is a run, but the hook has seen all there is.
+    // The restart causes a run, but the hook has already handled all changes.
     agent.killed().await;
     server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(2, &["db1", "db2"])));
     let _agent = fixture.start();
@@ -176,10 +176,10 @@ async fn a_preview_says_what_would_change_once_for_each_question() {
     until("the run after the restart is made", || lines(&fixture, "runs") == 2).await;
 }
 
-/// The first preview, hook or check hangs, and the agent is killed; later ones end well.
+/// The first preview, hook or check hangs until the agent is killed. Later ones succeed.
 const HANGS_ONCE: &str = "test -e $MUSTER_ROOT/hung && exit 0; touch $MUSTER_ROOT/hung; setsid sleep 1000 & sleep 1000";
 
-/// Kills the agent while something hangs, and gives the name of that run.
+/// Kills the agent while a script hangs. Returns the id of that run.
 async fn killed_while_it_hangs(fixture: &Fixture, agent: crate::fixture::Agent) -> String {
     until("the script hangs", || fixture.path().join("root/hung").exists()).await;
     let ledger: serde_json::Value =
@@ -223,7 +223,7 @@ async fn an_agent_that_is_killed_in_a_hook_runs_it_again() {
     validated(&mut server).await;
     let run = killed_while_it_hangs(&fixture, agent).await;
     let _agent = fixture.start();
-    // What the first agent said last may come twice: it was killed before it knew that the server has it.
+    // The last report of the first agent may be a duplicate: it was killed before it read the server's answer.
     let mut configured = server.report().await;
     while configured.causes != [Cause::AgentStarted] {
         configured = server.report().await;
@@ -247,7 +247,7 @@ async fn killed_periodic_validation_is_not_reported() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "exit 0", "validate_every: 10s\nvalidate: [{name: looks, exec: check}]\n");
-    // It hangs the second time, which is the first by the clock.
+    // The second check hangs: it is the first periodic validation.
     fixture.executable(
         "v1",
         "check",

@@ -1,4 +1,4 @@
-//! Releases on their way to the node: cut off, damaged, forged, too old, too late.
+//! Downloads of releases: interrupted, damaged, forged, older or expired.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::bundles::{self, Fault};
 use crate::fake_server::FakeServer;
 use crate::fixture::{Fixture, greeting, with_dbs};
 
-/// A script, and some bytes that do not shrink: large enough to be cut.
+/// A release with a script and incompressible bytes, large enough to be cut.
 fn large_release(fixture: &Fixture, version: &str, number: u64) -> DesiredState {
     fixture.release(version, "echo x >> $MUSTER_ROOT/ran; exit 0", "");
     let mut noise = 1_u32;
@@ -39,14 +39,14 @@ fn runs(fixture: &Fixture) -> usize {
     fs::read_to_string(fixture.path().join("root/ran")).unwrap_or_default().lines().count()
 }
 
-/// Why the next run fails.
+/// Waits for the report of a failed run. Returns its reason.
 async fn failed(server: &mut FakeServer) -> RunReason {
     let report = server.report().await;
     assert_eq!(report.outcome, Outcome::Configured(RunResult::Failed), "{:?}", report.reason);
     report.reason.unwrap()
 }
 
-/// Waits until the agent does nothing, and knows that its reports have arrived.
+/// Waits until the agent is idle, and all its reports are acknowledged.
 async fn settled(server: &mut FakeServer) {
     server.activity(|now| *now == Activity::Idle).await;
 }
@@ -85,7 +85,7 @@ async fn interrupted_download_is_resumed() {
     assert_eq!(runs(&fixture), 1);
     let asked = bundles::asked(server.address);
     assert_eq!(asked[0], 0);
-    // How much of what was sent arrived before the cut is not for us to say.
+    // The number of bytes that arrived before each cut is not deterministic.
     assert!(asked.len() == 5 && asked.windows(2).all(|pair| pair[0] <= pair[1]) && asked[4] > 0, "{asked:?}");
     // No partial download is left, and the next run needs no server.
     assert_eq!(on_the_shelf(&fixture), [desired.digest.trim_start_matches("sha256:")]);
@@ -107,7 +107,7 @@ async fn killed_agent_resumes_its_download_from_another_server() {
     agent.killed().await;
     let before = fs::metadata(&part).unwrap().len();
 
-    // The server is replaced meanwhile.
+    // The server is replaced in the meantime.
     let mut second = server.start_beside().await;
     second.greet_with(greeting(&desired, with_dbs(1, &[])));
     server.stop();
@@ -128,7 +128,7 @@ async fn what_was_left_between_download_and_rename_is_used_or_removed() {
     validated(&mut server).await;
     settled(&mut server).await;
     agent.killed().await;
-    // As if it had been killed when all had arrived and was half unpacked; and there is what nobody wants any more.
+    // State after a kill during unpacking, when the download was complete; plus a release that is no longer needed.
     let (cache, hex) = (fixture.state().join("releases"), desired.digest.trim_start_matches("sha256:"));
     fs::remove_dir_all(cache.join(hex)).unwrap();
     fs::copy(fixture.path().join("bundles/v1"), part(&fixture, &desired)).unwrap();
@@ -168,7 +168,7 @@ async fn a_part_that_was_damaged_on_the_node_is_fetched_again_whole() {
     let part = part(&fixture, &desired);
     until("half of the bundle has arrived", || fs::metadata(&part).map_or(0, |meta| meta.len()) >= 500_000).await;
     agent.killed().await;
-    // As after a power cut: the length is there, and the bytes are not.
+    // State after a power failure: the file has its length, but not its content.
     let length = fs::metadata(&part).unwrap().len() as usize;
     fs::write(&part, vec![0; length]).unwrap();
     let _agent = fixture.start();
@@ -240,7 +240,7 @@ async fn release_of_an_unknown_key_is_refused_until_it_is_trusted() {
     let signed_by = vec![other.public().id().to_string()];
     let refused = RunReason::ReleaseRefused { refusal: ReleaseRefusal::UnknownKey { signed_by } };
     assert_eq!(failed(&mut server).await, refused);
-    // A list that the new key signs for itself is worth nothing.
+    // A list that is signed only by the new key itself is refused.
     let keys = || vec![other.public().clone()];
     let own = trust::sign_list(1, keys(), std::slice::from_ref(&other)).unwrap();
     server.say(SyncEvent::Trust { trust: own }).await;
@@ -249,7 +249,7 @@ async fn release_of_an_unknown_key_is_refused_until_it_is_trusted() {
     let list = trust::sign_list(2, keys(), std::slice::from_ref(fixture.key())).unwrap();
     server.say(SyncEvent::Trust { trust: list }).await;
     validated(&mut server).await;
-    // It is said with the next stream, so that the server need not send it again.
+    // The agent sends the number of its list with the next stream, so that the server does not send the list again.
     server.cut_stream();
     assert_eq!(server.opened().await.trust, 2);
 }
@@ -273,7 +273,7 @@ async fn expired_release_is_refused_unless_already_applied() {
     let in_time = fixture.desired_until("v1", 2, Some(now.saturating_add(hour).unwrap()));
     server.say(SyncEvent::Desired(in_time)).await;
     validated(&mut server).await;
-    // The same bundle, whose time is over now: the node is there already.
+    // The same bundle, now expired: the node already runs it.
     server.say(SyncEvent::Desired(fixture.desired_until("v1", 3, Some(ended)))).await;
     validated(&mut server).await;
     assert_eq!(runs(&fixture), 2);
@@ -296,7 +296,8 @@ async fn older_release_needs_permission_also_without_a_ledger() {
     validated(&mut server).await;
     settled(&mut server).await;
     agent.killed().await;
-    // Damaged, and kept aside: who the node is and what it should run is known to the server, and how far it was is not.
+    // The ledger is damaged, and moved aside. The server knows the role and the desired state of the node, but not its
+    // highest serial.
     fs::write(fixture.state().join("ledger.json"), "{").unwrap();
     let mut first = fixture.desired("v1", 3);
     first.generation.number = 8;
@@ -310,14 +311,14 @@ async fn older_release_needs_permission_also_without_a_ledger() {
     first.allow_older = true;
     server.say(SyncEvent::Desired(first.clone())).await;
     validated(&mut server).await;
-    // From there on it is the one to be compared with.
+    // From now on serials are compared with this release.
     let mut between = fixture.desired("v2", 5);
     between.generation.number = 10;
     server.say(SyncEvent::Desired(between)).await;
     assert_eq!(validated(&mut server).await.version.as_str(), "v2");
 }
 
-/// The other way about: the ledger knows what was proved.
+/// The reverse case: the history is damaged, and the ledger has the validated release.
 #[tokio::test]
 async fn older_release_is_refused_after_its_history_is_damaged() {
     let mut server = FakeServer::start().await;
@@ -343,7 +344,7 @@ async fn older_release_is_refused_after_its_history_is_damaged() {
     assert!(log.contains("ERROR") && log.contains("cannot parse a state file"), "{log}");
 }
 
-/// The server wakes a node for what its last report says that it watches.
+/// The server notifies a node about the keys that its last report watches.
 #[tokio::test]
 async fn a_release_that_is_refused_does_not_end_what_the_node_watches() {
     let mut server = FakeServer::start().await;
@@ -401,7 +402,7 @@ fn signed(fixture: &Fixture, bundle: &[u8]) -> DesiredState {
 
 fn tar(kind: tar::EntryType, name: &[u8], link: Option<&str>, size: u64) -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
-    // Written as it is: what makes tars would refuse such a name.
+    // Written directly: tar libraries refuse such a name.
     header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name);
     header.set_entry_type(kind);
     header.set_mode(0o644);
@@ -456,7 +457,7 @@ async fn with_the_server_away_a_release_that_is_here_runs() {
     validated(&mut server).await;
     agent.killed().await;
     server.stop();
-    // A new start is a reason to run.
+    // A restart causes a run.
     let _agent = fixture.start();
     until("the node runs again", || runs(&fixture) >= 2).await;
 }
@@ -491,7 +492,7 @@ async fn release_too_large_for_the_disk_fails_the_run() {
         return;
     }
     for size in ["1m", "3m"] {
-        // Too small for the bundle; and large enough for it, but not for what is in it.
+        // Too small for the bundle, or large enough for the bundle but not for its content.
         let disk = SmallDisk::mount(size);
         let mut server = FakeServer::start().await;
         let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
@@ -502,7 +503,7 @@ async fn release_too_large_for_the_disk_fails_the_run() {
         let RunReason::Machine { problem } = &reason else { panic!("{reason}") };
         assert!(problem.contains("cannot write") && problem.contains("No space left"), "{problem}");
         assert_eq!(runs(&fixture), 0);
-        // A smaller one still fits.
+        // A smaller release still fits.
         fixture.release("v2", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
         server.say(SyncEvent::Desired(fixture.desired("v2", 2))).await;
         assert_eq!(validated(&mut server).await.version.as_str(), "v2");

@@ -1,4 +1,4 @@
-//! From what the server says to what the agent reports.
+//! Runs, from the events of the server to the reports of the agent.
 
 use muster_core::node::status::Activity;
 use muster_core::report::reason::{Need, RunReason};
@@ -48,7 +48,7 @@ async fn pending_node_runs_when_its_needs_are_met() {
     let Some(RunReason::Waiting { needs }) = &pending.reason else { panic!("{:?}", pending.reason) };
     assert!(matches!(&needs[..], [Need::Role { want: 2, .. }]), "{needs:?}");
 
-    // One is not enough; the run that follows has both, so there was none between.
+    // One node is not enough. The next run reads both, so no run was started in between.
     server.say(news(with_dbs(2, &["db1"]))).await;
     server.say(news(with_dbs(3, &["db1", "db2"]))).await;
     let configured = server.report().await;

@@ -1,4 +1,4 @@
-//! A server that is away, comes back, says things twice, says old things, or does not know the node.
+//! Servers that are unreachable, return, send duplicate or outdated events, or do not know the node.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ async fn validated(server: &mut FakeServer, fixture: &Fixture) -> DesiredState {
     desired
 }
 
-/// How many reports are in the agent's outbox.
+/// Number of reports in the agent's outbox.
 pub(crate) fn waiting_reports(fixture: &Fixture) -> usize {
     let files = fs::read_dir(fixture.state().join("outbox")).unwrap().flatten();
     files.filter(|file| file.path().extension().is_some_and(|extension| extension == "json")).count()
@@ -49,7 +49,7 @@ async fn reconnection_is_no_cause_for_a_run() {
     assert_eq!(open.lookups["active_roles::db"], with_dbs(1, &[]).tag("active_roles::db"));
     assert_eq!(open.activity, Activity::Idle);
 
-    // Everything is said again, and something old besides. The next run is made for what is new, and is the second.
+    // The server sends everything again, and an outdated state. Only the new state causes a run.
     let old = DesiredState { generation: Generation { epoch: 0, number: 9 }, ..desired.clone() };
     server.say(SyncEvent::Desired(old)).await;
     server.say(SyncEvent::Desired(desired)).await;
@@ -143,7 +143,7 @@ async fn unknown_node_keeps_its_reports_until_it_is_known() {
     assert_eq!(seqs, [1, 1, 2]);
 }
 
-/// A node that comes back from a backup numbers its reports as it did before.
+/// A node that is restored from a backup reuses the sequence numbers of its reports.
 #[tokio::test]
 async fn a_node_that_was_set_back_begins_anew_and_is_believed() {
     let mut server = FakeServer::start().await;
@@ -213,7 +213,7 @@ async fn the_end_of_a_run_is_told_after_its_report() {
     assert_eq!(heard, ["configured", "validated", "idle"]);
 }
 
-/// The next thing that the agent says must be that it does this: no new stream, and no report, says it instead.
+/// Asserts that the next request of the agent is such an activity, not a new stream or a report.
 async fn says(server: &mut FakeServer, wanted: impl Fn(&Activity) -> bool) {
     match server.heard().await {
         Heard::Activity(activity) => assert!(wanted(&activity), "{activity:?}"),
@@ -255,7 +255,7 @@ async fn a_ping_is_answered_whatever_the_agent_does() {
     until("the run has begun", || fixture.path().join("root").exists()).await;
     fs::write(fixture.path().join("root/go"), "").unwrap();
     server.report().await;
-    // The report does not arrive: until it does, the server hears what it has heard before, but it hears something.
+    // The report is not accepted. Until it is, the agent sends the previous activity.
     server.say(SyncEvent::Ping).await;
     says(&mut server, is_applying).await;
 }

@@ -1,4 +1,4 @@
-//! Replicas of a server: the agent is at one of them, and goes to another when it has to.
+//! Replicas of a server: the agent connects to one of them, and fails over to another.
 
 use std::fs;
 
@@ -13,13 +13,13 @@ use crate::server_faults::{FINE, both_reports, waiting_reports};
 
 struct Story {
     fixture: Fixture,
-    /// The server that the agent begins with.
+    /// Server that the agent connects to first.
     first: FakeServer,
     second: FakeServer,
     agent: Agent,
 }
 
-/// An agent that knows two servers. The first reports meet these answers, whichever server gets them.
+/// An agent with two servers. The first reports get these answers from either server.
 async fn begin(answers: &[Answer]) -> Story {
     let mut one = FakeServer::start().await;
     let mut other = one.start_beside().await;
@@ -30,7 +30,7 @@ async fn begin(answers: &[Answer]) -> Story {
         server.answer(answers.iter().copied());
     }
     let agent = fixture.start();
-    // Which of the two it is depends on their ports.
+    // The choice of the server depends on the ports.
     let is_one = tokio::select! {
         open = one.opened() => { assert!(!open.away); true }
         open = other.opened() => { assert!(!open.away); false }
@@ -58,7 +58,7 @@ async fn reports_fail_over_to_another_server_without_a_run() {
     assert_eq!(runs(&fixture), 1);
     assert_eq!(second.observed().seq, 2);
 
-    // The first is back, and the second goes: home again, and still nothing is run.
+    // The first server is back, and the second stops: the agent returns to the first, and starts no run.
     let mut first = second.start_beside_at(address).await;
     second.stop();
     let open = first.opened().await;
@@ -77,7 +77,7 @@ async fn overloaded_server_moves_an_agent_to_another() {
 
     let open = second.opened().await;
     assert_eq!((open.incarnation, open.away, open.activity), (Some(1), true, Activity::Idle));
-    // Not back again at once. What comes after it is heard on the same stream.
+    // The agent does not move back at once: the next event is received on the same stream.
     second.say(SyncEvent::Move).await;
     second.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(both_reports(&mut second).await, [3, 4]);
