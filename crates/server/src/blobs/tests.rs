@@ -1,3 +1,5 @@
+//! Blobs on a real directory: sweeps, ownership, damage, uploads and compression.
+
 use std::path::PathBuf;
 use std::time::Duration;
 

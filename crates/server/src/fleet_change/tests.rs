@@ -1,3 +1,5 @@
+//! Transactions that bring a fleet to a design, computed without a store.
+
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use muster_core::fleet::KeyChange;

@@ -15,7 +15,7 @@ fn leader(fleet: &muster_core::fleet::Fleet) -> Option<(String, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_leader_is_replaced_and_agents_that_looked_it_up_notified() {
+async fn lost_leader_is_replaced_and_its_lookups_are_notified() {
     let nodes = [("db1", "db"), ("db2", "db"), ("web1", "web"), ("web2", "web"), ("web3", "web")];
     let fixture = Fixture::start_impatient(&nodes).await;
     let mut db1 = fixture.open("db1", &SyncOpen::default()).await;
