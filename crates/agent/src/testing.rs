@@ -44,7 +44,7 @@ pub(crate) fn report(seq: u64) -> UnsentReport {
     }
 }
 
-/// A node with directories of its own; the lock on them is not held.
+/// A node with its own directories. Their lock is not held.
 pub(crate) fn node(name: &str) -> (tempfile::TempDir, Node) {
     let dir = tempfile::tempdir().unwrap();
     let layout = StateDir::open(&dir.path().join("state")).unwrap().layout();
@@ -60,7 +60,7 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, Node) {
     (dir, node)
 }
 
-/// Takes these texts out.
+/// Redactor of these texts.
 pub(crate) fn secrets(texts: &[&str]) -> Redactor {
     let layer = muster_core::lookup::config_data::Layer::Global;
     let datum = |text: &&str| Datum { value: (*text).into(), secret: true, layer: layer.clone() };
@@ -80,7 +80,7 @@ pub(crate) fn write_release(directory: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// Those of these processes that have not ended.
+/// Ids of the given processes that have not ended.
 pub(crate) fn living(pids: &[i32]) -> Vec<i32> {
     pids.iter().copied().filter(|pid| Stat::read(*pid).is_some_and(|stat| !stat.has_ended())).collect()
 }

@@ -15,7 +15,7 @@ use muster_core::report::reason::{Need, RunReason};
 use super::*;
 use crate::testing::{living, node, secrets, write_release};
 
-/// Applies a script with this body; a name of its own makes its processes its own.
+/// Applies a script with this body. The name is unique for each test, so that its processes can be found.
 struct Script {
     _directory: tempfile::TempDir,
     node: Node,
@@ -62,7 +62,7 @@ impl Script {
         (applied.result, applied.reason)
     }
 
-    /// The numbers of processes that the script has noted as its own.
+    /// Process ids that the script wrote to a file.
     fn noted(&self) -> Vec<i32> {
         let noted = fs::read_to_string(self.node.root.join("noted")).unwrap_or_default();
         noted.lines().map(|pid| pid.parse().unwrap()).collect()
@@ -107,7 +107,7 @@ async fn exit_codes_of_scripts() {
 async fn what_cannot_be_started_says_what_is_missing() {
     let spec = "applier: script\nmanifest: apply\n";
     let plain = Script::new("plain", spec, &[("apply", "#!/bin/sh\n")]);
-    // As on a disk that is mounted without leave to execute: the release itself is checked before.
+    // As on a disk that is mounted with `noexec`. The release itself was checked before.
     fs::set_permissions(plain.release.directory.join("apply"), fs::Permissions::from_mode(0o644)).unwrap();
     let (_, reason) = plain.judged().await;
     assert_eq!(reason.unwrap().to_string(), "apply of the release cannot be executed: check its permissions");
@@ -122,7 +122,7 @@ async fn what_cannot_be_started_says_what_is_missing() {
     assert_eq!(reason, Some(RunReason::NotInstalled { program: "/nonexistent/puppet".into() }));
 }
 
-/// Stands for Puppet: it checks how it was called, and answers with a code and the files of a real one.
+/// Replacement for Puppet: checks its arguments, and returns an exit code and files of a real run.
 fn false_puppet(run: &str, body: &str) -> Script {
     let spec = "applier: puppet\nmanifest: site.pp\nmodulepath: [modules]\n";
     let mut script = Script::new(run, spec, &[("site.pp", ""), ("modules/m/init.pp", "")]);
@@ -166,7 +166,7 @@ async fn a_manifest_that_does_not_compile_is_told_with_its_place() {
     assert_eq!(applied.errors.iter().map(ToString::to_string).collect::<Vec<_>>(), ["Syntax error (site.pp:3)"]);
 }
 
-/// The grandchild leaves the session and the process group, and does not listen to SIGTERM.
+/// The grandchild leaves the session and the process group, and ignores SIGTERM.
 #[tokio::test]
 async fn at_the_deadline_every_process_of_the_run_is_ended() {
     let body = "setsid sh -c 'trap \"\" TERM; echo deaf > $MUSTER_ROOT/deaf; while :; do sleep 1; done' & sleep 1000";
@@ -178,7 +178,7 @@ async fn at_the_deadline_every_process_of_the_run_is_ended() {
     assert_eq!(script.processes(), [0; 0]);
 }
 
-/// With `env -i` the mark is gone, from the applier's own process and from a child of it.
+/// `env -i` removes the mark from the applier's process and from its child.
 #[tokio::test]
 async fn who_clears_the_environment_does_not_outlive_the_deadline() {
     let body = "env -i sleep 1000 & printf '%s\\n' $! $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000";
@@ -224,7 +224,7 @@ async fn what_a_run_leaves_on_purpose_lives_on_after_an_orderly_end() {
     assert_eq!(script.judged().await, (RunResult::Changed, None));
     let pid: u32 = fs::read_to_string(script.node.root.join("pid")).unwrap().trim().parse().unwrap();
     assert_eq!(living(&[pid.cast_signed()]), [pid.cast_signed()]);
-    // A search may miss it at the moment when it becomes what it was started as.
+    // A search may miss the process while it executes its program.
     until("the process carries the mark", || script.processes() == [pid]).await;
     muster_marked::terminate_all(environment::RUN_ID, script.run.as_str(), Duration::from_secs(5)).await.unwrap();
 }
@@ -238,7 +238,7 @@ async fn an_agent_that_is_to_end_takes_the_run_with_it() {
     assert_eq!(script.processes(), [0; 0]);
 }
 
-/// It says what it would do, and in what mode.
+/// Applier that writes a file unless it runs in preview mode.
 const PREVIEWS: &str = "test \"$MUSTER_NOOP\" = 1 || touch $MUSTER_ROOT/applied; exit 2";
 
 #[tokio::test]

@@ -70,7 +70,7 @@ async fn who_is_left_behind_can_go_on_printing() {
     mark::end_all(&program.mark, mark::SHORT_GRACE).await;
 }
 
-/// A process that has taken off its mark and left the group still holds the output open.
+/// A process that removed its mark and left the process group keeps the output open.
 #[tokio::test]
 async fn check_ends_with_its_process_not_with_its_output() {
     let dir = tempfile::tempdir().unwrap();

@@ -145,8 +145,9 @@ impl ReportSender {
         }
     }
 
-    /// Tells the queue that an awaited report was accepted, and waits until that is stored. If the report were removed
-    /// first, an agent that is killed in between would never know. A report that is sent twice is accepted twice.
+    /// Notifies the queue that an awaited report was accepted, and waits until that is stored. If the report were
+    /// removed first, an agent that is killed in between would lose this fact. A report that is sent twice is accepted
+    /// twice.
     async fn confirm(&self, report: &Report) {
         if *self.awaited.borrow() != Some(report.generation) {
             return;

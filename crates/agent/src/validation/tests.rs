@@ -31,7 +31,7 @@ impl Fixture {
         Self { directory, node, run }
     }
 
-    /// Makes the checks of a release whose `validate` is this.
+    /// Runs the checks of a release with this `validate` section.
     async fn validate(&self, checks: serde_json::Value, scripts: &[(&str, &str)]) -> Vec<CheckResult> {
         let spec = serde_json::json!({"applier": "script", "manifest": "apply", "validate": checks});
         let spec: ReleaseSpec = serde_json::from_value(spec).unwrap();
@@ -64,7 +64,7 @@ fn said(results: &[CheckResult]) -> Vec<(&str, Verdict, &str)> {
     results.iter().map(|result| (result.name.as_str(), result.verdict, result.message.as_str())).collect()
 }
 
-/// Answers every connection with this; a body in two pieces, as it may come.
+/// Answers every connection with this response. The body is sent in two parts.
 async fn answer(listener: TcpListener, status: &'static str, body: &'static str) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -126,7 +126,7 @@ async fn a_check_that_hangs_fails_at_its_deadline_and_leaves_nothing() {
     assert!(muster_marked::find(environment::CHECK_RUN, fixture.run.as_str()).unwrap().is_empty());
 }
 
-/// A disk that holds much less than the check prints.
+/// A disk that is much smaller than the output of the check.
 #[tokio::test]
 async fn a_check_that_prints_a_gigabyte_fills_neither_disk_nor_memory() {
     if muster_testkit::passed_in_a_namespace() {
@@ -228,7 +228,7 @@ async fn what_is_not_there_yet_is_waited_for() {
         {"name": "later", "process": {"pidfile": "{root}/it.pid"}, "deadline": "20s"},
         {"name": "writes", "exec": "writes"},
     ]);
-    // The pid file of the first check is written by the second, which is made at the same time.
+    // The second check writes the pid file of the first one. Both run at the same time.
     let writes = format!("#!/bin/sh\necho $PPID > {}\n", pidfile.display());
     let results = fixture.validate(checks, &[("writes", &writes)]).await;
     assert_eq!(results[0].message, format!("process {} is running", std::process::id()));
@@ -295,6 +295,6 @@ async fn no_check_shows_a_secret() {
     ]);
     let results = fixture.validate(checks, &[("prints", "#!/bin/sh\necho login with hunter2!\n")]).await;
     assert_eq!(results[0].message, "login with [secret]");
-    // Nor a part of one, where the text is cut.
+    // A secret that is cut must not be shown in part.
     assert!(!results[1].message.contains("hunt"), "{}", results[1].message);
 }
