@@ -68,7 +68,8 @@ pub fn plan<'f>(
             None => Vec::new(),
             Some(known) => {
                 let mut changes = changes.remove(node.name.as_str()).unwrap_or_default();
-                // What the fleet has need not be what any design says: it may be older than designs are.
+                // The record in the fleet may differ from the applied design, for example if it is older than the first
+                // design.
                 if changes.is_empty() {
                     changes = changes_of_record(known, &node.record);
                 }
@@ -220,10 +221,10 @@ mod tests {
     fn what_is_there_is_asked_of_the_fleet() {
         let two = design(2, NODES);
         let mut there = fleet(&two);
-        // An earlier apply was cut off before web2 came.
+        // An earlier apply was interrupted before it added web2.
         there.remove("web2");
         assert_eq!(format_plan(&plan(Some(&two), &two, &there)), "=db1 =web1 +web2");
-        // What came before there were designs is compared by what is known of it; its place does not count.
+        // Nodes that were added without a design are compared by their records. The position does not count.
         for record in there.values_mut() {
             record.position += 7;
         }

@@ -162,7 +162,7 @@ impl Design {
         self.inner.trees.get(subject)?.as_ref()
     }
 
-    /// ResolvedNode values of a node.
+    /// Resolved values of a node.
     pub fn resolved(&self, node: &str) -> Option<ResolvedNode> {
         let site = self.inner.site();
         Some(resolve(&site, &site.get(Kind::Node, node)?))

@@ -85,7 +85,7 @@ impl Design {
     }
 }
 
-/// Provenance there is no answer to "who said so?".
+/// Error of a provenance query.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProvenanceError {
     #[error("there is no {kind} {name:?}{}", suggestion(.near))]

@@ -78,7 +78,7 @@ catalogue! {
     StackName = "M0111" Error "The stack's name is not legal.",
     NoRoles = "M0112" Error "The environment has no roles.",
     EmptyText = "M0113" Error "A text that must say something is empty.",
-    // M0114 said that nothing reads the section `rollout`.
+    // M0114 is not reused. It reported that the section `rollout` was not read.
     EnvironmentName = "M0115" Error "The file's name is not a legal name of an environment.",
     HostNameTooLong = "M0116" Error "The host names of a role's nodes would be too long.",
     AfterTwice = "M0117" Warning "A role is listed twice in `after`.",
@@ -280,12 +280,12 @@ impl PartialEq<Code> for FindingCode {
     }
 }
 
-/// All examples. A test makes this file of `examples/findings/` and holds it against them: it is here so that the crate
-/// can be built from its own directory alone, and so that a new code needs no file to be compiled.
+/// All examples. A test generates this file from `examples/findings/` and compares it. It is part of the crate, so that
+/// the crate can be built from its own directory, and a new code needs no example file to compile.
 const EXAMPLES: &str = include_str!("../../explanations/examples.md");
 
-/// Files that trigger a finding, what is said about them, and a near miss: Markdown, to stand below
-/// [`Code::explanation`]. None if no file alone triggers it.
+/// Files that trigger a finding, the finding, and similar files that do not: Markdown to show below
+/// [`Code::explanation`]. None if no files trigger the code alone.
 pub fn example(code: Code) -> Option<&'static str> {
     let (_, from) = EXAMPLES.split_once(&example_marker(code))?;
     Some(from.split("\n<!-- M").next()?.trim())

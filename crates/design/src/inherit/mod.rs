@@ -71,7 +71,7 @@ impl FromStr for Path {
     }
 }
 
-/// The text up to the closing quote, and what is behind that.
+/// The text up to the closing quote, and the rest.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut step = String::new();
     let mut characters = text.char_indices();

@@ -40,7 +40,7 @@ const MAX_LABEL_LENGTH: usize = 63;
 
 /// Reports a host name derived from the node's name that is longer than a DNS label.
 pub(super) fn host_name_too_long(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
-    // A host name that is written out, and a node's name that is not legal, are reported where they are read.
+    // A written host name, and an invalid name of a node, are reported where they are read.
     if node.get("host_name").is_none() && node.name.len() > MAX_LABEL_LENGTH && NodeName::new(node.name).is_ok() {
         let message = format!("the host name {} is {} characters long", quote(&host_name(node)), node.name.len());
         let finding = Code::HostNameOfNode.finding(message).expected(format!("expected at most {MAX_LABEL_LENGTH}"));
@@ -53,7 +53,7 @@ const MAX_NAME_LENGTH: usize = 253;
 
 /// Reports a host name that is too long for DNS together with its domain.
 pub(super) fn fqdn_too_long(site: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
-    // Measured before it is made: nearly all are short.
+    // Computes the length without building the name: nearly all names are short.
     let length = host_name(node).len() + 1 + domain(site, node).len();
     if length > MAX_NAME_LENGTH {
         let message = format!("the host name with its domain is {length} characters long");
