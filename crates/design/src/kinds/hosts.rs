@@ -17,8 +17,8 @@ pub(super) const HOST_PROFILE_FIELDS: &[Field] = &[
     field("flavor", TEXT, "What machine it needs, in a word that a driver or a cloud's map file knows."),
     field("failure_domain", TEXT, "What the node fails together with."),
     field("rack", Type::Reference(Kind::Rack), "The rack that it stands in."),
-    field("tags", TEXTS, "KeyNames to select nodes by."),
-    field("owner_data", TEXT_MAP, "KeyNames that are passed on to whoever owns the machine."),
+    field("tags", TEXTS, "Tags to select nodes by."),
+    field("owner_data", TEXT_MAP, "Labels for the owner of the machine."),
     field("boot_mac", Type::Text(Format::Mac), "The hardware address that it is installed through."),
     field("oob", Type::Object(&OUT_OF_BAND), "How the machine is switched on and off when nothing runs on it."),
     field("driver", Type::Object(&DRIVER), "The driver that provisions it."),
@@ -57,7 +57,7 @@ const STORAGE: Object = closed(
 const DISK: Type = Type::Object(&closed(
     "a disk",
     &[&[
-        field("labels", TEXT_MAP, "KeyNames about the disk."),
+        field("labels", TEXT_MAP, "Labels of the disk."),
         field("volume_group", TEXT, "The volume group that all of it belongs to."),
         field("partitions", Type::Keyed { key: "name", item: &PARTITION }, "Its partitions, in order."),
     ]],
@@ -71,7 +71,7 @@ const PARTITION: Object = closed(
         field("part_uuid", Type::Text(Format::Uuid), "Its identity."),
         field("bootable", Type::Bool, "Whether the machine starts from it."),
         field("volume_group", TEXT, "The volume group that it belongs to."),
-        field("labels", TEXT_MAP, "KeyNames about the partition."),
+        field("labels", TEXT_MAP, "Labels of the partition."),
         field("filesystem", Type::Object(&FILESYSTEM), "What is on it."),
     ]],
 );
@@ -81,7 +81,7 @@ const FILESYSTEM: Object = closed(
     &[&[
         field("mountpoint", Type::Text(Format::AbsolutePath), "Where it is mounted; `none` for swap."),
         field("fstype", TEXT, "`ext4`, `xfs`, …"),
-        field("mount_options", TEXT, "CompileOptions of mount."),
+        field("mount_options", TEXT, "Options of mount."),
         field("fs_uuid", Type::Text(Format::Uuid), "Its identity."),
         field("fs_label", TEXT, "Its label."),
     ]],

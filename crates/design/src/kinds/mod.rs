@@ -35,7 +35,7 @@ pub enum AnyKind {
 }
 
 /// Fields that every kind has. They are inherited like the rest.
-const LABELS: &[Field] = &[field("labels", TEXT_MAP, "KeyNames to select documents by.")];
+const LABELS: &[Field] = &[field("labels", TEXT_MAP, "Labels to select documents by.")];
 
 impl Kind {
     pub const ALL: &[Kind] = &[

@@ -35,7 +35,7 @@ const REPOSITORY: Type = Type::Object(&closed(
         field("components", TEXTS, "Its components: `main`."),
         field("gpgkey", TEXT, "The public key that signs it."),
         field("arches", TEXTS, "The architectures that it has packages for."),
-        field("options", ANY_MAP, "CompileOptions of the package manager."),
+        field("options", ANY_MAP, "Options of the package manager."),
     ]],
 ));
 

@@ -35,7 +35,7 @@ pub struct Args {
     /// Manifest or bundle of a release
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// SignatureTrust public key: its text, or its file; can be repeated
+    /// Trusted public key: its text, or its file; can be repeated
     #[arg(long, value_name = "PUB")]
     key: Vec<String>,
 }
