@@ -492,7 +492,7 @@ mod tests {
         had failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12); it is skipped now
         skipped: web1
 
-        next: muster rollout resume              go on
+        next: muster rollout resume              continue
         next: muster rollout rollback            roll back to v2
         ");
         status.record.skipped.clear();
