@@ -45,7 +45,7 @@ fn refused(lines: &str) -> String {
 fn parse_error_has_file_line_and_a_guess() {
     assert_eq!(
         refused("at 0s ada strats v2\n"),
-        "a.txt:6: this is no deed: ada strats v2\n  help: did you mean \"starts\" where it says \"strats\"?"
+        "a.txt:6: this is no action: ada strats v2\n  help: did you mean \"starts\" where it says \"strats\"?"
     );
     assert_eq!(
         refused("at 0s wbe1 reboots\n"),

@@ -214,7 +214,7 @@ async fn listeners_are_asked() {
         (3, "answered without \"nothing\"; the body is: hello world"),
         (4, "answered 503 Service Unavailable: come later"),
         (5, "Connection refused"),
-        (6, "{eth7} is not known here: use {eth0} or {root}"),
+        (6, "unknown placeholder {eth7}: use {eth0} or {root}"),
     ] {
         assert!(results[number].message.contains(part), "{part:?} is not in {:?}", results[number]);
     }

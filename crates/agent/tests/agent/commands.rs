@@ -102,7 +102,7 @@ async fn check_says_yes_only_to_a_node_that_may_run() {
     assert!(code == 2 && said.contains("never connected to a server"), "{code} {said}");
     // The last known state counts.
     let (code, said) = agent(&fixture, &["check"]).await;
-    assert!(code == 0 && said.contains("as heard last"), "{code} {said}");
+    assert!(code == 0 && said.contains("last known state"), "{code} {said}");
     let ledger = fixture.state().join("ledger.json");
     for (until, expected) in [(None, 9), (Some(Timestamp::MAX), 9), (Some(Timestamp::UNIX_EPOCH), 0)] {
         let mut known: serde_json::Value = serde_json::from_slice(&fs::read(&ledger).unwrap()).unwrap();

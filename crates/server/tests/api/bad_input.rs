@@ -68,7 +68,7 @@ async fn every_refusal_is_a_problem_with_a_code() {
             r#"{"generation":{"epoch":18446744073709551615,"number":1}}"#,
             400,
             ProblemCode::InvalidRequest,
-            "its epoch is no time",
+            "its epoch is not a time",
         ),
         (Method::POST, "/v1/envs/test/nodes/db1/reports", "[]", 400, ProblemCode::InvalidRequest, "invalid"),
     ];
@@ -119,7 +119,7 @@ async fn server_listens_on_loopback_only() {
     for address in ["0.0.0.0:0", "[::]:0", "10.0.0.1:0"] {
         let refusal = start(dir.path(), address).await.unwrap_err().to_string();
         assert!(refusal.starts_with(&format!("refusing to listen on {address}")), "{refusal}");
-        assert!(refusal.contains("no identities yet"), "{refusal}");
+        assert!(refusal.contains("requests are not authenticated yet"), "{refusal}");
     }
 }
 
@@ -129,7 +129,7 @@ async fn a_taken_port_is_named() {
     let taken = fixture.client.base().trim_start_matches("http://").to_owned();
     let dir = tempfile::tempdir().unwrap();
     let refusal = start(dir.path(), &taken).await.unwrap_err().to_string();
-    assert!(refusal.starts_with(&format!("{taken} is taken by another process")), "{refusal}");
+    assert!(refusal.starts_with(&format!("{taken} is in use by another process")), "{refusal}");
     fixture.stop().await;
 }
 

@@ -92,7 +92,7 @@ async fn conflicting_datum_change_gets_the_current_value() {
     );
     let gone = (&Layer::Global, &port);
     let problem = refused(client.set_datum(env, gone, &to(json!(3)), DatumPrecondition::At(Revision(1)), "ann").await);
-    assert!(problem.detail.contains("is not there"), "{}", problem.detail);
+    assert!(problem.detail.contains("does not exist"), "{}", problem.detail);
 
     // Writing the same value again is a no-op: nothing is written, and no agent is notified.
     let before = fixture.state().await;

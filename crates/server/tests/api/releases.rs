@@ -110,7 +110,7 @@ async fn what_no_node_could_take_is_refused() {
     upload(&fixture, &unsigned).await;
     let refused = problem(register(&fixture, &unsigned).await);
     assert_eq!(refused.code, ProblemCode::ReleaseRefused);
-    assert!(refused.detail.contains("nobody signed it"), "{refused}");
+    assert!(refused.detail.contains("it is not signed"), "{refused}");
 
     let broken = build_with("v3", 3, "applier: script\nmanifest: gone\n", "x", &keys);
     upload(&fixture, &broken).await;

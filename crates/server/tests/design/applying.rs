@@ -100,7 +100,7 @@ on_both_stores! {
         // Other files, an edited plan, and a stale plan.
         let other = refused(apply(3, &shown).await);
         assert_eq!((other.code, other.status), (ProblemCode::PlanOutdated, 409));
-        assert!(other.detail.contains("the files are not those"), "{}", other.detail);
+        assert!(other.detail.contains("the files changed since the plan was made"), "{}", other.detail);
         let mut edited = shown.clone();
         edited.nodes.pop();
         assert_eq!(refused(apply(2, &edited).await).code, ProblemCode::PlanOutdated);

@@ -53,7 +53,7 @@ impl fmt::Display for OperatorAction {
         match &self.kind {
             OperatorActionKind::Start { to, at_once, supersede, .. } => {
                 let how = if *at_once { ", at once" } else { "" };
-                let instead = if *supersede { ", in place of what is under config" } else { "" };
+                let instead = if *supersede { ", superseding the active rollout" } else { "" };
                 write!(f, "start {to}{how}{instead}")
             }
             OperatorActionKind::StartPlan(plan) => write!(f, "start the plan for {}", plan.to),

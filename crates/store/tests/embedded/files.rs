@@ -142,7 +142,7 @@ async fn specification_selects_the_backend() {
     let store = muster_store::open(&spec, &StoreAccess::default()).await.unwrap();
     assert_eq!(store.name(), spec);
     for (spec, message) in [
-        ("etcd://127.0.0.1:0", "\"0\" is no port, in 127.0.0.1:0"),
+        ("etcd://127.0.0.1:0", "\"0\" is not a port, in 127.0.0.1:0"),
         ("/var/lib/store", "does not name a store: write embedded:PATH"),
         ("embedded:", "names no file: write embedded:PATH"),
     ] {

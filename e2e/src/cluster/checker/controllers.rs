@@ -157,7 +157,7 @@ mod tests {
         checker.has_settled();
         let lost = vec![delete("active_roles/v1/web1/address")];
         checker.read(&[muster_etcd_rig::RevisionChanges { revision: 9, changes: lost }]);
-        assert_eq!(checker.violations(), ["revision 9: web1 was well all the time, and was taken out of its role"]);
+        assert_eq!(checker.violations(), ["revision 9: web1 was healthy and was removed from its role"]);
     }
 
     #[test]

@@ -105,7 +105,7 @@ async fn inconclusive_gate_pauses_until_promoted() {
     let RolloutPhase::Paused { why: PauseReason::GateInconclusive { message, .. } } = &record.phase else {
         panic!("{record:?}")
     };
-    assert_eq!(message, "/bin/sh ended with 7: the meter is away");
+    assert_eq!(message, "/bin/sh exited with 7: the meter is away");
     fixture.say(id, RolloutVerb::Promote).await;
     fixture.wait_for("the second wave goes", |fleet| running(fleet, "v2") == WEBS.len()).await;
     fixture.stop().await;
