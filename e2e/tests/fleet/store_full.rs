@@ -37,7 +37,7 @@ fn full_server_disk_refuses_writes_and_recovers() {
     let refused = sandbox.run_muster(&["trigger-update", &next, "--allow-older", "--at-once"]);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(
-        refused.stderr.contains("no space left") && refused.stderr.contains("hint: make room"),
+        refused.stderr.contains("no space left") && refused.stderr.contains("hint: free space"),
         "{}",
         refused.stderr
     );
