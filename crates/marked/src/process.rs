@@ -1,4 +1,4 @@
-//! One process, held by a pidfd.
+//! Handle of one process that stays valid when its pid is reused (a pidfd).
 
 use std::ffi::OsString;
 use std::fs;

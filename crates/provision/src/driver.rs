@@ -1,4 +1,4 @@
-//! The driver trait: the only code that touches machines. Drivers make no decisions.
+//! The driver trait: allocates, installs, boots and releases the machines of one platform. Drivers make no decisions.
 //!
 //! Steps are idempotent: a step whose result is already there succeeds. A step returns when it was accepted. For a process
 //! that is when it runs, for hardware long before the machine is up; [`Driver::observe`] returns the progress. The caller

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::names::Version;
 use crate::node::status::NodeState;
 
-/// A node is in at most one service state, at one version (DESIGN invariant 1).
+/// A node is in at most one service state, at one version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum ServiceState {

@@ -1,4 +1,5 @@
-//! Findings of a design: codes, explanations, collection and excerpts. The type [`Finding`] itself is in `muster-core`.
+//! Findings: errors and warnings about a design, with their codes, explanations and source excerpts. The type [`Finding`]
+//! itself is in `muster-core`.
 
 mod code;
 mod excerpt;

@@ -1,4 +1,4 @@
-//! Lineages: the documents that a document extends, in merge order.
+//! Lineages: all documents that a document extends, directly or through others, lowest layer first. A later layer wins.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Connection state of agents, on this replica and on the others.
 //!
-//! [`muster_core::links`] decides; this supplies the sessions of this replica, the presence records of the others, and the
+//! [`muster_core::replica::links`] decides; this supplies the sessions of this replica, the presence records of the others, and the
 //! clock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
