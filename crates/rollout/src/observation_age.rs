@@ -1,4 +1,4 @@
-//! How long a replica has observed each store revision, by its trusted monotonic clock.
+//! Times for which a replica has observed each store revision, by its trusted monotonic clock.
 //!
 //! Times in the store are from the clock of the replica that wrote them, and clocks differ. A duration is therefore
 //! checked twice: by the times in the store, and by how long the deciding replica has observed the state.

@@ -26,7 +26,7 @@ const TIMED: u64 = 100;
 /// The required speed, in multiples of real time.
 const SPEED: f64 = 1_000.0;
 
-/// Seeds that violate I8, a known defect of the engine or of the checker: a wave with a failed node counts as complete, and
+/// Seeds that violate I8, an open defect whose cause is not established: a wave with a failed node counts as complete, and
 /// the next wave is granted. Each of them must still violate I8, so that the fix of the defect removes the list.
 const KNOWN_THRESHOLD_VIOLATIONS: [u64; 2] = [2361, 8803];
 
