@@ -19,10 +19,6 @@
 //! state between two calls.
 
 mod process;
-mod search;
-mod termination;
 
-pub use process::Process;
+pub use process::{Process, Termination, TerminationSummary, find, terminate_all};
 pub use rustix::process::Signal;
-pub use search::find;
-pub use termination::{Termination, TerminationSummary, terminate_all};

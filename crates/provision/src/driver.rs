@@ -146,7 +146,7 @@ pub struct Capabilities {
     /// A lost machine may be replaced automatically: everything on it can be created again.
     pub replaceable: bool,
     /// [`Driver::changes`] reports every change, so that no polling is needed.
-    pub tells_changes: bool,
+    pub reports_changes: bool,
 }
 
 /// A driver of machines.

@@ -5,13 +5,15 @@ use jiff::Timestamp;
 use muster_core::node::record::MachineRecord;
 
 use crate::driver::{Driver, MachineObservation, MachineSpec, MachineState, StepError};
-use crate::lifecycle::{Decision, Decommission, FailureCause, MachineFacts, Policy, Step, decide, enter, fail};
+use crate::lifecycle::{
+    FailureCause, MachineDecision, MachineFacts, MachineStep, PendingDecommission, Policy, decide, enter, fail,
+};
 
 /// Result of reconciling a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconcileResult {
-    /// The decision. For [`Decision::Retire`] the caller deletes everything about the node, including the record.
-    pub decision: Decision,
+    /// The decision. For [`MachineDecision::Retire`] the caller deletes everything about the node, including the record.
+    pub decision: MachineDecision,
     /// The new record, if it has changed. Commit it before the next call.
     pub record: Option<MachineRecord>,
     pub next: Requeue,
@@ -32,7 +34,7 @@ pub enum Requeue {
 pub struct ReconcileInput<'a> {
     pub record: Option<&'a MachineRecord>,
     pub agent_connected: bool,
-    pub leaving: Option<Decommission>,
+    pub leaving: Option<PendingDecommission>,
 }
 
 /// Observes a machine, decides, and carries out the decision. Repeating it, also after a crash at any point, is harmless.
@@ -77,7 +79,7 @@ pub enum ExecuteResult {
 pub async fn execute(
     driver: &dyn Driver,
     spec: &MachineSpec,
-    decision: &Decision,
+    decision: &MachineDecision,
     policy: &Policy,
     clock: &(dyn Fn() -> Timestamp + Sync),
 ) -> ExecuteResult {
@@ -85,31 +87,31 @@ pub async fn execute(
         ExecuteResult::Recorded(fail(driver.name(), during, cause, attempt, policy, clock()))
     };
     match decision {
-        Decision::Hold { recheck: Some(at), .. } => ExecuteResult::Wait(Requeue::At(*at)),
-        Decision::Hold { recheck: None, .. } | Decision::Stuck { .. } => ExecuteResult::Wait(Requeue::OnChange),
-        Decision::Retire => ExecuteResult::Retired,
-        Decision::Goto { phase, attempt } => {
+        MachineDecision::Hold { recheck: Some(at), .. } => ExecuteResult::Wait(Requeue::At(*at)),
+        MachineDecision::Hold { recheck: None, .. } => ExecuteResult::Wait(Requeue::OnChange),
+        MachineDecision::Retire => ExecuteResult::Retired,
+        MachineDecision::Goto { phase, attempt } => {
             ExecuteResult::Recorded(enter(driver.name(), phase.clone(), *attempt, clock()))
         }
-        Decision::Fail { during, cause, attempt } => failed(*during, cause, *attempt),
-        Decision::Do { step, attempt } => match run_step(driver, spec, *step).await {
+        MachineDecision::Fail { during, cause, attempt } => failed(*during, cause, *attempt),
+        MachineDecision::Do { step, attempt } => match run_step(driver, spec, *step).await {
             Ok(()) => ExecuteResult::Stepped,
             Err(error) => failed(step.stage(), &step_failure(&error), *attempt),
         },
-        Decision::Retry { step, attempt } => match run_step(driver, spec, *step).await {
+        MachineDecision::Retry { step, attempt } => match run_step(driver, spec, *step).await {
             Ok(()) => ExecuteResult::Recorded(enter(driver.name(), step.stage().phase(), *attempt, clock())),
             Err(error) => failed(step.stage(), &step_failure(&error), *attempt),
         },
     }
 }
 
-async fn run_step(driver: &dyn Driver, spec: &MachineSpec, step: Step) -> Result<(), StepError> {
+async fn run_step(driver: &dyn Driver, spec: &MachineSpec, step: MachineStep) -> Result<(), StepError> {
     tracing::debug!(node = %spec.node, ?step, "driver step");
     match step {
-        Step::Allocate => driver.allocate(spec).await,
-        Step::Deploy => driver.deploy(spec).await,
-        Step::Boot => driver.boot(spec).await,
-        Step::Release => driver.release(spec).await,
+        MachineStep::Allocate => driver.allocate(spec).await,
+        MachineStep::Deploy => driver.deploy(spec).await,
+        MachineStep::Boot => driver.boot(spec).await,
+        MachineStep::Release => driver.release(spec).await,
     }
 }
 

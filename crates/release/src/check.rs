@@ -1,16 +1,15 @@
 //! Parses `release.yaml` and checks that the files that it names exist. A release that cannot run is refused when it is
-//! built, not on the nodes.
+//! built, not on the nodes. Errors of YAML files have a position and a suggestion for misspelled keys.
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fmt, fs, io};
 
 use muster_core::release::spec::{Applier, ReleaseSpec};
+use muster_core::spelling;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::tree::{Tree, TreeError};
-use crate::yaml::{self, YamlError};
 
 /// The file that describes a release.
 pub const SPEC: &str = "release.yaml";
@@ -65,7 +64,7 @@ pub fn check(tree: &Tree) -> Result<ReleaseSpec, CheckError> {
         return Err(CheckError::TooLong);
     }
     let text = fs::read_to_string(&file.source).map_err(CheckError::Read)?;
-    let spec: ReleaseSpec = yaml::read(SPEC, &text)?;
+    let spec: ReleaseSpec = parse_yaml(SPEC, &text)?;
     let mut problems: Vec<SpecProblem> =
         spec.problems().into_iter().map(|message| SpecProblem { line: None, message }).collect();
     if problems.is_empty() {
@@ -134,6 +133,47 @@ fn line_of(text: &str, value: &str) -> Option<usize> {
         !line.trim_start().starts_with('#') && parts.into_iter().any(|part| part == value)
     };
     text.lines().position(contains).map(|line| line + 1)
+}
+
+/// A parse error on one line: `repos.yaml:3:5: …`.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub struct YamlError {
+    pub file: String,
+    pub line: Option<u64>,
+    pub column: Option<u64>,
+    pub yaml_message: String,
+}
+
+impl fmt::Display for YamlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        for number in [self.line, self.column].into_iter().flatten() {
+            write!(f, ":{number}")?;
+        }
+        write!(f, ": {}", self.yaml_message)
+    }
+}
+
+pub(crate) fn parse_yaml<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, YamlError> {
+    serde_saphyr::from_str(text).map_err(|error| {
+        let at = error.location();
+        YamlError {
+            file: file.to_owned(),
+            line: at.map(|at| at.line()),
+            column: at.map(|at| at.column()),
+            yaml_message: yaml_message(error.without_snippet()),
+        }
+    })
+}
+
+fn yaml_message(error: &serde_saphyr::Error) -> String {
+    let serde_saphyr::Error::SerdeUnknownField { field, expected, .. } = error else {
+        return error.to_string().lines().next().unwrap_or_default().to_owned();
+    };
+    match spelling::nearest(field, expected.iter().copied()) {
+        Some(nearest) => format!("unknown key {field:?}; did you mean {nearest:?}?"),
+        None => format!("unknown key {field:?}; known keys are {}", expected.join(", ")),
+    }
 }
 
 #[cfg(test)]

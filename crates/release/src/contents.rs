@@ -9,8 +9,8 @@ use muster_core::release::manifest::Digest;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::bundle::digest_of;
 use crate::entries::{EntryError, EntryKind, VisitError, visit};
-use crate::hashing::digest_of;
 use crate::tree::{Tree, TreeError};
 
 /// Bytes of a text file that is compared line by line; larger files are compared by digest only.
@@ -45,7 +45,7 @@ pub struct FileInfo {
 }
 
 /// The files of a release by path.
-pub type Contents = BTreeMap<String, FileInfo>;
+pub type ReleaseContents = BTreeMap<String, FileInfo>;
 
 /// Location of the files of a release.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ pub enum ReleaseSource {
 }
 
 impl ReleaseSource {
-    pub fn contents(&self) -> Result<Contents, ContentsError> {
-        let mut contents = Contents::new();
+    pub fn contents(&self) -> Result<ReleaseContents, ContentsError> {
+        let mut contents = ReleaseContents::new();
         self.visit_files(|path, executable, content| {
             let (digest, size) = digest_of(content)?;
             contents.insert(path.to_owned(), FileInfo { size, executable, digest });
@@ -134,7 +134,7 @@ pub enum FileChangeKind {
 }
 
 /// Lists the files that differ, in the order of their paths.
-pub fn diff(before: &Contents, after: &Contents) -> Vec<FileChange> {
+pub fn diff(before: &ReleaseContents, after: &ReleaseContents) -> Vec<FileChange> {
     let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let change = |path: &String| {
         let what = match (before.get(path).cloned(), after.get(path).cloned()) {

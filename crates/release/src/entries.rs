@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Read};
 
 use thiserror::Error;
 
-use crate::limits::{DIRECTORY_LIMIT, FILE_LIMIT, PATH_LIMIT, SIZE_LIMIT, WINDOW_LOG_LIMIT, path_problem};
+use crate::tree::{DIRECTORY_LIMIT, FILE_LIMIT, PATH_LIMIT, SIZE_LIMIT, WINDOW_LOG_LIMIT, path_problem};
 
 /// Reasons to refuse a bundle, with the entry at fault.
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ pub enum EntryError {
 
 /// One valid entry of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct BundleEntry {
     pub path: String,
     pub kind: EntryKind,
 }
@@ -59,7 +59,7 @@ pub(crate) enum VisitError<E> {
 /// Calls `visit` with each entry and its content. The visitor reads all of the content or returns an error.
 pub(crate) fn visit<E>(
     bundle: impl BufRead,
-    mut visit: impl FnMut(&Entry, &mut dyn Read) -> Result<(), E>,
+    mut visit: impl FnMut(&BundleEntry, &mut dyn Read) -> Result<(), E>,
 ) -> Result<(), VisitError<E>> {
     let damaged = |source| VisitError::Bundle(EntryError::Damaged(source));
     let mut zstd = zstd::Decoder::with_buffer(bundle).map_err(damaged)?;
@@ -111,7 +111,7 @@ fn read_long_name<R: Read>(entry: &mut tar::Entry<'_, R>, before: Option<&[u8]>)
     Ok(name)
 }
 
-fn parse_entry<R: Read>(name: Vec<u8>, entry: &tar::Entry<'_, R>) -> Result<Entry, EntryError> {
+fn parse_entry<R: Read>(name: Vec<u8>, entry: &tar::Entry<'_, R>) -> Result<BundleEntry, EntryError> {
     let mut path =
         String::from_utf8(name).map_err(|error| EntryError::NotUtf8 { entry: printable(error.as_bytes()) })?;
     let refused = |kind| Err(EntryError::NotAFile { entry: path.clone(), kind });
@@ -138,7 +138,7 @@ fn parse_entry<R: Read>(name: Vec<u8>, entry: &tar::Entry<'_, R>) -> Result<Entr
     }
     match path_problem(&path) {
         Some(problem) => Err(EntryError::Path { entry: printable(path.as_bytes()), problem }),
-        None => Ok(Entry { path, kind }),
+        None => Ok(BundleEntry { path, kind }),
     }
 }
 
@@ -167,7 +167,7 @@ struct AdmittedEntries {
 }
 
 impl AdmittedEntries {
-    fn admit(&mut self, entry: &Entry) -> Result<(), EntryError> {
+    fn admit(&mut self, entry: &BundleEntry) -> Result<(), EntryError> {
         let path = &entry.path;
         for (end, _) in path.match_indices('/') {
             let above = &path[..end];

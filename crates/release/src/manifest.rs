@@ -1,13 +1,20 @@
-//! Creates, signs and verifies the manifest of a release.
+//! Creates, signs and verifies the manifest of a release, and the signed lists of trusted keys.
+//!
+//! A list of trusted keys is signed by a key of the list before it: keys rotate without a login on each node.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use muster_core::names::Version;
-use muster_core::release::manifest::{FORMAT, KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
+use muster_core::release::manifest::{
+    FORMAT, KeyId, Manifest, PayloadError, PublicKey, SIGNATURE_LIMIT, Signature, SignedManifest, SignedTrust,
+    TrustList,
+};
+use ring::signature::{ED25519, UnparsedPublicKey};
 use thiserror::Error;
 
+use crate::bundle::BundleInfo;
 use crate::key::SigningKey;
-use crate::pack::BundleInfo;
-use crate::trust::{self, SignatureError};
 
 /// The fields of a manifest that the operator chooses; the others are computed from the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +54,13 @@ pub fn create(label: ReleaseLabel, bundle: &BundleInfo) -> Manifest {
 pub fn sign(manifest: &Manifest, keys: &[SigningKey]) -> Result<SignedManifest, PayloadError> {
     let payload = serde_json::to_string(manifest).map_err(|source| PayloadError::Malformed { source })?;
     let mut signed = SignedManifest { payload, signatures: Vec::new() };
-    signed.signatures = trust::sign(&signed.signed_bytes(), keys);
+    signed.signatures = sign_bytes(&signed.signed_bytes(), keys);
     signed.read().map(|_| signed)
 }
 
 /// Verifies the signature alone. Ignores the expiry: the release that a node runs already may have expired since.
 pub fn authenticate(signed: &SignedManifest, trusted: &[PublicKey]) -> Result<VerifiedManifest, VerifyError> {
-    let signed_by = trust::verify(&signed.signed_bytes(), &signed.signatures, trusted)?;
+    let signed_by = verify_signatures(&signed.signed_bytes(), &signed.signatures, trusted)?;
     Ok(VerifiedManifest { manifest: signed.read()?, signed_by })
 }
 
@@ -63,5 +70,82 @@ pub fn verify(signed: &SignedManifest, trusted: &[PublicKey], now: Timestamp) ->
     match verified.manifest.expires {
         Some(at) if at <= now => Err(VerifyError::Expired { at }),
         Some(_) | None => Ok(verified),
+    }
+}
+
+/// Reasons to reject the signatures of a manifest or of a list of trusted keys.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SignatureError {
+    #[error("it is not signed")]
+    Unsigned,
+    #[error("it is signed by {}, and no such key is trusted here", format_key_ids(ids))]
+    UnknownKey { ids: Vec<KeyId> },
+    #[error("the signature of key {key} is not valid: the content was changed after it was signed")]
+    BadSignature { key: KeyId },
+}
+
+fn format_key_ids(ids: &[KeyId]) -> String {
+    let ids: Vec<&str> = ids.iter().map(KeyId::as_str).collect();
+    format!("{} {}", if ids.len() == 1 { "key" } else { "keys" }, ids.join(", "))
+}
+
+pub(crate) fn sign_bytes(bytes: &[u8], keys: &[SigningKey]) -> Vec<Signature> {
+    keys.iter().map(|key| key.sign(bytes)).collect()
+}
+
+/// Verifies that one of the trusted keys has signed the bytes, and returns its id. One valid signature is enough;
+/// signatures of unknown keys are ignored.
+pub(crate) fn verify_signatures(
+    bytes: &[u8],
+    signatures: &[Signature],
+    trusted: &[PublicKey],
+) -> Result<KeyId, SignatureError> {
+    let mut bad = None;
+    for signature in signatures.iter().take(SIGNATURE_LIMIT) {
+        // The id only selects the keys to try: two keys with the same id are both tried.
+        for key in trusted.iter().filter(|key| key.id() == signature.key) {
+            let valid = BASE64
+                .decode(&signature.signature)
+                .is_ok_and(|signature| UnparsedPublicKey::new(&ED25519, key.bytes()).verify(bytes, &signature).is_ok());
+            if valid {
+                return Ok(signature.key.clone());
+            }
+            bad = Some(signature.key.clone());
+        }
+    }
+    Err(match bad {
+        Some(key) => SignatureError::BadSignature { key },
+        None if signatures.is_empty() => SignatureError::Unsigned,
+        None => SignatureError::UnknownKey { ids: signatures.iter().map(|signature| signature.key.clone()).collect() },
+    })
+}
+
+/// Reasons to reject a list of trusted keys.
+#[derive(Debug, Error)]
+pub enum TrustError {
+    #[error("the list of trusted keys has no valid signature")]
+    Signature(#[from] SignatureError),
+    #[error("the list of trusted keys cannot be parsed")]
+    Malformed(#[from] PayloadError),
+    #[error("the list of trusted keys is stale: it has serial {found}, and serial {known} is known already")]
+    NotNewer { known: u64, found: u64 },
+}
+
+/// Builds a list of trusted keys and signs it with keys that are trusted so far.
+pub fn sign_list(serial: u64, keys: Vec<PublicKey>, signers: &[SigningKey]) -> Result<SignedTrust, PayloadError> {
+    let list = TrustList { format: FORMAT, serial, keys };
+    let payload = serde_json::to_string(&list).map_err(|source| PayloadError::Malformed { source })?;
+    let mut signed = SignedTrust { payload, signatures: Vec::new() };
+    signed.signatures = sign_bytes(&signed.signed_bytes(), signers);
+    signed.read().map(|_| signed)
+}
+
+/// Verifies that a key that is trusted so far has signed the list, and that its serial is above `known`.
+pub fn verify_list(signed: &SignedTrust, trusted: &[PublicKey], known: Option<u64>) -> Result<TrustList, TrustError> {
+    verify_signatures(&signed.signed_bytes(), &signed.signatures, trusted)?;
+    let list = signed.read()?;
+    match known {
+        Some(known) if list.serial <= known => Err(TrustError::NotNewer { known, found: list.serial }),
+        Some(_) | None => Ok(list),
     }
 }

@@ -13,10 +13,10 @@ use muster_core::release::manifest::{Digest, Manifest, PayloadError, PublicKey, 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::hashing::digest_of;
+use crate::bundle::digest_of;
+use crate::bundle::{self, BundleInfo, PackError};
 use crate::key::SigningKey;
 use crate::manifest::{self, ReleaseLabel};
-use crate::pack::{self, BundleInfo, PackError};
 use crate::temp_path::TempPath;
 use crate::tree::Tree;
 
@@ -41,7 +41,7 @@ pub enum BuildError {
 }
 
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub enum FindReleaseError {
     #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
@@ -97,7 +97,7 @@ pub fn build(
     fixed_serial: bool,
     keys: &[SigningKey],
 ) -> Result<BuiltRelease, BuildError> {
-    let (bundle, packed) = pack::pack_into(tree, directory)?;
+    let (bundle, packed) = bundle::pack_into(tree, directory)?;
     let manifest_file = directory.join(manifest_name(&label.version));
     let wanted = manifest::create(label, &packed);
     let before = read_manifest(&manifest_file).ok().and_then(|signed| Some((signed.read().ok()?, signed)));
@@ -147,11 +147,11 @@ fn write_manifest(directory: &Path, path: &Path, signed: &SignedManifest) -> io:
     temporary.rename_to(path)
 }
 
-fn read_manifest(path: &Path) -> Result<SignedManifest, OpenError> {
+fn read_manifest(path: &Path) -> Result<SignedManifest, FindReleaseError> {
     let mut text = String::new();
     let read = fs::File::open(path).and_then(|file| file.take(MANIFEST_LIMIT).read_to_string(&mut text));
-    read.map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
-    let not_a_release = || OpenError::NotARelease { path: path.to_owned() };
+    read.map_err(|source| FindReleaseError::Read { path: path.to_owned(), source })?;
+    let not_a_release = || FindReleaseError::NotARelease { path: path.to_owned() };
     let file: ManifestJson = serde_json::from_str(&text).map_err(|_| not_a_release())?;
     if file.format != FORMAT_MARK {
         return Err(not_a_release());
@@ -176,32 +176,32 @@ pub struct LocatedManifest {
 }
 
 /// Finds both files of a release from either of them. Verifies nothing.
-pub fn find(path: &Path) -> Result<ReleaseFiles, OpenError> {
-    let failed = |source| OpenError::Read { path: path.to_owned(), source };
+pub fn find(path: &Path) -> Result<ReleaseFiles, FindReleaseError> {
+    let failed = |source| FindReleaseError::Read { path: path.to_owned(), source };
     let mut head = [0; 4];
     let read = fs::File::open(path).and_then(|mut file| file.read(&mut head)).map_err(failed)?;
     match head.get(..read) {
         Some([0x28, 0xb5, 0x2f, 0xfd]) => from_bundle(path),
         Some([b'{', ..]) => {
             let found = locate_manifest(path)?;
-            let bundle = parent_dir(path).join(pack::file_name(&found.manifest.digest));
+            let bundle = parent_dir(path).join(bundle::file_name(&found.manifest.digest));
             if !bundle.exists() {
-                return Err(OpenError::NoBundle { manifest: path.to_owned(), bundle });
+                return Err(FindReleaseError::NoBundle { manifest: path.to_owned(), bundle });
             }
             Ok(ReleaseFiles { bundle, signed: Some(found) })
         }
-        Some(_) | None => Err(OpenError::NotARelease { path: path.to_owned() }),
+        Some(_) | None => Err(FindReleaseError::NotARelease { path: path.to_owned() }),
     }
 }
 
-fn locate_manifest(path: &Path) -> Result<LocatedManifest, OpenError> {
+fn locate_manifest(path: &Path) -> Result<LocatedManifest, FindReleaseError> {
     let signed = read_manifest(path)?;
-    let manifest = signed.read().map_err(|source| OpenError::Manifest { path: path.to_owned(), source })?;
+    let manifest = signed.read().map_err(|source| FindReleaseError::Manifest { path: path.to_owned(), source })?;
     Ok(LocatedManifest { path: path.to_owned(), signed, manifest })
 }
 
-fn from_bundle(bundle: &Path) -> Result<ReleaseFiles, OpenError> {
-    let failed = |source| OpenError::Read { path: bundle.to_owned(), source };
+fn from_bundle(bundle: &Path) -> Result<ReleaseFiles, FindReleaseError> {
+    let failed = |source| FindReleaseError::Read { path: bundle.to_owned(), source };
     // The file name has the digest, unless the file was renamed. The digest is verified later in any case.
     let name = bundle.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let named = name.strip_prefix("sha256-").and_then(|name| name.strip_suffix(".tar.zst"));
@@ -219,7 +219,7 @@ fn from_bundle(bundle: &Path) -> Result<ReleaseFiles, OpenError> {
     manifests.sort_by(|a, b| a.path.cmp(&b.path));
     if manifests.len() > 1 {
         let manifests = manifests.into_iter().map(|found| found.path).collect();
-        return Err(OpenError::Ambiguous { bundle: bundle.to_owned(), manifests });
+        return Err(FindReleaseError::Ambiguous { bundle: bundle.to_owned(), manifests });
     }
     Ok(ReleaseFiles { bundle: bundle.to_owned(), signed: manifests.pop() })
 }

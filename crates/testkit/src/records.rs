@@ -7,7 +7,7 @@ use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_core::node::record::NodeRecord;
 use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::SignedManifest;
-use muster_release::hashing::digest_of;
+use muster_release::bundle::digest_of;
 
 pub fn env(name: &str) -> EnvName {
     EnvName::new(name).unwrap()

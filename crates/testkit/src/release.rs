@@ -7,9 +7,9 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use muster_core::release::manifest::{Manifest, SignedManifest};
+use muster_release::bundle::pack;
 use muster_release::key::SigningKey;
 use muster_release::manifest::{ReleaseLabel, create, sign};
-use muster_release::pack::pack;
 use muster_release::tree::Tree;
 
 use crate::records::version;

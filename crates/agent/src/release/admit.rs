@@ -4,8 +4,7 @@ use jiff::Timestamp;
 
 use muster_core::release::manifest::{Manifest, PublicKey};
 use muster_core::report::reason::ReleaseRefusal;
-use muster_release::manifest::{VerifyError, authenticate};
-use muster_release::trust::SignatureError;
+use muster_release::manifest::{SignatureError, VerifyError, authenticate};
 use muster_wire::sync::DesiredState;
 
 /// State of the node that admission reads.

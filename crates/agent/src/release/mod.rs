@@ -12,10 +12,9 @@ pub mod release_cache;
 pub mod release_history;
 pub mod trust;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
 
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +23,7 @@ use muster_core::release::dir;
 use muster_core::release::manifest::Manifest;
 use muster_core::release::spec::ReleaseSpec;
 use muster_core::report::reason::{ReleaseRefusal, RunReason};
-use muster_release::unpack::{BundleError, UnpackError};
+use muster_release::bundle::{OpenBundleError, UnpackError};
 use muster_wire::sync::DesiredState;
 
 use crate::clock;
@@ -150,7 +149,7 @@ impl Releases {
                     return Ok(());
                 }
                 // The part from an earlier download may be damaged: download everything once more.
-                Err(UnpackError::Bundle(BundleError::Digest { .. })) if fetched.resumed => {
+                Err(UnpackError::Bundle(OpenBundleError::Digest { .. })) if fetched.resumed => {
                     tracing::warn!(version = %manifest.version, "the partly downloaded release is damaged; downloading all of it");
                 }
                 Err(error) => return Err(not_unpacked(error)),
@@ -215,7 +214,7 @@ fn unpack(bundle: &Path, manifest: &Manifest, unpacking: &Path, release: &Path) 
         Ok(()) => {}
         // A wrong bundle is removed. One with forbidden content is kept, so that it is not downloaded again only to be
         // refused.
-        Err(error @ UnpackError::Bundle(BundleError::Size { .. } | BundleError::Digest { .. })) => {
+        Err(error @ UnpackError::Bundle(OpenBundleError::Size { .. } | OpenBundleError::Digest { .. })) => {
             let _ = fs::remove_file(bundle);
             return Err(error);
         }
@@ -241,15 +240,15 @@ fn not_fetched(error: FetchError) -> RunReason {
 
 fn not_unpacked(error: UnpackError) -> RunReason {
     match error {
-        UnpackError::Bundle(BundleError::Digest { expected, found }) => {
+        UnpackError::Bundle(OpenBundleError::Digest { expected, found }) => {
             RunReason::DigestMismatch { expected: expected.to_string(), found: found.to_string() }
         }
         UnpackError::Content { expected, found } => RunReason::DigestMismatch { expected: expected.to_string(), found },
         UnpackError::Entry(_) => {
             RunReason::ReleaseRefused { refusal: ReleaseRefusal::Unsafe { problem: error_chain(&error) } }
         }
-        UnpackError::Bundle(BundleError::Size { .. }) => RunReason::Release { problem: error_chain(&error) },
-        UnpackError::Bundle(BundleError::Read { .. }) | UnpackError::Write { .. } | UnpackError::ReadBack(_) => {
+        UnpackError::Bundle(OpenBundleError::Size { .. }) => RunReason::Release { problem: error_chain(&error) },
+        UnpackError::Bundle(OpenBundleError::Read { .. }) | UnpackError::Write { .. } | UnpackError::ReadBack(_) => {
             RunReason::Machine { problem: error_chain(&error) }
         }
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use muster_core::release::manifest::{PublicKey, SignedTrust};
-use muster_release::trust::{self, TrustError};
+use muster_release::manifest;
+use muster_release::manifest::TrustError;
 
 use crate::state::durable::{self, WriteError};
 use crate::state::ledger::{LoadError, read_or_move_aside};
@@ -71,7 +72,7 @@ impl Trust {
     pub fn update(&self, signed: SignedTrust) -> Result<(), UpdateTrustError> {
         let mut last = self.last();
         let known = last.as_ref().map(|list| list.serial);
-        let taken = trust::verify_list(&signed, self.current_keys(last.as_ref()), known)?;
+        let taken = manifest::verify_list(&signed, self.current_keys(last.as_ref()), known)?;
         let new = List { configured: self.configured.clone(), serial: taken.serial, keys: taken.keys, signed };
         durable::write_json(&self.path, &new)?;
         let ids: Vec<String> = new.keys.iter().map(|key| key.id().to_string()).collect();
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     use muster_release::key::SigningKey;
-    use muster_release::trust::SignatureError;
+    use muster_release::manifest::SignatureError;
 
     fn key() -> SigningKey {
         SigningKey::generate("").unwrap()
@@ -108,7 +109,7 @@ mod tests {
     fn signed_list(serial: u64, keys: &[&SigningKey], signers: &[&SigningKey]) -> SignedTrust {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
         let signers: Vec<_> = signers.iter().map(|key| SigningKey::from_pem(&key.to_pem()).unwrap()).collect();
-        trust::sign_list(serial, keys, &signers).unwrap()
+        manifest::sign_list(serial, keys, &signers).unwrap()
     }
 
     struct Node {

@@ -9,10 +9,9 @@ use muster_core::node::status::Activity;
 use muster_core::release::manifest::Digest;
 use muster_core::report::reason::{ReleaseRefusal, RunReason};
 use muster_core::report::{Outcome, Report, RunResult, Verdict};
+use muster_release::bundle::BundleInfo;
 use muster_release::key::SigningKey;
 use muster_release::manifest::{self, ReleaseLabel};
-use muster_release::pack::BundleInfo;
-use muster_release::trust;
 use muster_testkit::wait::until;
 use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use muster_wire::problem::ProblemCode;
@@ -242,11 +241,11 @@ async fn release_of_an_unknown_key_is_refused_until_it_is_trusted() {
     assert_eq!(failed(&mut server).await, refused);
     // A list that is signed only by the new key itself is refused.
     let keys = || vec![other.public().clone()];
-    let own = trust::sign_list(1, keys(), std::slice::from_ref(&other)).unwrap();
+    let own = manifest::sign_list(1, keys(), std::slice::from_ref(&other)).unwrap();
     server.say(SyncEvent::Trust { trust: own }).await;
     assert_eq!(failed(&mut server).await, refused);
     assert_eq!((runs(&fixture), bundles::asked(server.address).len()), (0, 0), "nothing is even fetched");
-    let list = trust::sign_list(2, keys(), std::slice::from_ref(fixture.key())).unwrap();
+    let list = manifest::sign_list(2, keys(), std::slice::from_ref(fixture.key())).unwrap();
     server.say(SyncEvent::Trust { trust: list }).await;
     validated(&mut server).await;
     // The agent sends the number of its list with the next stream, so that the server does not send the list again.
@@ -381,7 +380,7 @@ async fn a_manifest_of_another_version_is_refused() {
 
 /// Signs arbitrary bytes, as another program with the key could.
 fn signed(fixture: &Fixture, bundle: &[u8]) -> DesiredState {
-    let (digest, size) = muster_release::hashing::digest_of(bundle).unwrap();
+    let (digest, size) = muster_release::bundle::digest_of(bundle).unwrap();
     let version = Version::new("v1").unwrap();
     let label = ReleaseLabel {
         version: version.clone(),

@@ -22,7 +22,7 @@ pub enum AddressError {
     #[error("{address}, requested for {interface}, is not in {network}")]
     Outside { address: IpAddr, interface: String, network: Network },
     #[error("{address}, requested for {interface}, is the address of {owner}")]
-    ReportResult { address: Ipv4Addr, interface: String, owner: NodeName },
+    InUse { address: Ipv4Addr, interface: String, owner: NodeName },
 }
 
 /// Addresses of all allocated machines.
@@ -110,9 +110,7 @@ impl Addresses {
         let owner =
             self.by_node.iter().find(|(node, has)| **node != spec.node && has.values().any(|has| *has == address));
         match owner {
-            Some((owner, _)) => {
-                Err(AddressError::ReportResult { address, interface: interface(), owner: owner.clone() })
-            }
+            Some((owner, _)) => Err(AddressError::InUse { address, interface: interface(), owner: owner.clone() }),
             None => Ok(address),
         }
     }

@@ -129,6 +129,18 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// All directories with the name of a node. Other files are ignored.
+pub(super) fn machine_dirs(nodes: &Path) -> io::Result<Vec<MachineDir>> {
+    let mut dirs = Vec::new();
+    for entry in fs::read_dir(nodes)? {
+        let name = entry?.file_name().into_string();
+        if let Some(node) = name.ok().and_then(|name| NodeName::new(name).ok()) {
+            dirs.push(MachineDir::new(nodes, &node));
+        }
+    }
+    Ok(dirs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

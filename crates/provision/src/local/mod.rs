@@ -10,49 +10,42 @@
 //! Tasks: one supervisor per machine, all in one set. A supervisor owns its agent's process; the driver owns the rest.
 
 mod addresses;
-mod agent_binary;
-mod agent_config;
-mod agent_log;
-mod boot;
+mod agent_process;
 mod machine_dir;
 mod network;
-mod open;
-mod prepare;
-mod program;
 mod release;
+mod steps;
 mod supervisor;
 
-pub use addresses::AddressError;
-pub use agent_binary::{AGENT, FindAgentError, find_agent};
-pub use agent_config::WriteConfigError;
-pub use boot::BootError;
-pub use machine_dir::ReadMachineError;
-pub use network::{Network, NetworkError};
-pub use open::OpenError;
-pub use prepare::{AllocateError, DeployError};
-pub use program::{MACHINE_MARK, StartError};
-pub use release::{PowerOffError, PowerOffResult, ReleaseError, ReleaseOthersError};
-
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-
 use muster_core::names::NodeName;
 use muster_core::node::record::MachineStage;
 use muster_core::release::manifest::PublicKey;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::driver::{Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError};
+
 use addresses::Addresses;
-use machine_dir::MachineDir;
-use supervisor::{AgentStatus, Handle};
+use machine_dir::{MachineDir, machine_dirs};
+use supervisor::{AgentStatus, SupervisorHandle};
+
+pub use addresses::AddressError;
+pub use agent_process::{AGENT, FindAgentError, MACHINE_MARK, StartError, find_agent};
+pub use machine_dir::ReadMachineError;
+pub use network::{Network, NetworkError};
+pub use release::{PowerOffError, PowerOffResult, ReleaseError, ReleaseOthersError};
+pub use steps::{AllocateError, BootError, DeployError, WriteConfigError};
 
 /// Configuration of the local driver.
 #[derive(Clone, Debug)]
@@ -90,7 +83,76 @@ pub struct LocalDriver {
 }
 
 /// Supervisor of a machine; `None`: the machine is off.
-type MachineSlot = Arc<tokio::sync::Mutex<Option<Handle>>>;
+type MachineSlot = Arc<tokio::sync::Mutex<Option<SupervisorHandle>>>;
+
+#[derive(Debug, Error)]
+pub enum OpenStateError {
+    #[error(transparent)]
+    Agent(#[from] FindAgentError),
+    #[error("cannot use {path} for machines")]
+    State {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the machines in {path} belong to another running muster{by}: stop it, or choose another --state")]
+    InUse { path: PathBuf, by: String },
+    #[error(transparent)]
+    Machine(#[from] ReadMachineError),
+}
+
+impl LocalDriver {
+    /// Opens a state directory. Agents of an earlier driver are not touched until their machine is booted.
+    pub fn open(config: LocalConfig) -> Result<Self, OpenStateError> {
+        let agent = find_agent(config.agent.as_deref())?;
+        let (nodes, lock) = lock_nodes(&config.state)?;
+        let mut addresses = Addresses::default();
+        for dir in machine_dirs(&nodes).map_err(|source| OpenStateError::State { path: nodes.clone(), source })? {
+            if let Some(machine) = dir.read()? {
+                addresses.put(&machine);
+            }
+        }
+        Ok(Self {
+            nodes,
+            network: config.network,
+            server: config.server,
+            trusted_keys: config.trusted_keys,
+            agent,
+            puppet: config.puppet,
+            addresses: Mutex::new(addresses),
+            machines: Mutex::default(),
+            supervisors: Mutex::new(JoinSet::new()),
+            changes: watch::Sender::new(0),
+            shutting_down: AtomicBool::new(false),
+            _lock: lock,
+        })
+    }
+}
+
+/// The canonical path of the machines' directory, which marks their processes, and its lock.
+fn lock_nodes(state: &Path) -> Result<(PathBuf, File), OpenStateError> {
+    let failed = |source| OpenStateError::State { path: state.to_owned(), source };
+    fs::create_dir_all(state.join("nodes")).map_err(failed)?;
+    let nodes = state.join("nodes").canonicalize().map_err(failed)?;
+    let path = nodes.join(".lock");
+    let mut lock =
+        OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            let by = match lock.read_to_string(&mut pid) {
+                Ok(1..) => format!(" (pid {})", pid.trim()),
+                Ok(0) | Err(_) => String::new(),
+            };
+            return Err(OpenStateError::InUse { path: nodes, by });
+        }
+    }
+    // The pid is only for the error message above.
+    lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(failed)?;
+    Ok((nodes, lock))
+}
 
 impl LocalDriver {
     fn dir(&self, node: &NodeName) -> MachineDir {
@@ -133,7 +195,7 @@ impl LocalDriver {
     }
 }
 
-fn supervised_state(handle: &Handle) -> MachineState {
+fn supervised_state(handle: &SupervisorHandle) -> MachineState {
     let during = MachineStage::Booting;
     let status = handle.status.borrow().clone();
     match status {
@@ -154,7 +216,7 @@ impl Driver for LocalDriver {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { machine: "a directory and its processes", replaceable: true, tells_changes: true }
+        Capabilities { machine: "a directory and its processes", replaceable: true, reports_changes: true }
     }
 
     fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {
@@ -169,15 +231,15 @@ impl Driver for LocalDriver {
     }
 
     fn allocate<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        async move { Ok(prepare::allocate(self, spec).await?) }.boxed()
+        async move { Ok(steps::allocate(self, spec).await?) }.boxed()
     }
 
     fn deploy<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        async move { Ok(prepare::deploy(self, spec).await?) }.boxed()
+        async move { Ok(steps::deploy(self, spec).await?) }.boxed()
     }
 
     fn boot<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        async move { Ok(boot::boot(self, spec).await?) }.boxed()
+        async move { Ok(steps::boot(self, spec).await?) }.boxed()
     }
 
     fn release<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {

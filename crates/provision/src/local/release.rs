@@ -12,10 +12,9 @@ use thiserror::Error;
 use muster_core::names::{EnvName, NodeName};
 use muster_marked::{TerminationSummary, terminate_all};
 
+use super::agent_process::{MACHINE_MARK, end_agents};
 use super::machine_dir::{MachineDir, ReadMachineError};
-use super::open::machine_dirs;
-use super::program::{MACHINE_MARK, end_agents};
-use super::{LocalDriver, MachineSlot, is_transient, locked, step_error};
+use super::{LocalDriver, MachineSlot, is_transient, locked, machine_dirs, step_error};
 use crate::driver::StepError;
 
 /// Time between SIGTERM and SIGKILL for the processes of a machine, after its agent has ended.

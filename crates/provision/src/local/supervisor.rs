@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use muster_marked::Process;
 
-use super::program::{AGENT_GRACE, Program, StartedAgent};
+use super::agent_process::{AGENT_GRACE, AgentProgram, StartedAgent};
 use crate::driver::in_one_line;
 
 /// An agent that crashes once is back at once; one that crashes repeatedly costs little.
@@ -37,13 +37,13 @@ pub(super) enum AgentStatus {
 
 /// Handle of a supervisor.
 #[derive(Clone, Debug)]
-pub(super) struct Handle {
+pub(super) struct SupervisorHandle {
     pub status: watch::Receiver<AgentStatus>,
     stop: CancellationToken,
     restart: Arc<Notify>,
 }
 
-impl Handle {
+impl SupervisorHandle {
     /// Resets the crash count, and starts the agent now if it is not running.
     pub(super) fn restart_now(&self) {
         self.restart.notify_one();
@@ -57,14 +57,14 @@ impl Handle {
     }
 }
 
-/// Supervises a machine whose agent has been started. The future runs until [`Handle::stop`].
+/// Supervises a machine whose agent has been started. The future runs until [`SupervisorHandle::stop`].
 pub(super) fn supervise(
-    program: Program,
+    program: AgentProgram,
     started: StartedAgent,
     notify: impl Fn() + Send + 'static,
-) -> (Handle, impl Future<Output = ()> + Send + 'static) {
+) -> (SupervisorHandle, impl Future<Output = ()> + Send + 'static) {
     let (sender, status) = watch::channel(AgentStatus::Running);
-    let handle = Handle { status, stop: CancellationToken::new(), restart: Arc::new(Notify::new()) };
+    let handle = SupervisorHandle { status, stop: CancellationToken::new(), restart: Arc::new(Notify::new()) };
     let supervisor = Supervisor {
         program,
         status: sender,
@@ -77,7 +77,7 @@ pub(super) fn supervise(
 }
 
 struct Supervisor<T> {
-    program: Program,
+    program: AgentProgram,
     status: watch::Sender<AgentStatus>,
     notify: T,
     stop: CancellationToken,

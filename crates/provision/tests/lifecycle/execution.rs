@@ -14,7 +14,7 @@ use muster_provision::driver::{
     Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError,
 };
 use muster_provision::executor::{ReconcileInput, Requeue, reconcile};
-use muster_provision::lifecycle::{Decision, Step};
+use muster_provision::lifecycle::{MachineDecision, MachineStep};
 
 use super::{at, failed, policy, record};
 
@@ -51,7 +51,7 @@ impl Driver for Model {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { machine: "a value", replaceable: true, tells_changes: false }
+        Capabilities { machine: "a value", replaceable: true, reports_changes: false }
     }
 
     fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {
@@ -111,17 +111,17 @@ async fn turn(
 }
 
 #[tokio::test]
-async fn a_machine_comes_up_step_by_step() {
+async fn machine_comes_up_step_by_step() {
     let model = Model::new(MachineState::Absent);
     let mut record = None;
-    let mut story = Vec::new();
+    let mut events = Vec::new();
     loop {
         let connected = *model.seen.lock().unwrap() == MachineState::Running;
         let turn = turn(&model, record.as_ref(), connected).await;
         match &turn.decision {
-            Decision::Do { step, .. } => story.push(format!("{step:?}")),
-            Decision::Goto { phase, .. } => story.push(phase.word().to_owned()),
-            other => story.push(format!("{other:?}")),
+            MachineDecision::Do { step, .. } => events.push(format!("{step:?}")),
+            MachineDecision::Goto { phase, .. } => events.push(phase.word().to_owned()),
+            other => events.push(format!("{other:?}")),
         }
         record = turn.record.or(record);
         if turn.next != Requeue::Now {
@@ -129,7 +129,7 @@ async fn a_machine_comes_up_step_by_step() {
         }
     }
     assert_eq!(
-        story,
+        events,
         [
             "declared",
             "allocating",
@@ -158,7 +158,7 @@ async fn transient_refusal_records_the_next_attempt() {
 }
 
 #[tokio::test]
-async fn a_final_refusal_and_the_last_attempt_have_no_next() {
+async fn permanent_failure_or_last_attempt_has_no_retry() {
     for (error, attempt) in [
         (StepError::permanent(io::Error::other("no")), 1),
         (StepError::transient(io::Error::other("no")), policy().attempts),
@@ -173,7 +173,7 @@ async fn a_final_refusal_and_the_last_attempt_have_no_next() {
 async fn retry_counts_as_the_next_attempt() {
     let due = record(failed(MachineStage::Booting, Some(now())), 2);
     let accepted = turn(&Model::new(MachineState::Off), Some(&due), false).await;
-    assert_eq!(accepted.decision, Decision::Retry { step: Step::Boot, attempt: 3 });
+    assert_eq!(accepted.decision, MachineDecision::Retry { step: MachineStep::Boot, attempt: 3 });
     let MachineRecord { phase, attempt, .. } = accepted.record.unwrap();
     assert_eq!((phase, attempt), (MachinePhase::Booting, 3));
 
@@ -184,14 +184,14 @@ async fn retry_counts_as_the_next_attempt() {
 }
 
 #[tokio::test]
-async fn a_step_that_shows_nothing_is_not_repeated_at_full_speed() {
+async fn step_without_effect_is_retried_after_a_pause() {
     let model = Model { works: false, ..Model::new(MachineState::Off) };
     let turn = turn(&model, Some(&record(MachinePhase::Booting, 1)), false).await;
     assert_eq!((turn.record, turn.next), (None, Requeue::At(now() + SignedDuration::from_secs(1))));
 }
 
 #[tokio::test]
-async fn a_silent_controller_changes_nothing() {
+async fn unreachable_controller_is_a_noop() {
     let model = Model::new(MachineState::Unknown { cause: "no route".into() });
     let turn = turn(&model, Some(&record(MachinePhase::Provisioned, 1)), false).await;
     assert_eq!((turn.record, turn.next), (None, Requeue::At(now() + SignedDuration::from_secs(1))));
@@ -199,7 +199,7 @@ async fn a_silent_controller_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_cause_is_clipped_so_that_a_record_stays_small() {
+async fn long_cause_is_clipped() {
     let error = StepError::permanent("x".repeat(100_000));
     let turn = turn(&Model::refusing(MachineState::Off, error), Some(&record(MachinePhase::Booting, 1)), false).await;
     assert!(serde_json::to_vec(&turn.record.unwrap()).unwrap().len() < 4096);

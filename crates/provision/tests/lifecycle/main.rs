@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm)]
 
-mod arrows;
 mod execution;
-mod leaving;
 mod properties;
+mod transitions;
 
 use jiff::{SignedDuration, Timestamp};
 

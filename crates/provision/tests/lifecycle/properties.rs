@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 use muster_provision::driver::MachineState;
 use muster_provision::lifecycle::{
-    Decision, Decommission, FailureCause, HoldReason, MachineFacts, Policy, Step, decide, enter, fail,
+    FailureCause, MachineDecision, MachineFacts, MachineHoldReason, MachineStep, PendingDecommission, Policy, decide,
+    enter, fail,
 };
 
 use super::{at, broken, facts, failed, policy, record, underway, unknown};
@@ -45,7 +46,7 @@ struct Model {
     /// Number of steps that are refused before one is accepted.
     refusals: u32,
     becomes: MachineState,
-    steps: Vec<Step>,
+    steps: Vec<MachineStep>,
 }
 
 impl Model {
@@ -60,17 +61,17 @@ impl Model {
         self.seen.clone()
     }
 
-    fn step(&mut self, step: Step) -> bool {
+    fn step(&mut self, step: MachineStep) -> bool {
         self.steps.push(step);
         if self.refusals > 0 {
             self.refusals -= 1;
             return false;
         }
         self.becomes = match step {
-            Step::Allocate => MachineState::Allocated,
-            Step::Deploy => MachineState::Off,
-            Step::Boot => MachineState::Running,
-            Step::Release => MachineState::Absent,
+            MachineStep::Allocate => MachineState::Allocated,
+            MachineStep::Deploy => MachineState::Off,
+            MachineStep::Boot => MachineState::Running,
+            MachineStep::Release => MachineState::Absent,
         };
         self.left = self.slow;
         self.seen = if self.slow == 0 { self.becomes.clone() } else { underway(step.stage()) };
@@ -89,26 +90,26 @@ fn after_underway(seen: &MachineState) -> MachineState {
     }
 }
 
-struct Way {
+struct Walk {
     end: MachineRecord,
     retired: bool,
-    decisions: Vec<Decision>,
+    decisions: Vec<MachineDecision>,
 }
 
 /// Reconciles until the machine is provisioned, or until the limit of rounds.
-fn walk(start: MachineRecord, model: &mut Model, hello_after: SignedDuration, policy: &Policy) -> Way {
-    walk_away(start, model, hello_after, policy, None)
+fn walk(start: MachineRecord, model: &mut Model, hello_after: SignedDuration, policy: &Policy) -> Walk {
+    walk_leaving(start, model, hello_after, policy, None)
 }
 
 /// The same for a node that may leave.
-fn walk_away(
+fn walk_leaving(
     start: MachineRecord,
     model: &mut Model,
     hello_after: SignedDuration,
     policy: &Policy,
-    leaving: Option<Decommission>,
-) -> Way {
-    let mut way = Way { end: start, retired: false, decisions: Vec::new() };
+    leaving: Option<PendingDecommission>,
+) -> Walk {
+    let mut walk = Walk { end: start, retired: false, decisions: Vec::new() };
     let mut now: Timestamp = at(60);
     let mut running_since = None;
     // The longest sequences wait for ten minutes, in rounds of a second.
@@ -117,35 +118,37 @@ fn walk_away(
         running_since = if seen == MachineState::Running { running_since.or(Some(now)) } else { None };
         let connected = running_since.is_some_and(|since| now >= since + hello_after);
         let facts = MachineFacts { leaving: leaving.clone(), ..facts(seen, connected) };
-        let decision = decide(Some(&way.end), &facts, policy, now);
-        way.decisions.push(decision.clone());
+        let decision = decide(Some(&walk.end), &facts, policy, now);
+        walk.decisions.push(decision.clone());
         match decision {
-            Decision::Hold { .. } if way.end.phase == MachinePhase::Provisioned && leaving.is_none() => break,
-            Decision::Hold { .. } => now += SignedDuration::from_secs(1),
-            Decision::Goto { phase, attempt } => way.end = enter("model", phase, attempt, now),
-            Decision::Fail { during, cause, attempt } => way.end = fail("model", during, &cause, attempt, policy, now),
-            Decision::Do { step, attempt } | Decision::Retry { step, attempt } => {
-                let retried = matches!(decision, Decision::Retry { .. });
+            MachineDecision::Hold { .. } if walk.end.phase == MachinePhase::Provisioned && leaving.is_none() => break,
+            MachineDecision::Hold { reason: MachineHoldReason::GaveUp { .. } | MachineHoldReason::Lost, .. } => break,
+            MachineDecision::Hold { .. } => now += SignedDuration::from_secs(1),
+            MachineDecision::Goto { phase, attempt } => walk.end = enter("model", phase, attempt, now),
+            MachineDecision::Fail { during, cause, attempt } => {
+                walk.end = fail("model", during, &cause, attempt, policy, now)
+            }
+            MachineDecision::Do { step, attempt } | MachineDecision::Retry { step, attempt } => {
+                let retried = matches!(decision, MachineDecision::Retry { .. });
                 if !model.step(step) {
                     let cause = FailureCause::Refused { cause: "no".into(), permanent: false };
-                    way.end = fail("model", step.stage(), &cause, attempt, policy, now);
+                    walk.end = fail("model", step.stage(), &cause, attempt, policy, now);
                 } else if retried {
-                    way.end = enter("model", step.stage().phase(), attempt, now);
+                    walk.end = enter("model", step.stage().phase(), attempt, now);
                 }
             }
-            Decision::Stuck { .. } => break,
-            Decision::Retire => {
-                way.retired = true;
+            MachineDecision::Retire => {
+                walk.retired = true;
                 break;
             }
         }
     }
-    way
+    walk
 }
 
 proptest! {
     #[test]
-    fn with_a_well_behaved_driver_every_machine_gets_provisioned(
+    fn every_machine_gets_provisioned(
         phase in phase(), seen in seen(), slow in 0..5_u32, refusals in 0..3_u32, hello in 0..100_i64,
     ) {
         // The controller is reachable again.
@@ -153,57 +156,57 @@ proptest! {
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
         let patient = Policy { poll_interval: Some(SignedDuration::from_secs(1)), ..policy() };
-        let way = walk(record(phase, 1), &mut model, SignedDuration::from_secs(hello), &patient);
-        let last = &way.decisions[way.decisions.len().saturating_sub(10)..];
-        prop_assert_eq!(&way.end.phase, &MachinePhase::Provisioned, "{:?}", last);
+        let walk = walk(record(phase, 1), &mut model, SignedDuration::from_secs(hello), &patient);
+        let last = &walk.decisions[walk.decisions.len().saturating_sub(10)..];
+        prop_assert_eq!(&walk.end.phase, &MachinePhase::Provisioned, "{:?}", last);
     }
 
     #[test]
-    fn nothing_is_asked_for_twice(phase in phase(), seen in seen(), slow in 0..5_u32) {
+    fn no_step_is_requested_twice(phase in phase(), seen in seen(), slow in 0..5_u32) {
         let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Off } else { seen };
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals: 0, becomes, steps: Vec::new() };
-        let way = walk(record(phase, 1), &mut model, SignedDuration::ZERO, &policy());
+        let walk = walk(record(phase, 1), &mut model, SignedDuration::ZERO, &policy());
         for (index, step) in model.steps.iter().enumerate() {
-            prop_assert!(!model.steps[index + 1..].contains(step), "{:?}: {:?}", model.steps, way.decisions);
+            prop_assert!(!model.steps[index + 1..].contains(step), "{:?}: {:?}", model.steps, walk.decisions);
         }
-        for pair in way.decisions.windows(2) {
-            let waits = matches!(pair[0], Decision::Hold { .. });
-            prop_assert!(waits || pair[0] != pair[1], "{:?}", way.decisions);
+        for pair in walk.decisions.windows(2) {
+            let waits = matches!(pair[0], MachineDecision::Hold { .. });
+            prop_assert!(waits || pair[0] != pair[1], "{:?}", walk.decisions);
         }
     }
 
     #[test]
-    fn no_record_is_written_that_says_what_is_written_already(
+    fn unchanged_record_is_not_written(
         phase in phase(), seen in seen(), connected: bool, attempt in 1..6_u32, second in 0..1000_i64,
     ) {
         let before = record(phase, attempt);
         match decide(Some(&before), &facts(seen, connected), &policy(), at(second)) {
-            Decision::Goto { phase, attempt } => prop_assert_ne!((phase, attempt), (before.phase, before.attempt)),
-            Decision::Fail { .. } => prop_assert_ne!(before.phase.word(), "failed"),
-            Decision::Hold { recheck, .. } => prop_assert!(recheck.is_none_or(|recheck| recheck > at(second))),
-            Decision::Do { .. } | Decision::Retry { .. } | Decision::Stuck { .. } | Decision::Retire => {}
+            MachineDecision::Goto { phase, attempt } => prop_assert_ne!((phase, attempt), (before.phase, before.attempt)),
+            MachineDecision::Fail { .. } => prop_assert_ne!(before.phase.word(), "failed"),
+            MachineDecision::Hold { recheck, .. } => prop_assert!(recheck.is_none_or(|recheck| recheck > at(second))),
+            MachineDecision::Do { .. } | MachineDecision::Retry { .. } | MachineDecision::Retire => {}
         }
     }
 
     #[test]
-    fn attempts_only_grow_until_the_machine_has_proved_itself(
+    fn attempts_only_grow_until_the_machine_has_settled(
         phase in phase(), seen in seen(), connected: bool, attempt in 1..6_u32, second in 60..300_i64,
     ) {
         // A node that is added again after its release starts from the beginning.
         prop_assume!(!phase.is_releasing());
         let before = record(phase, attempt);
         match decide(Some(&before), &facts(seen, connected), &policy(), at(second)) {
-            Decision::Goto { attempt: next, .. } | Decision::Fail { attempt: next, .. }
-            | Decision::Do { attempt: next, .. } | Decision::Retry { attempt: next, .. } => {
+            MachineDecision::Goto { attempt: next, .. } | MachineDecision::Fail { attempt: next, .. }
+            | MachineDecision::Do { attempt: next, .. } | MachineDecision::Retry { attempt: next, .. } => {
                 prop_assert!(next == attempt || next == attempt + 1);
             }
-            Decision::Hold { .. } | Decision::Stuck { .. } | Decision::Retire => {}
+            MachineDecision::Hold { .. } | MachineDecision::Retire => {}
         }
     }
 
     #[test]
-    fn every_decommissioned_machine_is_released_in_the_end(
+    fn every_decommissioned_machine_is_released(
         phase in phase(), seen in seen(), slow in 0..5_u32, refusals in 0..20_u32, waits in 0..3_usize,
     ) {
         let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Running } else { seen };
@@ -212,15 +215,15 @@ proptest! {
         let patient = Policy { poll_interval: Some(SignedDuration::from_secs(1)), ..policy() };
         // The nodes that it waits for never run.
         let waits_for: Vec<_> = (1..=waits).map(|number| format!("lb{number}").parse().unwrap()).collect();
-        let leaving = Decommission { waits_for: waits_for.clone(), until: at(180) };
+        let leaving = PendingDecommission { waits_for: waits_for.clone(), until: at(180) };
         let released = phase.is_releasing();
-        let way = walk_away(record(phase, 1), &mut model, SignedDuration::ZERO, &patient, Some(leaving));
-        let last = &way.decisions[way.decisions.len().saturating_sub(10)..];
-        prop_assert!(way.retired, "{last:?}");
+        let walk = walk_leaving(record(phase, 1), &mut model, SignedDuration::ZERO, &patient, Some(leaving));
+        let last = &walk.decisions[walk.decisions.len().saturating_sub(10)..];
+        prop_assert!(walk.retired, "{last:?}");
         prop_assert_eq!(model.observe(), MachineState::Absent);
-        prop_assert!(model.steps.iter().all(|step| *step == Step::Release), "{:?}", model.steps);
-        let waited = way.decisions.iter().filter(|decision| {
-            matches!(decision, Decision::Hold { reason: HoldReason::OthersRunFirst { .. }, .. })
+        prop_assert!(model.steps.iter().all(|step| *step == MachineStep::Release), "{:?}", model.steps);
+        let waited = walk.decisions.iter().filter(|decision| {
+            matches!(decision, MachineDecision::Hold { reason: MachineHoldReason::OthersRunFirst { .. }, .. })
         });
         // From second 60 on, in rounds of a second.
         prop_assert_eq!(waited.count(), if waits == 0 || released { 0 } else { 120 });

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm)]
 
-mod crash;
-mod left_over;
-mod life;
-mod shutdown;
+mod agent_process;
+mod leftover_machines;
+mod machine;
 mod site;

@@ -19,7 +19,7 @@ pub(crate) const STAYS: &str = "trap 'say bye; exit 0' TERM; say started $$; whi
 
 pub(crate) struct Site {
     place: tempfile::TempDir,
-    told: Lines<BufReader<Receiver>>,
+    lines: Lines<BufReader<Receiver>>,
 }
 
 impl Site {
@@ -30,7 +30,7 @@ impl Site {
         // Also open for writing, so that it has no end and writers never wait for a reader.
         let receiver = OpenOptions::new().read_write(true).open_receiver(&pipe).unwrap();
         fs::create_dir(place.path().join("releases")).unwrap();
-        let site = Self { place, told: BufReader::new(receiver).lines() };
+        let site = Self { place, lines: BufReader::new(receiver).lines() };
         site.agent(agent);
         site
     }
@@ -69,13 +69,13 @@ impl Site {
     }
 
     /// Next line from an agent.
-    pub(crate) async fn hear(&mut self) -> String {
-        self.told.next_line().await.unwrap().unwrap()
+    pub(crate) async fn next_line(&mut self) -> String {
+        self.lines.next_line().await.unwrap().unwrap()
     }
 
     /// Pid in the next line from an agent, which must begin with this word.
-    pub(crate) async fn hear_pid(&mut self, word: &str) -> u32 {
-        let said = self.hear().await;
+    pub(crate) async fn next_pid(&mut self, word: &str) -> u32 {
+        let said = self.next_line().await;
         let (first, pid) = said.split_once(' ').unwrap_or((&said, ""));
         assert_eq!(first, word, "heard {said:?}");
         pid.parse().unwrap()
@@ -111,7 +111,7 @@ pub(crate) fn spec(node: &str, position: u32) -> MachineSpec {
     }
 }
 
-pub(crate) async fn seen(driver: &LocalDriver, spec: &MachineSpec) -> MachineState {
+pub(crate) async fn observed_state(driver: &LocalDriver, spec: &MachineSpec) -> MachineState {
     driver.observe(spec).await.unwrap().state
 }
 

@@ -1,20 +1,18 @@
 //! Assembles the files of a release: its directory and the repositories that `repos.yaml` lists.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::{fmt, fs, io};
 
 use muster_core::spelling;
 use thiserror::Error;
 
 use super::export::{ExportError, export};
-use super::fetch::{FetchError, FetchOrigin, FetchedCommit, fetch};
-use super::file::{self, REPOS, Repo, Repos, ReposError};
+use super::fetch::{FetchOrigin, FetchedCommit, RepoFetchError, fetch};
 use super::git::{CancelHandle, Git, GitError};
-use super::lock::{Commit, LOCK, Lock, LockError, Pin};
+use super::repos_files::{self, REPOS, Repo, Repos, ReposError};
+use super::repos_files::{Commit, LOCK, Lock, LockError, Pin};
 use crate::temp_path::TempPath;
 use crate::tree::{Tree, TreeError};
 
@@ -110,7 +108,7 @@ impl fmt::Display for RepoFailure {
 #[derive(Debug, Error)]
 pub enum RepoError {
     #[error("{0}")]
-    Fetch(FetchError),
+    Fetch(RepoFetchError),
     #[error("{0}")]
     Export(ExportError),
     #[error("{0}")]
@@ -180,7 +178,7 @@ pub fn assemble(
         return Ok(AssembledRelease { tree, repos: Vec::new(), _staging: None });
     }
     let text = read(&directory.join(REPOS))?;
-    let repos = file::read(&text)?;
+    let repos = repos_files::read(&text)?;
     let lock_file = directory.join(LOCK);
     let before = if tree.file(LOCK).is_some() { Lock::read(&read(&lock_file)?)? } else { Lock::default() };
     check_names(settings.update, &repos)?;

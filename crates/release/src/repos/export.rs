@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::git::{Git, GitError};
-use super::lock::Commit;
-use crate::limits::{FILE_LIMIT, SIZE_LIMIT, path_problem};
+use super::repos_files::Commit;
 use crate::temp_path::TempPath;
+use crate::tree::{FILE_LIMIT, SIZE_LIMIT, path_problem};
 
 #[derive(Debug, Error)]
 pub enum ExportError {

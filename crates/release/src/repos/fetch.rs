@@ -10,18 +10,17 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::file::Repo;
 use super::git::{Git, GitError};
-use super::lock::Commit;
+use super::repos_files::{Commit, Repo};
 use crate::temp_path::TempPath;
 
 /// Reasons that a repository cannot be fetched.
 #[derive(Debug, Error)]
-pub enum FetchError {
+pub enum RepoFetchError {
     #[error("{place}: {error}")]
     Git { place: String, error: GitError },
     #[error("{mirror}, and {source_place}")]
-    Both { mirror: Box<FetchError>, source_place: Box<FetchError> },
+    Both { mirror: Box<RepoFetchError>, source_place: Box<RepoFetchError> },
     #[error("the pinned commit {commit} is no longer in {reference:?} of {place}")]
     Gone { place: String, reference: String, commit: Commit },
     #[error("git returned {printed:?}, which is not a commit id")]
@@ -30,30 +29,30 @@ pub enum FetchError {
     Cache { path: PathBuf, error: io::Error },
 }
 
-impl FetchError {
+impl RepoFetchError {
     /// What the operator can do about it.
     pub fn hint(&self, name: &str) -> Option<String> {
         match self {
-            FetchError::Git { error: GitError::NotInstalled, .. } => Some("install git".to_owned()),
-            FetchError::Git { error: GitError::Deadline { .. }, .. } => Some(format!(
+            RepoFetchError::Git { error: GitError::NotInstalled, .. } => Some("install git".to_owned()),
+            RepoFetchError::Git { error: GitError::Deadline { .. }, .. } => Some(format!(
                 "check that the address is reachable from here; set a `mirror`, or give {name} a longer `deadline`"
             )),
-            FetchError::Git { error: GitError::Failed { stderr, .. }, .. } => hint_for(stderr).map(str::to_owned),
-            FetchError::Git { error: GitError::Run(_) | GitError::Cancelled, .. } => None,
-            FetchError::Both { mirror, source_place } => source_place.hint(name).or_else(|| mirror.hint(name)),
-            FetchError::Gone { .. } => Some(format!(
+            RepoFetchError::Git { error: GitError::Failed { stderr, .. }, .. } => hint_for(stderr).map(str::to_owned),
+            RepoFetchError::Git { error: GitError::Run(_) | GitError::Cancelled, .. } => None,
+            RepoFetchError::Both { mirror, source_place } => source_place.hint(name).or_else(|| mirror.hint(name)),
+            RepoFetchError::Gone { .. } => Some(format!(
                 "its history was rewritten: review the change, then run `muster release build --update {name}`"
             )),
-            FetchError::NotACommit { .. } => None,
-            FetchError::Cache { .. } => Some("choose another directory with --cache".to_owned()),
+            RepoFetchError::NotACommit { .. } => None,
+            RepoFetchError::Cache { .. } => Some("choose another directory with --cache".to_owned()),
         }
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
         match self {
-            FetchError::Git { error, .. } => matches!(error, GitError::Cancelled),
-            FetchError::Both { source_place, .. } => source_place.is_cancelled(),
-            FetchError::Gone { .. } | FetchError::NotACommit { .. } | FetchError::Cache { .. } => false,
+            RepoFetchError::Git { error, .. } => matches!(error, GitError::Cancelled),
+            RepoFetchError::Both { source_place, .. } => source_place.is_cancelled(),
+            RepoFetchError::Gone { .. } | RepoFetchError::NotACommit { .. } | RepoFetchError::Cache { .. } => false,
         }
     }
 }
@@ -104,7 +103,7 @@ pub fn fetch(
     pinned: Option<&Commit>,
     mirror: Option<&str>,
     cache: &Path,
-) -> Result<FetchedCommit, FetchError> {
+) -> Result<FetchedCommit, RepoFetchError> {
     let source_dir = cache.join(source_dir(&repo.source));
     if let Some(commit) = pinned {
         let repository = source_dir.join(commit.as_str());
@@ -112,7 +111,7 @@ pub fn fetch(
             return Ok(FetchedCommit { commit: commit.clone(), repository, from: FetchOrigin::Cache });
         }
     }
-    fs::create_dir_all(&source_dir).map_err(|error| FetchError::Cache { path: source_dir.clone(), error })?;
+    fs::create_dir_all(&source_dir).map_err(|error| RepoFetchError::Cache { path: source_dir.clone(), error })?;
     let from_source = || from_place(git, repo, pinned, &repo.source, &source_dir);
     let Some(mirror) = mirror else {
         return from_source().map(|(commit, repository)| FetchedCommit {
@@ -129,7 +128,7 @@ pub fn fetch(
                 let from = FetchOrigin::SourceAfterMirror { mirror_error: mirror.to_string() };
                 Ok(FetchedCommit { commit, repository, from })
             }
-            Err(error) => Err(FetchError::Both { mirror: Box::new(mirror), source_place: Box::new(error) }),
+            Err(error) => Err(RepoFetchError::Both { mirror: Box::new(mirror), source_place: Box::new(error) }),
         },
     }
 }
@@ -140,10 +139,10 @@ fn from_place(
     pinned: Option<&Commit>,
     place: &str,
     source_dir: &Path,
-) -> Result<(Commit, PathBuf), FetchError> {
+) -> Result<(Commit, PathBuf), RepoFetchError> {
     let clone = TempPath::in_dir(source_dir, "clone");
     let at = clone.path();
-    let failed = |error| FetchError::Git { place: place.to_owned(), error };
+    let failed = |error| RepoFetchError::Git { place: place.to_owned(), error };
     git.run(at, "init", &["--quiet", "--bare"]).map_err(failed)?;
     match pinned {
         Some(commit) => fetch_pinned(git, repo, commit, place, at)?,
@@ -153,12 +152,12 @@ fn from_place(
     let mut printed = String::new();
     let answer = git.run(at, "rev-parse", &["--verify", "--end-of-options", &wanted]).map_err(failed)?;
     answer.take(256).read_to_string(&mut printed).map_err(|error| failed(GitError::Run(error)))?;
-    let commit = Commit::new(printed.trim()).ok_or(FetchError::NotACommit { printed })?;
+    let commit = Commit::new(printed.trim()).ok_or(RepoFetchError::NotACommit { printed })?;
     let repository = source_dir.join(commit.as_str());
     match clone.rename_to(&repository) {
         // Another build has cached the same commit already.
         Err(_) if repository.is_dir() => {}
-        Err(error) => return Err(FetchError::Cache { path: repository, error }),
+        Err(error) => return Err(RepoFetchError::Cache { path: repository, error }),
         Ok(()) => {}
     }
     Ok((commit, repository))
@@ -176,8 +175,8 @@ fn fetch_newest(git: &Git<'_>, reference: &str, place: &str, at: &Path) -> Resul
 }
 
 /// Fetches a commit by its id, or the whole history of its ref if the server refuses to serve a commit by id.
-fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &Path) -> Result<(), FetchError> {
-    let failed = |error| FetchError::Git { place: place.to_owned(), error };
+fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &Path) -> Result<(), RepoFetchError> {
+    let failed = |error| RepoFetchError::Git { place: place.to_owned(), error };
     match fetch_newest(git, commit.as_str(), place, at) {
         Ok(()) => return Ok(()),
         Err(GitError::Failed { .. }) => {}
@@ -188,9 +187,11 @@ fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &P
     git.run(at, "fetch", &["--quiet", "--no-tags", "--end-of-options", place, &repo.reference]).map_err(failed)?;
     match git.run(at, "cat-file", &["-e", &format!("{commit}^{{commit}}")]) {
         Ok(_) => Ok(()),
-        Err(GitError::Failed { .. }) => {
-            Err(FetchError::Gone { place: place.to_owned(), reference: repo.reference.clone(), commit: commit.clone() })
-        }
+        Err(GitError::Failed { .. }) => Err(RepoFetchError::Gone {
+            place: place.to_owned(),
+            reference: repo.reference.clone(),
+            commit: commit.clone(),
+        }),
         Err(error) => Err(failed(error)),
     }
 }

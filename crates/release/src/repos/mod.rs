@@ -1,20 +1,18 @@
 //! Git repositories as parts of a release: `repos.yaml` lists them, and `repos.lock` pins each to a commit.
 //!
 //! ```text
-//!  repos.yaml ──▶ file ──┐
-//!                        ├─▶ fetch (some at a time) ─▶ export ─▶ one tree each ─▶ one tree with the directory
-//!  repos.lock ──▶ lock ──┘        git, cache
+//!  repos.yaml ──┐
+//!               ├─▶ fetch (some at a time) ─▶ export ─▶ one tree each ─▶ one tree with the directory
+//!  repos.lock ──┘        git, cache
 //! ```
 //!
-//! - [`file`](mod@file): parses `repos.yaml`. [`lock`]: reads and writes the pins, which move only with `--update`.
+//! - [`repos_files`]: parses `repos.yaml`, reads and writes `repos.lock`. Pins move only with `--update`.
 //! - [`git`]: runs `git` with a deadline, and kills it with all of its processes on a timeout or cancellation.
 //! - [`fetch`]: fetches a commit into the cache. [`export`]: writes the files of a commit, byte for byte.
 //! - [`assemble`](mod@assemble): the whole process. Reports all failures together and removes partial results.
 
 pub mod assemble;
-
 pub mod export;
 pub mod fetch;
-pub mod file;
 pub mod git;
-pub mod lock;
+pub mod repos_files;

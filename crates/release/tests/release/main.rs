@@ -1,10 +1,8 @@
-//! Bundles from outside: packed, signed, hurt, and unpacked.
+//! Tests of releases: packing, signing, damaged bundles, and repositories.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_bundles;
-mod built_files;
-mod differences;
-mod flipped_bits;
+mod release_files;
 mod repositories;
 mod reproducible;
 mod signing;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use muster_release::pack::pack;
+use muster_release::bundle::pack;
 use muster_release::repos::assemble::{
     AssembleError, AssembledRelease, FetchProgress, FetchSettings, PinUpdate, assemble,
 };

@@ -5,9 +5,8 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use muster_core::release::dir;
-use muster_release::pack::{file_name, pack, pack_into};
+use muster_release::bundle::{file_name, pack, pack_into, unpack};
 use muster_release::tree::{Tree, TreeError};
-use muster_release::unpack::unpack;
 
 use crate::support::{label, small_release, write};
 

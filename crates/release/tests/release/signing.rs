@@ -2,11 +2,12 @@
 
 use jiff::Timestamp;
 use muster_core::release::manifest::{Digest, PublicKey, SignedManifest, SignedTrust};
+use muster_release::bundle::BundleInfo;
 use muster_release::key::SigningKey;
-use muster_release::manifest::{ReleaseLabel, VerifyError, authenticate, create, sign, verify};
-use muster_release::pack::BundleInfo;
-use muster_release::trust::SignatureError;
-use muster_release::trust::{self, TrustError};
+use muster_release::manifest;
+use muster_release::manifest::{
+    ReleaseLabel, SignatureError, TrustError, VerifyError, authenticate, create, sign, verify,
+};
 
 use crate::support::label;
 
@@ -104,15 +105,15 @@ fn expired_manifest_is_authentic_but_refused() {
 #[test]
 fn trust_list_needs_a_trusted_key_and_newer_serial() {
     let (old, new) = (key(), key());
-    let list = trust::sign_list(2, public(&[&new]), std::slice::from_ref(&old)).unwrap();
-    assert_eq!(trust::verify_list(&list, &public(&[&old]), Some(1)).unwrap().keys, public(&[&new]));
-    assert!(trust::verify_list(&list, &public(&[&old]), None).is_ok());
+    let list = manifest::sign_list(2, public(&[&new]), std::slice::from_ref(&old)).unwrap();
+    assert_eq!(manifest::verify_list(&list, &public(&[&old]), Some(1)).unwrap().keys, public(&[&new]));
+    assert!(manifest::verify_list(&list, &public(&[&old]), None).is_ok());
     assert!(matches!(
-        trust::verify_list(&list, &public(&[&old]), Some(2)),
+        manifest::verify_list(&list, &public(&[&old]), Some(2)),
         Err(TrustError::NotNewer { known: 2, found: 2 })
     ));
-    assert!(matches!(trust::verify_list(&list, &public(&[&new]), None), Err(TrustError::Signature(_))));
-    assert!(trust::sign_list(3, Vec::new(), &[old]).is_err());
+    assert!(matches!(manifest::verify_list(&list, &public(&[&new]), None), Err(TrustError::Signature(_))));
+    assert!(manifest::sign_list(3, Vec::new(), &[old]).is_err());
 }
 
 /// The signature of a list of keys is not valid for a manifest with the same payload.
@@ -120,7 +121,7 @@ fn trust_list_needs_a_trusted_key_and_newer_serial() {
 fn signature_is_bound_to_its_document_type() {
     let key = [key()];
     let trusted = public(&[&key[0]]);
-    let list = trust::sign_list(1, trusted.clone(), &key).unwrap();
+    let list = manifest::sign_list(1, trusted.clone(), &key).unwrap();
     let SignedTrust { payload, signatures } = list;
     let refused = authenticate(&SignedManifest { payload, signatures }, &trusted).unwrap_err();
     assert!(matches!(refused, VerifyError::Signature(SignatureError::BadSignature { .. })), "{refused:?}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use muster_core::names::Version;
 use muster_core::release::manifest::{Digest, Manifest};
-use muster_release::hashing::digest_of;
+use muster_release::bundle::digest_of;
 use muster_release::manifest::ReleaseLabel;
 
 pub(crate) fn write(root: &Path, path: &str, content: &[u8], mode: u32) {

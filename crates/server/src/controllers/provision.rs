@@ -20,7 +20,7 @@ use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Revision, Txn};
 use muster_provision::driver::{Driver, MachineSpec};
 use muster_provision::executor::{ReconcileInput, ReconcileResult, Requeue, reconcile};
-use muster_provision::lifecycle::{Decision, Decommission, Policy};
+use muster_provision::lifecycle::{MachineDecision, PendingDecommission, Policy};
 use muster_provision::record::record_txn;
 
 use crate::App;
@@ -223,7 +223,7 @@ struct Whole {
     node: Node,
     spec: MachineSpec,
     connected: bool,
-    leaving: Option<Decommission>,
+    leaving: Option<PendingDecommission>,
 }
 
 impl Whole {
@@ -232,7 +232,7 @@ impl Whole {
         let fleet: &Fleet = fleets.get(env)?;
         let node = fleet.get(name)?;
         let record = node.record.as_ref()?;
-        let departs = |until| Decommission { waits_for: decommission::dependents(fleet, node), until };
+        let departs = |until| PendingDecommission { waits_for: decommission::dependents(fleet, node), until };
         Some(Self {
             spec: MachineSpec::for_node(env, name, record),
             connected: app.agents.links.is_connected(fleet, name),
@@ -244,7 +244,7 @@ impl Whole {
     /// Transaction of a turn, if there is anything to write. Guarded by the node's record in the design.
     fn txn(&self, keys: &Keys, advance: &ReconcileResult) -> Result<Option<Txn>, serde_json::Error> {
         let name = &self.spec.node;
-        if advance.decision == Decision::Retire {
+        if advance.decision == MachineDecision::Retire {
             return Ok(Some(removal(keys, name, &self.node)));
         }
         let Some(record) = &advance.record else { return Ok(None) };

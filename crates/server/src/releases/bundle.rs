@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use muster_core::release::manifest::{Digest, Manifest};
+use muster_release::bundle::UnpackError;
 use muster_release::check::CheckError;
-use muster_release::unpack::UnpackError;
 use thiserror::Error;
 
 use crate::blobs::{BlobReader, Blobs};

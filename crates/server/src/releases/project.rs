@@ -13,12 +13,11 @@ use muster_core::names::{EnvName, Version};
 use muster_core::release::ReleaseRecord;
 use muster_core::release::dir::ContentHash;
 use muster_core::release::manifest::{Digest, PayloadError};
+use muster_release::bundle::{BundleInfo, PackError, pack};
 use muster_release::check::{CheckError, check};
 use muster_release::key::SigningKey;
-use muster_release::limits::BUNDLE_LIMIT;
 use muster_release::manifest::{ReleaseLabel, create, sign};
-use muster_release::pack::{BundleInfo, PackError, pack};
-use muster_release::tree::{Tree, TreeError};
+use muster_release::tree::{BUNDLE_LIMIT, Tree, TreeError};
 use thiserror::Error;
 
 use crate::app::Reader;

@@ -7,9 +7,7 @@ use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
 use muster_core::release::manifest::{KeyId, PayloadError, SignedTrust, TrustList};
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_release::manifest::authenticate;
-use muster_release::trust::SignatureError;
-use muster_release::trust::{TrustError, verify_list};
+use muster_release::manifest::{SignatureError, TrustError, authenticate, verify_list};
 use muster_store::StoreError;
 use thiserror::Error;
 

@@ -232,7 +232,7 @@ async fn first_trust_list_needs_a_known_signer() {
     let fixture = Fixture::start(&[]).await;
     let (ours, stranger) = (key(), key());
     let list = |signer: &SigningKey| {
-        muster_release::trust::sign_list(1, vec![signer.public().clone()], std::slice::from_ref(signer)).unwrap()
+        muster_release::manifest::sign_list(1, vec![signer.public().clone()], std::slice::from_ref(signer)).unwrap()
     };
     let (of_stranger, of_ours) = (list(&stranger), list(&ours));
     push(&fixture, &build("v3", 3, "three", &[ours])).await;
@@ -250,7 +250,7 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
     assert_eq!(client.trust(env).await.unwrap().list, None);
     let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
-        muster_release::trust::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
+        muster_release::manifest::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
     };
     let first = list(5, &[&old], &old);
     let placed = client.replace_trust(env, &first, false).await.unwrap();
@@ -295,7 +295,7 @@ async fn untrusting_the_current_release_needs_force() {
     let (old, new) = (key(), key());
     let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
-        muster_release::trust::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
+        muster_release::manifest::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
     };
     let (without, both, next) = (list(1, &[&new], &old), list(1, &[&old, &new], &old), list(2, &[&new], &new));
     let again = list(3, &[&new, &key()], &new);
@@ -328,7 +328,7 @@ async fn key_is_removable_once_its_release_is_not_current() {
     let (old, new) = (key(), key());
     let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
-        muster_release::trust::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
+        muster_release::manifest::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
     };
     let (both, next) = (list(1, &[&old, &new], &old), list(2, &[&new], &old));
     push(&fixture, &build("v3", 3, "three", &[old])).await;

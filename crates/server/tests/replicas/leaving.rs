@@ -115,7 +115,7 @@ impl Driver for Hand {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { machine: "a value", replaceable: true, tells_changes: true }
+        Capabilities { machine: "a value", replaceable: true, reports_changes: true }
     }
 
     fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {

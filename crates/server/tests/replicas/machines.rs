@@ -43,7 +43,7 @@ impl Driver for Machine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { machine: "a value", replaceable: true, tells_changes: false }
+        Capabilities { machine: "a value", replaceable: true, reports_changes: false }
     }
 
     fn observe<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {

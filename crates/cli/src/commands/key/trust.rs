@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use muster_core::release::manifest::{KeyId, PublicKey};
 use muster_release::key::SigningKey;
-use muster_release::trust;
+use muster_release::manifest;
 
 use crate::args::Globals;
 use crate::connect::Session;
@@ -59,7 +59,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         None => (1, next_keys(Vec::new(), signers.iter().map(|key| key.public().clone()).collect(), &[])?),
     };
     let keys = next_keys(keys, new, &args.remove)?;
-    let list = trust::sign_list(serial, keys, &signers).map_err(Failure::failed)?;
+    let list = manifest::sign_list(serial, keys, &signers).map_err(Failure::failed)?;
     let replaced = session.map_err(session.client().replace_trust(&session.env, &list, args.force).await)?;
     terminal.out.answer(&replaced, |out| {
         out.line(format_args!("trusted keys of {} (serial {}):", session.env, replaced.serial));

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::release::manifest::{Digest, KeyId, PublicKey};
+use muster_release::bundle::{UnpackError, unpack};
 use muster_release::manifest;
-use muster_release::release_files::{self, LocatedManifest, OpenError};
-use muster_release::unpack::{UnpackError, unpack};
+use muster_release::release_files::{self, FindReleaseError, LocatedManifest};
 use serde::Serialize;
 
 use crate::commands::key::public_key_arg;
@@ -97,12 +97,12 @@ fn verify(
 ) -> Result<ReleaseVerdict, Failure> {
     let found = match release_files::find(&args.file) {
         Ok(found) => found,
-        Err(error @ OpenError::Read { .. }) => return Err(Failure::cannot_tell(error)),
+        Err(error @ FindReleaseError::Read { .. }) => return Err(Failure::cannot_tell(error)),
         Err(
-            error @ (OpenError::NotARelease { .. }
-            | OpenError::Manifest { .. }
-            | OpenError::NoBundle { .. }
-            | OpenError::Ambiguous { .. }),
+            error @ (FindReleaseError::NotARelease { .. }
+            | FindReleaseError::Manifest { .. }
+            | FindReleaseError::NoBundle { .. }
+            | FindReleaseError::Ambiguous { .. }),
         ) => return Ok(ReleaseVerdict::Bad(error.into())),
     };
     let Some(LocatedManifest { signed, manifest, .. }) = found.signed else {

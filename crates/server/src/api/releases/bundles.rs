@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use muster_core::names::Version;
 use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::Digest;
-use muster_release::limits::BUNDLE_LIMIT;
+use muster_release::tree::BUNDLE_LIMIT;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::release::{Bundle, MEDIA_TYPE};
 use serde::Deserialize;

@@ -8,7 +8,7 @@ use muster_marked::Process;
 use muster_provision::driver::{Driver, MachineSpec, MachineState};
 use muster_provision::local::{LocalConfig, LocalDriver};
 
-use super::site::{Site, bring_up, marked, seen, spec};
+use super::site::{Site, bring_up, marked, observed_state, spec};
 
 /// An agent with a listener, which has left its session.
 const WITH_LISTENER: &str =
@@ -25,18 +25,18 @@ async fn agent_of_a_killed_driver_is_ended_and_its_services_stay() {
     let web1 = spec("web1", 0);
     let first = site.driver();
     bring_up(&first, &web1).await;
-    let listener = Process::open(site.hear_pid("listener").await).unwrap().unwrap();
-    let old = Process::open(site.hear_pid("started").await).unwrap().unwrap();
+    let listener = Process::open(site.next_pid("listener").await).unwrap().unwrap();
+    let old = Process::open(site.next_pid("started").await).unwrap().unwrap();
     kill(first);
     assert!(!old.has_ended().unwrap(), "an agent does not need its driver to live");
 
     let server = "http://127.0.0.1:8088".to_owned();
     let second = LocalDriver::open(LocalConfig { server, ..site.config() }).unwrap();
-    assert_eq!(seen(&second, &web1).await, MachineState::Off, "it has no supervisor");
+    assert_eq!(observed_state(&second, &web1).await, MachineState::Off, "it has no supervisor");
     second.boot(&web1).await.unwrap();
 
-    site.hear_pid("listener").await;
-    let new = site.hear_pid("started").await;
+    site.next_pid("listener").await;
+    let new = site.next_pid("started").await;
     assert!(old.has_ended().unwrap());
     assert_ne!(new, old.pid());
     assert!(!listener.has_ended().unwrap());
@@ -49,12 +49,12 @@ async fn agent_of_a_killed_driver_is_ended_and_its_services_stay() {
 }
 
 #[tokio::test]
-async fn a_machine_that_nobody_boots_any_more_is_switched_off_too() {
+async fn shutdown_powers_off_machines_of_a_killed_driver() {
     let mut site = Site::new(WITH_LISTENER);
     let first = site.driver();
     bring_up(&first, &spec("web1", 0)).await;
-    site.hear_pid("listener").await;
-    site.hear_pid("started").await;
+    site.next_pid("listener").await;
+    site.next_pid("started").await;
     kill(first);
 
     let second = site.driver();
@@ -65,14 +65,14 @@ async fn a_machine_that_nobody_boots_any_more_is_switched_off_too() {
 }
 
 #[tokio::test]
-async fn machines_that_left_the_design_are_released_and_nobody_else_s() {
+async fn only_machines_of_removed_nodes_are_released() {
     let mut site = Site::new(WITH_LISTENER);
     let (web1, web2) = (spec("web1", 0), spec("web2", 1));
     let first = site.driver();
     for spec in [&web1, &web2] {
         bring_up(&first, spec).await;
-        site.hear_pid("listener").await;
-        site.hear_pid("started").await;
+        site.next_pid("listener").await;
+        site.next_pid("started").await;
     }
     let mut staging = spec("db1", 2);
     staging.env = "staging".parse().unwrap();
@@ -97,24 +97,24 @@ async fn machines_that_left_the_design_are_released_and_nobody_else_s() {
 }
 
 #[tokio::test]
-async fn a_release_that_was_cut_off_is_seen_and_brought_to_its_end() {
+async fn interrupted_release_is_observed_and_completed() {
     let mut site = Site::new(WITH_LISTENER);
     let driver = site.driver();
     let web1 = MachineSpec { leaving: true, ..spec("web1", 0) };
     bring_up(&driver, &web1).await;
-    site.hear_pid("listener").await;
-    site.hear_pid("started").await;
+    site.next_pid("listener").await;
+    site.next_pid("started").await;
     // State after a release that was killed while it removed files.
     driver.shutdown().await.unwrap();
     drop(driver);
     fs::remove_file(site.machine("web1").join("machine.json")).unwrap();
 
     let driver = site.driver();
-    let broken = seen(&driver, &web1).await;
+    let broken = observed_state(&driver, &web1).await;
     assert!(matches!(broken, MachineState::Broken { during: MachineStage::Releasing, .. }), "{broken:?}");
     for _ in 0..2 {
         driver.release(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, MachineState::Absent);
+        assert_eq!(observed_state(&driver, &web1).await, MachineState::Absent);
     }
     assert!(!site.machine("web1").exists());
 }
@@ -126,9 +126,13 @@ async fn machine_that_does_not_match_its_spec_is_released() {
     driver.allocate(&spec("web1", 0)).await.unwrap();
     drop(driver);
     let driver = LocalDriver::open(LocalConfig { network: "127.99.0.0/24".parse().unwrap(), ..site.config() }).unwrap();
-    assert_eq!(seen(&driver, &spec("web1", 0)).await, MachineState::Absent, "its address is of another network");
+    assert_eq!(
+        observed_state(&driver, &spec("web1", 0)).await,
+        MachineState::Absent,
+        "its address is of another network"
+    );
     let leaving = MachineSpec { leaving: true, ..spec("web1", 0) };
-    assert_eq!(seen(&driver, &leaving).await, MachineState::Allocated);
+    assert_eq!(observed_state(&driver, &leaving).await, MachineState::Allocated);
     driver.release(&leaving).await.unwrap();
     assert!(!site.machine("web1").exists());
 }

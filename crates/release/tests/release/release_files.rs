@@ -1,11 +1,14 @@
-//! The two files of a release: each finds the other, and a second build is a no-op.
+//! The files of a release: bundle and manifest find each other, a second build is a no-op, and contents are compared.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use muster_release::bundle::pack_into;
+use muster_release::contents::{ContentsError, FileChangeKind, ReleaseSource, diff};
 use muster_release::key::SigningKey;
 use muster_release::manifest::ReleaseLabel;
-use muster_release::release_files::{BuiltRelease, OpenError, build, find};
+use muster_release::release_files::{BuiltRelease, FindReleaseError, build, find};
 use muster_release::tree::Tree;
 
 use crate::support::{label, small_release, write};
@@ -28,7 +31,7 @@ fn either_file_finds_the_other() {
     let renamed = out.path().join("v1.tar.zst");
     fs::rename(&built.bundle, &renamed).unwrap();
     assert_eq!(find(&renamed).unwrap().signed.unwrap().path, built.manifest_file);
-    assert!(matches!(find(&built.manifest_file), Err(OpenError::NoBundle { .. })));
+    assert!(matches!(find(&built.manifest_file), Err(FindReleaseError::NoBundle { .. })));
 }
 
 #[test]
@@ -43,7 +46,7 @@ fn ambiguous_files_are_refused() {
     assert_eq!(find(&other.manifest_file).unwrap().signed.unwrap().manifest.version.as_str(), "v2");
     for (name, content) in [("a.json", &b"{}"[..]), ("b", b"text"), ("c", b""), ("d.json", br#"{"format":"other"}"#)] {
         write(out.path(), name, content, 0o644);
-        assert!(matches!(find(&out.path().join(name)), Err(OpenError::NotARelease { .. })), "{name}");
+        assert!(matches!(find(&out.path().join(name)), Err(FindReleaseError::NotARelease { .. })), "{name}");
     }
 }
 
@@ -65,4 +68,48 @@ fn unchanged_release_is_not_signed_again() {
     assert!(!built(from.path(), out.path(), later, &[]).unchanged, "other content");
     let left: Vec<_> = fs::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "two bundles, a manifest, and no partial files: {left:?}");
+}
+
+#[test]
+fn bundle_equals_its_directory_until_a_change() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    small_release(dir.path());
+    let tree = Tree::read(dir.path()).unwrap();
+    let bundle = ReleaseSource::Bundle(pack_into(&tree, out.path()).unwrap().0);
+    let before = bundle.contents().unwrap();
+    assert_eq!(diff(&before, &ReleaseSource::Directory(tree).contents().unwrap()), []);
+
+    write(dir.path(), "apply", b"#!/bin/sh\nexit 2\n", 0o755);
+    write(dir.path(), "new", b"\0\x01", 0o644);
+    write(dir.path(), "release.yaml", b"applier: script\nmanifest: apply\n", 0o755);
+    fs::remove_file(dir.path().join("data/empty")).unwrap();
+    let after = ReleaseSource::Directory(Tree::read(dir.path()).unwrap());
+    let changes = diff(&before, &after.contents().unwrap());
+
+    let changed: Vec<_> = changes.iter().map(|change| (change.path.as_str(), &change.what)).collect();
+    assert!(
+        matches!(
+            changed[..],
+            [
+                ("apply", FileChangeKind::Changed { .. }),
+                ("data/empty", FileChangeKind::Removed { .. }),
+                ("new", FileChangeKind::Added { .. }),
+                ("release.yaml", FileChangeKind::Changed { .. })
+            ]
+        ),
+        "{changed:?}"
+    );
+    let paths = BTreeSet::from(["apply", "new"]);
+    assert_eq!(bundle.texts(&paths).unwrap()["apply"], "#!/bin/sh\nexit 0\n");
+    let texts = after.texts(&paths).unwrap();
+    assert_eq!(texts["apply"], "#!/bin/sh\nexit 2\n");
+    assert!(!texts.contains_key("new"), "binary files are not shown as text");
+}
+
+#[test]
+fn invalid_bundle_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "x.tar.zst", b"nonsense", 0o644);
+    let refused = ReleaseSource::Bundle(dir.path().join("x.tar.zst")).contents().unwrap_err();
+    assert!(matches!(refused, ContentsError::Bundle { .. }), "{refused:?}");
 }

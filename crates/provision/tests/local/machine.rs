@@ -9,42 +9,42 @@ use muster_core::node::record::{MachinePhase, MachineRecord};
 use muster_provision::driver::{Driver, MachineState, StepError};
 use muster_provision::executor::{ReconcileInput, Requeue, reconcile};
 use muster_provision::lifecycle::Policy;
-use muster_provision::local::{LocalConfig, LocalDriver, OpenError};
+use muster_provision::local::{LocalConfig, LocalDriver, OpenStateError};
 
-use super::site::{STAYS, Site, bring_up, seen, spec};
+use super::site::{STAYS, Site, bring_up, observed_state, spec};
 
 #[tokio::test]
-async fn a_machine_is_seen_at_every_step_and_steps_can_be_repeated() {
+async fn steps_are_observed_and_idempotent() {
     let mut site = Site::new(STAYS);
     let (driver, web1) = (site.driver(), spec("web1", 0));
-    assert_eq!(seen(&driver, &web1).await, MachineState::Absent);
+    assert_eq!(observed_state(&driver, &web1).await, MachineState::Absent);
     for _ in 0..2 {
         driver.allocate(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, MachineState::Allocated);
+        assert_eq!(observed_state(&driver, &web1).await, MachineState::Allocated);
     }
     for _ in 0..2 {
         driver.deploy(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, MachineState::Off);
+        assert_eq!(observed_state(&driver, &web1).await, MachineState::Off);
     }
     for _ in 0..2 {
         driver.boot(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, MachineState::Running);
+        assert_eq!(observed_state(&driver, &web1).await, MachineState::Running);
     }
-    site.hear_pid("started").await;
+    site.next_pid("started").await;
     driver.shutdown().await.unwrap();
-    assert_eq!(site.hear().await, "bye", "it was started once");
+    assert_eq!(site.next_line().await, "bye", "it was started once");
     drop(driver);
     let driver = site.driver();
-    assert_eq!(seen(&driver, &web1).await, MachineState::Off);
+    assert_eq!(observed_state(&driver, &web1).await, MachineState::Off);
     for _ in 0..2 {
         driver.release(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, MachineState::Absent);
+        assert_eq!(observed_state(&driver, &web1).await, MachineState::Absent);
         assert!(!site.machine("web1").exists());
     }
 }
 
 #[tokio::test]
-async fn the_agent_gets_its_configuration_and_a_clean_environment() {
+async fn agent_gets_its_configuration_and_a_clean_environment() {
     let mut site =
         Site::new("say \"$@\"; for name in $(env | cut -d= -f1 | sort); do say $name; done; say end; sleep 3600");
     let (driver, web1) = (site.driver(), spec("web1", 0));
@@ -52,10 +52,10 @@ async fn the_agent_gets_its_configuration_and_a_clean_environment() {
 
     let machine = site.machine("web1");
     let config = machine.join("agent.toml");
-    assert_eq!(site.hear().await, format!("run --config {}", config.display()));
+    assert_eq!(site.next_line().await, format!("run --config {}", config.display()));
     let mut names = Vec::new();
     loop {
-        match site.hear().await {
+        match site.next_line().await {
             end if end == "end" => break,
             name => names.push(name),
         }
@@ -118,9 +118,9 @@ async fn exhausted_network_refuses_and_another_moves_machines() {
 
     let driver = open("127.6.6.0/24");
     let web1 = spec("web1", 0);
-    assert_eq!(seen(&driver, &web1).await, MachineState::Absent, "no machine of this network");
+    assert_eq!(observed_state(&driver, &web1).await, MachineState::Absent, "no machine of this network");
     driver.allocate(&web1).await.unwrap();
-    assert_eq!(seen(&driver, &web1).await, MachineState::Allocated);
+    assert_eq!(observed_state(&driver, &web1).await, MachineState::Allocated);
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn two_drivers_never_share_a_directory() {
     let site = Site::new(STAYS);
     let first = site.driver();
     let second = LocalDriver::open(site.config()).unwrap_err();
-    assert!(matches!(second, OpenError::InUse { .. }));
+    assert!(matches!(second, OpenStateError::InUse { .. }));
     let text = second.to_string();
     assert!(
         text.contains(&format!("(pid {})", std::process::id())) && text.contains("choose another --state"),
@@ -139,7 +139,7 @@ async fn two_drivers_never_share_a_directory() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_refused_for_good_and_told() {
+async fn permanent_errors_are_refused_with_a_reason() {
     let site = Site::new(STAYS);
     let missing = LocalConfig { agent: Some("/nowhere/muster-agent".into()), ..site.config() };
     let error = LocalDriver::open(missing).unwrap_err().to_string();
@@ -152,7 +152,7 @@ async fn what_cannot_work_is_refused_for_good_and_told() {
     driver.allocate(&spec("web1", 0)).await.unwrap();
     let mut other = spec("web1", 0);
     other.env = "staging".parse().unwrap();
-    assert_eq!(seen(&driver, &other).await, MachineState::Absent);
+    assert_eq!(observed_state(&driver, &other).await, MachineState::Absent);
     let error = driver.allocate(&other).await.unwrap_err();
     assert!(matches!(error, StepError::Final(_)) && error.cause().contains("environment prod"), "{error:?}");
 
@@ -181,7 +181,7 @@ async fn drive(site: &mut Site, driver: &LocalDriver, record: &mut Option<Machin
         match turn.next {
             Requeue::Now => {}
             Requeue::At(_) => {
-                site.hear_pid("started").await;
+                site.next_pid("started").await;
                 connected = true;
             }
             Requeue::OnChange => return,
@@ -200,6 +200,6 @@ async fn planner_boots_a_machine_that_was_powered_off() {
         assert_eq!(record.as_ref().unwrap().phase, MachinePhase::Provisioned);
         assert_eq!(record.as_ref().unwrap().driver, "local");
         driver.shutdown().await.unwrap();
-        assert_eq!(site.hear().await, "bye");
+        assert_eq!(site.next_line().await, "bye");
     }
 }
