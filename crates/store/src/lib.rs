@@ -50,9 +50,7 @@ pub mod clock;
 #[cfg(feature = "contract-tests")]
 pub mod contract;
 pub mod embedded;
-mod error;
 pub mod etcd;
-mod health;
 pub mod limits;
 mod open;
 mod store;
@@ -60,11 +58,10 @@ mod watch;
 
 pub use self::clock::{Clock, ManualClock, SystemClock};
 pub use self::embedded::EmbeddedStore;
-pub use self::error::{ErrorCause, StoreError};
 pub use self::etcd::EtcdStore;
-pub use self::health::{Alarm, AlarmKind, Member, MemberState, Sharing, StoreHealth};
 pub use self::limits::InvalidRequest;
 pub use self::open::{OpenError, StoreAccess, open};
 pub use self::store::{CommitOutcome, KeyValue, Lease, Range, Store, StoreStats};
 pub use self::watch::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
+pub use crate::store::{Alarm, AlarmKind, ErrorCause, Member, MemberState, Sharing, StoreError, StoreHealth};
 pub use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};

@@ -1,13 +1,14 @@
-//! The contract of every backend.
+//! The contract of every backend: operations, errors and health.
 
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 
-use crate::error::StoreError;
-use crate::health::{Sharing, StoreHealth};
+use crate::limits::InvalidRequest;
 use crate::watch::{Watch, WatchFrom};
 
 /// A key and its value at some revision.
@@ -108,4 +109,140 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
 
     /// Checks the store and each of its members. Never fails: errors are part of the result.
     fn health(&self) -> BoxFuture<'_, StoreHealth>;
+}
+
+/// The source of an error. Shared, because one failed fsync is the error of all requests of a group.
+pub type ErrorCause = Arc<dyn Error + Send + Sync>;
+
+/// An operation of the store failed.
+///
+/// The variants differ in what the caller should do next. After [`Unavailable`](StoreError::Unavailable) and
+/// [`Full`](StoreError::Full) *nothing* was written, and the request may be sent again. After
+/// [`Unknown`](StoreError::Unknown) the change may have been made, and the caller has to read back. In a cluster it may
+/// even be made later; guards on everything that the change was computed from make that harmless.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The request breaks a limit of the contract, on every backend. A retry fails the same way.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+
+    #[error("revision {requested} has been compacted, the oldest readable revision is {oldest}: read the latest state")]
+    Compacted { requested: Revision, oldest: Revision },
+
+    /// The store was restored from a backup or replaced: the reader has seen a later state.
+    #[error("revision {requested} is in the future, the store is at {head}: it may have been restored from a backup")]
+    Ahead { requested: Revision, head: Revision },
+
+    #[error("lease {} has expired: grant a new one and put its keys again", .lease.0)]
+    LeaseEnded { lease: LeaseId },
+
+    #[error("{store}: no space left, nothing was written: free some space and retry")]
+    Full {
+        store: String,
+        #[source]
+        cause: ErrorCause,
+    },
+
+    #[error("{store}: unavailable, nothing was written")]
+    Unavailable {
+        store: String,
+        #[source]
+        cause: ErrorCause,
+    },
+
+    #[error("{store}: the result of the change is unknown: read back the changed keys")]
+    Unknown {
+        store: String,
+        #[source]
+        cause: ErrorCause,
+    },
+
+    #[error("{store}: the content is corrupt: stop the server, keep a copy of the store's files, and restore a backup")]
+    Corrupt {
+        store: String,
+        #[source]
+        cause: ErrorCause,
+    },
+
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// A cause that has no error type of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct TextCause(pub(crate) String);
+
+/// Makes a [`ErrorCause`] from a text.
+pub(crate) fn text_cause(what: impl Into<String>) -> ErrorCause {
+    Arc::new(TextCause(what.into()))
+}
+
+/// Other processes that may write to the same store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// None. The holder of a lease that was granted to an earlier process is gone.
+    Exclusive,
+    /// Any number of processes on any number of machines.
+    Shared,
+}
+
+/// StoreHealth of a store at the time of the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreHealth {
+    /// Servers of the store, sorted by name. A store in a file has one.
+    pub members: Vec<Member>,
+    /// Time of one linearizable read; none if it failed.
+    pub latency: Option<Duration>,
+    /// Alarms that block writes, such as etcd's exhausted quota.
+    pub alarms: Vec<Alarm>,
+    /// The oldest readable revision, if it is known.
+    pub oldest: Option<Revision>,
+    /// The latest revision.
+    pub revision: Option<Revision>,
+}
+
+/// One server of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The member's name, or its address if it has no name.
+    pub name: String,
+    pub endpoints: Vec<String>,
+    /// The error, if the member did not answer.
+    pub state: Result<MemberState, String>,
+}
+
+/// State of a member that answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberState {
+    pub latency: Duration,
+    pub version: String,
+    pub is_leader: bool,
+    /// A new member of the cluster that does not vote yet.
+    pub learner: bool,
+    /// Size of its file, and how much of it is in use. Defragmentation frees the rest.
+    pub bytes: u64,
+    pub bytes_in_use: u64,
+    /// Size at which it refuses writes, if it reports one.
+    pub quota: Option<u64>,
+    /// Raft entries that it has not applied yet.
+    pub behind: u64,
+    /// Errors that the member reports.
+    pub errors: Vec<String>,
+}
+
+/// A condition that an operator has to resolve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// The member that raised it, by its name in [`StoreHealth::members`].
+    pub member: String,
+    pub kind: AlarmKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmKind {
+    /// The quota is exhausted. No writes are accepted until space was freed and the alarm was disarmed.
+    NoSpace,
+    /// A member found corrupt data.
+    Corrupt,
 }

@@ -7,8 +7,7 @@ use std::task::{Context, Poll};
 use futures::stream::{BoxStream, Stream, StreamExt};
 use muster_core::txn::Revision;
 
-use crate::error::StoreError;
-use crate::store::KeyValue;
+use crate::store::{KeyValue, StoreError};
 
 /// Start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use muster_core::txn::{LeaseId, Op, Txn};
 
 use super::{Subject, all, changes, commit, put, snapshot, text};
-use crate::error::StoreError;
 use crate::limits::InvalidRequest;
+use crate::store::StoreError;
 use crate::watch::WatchFrom;
 
 /// Long enough for etcd, which counts in seconds.

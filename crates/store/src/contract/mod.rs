@@ -7,9 +7,7 @@
 // In a library, so that several backends can run them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc)]
 
-pub mod concurrency;
 pub mod leases;
-mod mirror;
 pub mod reads;
 pub mod transactions;
 pub mod watches;
@@ -20,9 +18,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use muster_core::txn::{Op, Revision, Txn};
 
-pub use self::mirror::Mirror;
 use crate::store::{CommitOutcome, KeyValue, Store};
 use crate::watch::{Watch, WatchEvent};
+pub use watches::Mirror;
 
 /// An empty store of a backend, and control over its time.
 pub trait Subject: Send + Sync {
@@ -68,9 +66,9 @@ macro_rules! contract_tests {
             leases: expired_lease_is_refused;
             leases: key_belongs_to_its_last_lease;
             leases: granting_a_lease_makes_no_revision;
-            concurrency: compare_and_swap_loses_no_update;
-            concurrency: one_of_many_creators_wins;
-            concurrency: every_watch_ends_equal_to_the_store;
+            transactions: compare_and_swap_loses_no_update;
+            transactions: one_of_many_creators_wins;
+            transactions: every_watch_ends_equal_to_the_store;
         }
     };
     (@each $subject:expr; $($module:ident: $test:ident;)*) => {
@@ -141,7 +139,7 @@ async fn snapshot(watch: &mut Watch) -> (Vec<KeyValue>, Revision) {
 /// The next changes, as (revision, [(key, new value)]).
 async fn changes(watch: &mut Watch) -> (Revision, Vec<(String, Option<String>)>) {
     match news(watch).await {
-        WatchEvent::Changes { revision, changes } => (revision, changes.into_iter().map(mirror::as_text).collect()),
+        WatchEvent::Changes { revision, changes } => (revision, changes.into_iter().map(watches::as_text).collect()),
         other @ (WatchEvent::Snapshot(_)
         | WatchEvent::SnapshotEnd { .. }
         | WatchEvent::Progress { .. }

@@ -3,8 +3,8 @@
 use muster_core::txn::{Op, Revision, Txn};
 
 use super::{Subject, all, commit, delete, put, text};
-use crate::error::StoreError;
 use crate::limits::InvalidRequest;
+use crate::store::StoreError;
 
 pub async fn prefix_matches_bytes_exactly(subject: &dyn Subject) {
     let store = subject.store();

@@ -1,4 +1,4 @@
-//! The file under redb, with a counter of fsyncs and a record of the last error.
+//! The file under redb, with a counter of fsyncs and a record of the last error, and the meaning of its errors for the store.
 
 use std::fs::File;
 use std::io;
@@ -8,6 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
+
+use crate::store::{ErrorCause, StoreError};
+
+use super::format::BadRow;
 
 /// The operation on the file that failed. It decides whether the store may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,4 +118,58 @@ impl StorageBackend for LoggedFile {
     fn query_lock_range(&self, start: Edge, end: Edge) -> Result<bool, BackendError> {
         self.file.query_lock_range(start, end)
     }
+}
+
+/// Failed work on the file.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// An error of redb.
+    #[error(transparent)]
+    Storage(redb::Error),
+    #[error(transparent)]
+    Row(#[from] BadRow),
+    /// The file is fine; this is the reply to the request.
+    #[error(transparent)]
+    Reply(#[from] StoreError),
+}
+
+macro_rules! from_redb {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Fault {
+            fn from(error: $error) -> Self {
+                Fault::Storage(error.into())
+            }
+        }
+    )*};
+}
+
+from_redb!(redb::StorageError, redb::TableError, redb::TransactionError, redb::CommitError);
+
+impl Fault {
+    /// Whether redb refuses all work until the file is reopened, as it does after any I/O error.
+    pub(super) fn needs_reopening(&self) -> bool {
+        match self {
+            Fault::Storage(redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed) => true,
+            Fault::Storage(_) | Fault::Row(_) | Fault::Reply(_) => false,
+        }
+    }
+
+    /// Converts it into the reply.
+    pub(super) fn into_error(self, store: &str) -> StoreError {
+        let store = store.to_owned();
+        match self {
+            Fault::Reply(error) => error,
+            Fault::Row(row) => StoreError::Corrupt { store, cause: Arc::new(row) },
+            fault @ Fault::Storage(redb::Error::Corrupted(_)) => StoreError::Corrupt { store, cause: Arc::new(fault) },
+            fault @ Fault::Storage(_) => StoreError::Unavailable { store, cause: Arc::new(fault) },
+        }
+    }
+}
+
+/// The reply to a write that was rolled back by an I/O error.
+pub(super) fn rolled_back(store: &str, error: Arc<io::Error>) -> StoreError {
+    let full =
+        [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge].contains(&error.kind());
+    let (store, cause): (_, ErrorCause) = (store.to_owned(), error);
+    if full { StoreError::Full { store, cause } } else { StoreError::Unavailable { store, cause } }
 }

@@ -6,13 +6,12 @@ use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use redb::Database;
 
 use super::apply::Tables;
-use super::errors::Fault;
+use super::file::Fault;
 use super::format::StoreCounters;
-use super::recent::CommittedTxn;
-use super::request::Request;
-use super::{Options, compaction};
-use crate::error::StoreError;
-use crate::store::{CommitOutcome, Lease};
+use super::watch::CommittedTxn;
+use super::writer::Request;
+use super::{Options, apply};
+use crate::store::{CommitOutcome, Lease, StoreError};
 
 /// A durable group, ready to publish.
 #[derive(Debug)]
@@ -56,8 +55,8 @@ pub(super) fn write(
             group.stage(&mut tables, request)?;
         }
         if group.written {
-            if let Some(to) = compaction::due(&tables, &group.counters, options)? {
-                compaction::compact(&mut tables, &mut group.counters, to)?;
+            if let Some(to) = apply::compaction_due(&tables, &group.counters, options)? {
+                apply::compact(&mut tables, &mut group.counters, to)?;
             }
             group.counters.group += 1;
             group.counters.write(&counters, &mut tables.meta)?;
@@ -149,7 +148,7 @@ impl Group {
             return Ok(Err(StoreError::Ahead { requested: to, head: Revision(self.counters.head) }));
         }
         if to.0 > self.counters.compacted {
-            compaction::compact(tables, &mut self.counters, to.0)?;
+            apply::compact(tables, &mut self.counters, to.0)?;
             self.written = true;
         }
         Ok(Ok(()))

@@ -11,10 +11,10 @@ use std::time::Duration;
 use muster_core::txn::LeaseId;
 use tokio::sync::Notify;
 
-use super::request::{PendingReply, Request};
 use super::shared::Shared;
+use super::writer::{PendingReply, Request};
 use crate::clock::Clock;
-use crate::error::StoreError;
+use crate::store::StoreError;
 
 /// Pause before the next attempt to end a lease, for example while the disk is full.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

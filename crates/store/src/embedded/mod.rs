@@ -5,16 +5,12 @@
 //! replies. Reads and watches use snapshots of redb and never wait for the writer.
 
 mod apply;
-mod compaction;
 mod database;
-mod errors;
 mod file;
 mod format;
 mod group_commit;
 mod leases;
 mod read;
-mod recent;
-mod request;
 mod shared;
 mod watch;
 mod writer;
@@ -33,17 +29,15 @@ pub use self::database::OpenError;
 use self::file::FileLog;
 use self::leases::LeaseDeadlines;
 use self::read::PageRequest;
-use self::recent::Recent;
-use self::request::{PendingReply, Request};
 use self::shared::{ActivityCounters, DatabaseSlot, Position, Shared};
 use self::watch::WatchState;
 use self::writer::{Writer, WriterState};
 use crate::clock::{Clock, SystemClock};
-use crate::error::StoreError;
-use crate::health::{Sharing, StoreHealth};
 use crate::limits;
-use crate::store::{CommitOutcome, KeyValue, Lease, Range, Store, StoreStats};
+use crate::store::{CommitOutcome, KeyValue, Lease, Range, Sharing, Store, StoreError, StoreHealth, StoreStats};
 use crate::watch::{Watch, WatchFrom};
+use watch::Recent;
+use writer::{PendingReply, Request};
 
 /// Retention, memory and clock of an embedded store.
 #[derive(Clone, Debug)]

@@ -6,11 +6,10 @@ use std::ops::Bound;
 use muster_core::txn::Revision;
 use redb::ReadTransaction;
 
-use super::errors::Fault;
+use super::file::Fault;
 use super::format::{BadRow, HISTORY, KEYS, META, Record, StoreCounters, history_entries};
-use super::recent::CommittedTxn;
-use crate::error::StoreError;
-use crate::store::KeyValue;
+use super::watch::CommittedTxn;
+use crate::store::{KeyValue, StoreError};
 
 pub(super) fn get(txn: &ReadTransaction, key: &str) -> Result<Option<KeyValue>, Fault> {
     let keys = txn.open_table(KEYS)?;

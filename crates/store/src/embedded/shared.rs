@@ -9,15 +9,12 @@ use muster_core::txn::Revision;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::errors::Fault;
-use super::file::FileLog;
+use super::file::{Fault, FileLog};
 use super::leases::LeaseDeadlines;
 use super::read;
-use super::recent::Recent;
-use super::request::Request;
-use crate::error::{StoreError, text_cause};
-use crate::health::{Member, MemberState, StoreHealth};
-use crate::store::StoreStats;
+use super::watch::Recent;
+use super::writer::Request;
+use crate::store::{Member, MemberState, StoreError, StoreHealth, StoreStats, text_cause};
 
 /// Published position of the store: all of it is durable.
 #[derive(Clone, Copy, Debug, Default)]

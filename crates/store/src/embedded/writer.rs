@@ -1,21 +1,22 @@
-//! The writer thread: the only code that changes the file. It orders all changes and owns the counters.
+//! The writer thread: the only code that changes the file. It orders all changes and owns the counters. Requests
+//! and their replies are defined here.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::store::{CommitOutcome, Lease, StoreError, text_cause};
 
 use super::database::OpenDatabase;
-use super::errors::Fault;
-use super::file::FileOp;
+use super::file::{Fault, FileOp};
 use super::format::StoreCounters;
 use super::group_commit::{Group, GroupError};
-use super::request::Request;
 use super::shared::{DatabaseSlot, Position, Shared};
-use super::{Options, database, errors, group_commit};
-use crate::error::StoreError;
+use super::{Options, database, file, group_commit};
 
 /// Limits of one commit: enough to share an fsync among all waiting requests, and small enough that the first of them
 /// does not wait long.
@@ -152,7 +153,7 @@ impl Writer {
         }
         let failure = self.shared.log.take_failure();
         let answer = match &failure {
-            Some((_, error)) => errors::rolled_back(&self.shared.name, Arc::clone(error)),
+            Some((_, error)) => file::rolled_back(&self.shared.name, Arc::clone(error)),
             None => fault.into_error(&self.shared.name),
         };
         // The reply is the same whether this works or not; later requests get its error.
@@ -174,7 +175,7 @@ impl Writer {
             return Ok(());
         }
         Err(match failure {
-            Some((_, error)) => errors::rolled_back(&store, error),
+            Some((_, error)) => file::rolled_back(&store, error),
             None => fault.into_error(&store),
         })
     }
@@ -185,7 +186,7 @@ impl Writer {
         if failed == Some(FileOp::Sync) {
             tracing::error!(store = self.shared.name, "fsync failed: the store stops; check its disk");
             self.state = WriterState::Lost;
-            let cause = crate::error::text_cause("fsync failed: check the disk, then restart the server");
+            let cause = text_cause("fsync failed: check the disk, then restart the server");
             let error = StoreError::Unavailable { store: self.shared.name.clone(), cause };
             *self.shared.slot.write().unwrap_or_else(PoisonError::into_inner) = DatabaseSlot::Down(error.clone());
             return Err(error);
@@ -227,6 +228,91 @@ impl Writer {
                 self.state = WriterState::Down { generation };
                 Err(error)
             }
+        }
+    }
+}
+
+/// A prepared reply. It is sent when, and only when, its group is durable.
+#[derive(Debug)]
+pub(super) struct PendingReply<T> {
+    reply: oneshot::Sender<Result<T, StoreError>>,
+    answer: Option<Result<T, StoreError>>,
+}
+
+impl<T> PendingReply<T> {
+    pub(super) fn new() -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+        let (reply, receiver) = oneshot::channel();
+        (Self { reply, answer: None }, receiver)
+    }
+
+    /// Prepares the reply.
+    pub(super) fn prepare(&mut self, answer: Result<T, StoreError>) {
+        self.answer = Some(answer);
+    }
+
+    fn send(self, group_error: Option<&StoreError>) {
+        let answer = match (self.answer, group_error) {
+            // An invalid request stays invalid, whatever the result of its group.
+            (Some(Err(error)), _) => Err(error),
+            (_, Some(error)) => Err(error.clone()),
+            (Some(answer), None) => answer,
+            (None, None) => Err(StoreError::Closed),
+        };
+        // The caller may have stopped waiting.
+        let _ = self.reply.send(answer);
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Request {
+    Commit {
+        txn: Txn,
+        reply: PendingReply<CommitOutcome>,
+    },
+    Grant {
+        ttl: Duration,
+        reply: PendingReply<Lease>,
+    },
+    Revoke {
+        lease: LeaseId,
+        reply: PendingReply<()>,
+    },
+    Compact {
+        revision: Revision,
+        reply: PendingReply<()>,
+    },
+    /// A reader found the database of this generation broken.
+    Recover {
+        generation: u64,
+        reply: oneshot::Sender<()>,
+    },
+}
+
+impl Request {
+    /// Sends the prepared reply, or the error of the whole group.
+    pub(super) fn send(self, group_error: Option<&StoreError>) {
+        match self {
+            Request::Commit { reply, .. } => reply.send(group_error),
+            Request::Grant { reply, .. } => reply.send(group_error),
+            Request::Revoke { reply, .. } | Request::Compact { reply, .. } => reply.send(group_error),
+            Request::Recover { reply, .. } => {
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    /// Approximate bytes that it adds to its group.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Request::Commit { txn, .. } => txn
+                .ops
+                .iter()
+                .map(|op| match op {
+                    Op::Put { key, value, .. } => key.len() + value.len(),
+                    Op::Delete { key } => key.len(),
+                })
+                .sum(),
+            Request::Grant { .. } | Request::Revoke { .. } | Request::Compact { .. } | Request::Recover { .. } => 0,
         }
     }
 }

@@ -10,11 +10,9 @@ use muster_core::txn::Revision;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::errors::Rejection;
-use super::options::Compaction;
-use super::read;
-use super::request::Retry;
-use super::shared::{Shared, for_etcd};
-use crate::error::StoreError;
+use super::request::{Retry, Shared, for_etcd};
+use super::{Compaction, read};
+use crate::store::StoreError;
 
 /// Discards the history before a revision.
 pub(super) async fn compact(shared: &Shared, revision: Revision) -> Result<(), StoreError> {
@@ -103,7 +101,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::HeadSamples;
-    use crate::etcd::options::Options;
+    use crate::etcd::Options;
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use etcd_client::Error;
 use tonic::{Code, ConnectError, Status};
 
-use super::address::AddressError;
-use super::credentials::Credentials;
+use super::access::{AddressError, Credentials};
 
 /// State of a request after a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use etcd_client::proto::PbEvent;
 use muster_core::txn::Revision;
 
 use super::read::{key, key_value};
-use super::shared::revision;
+use super::request::revision;
 use crate::watch::{WatchChange, WatchEvent};
 
 /// Changes of a revision that may continue in the next fragment.

@@ -15,9 +15,8 @@ use tokio::time::{Instant, timeout};
 use super::errors::describe;
 use super::pool::{Connection, ConnectionId, RequireLeader, connect};
 use super::read;
-use super::request::{RequestError, Retry};
-use super::shared::{Shared, revision};
-use crate::health::{Alarm, AlarmKind, Member, MemberState, StoreHealth};
+use super::request::{RequestError, Retry, Shared, revision};
+use crate::store::{Alarm, AlarmKind, Member, MemberState, StoreHealth};
 
 /// Checks all members concurrently, so that one that is down does not delay the others.
 pub(super) async fn check(shared: &Shared) -> StoreHealth {

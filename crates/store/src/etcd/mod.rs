@@ -1,8 +1,9 @@
 //! Store in an etcd cluster.
 //!
-//! - `pool` has the configured members and uses one of them until it fails. `request` sends requests to it, and retries
+//! - `pool` has the configured members and uses one of them until it fails. `access` reads their addresses and the
+//!   credentials. `request` sends requests to a member, and retries
 //!   at another member if that is safe. `errors` classifies etcd's errors.
-//! - `read`, `commit` and `leases` implement the contract. A transaction of the contract is one transaction of etcd.
+//! - `read` and `commit` implement the contract. A transaction of the contract is one transaction of etcd.
 //! - `watch` is a watch: pages of a snapshot at one revision, then an etcd stream, resumed at another member when it
 //!   breaks. `event_assembly` builds complete transactions from the events. `progress` finds out whether a quiet watch
 //!   has missed something.
@@ -11,20 +12,16 @@
 //! A change is sent once. Without a response its result is [`StoreError::Unknown`], and the caller reads back. It may
 //! even be applied later, when a frozen member resumes; that is why writers use guards.
 
-mod address;
+mod access;
 mod commit;
 mod compaction;
-mod credentials;
 mod errors;
 mod event_assembly;
 mod health;
-mod leases;
-pub mod options;
 mod pool;
 mod progress;
 mod read;
 mod request;
-mod shared;
 mod watch;
 
 use std::sync::Arc;
@@ -35,19 +32,88 @@ use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 use tokio::task::JoinSet;
 
-pub use self::address::AddressError;
-use self::credentials::Credentials;
-pub use self::errors::{MemberError, OpenError};
-pub use self::options::Options;
-use self::pool::Pool;
-use self::request::RequestError;
-use self::shared::Shared;
-use self::watch::WatchState;
-use crate::error::StoreError;
-use crate::health::{Sharing, StoreHealth};
 use crate::open::StoreAccess;
-use crate::store::{CommitOutcome, KeyValue, Lease, Range, Store, StoreStats};
+use crate::store::{CommitOutcome, KeyValue, Lease, Range, Sharing, Store, StoreError, StoreHealth, StoreStats};
 use crate::watch::{Watch, WatchFrom};
+
+use access::Credentials;
+use pool::Pool;
+use request::{RequestError, Shared};
+use watch::WatchState;
+
+pub use access::AddressError;
+pub use errors::{MemberError, OpenError};
+
+/// Options of a store in etcd.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub timeouts: Timeouts,
+    pub compaction: Compaction,
+}
+
+/// Timeouts of requests and connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// Opening a connection. A member on the same continent answers within a tenth of this.
+    pub connect: Duration,
+    /// One attempt of a request that can be retried. Longer than a leader election (one to two seconds by default):
+    /// during that time waiting is better than switching members.
+    pub attempt: Duration,
+    /// One attempt of a keep-alive. Shorter, because the lease expires meanwhile: its holder waits a few seconds at
+    /// most, which is enough for two members.
+    pub keep_alive: Duration,
+    /// The response to a change, which is sent once. After that its result is unknown.
+    pub change: Duration,
+    /// All attempts of a request, until the store counts as unavailable.
+    pub total: Duration,
+    /// Silence on a connection in use before it is pinged. At least five seconds: etcd closes connections that ping
+    /// more often (`--grpc-keepalive-min-time`).
+    pub ping_after: Duration,
+    /// The response to a ping. It detects a frozen member, which keeps its connections open.
+    pub ping_timeout: Duration,
+    /// The event of a change by this process. After that its watch counts as stuck.
+    pub overdue_event: Duration,
+    /// Each member in a health check.
+    pub health: Duration,
+}
+
+/// Retention of history. etcd itself keeps everything until it is compacted, and refuses writes when its quota is full.
+#[derive(Clone, Copy, Debug)]
+pub struct Compaction {
+    /// Interval between two compactions.
+    pub every: Duration,
+    /// Minimum age of compacted revisions: a replica that was partitioned for some minutes can resume its watch.
+    pub keep: Duration,
+    /// Minimum number of revisions that are kept, whatever their age. They cost little, and an idle fleet makes few.
+    pub keep_at_least: u64,
+    /// Maximum number of revisions that are kept, whatever their age. With 1 KiB each this is a tenth of etcd's quota.
+    pub keep_at_most: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (seconds, minutes) = (Duration::from_secs, |minutes: u64| Duration::from_secs(60 * minutes));
+        Self {
+            timeouts: Timeouts {
+                connect: seconds(2),
+                attempt: seconds(3),
+                keep_alive: Duration::from_millis(1200),
+                change: seconds(5),
+                total: seconds(12),
+                ping_after: seconds(6),
+                ping_timeout: seconds(3),
+                overdue_event: seconds(4),
+                health: seconds(2),
+            },
+            compaction: Compaction {
+                every: minutes(1),
+                keep: minutes(10),
+                keep_at_least: 10_000,
+                keep_at_most: 200_000,
+            },
+        }
+    }
+}
 
 /// A store in an etcd cluster. Dropping it ends its watches.
 #[derive(Debug)]
@@ -60,7 +126,7 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// Opens the store at `etcd://HOST:PORT[,HOST:PORT…]`. One member has to answer. Needs a tokio runtime.
     pub async fn open(spec: &str, access: &StoreAccess, options: Options) -> Result<Self, OpenError> {
-        let endpoints = address::parse(spec.strip_prefix("etcd:").unwrap_or(spec))?;
+        let endpoints = access::parse_address(spec.strip_prefix("etcd:").unwrap_or(spec))?;
         let name = format!("etcd://{}", endpoints.join(","));
         let credentials = Credentials::read(access).await?;
         let pool = Pool::new(endpoints, credentials, options.timeouts)
@@ -110,15 +176,15 @@ impl Store for EtcdStore {
     }
 
     fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>> {
-        Box::pin(leases::grant(&self.shared, ttl))
+        Box::pin(commit::grant(&self.shared, ttl))
     }
 
     fn keep_alive(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(leases::keep_alive(&self.shared, lease))
+        Box::pin(commit::keep_alive(&self.shared, lease))
     }
 
     fn revoke(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(leases::revoke(&self.shared, lease))
+        Box::pin(commit::revoke(&self.shared, lease))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -13,8 +13,8 @@ use etcd_client::{
 use tokio::sync::Mutex;
 use tonic::transport::Endpoint;
 
-use super::credentials::Credentials;
-use super::options::Timeouts;
+use super::Timeouts;
+use super::access::Credentials;
 
 pub(super) struct Pool {
     members: Vec<Member>,

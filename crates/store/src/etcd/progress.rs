@@ -13,8 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::read::Span;
-use super::request::{RequestError, Retry};
-use super::shared::{Shared, revision};
+use super::request::{RequestError, Retry, Shared, revision};
 
 #[derive(Debug)]
 pub(super) struct Head {

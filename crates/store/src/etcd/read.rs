@@ -6,11 +6,9 @@ use futures::StreamExt;
 use muster_core::txn::{LeaseId, Revision};
 
 use super::errors::Rejection;
-use super::request::{RequestError, Retry};
-use super::shared::{Shared, for_etcd, revision};
-use crate::error::StoreError;
+use super::request::{RequestError, Retry, Shared, for_etcd, revision};
 use crate::limits;
-use crate::store::{KeyValue, Range};
+use crate::store::{KeyValue, Range, StoreError};
 
 /// Keys of one request. With values of at most 16 KiB the response is bounded, and mostly far smaller.
 const PAGE: i64 = 1000;

@@ -17,9 +17,8 @@ use super::pool::{ConnectionId, jitter};
 use super::progress::{Difference, ExpectedEvents, WatchCheck, difference, next_check};
 use super::read;
 use super::read::Span;
-use super::request::Retry;
-use super::shared::{Shared, for_etcd, revision};
-use crate::error::{StoreError, text_cause};
+use super::request::{Retry, Shared, for_etcd, revision};
+use crate::store::{StoreError, text_cause};
 use crate::watch::{GapCause, WatchEvent, WatchFrom};
 
 /// The next step of the watch.

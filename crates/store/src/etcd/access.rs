@@ -1,6 +1,13 @@
-//! Parses addresses of etcd clusters: `etcd://HOST:PORT[,HOST:PORT…]`.
+//! Address and credentials of an etcd cluster: parses `etcd://HOST:PORT[,HOST:PORT…]`, reads the files of [`StoreAccess`],
+//! and checks that the options fit together.
 
-use crate::open::without_user;
+use std::path::Path;
+
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+use crate::open::{StoreAccess, without_user};
+
+use super::errors::OpenError;
 
 /// etcd's default client port.
 const PORT: u16 = 2379;
@@ -14,7 +21,7 @@ pub struct AddressError {
 }
 
 /// Parses the part after `etcd:` into members, each as `HOST:PORT`, without duplicates.
-pub(super) fn parse(rest: &str) -> Result<Vec<String>, AddressError> {
+pub(super) fn parse_address(rest: &str) -> Result<Vec<String>, AddressError> {
     let wrong = |why: String| AddressError { given: without_user(&format!("etcd:{rest}")), why };
     if rest.contains('@') {
         // Checked first, because a password may contain the separators.
@@ -79,19 +86,88 @@ fn split(entry: &str) -> Result<(&str, Option<&str>), String> {
     }
 }
 
+/// TLS configuration and login of a connection.
+#[derive(Clone)]
+pub(super) struct Credentials {
+    pub(super) tls: Option<ClientTlsConfig>,
+    pub(super) shows_certificate: bool,
+    pub(super) login: Option<Login>,
+}
+
+#[derive(Clone)]
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) password: String,
+}
+
+impl Credentials {
+    pub(super) async fn read(access: &StoreAccess) -> Result<Self, OpenError> {
+        Ok(Self { tls: tls(access).await?, shows_certificate: access.cert.is_some(), login: login(access)? })
+    }
+
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+async fn tls(access: &StoreAccess) -> Result<Option<ClientTlsConfig>, OpenError> {
+    let identity = match (&access.cert, &access.key) {
+        (None, None) => None,
+        (Some(cert), Some(key)) => {
+            let cert = pem("--store-cert", "CERTIFICATE", cert).await?;
+            Some(Identity::from_pem(cert, pem("--store-key", "PRIVATE KEY", key).await?))
+        }
+        (Some(_), None) => return Err(OpenError::Half { given: "--store-cert", missing: "--store-key" }),
+        (None, Some(_)) => return Err(OpenError::Half { given: "--store-key", missing: "--store-cert" }),
+    };
+    let Some(ca) = &access.ca else {
+        // There is no default list of CAs: etcd clusters have a CA of their own.
+        return match identity {
+            None => Ok(None),
+            Some(_) => Err(OpenError::Half { given: "--store-cert", missing: "--store-ca" }),
+        };
+    };
+    let ca = Certificate::from_pem(pem("--store-ca", "CERTIFICATE", ca).await?);
+    let tls = ClientTlsConfig::new().ca_certificate(ca);
+    Ok(Some(match identity {
+        None => tls,
+        Some(identity) => tls.identity(identity),
+    }))
+}
+
+/// Reads a file and checks its PEM label: swapped files are a common mistake, and TLS libraries report it badly.
+async fn pem(option: &'static str, label: &'static str, path: &Path) -> Result<String, OpenError> {
+    let text = tokio::fs::read_to_string(path).await.map_err(|cause| OpenError::File {
+        option,
+        path: path.to_owned(),
+        cause,
+    })?;
+    let begins = |line: &str| line.starts_with("-----BEGIN ") && line.contains(label);
+    if text.lines().any(begins) { Ok(text) } else { Err(OpenError::NotPem { option, label, path: path.to_owned() }) }
+}
+
+fn login(access: &StoreAccess) -> Result<Option<Login>, OpenError> {
+    match (&access.user, &access.password) {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) => Ok(Some(Login { user: user.clone(), password: password.clone() })),
+        (Some(user), None) => Err(OpenError::NoPassword { user: user.clone() }),
+        (None, Some(_)) => Err(OpenError::Half { given: "a password", missing: "--store-user" }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::parse_address;
 
     #[test]
     fn hosts_and_ports_are_parsed() {
-        assert_eq!(parse("//a:1").unwrap(), ["a:1"]);
+        assert_eq!(parse_address("//a:1").unwrap(), ["a:1"]);
         assert_eq!(
-            parse("//a:1,b.example:2,10.0.0.3:3,[::1]:4").unwrap(),
+            parse_address("//a:1,b.example:2,10.0.0.3:3,[::1]:4").unwrap(),
             ["a:1", "b.example:2", "10.0.0.3:3", "[::1]:4"]
         );
-        assert_eq!(parse("//a,[::1]/").unwrap(), ["a:2379", "[::1]:2379"]);
-        assert_eq!(parse("//a:1,b:1,a:1").unwrap(), ["a:1", "b:1"]);
+        assert_eq!(parse_address("//a,[::1]/").unwrap(), ["a:2379", "[::1]:2379"]);
+        assert_eq!(parse_address("//a:1,b:1,a:1").unwrap(), ["a:1", "b:1"]);
     }
 
     #[test]
@@ -115,7 +191,7 @@ mod tests {
             ("//a:x,me:s3cret,/@b:1", "it contains a user (use --store-user)"),
             ("//http://me:s3cret@a:1", "it contains a user (use --store-user)"),
         ] {
-            let error = parse(given).unwrap_err();
+            let error = parse_address(given).unwrap_err();
             assert_eq!(error.why, why, "of {given}");
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
