@@ -14,9 +14,8 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::node::status::Activity;
 use muster_wire::client::ClientError;
 
-use crate::config::Config;
+use crate::config::{Config, Node};
 use crate::live_log::{LiveLog, Streamer};
-use crate::node::Node;
 use crate::process::children::{self, Children};
 use crate::queue::state_machine::{InitialState, RunQueue, Timings};
 use crate::queue::task::{Channels, QueueTask};
@@ -24,7 +23,7 @@ use crate::release::Releases;
 use crate::release::trust::Trust;
 use crate::report::ReportSender;
 use crate::report::activity::ActivitySender;
-use crate::run::id;
+use crate::run::directory;
 use crate::state::directory::{Layout, OpenStateError, StateDir};
 use crate::state::ledger::{self, Ledger, LoadError};
 use crate::state::outbox::{Outbox, OutboxError};
@@ -109,7 +108,7 @@ impl StoredState {
         let snapshot = ledger::load_snapshot(&layout)?;
         let outbox = Outbox::new(layout.outbox());
         // If the ledger was lost, unsent reports and the directories of runs still have their numbers.
-        ledger.next_seq = ledger.next_seq.max(outbox.next_seq()?).max(id::next_seq(&layout));
+        ledger.next_seq = ledger.next_seq.max(outbox.next_seq()?).max(directory::next_seq(&layout));
         match &ledger.local {
             Some(local) => tracing::info!(version = %local.version, digest = local.digest, "last validated version"),
             None => tracing::info!("no version has been validated on this node yet"),

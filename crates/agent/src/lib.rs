@@ -21,7 +21,7 @@
 //! - [`report`] sends the outbox in order, and the agent's activity. [`live_log`] streams the output of a run. Activity and
 //!   live log are best effort.
 //! - [`process`] starts programs with a mark in their environment, ends all processes that carry it, and reaps orphans.
-//!   [`run::recovery`] does this for a run that was interrupted with its agent.
+//!   [`run`] also does this for a run that was interrupted with its agent.
 //! - [`commands`] are the subcommands besides `run`.
 //!
 //! The agent must never: run two appliers at once, change a paused node, execute content whose digest is not in its
@@ -35,7 +35,6 @@ pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod live_log;
-pub mod node;
 pub mod process;
 pub mod queue;
 pub mod redact;

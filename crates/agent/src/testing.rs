@@ -13,8 +13,8 @@ use muster_core::txn::Generation;
 
 use muster_core::lookup::snapshot::Snapshot;
 
-use crate::node::Node;
-use crate::process::stat::Stat;
+use crate::config::Node;
+use crate::process::children::Stat;
 use crate::redact::Redactor;
 use crate::report::unsent::{ApplierSummary, UnsentReport};
 use crate::state::directory::StateDir;

@@ -1,34 +1,32 @@
 //! Appliers: programs that apply a release to the node. Their exit code and files are the result.
 
-mod needs;
-mod published;
 mod puppet;
-mod puppet_changes;
 mod puppet_log;
-mod puppet_module;
 mod puppet_report;
-mod script;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use puppet_log::{Line, in_release};
-
+use std::io;
 use std::time::Duration;
-
-use tokio_util::sync::CancellationToken;
 
 use muster_core::lookup::published::Publication;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::release::spec::Applier;
-use muster_core::report::reason::RunReason;
+use muster_core::report::reason::{Need, RunReason};
+use muster_core::report::summary::clip;
 use muster_core::report::{Counts, ResourceChange, ResourceError, RunResult};
+use tokio_util::sync::CancellationToken;
 
-use crate::node::Node;
+use crate::config::Node;
 use crate::process::children::Children;
-use crate::process::mark::{self, Mark};
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
+use crate::process::{self, Mark};
 use crate::redact::Redactor;
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
-use crate::run::environment;
+use crate::run::{content_files, environment, log};
+
+pub(crate) use puppet_log::{Line, in_release};
 
 /// Inputs of the applier, the hooks and the checks of one run.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +73,7 @@ impl ApplierResult {
         Self::succeeded(RunResult::Unchanged)
     }
 
-    pub fn pending(needs: Vec<muster_core::report::reason::Need>) -> Self {
+    pub fn pending(needs: Vec<Need>) -> Self {
         Self { result: RunResult::Pending, ..Self::failed(RunReason::Waiting { needs }) }
     }
 
@@ -95,7 +93,7 @@ impl ApplierResult {
 pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<ApplierResult> {
     let prepared = match job.release.spec.applier {
         Applier::Puppet => puppet::program(job),
-        Applier::Script => script::program(job),
+        Applier::Script => script_program(job),
     };
     let program = match prepared {
         Ok(program) => program,
@@ -116,17 +114,17 @@ pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToke
         ProgramEnd::NotStarted(error) => {
             return Some(ApplierResult::failed(match job.release.spec.applier {
                 Applier::Puppet => puppet::not_started(&program, &error),
-                Applier::Script => script::not_started(job, &error),
+                Applier::Script => script_not_started(job, &error),
             }));
         }
     };
-    let needs = needs::read(&job.directory.pending(), job.secrets);
+    let needs = content_files::read_needs(&job.directory.pending(), job.secrets);
     let applied = match job.release.spec.applier {
         Applier::Puppet => puppet::result(job, code, needs),
-        Applier::Script => script::result(job, code, needs),
+        Applier::Script => script_result(job, code, needs),
     };
     Some(match job.mode {
-        Mode::Apply => published::add(applied, &job.directory.published(), job.secrets),
+        Mode::Apply => content_files::add_published(applied, &job.directory.published(), job.secrets),
         Mode::Preview => applied,
     })
 }
@@ -141,10 +139,52 @@ fn base(job: &Job<'_>, path: std::path::PathBuf) -> Program {
         output: job.directory.output(),
         mark: Mark::new(environment::RUN_ID, job.run.as_str()),
         deadline: Duration::try_from(job.release.spec.deadline).unwrap_or_default(),
-        grace: mark::GRACE,
+        grace: process::GRACE,
         leftovers: Leftovers::Keep,
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Exit code of a script: "Temporary failure; try again later" in sysexits.h.
+const PENDING: i32 = 75;
+/// Maximum length of the reason that a script prints for it.
+const MAX_REASON: usize = 300;
+
+/// Prepares the call of a script. A preview needs one that declares `noop`, or it would change the node.
+fn script_program(job: &Job<'_>) -> Result<Program, RunReason> {
+    let spec = &job.release.spec;
+    match job.mode {
+        Mode::Preview if !spec.noop => Err(RunReason::NoPreview { program: spec.manifest.clone() }),
+        Mode::Preview | Mode::Apply => Ok(base(job, job.release.directory.join(&spec.manifest))),
+    }
+}
+
+fn script_not_started(job: &Job<'_>, error: &io::Error) -> RunReason {
+    let manifest = &job.release.spec.manifest;
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return RunReason::Release {
+            problem: format!("{manifest} of the release cannot be executed: check its permissions"),
+        };
+    }
+    if error.kind() == io::ErrorKind::NotFound {
+        // The file exists, which was checked before: its interpreter is missing.
+        return RunReason::NotInstalled { program: format!("the interpreter of {manifest}") };
+    }
+    RunReason::Machine { problem: format!("cannot start {manifest} of the release: {error}") }
+}
+
+/// Result of a script. Exit codes: 0 unchanged, 2 changed, 75 pending, others failed.
+fn script_result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> ApplierResult {
+    match code {
+        0 | 2 if !needs.is_empty() => ApplierResult::failed(RunReason::PendingIgnored { needs }),
+        0 => ApplierResult::succeeded(RunResult::Unchanged),
+        2 => ApplierResult::succeeded(RunResult::Changed),
+        PENDING if !needs.is_empty() => ApplierResult::pending(needs),
+        PENDING => {
+            let line = log::last_line(&job.directory.output());
+            let reason =
+                line.map_or_else(|| "an unnamed need".to_owned(), |line| clip(&job.secrets.text(&line), MAX_REASON));
+            ApplierResult::pending(vec![Need::Other { reason }])
+        }
+        code => ApplierResult::failed(RunReason::ExitCode { program: job.release.spec.manifest.clone(), code }),
+    }
+}

@@ -8,7 +8,7 @@ use muster_core::report::ResourceError;
 use muster_core::report::summary::clip;
 
 use crate::redact::Redactor;
-use crate::run::bounded_file::for_each_line;
+use crate::run::content_files::for_each_line;
 
 const MAX_ERRORS: usize = 50;
 const MAX_MESSAGE: usize = 2000;

@@ -9,9 +9,7 @@ use jiff::Timestamp;
 use muster_core::node::pause::NodePause;
 
 use crate::clock;
-use crate::commands::desired_request::request_desired;
-use crate::commands::local_state::LocalState;
-use crate::commands::{CANNOT_TELL, PAUSED, YES, print_line};
+use crate::commands::{CANNOT_TELL, LocalState, PAUSED, YES, print_line, request_desired};
 use crate::config::Config;
 use crate::state::ledger::Ledger;
 

@@ -1,14 +1,26 @@
 //! Subcommands of `muster-agent` besides `run`. All except `once` only read, and work while an agent runs.
 
 pub mod check;
-mod desired_request;
-mod local_state;
 pub mod once;
 pub mod status;
 pub mod version;
 
-use std::fmt;
+use std::fs::File;
 use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+use std::{fmt, fs, io};
+
+use anyhow::Context;
+use muster_wire::sync::DesiredResponse;
+use rustix::fs::{FlockOperation, flock};
+use tokio::time::timeout;
+
+use crate::config::Config;
+use crate::state::directory::Layout;
+use crate::state::ledger::Ledger;
+use crate::sync::error_chain;
+use crate::sync::servers::Servers;
 
 /// Exit codes, which are a contract with scripts.
 pub const YES: u8 = 0;
@@ -25,4 +37,72 @@ pub const PENDING: u8 = 75;
 /// Prints a line. A closed pipe is no error.
 fn print_line(line: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Timeout of each server. A healthy one answers in a millisecond; a frozen one accepts the connection and never answers.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The answer of the first server that answers, or why none did.
+pub(super) async fn request_desired(config: &Config) -> Result<DesiredResponse, String> {
+    let servers = Servers::new(&config.env, &config.node, config.server.urls()).map_err(|error| error_chain(&error))?;
+    let mut why = String::new();
+    for client in servers.all() {
+        match timeout(ANSWER_TIMEOUT, client.desired(&config.env, &config.node)).await {
+            Ok(Ok(told)) => return Ok(told),
+            Ok(Err(error)) => why = error_chain(&error),
+            Err(_) => why = format!("the server at {} does not answer", client.base()),
+        }
+    }
+    Err(why)
+}
+
+#[derive(Debug)]
+pub(super) struct LocalState {
+    /// `None` if no agent was ever started on this node.
+    pub(super) ledger: Option<Ledger>,
+    /// An agent is running in the state directory.
+    pub(super) agent_running: bool,
+    /// Number of unsent reports.
+    pub(super) unsent_reports: usize,
+}
+
+impl LocalState {
+    pub(super) fn read(config: &Config) -> anyhow::Result<Self> {
+        let layout = Layout::at(&config.state_dir);
+        let path = layout.ledger();
+        let ledger = match fs::read(&path) {
+            Ok(bytes) => {
+                let parsed = serde_json::from_slice::<Ledger>(&bytes);
+                let ledger = parsed.with_context(|| format!("the ledger {} is damaged", path.display()))?;
+                anyhow::ensure!(
+                    ledger.node == config.node && ledger.env == config.env,
+                    "the state directory {} belongs to node {} of environment {}",
+                    config.state_dir.display(),
+                    ledger.node,
+                    ledger.env
+                );
+                Some(ledger)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let unsent_reports =
+            fs::read_dir(layout.outbox()).map_or(0, |entries| entries.flatten().filter(is_report).count());
+        Ok(Self { ledger, agent_running: is_locked(&layout.lock()), unsent_reports })
+    }
+
+    /// The version that was validated last.
+    pub(super) fn local(&self) -> Option<&crate::state::ledger::LocalVersion> {
+        self.ledger.as_ref()?.local.as_ref()
+    }
+}
+
+fn is_report(entry: &fs::DirEntry) -> bool {
+    entry.path().extension().is_some_and(|extension| extension == "json")
+}
+
+/// True if an agent holds the lock. The test itself holds the lock for an instant; an agent that starts then waits for it.
+fn is_locked(lock: &Path) -> bool {
+    let Ok(lock) = File::open(lock) else { return false };
+    flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
 }

@@ -10,17 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 use muster_wire::sync::{DesiredResponse, SyncEvent};
 
-use crate::agent;
-use crate::clock;
 use crate::commands::check::last_known_pause;
-use crate::commands::desired_request::request_desired;
-use crate::commands::local_state::LocalState;
-use crate::commands::{AGENT_RUNNING, CANNOT_TELL, NO, PAUSED, PENDING, YES, print_line};
+use crate::commands::{AGENT_RUNNING, CANNOT_TELL, LocalState, NO, PAUSED, PENDING, YES, print_line, request_desired};
 use crate::config::Config;
 use crate::state::directory::Layout;
 use crate::state::ledger::{self, Ledger, RunEnd};
 use crate::sync::handshake::SyncState;
 use crate::sync::servers::Servers;
+use crate::{agent, clock};
 
 /// Timeout for the first event of a stream.
 const FIRST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);

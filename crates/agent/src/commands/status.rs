@@ -7,9 +7,7 @@ use serde::Serialize;
 use muster_core::names::{EnvName, NodeName, RunId, Version};
 use muster_core::node::pause::NodePause;
 
-use crate::commands::desired_request::request_desired;
-use crate::commands::local_state::LocalState;
-use crate::commands::{YES, print_line};
+use crate::commands::{LocalState, YES, print_line, request_desired};
 use crate::config::Config;
 use crate::release::release_history::ReleaseHistory;
 use crate::state::directory::Layout;

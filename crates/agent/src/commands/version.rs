@@ -2,9 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::commands::desired_request::request_desired;
-use crate::commands::local_state::LocalState;
-use crate::commands::{CANNOT_TELL, NEVER_CONFIGURED, NO, YES, print_line};
+use crate::commands::{CANNOT_TELL, LocalState, NEVER_CONFIGURED, NO, YES, print_line, request_desired};
 use crate::config::Config;
 
 /// Reports whether the desired release differs from the validated one.

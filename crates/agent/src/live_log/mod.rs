@@ -21,9 +21,9 @@ use muster_core::report::{CheckResult, Verdict};
 use muster_wire::run_log::{LogPiece, PIECE};
 
 use crate::backoff::{self, Backoff};
+use crate::config::Node;
 use crate::live_log::source::Collector;
 use crate::live_log::tail::ReadProgress;
-use crate::node::Node;
 use crate::sync::error_chain;
 use crate::sync::servers::Servers;
 

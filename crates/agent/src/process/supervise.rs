@@ -10,9 +10,9 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
+use crate::process;
+use crate::process::Mark;
 use crate::process::children::Children;
-use crate::process::group;
-use crate::process::mark::{self, Mark};
 use crate::process::output::{Output, OutputHandles};
 
 /// Time to reap a killed process. One that takes longer hangs in the kernel.
@@ -113,15 +113,15 @@ async fn run_to_end(
     };
     let grace = match &ended {
         ProgramEnd::Exited(_) if program.leftovers == Leftovers::Keep => None,
-        ProgramEnd::Cancelled => Some(mark::SHORT_GRACE.min(program.grace)),
+        ProgramEnd::Cancelled => Some(process::SHORT_GRACE.min(program.grace)),
         ProgramEnd::Exited(_) | ProgramEnd::Killed(_) | ProgramEnd::Deadline | ProgramEnd::NotStarted(_) => {
             Some(program.grace)
         }
     };
     if let Some(grace) = grace {
-        mark::end_all(&program.mark, grace).await;
+        process::end_all(&program.mark, grace).await;
         // A process that has cleared its environment is still in the group.
-        group::end(pid, grace).await;
+        process::end_group(pid, grace).await;
     }
     reap(&mut child).await;
     ended

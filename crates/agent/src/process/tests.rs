@@ -8,8 +8,9 @@ use std::time::Duration;
 use muster_testkit::wait::until;
 use tokio_util::sync::CancellationToken;
 
+use crate::process;
+use crate::process::Mark;
 use crate::process::children::Children;
-use crate::process::mark::{self, Mark};
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
 
 const MARK: &str = "MUSTER_RUN_ID";
@@ -24,7 +25,7 @@ fn shell(directory: &Path, name: &str, script: &str, leftovers: Leftovers) -> Pr
         output: directory.join("output.log"),
         mark,
         deadline: Duration::from_secs(300),
-        grace: mark::SHORT_GRACE,
+        grace: process::SHORT_GRACE,
         leftovers,
     }
 }
@@ -67,7 +68,7 @@ async fn who_is_left_behind_can_go_on_printing() {
     let length = || fs::metadata(&program.output).unwrap().len();
     let target = length() + 100;
     until("more is printed", || length() >= target).await;
-    mark::end_all(&program.mark, mark::SHORT_GRACE).await;
+    process::end_all(&program.mark, process::SHORT_GRACE).await;
 }
 
 /// A process that removed its mark and left the process group keeps the output open.

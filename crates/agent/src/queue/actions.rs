@@ -10,7 +10,7 @@ use crate::queue::decide::{DecisionTimings, QueueAction, QueueEvent, decide};
 use crate::queue::hooks::{self, HookTrigger};
 use crate::queue::io::Effect;
 use crate::queue::state_machine::{RunQueue, Timings};
-use crate::run::{WorkOrder, id};
+use crate::run::{WorkOrder, directory};
 use crate::state::ledger::{RunPhase, RunningRun, Work};
 
 impl RunQueue {
@@ -82,7 +82,7 @@ impl RunQueue {
             Work::Preview | Work::Hooks => None,
         };
         let run = RunningRun {
-            run: id::new_run_id(&self.node, seq, started),
+            run: directory::new_run_id(&self.node, seq, started),
             work,
             seq,
             phase: RunPhase::Applying,

@@ -6,7 +6,7 @@
 //!
 //! Inside the state machine, [`decide`] chooses an action, [`schedule`] holds the due times of waiting work, `actions`
 //! starts work, `results` stores what has ended, [`auto_rollback`] rolls back unconfirmed releases, and
-//! `activity_publisher` publishes the status.
+//! the state machine itself publishes the status.
 //!
 //! # State is on disk before it takes effect
 //!
@@ -16,7 +16,7 @@
 //!
 //! # How a simulator drives the queue
 //!
-//! 1. Make a [`Node`](crate::node::Node) (its paths are never opened) and a [`RunQueue`](state_machine::RunQueue) from a
+//! 1. Make a [`Node`](crate::config::Node) (its paths are never opened) and a [`RunQueue`](state_machine::RunQueue) from a
 //!    disk in memory: a [`Ledger`](crate::state::ledger::Ledger) and a snapshot; at first a new ledger and no snapshot.
 //! 2. Send [`Input::Started`](io::Input), and then every event, with an [`EventTime`](crate::clock::EventTime) made of a
 //!    base instant plus the virtual time, the clocks, and a random number from the seed. Carry out the effects in order.
@@ -37,7 +37,6 @@
 //!    [`RunQueue::published`](state_machine::RunQueue::published); the server sends the inputs from `Hello` to `RunRequested`.
 
 mod actions;
-mod activity_publisher;
 pub mod auto_rollback;
 pub mod decide;
 pub mod hooks;

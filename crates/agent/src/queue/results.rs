@@ -1,8 +1,7 @@
 //! Stores the results of work that has ended, and recovers interrupted work after a start.
 
 use muster_core::names::RunId;
-use muster_core::report::status_move;
-use muster_core::report::{HookResult, Outcome, Verdict};
+use muster_core::report::{HookResult, Outcome, Verdict, status_move};
 
 use crate::clock::EventTime;
 use crate::queue::decide::QueueEvent;
@@ -10,7 +9,7 @@ use crate::queue::hooks;
 use crate::queue::io::Effect;
 use crate::queue::state_machine::RunQueue;
 use crate::report::unsent::UnsentReport;
-use crate::run::recovery;
+use crate::run::report_builder;
 use crate::state::ledger::{AppliedRelease, LastRun, LocalVersion, RunEnd, RunPhase, ValidationRecord, Work};
 
 impl RunQueue {
@@ -172,7 +171,8 @@ impl RunQueue {
         let running = self.ledger.running.clone()?;
         let interrupted = match running.work {
             Work::Run => {
-                let (report, last) = recovery::interrupted(&self.node, &running, self.ledger.last.as_ref(), now.clock);
+                let (report, last) =
+                    report_builder::interrupted(&self.node, &running, self.ledger.last.as_ref(), now.clock);
                 self.finished(report, last, now);
                 Some(running.run)
             }

@@ -16,7 +16,7 @@ use crate::clock::EventTime;
 use crate::queue::io::{Effect, Input};
 use crate::queue::state_machine::RunQueue;
 use crate::release::Releases;
-use crate::run::{WorkOrder, recovery};
+use crate::run::{self, WorkOrder};
 use crate::state::directory::Layout;
 use crate::state::durable::{self, WriteError};
 use crate::state::outbox::Outbox;
@@ -126,7 +126,7 @@ impl QueueTask {
         for effect in effects {
             match effect {
                 Effect::EndProcesses(run) => {
-                    recovery::end_processes(&run).await;
+                    run::end_processes(&run).await;
                     answer = Some(Input::ProcessesEnded);
                 }
                 Effect::SaveLedger(ledger) => self.write_with_retry(|| ledger.save(&self.layout)).await?,

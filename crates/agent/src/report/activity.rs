@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use muster_core::node::status::Activity;
 
 use crate::backoff::{self, Backoff};
-use crate::node::Node;
+use crate::config::Node;
 use crate::sync::error_chain;
 use crate::sync::servers::Servers;
 

@@ -18,7 +18,7 @@ use muster_wire::client::ClientError;
 use muster_wire::sync::ReportResult;
 
 use crate::backoff;
-use crate::node::Node;
+use crate::config::Node;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::report::dispatch::{Dispatch, NextSend, ReportAnswer, ReportDisposition};

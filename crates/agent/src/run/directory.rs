@@ -1,19 +1,22 @@
-//! The directory of one run: its input files, its output files, and the removal of old ones.
+//! The id and the directory of a run: its input files, its output files, and the removal of old ones.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
+use jiff::Timestamp;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, RunId, Version};
+use muster_core::release::dir::hex;
 use muster_core::report::Interfaces;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
 
-use crate::node::Node;
+use crate::config::Node;
 use crate::process::output;
-use crate::run::{environment, id};
+use crate::run::environment;
+use crate::state::directory::Layout;
 use crate::state::durable::WriteError;
 
 /// Number of run directories that stay on the node, for debugging.
@@ -126,7 +129,7 @@ impl RunDirectory {
 fn remove_old(runs: &Path) {
     let mut all: Vec<_> = fs::read_dir(runs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     // By sequence number and not by time: a clock that was set back must not make the last run the oldest.
-    all.sort_by_cached_key(|path| (id::seq_of(path), path.clone()));
+    all.sort_by_cached_key(|path| (seq_of(path), path.clone()));
     let mut too_many = (all.len() + 1).saturating_sub(KEPT);
     for path in all {
         if too_many > 0 && !has_processes(&path) {
@@ -134,7 +137,7 @@ fn remove_old(runs: &Path) {
             if let Err(error) = fs::remove_dir_all(&path) {
                 tracing::warn!(directory = %path.display(), %error, "cannot remove the directory of an old run");
             }
-        } else if let Err(error) = output::file::truncate(&path.join(OUTPUT)) {
+        } else if let Err(error) = output::truncate(&path.join(OUTPUT)) {
             tracing::warn!(directory = %path.display(), %error, "cannot truncate the output of an old run");
         }
     }
@@ -147,9 +150,41 @@ fn has_processes(directory: &Path) -> bool {
     muster_marked::find(environment::RUN_ID, run).is_ok_and(|found| !found.is_empty())
 }
 
+/// Makes the id of a run: its start time, the sequence number of its first report, and a hash. Ids sort by time, and by
+/// number within one second. The hash covers environment, node and state directory, because several agents may run on one
+/// machine and each finds its processes by the id of the run.
+pub fn new_run_id(node: &Node, seq: u64, started: Timestamp) -> RunId {
+    let mut hasher = Sha256::new();
+    for part in [node.env.as_str(), node.name.as_str(), &node.layout.runs().display().to_string()] {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    hasher.update(started.as_nanosecond().to_le_bytes());
+    let hash = hex(&hasher.finalize());
+    let text = format!("{}-{seq:06}-{}", started.strftime("%Y%m%dt%H%M%S"), &hash[..8]);
+    match RunId::new(text) {
+        Ok(run) => run,
+        // Digits, `t`, `-` and hexadecimal digits are legal, and there are fewer than 64.
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+/// Sequence number in the name of a run's directory; `None` for any other name.
+fn seq_of(directory: &Path) -> Option<u64> {
+    directory.file_name()?.to_str()?.split('-').nth(1)?.parse().ok()
+}
+
+/// A sequence number after those of all stored runs, for an agent that has lost its ledger. A run uses two numbers.
+pub fn next_seq(layout: &Layout) -> u64 {
+    let directories = [layout.runs(), layout.validations()];
+    let names = directories.into_iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
+    names.filter_map(|entry| seq_of(&entry.path())).max().map_or(1, |last| last.saturating_add(2))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::node;
 
     fn names(runs: &Path) -> Vec<String> {
         let mut names: Vec<_> =
@@ -215,5 +250,28 @@ mod tests {
             RunDirectory::create(runs.path(), &RunId::new(format!("r{number}")).unwrap()).unwrap();
         }
         assert_eq!(names(runs.path()), (30..50).map(|number| format!("r{number}")).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ids_sort_by_time_and_differ_between_agents() {
+        let (dir_a, a) = node("web1");
+        let (_dir_b, b) = node("web1");
+        let at = Timestamp::from_second(1_800_000_000).unwrap();
+        assert!(new_run_id(&a, 7, at).as_str().starts_with("20270115t080000-000007-"), "{}", new_run_id(&a, 7, at));
+        assert!(new_run_id(&a, 9, at).as_str() < new_run_id(&a, 11, at).as_str(), "within one second by number");
+        assert!(new_run_id(&a, u64::MAX, at).as_str().len() <= 64);
+        assert_ne!(new_run_id(&a, 7, at), new_run_id(&b, 7, at));
+        drop(dir_a);
+    }
+
+    #[test]
+    fn next_seq_follows_the_stored_runs() {
+        let (_dir, node) = node("web1");
+        let runs = node.layout.runs();
+        assert_eq!(next_seq(&node.layout), 1);
+        for name in ["odd", "20270115t090000-000007-abcdef01", "20270115t080000-000009-abcdef01"] {
+            std::fs::create_dir_all(runs.join(name)).unwrap();
+        }
+        assert_eq!(next_seq(&node.layout), 11);
     }
 }

@@ -12,8 +12,9 @@ use muster_core::report::reason::RunReason;
 use muster_core::report::{HookResult, Verdict};
 
 use crate::applier::{ApplierResult, Job};
+use crate::process;
+use crate::process::Mark;
 use crate::process::children::Children;
-use crate::process::mark::{self, Mark};
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
 use crate::queue::hooks::HookTrigger;
 use crate::queue::io::Input;
@@ -21,8 +22,9 @@ use crate::queue::task::QueueMessage;
 use crate::redact::Redactor;
 use crate::report::unsent::UnsentReport;
 use crate::run::log::{self, BoundedLog};
-use crate::run::periodic_validation::{record_validated, without_applier};
-use crate::run::{Slot, WorkOrder, configured, environment, prepare, report_builder, validated};
+use crate::run::{
+    Slot, WorkOrder, configured, environment, prepare, record_validated, report_builder, validated, without_applier,
+};
 use crate::validation::validate;
 
 /// Number of output lines in the message of a hook.
@@ -128,7 +130,7 @@ async fn run_one(
         output: job.directory.hook_output(number),
         mark: Mark::new(environment::RUN_ID, job.run.as_str()),
         deadline,
-        grace: mark::GRACE,
+        grace: process::GRACE,
         // A hook may restart a service.
         leftovers: Leftovers::Keep,
     };

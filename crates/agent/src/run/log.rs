@@ -9,7 +9,7 @@ use muster_core::report::summary::clip;
 
 use crate::applier::{Line, in_release};
 use crate::redact::Redactor;
-use crate::run::bounded_file::for_each_line;
+use crate::run::content_files::for_each_line;
 use crate::run::directory::RunDirectory;
 
 /// Size of the log in a report, in bytes.

@@ -1,23 +1,16 @@
 //! Executes the work in the slot: runs, previews, hooks and periodic validations.
 //!
 //! A run is: release, snapshot, applier, report, validation, report. A preview ends after the applier, which changes
-//! nothing. [Hooks](hooks) and [periodic validations](periodic_validation) use the release that was applied last.
+//! nothing. [Hooks](hooks) and periodic validations use the release that was applied last.
 
-pub(crate) mod bounded_file;
+pub(crate) mod content_files;
 pub mod directory;
 pub mod environment;
 mod hooks;
-pub mod id;
 pub mod log;
-mod lookups;
-mod periodic_validation;
-pub mod recovery;
 pub mod report_builder;
 
 use std::sync::Arc;
-
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use muster_core::lookup::Lookups;
 use muster_core::lookup::snapshot::Snapshot;
@@ -25,12 +18,15 @@ use muster_core::names::Role;
 use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_wire::sync::DesiredState;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::applier::{ApplierResult, Job, Mode, apply};
 use crate::clock;
+use crate::config::Node;
 use crate::live_log::{LiveLog, Source, check_line};
-use crate::node::Node;
 use crate::process::children::Children;
+use crate::process::{self, Mark};
 use crate::queue::hooks::for_role;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
@@ -40,7 +36,7 @@ use crate::report::unsent::UnsentReport;
 use crate::run::directory::RunDirectory;
 use crate::run::log::BoundedLog;
 use crate::state::durable::WriteError;
-use crate::state::ledger::{AppliedRelease, RunningRun, Work};
+use crate::state::ledger::{AppliedRelease, RunPhase, RunningRun, Work};
 use crate::validation::{CheckRun, validate};
 
 /// Work that the queue has given the slot to.
@@ -133,7 +129,7 @@ async fn execute(slot: &Slot, order: &WorkOrder) -> Option<Input> {
         }
         Work::Validation => {
             tracing::debug!(run = %run.run, version = %run.version, "validation");
-            periodic_validation::run(slot, order).await
+            validate_periodically(slot, order).await
         }
     }
 }
@@ -174,7 +170,7 @@ async fn full_run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
     let live = live.begin(order.source(&directory, &release, &secrets));
     let job = order.job(node, &directory, &release, &secrets);
     let applied = apply(&job, children, cancel).await?;
-    let lookups = lookups::read(&directory.lookups(), &order.snapshot, applied.reason.as_ref());
+    let lookups = content_files::read_lookups(&directory.lookups(), &order.snapshot, applied.reason.as_ref());
     let log = log::applier_log(&directory, &release.directory, &secrets);
     let report = configured(node, order, applied, lookups, log);
     match report.outcome {
@@ -196,10 +192,29 @@ async fn full_run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
     acknowledged.await.ok()?;
     let checks = validate(&job, children, cancel, |check| live.checked(check)).await?;
     let report = UnsentReport { seq: run.seq + 1, ..validated(order, &job, report, checks) };
-    if report.outcome == Outcome::Validated(Verdict::Passed) {
-        slot.releases.record_validated(&order.desired);
-    }
+    record_validated(slot, order, &report);
     Some(report_builder::finished(order, report))
+}
+
+/// Runs the checks of the applied release between runs. `None` if the agent shuts down.
+async fn validate_periodically(slot: &Slot, order: &WorkOrder) -> Option<Input> {
+    let Slot { node, children, cancel, .. } = slot;
+    let run = &order.run;
+    let (directory, release) = match prepare(slot, order).await? {
+        Ok(prepared) => prepared,
+        Err(reason) => {
+            // Checks that could not run prove nothing against the node.
+            tracing::warn!(run = %run.run, %reason, "cannot run the checks; they run again at the next interval");
+            return Some(Input::Validated { report: None });
+        }
+    };
+    let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
+    let job = order.job(node, &directory, &release, &secrets);
+    let checks = validate(&job, children, cancel, |_| ()).await?;
+    let mut report = validated(order, &job, without_applier(node, order), checks);
+    report.first_failure = report_builder::first_failure(run, &report);
+    record_validated(slot, order, &report);
+    Some(Input::Validated { report: Some(Box::new(report)) })
 }
 
 /// Prepares the release and the run directory. `None` if the agent shuts down.
@@ -249,4 +264,26 @@ fn configured(
     log: BoundedLog,
 ) -> UnsentReport {
     report_builder::configured(node, order, applied, lookups, log.finish(), clock::now())
+}
+
+/// Records the release as validated if the checks passed.
+fn record_validated(slot: &Slot, order: &WorkOrder, report: &UnsentReport) {
+    if report.outcome == Outcome::Validated(Verdict::Passed) {
+        slot.releases.record_validated(&order.desired);
+    }
+}
+
+/// The first part of a report for work without an applier.
+fn without_applier(node: &Node, order: &WorkOrder) -> UnsentReport {
+    configured(node, order, ApplierResult::none(), Lookups::new(), BoundedLog::default())
+}
+
+/// Ends the processes of a run that was interrupted with its agent. After the applier has ended only the checks were
+/// interrupted, and services that the applier started are kept.
+pub(crate) async fn end_processes(run: &RunningRun) {
+    let variable = match run.phase {
+        RunPhase::Applying => environment::RUN_ID,
+        RunPhase::Validating => environment::CHECK_RUN,
+    };
+    process::end_all(&Mark::new(variable, run.run.as_str()), process::SHORT_GRACE).await;
 }

@@ -1,18 +1,17 @@
 //! Builds the reports of a run, and the part of them that the next decision needs.
 
 use jiff::Timestamp;
-
 use muster_core::lookup::Lookups;
 use muster_core::report::reason::RunReason;
 use muster_core::report::summary::clip;
 use muster_core::report::{CheckResult, FirstFailure, Outcome, ResourceError, RunResult, Verdict};
 
 use crate::applier::ApplierResult;
-use crate::node::Node;
+use crate::config::Node;
 use crate::queue::io::Input;
 use crate::report::unsent::{ApplierSummary, UnsentReport};
 use crate::run::WorkOrder;
-use crate::state::ledger::{LastRun, RunEnd, RunningRun};
+use crate::state::ledger::{LastRun, RunEnd, RunPhase, RunningRun};
 
 /// Length of the message of a first failure, which is part of every report until a run succeeds.
 const FIRST_FAILURE_MESSAGE: usize = 500;
@@ -134,4 +133,53 @@ pub fn first_failure(run: &RunningRun, report: &UnsentReport) -> Option<FirstFai
         FirstFailure { run: report.run.clone(), at: report.ended, error }
     };
     Some(run.first_failure.clone().unwrap_or_else(own))
+}
+
+/// The report of an interrupted run. It is reported as failed in its first phase, also if the checks had begun: their
+/// result is unknown, and an unfinished validation proves nothing against the node.
+///
+/// It uses the sequence number that was reserved for the run's last report. If that report was already written, the server
+/// has it or receives one of the two. Both are true.
+pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now: Timestamp) -> (UnsentReport, LastRun) {
+    let attempt = run.failures + 1;
+    let lookups = before.map(|last| last.lookups.clone()).unwrap_or_default();
+    let phase = match run.phase {
+        RunPhase::Applying => "the applier ran",
+        RunPhase::Validating => "its checks ran",
+    };
+    let mut report = UnsentReport {
+        node: node.name.clone(),
+        seq: run.seq + 1,
+        run: run.run.clone(),
+        outcome: Outcome::Configured(RunResult::Failed),
+        version: run.version.clone(),
+        digest: run.digest.clone(),
+        generation: run.generation,
+        causes: run.causes.clone(),
+        reason: Some(RunReason::Interrupted { run: run.run.clone() }),
+        attempt,
+        started: run.started,
+        ended: run.ended.unwrap_or(now),
+        applier: ApplierSummary::default(),
+        first_failure: None,
+        checks: Vec::new(),
+        hooks: Vec::new(),
+        facts: node.facts(),
+        lookups: lookups.clone(),
+        log: format!(
+            "the agent was stopped while {phase}; the processes of the run were ended, and the run is made again\n"
+        ),
+    };
+    report.first_failure = first_failure(run, &report);
+    let last = LastRun {
+        run: run.run.clone(),
+        generation: run.generation,
+        end: RunEnd::Failed,
+        needs: Vec::new(),
+        lookups,
+        attempt,
+        first_failure: report.first_failure.clone(),
+        only_checks_failed: false,
+    };
+    (report, last)
 }

@@ -19,14 +19,13 @@ use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::SyncEvent;
 
 use crate::backoff;
-use crate::node::Node;
+use crate::config::Node;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::release::trust::Trust;
 use crate::report::activity::is_busy;
 use crate::sync::failover::Failover;
-use crate::sync::handshake::RenewalRequests;
-use crate::sync::handshake::SyncState;
+use crate::sync::handshake::{RenewalRequests, SyncState};
 use crate::sync::servers::Servers;
 
 /// Interval of the server's pings.

@@ -1,20 +1,18 @@
 //! Runs the checks of a release for the node's role, concurrently, each with its deadline.
 
-mod exec;
-mod file;
-mod network;
-mod placeholders;
-mod process;
+mod checks;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use futures::future::join_all;
+use muster_core::release::spec::{Check, CheckKind};
+use muster_core::report::{CheckResult, Interfaces, Verdict};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-
-use muster_core::release::spec::{Check, CheckKind};
-use muster_core::report::{CheckResult, Verdict};
 
 use crate::applier::Job;
 use crate::process::children::Children;
@@ -58,25 +56,25 @@ async fn run_check(
     let started = Instant::now();
     let deadline = Duration::try_from(check.deadline).unwrap_or_default();
     let tried = async {
-        let fill = |text: &str| placeholders::fill(text, &job.node.interfaces, &job.node.root);
+        let fill = |text: &str| fill(text, &job.node.interfaces, &job.node.root);
         match check.kind()? {
-            CheckKind::Exec(path) => exec::check(job, number, path, deadline, children, cancel).await,
+            CheckKind::Exec(path) => checks::check_executable(job, number, path, deadline, children, cancel).await,
             CheckKind::Tcp(address) => {
                 let address = fill(address)?;
-                retry(started, deadline, || network::check_tcp(&address)).await
+                retry(started, deadline, || checks::check_tcp(&address)).await
             }
             CheckKind::Http(http) => {
                 let url = fill(&http.url)?;
-                retry(started, deadline, || network::check_http(&url, http.expect.as_deref(), job.secrets)).await
+                retry(started, deadline, || checks::check_http(&url, http.expect.as_deref(), job.secrets)).await
             }
             CheckKind::Process(process) => {
                 let pidfile = fill(&process.pidfile)?;
                 let (known, boot) = (job.node.layout.processes(), job.node.boot.as_deref());
-                retry(started, deadline, || async { process::check(&pidfile, &known, boot) }).await
+                retry(started, deadline, || async { checks::check_process(&pidfile, &known, boot) }).await
             }
             CheckKind::File(file) => {
                 let path = fill(&file.path)?;
-                let check = || file::check(&path, file.contains.as_deref(), file.absent, job.secrets);
+                let check = || checks::check_file(&path, file.contains.as_deref(), file.absent, job.secrets);
                 retry(started, deadline, || async { check() }).await
             }
         }
@@ -122,5 +120,24 @@ where
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Replaces `{name}` by the address of the interface, or by the node's root. An unknown name is an error, because the check
+/// would test something else than intended.
+fn fill(text: &str, interfaces: &Interfaces, root: &Path) -> Result<String, String> {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((name, behind)) = after.split_once('}') else { break };
+        filled.push_str(before);
+        match (name, interfaces.get(name)) {
+            ("root", _) => filled.push_str(&root.display().to_string()),
+            (_, Some(address)) => filled.push_str(address),
+            (_, None) => {
+                let known: Vec<_> = interfaces.keys().map(|name| format!("{{{name}}}")).collect();
+                return Err(format!("unknown placeholder {{{name}}}: use {} or {{root}}", known.join(", ")));
+            }
+        }
+        rest = behind;
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}

@@ -11,7 +11,7 @@ use muster_core::release::spec::ReleaseSpec;
 
 use super::*;
 use crate::applier::Mode;
-use crate::node::Node;
+use crate::config::Node;
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
 use crate::run::environment;
@@ -297,4 +297,15 @@ async fn no_check_shows_a_secret() {
     assert_eq!(results[0].message, "login with [secret]");
     // A secret that is cut must not be shown in part.
     assert!(!results[1].message.contains("hunt"), "{}", results[1].message);
+}
+
+#[test]
+fn placeholders_are_filled_and_unknown_ones_refused() {
+    let interfaces = Interfaces::from([("eth0".into(), "10.0.0.1".into()), ("eth0.5".into(), "10.5.0.1".into())]);
+    let fill = |text| fill(text, &interfaces, Path::new("/srv/x"));
+    assert_eq!(fill("http://{eth0}:80/{eth0.5}").unwrap(), "http://10.0.0.1:80/10.5.0.1");
+    assert_eq!(fill("{root}/run/a.pid").unwrap(), "/srv/x/run/a.pid");
+    assert_eq!(fill("plain").unwrap(), "plain");
+    assert_eq!(fill("half {").unwrap(), "half {");
+    assert_eq!(fill("{eth1}:80").unwrap_err(), "unknown placeholder {eth1}: use {eth0}, {eth0.5} or {root}");
 }

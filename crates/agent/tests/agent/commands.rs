@@ -1,8 +1,8 @@
-//! Tests of the subcommands and their exit codes, as processes.
+//! Tests of the command line, as processes: help, usage errors, configuration errors, subcommands and their exit codes.
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use jiff::Timestamp;
 use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
@@ -183,4 +183,58 @@ async fn status_shows_what_is_known_with_the_server_and_without() {
     let (code, said) = agent(&fixture, &["status"]).await;
     assert!(code == 0 && said.contains("server      does not answer: cannot reach the server"), "{said}");
     assert!(said.contains("should run  v1"), "as heard last: {said}");
+}
+
+fn run_agent(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_muster-agent")).args(arguments).env("NO_COLOR", "1").output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn help_shows_the_configuration_and_version_the_version() {
+    let help = run_agent(&["--help"]);
+    let text = String::from_utf8(help.stdout).unwrap();
+    assert_eq!(help.status.code(), Some(0));
+    for part in ["muster-agent run --config", "trusted_keys", "SIGTERM", "Exit codes"] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let version = run_agent(&["--version"]);
+    assert_eq!(String::from_utf8(version.stdout).unwrap(), concat!("muster-agent ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(run_agent(&["walk"]).status.code(), Some(64));
+}
+
+#[tokio::test]
+async fn mistakes_in_the_configuration_are_explained() {
+    let server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let path = fixture.write_config();
+    let good = fs::read_to_string(&path).unwrap();
+    for (text, says) in [
+        (good.replace("web1", "Web1"), "\"Web1\" is not a legal node name"),
+        (good.replace("http://", "ftp://"), "is not the address of a server: expected http://HOST:PORT"),
+        (good.replace("state_dir", "stat_dir"), "unknown field `stat_dir`"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let output = run_agent(&["run", "--config", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(says), "{says:?} is not in:\n{}", stderr(&output));
+    }
+    let output = run_agent(&["run", "--config", "/nonexistent/agent.toml"]);
+    assert!(stderr(&output).contains("cannot read the configuration /nonexistent/agent.toml: No such file"));
+}
+
+#[tokio::test]
+async fn a_second_agent_on_one_directory_is_refused() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let _agent = fixture.start();
+    server.opened().await;
+    let path = fixture.write_config();
+    let output =
+        tokio::task::spawn_blocking(move || run_agent(&["run", "--config", path.to_str().unwrap()])).await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("another agent uses the state directory"), "{}", stderr(&output));
 }

@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_agent::backoff::Backoff;
-use muster_agent::node::Node;
-use muster_agent::queue::io::Input;
-use muster_agent::queue::io::{Effect, QueueStatus};
+use muster_agent::config::Node;
+use muster_agent::queue::io::{Effect, Input, QueueStatus};
 use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::Dispatch;
 use muster_agent::report::unsent::UnsentReport;
