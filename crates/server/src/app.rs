@@ -13,7 +13,7 @@ use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::txn::Revision;
 use muster_store::Store;
 use muster_wire::client::{ClientError, Download};
-use muster_wire::run_log::LogQuery;
+use muster_wire::runs::LogQuery;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;

@@ -4,21 +4,20 @@ mod data;
 mod design;
 mod release;
 mod rollout;
-mod run_log;
 mod runs;
 
 use std::fmt::Display;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
-
-use reqwest::{Method, RequestBuilder, Response};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName, RunId, Version};
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
 use muster_core::txn::Revision;
+use reqwest::{Method, RequestBuilder, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
 
 use crate::backup::{self, RestoreQuery, RestoreResponse};
 use crate::doctor::{DoctorReport, ReplicaReport};
@@ -27,15 +26,14 @@ use crate::operator::{
     RunningVersionRow, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
 };
 use crate::problem::Problem;
-use crate::replica::AgentActivity;
 use crate::sse::{DecodeError, Decoder};
-use crate::sync::{DesiredResponse, ReportAck, SyncEvent, SyncOpen};
+use crate::sync::{AgentActivity, DesiredResponse, ReportAck, SyncEvent, SyncOpen};
 
 pub use data::{DataQuery, DatumPrecondition};
 pub use design::{DocumentPrecondition, WriteOptions};
 pub use release::BundleDownload;
 pub use rollout::{RolloutRef, RolloutVerb, StatusQuery};
-pub use run_log::LogStream;
+pub use runs::LogStream;
 
 /// Connect timeout. A reachable server accepts within milliseconds.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -340,5 +338,23 @@ impl SyncStream {
             self.ready = self.decoder.feed(&piece).map_err(ClientError::Stream)?;
             self.ready.reverse();
         }
+    }
+}
+
+/// Idempotency key of a request: the server executes repeated requests with the same key once. It is random and unique, not
+/// secret.
+pub fn new_request_id() -> String {
+    let random = || RandomState::new().hash_one(std::process::id());
+    format!("{:016x}{:016x}", random(), random())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_ids_are_unique() {
+        assert_ne!(new_request_id(), new_request_id());
+        assert_eq!(new_request_id().len(), 32);
     }
 }

@@ -7,9 +7,7 @@
 //! - [`release`]: bundles, releases and trusted keys.
 //! - [`backup`], [`doctor`]: backups and restores, results of `muster doctor`.
 //! - [`sync`], [`sse`]: streams and reports of agents, and their encoding.
-//! - [`runs`], [`run_log`]: runs, run requests, and logs of runs in progress.
-//! - [`replica`]: messages between replicas.
-//! - [`request`]: idempotency keys.
+//! - [`runs`]: runs, run requests, and logs of runs in progress.
 //! - [`problem`]: error responses (RFC 9457).
 //! - [`client`]: the typed client. It sends each request once; callers decide on retries.
 //!
@@ -25,10 +23,7 @@ pub mod hints;
 pub mod operator;
 pub mod problem;
 pub mod release;
-pub mod replica;
-pub mod request;
 pub mod rollout;
-pub mod run_log;
 pub mod runs;
 pub mod sse;
 pub mod sync;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
+use muster_core::design::DesignRevision;
+use muster_core::fleet::DestroyRecord;
 use muster_core::lookup::published::Publication;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::liveness::{Link, SilentDomain};
@@ -18,8 +17,9 @@ use muster_core::report::{Interfaces, Report};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::Hold;
 use muster_core::txn::{Generation, Revision};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use crate::design::DesignRevisions;
 use crate::rollout::RolloutBrief;
 
 /// Header that requires a response at least as new as a revision.
@@ -45,6 +45,54 @@ pub struct EnvironmentRow {
     pub design: DesignRevisions,
     #[serde(default)]
     pub destroying: bool,
+}
+
+/// Design revisions of an environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DesignRevisions {
+    /// Newest revision.
+    pub head: Option<DesignRevision>,
+    /// Applied revision.
+    pub applied: Option<DesignRevision>,
+}
+
+/// One environment: design, roles and node counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EnvironmentDetail {
+    pub env: EnvName,
+    pub nodes: usize,
+    pub current_version: Option<Version>,
+    pub design: DesignRevisions,
+    /// In the order of the design.
+    pub roles: Vec<RoleRow>,
+    /// Number of nodes by state.
+    #[schema(value_type = BTreeMap<String, usize>)]
+    pub counts: BTreeMap<NodeState, usize>,
+    pub releases: usize,
+    /// Set while the environment is being destroyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destroying: Option<DestroyRecord>,
+    pub revision: Revision,
+}
+
+/// One role of an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RoleRow {
+    pub role: Role,
+    pub nodes: usize,
+    #[schema(value_type = BTreeMap<String, usize>)]
+    pub counts: BTreeMap<NodeState, usize>,
+}
+
+/// Response to destroying an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DestroyResponse {
+    pub env: EnvName,
+    /// Number of nodes that it had.
+    pub nodes: usize,
+    /// True if everything is deleted. False if it takes longer than the server waits; it continues in the background.
+    pub gone: bool,
+    pub revision: Revision,
 }
 
 /// Status of an environment.

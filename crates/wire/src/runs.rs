@@ -1,13 +1,16 @@
-//! Runs: requests of operators, and lists of runs.
+//! Runs: requests of operators, lists of runs, and the log of a run in progress.
+//!
+//! The agent sends the log in chunks; readers get events.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
 use muster_core::names::{NodeName, Role, RunId};
 use muster_core::node::record::RunRequest;
 use muster_core::report::record::PastRun;
 use muster_core::txn::Revision;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::sse::{DecodeError, Frame};
 
 /// Request to run a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -64,4 +67,130 @@ pub struct RunRow {
     pub role: Role,
     #[serde(flatten)]
     pub run: PastRun,
+}
+
+/// Maximum size of a chunk in bytes.
+pub const PIECE: usize = 64 * 1024;
+
+/// Chunk of the log of a run in progress. A repeated chunk is recognised by its offset.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LogPiece {
+    /// Number of bytes before it.
+    pub offset: u64,
+    /// Complete lines.
+    pub text: String,
+    /// Last chunk: the run has ended.
+    #[serde(default)]
+    pub last: bool,
+    /// Ids of the run requests that this run serves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
+}
+
+/// Query of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct LogQuery {
+    /// Stream new text as server-sent events until the run ends.
+    #[serde(default)]
+    pub follow: bool,
+    /// Offset of the first byte to return.
+    #[serde(default)]
+    pub from: u64,
+    /// Do not forward the request to another replica.
+    #[serde(default)]
+    pub here: bool,
+}
+
+/// Event for a reader of a log. On the stream, its name is the `event:` and the rest the `data:`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum LogEvent {
+    /// Lines of the log.
+    Text { offset: u64, text: String },
+    /// Number of bytes that are no longer available.
+    Cut { bytes: u64 },
+    /// Keep-alive.
+    Alive,
+    /// End of the log.
+    End { end: LogEnd },
+}
+
+/// Reason for the end of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogEnd {
+    /// The run has ended.
+    Finished,
+    /// The run is in progress, and the reader does not follow it.
+    SoFar,
+    /// The agent disconnected. The run may continue; a later request may return more.
+    AgentGone,
+    /// The server is stopping. Another server, or the same one later, may have more.
+    ServerStops,
+}
+
+/// The available log of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunLog {
+    /// Offset of the first byte. Text before it is no longer available.
+    pub offset: u64,
+    pub text: String,
+    pub end: LogEnd,
+}
+
+impl LogEvent {
+    /// Parses a frame. None for unknown events, which a newer server may send.
+    pub fn read(frame: &Frame) -> Result<Option<Self>, DecodeError> {
+        #[derive(Deserialize)]
+        struct Text {
+            offset: u64,
+            text: String,
+        }
+        #[derive(Deserialize)]
+        struct Cut {
+            bytes: u64,
+        }
+        #[derive(Deserialize)]
+        struct End {
+            end: LogEnd,
+        }
+        let data = frame.data.as_str();
+        let event = match frame.name.as_str() {
+            "text" => serde_json::from_str(data).map(|Text { offset, text }| LogEvent::Text { offset, text }),
+            "cut" => serde_json::from_str(data).map(|Cut { bytes }| LogEvent::Cut { bytes }),
+            "alive" => Ok(LogEvent::Alive),
+            "end" => serde_json::from_str(data).map(|End { end }| LogEvent::End { end }),
+            _ => return Ok(None),
+        };
+        let invalid = |source| DecodeError::Event { text: format!("{}: {data:.200}", frame.name), source };
+        event.map(Some).map_err(invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sse::{Frames, encode};
+
+    #[test]
+    fn events_survive_the_stream() {
+        let all = [
+            LogEvent::Text { offset: 7, text: "a \u{1b}[31mline\nand \"another\"\n".into() },
+            LogEvent::Cut { bytes: 12 },
+            LogEvent::Alive,
+            LogEvent::End { end: LogEnd::AgentGone },
+        ];
+        let stream: String = all.iter().map(|event| encode(event).unwrap()).collect();
+        let frames = Frames::default().feed(stream.as_bytes()).unwrap();
+        let read: Vec<_> = frames.iter().filter_map(|frame| LogEvent::read(frame).unwrap()).collect();
+        assert_eq!(read, all);
+    }
+
+    #[test]
+    fn unknown_event_is_skipped_malformed_is_an_error() {
+        let frame = |name: &str, data: &str| Frame { name: name.into(), data: data.into() };
+        assert_eq!(LogEvent::read(&frame("unheard_of", "[")).unwrap(), None);
+        assert!(LogEvent::read(&frame("text", "{}")).is_err());
+    }
 }

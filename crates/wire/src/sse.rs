@@ -1,7 +1,5 @@
 //! Server-sent events: `event:` and one `data:` line, terminated by an empty line.
 
-mod frames;
-
 use jiff::Timestamp;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::Role;
@@ -11,8 +9,6 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::sync::SyncEvent;
-
-pub use frames::{Frame, FrameTooLarge, Frames};
 
 #[derive(Debug, Error)]
 pub enum DecodeError {
@@ -114,15 +110,81 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
     Ok(Some(event))
 }
 
+/// Maximum size of a frame in bytes. A snapshot of 50,000 nodes is smaller.
+const LIMIT: usize = 16 * 1024 * 1024;
+
+/// A frame that is too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("an event of the stream is larger than {} MiB", LIMIT / 1024 / 1024)]
+pub struct FrameTooLarge;
+
+/// One event, not parsed yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub name: String,
+    pub data: String,
+}
+
+/// Splits a stream of chunks into frames.
+#[derive(Debug, Default)]
+pub struct Frames {
+    pending: Vec<u8>,
+    name: Option<String>,
+    data: String,
+}
+
+impl Frames {
+    /// Adds a chunk and returns the completed frames.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Frame>, FrameTooLarge> {
+        let mut frames = Vec::new();
+        self.pending.extend_from_slice(piece);
+        let mut rest = std::mem::take(&mut self.pending);
+        let mut start = 0;
+        while let Some(length) = rest[start..].iter().position(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(&rest[start..start + length]).into_owned();
+            start += length + 1;
+            frames.extend(self.line(line.trim_end_matches('\r')));
+        }
+        rest.drain(..start);
+        self.pending = rest;
+        if self.pending.len() + self.data.len() > LIMIT {
+            return Err(FrameTooLarge);
+        }
+        Ok(frames)
+    }
+
+    fn line(&mut self, line: &str) -> Option<Frame> {
+        if line.is_empty() {
+            let (name, data) = (self.name.take(), std::mem::take(&mut self.data));
+            return name.map(|name| Frame { name, data });
+        }
+        // A line that begins with a colon is a comment. The standard requires unknown fields to be ignored.
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => self.name = Some(value.to_owned()),
+            "data" => {
+                if !self.data.is_empty() {
+                    self.data.push('\n');
+                }
+                self.data.push_str(value);
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use muster_core::names::Version;
     use muster_core::node::pause::{PauseRecord, PauseScope};
     use muster_core::release::manifest::SignedManifest;
     use muster_core::txn::Generation;
 
     use crate::sync::DesiredState;
+
+    use super::*;
 
     fn all() -> Vec<SyncEvent> {
         vec![
@@ -189,6 +251,6 @@ mod tests {
     #[test]
     fn malformed_event_is_an_error() {
         assert!(Decoder::default().feed(b"event: desired\ndata: {\"version\":1}\n\n").is_err());
-        assert!(Decoder::default().feed(&vec![b'x'; frames::LIMIT + 1]).is_err());
+        assert!(Decoder::default().feed(&vec![b'x'; LIMIT + 1]).is_err());
     }
 }

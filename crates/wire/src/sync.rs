@@ -1,9 +1,6 @@
-//! Agent API: the sync stream of each node, and short requests of its agent.
+//! Agent API: the sync stream of each node, and short requests of its agent. Replicas exchange the activities of agents.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
 use muster_core::fleet::Fleet;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::lookup::{Lookups, Tag};
@@ -12,6 +9,8 @@ use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::release::manifest::{SignedManifest, SignedTrust};
 use muster_core::txn::{Generation, Revision};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// First message of an agent: what the server needs to send only news.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -161,4 +160,17 @@ pub struct ReportAck {
     pub taken: ReportResult,
     /// Revision at which it is visible.
     pub revision: Revision,
+}
+
+/// Activity of an agent that is connected to the responding replica. Idle agents may be missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentActivity {
+    pub node: NodeName,
+    pub doing: Activity,
+    /// Keys that its last run looked up. Only in a response about one node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lookups: Vec<String>,
+    /// Ids of the run requests that the current run serves. Only in a response about one node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
 }

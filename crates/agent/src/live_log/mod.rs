@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use muster_core::report::{CheckResult, Verdict};
-use muster_wire::run_log::{LogPiece, PIECE};
+use muster_wire::runs::{LogPiece, PIECE};
 
 use crate::backoff::{self, Backoff};
 use crate::config::Node;

@@ -6,14 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_core::names::RunId;
 use muster_core::report::summary::clip;
-use muster_wire::run_log::PIECE;
+use muster_wire::runs::PIECE;
 
 use crate::applier::Line;
 use crate::live_log::tail::{ReadProgress, Tail};
 use crate::redact::Redactor;
 use crate::run::directory::RunDirectory;
-use crate::run::log::RepeatCounter;
-use crate::run::log::{LINE, readable};
+use crate::run::log::{LINE, RepeatCounter, readable};
 
 /// Maximum number of unsent lines of checks. The report contains all of them.
 const MAX_LINES: usize = 200;

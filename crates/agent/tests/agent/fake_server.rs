@@ -7,13 +7,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::Json;
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use axum::{Json, Router};
 use futures::stream;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -28,7 +27,7 @@ use muster_core::report::status_move::{self, StatusMove};
 use muster_core::txn::Revision;
 use muster_testkit::wait::within;
 use muster_wire::problem::{Problem, ProblemCode};
-use muster_wire::run_log::LogPiece;
+use muster_wire::runs::LogPiece;
 use muster_wire::sse;
 use muster_wire::sync::{DesiredResponse, DesiredState, ReportAck, ReportResult, SyncEvent, SyncOpen};
 

@@ -1,8 +1,8 @@
 //! `muster trigger-update`: updates an environment with its own rollout strategy.
 
 use muster_core::names::Version;
+use muster_wire::client::new_request_id;
 use muster_wire::operator::{TriggerUpdate, UpdateResponse};
-use muster_wire::request::new_request_id;
 use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget};
 
 use crate::args::{Format, Globals};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_core::names::RunId;
 use muster_core::node::status::Activity;
 use muster_core::report::{Cause, Counts, Outcome, ResourceChange, RunResult};
-use muster_wire::run_log::LogPiece;
+use muster_wire::runs::LogPiece;
 use muster_wire::sync::SyncEvent;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::names::{EnvName, NodeName, RunId};
-use muster_wire::run_log::{LogEnd, LogPiece};
+use muster_wire::runs::{LogEnd, LogPiece};
 use thiserror::Error;
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_core::names::RunId;
-use muster_wire::run_log::{LogEnd, LogPiece};
+use muster_wire::runs::{LogEnd, LogPiece};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 

@@ -11,8 +11,7 @@ use muster_core::node::status::Activity;
 use muster_core::report::{Outcome, Report, RunResult};
 use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
-use muster_wire::replica::AgentActivity;
-use muster_wire::sync::{DesiredResponse, DesiredState, ReportAck, ReportResult, SyncEvent, SyncOpen};
+use muster_wire::sync::{AgentActivity, DesiredResponse, DesiredState, ReportAck, ReportResult, SyncEvent, SyncOpen};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -13,8 +13,10 @@ use muster_core::node::pause::NodePause;
 use muster_core::node::status::NodeState;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::CommitOutcome;
-use muster_wire::design::{DesignRevisions, DestroyResponse, EnvironmentDetail, RoleRow};
-use muster_wire::operator::{BLOCKERS, EnvironmentRow, EnvironmentStatus, NodeRow, Page};
+use muster_wire::operator::{
+    BLOCKERS, DesignRevisions, DestroyResponse, EnvironmentDetail, EnvironmentRow, EnvironmentStatus, NodeRow, Page,
+    RoleRow,
+};
 use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use tokio::time::timeout;

@@ -19,7 +19,7 @@ use muster_core::node::status::Activity;
 use muster_core::report::record::PastRun;
 use muster_wire::client::Download;
 use muster_wire::problem::{Problem, ProblemCode};
-use muster_wire::run_log::{LogEnd, LogEvent, LogPiece, LogQuery, PIECE, RunLog};
+use muster_wire::runs::{LogEnd, LogEvent, LogPiece, LogQuery, PIECE, RunLog};
 use muster_wire::sse;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, NodeName, ReplicaId, RunId};
 use muster_wire::client::{Client, ClientError, Download};
-use muster_wire::run_log::LogQuery;
+use muster_wire::runs::LogQuery;
 use tokio::time::timeout;
 
 use crate::agents::{AgentLocation, Links};

@@ -10,7 +10,7 @@ use muster_core::node::pause::NodePause;
 use muster_core::node::record::NodeRecord;
 use muster_core::node::status::{Activity, NodeStatus, node_status};
 use muster_wire::operator::NodeRow;
-use muster_wire::replica::AgentActivity;
+use muster_wire::sync::AgentActivity;
 
 use crate::agents::{AgentLocation, Links};
 use crate::view::node_fields::NodeFields;

@@ -10,8 +10,7 @@ use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, ResourceError, RunResult};
 use muster_core::txn::{Op, Txn};
 use muster_wire::problem::ProblemCode;
-use muster_wire::run_log::LogPiece;
-use muster_wire::runs::{RunRequestProgress, StartRunRequest};
+use muster_wire::runs::{LogPiece, RunRequestProgress, StartRunRequest};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::fixture::{Fixture, PASSED, next, node};

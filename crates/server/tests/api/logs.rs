@@ -5,7 +5,7 @@ use muster_core::node::status::Activity;
 use muster_core::report::{Outcome, RunResult};
 use muster_wire::client::LogStream;
 use muster_wire::problem::ProblemCode;
-use muster_wire::run_log::{LogEnd, LogEvent, LogPiece, PIECE};
+use muster_wire::runs::{LogEnd, LogEvent, LogPiece, PIECE};
 use muster_wire::sync::SyncOpen;
 
 use crate::fixture::{CHANGED, Fixture, PASSED, next, node, version};

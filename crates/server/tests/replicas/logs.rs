@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use muster_core::names::RunId;
 use muster_core::node::status::Activity;
-use muster_wire::run_log::{LogEnd, LogEvent, LogPiece};
-use muster_wire::runs::{RunRequestProgress, StartRunRequest};
+use muster_wire::runs::{LogEnd, LogEvent, LogPiece, RunRequestProgress, StartRunRequest};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::cluster::{Cluster, env, node, version};

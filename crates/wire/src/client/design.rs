@@ -12,10 +12,10 @@ use muster_core::names::{EnvName, NodeName};
 use super::{Client, ClientError};
 use crate::design::{
     AUTHOR, ApplyDesign, ApplyDesignResponse, CheckDesignResponse, DesignDiff, DesignInput, DesignNode, DesignNodeRow,
-    DesignSummary, DestroyResponse, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow,
-    DocumentText, EnvironmentDetail, PlanDesignResponse, RevisionRow, SchemaRow, YAML,
+    DesignSummary, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow, DocumentText,
+    PlanDesignResponse, RevisionRow, SchemaRow, YAML,
 };
-use crate::operator::Page;
+use crate::operator::{DestroyResponse, EnvironmentDetail, Page};
 
 /// Timeout of large requests. A design of many megabytes takes time to upload and check, and an apply waits for the
 /// nodes.

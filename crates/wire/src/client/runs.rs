@@ -1,16 +1,18 @@
-//! Client methods for runs.
+//! Client methods for runs and their logs.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use reqwest::Method;
-
-use muster_core::names::{EnvName, NodeName};
+use muster_core::names::{EnvName, NodeName, RunId};
 use muster_core::report::failure_groups::FailureGroup;
+use reqwest::{Method, Response};
 
-use super::{ANSWER, Client, ClientError};
 use crate::design::AUTHOR;
 use crate::operator::Page;
-use crate::runs::{RunRequestStatus, RunRow, StartRunRequest, StartRunResponse};
+use crate::runs::{LogEvent, LogPiece, LogQuery, RunLog, RunRequestStatus, RunRow, StartRunRequest, StartRunResponse};
+use crate::sse::{DecodeError, Frames};
+
+use super::{ANSWER, Client, ClientError, Download};
 
 impl Client {
     /// Requests a run of a node on behalf of an operator.
@@ -47,5 +49,88 @@ impl Client {
     pub async fn failure_groups(&self, env: &EnvName, filter: &str) -> Result<Page<FailureGroup>, ClientError> {
         let request = self.request(Method::GET, &format!("/v1/envs/{env}/failure-groups"));
         self.send(request.query(&[("filter", filter)])).await
+    }
+
+    /// Sends a chunk of the log of a run in progress.
+    pub async fn send_log(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        piece: &LogPiece,
+    ) -> Result<(), ClientError> {
+        let request = self.request(Method::POST, &log_path(env, node, run));
+        self.answer(request.json(piece)).await.map(drop)
+    }
+
+    /// Available log of a run.
+    pub async fn run_log(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Result<RunLog, ClientError> {
+        self.get(&log_path(env, node, run)).await
+    }
+
+    /// Follows the log of a run to its end, from an offset.
+    pub async fn follow_log(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        from: u64,
+    ) -> Result<LogStream, ClientError> {
+        let response = self.ask_for_log(env, node, run, LogQuery { follow: true, from, here: false }).await?;
+        Ok(LogStream { base: self.base.clone(), response, frames: Frames::default(), ready: VecDeque::new() })
+    }
+
+    /// Raw log stream of this server, for another replica that forwards it.
+    pub async fn log_to_pass_on(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        query: LogQuery,
+    ) -> Result<Download, ClientError> {
+        let response = self.ask_for_log(env, node, run, query).await?;
+        Ok(Download { base: self.base.clone(), response })
+    }
+
+    /// Without a timeout: a run has no maximum duration.
+    async fn ask_for_log(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        query: LogQuery,
+    ) -> Result<Response, ClientError> {
+        self.answer(self.http.get(format!("{}{}", self.base, log_path(env, node, run))).query(&query)).await
+    }
+}
+
+fn log_path(env: &EnvName, node: &NodeName, run: &RunId) -> String {
+    format!("/v1/envs/{env}/nodes/{node}/runs/{run}/log")
+}
+
+/// Events of a log.
+#[derive(Debug)]
+pub struct LogStream {
+    base: String,
+    response: Response,
+    frames: Frames,
+    ready: VecDeque<LogEvent>,
+}
+
+impl LogStream {
+    /// Next event. None when the connection has ended. A complete log ends with [`LogEvent::End`].
+    pub async fn next(&mut self) -> Result<Option<LogEvent>, ClientError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let unreachable = |source| ClientError::Unreachable { base: self.base.clone(), source };
+            let Some(piece) = self.response.chunk().await.map_err(unreachable)? else { return Ok(None) };
+            let frames = self.frames.feed(&piece).map_err(|error| ClientError::Stream(error.into()))?;
+            for frame in frames {
+                let event = LogEvent::read(&frame).map_err(|error: DecodeError| ClientError::Stream(error))?;
+                self.ready.extend(event);
+            }
+        }
     }
 }

@@ -3,23 +3,19 @@
 //! `revision` in a response is a revision of the store, as everywhere. Numbers of design revisions are called `design`,
 //! `head`, `applied`, `from` and `to`.
 
+mod apply;
 mod documents;
-mod environments;
-mod nodes;
 mod revisions;
-mod work;
 
-pub use documents::{
-    DocumentChange, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow, DocumentText,
-    WrittenDocument,
-};
-pub use environments::{DesignRevisions, DestroyResponse, EnvironmentDetail, RoleRow};
-pub use nodes::{DesignNode, DesignNodeRow, PathProvenance, ProvenanceStep, ValueProvenance};
-pub use revisions::{DesignDiff, DesignSummary, DiffKind, DocumentDiff, RevisionRow, SourceRow};
-pub use work::{
+pub use apply::{
     ApplyDesign, ApplyDesignResponse, CheckDesignResponse, DesignInput, PlanDesignResponse, SchemaRow, SourceBundle,
     SourceFile,
 };
+pub use documents::{
+    DesignNode, DesignNodeRow, DocumentChange, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow,
+    DocumentText, PathProvenance, ProvenanceStep, ValueProvenance, WrittenDocument,
+};
+pub use revisions::{DesignDiff, DesignSummary, DiffKind, DocumentDiff, RevisionRow, SourceRow};
 
 pub use muster_core::design::DesignRevision;
 pub use muster_core::design::plan::{

@@ -49,7 +49,7 @@ pub struct RevisionRow {
     pub parent: Option<DesignRevision>,
     /// Digest of the list of all files. Equal digests are equal designs.
     pub manifest: String,
-    /// True if the nodes follow this revision.
+    /// True if this is the revision that was applied last. The nodes may still be moving to it.
     pub applied: bool,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::SignedDuration;
 use muster_core::names::EnvName;
-use muster_wire::design::EnvironmentDetail;
+use muster_wire::operator::EnvironmentDetail;
 use muster_wire::problem::ProblemCode;
 use tokio::time::{Instant, sleep_until};
 

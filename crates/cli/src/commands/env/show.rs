@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use muster_core::names::EnvName;
 use muster_core::node::status::NodeState;
-use muster_wire::design::{DesignSummary, EnvironmentDetail};
+use muster_wire::design::DesignSummary;
+use muster_wire::operator::EnvironmentDetail;
 use serde::Serialize;
 
 use crate::args::Globals;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_core::names::{NodeName, RunId};
 use muster_wire::client::{ClientError, LogStream};
 use muster_wire::problem::ProblemCode;
-use muster_wire::run_log::{LogEnd, LogEvent};
+use muster_wire::runs::{LogEnd, LogEvent};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 

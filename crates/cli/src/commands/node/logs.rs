@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_core::names::{NodeName, RunId};
 use muster_core::node::status::Activity;
 use muster_wire::operator::NodeDetail;
-use muster_wire::run_log::LogEnd;
+use muster_wire::runs::LogEnd;
 use tokio::time::sleep;
 
 use crate::args::filter::node_or_host_arg;

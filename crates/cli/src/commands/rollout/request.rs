@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::RolloutPhase;
-use muster_wire::client::{ClientError, RolloutRef, RolloutVerb};
-use muster_wire::request::new_request_id;
+use muster_wire::client::{ClientError, RolloutRef, RolloutVerb, new_request_id};
 use muster_wire::rollout::{OperateRequest, OperateResponse};
 
 use crate::connect::{Session, is_retryable};

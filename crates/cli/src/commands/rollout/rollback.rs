@@ -1,8 +1,7 @@
 //! `muster rollout rollback`: reverts the nodes of a rollout to the last stable version.
 
 use muster_core::rollout::record::RolloutRecord;
-use muster_wire::client::StatusQuery;
-use muster_wire::request::new_request_id;
+use muster_wire::client::{StatusQuery, new_request_id};
 use muster_wire::rollout::{OperateRequest, RolloutStatus, UnmovedNode};
 
 use crate::args::Globals;

@@ -1,6 +1,6 @@
 //! `muster rollout slots …`: lists and releases the slots of the rollout budget.
 
-use muster_wire::request::new_request_id;
+use muster_wire::client::new_request_id;
 use muster_wire::rollout::OperateRequest;
 
 use crate::args::Globals;

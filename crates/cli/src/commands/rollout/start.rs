@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use muster_core::names::Version;
-use muster_wire::request::new_request_id;
+use muster_wire::client::new_request_id;
 use muster_wire::rollout::{AlreadyAtVersion, StartRequest, StartResponse, StartTarget};
 
 use crate::args::{Format, Globals};

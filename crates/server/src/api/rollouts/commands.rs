@@ -7,9 +7,9 @@ use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
 use muster_rollout::command::{RetryTarget, RolloutCommand};
 use muster_rollout::executor::CommandOutcome;
+use muster_wire::client::new_request_id;
 use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
-use muster_wire::request::new_request_id;
 use muster_wire::rollout::{OperateRequest, OperateResponse, SlotRow};
 use serde::Deserialize;
 
