@@ -1,13 +1,15 @@
-//! State that handlers and controllers share, split by what its user may touch.
+//! State that handlers and controllers share, split by what its user may touch, and the server's only clock.
 //!
-//! A handler asks for the parts that it needs: [`Reader`] answers from the view and from blobs, [`Writer`] also commits to
-//! the store, [`Agents`] reaches connected agents, [`ReplicaState`] is about this process. Its signature therefore says
-//! what it can do. Only controllers and start-up hold the whole [`App`].
+//! A handler names the parts that it needs: [`Reader`] answers from the view and from blobs, [`Writer`] also commits to the
+//! store, [`Agents`] reaches connected agents, [`ReplicaState`] is about this process. Its signature therefore says what it can
+//! do. Only controllers and start-up hold the whole [`App`].
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
+use jiff::Timestamp;
 use muster_core::names::{EnvName, NodeName, RunId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::txn::Revision;
@@ -21,9 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::{Admission, Hub, Links};
 use crate::blobs::Blobs;
 use crate::blobs::downloads::Downloads;
-use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
-use crate::design::cache::Designs;
+use crate::design::compiled::Designs;
 use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
 use crate::rollouts::plans::Plans;
@@ -157,5 +158,32 @@ impl FromRef<App> for Agents {
 impl FromRef<App> for ReplicaState {
     fn from_ref(app: &App) -> Self {
         app.replica.clone()
+    }
+}
+
+/// Source of the current time. Decisions get the time as an argument; only this type reads the machine's clock.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// The machine's clock.
+    pub fn system() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the edge at which time enters the server")]
+        Self::from_fn(Timestamp::now)
+    }
+
+    /// A clock for tests.
+    pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
     }
 }

@@ -77,7 +77,7 @@ async fn view_behind_a_compaction_is_rebuilt_and_equals_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_elsewhere_in_the_store_brings_the_view_on() {
+async fn change_outside_the_environments_advances_the_view() {
     let dir = tempfile::tempdir().unwrap();
     let store = muster_store::open(
         &format!("embedded:{}", dir.path().join("store").display()),

@@ -48,14 +48,14 @@ async fn check_by_server(globals: &Globals) -> Result<DoctorReport, Failure> {
     let mut examination = server.client.doctor().await.map_err(|error| server.failure(error))?;
     let answered = now();
     let asked = answered.checked_sub(round_trip).unwrap_or(answered);
-    examination.findings.push(doctor::clock("this machine → server", asked, examination.now, answered));
+    examination.findings.push(doctor::check_clock("this machine → server", asked, examination.now, answered));
     Ok(examination)
 }
 
 async fn check_store(args: &Args, terminal: &mut Terminal) -> Result<DoctorReport, Failure> {
     let store = args.store.open_existing(&mut terminal.notes).await?;
-    let facts = doctor::ask_store(store.as_ref()).await;
-    Ok(DoctorReport { findings: doctor::judge_store(&facts), now: now() })
+    let facts = doctor::collect_store(store.as_ref()).await;
+    Ok(DoctorReport { findings: doctor::store_findings(&facts), now: now() })
 }
 
 fn now() -> jiff::Timestamp {

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::live_logs::LiveLogs;
 use super::lookup_index::{Comparisons, LookupDiff, LookupIndex, SeenLookups};
 use super::session::{JoinRequest, Session, SessionState, Sessions};
-use crate::clock::Clock;
+use crate::app::Clock;
 use crate::view::{View, ViewChange};
 
 /// A node of an environment.

@@ -1,10 +1,8 @@
 //! Connected agents: admission, incarnations, sync streams, wake-ups and live logs.
 
 pub(crate) mod admission;
-pub(crate) mod epoch;
 mod hub;
 pub(crate) mod incarnation;
-mod links;
 pub(crate) mod live_logs;
 mod live_run;
 mod lookup_index;
@@ -14,7 +12,6 @@ pub(crate) mod stream;
 pub use admission::Admission;
 pub use hub::Hub;
 pub(crate) use hub::{EnvNode, SessionGuard};
-pub use links::{AgentLink, AgentLocation, Links};
 pub(crate) use session::JoinRequest;
-pub use session::Session;
+pub use session::{AgentLink, AgentLocation, Links, Session};
 pub use stream::PING;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::agents::admission::AdmissionPermit;
 use crate::agents::{Session, SessionGuard};
-use crate::clock::Clock;
+use crate::app::Clock;
 use crate::view::View;
 
 /// Interval of pings. An agent answers each with its activity, and reconnects when it misses two.

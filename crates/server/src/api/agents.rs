@@ -16,7 +16,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::agents::stream::{StreamInit, events};
-use crate::agents::{JoinRequest, Session, epoch, incarnation};
+use crate::agents::{JoinRequest, Session, incarnation};
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
@@ -49,7 +49,7 @@ pub(crate) async fn open_stream(
     let role = role.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
     let incarnation = incarnation::assign(&writer, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
     if let Some(known) = open.generation {
-        epoch::ensure_newer(&writer, &scope.env, known).await?;
+        incarnation::ensure_newer(&writer, &scope.env, known).await?;
     }
     let request = JoinRequest { lookups: open.lookups, activity: open.activity, away: open.away };
     let connected = agents.hub.join(&scope.env, &node, request);

@@ -19,8 +19,7 @@ use crate::app::{Reader, Writer};
 
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::key_write::{Condition, Write, write};
-use crate::api::layers::{Given, LayerQuery, unknown_place};
-use crate::api::request::{Author, PageQuery, Scope};
+use crate::api::request::{Author, Given, LayerQuery, PageQuery, Scope, unknown_place};
 
 /// Largest value as JSON, in bytes. A key of the store holds at most 16 KiB, including author and message.
 const LARGEST: usize = 15 * 1024;

@@ -26,7 +26,7 @@ use crate::api::error::ApiError;
 use crate::api::request::{Author, FilterQuery, Scope, fresh_enough};
 use crate::app::{Agents, Reader, ReplicaState, Writer};
 use crate::rollouts::status_response;
-use crate::view::{node_fields, node_rows};
+use crate::view::node_rows;
 
 /// Longest wait of a request that destroys an environment. Nodes stay until the nodes that depend on them have run again.
 const GONE: Duration = Duration::from_secs(60);
@@ -172,7 +172,7 @@ pub(crate) async fn environment_status(
     scope: Scope,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<EnvironmentStatus>, ApiError> {
-    let filter = filter.read(&node_fields::KEYS)?;
+    let filter = filter.read(&node_rows::KEYS)?;
     let now = reader.clock.now();
     let held_domains = replica.liveness.held(&scope.env);
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;

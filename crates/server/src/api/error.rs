@@ -13,8 +13,7 @@ use muster_store::StoreError;
 use muster_wire::problem::{MEDIA_TYPE, Problem, ProblemCode};
 use serde::de::DeserializeOwned;
 
-use crate::agents::epoch::EpochError;
-use crate::agents::incarnation::IncarnationError;
+use crate::agents::incarnation::{EpochError, IncarnationError};
 use crate::reports::ReportError;
 use crate::view::StaleView;
 

@@ -15,7 +15,7 @@ use crate::api::error::ApiError;
 use crate::api::request::{FilterQuery, PageQuery, Scope};
 use crate::app::{Agents, Reader};
 use crate::rollouts::status_response;
-use crate::view::{node_fields, node_rows};
+use crate::view::node_rows;
 
 /// Lines of the last run's log in a response.
 const LOG_LINES: usize = 15;
@@ -51,7 +51,7 @@ pub(crate) async fn list_nodes(
     Query(page): Query<PageQuery>,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<NodeRow>>, ApiError> {
-    let filter = filter.read(&node_fields::KEYS)?;
+    let filter = filter.read(&node_rows::KEYS)?;
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (rows, revision) = scope
         .ask(&reader, |fleet| (node_rows::matching(fleet, agents.activities(&elsewhere), &filter), fleet.revision))?;

@@ -15,8 +15,7 @@ use crate::app::{Reader, Writer};
 
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::key_write::{Write, write};
-use crate::api::layers::{Given, LayerQuery, unknown_place};
-use crate::api::request::{Author, PageQuery, Scope};
+use crate::api::request::{Author, Given, LayerQuery, PageQuery, Scope, unknown_place};
 
 /// Longest reason, in characters.
 const LONGEST_REASON: usize = 300;

@@ -12,8 +12,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 
 use super::{
-    agents, backup, data, design, environments, error, logs, nodes, pauses, releases, rollouts, run_requests, runs,
-    server, versions,
+    agents, backup, data, design, environments, error, logs, nodes, pauses, releases, rollouts, runs, server, versions,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -41,8 +40,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::list_failure_groups))
         .routes(routes!(runs::show_run))
-        .routes(routes!(run_requests::request_run))
-        .routes(routes!(run_requests::show_run_request))
+        .routes(routes!(runs::request_run))
+        .routes(routes!(runs::show_run_request))
         .routes(routes!(logs::show_log, logs::receive_log_piece).layer(DefaultBodyLimit::max(logs::BODY_LIMIT)))
         .routes(routes!(data::list_data))
         .routes(routes!(data::show_datum, data::set_datum, data::unset_datum))
@@ -71,7 +70,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(releases::list_releases))
         .routes(routes!(releases::show_release, releases::push_release))
         .routes(routes!(releases::bundles::show_bundle, releases::bundles::put_bundle))
-        .routes(routes!(releases::trust::show_trust, releases::trust::replace_trusted_keys))
+        .routes(routes!(releases::show_trust, releases::replace_trusted_keys))
         // Design authors.
         .routes(routes!(design::show_design))
         .routes(routes!(design::list_revisions))
@@ -85,10 +84,10 @@ fn routes() -> OpenApiRouter<App> {
         ))
         .routes(routes!(design::nodes::list_design_nodes))
         .routes(routes!(design::nodes::show_design_node))
-        .routes(routes!(design::changes::change_documents).layer(whole_designs()))
-        .routes(routes!(design::plans::check_design).layer(whole_designs()))
-        .routes(routes!(design::plans::plan_design).layer(whole_designs()))
-        .routes(routes!(design::plans::apply_design).layer(whole_designs()))
+        .routes(routes!(design::apply::change_documents).layer(whole_designs()))
+        .routes(routes!(design::apply::check_design).layer(whole_designs()))
+        .routes(routes!(design::apply::plan_design).layer(whole_designs()))
+        .routes(routes!(design::apply::apply_design).layer(whole_designs()))
         .routes(routes!(design::documents::list_schemas))
         .routes(routes!(design::documents::show_schema))
         // Agents.

@@ -1,24 +1,34 @@
-//! Runs of nodes: the newest of the fleet, failures in groups, and one run with its reports.
+//! Runs of nodes: the newest of the fleet, failures in groups, one run with its reports, and runs that operators request.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
-use muster_core::node::status::{NodeState, Reason};
+use muster_core::keys::Keys;
+use muster_core::names::{NodeName, RunId};
+use muster_core::node::liveness::Link;
+use muster_core::node::record::RunRequest;
+use muster_core::node::status::{Activity, NodeState, Reason};
 use muster_core::report::failure_groups::{FailureGroup, GroupMember, NodeFailure, group};
-use muster_core::report::record::LastRun;
-use muster_core::report::{Outcome, ResourceError, RunResult, Verdict};
-use muster_wire::operator::{NodeRow, Page, RunDetail};
+use muster_core::report::record::{LastRun, PastRun};
+use muster_core::report::{Cause, Outcome, ResourceError, RunResult, Verdict};
+use muster_core::txn::{Guard, Op, Txn};
+use muster_store::CommitOutcome;
+use muster_wire::operator::{LONGEST_WAIT, NodeRow, Page, RunDetail};
 use muster_wire::problem::{Problem, ProblemCode};
-use muster_wire::runs::RunRow;
+use muster_wire::runs::{RunRequestProgress, RunRequestStatus, RunRow, StartRunRequest, StartRunResponse};
 use serde::Deserialize;
+use tokio::time::{Instant, sleep};
 use utoipa::IntoParams;
 
-use crate::api::error::ApiError;
+use crate::api::agents::ends_run;
+use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::nodes::{NodePath, is_failure};
-use crate::api::request::{FilterQuery, Scope};
-use crate::app::{Agents, Reader};
-use crate::view::{node_fields, node_rows};
+use crate::api::request::{Author, FilterQuery, Scope};
+use crate::app::{Agents, Reader, Writer};
+use crate::view::node_rows;
 
 const RUNS: usize = 50;
 /// 1,000 runs are half a megabyte.
@@ -42,7 +52,7 @@ pub(crate) async fn list_runs(
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<RunRow>>, ApiError> {
     let Query(LimitQuery { limit }) = limit.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let filter = filter.read(&node_fields::KEYS)?;
+    let filter = filter.read(&node_rows::KEYS)?;
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (items, revision) = scope.ask(&reader, |fleet| {
         let chosen = node_rows::matching(fleet, agents.activities(&elsewhere), &filter);
@@ -85,7 +95,7 @@ pub(crate) async fn list_failure_groups(
     scope: Scope,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<FailureGroup>>, ApiError> {
-    let filter = filter.read(&node_fields::KEYS)?;
+    let filter = filter.read(&node_rows::KEYS)?;
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (failed, revision) = scope.ask(&reader, |fleet| {
         let chosen = node_rows::matching(fleet, agents.activities(&elsewhere), &filter).into_iter();
@@ -164,4 +174,164 @@ pub(crate) async fn show_run(
     let reports = reader.blobs.reports(past.logs).await;
     let missing = kept - reports.len();
     Ok(Json(RunDetail { node, run: past.run, reports, missing }))
+}
+
+/// Poll interval while a client waits for a run to start. Only the replica that the agent is connected to knows; it does
+/// not notify the others.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Requests a run of a node. The replica that its agent is connected to delivers the request, also later.
+#[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/runs",
+    params(("env" = String, Path), ("node" = String, Path)),
+    request_body = StartRunRequest, responses((status = 200, body = StartRunResponse)))]
+pub(crate) async fn request_run(
+    State(writer): State<Writer>,
+    State(agents): State<Agents>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+    author: Author,
+    JsonBody(StartRunRequest { noop }): JsonBody<StartRunRequest>,
+) -> Result<Json<StartRunResponse>, ApiError> {
+    // A pause that was set just before must count.
+    writer.view.reach(writer.latest_revision.read().await?).await?;
+    let node = path.designed(&writer, &scope)?;
+    let now = writer.clock.now();
+    let (pause, link, designed_at) = scope.ask(&writer, |fleet| {
+        let found = fleet.get(&node);
+        let role = found.and_then(|node| node.record.as_ref()).map(|record| &record.role);
+        let pause = role.and_then(|role| fleet.pause_of(&node, role, now));
+        (pause, agents.links.agent(fleet, &node).link, found.and_then(|node| node.record_at))
+    })?;
+    if let Some(pause) = pause.filter(|_| !noop) {
+        let problem = Problem::new(ProblemCode::Conflict, pause.to_string());
+        return Err(ApiError(problem.hint("`muster resume` ends the pause; --noop shows what a run would change")));
+    }
+    let by = author.by(None, "").author;
+    let id = asked_id(now, &node, &by);
+    let keys = Keys::new(&scope.env);
+    let asked = RunRequest { id: id.clone(), noop, by: by.clone(), at: now };
+    let put = Op::put_json(keys.asked(&node), &asked);
+    let put = put.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
+    // A node that has left the design meanwhile must not get a key.
+    let txn = Txn::new().guard(Guard::observed(keys.node(&node), designed_at)).op(put);
+    let revision = match writer.store.commit(txn).await? {
+        CommitOutcome::Committed { revision } => revision,
+        CommitOutcome::Conflict { .. } => {
+            let problem = Problem::new(ProblemCode::Conflict, format!("the design of {node} has just changed"));
+            return Err(ApiError(problem.hint("ask again")));
+        }
+    };
+    tracing::info!(env = %scope.env, %node, id, by, noop, "run requested");
+    writer.view.reach(revision).await?;
+    Ok(Json(StartRunResponse { node, id, silent_since: silent(link), revision }))
+}
+
+/// Unique id: two requests at the same time are two runs.
+fn asked_id(now: jiff::Timestamp, node: &NodeName, by: &str) -> String {
+    let digest = crate::blobs::Blobs::digest(format!("{}\n{node}\n{by}", now.as_nanosecond()).as_bytes());
+    format!("{}-{}", now.strftime("%Y%m%dt%H%M%S"), &digest[..8])
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RunRequestPath {
+    id: String,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WaitQuery {
+    /// Longest wait for the run to start, in seconds; the response is sent as soon as it has started.
+    #[serde(default)]
+    wait_seconds: u64,
+}
+
+/// Shows the progress of a requested run. Only the last request of each node is kept.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/asked/{id}",
+    params(("env" = String, Path), ("node" = String, Path), ("id" = String, Path), WaitQuery),
+    responses((status = 200, body = RunRequestStatus)))]
+pub(crate) async fn show_run_request(
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+    Path(RunRequestPath { id }): Path<RunRequestPath>,
+    query: Result<Query<WaitQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<RunRequestStatus>, ApiError> {
+    let Query(WaitQuery { wait_seconds }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let node = path.designed(&reader, &scope)?;
+    let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
+    loop {
+        let run = progress(&reader, &agents, &scope, &node, &id).await?;
+        let waits = matches!(run.progress, RunRequestProgress::Waiting { .. });
+        if !waits || Instant::now() >= deadline {
+            return Ok(Json(run));
+        }
+        tokio::select! {
+            () = sleep(LOOK) => {}
+            () = reader.stopping() => return Err(ApiError::stopping()),
+        }
+    }
+}
+
+async fn progress(
+    reader: &Reader,
+    agents: &Agents,
+    scope: &Scope,
+    node: &NodeName,
+    id: &str,
+) -> Result<RunRequestStatus, ApiError> {
+    let going_on = goes_on(reader, agents, scope, node, id).await;
+    scope.ask(reader, |fleet| {
+        let found = fleet.get(node);
+        let asked = found.and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked).filter(|asked| asked.id == *id);
+        let history = found.map(|node| node.history()).unwrap_or_default();
+        let past = history.0.into_iter().find(|past| answers(past, id));
+        let Some(asked) = asked else {
+            // A later request has replaced it.
+            let problem =
+                Problem::new(ProblemCode::UnknownRun, format!("run request {id} of {node} does not exist any more"));
+            return Err(ApiError(problem.hint("a later request may have replaced it")));
+        };
+        let progress = match (past, going_on) {
+            (Some(past), _) if ends_run(past.outcome) => RunRequestProgress::Done { run: past.run },
+            (_, Some(run)) => RunRequestProgress::Running { run },
+            (Some(past), None) => RunRequestProgress::Running { run: past.run },
+            (None, None) => RunRequestProgress::Waiting { silent_since: silent(agents.links.agent(fleet, node).link) },
+        };
+        Ok(RunRequestStatus { asked: asked.clone(), progress, revision: fleet.revision })
+    })?
+}
+
+/// The run in progress, if it is the requested one.
+async fn goes_on(reader: &Reader, agents: &Agents, scope: &Scope, node: &NodeName, id: &str) -> Option<RunId> {
+    if agents.hub.session(&scope.env, node).is_some() {
+        return agents.hub.live_logs.run_for_request(&scope.env, node, id);
+    }
+    let told = agents.remote_activities(&reader.view, &scope.env, Some(node)).await.remove(node)?;
+    match told.doing {
+        Activity::Applying { run, .. } | Activity::Validating { run, .. } => {
+            told.asked.iter().any(|asked| asked == id).then_some(run)
+        }
+        Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => None,
+    }
+}
+
+fn answers(past: &PastRun, id: &str) -> bool {
+    past.causes.iter().any(|cause| match cause {
+        Cause::Operator { id: asked, .. } => asked == id,
+        Cause::AgentStarted
+        | Cause::Version { .. }
+        | Cause::LookedUp { .. }
+        | Cause::Retry { .. }
+        | Cause::Interrupted { .. }
+        | Cause::Schedule
+        | Cause::AutoRollback { .. } => false,
+    })
+}
+
+fn silent(link: Link) -> Option<jiff::Timestamp> {
+    match link {
+        Link::Silent { since } => Some(since),
+        Link::Connected { .. } => None,
+    }
 }

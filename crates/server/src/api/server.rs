@@ -46,8 +46,8 @@ pub(crate) async fn show_metrics(State(replica): State<ReplicaState>) -> Result<
 /// Examines the store and all replicas. Takes some seconds if one does not respond. Needs no view.
 #[utoipa::path(get, path = "/v1/doctor", responses((status = 200, body = DoctorReport)))]
 pub(crate) async fn run_doctor(State(app): State<App>) -> Json<DoctorReport> {
-    let facts = doctor::gather(&app).await;
-    Json(DoctorReport { findings: doctor::judge(&facts), now: app.clock.now() })
+    let facts = doctor::collect_facts(&app).await;
+    Json(DoctorReport { findings: doctor::findings(&facts), now: app.clock.now() })
 }
 
 /// Examines this replica, for the replica that runs the doctor.

@@ -16,7 +16,6 @@
 //! Invariants: a partial restore is always marked as such, keys of other environments are not touched, blobs are never all in
 //! memory, and agents never take an older state for a newer one.
 
-mod blob_refs;
 mod create;
 mod reader;
 mod restore;

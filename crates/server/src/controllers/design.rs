@@ -10,16 +10,16 @@ use std::time::Duration;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::replica::ControllerName;
-use muster_core::txn::{Guard, Revision};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_store::{CommitOutcome, Store, StoreError};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::backoff::Backoff;
 use crate::App;
 use crate::api::chain;
-use crate::design::cache::DesignRef;
-use crate::design::erase::{EraseOutcome, erase};
+use crate::design::compiled::DesignRef;
 use crate::fleet_change::{compare, follow_design_while};
 use crate::replica::ControllerLock;
+use crate::transactions::MAX_OPS;
 
 /// Time until the next attempt after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -178,4 +178,128 @@ impl DesignController {
 fn failed(env: &EnvName, error: &(dyn std::error::Error + 'static)) -> Done {
     tracing::warn!(%env, error, "the nodes cannot follow the design; retrying");
     Done::Failed
+}
+
+/// First pause; each further one is twice as long.
+const FIRST: Duration = Duration::from_secs(1);
+/// Longest pause. Short enough to notice a repair soon.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Environments in backoff, since they need an operator. A cause is logged once.
+#[derive(Debug, Default)]
+struct Backoff(BTreeMap<EnvName, Pause>);
+
+#[derive(Debug)]
+struct Pause {
+    /// Store revision of the goal (applied design or destruction). A new goal ends the backoff.
+    since: Option<Revision>,
+    cause: String,
+    length: Duration,
+    until: Instant,
+}
+
+impl Backoff {
+    /// Returns true if the environment is in backoff.
+    fn rests(&self, env: &EnvName, since: Option<Revision>, now: Instant) -> bool {
+        self.0.get(env).is_some_and(|pause| pause.since == since && now < pause.until)
+    }
+
+    /// Adds an environment. Returns whether this is news: another cause or another goal.
+    fn add(&mut self, env: &EnvName, since: Option<Revision>, cause: String, now: Instant) -> bool {
+        let known = self.0.get(env).filter(|pause| pause.since == since && pause.cause == cause);
+        let (is_news, length) = (known.is_none(), known.map_or(FIRST, |pause| (pause.length * 2).min(LONGEST)));
+        self.0.insert(env.clone(), Pause { since, cause, length, until: now + length });
+        is_news
+    }
+
+    fn forget(&mut self, env: &EnvName) {
+        self.0.remove(env);
+    }
+
+    /// Removes environments that no longer exist.
+    fn keep(&mut self, there: &[EnvName]) {
+        self.0.retain(|env, _| there.contains(env));
+    }
+
+    /// End of the earliest backoff.
+    fn next(&self) -> Option<Instant> {
+        self.0.values().map(|pause| pause.until).min()
+    }
+}
+
+/// Outcome of a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EraseOutcome {
+    All {
+        revision: Revision,
+    },
+    /// A guard did not hold: another replica has taken over.
+    Overtaken,
+}
+
+/// Removes all keys of an environment while the guards hold, in an order that can be interrupted anywhere.
+///
+/// The mark that it is being destroyed, and the keys that servers need to continue, are removed last, in one transaction.
+/// Until then a replica that takes over finds the mark and continues.
+async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result<EraseOutcome, StoreError> {
+    let keys = Keys::new(env);
+    let all = store.range(keys.prefix(), None).await?.kvs.into_iter().map(|kv| kv.key);
+    // Including the epoch: a later environment of the same name begins a later one.
+    let is_last = |key: &String| {
+        let rest = key.strip_prefix(keys.prefix()).unwrap_or(key);
+        ["destroying", "store_epoch"].contains(&rest)
+            || rest.starts_with("controllers/")
+            || rest.starts_with("replicas/")
+    };
+    let (mut last, first): (Vec<String>, Vec<String>) = all.partition(is_last);
+    // A server may have created a lock since the keys were read.
+    last.extend(ControllerName::ALL.map(|name| keys.controller(name)));
+    last.sort_unstable();
+    last.dedup();
+    let txn = |keys: &[String]| Txn { guards: guards.to_vec(), ops: keys.iter().map(Op::delete).collect() };
+    for part in first.chunks(MAX_OPS) {
+        if let CommitOutcome::Conflict { .. } = store.commit(txn(part)).await? {
+            return Ok(EraseOutcome::Overtaken);
+        }
+    }
+    // There are few servers: these keys fit into one transaction.
+    Ok(match store.commit(txn(&last)).await? {
+        CommitOutcome::Committed { revision } => EraseOutcome::All { revision },
+        CommitOutcome::Conflict { .. } => EraseOutcome::Overtaken,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_and_a_cause_is_news_once() {
+        let env = EnvName::new("prod").unwrap();
+        let (begin, since) = (Instant::now(), Some(Revision(7)));
+        let mut stuck = Backoff::default();
+        assert!(!stuck.rests(&env, since, begin) && stuck.next().is_none());
+        assert!(stuck.add(&env, since, "no blob".into(), begin));
+        assert_eq!(stuck.next(), Some(begin + FIRST));
+        // Steps of the view do not end the backoff.
+        assert!(stuck.rests(&env, since, begin + FIRST / 2));
+        assert!(!stuck.rests(&env, since, begin + FIRST));
+        assert!(!stuck.add(&env, since, "no blob".into(), begin), "it was said");
+        assert_eq!(stuck.next(), Some(begin + FIRST * 2));
+        for _ in 0..10 {
+            stuck.add(&env, since, "no blob".into(), begin);
+        }
+        assert_eq!(stuck.next(), Some(begin + LONGEST));
+        assert!(stuck.add(&env, since, "another blob".into(), begin));
+        assert_eq!(stuck.next(), Some(begin + FIRST));
+
+        let later = Some(Revision(8));
+        assert!(!stuck.rests(&env, later, begin), "there is something else to follow");
+        assert!(stuck.add(&env, later, "another blob".into(), begin));
+        stuck.forget(&env);
+        assert!(!stuck.rests(&env, later, begin));
+        stuck.add(&env, later, "no blob".into(), begin);
+        stuck.keep(&[]);
+        assert_eq!(stuck.next(), None);
+    }
 }

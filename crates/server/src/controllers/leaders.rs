@@ -17,7 +17,7 @@ use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Op, Txn};
 
 use crate::agents::{Hub, Links};
-use crate::clock::Clock;
+use crate::app::Clock;
 use crate::replica::{ControllerLock, ControllerLocks, FencedOutcome};
 use crate::view::View;
 

@@ -18,7 +18,7 @@ use muster_core::replica::ControllerName;
 use muster_core::txn::Txn;
 
 use crate::agents::{AgentLocation, Hub, Links};
-use crate::clock::Clock;
+use crate::app::Clock;
 use crate::replica::{ControllerLock, ControllerLocks, FencedOutcome};
 use crate::view::{LatestRevision, View};
 

@@ -2,9 +2,7 @@
 //!
 //! A pure function elsewhere decides; the controller reads the view, commits the decision, and sleeps until a change.
 
-mod backoff;
 pub mod design;
-mod gates;
 pub mod leaders;
 pub mod liveness;
 pub mod provision;

@@ -1,4 +1,4 @@
-//! Executes rollouts at the replica that holds the controller lock.
+//! Executes rollouts, and the checks of their gates, at the replica that holds the controller lock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,16 +7,18 @@ use muster_core::names::EnvName;
 use muster_core::replica::ControllerName;
 use muster_core::rollout::record::{GateVerdict, RolloutPhase, RolloutRecord, WaveState};
 use muster_rollout::executor::{
-    CommitResult, ControllerWrite, DEBOUNCE, Executor, IoResult, NextAction, RETRY_DELAY, ReconcileResult, WriteKind,
+    CommitResult, ControllerWrite, DEBOUNCE, Executor, GateRequest, IoResult, NextAction, RETRY_DELAY, ReconcileResult,
+    WriteKind,
 };
 use muster_rollout::step::RolloutChange;
 use muster_store::StoreError;
+use tokio::task::{AbortHandle, JoinSet};
 
-use super::gates::Gates;
 use crate::App;
 use crate::api::chain;
+use crate::app::Clock;
 use crate::replica::{ControllerLock, FencedOutcome};
-use crate::rollouts::gate::Mark;
+use crate::rollouts::gate::{self, Mark, Subject};
 use crate::rollouts::host::{serve_io, with_decision_input};
 
 #[derive(Debug)]
@@ -212,6 +214,59 @@ fn log_step(env: &EnvName, before: &RolloutRecord, change: &RolloutChange) {
             | RolloutPhase::RolledBack { .. }
             | RolloutPhase::Superseded { .. } => {
                 tracing::info!(%env, %rollout, "{}", now.phase.word());
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Gates {
+    mark: Mark,
+    tasks: JoinSet<(EnvName, GateRequest, GateVerdict)>,
+    asking: BTreeMap<EnvName, (GateRequest, AbortHandle)>,
+}
+
+impl Gates {
+    /// Checks started by the server with this mark.
+    pub(super) fn new(mark: Mark) -> Self {
+        Self { mark, tasks: JoinSet::new(), asking: BTreeMap::new() }
+    }
+
+    /// Runs only these checks for an environment.
+    pub(super) fn ask(&mut self, env: &EnvName, question: Option<&GateRequest>, clock: &Clock) {
+        if self.asking.get(env).map(|(asked, _)| asked) == question {
+            return;
+        }
+        if let Some((_, task)) = self.asking.remove(env) {
+            task.abort();
+        }
+        let Some(question) = question.cloned() else { return };
+        let GateRequest { rollout, from, to, stage, wave, .. } = question.clone();
+        tracing::info!(%env, %rollout, stage, wave, "checks started");
+        let subject = Subject { env: env.clone(), rollout, from, to, stage, wave };
+        let (asked, mark, clock) = (question.clone(), self.mark.clone(), clock.clone());
+        let task = self.tasks.spawn(async move {
+            let verdict = gate::ask(&asked.checks, &subject, &mark, &clock).await;
+            (subject.env, asked, verdict)
+        });
+        self.asking.insert(env.clone(), (question, task));
+    }
+
+    /// Waits for the verdict of some checks; forever while none run.
+    pub(super) async fn answered(&mut self) -> (EnvName, GateRequest, GateVerdict) {
+        loop {
+            match self.tasks.join_next().await {
+                None => std::future::pending().await,
+                Some(Ok((env, question, verdict))) => {
+                    // A task that was aborted may have finished before.
+                    let is_asked = self.asking.get(&env).is_some_and(|(asked, _)| *asked == question);
+                    if is_asked {
+                        self.asking.remove(&env);
+                        return (env, question, verdict);
+                    }
+                }
+                // It was aborted.
+                Some(Err(_)) => {}
             }
         }
     }

@@ -13,10 +13,10 @@ use muster_wire::design::DesignInput;
 use thiserror::Error;
 use tokio::time::timeout;
 
-use super::cache::DesignRef;
-use super::compiled::{Compiled, Texts};
-use super::error::{ReadDesignError, RevisionError};
+use super::compiled::ReadDesignError;
+use super::compiled::{Compiled, DesignRef, Texts};
 use super::input::{InputError, lay};
+use super::revision::RevisionError;
 use super::revision::{Attribution, BaseError, RevisionBase, RevisionOutcome, RevisionRequest, revise};
 use super::tree::{Tree, TreeError};
 use crate::app::{Reader, Writer};

@@ -8,20 +8,16 @@
 //!                                                            controllers::design: nodes/ follow design/applied
 //! ```
 //!
-//! - [`tree`]: files of a revision, cheap to change. [`compiled`]: the compiled design. [`cache`]: compiled designs in memory.
+//! - [`tree`]: files of a revision, cheap to change. [`compiled`]: compiled designs, and those in memory.
 //! - [`input`] and [`edit`]: whole sources, and single documents.
 //! - [`revision`]: commits a revision. [`apply`]: plan and apply.
-//! - [`erase`]: removal of an environment.
 //!
 //! Invariants: a design with an error among its findings is never accepted, revision numbers have no gaps, and only
 //! `design/applied` changes nodes.
 
 pub mod apply;
-pub mod cache;
 pub mod compiled;
 pub mod edit;
-pub mod erase;
-pub mod error;
 pub mod input;
 pub mod revision;
 pub mod tree;

@@ -4,22 +4,42 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use muster_core::design::{AppliedRecord, DesignRevision, DesignRevisionRecord};
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{CommitOutcome, StoreError};
+use thiserror::Error;
 
-use super::cache::DesignRef;
-use super::compiled::{Compiled, Texts};
-use super::error::{ReadDesignError, RevisionError};
+use super::compiled::{Compiled, DesignRef, ReadDesignError, Texts};
 use super::tree::Tree;
 use crate::app::{Reader, Writer};
 use crate::fleet_change::beginning;
+use crate::view::StaleView;
 
 /// Up to this many texts are written without a check for existing blobs.
 const FEW_TEXTS: usize = 64;
+
+/// Reason why a revision was not committed.
+#[derive(Debug, Error)]
+pub enum RevisionError {
+    #[error("environment {env} is being restored since {since}")]
+    Restoring { env: EnvName, since: Timestamp },
+    #[error("environment {env} is being destroyed since {since}, by {by}")]
+    Destroying { env: EnvName, since: Timestamp, by: String },
+    #[error("the files of the design cannot be stored")]
+    Blobs(#[source] std::io::Error),
+    #[error("the revision cannot be written to the store")]
+    Store(#[from] StoreError),
+    #[error("a record cannot be written")]
+    Record(#[from] serde_json::Error),
+    #[error("the view did not catch up with the write")]
+    StaleView(#[from] StaleView),
+    #[error("the server stopped during the work")]
+    CutOff,
+}
 
 /// Base of a new revision: the newest one in the store.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@ use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::facts::EnvironmentFacts;
 
-pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<DoctorFinding> {
+pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> {
     let env = facts.env.as_str();
     let mut findings: Vec<DoctorFinding> =
-        ControllerName::ALL.into_iter().filter_map(|name| controller(facts, name)).collect();
+        ControllerName::ALL.into_iter().filter_map(|name| check_controller(facts, name)).collect();
     if let Some(restoring) = &facts.restoring {
         let seen = format!("is being restored since {}, by {}", restoring.since, restoring.by);
         findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).of(env).advise(
@@ -50,7 +50,7 @@ pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<DoctorFinding> {
     findings
 }
 
-fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<DoctorFinding> {
+fn check_controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<DoctorFinding> {
     let finding =
         |verdict, seen| DoctorFinding::new(DoctorCheck::Controller, verdict, seen).of(format!("{} {name}", facts.env));
     if let Some(holder) = facts.controllers.get(&name) {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn holder_of_each_controller_is_named() {
         assert_eq!(
-            lines(judge(&facts())),
+            lines(check_environment(&facts())),
             [
                 "controller prod leaders ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "controller prod liveness ok: held by a-1 since 1970-01-01 00:00:00 UTC",
@@ -113,7 +113,7 @@ mod tests {
             ]
         );
         let free = EnvironmentFacts { has_machines: true, controllers: BTreeMap::new(), ..facts() };
-        let seen = lines(judge(&free));
+        let seen = lines(check_environment(&free));
         assert!(seen[0].starts_with("controller prod leaders warning: no replica holds it → a server"), "{seen:?}");
         assert!(seen[1].starts_with("controller prod liveness warning: no replica holds it → a server"), "{seen:?}");
         assert!(
@@ -127,7 +127,7 @@ mod tests {
     fn destruction_is_a_warning() {
         let destroying = DestroyRecord { since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let facts = EnvironmentFacts { destroying: Some(destroying), needs_design_controller: true, ..facts() };
-        let seen = lines(judge(&facts));
+        let seen = lines(check_environment(&facts));
         assert!(seen[0].starts_with("controller prod design warning: no replica holds it → a server"), "{seen:?}");
         assert!(seen[4].starts_with("environment prod warning: is being destroyed since 1970-01-01"), "{seen:?}");
         assert_eq!(seen.len(), 5);
@@ -138,9 +138,9 @@ mod tests {
         let restoring = RestoreRecord { digest: "x".into(), since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let unreadable = BTreeMap::from([("/muster/prod/nodes/web1".to_owned(), "expected value".to_owned())]);
         let without_bundle = vec![Version::new("v2").unwrap()];
-        let seen = lines(judge(&EnvironmentFacts { without_bundle, ..facts() }));
+        let seen = lines(check_environment(&EnvironmentFacts { without_bundle, ..facts() }));
         assert!(seen.iter().any(|line| line.contains("failed: the bundles of v2 are missing")), "{seen:?}");
-        let seen = lines(judge(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
+        let seen = lines(check_environment(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
         assert!(seen[3].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
         assert!(
             seen[4].starts_with("environment prod warning: 1 of its keys cannot be read, such as /muster/prod/nodes")

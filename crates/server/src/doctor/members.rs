@@ -1,4 +1,4 @@
-//! Checks of each member of the store.
+//! Checks of each member of the store: its answer, its lag, and the space that it has left.
 
 use muster_store::{Member, MemberState, StoreHealth};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
@@ -8,10 +8,10 @@ use super::store::millis;
 /// Entries that a member may lag behind. etcd refuses writes at 5,000.
 const FAR_BEHIND: u64 = 1_000;
 
-pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
+pub(super) fn check_members(health: &StoreHealth) -> Vec<DoctorFinding> {
     let answered = health.members.iter().filter(|member| member.state.is_ok()).count();
     let mut findings: Vec<DoctorFinding> =
-        health.members.iter().map(|member| one(member, answered, health.members.len())).collect();
+        health.members.iter().map(|member| check_member(member, answered, health.members.len())).collect();
     let leads = health.members.iter().any(|member| member.state.as_ref().is_ok_and(|state| state.is_leader));
     if answered > 0 && !leads {
         // The leader may be a member that does not answer, or there is none.
@@ -22,9 +22,9 @@ pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
     findings
 }
 
-fn one(member: &Member, answered: usize, all: usize) -> DoctorFinding {
+fn check_member(member: &Member, answered: usize, all: usize) -> DoctorFinding {
     match &member.state {
-        Ok(state) => answering(&member.name, state, all),
+        Ok(state) => check_answering_member(&member.name, state, all),
         Err(why) => {
             let at = member.endpoints.join(", ");
             // The reason may start with the address too.
@@ -45,7 +45,7 @@ fn one(member: &Member, answered: usize, all: usize) -> DoctorFinding {
     }
 }
 
-fn answering(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
+fn check_answering_member(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
     let part = match (state.is_leader, state.learner) {
         // A single member.
         (true, _) if all == 1 => "",
@@ -71,14 +71,69 @@ fn answering(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
     }
 }
 
+/// Default quota of etcd, for members that do not report theirs.
+const DEFAULT_QUOTA: u64 = 2 * 1024 * MIB;
+const MIB: u64 = 1024 * 1024;
+const GIB: u64 = 1024 * MIB;
+/// Percentages: the first leaves about a day to act, the second hardly an hour.
+const FULL_SOON: u64 = 80;
+const NEARLY_FULL: u64 = 95;
+/// Size below which defragmentation is not worth it.
+const WORTH_DEFRAGMENTING: u64 = 256 * MIB;
+
+/// Checks the space of each member. A full member stops all writes of the store.
+pub(super) fn check_space(health: &StoreHealth) -> impl Iterator<Item = DoctorFinding> {
+    let answered = health.members.iter().filter_map(|member| Some((&member.name, member.state.as_ref().ok()?)));
+    answered.map(|(name, state)| check_space_of(state).of(name))
+}
+
+fn check_space_of(state: &MemberState) -> DoctorFinding {
+    let is_etcd = state.version.starts_with("etcd ");
+    let Some(quota) = state.quota.or_else(|| is_etcd.then_some(DEFAULT_QUOTA)).filter(|quota| *quota > 0) else {
+        return DoctorFinding::new(DoctorCheck::Space, DoctorVerdict::Ok, size(state.bytes));
+    };
+    let percent = state.bytes.saturating_mul(100) / quota;
+    let assumed = if state.quota.is_none() { ", assuming the default quota" } else { "" };
+    let seen = format!(
+        "{} of {}, {percent} %{assumed}; {} of it in use",
+        size(state.bytes),
+        size(quota),
+        size(state.bytes_in_use)
+    );
+    let fragmented = state.bytes_in_use < state.bytes / 2;
+    let give_back = "run `etcdctl defrag` on this member to release unused space";
+    if percent >= FULL_SOON {
+        let verdict = if percent >= NEARLY_FULL { DoctorVerdict::Failed } else { DoctorVerdict::Warning };
+        DoctorFinding::new(DoctorCheck::Space, verdict, seen).advise(if fragmented {
+            give_back
+        } else {
+            "raise --quota-backend-bytes (etcd recommends at most 8 GiB), or find out what fills it: a full member \
+             refuses all writes"
+        })
+    } else if fragmented && state.bytes >= WORTH_DEFRAGMENTING {
+        DoctorFinding::new(DoctorCheck::Space, DoctorVerdict::Warning, seen).advise(give_back)
+    } else {
+        DoctorFinding::new(DoctorCheck::Space, DoctorVerdict::Ok, seen)
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit * 10 / unit);
+    match bytes {
+        0..MIB => format!("{} KiB", tenths(1024)),
+        MIB..GIB => format!("{} MiB", tenths(MIB)),
+        GIB.. => format!("{} GiB", tenths(GIB)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::facts::tests::{but, dead, health, lines, member};
     use super::*;
+    use crate::doctor::facts::tests::{but, dead, health, lines, member};
 
     #[test]
     fn dead_member_fails() {
-        let three = |third: Member| lines(judge(&health(vec![member("etcd1"), member("etcd2"), third])));
+        let three = |third: Member| lines(check_members(&health(vec![member("etcd1"), member("etcd2"), third])));
         assert_eq!(
             three(member("etcd3")),
             [
@@ -92,10 +147,10 @@ mod tests {
             "member etcd3 failed: does not answer at http://etcd3:2379: connection refused → start it again, or replace \
              it with `etcdctl member remove` and `member add`; 2 of 3 answer, which is just enough"
         );
-        let two = lines(judge(&health(vec![member("etcd1"), dead("etcd2"), dead("etcd3")])));
+        let two = lines(check_members(&health(vec![member("etcd1"), dead("etcd2"), dead("etcd3")])));
         assert!(two[1].ends_with("1 of 3 answer, and 2 are needed: nothing can be written"), "{}", two[1]);
         let five = vec![member("etcd1"), member("etcd2"), member("etcd3"), member("etcd4"), dead("etcd5")];
-        assert!(lines(judge(&health(five)))[4].ends_with("4 of 5 answer, which is enough"));
+        assert!(lines(check_members(&health(five)))[4].ends_with("4 of 5 answer, which is enough"));
     }
 
     #[test]
@@ -109,7 +164,7 @@ mod tests {
             ),
         ];
         for (member, expected) in table {
-            let seen = lines([one(&member, 1, 1)]);
+            let seen = lines([check_member(&member, 1, 1)]);
             assert!(seen[0].contains(" warning: ") && seen[0].contains(expected), "{seen:?}");
         }
     }
@@ -117,8 +172,44 @@ mod tests {
     #[test]
     fn missing_leader_is_reported() {
         let health = health(vec![member("etcd2"), dead("etcd1")]);
-        assert!(lines(judge(&health))[2].starts_with("member warning: no member that answers is the leader"));
+        assert!(lines(check_members(&health))[2].starts_with("member warning: no member that answers is the leader"));
         let lost = StoreHealth { latency: None, ..health };
-        assert!(lines(judge(&lost))[2].starts_with("member failed: no member that answers is the leader"));
+        assert!(lines(check_members(&lost))[2].starts_with("member failed: no member that answers is the leader"));
+    }
+
+    #[test]
+    fn space_is_compared_with_the_quota() {
+        let table = [
+            (20, 15, Some(2048), "ok: 20.0 MiB of 2.0 GiB, 0 %; 15.0 MiB of it in use"),
+            (1639, 1500, Some(2048), "warning: 1.6 GiB of 2.0 GiB, 80 %; 1.4 GiB of it in use → raise"),
+            (1639, 100, Some(2048), "warning: 1.6 GiB of 2.0 GiB, 80 %; 100.0 MiB of it in use → run `etcdctl defrag`"),
+            (1946, 1900, Some(2048), "failed: 1.9 GiB of 2.0 GiB, 95 %"),
+            (
+                300,
+                100,
+                Some(2048),
+                "warning: 300.0 MiB of 2.0 GiB, 14 %; 100.0 MiB of it in use → run `etcdctl defrag`",
+            ),
+            (100, 10, Some(2048), "ok: "),
+            (100, 90, None, "ok: 100.0 MiB of 2.0 GiB, 4 %, assuming the default quota; "),
+        ];
+        for (bytes, in_use, quota, expected) in table {
+            let member = but("etcd1", |state| {
+                state.bytes = bytes * MIB;
+                state.bytes_in_use = in_use * MIB;
+                state.quota = quota.map(|quota: u64| quota * MIB);
+            });
+            let seen = lines(check_space(&health(vec![member])));
+            assert!(seen[0].starts_with(&format!("space etcd1 {expected}")), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn embedded_store_has_no_quota() {
+        let member = but("store", |state| {
+            state.version = "redb, Muster 0.1.0".into();
+            state.quota = None;
+        });
+        assert_eq!(lines(check_space(&health(vec![member]))), ["space store ok: 20.0 MiB"]);
     }
 }

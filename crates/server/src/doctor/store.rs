@@ -1,8 +1,9 @@
-//! Checks of the store: its answer, its latency and its alarms.
+//! Checks of the store: its answer, latency, alarms, history and versions.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_store::{AlarmKind, Sharing};
+use muster_store::{AlarmKind, Sharing, StoreHealth};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::facts::StoreFacts;
@@ -11,7 +12,7 @@ use super::facts::StoreFacts;
 /// notice: every report waits for several requests.
 const SLOW: Duration = Duration::from_millis(250);
 
-pub(super) fn judge(facts: &StoreFacts) -> Vec<DoctorFinding> {
+pub(super) fn check_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
     let StoreFacts { name, sharing, health } = facts;
     let mut findings = Vec::new();
     let alone = match sharing {
@@ -75,20 +76,101 @@ pub(super) fn millis(time: Duration) -> String {
     }
 }
 
+/// Servers keep about ten thousand revisions. This many mean that compaction does not run.
+const UNBOUNDED: u64 = 500_000;
+
+/// Checks how many revisions the store keeps. Without compaction it fills up.
+pub(super) fn check_history(health: &StoreHealth) -> Option<DoctorFinding> {
+    let revision = health.revision?;
+    let Some(oldest) = health.oldest else {
+        return Some(DoctorFinding::new(
+            DoctorCheck::History,
+            DoctorVerdict::Ok,
+            format!("up to revision {revision}; the oldest revision is not known"),
+        ));
+    };
+    let kept = revision.0.saturating_sub(oldest.0);
+    let seen = format!("{kept} revisions can be read, from {oldest} to {revision}");
+    Some(if kept > UNBOUNDED {
+        DoctorFinding::new(DoctorCheck::History, DoctorVerdict::Warning, seen).advise(
+            "the store is not compacted: running servers do that, so check their logs; or run etcd with \
+             --auto-compaction-retention",
+        )
+    } else {
+        DoctorFinding::new(DoctorCheck::History, DoctorVerdict::Ok, seen)
+    })
+}
+
+/// Checks the versions of the store's members.
+pub(super) fn check_versions(health: &StoreHealth) -> Vec<DoctorFinding> {
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in &health.members {
+        if let Ok(state) = &member.state {
+            versions.entry(&state.version).or_default().push(&member.name);
+        }
+    }
+    let mut findings = Vec::new();
+    for (version, members) in &versions {
+        if let Some((why, least)) = too_old(version) {
+            let finding = DoctorFinding::new(DoctorCheck::Version, DoctorVerdict::Warning, format!("{version}: {why}"));
+            findings.push(
+                finding.of(members.join(", ")).advise(format!("upgrade to {least} or newer, one member at a time")),
+            );
+        }
+    }
+    if versions.len() > 1 {
+        let each = versions.iter().map(|(version, members)| format!("{version} on {}", members.join(", ")));
+        let each: Vec<String> = each.collect();
+        let finding = DoctorFinding::new(
+            DoctorCheck::Version,
+            DoctorVerdict::Warning,
+            format!("members differ: {}", each.join("; ")),
+        );
+        findings.push(finding.advise("finish the upgrade"));
+    }
+    if findings.is_empty()
+        && let Some((version, _)) = versions.first_key_value()
+    {
+        let everywhere = if health.members.len() > 1 { " everywhere" } else { "" };
+        findings.push(DoctorFinding::new(
+            DoctorCheck::Version,
+            DoctorVerdict::Ok,
+            format!("the store runs {version}{everywhere}"),
+        ));
+    }
+    findings
+}
+
+/// The fault of a version of etcd, and the version that fixes it. None for other kinds of stores.
+fn too_old(version: &str) -> Option<(&'static str, &'static str)> {
+    const WATCHES: &str = "its watches can deliver old changes as new ones";
+    const DIFFER: &str = "its members can diverge after one was killed under load";
+    let mut numbers = version.strip_prefix("etcd ")?.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
+    let (major, minor, patch) = (numbers.next()?, numbers.next()?, numbers.next().unwrap_or(0));
+    match (major, minor, patch) {
+        (0..=2, ..) | (3, 0..=3, _) => Some(("it is no longer maintained", "3.5.15")),
+        (3, 4, 0..=24) => Some((WATCHES, "3.4.34")),
+        (3, 5, 0..=2) => Some((DIFFER, "3.5.15")),
+        (3, 5, 3..=7) => Some((WATCHES, "3.5.15")),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use muster_core::txn::Revision;
     use muster_store::{Alarm, StoreHealth};
 
-    use super::super::facts::tests::{health, lines, member};
     use super::*;
+    use crate::doctor::facts::tests::{but, dead, health, lines, member};
 
-    fn findings(sharing: Sharing, health: StoreHealth) -> Vec<String> {
-        lines(judge(&StoreFacts { name: "etcd://a:2379".into(), sharing, health }))
+    fn store_lines(sharing: Sharing, health: StoreHealth) -> Vec<String> {
+        lines(check_store(&StoreFacts { name: "etcd://a:2379".into(), sharing, health }))
     }
 
     #[test]
     fn answering_store_is_ok() {
-        let seen = findings(Sharing::Shared, health(vec![member("etcd1")]));
+        let seen = store_lines(Sharing::Shared, health(vec![member("etcd1")]));
         assert_eq!(
             seen,
             [
@@ -102,20 +184,73 @@ mod tests {
     #[test]
     fn slow_store_warns_and_dead_store_fails() {
         let slow = StoreHealth { latency: Some(Duration::from_millis(251)), ..health(vec![member("etcd1")]) };
-        assert!(findings(Sharing::Shared, slow)[1].starts_with("latency warning: a read takes 251 ms → check for"));
+        assert!(store_lines(Sharing::Shared, slow)[1].starts_with("latency warning: a read takes 251 ms → check for"));
         let dead = StoreHealth { latency: None, ..health(vec![member("etcd1")]) };
-        let seen = findings(Sharing::Shared, dead.clone());
+        let seen = store_lines(Sharing::Shared, dead.clone());
         assert_eq!(seen.len(), 1);
         assert!(seen[0].starts_with("store failed: etcd://a:2379 does not answer reads") && seen[0].contains("half"));
-        assert!(findings(Sharing::Exclusive, dead)[0].contains("disk"));
+        assert!(store_lines(Sharing::Exclusive, dead)[0].contains("disk"));
     }
 
     #[test]
     fn alarms_fail_and_name_the_member() {
         let alarm = |kind| Alarm { member: "etcd1".into(), kind };
         let alarms = vec![alarm(AlarmKind::NoSpace), alarm(AlarmKind::Corrupt)];
-        let seen = findings(Sharing::Shared, StoreHealth { alarms, ..health(vec![member("etcd1")]) });
+        let seen = store_lines(Sharing::Shared, StoreHealth { alarms, ..health(vec![member("etcd1")]) });
         assert!(seen[2].starts_with("alarm etcd1 failed: its quota is exhausted") && seen[2].contains("alarm disarm"));
         assert!(seen[3].starts_with("alarm etcd1 failed: its data differ"), "{}", seen[3]);
+    }
+
+    #[test]
+    fn unbounded_history_is_a_warning() {
+        let table = [
+            (Some(1), Some(1_000), "history ok: 999 revisions can be read, from 1 to 1000"),
+            (Some(10), Some(600_000), "history warning: 599990 revisions can be read, from 10 to 600000 → the store"),
+            (None, Some(7), "history ok: up to revision 7; the oldest revision is not known"),
+        ];
+        for (oldest, newest, expected) in table {
+            let health =
+                StoreHealth { oldest: oldest.map(Revision), revision: newest.map(Revision), ..health(Vec::new()) };
+            assert!(lines(check_history(&health))[0].starts_with(expected), "{:?}", lines(check_history(&health)));
+        }
+        assert_eq!(check_history(&StoreHealth::default()), None);
+    }
+
+    #[test]
+    fn versions_with_known_faults_are_reported() {
+        let table = [
+            ("etcd 3.3.25", true),
+            ("etcd 3.4.23", true),
+            ("etcd 3.4.25", false),
+            ("etcd 3.4.30", false),
+            ("etcd 3.5.0", true),
+            ("etcd 3.5.2", true),
+            ("etcd 3.5.7", true),
+            ("etcd 3.5.8", false),
+            ("etcd 3.6.0-rc.1", false),
+            ("etcd 4.0.0", false),
+            ("redb, Muster 0.1.0", false),
+            ("", false),
+        ];
+        for (version, old) in table {
+            assert_eq!(too_old(version).is_some(), old, "{version}");
+        }
+    }
+
+    #[test]
+    fn different_member_versions_are_reported() {
+        let at = |name: &str, version: &str| but(name, |state| state.version = version.into());
+        let same = vec![at("etcd1", "etcd 3.5.9"), at("etcd2", "etcd 3.5.9"), dead("etcd3")];
+        assert_eq!(lines(check_versions(&health(same))), ["version ok: the store runs etcd 3.5.9 everywhere"]);
+        let differ = vec![at("etcd1", "etcd 3.4.23"), at("etcd2", "etcd 3.5.9"), at("etcd3", "etcd 3.4.23")];
+        assert_eq!(
+            lines(check_versions(&health(differ))),
+            [
+                "version etcd1, etcd3 warning: etcd 3.4.23: its watches can deliver old changes as new ones → \
+                 upgrade to 3.4.34 or newer, one member at a time",
+                "version warning: members differ: etcd 3.4.23 on etcd1, etcd3; etcd 3.5.9 on etcd2 → finish the upgrade",
+            ]
+        );
+        assert_eq!(check_versions(&health(vec![dead("etcd1")])), []);
     }
 }

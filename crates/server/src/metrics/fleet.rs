@@ -13,7 +13,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::reports::STATE_WORDS;
+use super::server::STATE_WORDS;
 use super::{ServerMetrics, describe};
 use crate::view::node_rows::{self, AgentActivities, RemoteActivities};
 

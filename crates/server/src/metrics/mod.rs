@@ -9,8 +9,6 @@
 //! number of environments alone; a test checks that.
 
 mod fleet;
-mod process;
-mod reports;
 mod server;
 mod store;
 
@@ -24,8 +22,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
-pub(crate) use reports::ReportMetrics;
-pub(crate) use server::ServerMetrics;
+pub(crate) use server::{ReportMetrics, ServerMetrics};
 pub(crate) use store::MeasuredStore;
 
 /// Content type of the response.
@@ -45,7 +42,7 @@ pub(crate) fn text(registry: &Registry) -> Result<String, fmt::Error> {
 
 /// Registers the collectors that read the parts of the server at each scrape.
 pub(crate) fn register_collectors(registry: &mut Registry, metrics: ServerMetrics, started: Timestamp) {
-    registry.register_collector(Box::new(process::ProcessMetrics::new(started)));
+    registry.register_collector(Box::new(server::ProcessMetrics::new(started)));
     let metrics = Arc::new(metrics);
     registry.register_collector(Box::new(fleet::FleetMetrics::new(metrics.clone())));
     registry.register_collector(Box::new(metrics));

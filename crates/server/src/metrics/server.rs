@@ -1,24 +1,34 @@
-//! Metrics of the server's parts: revisions, queues, streams and files. Read at each scrape.
+//! Metrics of the server's parts (revisions, queues, streams, files), of its process, and of the report intake.
+//!
+//! All but those of the intake are read at each scrape.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
+use muster_core::report::intake::StateExit;
 use muster_store::Store;
+use muster_wire::sync::{ReportAck, ReportResult};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::mpsc::WeakSender;
 
-use super::{MeasuredStore, counter, describe, gauge};
 use crate::agents::admission::Admission;
 use crate::agents::{Hub, Links};
+use crate::app::Clock;
 use crate::blobs::Blobs;
-use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
 use crate::replica::Membership;
-use crate::reports::Reports;
+use crate::reports::{ReportError, Reports};
 use crate::view::{View, ViewChange};
+
+use super::{Label, MeasuredStore, counter, describe, gauge, prepare};
 
 /// Collector of the metrics of the server, with the parts that it reads.
 #[derive(Debug)]
@@ -105,5 +115,132 @@ impl Collector for ServerMetrics {
             room.encode_family(&[("queue", queue)])?.encode_gauge(&(capacity as u64))?;
         }
         Ok(())
+    }
+}
+
+/// Unit of the times in `/proc/self/stat`. The kernel uses this value on every machine.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Collector of the metrics of the process.
+#[derive(Debug)]
+pub(super) struct ProcessMetrics {
+    started: Timestamp,
+}
+
+impl ProcessMetrics {
+    pub(super) fn new(started: Timestamp) -> Self {
+        Self { started }
+    }
+}
+
+impl Collector for ProcessMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        let mut info = describe(encoder, "muster_build_info", "The version of the program", None, MetricType::Gauge)?;
+        info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_u64)?;
+        let (seconds, bytes) = (Some(&Unit::Seconds), Some(&Unit::Bytes));
+        let started = self.started.as_second();
+        gauge(encoder, "process_start_time", "Start time of the server, in seconds since 1970", seconds, started)?;
+        let resident = resident_bytes().unwrap_or(0);
+        gauge(encoder, "process_resident_memory", "Resident memory of the process", bytes, resident)?;
+        let cpu = cpu_seconds().unwrap_or(0.0);
+        counter(encoder, "process_cpu", "CPU time that the process has used", seconds, cpu)?;
+        let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        gauge(encoder, "process_open_fds", "Open file descriptors", None, open as u64)
+    }
+}
+
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The program name is in parentheses, and may contain any character.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut ticks = fields.split(' ').skip(11).map(str::parse::<f64>);
+    Some((ticks.next()?.ok()? + ticks.next()?.ok()?) / TICKS_PER_SECOND)
+}
+
+/// Buckets of group sizes, up to a full group of 16.
+const GROUPS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0];
+const ANSWERS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
+/// Buckets of times in a service state, from a run of seconds to a month.
+const STATES: [f64; 11] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0];
+/// The words of [`muster_core::node::service_state::ServiceState::word`].
+pub(super) const STATE_WORDS: [&str; 5] = ["configured", "failed", "pending", "validated", "invalid"];
+
+type Durations = Family<Label, Histogram, fn() -> Histogram>;
+
+/// Metrics of the report intake.
+#[derive(Clone, Debug)]
+pub(crate) struct ReportMetrics {
+    groups: Histogram,
+    answers: Histogram,
+    taken: Family<Label, Counter>,
+    states: Durations,
+}
+
+impl ReportMetrics {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let groups = Histogram::new(GROUPS);
+        let answers = Histogram::new(ANSWERS);
+        let taken = Family::<Label, Counter>::default();
+        prepare(
+            &taken,
+            ["applied", "already_applied", "outdated", "refused", "failed"].map(|result| [("result", result)]),
+        );
+        let states = Durations::new_with_constructor(|| Histogram::new(STATES));
+        prepare(&states, STATE_WORDS.map(|state| [("state", state)]));
+        registry.register("muster_report_group_size", "Reports in one transaction", groups.clone());
+        let help = "Time from the arrival of a report to its answer, including the commit";
+        registry.register_with_unit("muster_report_duration", help, Unit::Seconds, answers.clone());
+        registry.register("muster_reports", "Reports by result", taken.clone());
+        let help = "Time that nodes spent in a service state before they left it";
+        registry.register_with_unit("muster_node_state_duration", help, Unit::Seconds, states.clone());
+        Self { groups, answers, taken, states }
+    }
+
+    pub(crate) fn group(&self, reports: usize) {
+        // A group has at most 16 reports.
+        self.groups.observe(u32::try_from(reports).map_or(f64::MAX, f64::from));
+    }
+
+    pub(crate) fn left(&self, left: Option<StateExit>) {
+        if let Some(StateExit { state, after }) = left {
+            self.states.get_or_create(&[("state", state)]).observe(after.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn answered(&self, answer: &Result<ReportAck, ReportError>, took: Duration) {
+        let result = match answer {
+            Ok(ReportAck { taken: ReportResult::Applied, .. }) => "applied",
+            Ok(ReportAck { taken: ReportResult::AlreadyApplied, .. }) => "already_applied",
+            Ok(ReportAck { taken: ReportResult::Outdated, .. }) => "outdated",
+            Err(ReportError::Restoring { .. } | ReportError::UnknownNode { .. }) => "refused",
+            Err(
+                ReportError::Store(_)
+                | ReportError::Contended { .. }
+                | ReportError::Unreadable { .. }
+                | ReportError::Log(_)
+                | ReportError::Stopping,
+            ) => "failed",
+        };
+        self.taken.get_or_create(&[("result", result)]).inc();
+        self.answers.observe(took.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_files_are_parsed() {
+        assert!(resident_bytes().unwrap() > 1024 * 1024);
+        assert!(cpu_seconds().unwrap() >= 0.0);
     }
 }

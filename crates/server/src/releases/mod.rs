@@ -11,14 +11,12 @@
 //! Once an environment has trusted keys, the server accepts only what one of them signed. Agents do not rely on the server:
 //! they verify with the keys that they were given.
 
-mod bundle;
 mod plan;
 pub mod project;
 mod push;
 mod trust;
 
-pub use bundle::BundleError;
 pub use plan::RefusedRelease;
 pub(crate) use push::trusted_keys;
-pub use push::{PushError, PushedRelease, push};
+pub use push::{BundleError, PushError, PushedRelease, push};
 pub use trust::{ReplaceTrustError, ReplacedTrust, replace};

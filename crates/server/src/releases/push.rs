@@ -1,22 +1,27 @@
-//! Registers a release whose bundle was uploaded.
+//! Registers a release whose bundle was uploaded: verifies that the bundle matches its manifest and that nodes can run it.
+
+use std::io;
+use std::sync::Arc;
 
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
 use muster_core::release::ReleaseRecord;
-use muster_core::release::manifest::{KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
+use muster_core::release::manifest::{Digest, KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
 use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_release::bundle::UnpackError;
+use muster_release::check::CheckError;
 use muster_release::manifest::{VerifyError, verify};
 use muster_store::{CommitOutcome, KeyValue, StoreError};
 use thiserror::Error;
 
-use super::bundle::{self, BundleError};
-use super::plan::{Decision, RefusedRelease, decide};
 use crate::app::{Reader, Writer};
-use crate::design::error::RevisionError;
-use crate::design::revision::check_writable;
+use crate::blobs::{BlobReader, Blobs};
+use crate::design::revision::{RevisionError, check_writable};
 use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
+
+use super::plan::{Decision, RefusedRelease, decide};
 
 /// Attempts of one push. Two clients that push at the same time conflict once.
 const ATTEMPTS: usize = 8;
@@ -95,7 +100,7 @@ pub async fn push(
         return Ok(PushedRelease { record: *record, changed: false, verified_by, revision: revision(writer) });
     }
     let (blobs, examined) = (writer.blobs.clone(), manifest.clone());
-    let examining = tokio::task::spawn_blocking(move || bundle::examine(&blobs, &examined));
+    let examining = tokio::task::spawn_blocking(move || examine(&blobs, &examined));
     examining.await.map_err(|_| PushError::Stopping)??;
 
     let (record, changed, at) = commit(writer, env, &manifest, signed, by).await?;
@@ -188,4 +193,55 @@ async fn alone_with_its_serial(
     let (version, serial) = (manifest.version.clone(), manifest.serial);
     let other = other.unwrap_or_else(|| version.clone());
     Err(RefusedRelease::SerialTaken { version, serial, other }.into())
+}
+
+#[derive(Debug, Error)]
+pub enum BundleError {
+    #[error("there is no bundle {digest}")]
+    Missing { digest: Digest },
+    #[error("the bundle does not match its manifest")]
+    Unpack(#[source] UnpackError),
+    #[error("no node could run it")]
+    Check(#[source] CheckError),
+    #[error("the bundle cannot be examined")]
+    Io(#[source] io::Error),
+}
+
+/// Verifies a bundle and checks its content. Blocks.
+pub(super) fn examine(blobs: &Blobs, manifest: &Manifest) -> Result<(), BundleError> {
+    with_unpacked(blobs, manifest, |tree| muster_release::check_directory(tree).map_err(BundleError::Check).map(drop))
+}
+
+/// Verifies a bundle, unpacks it into a temporary directory, and calls `work` with it. Blocks.
+pub(crate) fn with_unpacked<T>(
+    blobs: &Blobs,
+    manifest: &Manifest,
+    work: impl FnOnce(&std::path::Path) -> Result<T, BundleError>,
+) -> Result<T, BundleError> {
+    let digest = &manifest.digest;
+    // Renewed, so that it is not swept before it is registered.
+    let there = blobs.renew(digest.hex()).map_err(BundleError::Io)?;
+    let stored = if there { blobs.stored(digest.hex()).map_err(BundleError::Io)? } else { None };
+    let Some(stored) = stored else { return Err(BundleError::Missing { digest: digest.clone() }) };
+    let place = blobs.workspace().map_err(BundleError::Io)?;
+    let file = place.path().join("bundle");
+    copy(stored.into(), &file).map_err(BundleError::Io)?;
+    let tree = place.path().join("tree");
+    muster_release::unpack(&file, manifest, &tree).map_err(BundleError::Unpack)?;
+    work(&tree)
+}
+
+/// Copies a blob into a file, which unpacking needs.
+fn copy(stored: Arc<dyn BlobReader>, to: &std::path::Path) -> io::Result<()> {
+    let mut file = std::fs::File::create_new(to)?;
+    let mut piece = vec![0; crate::blobs::downloads::PIECE];
+    let mut place = 0;
+    loop {
+        let read = stored.read_at(&mut piece, place)?;
+        if read == 0 {
+            return Ok(());
+        }
+        io::Write::write_all(&mut file, piece.get(..read).unwrap_or_default())?;
+        place += read as u64;
+    }
 }

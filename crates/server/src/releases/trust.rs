@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::push::trusted_keys;
 use crate::app::Writer;
-use crate::design::error::RevisionError;
+use crate::design::revision::RevisionError;
 use crate::design::revision::check_writable;
 use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;

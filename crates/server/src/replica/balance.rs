@@ -123,7 +123,7 @@ mod tests {
     use crate::Admission;
     use crate::agents::stream::{StreamInit, events};
     use crate::agents::{JoinRequest, SessionGuard};
-    use crate::clock::Clock;
+    use crate::app::Clock;
 
     #[test]
     fn only_a_clear_surplus_is_moved_and_then_all_of_it() {

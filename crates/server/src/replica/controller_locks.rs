@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use super::membership::Membership;
-use crate::clock::Clock;
+use crate::app::Clock;
 use crate::view::View;
 
 /// Delay before a failed request is retried.

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::identity::Identity;
-use crate::clock::Clock;
+use crate::app::Clock;
 use crate::view::View;
 
 /// Delay before a failed request is retried.

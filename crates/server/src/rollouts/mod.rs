@@ -2,12 +2,11 @@
 //!
 //! The engine decides what happens and in which order.
 //!
-//! - [`host`]: serves the engine's IO requests. [`operator_requests`]: requests of operators.
+//! - [`host`]: serves the engine's IO requests, and requests of operators.
 //! - [`plans`]: plans and outcomes as blobs. [`gate`]: checks at the end of a wave.
 //! - [`status_response`]: status of a rollout for the API.
 
 pub(crate) mod gate;
 pub(crate) mod host;
-pub(crate) mod operator_requests;
 pub mod plans;
 pub(crate) mod status_response;

@@ -4,13 +4,11 @@
 //! applied as one change. After a gap in the watch a new view is built, and then replaces the old one.
 
 pub(crate) mod event_cache;
-mod latest_revision;
-pub(crate) mod node_fields;
 pub mod node_rows;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +23,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use event_cache::{DesiredCache, SnapshotCache, SnapshotText};
-pub use latest_revision::LatestRevision;
 
 /// Time that a reader waits for a revision. A healthy watch is milliseconds behind the store.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -320,5 +317,43 @@ fn apply_snapshot(building: &mut BTreeMap<EnvName, Fleet>, kvs: &[KeyValue]) {
             let change = KeyChange { key: &kv.key, value: Some(&kv.value), revision: kv.revision };
             fleet.apply(kv.revision, [(change, parsed)]);
         }
+    }
+}
+
+/// Reads the latest revision of the store, with concurrent reads merged.
+///
+/// A caller gets the result of a read that began after its call: a read in progress may be older than a write that the caller
+/// knows of. Two reads are therefore enough for any number of concurrent callers.
+#[derive(Debug)]
+pub struct LatestRevision {
+    store: Arc<dyn Store>,
+    requests: AtomicU64,
+    /// The last read: the number of requests before it began, and its result.
+    last: tokio::sync::Mutex<Option<(u64, Result<Revision, StoreError>)>>,
+}
+
+impl LatestRevision {
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, requests: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) }
+    }
+
+    /// Number of requests. Higher than the number of reads when requests are concurrent.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    /// The revision of the last transaction that was answered before this call, or of a later one.
+    pub async fn read(&self) -> Result<Revision, StoreError> {
+        let mine = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut last = self.last.lock().await;
+        if let Some((covered, answer)) = last.as_ref()
+            && *covered >= mine
+        {
+            return answer.clone();
+        }
+        let covered = self.requests.load(Ordering::SeqCst);
+        let answer = self.store.revision().await;
+        *last = Some((covered, answer.clone()));
+        answer
     }
 }

@@ -1,19 +1,18 @@
-//! Rows of the node list: the view, combined with the agents of this replica and of the others.
+//! Rows of the node list: the view, combined with the agents of this replica and of the others. Filters select rows by field.
 
 use std::collections::BTreeMap;
 
-use muster_core::filter::Filter;
+use muster_core::filter::{Fields, Filter, FilterKeys};
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::NodeName;
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::NodePause;
-use muster_core::node::record::NodeRecord;
-use muster_core::node::status::{Activity, NodeStatus, node_status};
+use muster_core::node::record::{MachineRecord, NodeRecord};
+use muster_core::node::status::{Activity, NodeStatus, Reason, node_status};
 use muster_wire::operator::NodeRow;
 use muster_wire::sync::AgentActivity;
 
 use crate::agents::{AgentLocation, Links};
-use crate::view::node_fields::NodeFields;
 
 /// Activities of the agents of other replicas; empty where they were not requested, or did not arrive.
 pub type RemoteActivities = BTreeMap<NodeName, AgentActivity>;
@@ -86,4 +85,165 @@ pub fn matching(fleet: &Fleet, agents: AgentActivities<'_>, filter: &Filter) -> 
         filter.matches(&NodeFields { row: &row, record, machine }).then_some(row)
     };
     nodes.into_iter().filter_map(row).collect()
+}
+
+/// The fields that a filter on nodes may use.
+pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
+    fixed: &[
+        "name",
+        "role",
+        "state",
+        "reason",
+        "version",
+        "desired",
+        "liveness",
+        "active",
+        "phase",
+        "failure_domain",
+        "profile",
+    ],
+    open: &["label."],
+};
+
+/// A node with the records that its fields come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeFields<'a> {
+    pub(crate) row: &'a NodeRow,
+    pub(crate) record: &'a NodeRecord,
+    pub(crate) machine: Option<&'a MachineRecord>,
+}
+
+impl Fields for NodeFields<'_> {
+    fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
+        let Self { row, record, machine } = *self;
+        match key {
+            // The host name matches too. It differs only for nodes of a stack.
+            "name" => test(row.node.as_str()) || row.node.as_str().contains('_') && test(&row.node.host()),
+            "role" => test(row.role.as_str()),
+            "state" => test(row.state.as_str()),
+            "reason" => row.reason.as_ref().is_some_and(|why| reasons(why, test)),
+            "version" => row.running.as_ref().is_some_and(|version| test(version.as_str())),
+            "desired" => row.desired.as_ref().is_some_and(|version| test(version.as_str())),
+            "liveness" => test(match row.link {
+                Link::Connected { .. } => "connected",
+                Link::Silent { .. } => "silent",
+            }),
+            "active" => test(if row.active { "true" } else { "false" }),
+            "phase" => machine.is_some_and(|machine| test(machine.phase.word())),
+            "failure_domain" => test(&record.failure_domain),
+            "profile" => record.profile.as_deref().is_some_and(test),
+            _ => key.strip_prefix("label.").and_then(|name| record.labels.get(name)).is_some_and(|value| test(value)),
+        }
+    }
+}
+
+/// Tests the reason why a node is not converged: the kind of problem, and for a failed run its reason.
+fn reasons(why: &Reason, test: &mut dyn FnMut(&str) -> bool) -> bool {
+    if test(why.word()) {
+        return true;
+    }
+    if let Reason::Failed { reason: Some(reason), .. } = why { test(reason.word()) } else { false }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::names::{NodeName, Role, RunId};
+    use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
+    use muster_core::node::status::NodeState;
+    use muster_core::report::reason::RunReason;
+
+    use super::*;
+
+    /// The values in a filter are the values in the API's answers.
+    #[test]
+    fn filter_values_are_the_values_of_the_api() {
+        let whys = [
+            Reason::Leaving { waits_for: Vec::new(), more: 0, until: jiff::Timestamp::UNIX_EPOCH },
+            Reason::Silent,
+            Reason::Running { run: RunId::new("run-1").unwrap() },
+            Reason::NoVersion,
+            Reason::Paused {
+                version: "v1".parse().unwrap(),
+                paused: NodePause {
+                    scope: PauseScope::Global,
+                    pause: PauseRecord {
+                        by: "jo".into(),
+                        reason: "x".into(),
+                        since: jiff::Timestamp::UNIX_EPOCH,
+                        until: None,
+                    },
+                },
+            },
+            Reason::Waiting { needs: Vec::new(), retry: None },
+            Reason::Blocked { problem: String::new() },
+            Reason::NotValidated,
+            Reason::Restarted,
+            Reason::Failed { reason: None, errors: Vec::new(), attempt: 0, retry: None },
+        ];
+        for why in whys {
+            assert_eq!(serde_json::to_value(&why).unwrap()["why"], why.word());
+        }
+        let reasons = [
+            RunReason::Waiting { needs: Vec::new() },
+            RunReason::NotCompiled,
+            RunReason::ResourcesFailed { count: 1 },
+            RunReason::Deadline { program: String::new(), seconds: 1 },
+            RunReason::PendingIgnored { needs: Vec::new() },
+            RunReason::DigestMismatch { expected: String::new(), found: String::new() },
+            RunReason::ChecksFailed { names: Vec::new() },
+        ];
+        for reason in reasons {
+            assert_eq!(serde_json::to_value(&reason).unwrap()["kind"], reason.word());
+        }
+        for word in NodeState::ALL {
+            assert_eq!(serde_json::to_value(word).unwrap(), word.as_str());
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_value() {
+        let row = NodeRow {
+            node: NodeName::new("web1_blue").unwrap(),
+            role: Role::new("web").unwrap(),
+            state: NodeState::Failed,
+            since: None,
+            running: Some("v1".parse().unwrap()),
+            desired: Some("v2".parse().unwrap()),
+            reason: Some(Reason::Failed {
+                reason: Some(RunReason::NotCompiled),
+                errors: Vec::new(),
+                attempt: 1,
+                retry: None,
+            }),
+            active: false,
+            link: Link::Silent { since: jiff::Timestamp::UNIX_EPOCH },
+            paused: None,
+        };
+        let record = NodeRecord {
+            role: row.role.clone(),
+            profile: Some("edge".into()),
+            labels: [("rack".to_owned(), "r1".to_owned())].into(),
+            failure_domain: "rack1".into(),
+            position: 0,
+            flavor: None,
+            leaving: None,
+        };
+        let machine: MachineRecord =
+            serde_json::from_str(r#"{"driver":"local","phase":"booting","since":"2026-11-15T10:00:00Z"}"#).unwrap();
+        let fields = NodeFields { row: &row, record: &record, machine: Some(&machine) };
+        for key in KEYS.fixed.iter().chain(&["label.rack"]) {
+            assert!(fields.any(key, &mut |_| true), "{key}");
+        }
+        let values = |key: &str| {
+            let mut values = Vec::new();
+            fields.any(key, &mut |value| {
+                values.push(value.to_owned());
+                false
+            });
+            values
+        };
+        assert_eq!(values("name"), ["web1_blue", "web1-blue"]);
+        assert_eq!(values("reason"), ["failed", "not_compiled"]);
+        assert_eq!(values("label.zone"), [""; 0]);
+    }
 }

@@ -84,7 +84,7 @@ async fn announced_oversized_upload_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_digest_is_no_path() {
+async fn invalid_digest_is_not_a_path() {
     let fixture = Fixture::start(&[]).await;
     for wrong in ["x", "sha256:..%2F..%2Fetc", "sha256:ABC"] {
         let url = fixture.url(&format!("/v1/envs/test/bundles/{wrong}"));

@@ -2,23 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 
-mod admission;
-mod asked;
-mod bad_input;
 mod bundles;
 mod data;
 mod fixture;
-mod leaders;
+mod invalid_requests;
 mod liveness;
-mod logs;
-mod lookup;
 mod metrics;
-mod openapi;
-mod openmetrics;
 mod pauses;
-mod questions;
+mod queries;
 mod releases;
 mod reports;
 mod restore;
 mod rollouts;
+mod runs;
 mod sync;

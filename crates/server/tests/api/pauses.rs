@@ -66,7 +66,7 @@ async fn paused_node_stays_in_service_and_shows_the_pause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_whose_time_is_over_is_taken_away() {
+async fn expired_pause_is_removed() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let mut db1 = fixture.open("db1", &SyncOpen::default()).await;

@@ -45,7 +45,7 @@ fn problem(refused: Result<PushReleaseResponse, ClientError>) -> Problem {
 }
 
 #[tokio::test]
-async fn a_release_is_pushed_shown_and_downloaded() {
+async fn release_is_pushed_shown_and_downloaded() {
     let fixture = Fixture::start(&[("web1", "web")]).await;
     let built = build("v3", 3, "three", &[key()]);
     let pushed = push(&fixture, &built).await;
@@ -75,7 +75,7 @@ async fn a_release_is_pushed_shown_and_downloaded() {
 }
 
 #[tokio::test]
-async fn a_release_never_changes() {
+async fn registered_release_never_changes() {
     let fixture = Fixture::start(&[]).await;
     let keys = [key()];
     let first = build("v3", 3, "three", &keys);
@@ -100,7 +100,7 @@ async fn a_release_never_changes() {
 }
 
 #[tokio::test]
-async fn what_no_node_could_take_is_refused() {
+async fn release_that_no_node_can_run_is_refused() {
     let fixture = Fixture::start(&[]).await;
     let keys = [key()];
     let missing = build("v3", 3, "three", &keys);
@@ -211,7 +211,7 @@ async fn any_split_into_ranges_gives_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn a_bundle_that_is_gone_is_said_to_be() {
+async fn missing_bundle_is_reported() {
     let fixture = Fixture::start(&[]).await;
     let built = build("v3", 3, "three", &[key()]);
     push(&fixture, &built).await;

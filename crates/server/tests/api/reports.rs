@@ -55,7 +55,7 @@ async fn duplicate_and_outdated_reports_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_not_in_the_design_cannot_report() {
+async fn report_of_a_node_outside_the_design_is_refused() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let before = fixture.state().await;
     let error = fixture.client.report(&fixture.env, &fixture.report("db2", 1, 1, PASSED)).await.unwrap_err();
@@ -68,7 +68,7 @@ async fn a_node_that_is_not_in_the_design_cannot_report() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_is_committed_in_groups_and_every_report_counts_once() {
+async fn concurrent_reports_are_committed_in_groups_once_each() {
     let names: Vec<String> = (1..=80).map(|number| format!("web{number}")).collect();
     let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
     let fixture = Fixture::start(&nodes).await;
@@ -91,7 +91,7 @@ async fn a_crowd_is_committed_in_groups_and_every_report_counts_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_a_restart() {
+async fn acknowledged_report_survives_a_restart() {
     let nodes = [("db1", "db"), ("web1", "web")];
     let fixture = Fixture::start(&nodes).await;
     fixture.validate("db1", 1).await;
@@ -108,7 +108,7 @@ async fn what_was_acknowledged_survives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blobs_go_with_the_history_that_names_them() {
+async fn blobs_are_removed_with_the_history_that_refers_to_them() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     for seq in 1..=30 {
         fixture.send(&fixture.report("db1", 1, seq, CHANGED)).await;
@@ -119,7 +119,7 @@ async fn blobs_go_with_the_history_that_names_them() {
 
 /// An environment that was restored under another name shares the history, and its blobs, with the first one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blob_that_another_environment_names_stays() {
+async fn blob_of_another_environment_is_kept() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     fixture.validate("db1", 1).await;
     let history = fixture.store.get(&Keys::new(&fixture.env).history(&node("db1"))).await.unwrap().unwrap().value;
@@ -154,7 +154,7 @@ fn walk(dir: &std::path::Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_does_not_bring_back_a_node_that_has_left_the_design() {
+async fn late_report_does_not_restore_a_removed_node() {
     let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
     fixture.validate("db1", 1).await;
     // The design changes in the store. Reports continue to arrive until the view has applied the change.

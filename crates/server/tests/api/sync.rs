@@ -1,4 +1,7 @@
-//! The agents' stream: each agent receives the events that concern it, and no other events.
+//! The agents' stream: each agent receives the events that concern it, and no other events. Admission limits the streams that
+//! are opened at once.
+
+use std::sync::Arc;
 
 use muster_core::keys::Keys;
 use muster_core::lookup::Lookups;
@@ -6,8 +9,11 @@ use muster_core::names::Role;
 use muster_core::node::status::{Activity, NodeState};
 use muster_core::txn::{Generation, Op, Txn};
 use muster_testkit::records::node_record;
+use muster_wire::client::{Client, SyncStream};
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 
 use crate::fixture::{Fixture, PASSED, next, node, release_record, version};
 
@@ -23,7 +29,7 @@ fn caught_up(fixture: &Fixture, keys: &[&str]) -> SyncOpen {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_agent_is_told_everything_and_one_that_knows_it_nothing() {
+async fn new_agent_gets_full_state_and_current_agent_nothing() {
     let fixture = Fixture::start(&FLEET).await;
     let mut stream = fixture.open("web1", &SyncOpen::default()).await;
     let role = Role::new("web").unwrap();
@@ -57,7 +63,7 @@ async fn a_new_agent_is_told_everything_and_one_that_knows_it_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_those_who_looked_it_up_are_woken() {
+async fn only_nodes_that_looked_a_key_up_are_woken() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &["active_roles::db::eth0"])).await;
     let mut lb = fixture.open("lb1", &caught_up(&fixture, &["active_roles::web"])).await;
@@ -78,7 +84,7 @@ async fn only_those_who_looked_it_up_are_woken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_nothing_but_the_version_wakes_nobody() {
+async fn version_change_alone_wakes_no_lookups() {
     let fixture = Fixture::start(&FLEET).await;
     fixture.validate("db1", 1).await;
     fixture.wait_for("db1 is active", |fleet| fleet.active_count(&Role::new("db").unwrap()) == 1).await;
@@ -95,7 +101,7 @@ async fn a_change_of_nothing_but_the_version_wakes_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changed_while_a_run_went_on_is_told_after_its_report() {
+async fn change_during_a_run_is_sent_after_its_report() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
     next(&mut web).await;
@@ -111,7 +117,7 @@ async fn what_changed_while_a_run_went_on_is_told_after_its_report() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_reaches_everybody_with_a_fresh_snapshot() {
+async fn version_change_is_sent_with_a_fresh_snapshot() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
     next(&mut web).await;
@@ -130,7 +136,7 @@ async fn a_version_reaches_everybody_with_a_fresh_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_sent_the_snapshot_that_it_has() {
+async fn unchanged_snapshot_is_not_sent_again() {
     let fixture = Fixture::start(&FLEET).await;
     // A role gets a leader when one of its agents connects. The leader is part of the snapshot.
     let _web2 = fixture.open("web2", &caught_up(&fixture, &[])).await;
@@ -165,7 +171,7 @@ async fn nobody_is_sent_the_snapshot_that_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_newest_connection_of_a_node_counts() {
+async fn newest_connection_of_a_node_replaces_older_ones() {
     let fixture = Fixture::start(&FLEET).await;
     let mut old = fixture.open("web1", &caught_up(&fixture, &[])).await;
     next(&mut old).await;
@@ -177,7 +183,7 @@ async fn the_newest_connection_of_a_node_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_does_is_shown_while_it_is_connected() {
+async fn activity_is_shown_while_the_agent_is_connected() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
     next(&mut web).await;
@@ -189,7 +195,7 @@ async fn what_an_agent_does_is_shown_while_it_is_connected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_not_in_the_design_gets_no_stream() {
+async fn node_outside_the_design_gets_no_stream() {
     let fixture = Fixture::start(&FLEET).await;
     let error = fixture.client.sync(&fixture.env, &node("db9"), &SyncOpen::default()).await.unwrap_err();
     assert_eq!(error.problem().unwrap().code, ProblemCode::UnknownNode);
@@ -197,7 +203,7 @@ async fn a_node_that_is_not_in_the_design_gets_no_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_was_restored_is_heard_again() {
+async fn agent_accepts_a_restored_store() {
     let fixture = Fixture::start(&FLEET).await;
     // The agent has a generation with a later epoch than the store.
     let later = Generation { epoch: 7, number: 99_999 };
@@ -217,7 +223,7 @@ async fn a_store_that_was_restored_is_heard_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_appears_wakes_those_who_missed_it() {
+async fn new_role_wakes_nodes_that_looked_it_up() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &["active_roles::cache::eth0"])).await;
     next(&mut web).await;
@@ -230,7 +236,7 @@ async fn a_role_that_appears_wakes_those_who_missed_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outdated_report_does_not_change_what_wakes_the_node() {
+async fn outdated_report_does_not_change_lookups() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
     next(&mut web).await;
@@ -245,5 +251,47 @@ async fn an_outdated_report_does_not_change_what_wakes_the_node() {
     fixture.validate("db1", 1).await;
     let SyncEvent::Snapshot { changed, .. } = next(&mut web).await else { panic!("db1 is news") };
     assert_eq!(changed, ["active_roles::db"]);
+    fixture.stop().await;
+}
+
+const AGENTS: usize = 500;
+
+/// Opens a stream as an agent does, and retries when the server asks for it.
+async fn connect(client: Client, fixture_env: muster_core::names::EnvName, name: String) -> SyncStream {
+    loop {
+        match client.sync(&fixture_env, &node(&name), &SyncOpen::default()).await {
+            Ok(mut stream) => {
+                next(&mut stream).await;
+                return stream;
+            }
+            Err(error) => {
+                let problem = error.problem().unwrap_or_else(|| panic!("{error:?}"));
+                assert_eq!(problem.code, ProblemCode::Busy, "{problem}");
+                assert!(problem.retry_after_seconds.is_some());
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_streams_open_within_the_admission_limit() {
+    let names: Vec<String> = (1..=AGENTS).map(|number| format!("web{number}")).collect();
+    let fleet: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    let fixture = Fixture::start(&fleet).await;
+    let together = Arc::new(Barrier::new(AGENTS));
+    let mut agents = JoinSet::new();
+    for name in names {
+        let (together, client, env) = (together.clone(), fixture.client.clone(), fixture.env.clone());
+        agents.spawn(async move {
+            together.wait().await;
+            connect(client, env, name).await
+        });
+    }
+    let connected = agents.join_all().await;
+    assert_eq!((connected.len(), fixture.app.agents.hub.connected()), (AGENTS, AGENTS));
+    let (_, most, _) = fixture.app.agents.admission.counts();
+    assert!((1..=fixture.app.agents.admission.limit()).contains(&most), "{most} at once");
+    drop(connected);
     fixture.stop().await;
 }

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
-mod damage;
-mod interruption;
+mod failures;
 mod round_trip;
 mod stores;

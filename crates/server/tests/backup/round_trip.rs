@@ -7,7 +7,7 @@ use muster_server::backup::{BackupError, RestoreError, check, read_environment};
 use crate::stores::{Place, blobs_in, env, file, now};
 
 #[tokio::test]
-async fn from_a_file_to_etcd_and_back_nothing_changes() {
+async fn backup_round_trip_through_etcd_is_lossless() {
     let cluster = Cluster::start(ClusterOptions::members(1)).await;
     let first = Place::embedded().await;
     first.found(60).await;
@@ -107,7 +107,7 @@ async fn restore_writes_the_version_even_if_unchanged() {
 }
 
 #[tokio::test]
-async fn a_lost_log_is_told_and_keeps_nobody() {
+async fn missing_log_is_reported_and_does_not_block_the_backup() {
     let first = Place::embedded().await;
     first.found(3).await;
     let lost = first.blobs.put(b"the log of web1\n").unwrap();
@@ -120,14 +120,14 @@ async fn a_lost_log_is_told_and_keeps_nobody() {
 }
 
 #[tokio::test]
-async fn nothing_is_no_backup() {
+async fn environment_that_does_not_exist_has_no_backup() {
     let place = Place::embedded().await;
     let taken = read_environment(place.store.as_ref(), &env(), now()).await;
     assert!(matches!(taken, Err(BackupError::Nothing { .. })), "{taken:?}");
 }
 
 #[tokio::test]
-async fn other_environments_are_left_alone() {
+async fn restore_does_not_touch_other_environments() {
     let place = Place::embedded().await;
     place.found(1).await;
     let backup = place.backup().await;
@@ -140,7 +140,7 @@ async fn other_environments_are_left_alone() {
 }
 
 #[tokio::test]
-async fn the_bundles_of_releases_come_back_with_them() {
+async fn restore_includes_release_bundles() {
     let place = Place::embedded().await;
     place.found(1).await;
     // Larger than the limit for blobs in memory, and not compressible.

@@ -6,8 +6,8 @@ use muster_wire::design::{DesignRevision, DocumentChange, DocumentChanges, Docum
 use muster_wire::problem::ProblemCode;
 use serde_json::json;
 
+use crate::fixture::{env, refused, site};
 use crate::on_both_stores;
-use crate::place::{env, refused, site};
 
 fn yaml(text: &str) -> DocumentText {
     DocumentText::Yaml(text.to_owned())
@@ -26,7 +26,7 @@ fn put(kind: &str, name: &str, document: DocumentText) -> DocumentChange {
 }
 
 on_both_stores! {
-    async fn a_document_is_created_read_updated_and_deleted(place: Place) {
+    async fn document_is_created_read_updated_and_deleted(place: Place) {
         let a = place.replica().await;
         let client = &a.client;
         let created = client.put_document(&env(), "Rack", "r1", &rack("HSTN"), &by_ann()).await.unwrap();
@@ -87,7 +87,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn changes_are_taken_together_or_not_at_all(place: Place) {
+    async fn changes_are_accepted_together_or_not_at_all(place: Place) {
         let a = place.replica().await;
         let profile = |name: &str, extends: &str| {
             put("HostProfile", name, yaml(&format!("kind: HostProfile\nname: {name}\nextends: [{extends}]\nspec: {{}}\n")))
@@ -154,7 +154,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn what_does_not_fit_its_address_is_refused(place: Place) {
+    async fn document_that_does_not_match_its_url_is_refused(place: Place) {
         let a = place.replica().await;
         for (text, says) in [
             ("kind: Rack\nname: r2\nspec: {}\n", "is Rack r2"),
@@ -208,7 +208,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn documents_are_chosen_by_filters(place: Place) {
+    async fn filters_select_documents(place: Place) {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         a.client.put_document(&env(), "Rack", "r1", &rack("HSTN"), &by_ann()).await.unwrap();

@@ -2,34 +2,30 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
-mod applying;
-mod backups;
-mod destroying;
+mod apply;
 mod documents;
-mod place;
-mod racing;
-mod revisions;
-mod rollouts;
-#[path = "../replicas/way.rs"]
+#[path = "../replicas/faulty_client.rs"]
 #[allow(dead_code)]
-mod way;
+mod faulty_client;
+mod fixture;
+mod revisions;
 
 /// Runs a test on both stores.
 macro_rules! on_both_stores {
     ($($(#[$doc:meta])* async fn $name:ident($place:ident: Place) $body:block)*) => {
-        $($(#[$doc])* async fn $name($place: crate::place::Place) $body)*
+        $($(#[$doc])* async fn $name($place: crate::fixture::Place) $body)*
 
         mod embedded {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                super::$name(crate::place::Place::embedded().await).await;
+                super::$name(crate::fixture::Place::embedded().await).await;
             })*
         }
 
         mod etcd {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                super::$name(crate::place::Place::etcd().await).await;
+                super::$name(crate::fixture::Place::etcd().await).await;
             })*
         }
     };

@@ -1,13 +1,17 @@
-//! Revisions: reading, comparing, and lost files.
+//! Revisions: reading, comparing, lost files, backups, and concurrent writers at several replicas.
 
-use muster_core::design::DesignRevision;
+use std::collections::BTreeSet;
+
+use muster_core::design::{AppliedRecord, DesignRevision};
+use muster_core::txn::{Op, Txn};
+use muster_wire::backup::RestoreQuery;
 use muster_wire::client::WriteOptions;
 use muster_wire::design::{DiffKind, DocumentText};
 use muster_wire::problem::ProblemCode;
 use serde_json::json;
 
+use crate::fixture::{Place, Replica, bundle, env, keys, node, refused, site};
 use crate::on_both_stores;
-use crate::place::{Replica, bundle, env, keys, refused, site};
 
 async fn tag_frontend(a: &Replica, tag: &str) {
     let text = format!("kind: HostProfile\nname: frontend\noverlay: true\nspec: {{tags: [{tag}]}}\n");
@@ -69,7 +73,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn the_list_of_revisions_comes_in_pages(place: Place) {
+    async fn revision_list_has_pages(place: Place) {
         let a = place.replica().await;
         for number in 1..=5 {
             let text = DocumentText::Yaml(format!("kind: Region\nname: r{number}\nspec: {{}}\n"));
@@ -116,7 +120,7 @@ on_both_stores! {
         b.stop().await;
     }
 
-    async fn a_sweep_keeps_what_designs_name(place: Place) {
+    async fn sweep_keeps_blobs_of_designs(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();
         a.apply(vec![bundle("site", &[("environments/test.yaml", "roles: {db: {cardinality: 1, flavor: x}}\n")])])
@@ -142,5 +146,110 @@ on_both_stores! {
         }
         assert_eq!(place.store.range(&format!("{}design/", keys().prefix()), None).await.unwrap().kvs.len(), 4);
         b.stop().await;
+    }
+
+    async fn backup_restores_all_design_revisions(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(1)).await.unwrap();
+        a.apply(site(2)).await.unwrap();
+        let mut download = a.client.backup(&env()).await.unwrap();
+        let mut backup = Vec::new();
+        while let Some(piece) = download.next().await.unwrap() {
+            backup.extend_from_slice(piece.as_ref());
+        }
+        a.stop().await;
+
+        let other = Place::embedded().await;
+        let b = other.replica().await;
+        let restored = b.client.restore(&env(), RestoreQuery::default(), backup).await.unwrap();
+        assert_eq!(restored.missing_blobs, 0);
+        let summary = b.client.design(&env()).await.unwrap();
+        assert_eq!((summary.head, summary.applied.unwrap().revision), (Some(DesignRevision(2)), DesignRevision(2)));
+        for (number, nodes) in [(1, 2), (2, 3)] {
+            let page = b.client.design_nodes(&env(), Some(DesignRevision(number))).await.unwrap();
+            assert_eq!(page.items.len(), nodes);
+        }
+        assert!(b.apply(site(2)).await.is_ok_and(|applied| !applied.changed));
+        b.stop().await;
+    }
+
+    async fn concurrent_writers_make_revisions_without_gaps(place: Place) {
+        const EACH: usize = 10;
+        let (a, b) = (place.replica().await, place.replica().await);
+        let write = |replica: &'static str, client: muster_wire::client::Client| async move {
+            let mut numbers = Vec::new();
+            for at in 0..EACH {
+                let name = format!("{replica}{at}");
+                let text = DocumentText::Yaml(format!("kind: Region\nname: {name}\nspec: {{}}\n"));
+                let options = WriteOptions { author: Some(replica.into()), ..WriteOptions::default() };
+                let taken = client.put_document(&env(), "Region", &name, &text, &options).await.unwrap();
+                assert!(taken.changed);
+                numbers.push(taken.design.unwrap().0);
+            }
+            numbers
+        };
+        let (of_a, of_b) = tokio::join!(write("a", a.client.clone()), write("b", b.client.clone()));
+        let all: BTreeSet<u64> = of_a.iter().chain(&of_b).copied().collect();
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), (1..=2 * EACH as u64).collect::<Vec<_>>());
+        // Each replica shows the revisions of the other.
+        let newest = place.store.revision().await.unwrap();
+        for replica in [&a, &b] {
+            let client = replica.client.clone().at_least(newest);
+            let page = client.documents(&env(), Some("kind=Region"), None).await.unwrap();
+            assert_eq!(page.items.len(), 2 * EACH);
+            let rows = client.design_revisions(&env()).await.unwrap().items;
+            for row in rows {
+                assert_eq!(row.parent, (row.design.0 > 1).then(|| DesignRevision(row.design.0 - 1)));
+                let author = if of_a.contains(&row.design.0) { "a" } else { "b" };
+                assert_eq!(row.author, author);
+            }
+        }
+        a.stop().await;
+        b.stop().await;
+    }
+
+    async fn applied_design_is_followed_after_a_server_dies(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(1)).await.unwrap();
+        // The newest revision is accepted but not applied.
+        let text = DocumentText::Yaml("kind: Node\nname: web1\nspec: {failure_domain: rack7}\n".into());
+        a.client.put_document(&env(), "Node", "web1", &text, &WriteOptions::default()).await.unwrap();
+        // a dies after it has written the applied record and before it has changed the nodes.
+        a.kill().await;
+        let applied =
+            AppliedRecord { revision: DesignRevision(2), author: "ann".into(), at: "2026-11-15T10:00:00Z".parse().unwrap() };
+        let txn = Txn::new().op(Op::put_json(keys().design_applied(), &applied).unwrap());
+        place.store.commit(txn).await.unwrap();
+
+        let b = place.replica().await;
+        b.sees("web1 in its new domain", |fleet| {
+            fleet.get(&node("web1")).and_then(|node| node.record.as_ref()).is_some_and(|record| record.failure_domain == "rack7")
+        })
+        .await;
+        b.stop().await;
+    }
+
+    async fn second_replica_takes_over_the_design_controller(place: Place) {
+        let (a, b) = (place.replica().await, place.replica().await);
+        a.apply(site(1)).await.unwrap();
+        b.sees("the nodes", |fleet| fleet.designed().count() == 2).await;
+        a.kill().await;
+        // The lease of a ends, and b takes over its controllers.
+        let design = muster_wire::design::DesignInput { bundles: site(3), ..Default::default() };
+        let apply = muster_wire::design::ApplyDesign { design, ..Default::default() };
+        b.client.apply_design(&env(), &apply).await.unwrap();
+        b.sees("all of them", |fleet| fleet.designed().count() == 4).await;
+        b.stop().await;
+    }
+
+    async fn commit_with_a_lost_response_is_read_back(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(1)).await.unwrap();
+        a.way.loses_next_answer.store(true, std::sync::atomic::Ordering::SeqCst);
+        let applied = a.apply(site(2)).await.unwrap();
+        assert!(!a.way.loses_next_answer.load(std::sync::atomic::Ordering::SeqCst), "the answer was lost");
+        assert_eq!((applied.design, applied.changed), (DesignRevision(2), true));
+        assert_eq!(a.client.design_revisions(&env()).await.unwrap().items.len(), 2);
+        a.stop().await;
     }
 }

@@ -1,6 +1,7 @@
-//! Presence of agents: they connect, move to another replica, and are shown by all replicas.
+//! Agents at several replicas: they connect, move, and are shown by all replicas. Any replica requests and follows their runs.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures::future::join_all;
 use muster_core::names::{Role, RunId};
@@ -8,7 +9,8 @@ use muster_core::node::liveness::Link;
 use muster_core::node::status::{Activity, NodeState};
 use muster_core::replica::PresenceRecord;
 use muster_store::{Op, Txn};
-use muster_wire::sync::SyncOpen;
+use muster_wire::runs::{LogEnd, LogEvent, LogPiece, RunRequestProgress, StartRunRequest};
+use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::cluster::{Cluster, env, keys, node, presence, registration, until, version};
 
@@ -17,7 +19,7 @@ fn known() -> SyncOpen {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_moves_belongs_to_the_replica_that_hears_it() {
+async fn moved_agent_belongs_to_the_replica_it_is_connected_to() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web"), ("web2", "web")]).await;
     let _at_a = a.open("web1", &known()).await;
@@ -65,7 +67,7 @@ async fn disconnected_agents_and_those_of_a_dead_replica_are_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_does_is_asked_of_the_replica_that_has_it() {
+async fn activity_is_requested_from_the_replica_of_the_agent() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web"), ("web2", "web")]).await;
     let applying = Activity::Applying {
@@ -135,7 +137,7 @@ async fn moving_fleet_reads_nothing_and_is_written_in_batches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_leaves_the_design_leaves_no_presence() {
+async fn removed_node_has_no_presence_record() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web"), ("web2", "web")]).await;
     let _web2 = a.open("web2", &known()).await;
@@ -151,7 +153,7 @@ async fn a_node_that_leaves_the_design_leaves_no_presence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_clock_of_another_replica_makes_nobody_lost() {
+async fn wrong_clock_of_another_replica_makes_no_node_silent() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let now = cluster.time.load(Ordering::SeqCst);
@@ -173,4 +175,39 @@ async fn the_clock_of_another_replica_makes_nobody_lost() {
     for replica in [a, b, c] {
         replica.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_replica_accepts_a_run_request_and_shows_its_log() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    let mut agent = a.open("web1", &SyncOpen::default()).await;
+    b.sees_presence("web1", Some(a.id())).await;
+
+    let asked = b.client.ask_for_run(&env(), "web1", "jo", &StartRunRequest::default()).await.unwrap();
+    assert_eq!(asked.silent_since, None, "it is connected to the other one");
+    loop {
+        if let Some(SyncEvent::Run { id, .. }) = agent.next().await.unwrap() {
+            assert_eq!(id, asked.id);
+            break;
+        }
+    }
+    let (web1, run) = (node("web1"), RunId::new("r1").unwrap());
+    let since = jiff::Timestamp::UNIX_EPOCH;
+    let applying = Activity::Applying { run: run.clone(), version: version("v1"), since };
+    a.client.activity(&env(), &web1, &applying).await.unwrap();
+    let piece = |offset, text: &str, last| LogPiece { offset, text: text.into(), last, asked: vec![asked.id.clone()] };
+    a.client.send_log(&env(), &web1, &run, &piece(0, "one\n", false)).await.unwrap();
+    let progress = b.client.asked_run(&env(), &web1, &asked.id, Duration::from_secs(20)).await.unwrap().progress;
+    assert_eq!(progress, RunRequestProgress::Running { run: run.clone() });
+
+    let mut reader = b.client.follow_log(&env(), &web1, &run, 0).await.unwrap();
+    assert_eq!(reader.next().await.unwrap(), Some(LogEvent::Text { offset: 0, text: "one\n".into() }));
+    assert_eq!(b.client.run_log(&env(), &web1, &run).await.unwrap().text, "one\n");
+    a.client.send_log(&env(), &web1, &run, &piece(4, "two\n", true)).await.unwrap();
+    assert_eq!(reader.next().await.unwrap(), Some(LogEvent::Text { offset: 4, text: "two\n".into() }));
+    assert_eq!(reader.next().await.unwrap(), Some(LogEvent::End { end: LogEnd::Finished }));
+    drop(agent);
+    a.stop().await;
+    b.stop().await;
 }

@@ -23,7 +23,7 @@ use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::way::Way;
+use crate::faulty_client::FaultyClient;
 
 /// Long enough for a busy machine to keep a lease, and short enough to wait for its end.
 const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(3), keep_every: Duration::from_millis(400) };
@@ -49,7 +49,7 @@ pub(crate) struct Cluster {
 pub(crate) struct Replica {
     pub(crate) app: App,
     pub(crate) client: Client,
-    pub(crate) way: Arc<Way>,
+    pub(crate) way: Arc<FaultyClient>,
     stop: CancellationToken,
     server: JoinHandle<std::io::Result<()>>,
 }
@@ -83,7 +83,7 @@ impl Cluster {
 
     /// Starts a replica with its own store client.
     pub(crate) async fn start_on(&self, store: Arc<dyn Store>, blobs: PathBuf) -> Result<Replica, StartError> {
-        let way = Way::new(store);
+        let way = FaultyClient::new(store);
         let hand = self.time.clone();
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),

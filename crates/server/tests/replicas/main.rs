@@ -3,16 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 
 mod agents;
-mod bad_day;
-mod blobs;
 mod cluster;
+mod consistency;
 mod controllers;
-mod leaders;
-mod leaving;
-mod logs;
-mod machines;
-mod members;
-mod reading;
+mod decommission;
+mod faulty_client;
+mod faulty_store;
+mod membership;
+mod provision;
 mod rollouts;
-mod way;
-mod writing;

@@ -15,7 +15,7 @@ use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::task::JoinSet;
 
 use crate::cluster::{Cluster, Replica, env, node, until, version};
-use crate::writing::passed;
+use crate::consistency::passed;
 
 const WEBS: [(&str, &str); 6] =
     [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web"), ("web5", "web"), ("web6", "web")];
@@ -100,7 +100,7 @@ async fn ends_whole(at: &Replica, id: RolloutId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_replica_takes_over_where_the_first_one_died() {
+async fn rollout_continues_at_another_replica_after_a_crash() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&WEBS).await;
     until("a holds it", || a.app.replica.controller_locks.held(&env(), ROLLOUT).is_some()).await;
@@ -116,7 +116,7 @@ async fn another_replica_takes_over_where_the_first_one_died() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_does_not_know_that_it_was_replaced_grants_nothing() {
+async fn unaware_deposed_controller_grants_nothing() {
     let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&WEBS).await;
     until("a holds it", || a.app.replica.controller_locks.held(&env(), ROLLOUT).is_some()).await;

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use utoipa::IntoParams;
 
 use crate::api::design::RevisionQuery;
-use crate::api::design::changes::accept_changes;
+use crate::api::design::apply::accept_changes;
 use crate::api::error::{ApiError, chain};
 use crate::api::request::{AnyEnv, Author, FilterQuery, PageQuery, Scope};
 use crate::app::{Agents, Reader, Writer};

@@ -5,8 +5,9 @@ use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::api::error::{ApiError, chain};
 use crate::design::apply::ApplyError;
+use crate::design::compiled::ReadDesignError;
 use crate::design::edit::{EditError, Found};
-use crate::design::error::{ReadDesignError, RevisionError};
+use crate::design::revision::RevisionError;
 
 impl From<ReadDesignError> for ApiError {
     fn from(error: ReadDesignError) -> Self {

@@ -1,10 +1,9 @@
 //! Design of an environment: its summary, its revisions and the difference between two of them.
 
-pub(super) mod changes;
+pub(super) mod apply;
 pub(super) mod documents;
 mod errors;
 pub(super) mod nodes;
-pub(super) mod plans;
 
 use std::collections::BTreeMap;
 
@@ -21,9 +20,8 @@ use utoipa::IntoParams;
 use crate::api::error::ApiError;
 use crate::api::request::{PageQuery, Scope};
 use crate::app::Reader;
-use crate::design::cache::DesignRef;
-use crate::design::compiled::Compiled;
-use crate::design::error::ReadDesignError;
+use crate::design::compiled::ReadDesignError;
+use crate::design::compiled::{Compiled, DesignRef};
 use crate::fleet_change::compare;
 
 /// Largest body. Designs of many megabytes are sent whole; larger ones must be split into sources.

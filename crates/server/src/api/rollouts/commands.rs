@@ -17,7 +17,7 @@ use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::request::{Author, Scope};
 use crate::api::rollouts::{RolloutPath, active_rollout, by_whom, request_id};
 use crate::app::{Agents, Reader, Writer};
-use crate::rollouts::operator_requests::send_command;
+use crate::rollouts::host::send_command;
 use crate::rollouts::status_response;
 
 /// Longest reason, in characters.

@@ -8,8 +8,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::api::error::{ApiError, chain};
 use crate::api::rollouts::unknown_rollout;
-use crate::rollouts::host::HostError;
-use crate::rollouts::operator_requests::{BeginError, CommandError};
+use crate::rollouts::host::{BeginError, CommandError, HostError};
 use crate::rollouts::plans::KeepPlanError;
 
 impl From<HostError> for ApiError {

@@ -30,7 +30,7 @@ use crate::app::{Agents, Reader, Writer};
 
 use self::commands::one_line;
 use crate::api::releases::bundles::{digest_in, open_bundle};
-use crate::rollouts::operator_requests::{begin, plan_for, roll_back};
+use crate::rollouts::host::{begin, plan_for, roll_back};
 use crate::rollouts::{plans, status_response};
 
 /// Largest body. The plan of 50,000 nodes is below this.

@@ -206,7 +206,7 @@ async fn program_gets_no_other_variables_of_the_server() {
 async fn only_own_leftover_programs_are_ended() {
     let left = |value: &str| {
         let mut command = tokio::process::Command::new("sleep");
-        command.arg("600").env(super::command::NAME, value).process_group(0).kill_on_drop(true).spawn().unwrap()
+        command.arg("600").env(crate::rollouts::gate::NAME, value).process_group(0).kill_on_drop(true).spawn().unwrap()
     };
     let (mut ours, mut another) = (left(mark().value()), left("another server"));
     mark().end_leftovers().await;

@@ -66,7 +66,7 @@ async fn gate_program_must_be_in_the_environment_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_says_yes_lets_each_wave_pass() {
+async fn passing_gate_program_completes_each_wave() {
     let (fixture, _robots) = Fixture::webs().await;
     let log = fixture.dir.path().join("asked");
     let script = format!("echo $MUSTER_ENV $MUSTER_FROM $MUSTER_TO $MUSTER_STAGE $MUSTER_WAVE >> {}", log.display());
@@ -112,7 +112,7 @@ async fn inconclusive_gate_pauses_until_promoted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_web_server_is_asked() {
+async fn http_gate_sends_a_request() {
     let (fixture, _robots) = Fixture::webs().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/health", listener.local_addr().unwrap());

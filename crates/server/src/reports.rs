@@ -1,0 +1,342 @@
+//! Receives reports and commits them in groups.
+//!
+//! [`Reports`] is the entry: a bounded queue with one answer for each report. [`muster_core::report::intake`] decides which
+//! reports are committed together and when they are retried; [`IntakeTask`] carries out its IO: logs to files,
+//! transactions to the store, answers to agents.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, NodeName};
+use muster_core::report::Report;
+use muster_core::report::group_commit::{CATCH_UP, GroupCommit, IoRequest, IoResult, Part};
+use muster_core::report::intake::{
+    Batch, CommittedStatuses, Intake, IntakeView, NodeDesign, NodeKey, ObservedStatus, Rejection, ReportAnswer,
+    Submission,
+};
+use muster_core::txn::Revision;
+use muster_store::{CommitOutcome, Store, StoreError};
+use muster_wire::sync::{ReportAck, ReportResult};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+
+use crate::app::Clock;
+use crate::blobs::Blobs;
+use crate::metrics::ReportMetrics;
+use crate::view::View;
+
+/// Reports that may wait in the queue. Further requests wait until there is room.
+const QUEUE: usize = 1024;
+
+#[derive(Debug, Error)]
+pub enum ReportError {
+    #[error("{node} is not in the design of {env}")]
+    UnknownNode { env: EnvName, node: NodeName },
+    #[error("the report cannot be committed")]
+    Store(#[source] StoreError),
+    #[error("the report is refused: other servers change the status of {node} at the same time; send it again")]
+    Contended { node: NodeName },
+    #[error("the status of {node} in the store cannot be read")]
+    Unreadable {
+        node: NodeName,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{env} is being restored from a backup; send the report again when that is done")]
+    Restoring { env: EnvName },
+    #[error("the log of the report cannot be stored")]
+    Log(#[source] io::Error),
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// Entry for reports.
+#[derive(Clone, Debug)]
+pub struct Reports {
+    queue: mpsc::Sender<PendingReport>,
+    metrics: ReportMetrics,
+}
+
+/// A report whose sender waits for the answer.
+#[derive(Debug)]
+pub(crate) struct PendingReport {
+    node: NodeKey,
+    report: Report,
+    /// The report with its log, as it was sent.
+    body: Bytes,
+    /// Digest of the body, and name of its blob.
+    log: String,
+    reply: oneshot::Sender<Result<ReportAck, ReportError>>,
+}
+
+impl Submission for PendingReport {
+    fn node(&self) -> &NodeKey {
+        &self.node
+    }
+
+    fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn log(&self) -> Option<&str> {
+        Some(&self.log)
+    }
+}
+
+impl PendingReport {
+    /// The request may have been cancelled. The commit is valid all the same.
+    fn answer(self, answer: Result<ReportAck, ReportError>) {
+        let _ = self.reply.send(answer);
+    }
+}
+
+impl Reports {
+    /// The entry, and the queue that [`IntakeTask`] reads.
+    pub(crate) fn channel(metrics: ReportMetrics) -> (Self, mpsc::Receiver<PendingReport>) {
+        let (queue, pending) = mpsc::channel(QUEUE);
+        (Self { queue, metrics }, pending)
+    }
+
+    /// Reports in the queue, and its capacity.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        (self.queue.max_capacity() - self.queue.capacity(), self.queue.max_capacity())
+    }
+
+    /// Commits a report, and stores its body. When this returns, the effect of the report is durable.
+    pub async fn submit(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportAck, ReportError> {
+        let begin = Instant::now();
+        let answer = self.commit(env, report, body).await;
+        self.metrics.answered(&answer, begin.elapsed());
+        answer
+    }
+
+    async fn commit(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportAck, ReportError> {
+        let (reply, answer) = oneshot::channel();
+        let node = NodeKey::new((env, report.node.clone()));
+        let pending = PendingReport { node, report, log: Blobs::digest(&body), body, reply };
+        self.queue.send(pending).await.map_err(|_| ReportError::Stopping)?;
+        answer.await.unwrap_or(Err(ReportError::Stopping))
+    }
+}
+
+/// The answer of the intake, as the API gives it.
+fn api_answer(node: &NodeKey, answer: ReportAnswer<StoreError>) -> Result<ReportAck, ReportError> {
+    let (env, node) = &**node;
+    match answer {
+        ReportAnswer::Applied { revision, .. } => Ok(ReportAck { taken: ReportResult::Applied, revision }),
+        ReportAnswer::AlreadyApplied { revision } => Ok(ReportAck { taken: ReportResult::AlreadyApplied, revision }),
+        ReportAnswer::Outdated { revision } => Ok(ReportAck { taken: ReportResult::Outdated, revision }),
+        ReportAnswer::Rejected(Rejection::UnknownNode) => {
+            Err(ReportError::UnknownNode { env: env.clone(), node: node.clone() })
+        }
+        ReportAnswer::Rejected(Rejection::Restoring) => Err(ReportError::Restoring { env: env.clone() }),
+        ReportAnswer::Rejected(Rejection::Unreadable(source)) => {
+            Err(ReportError::Unreadable { node: node.clone(), source })
+        }
+        ReportAnswer::Contended => Err(ReportError::Contended { node: node.clone() }),
+        ReportAnswer::Failed(error) => Err(ReportError::Store(error)),
+    }
+}
+
+type Group = GroupCommit<PendingReport, StoreError>;
+
+/// Task that receives reports. Each group is a task of its own. The intake itself, with the decisions on the view, is one task,
+/// which therefore needs no lock.
+#[derive(Debug)]
+pub(crate) struct IntakeTask {
+    queue: mpsc::Receiver<PendingReport>,
+    intake: Intake<PendingReport>,
+    host: Arc<IntakeHost>,
+    groups: JoinSet<FinishedGroup>,
+}
+
+/// The parts of the server that the intake needs.
+#[derive(Debug)]
+pub(crate) struct IntakeHost {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) view: Arc<View>,
+    pub(crate) blobs: Arc<Blobs>,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: ReportMetrics,
+}
+
+#[derive(Debug)]
+struct FinishedGroup {
+    nodes: Vec<NodeKey>,
+    committed: CommittedStatuses,
+}
+
+impl IntakeTask {
+    pub(crate) fn new(queue: mpsc::Receiver<PendingReport>, host: IntakeHost) -> Self {
+        Self { queue, intake: Intake::default(), host: Arc::new(host), groups: JoinSet::new() }
+    }
+
+    /// Receives reports until all senders are dropped.
+    pub(crate) async fn run(mut self) {
+        loop {
+            while self.intake.has_room()
+                && let Ok(pending) = self.queue.try_recv()
+            {
+                self.intake.submit(pending);
+            }
+            self.start_groups();
+            tokio::select! {
+                pending = self.queue.recv(), if self.intake.has_room() => match pending {
+                    Some(pending) => self.intake.submit(pending),
+                    None => return,
+                },
+                Some(finished) = self.groups.join_next() => self.group_finished(finished),
+            }
+        }
+    }
+
+    fn start_groups(&mut self) {
+        let host = &self.host;
+        let mut answer = |pending, answer| host.answer(pending, answer);
+        while let Some(Batch { nodes, group }) = self.intake.next_batch(&**host, &mut answer) {
+            let host = Arc::clone(host);
+            self.groups.spawn(async move { FinishedGroup { committed: host.commit(group).await, nodes } });
+        }
+    }
+
+    fn group_finished(&mut self, finished: Result<FinishedGroup, JoinError>) {
+        let FinishedGroup { nodes, committed } = match finished {
+            Ok(finished) => finished,
+            // Groups are never cancelled. After a panic the nodes of the group would wait for ever: the server stops.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        };
+        self.intake.group_finished(&nodes, committed, self.host.revision());
+    }
+}
+
+impl IntakeView for IntakeHost {
+    fn revision(&self) -> Revision {
+        self.view.revision().unwrap_or_default()
+    }
+
+    fn design(&self, node: &NodeKey) -> Result<NodeDesign, Rejection> {
+        NodeDesign::from_fleet(self.view.fleets().get(&node.0), &node.1)
+    }
+
+    fn status(&self, node: &NodeKey, cached: Option<Revision>) -> Option<ObservedStatus> {
+        ObservedStatus::from_fleet(self.view.fleets().get(&node.0), &node.1, cached)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+impl IntakeHost {
+    /// Carries out the requests of a group until none is left.
+    async fn commit(&self, group: Group) -> CommittedStatuses {
+        let mut group = self.store_logs(group).await;
+        let size = group.len();
+        let Some(first) = group.start() else { return group.finish() };
+        let first = self.carry_out(Part::Group, None, first).await;
+        let mut requests = FuturesUnordered::new();
+        let mut next = Some(first);
+        while let Some((part, result)) = next {
+            if let IoResult::Committed(_) = result {
+                self.metrics.group(if part == Part::Group { size } else { 1 });
+            }
+            let mut answer = |pending, answer| self.answer(pending, answer);
+            for (part, request) in group.resume(part, result, self, &mut answer) {
+                let node = group.submission(part).map(|pending| pending.node.clone());
+                requests.push(self.carry_out(part, node, request));
+            }
+            next = requests.next().await;
+        }
+        group.finish()
+    }
+
+    /// Writes the logs of a group to files in one blocking task: starting such a task costs as much as one write. A report
+    /// whose log cannot be stored is answered with that error, and the rest of the group continues.
+    async fn store_logs(&self, mut group: Group) -> Group {
+        let blobs = Arc::clone(&self.blobs);
+        let stored = tokio::task::spawn_blocking(move || {
+            group.filter(|pending| match blobs.keep_report(&pending.log, &pending.body) {
+                Ok(()) => Some(pending),
+                Err(error) => {
+                    pending.answer(Err(ReportError::Log(error)));
+                    None
+                }
+            });
+            group
+        });
+        // Not cancelled, but it may panic: then the senders get [`ReportError::Stopping`], and send again.
+        stored.await.unwrap_or_else(|_| Group::empty())
+    }
+
+    async fn carry_out(&self, part: Part, node: Option<NodeKey>, request: IoRequest) -> (Part, IoResult<StoreError>) {
+        let result = match request {
+            IoRequest::Commit(txn) => match self.store.commit(txn).await {
+                Ok(CommitOutcome::Committed { revision }) => IoResult::Committed(revision),
+                Ok(CommitOutcome::Conflict { revision, .. }) => IoResult::Refused(revision),
+                Err(error @ StoreError::Unknown { .. }) => IoResult::Unknown(error),
+                Err(error @ StoreError::Invalid(_)) => IoResult::Invalid(error),
+                Err(error) => IoResult::Failed(error),
+            },
+            IoRequest::ReadStatus => match node {
+                Some(node) => self.read_status(&node).await.unwrap_or_else(IoResult::Failed),
+                None => IoResult::CaughtUp,
+            },
+            IoRequest::CatchUp(revision) => {
+                let _ = timeout(CATCH_UP, self.view.reach(revision)).await;
+                IoResult::CaughtUp
+            }
+        };
+        (part, result)
+    }
+
+    async fn read_status(&self, node: &NodeKey) -> Result<IoResult<StoreError>, StoreError> {
+        let (env, node) = &**node;
+        let keys = Keys::new(env);
+        let observed = self.store.get(&keys.observed(node)).await?;
+        let history = self.store.get(&keys.history(node)).await?;
+        let observed = observed.as_ref().map(|kv| (&kv.value[..], kv.revision));
+        let history = history.as_ref().map(|kv| &kv.value[..]);
+        Ok(match ObservedStatus::from_store(observed, history) {
+            Ok(status) => IoResult::Status(Box::new(status)),
+            Err(error) => IoResult::Unreadable(error),
+        })
+    }
+
+    fn answer(&self, pending: PendingReport, mut answer: ReportAnswer<StoreError>) {
+        if let ReportAnswer::Applied { exit, dropped, .. } = &mut answer {
+            self.metrics.left(*exit);
+            self.remove_blobs(&pending.node, std::mem::take(dropped));
+        }
+        let answer = api_answer(&pending.node, answer);
+        pending.answer(answer);
+    }
+
+    /// Removes blobs in the background. A blob that stays is removed at the next start.
+    fn remove_blobs(&self, node: &NodeKey, mut digests: Vec<String>) {
+        if digests.is_empty() {
+            return;
+        }
+        let (env, node) = &**node;
+        {
+            // An environment that was restored under another name shares its history and blobs with the first.
+            let fleets = self.view.fleets();
+            let others = fleets.values().filter(|fleet| fleet.env != *env);
+            for node in others.filter_map(|fleet| fleet.get(node)) {
+                let history = node.history();
+                digests.retain(|digest| !history.0.iter().any(|past| past.logs.contains(digest)));
+            }
+        }
+        if !digests.is_empty() {
+            let blobs = Arc::clone(&self.blobs);
+            tokio::task::spawn_blocking(move || digests.iter().for_each(|digest| blobs.remove(digest)));
+        }
+    }
+}

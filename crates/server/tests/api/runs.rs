@@ -1,0 +1,298 @@
+//! Requested runs, the runs of the fleet, failure groups, and logs of runs in progress and ended.
+
+use std::time::Duration;
+
+use muster_core::keys::Keys;
+use muster_core::names::{RunId, Version};
+use muster_core::node::pause::PauseRecord;
+use muster_core::node::status::Activity;
+use muster_core::report::reason::RunReason;
+use muster_core::report::{Cause, Outcome, ResourceError, RunResult};
+use muster_core::txn::{Op, Txn};
+use muster_wire::client::LogStream;
+use muster_wire::problem::ProblemCode;
+use muster_wire::runs::{LogEnd, LogEvent, LogPiece, PIECE, RunRequestProgress, StartRunRequest};
+use muster_wire::sync::{SyncEvent, SyncOpen};
+
+use crate::fixture::{CHANGED, Fixture, PASSED, next, node, version};
+
+const FLEET: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db")];
+const NOW: Duration = Duration::ZERO;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requested_run_reaches_the_node_and_is_tracked() {
+    let fixture = Fixture::start(&FLEET).await;
+    let (env, web1) = (&fixture.env, node("web1"));
+    let silent = fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap();
+    assert!(silent.silent_since.is_some(), "its agent is not there");
+
+    // The agent receives the request when it connects, and the next one at once.
+    let mut agent = fixture.open("web1", &SyncOpen::default()).await;
+    let heard = async |agent: &mut _| loop {
+        if let SyncEvent::Run { id, noop, by } = next(agent).await {
+            return (id, noop, by);
+        }
+    };
+    assert_eq!(heard(&mut agent).await, (silent.id, false, "jo".to_owned()));
+    let asked = fixture.client.ask_for_run(env, "web1", "ann", &StartRunRequest { noop: true }).await.unwrap();
+    assert_eq!(asked.silent_since, None);
+    assert_eq!(heard(&mut agent).await, (asked.id.clone(), true, "ann".to_owned()));
+
+    let progress = async || fixture.client.asked_run(env, &web1, &asked.id, NOW).await.unwrap().progress;
+    assert_eq!(progress().await, RunRequestProgress::Waiting { silent_since: None });
+    let run = RunId::new("r1").unwrap();
+    let piece = LogPiece { asked: vec![asked.id.clone()], ..LogPiece::default() };
+    fixture.client.send_log(env, &web1, &run, &piece).await.unwrap();
+    assert_eq!(progress().await, RunRequestProgress::Running { run: run.clone() });
+    let mut report = fixture.report("web1", 1, 1, Outcome::Previewed(RunResult::Changed));
+    report.causes = vec![Cause::Operator { id: asked.id.clone(), by: "ann".into() }];
+    let taken = fixture.send(&report).await;
+    fixture.app.view.reach(taken.revision).await.unwrap();
+    assert_eq!(progress().await, RunRequestProgress::Done { run });
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paused_node_accepts_only_noop_run_requests() {
+    let fixture = Fixture::start(&FLEET).await;
+    let env = &fixture.env;
+    let since = jiff::Timestamp::UNIX_EPOCH;
+    let pause = PauseRecord { by: "ann".into(), reason: "disk swap".into(), since, until: None };
+    let key = Keys::new(env).pause(&muster_core::node::pause::PauseScope::Host { node: node("web1") });
+    fixture.store.commit(Txn::new().op(Op::put_json(key, &pause).unwrap())).await.unwrap();
+    let error = fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap_err();
+    let problem = error.problem().unwrap();
+    assert_eq!(problem.code, ProblemCode::Conflict);
+    assert!(problem.detail.contains("ann") && problem.detail.contains("disk swap"), "{problem}");
+    fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest { noop: true }).await.unwrap();
+    fixture.client.ask_for_run(env, "web2", "jo", &StartRunRequest::default()).await.unwrap();
+    let error = fixture.client.ask_for_run(env, "db9", "jo", &StartRunRequest::default()).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, ProblemCode::UnknownNode);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_with_the_same_error_are_one_failure_group() {
+    let names: Vec<String> = (1..=50).map(|number| format!("web{number}")).collect();
+    let mut fleet: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    fleet.push(("db1", "db"));
+    let fixture = Fixture::start(&fleet).await;
+    for name in &names {
+        let mut report = fixture.report(name, 1, 1, Outcome::Configured(RunResult::Failed));
+        report.reason = Some(RunReason::NotCompiled);
+        report.attempt = 1;
+        report.errors = vec![ResourceError {
+            resource: None,
+            file: Some("site.pp".into()),
+            line: Some(3),
+            message: format!("Evaluation Error: Unknown variable: 'x' on addr-of-{name}"),
+        }];
+        let taken = fixture.send(&report).await;
+        fixture.app.view.reach(taken.revision).await.unwrap();
+    }
+    let last = fixture.validate("db1", 1).await;
+    fixture.app.view.reach(last.revision).await.unwrap();
+    let mut agents = Vec::new();
+    let since = jiff::Timestamp::UNIX_EPOCH;
+    for (place, (name, _)) in fleet.iter().enumerate() {
+        // Half of the nodes are in a retry.
+        let again =
+            Activity::Applying { run: RunId::new("again").unwrap(), version: Version::new("v1").unwrap(), since };
+        let activity = if place % 2 == 0 { again } else { Activity::default() };
+        agents.push(fixture.open(name, &SyncOpen { incarnation: Some(1), activity, ..SyncOpen::default() }).await);
+    }
+    let groups = fixture.client.failure_groups(&fixture.env, "").await.unwrap().items;
+    assert_eq!(groups.len(), 1, "{groups:?}");
+    assert_eq!(groups[0].nodes.len(), 50);
+    assert_eq!(
+        groups[0].error.to_string(),
+        "Evaluation Error: Unknown variable: 'x' on <address> (site.pp:3)",
+        "with file and line, and without what is each node's own"
+    );
+    let one = fixture.client.failure_groups(&fixture.env, "name=web7").await.unwrap().items;
+    assert_eq!((one.len(), one[0].nodes.len()), (1, 1));
+    assert!(fixture.client.failure_groups(&fixture.env, "role=db").await.unwrap().items.is_empty());
+    drop(agents);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newest_runs_come_first() {
+    let fixture = Fixture::start(&FLEET).await;
+    for (seq, name) in [(1, "web1"), (1, "db1"), (2, "web1"), (3, "web1")] {
+        let mut report = fixture.report(name, 1, seq, PASSED);
+        report.ended += jiff::SignedDuration::from_secs(i64::try_from(seq).unwrap() * 10 + i64::from(name == "db1"));
+        let taken = fixture.send(&report).await;
+        fixture.app.view.reach(taken.revision).await.unwrap();
+    }
+    let shown = async |filter: &str, limit| -> Vec<(String, String)> {
+        let page = fixture.client.runs(&fixture.env, filter, limit).await.unwrap();
+        page.items.into_iter().map(|row| (row.node.to_string(), row.run.run.to_string())).collect()
+    };
+    let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect::<Vec<_>>();
+    assert_eq!(shown("", 50).await, pairs(&[("web1", "r3"), ("web1", "r2"), ("db1", "r1"), ("web1", "r1")]));
+    assert_eq!(shown("", 3).await, pairs(&[("web1", "r3"), ("web1", "r2"), ("db1", "r1")]));
+    assert_eq!(shown("role=db", 3).await, pairs(&[("db1", "r1")]));
+    fixture.stop().await;
+}
+
+const LOG_FLEET: [(&str, &str); 2] = [("web1", "web"), ("web2", "web")];
+
+fn run(text: &str) -> RunId {
+    RunId::new(text).unwrap()
+}
+
+fn piece(offset: u64, text: &str) -> LogPiece {
+    LogPiece { offset, text: text.into(), ..LogPiece::default() }
+}
+
+impl Fixture {
+    async fn says(&self, run_id: &str, piece: &LogPiece) {
+        self.client.send_log(&self.env, &node("web1"), &run(run_id), piece).await.unwrap();
+    }
+}
+
+/// The next event that is not a keep-alive.
+async fn told(stream: &mut LogStream) -> Option<LogEvent> {
+    loop {
+        match stream.next().await.unwrap() {
+            Some(LogEvent::Alive) => {}
+            event => return event,
+        }
+    }
+}
+
+fn text(offset: u64, text: &str) -> Option<LogEvent> {
+    Some(LogEvent::Text { offset, text: text.into() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_is_followed_line_by_line_to_its_end() {
+    let fixture = Fixture::start(&LOG_FLEET).await;
+    let mut agent = fixture.open("web1", &SyncOpen::default()).await;
+    next(&mut agent).await;
+    fixture.says("r1", &piece(0, "one\n")).await;
+
+    let web1 = node("web1");
+    let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r1"), 0).await.unwrap();
+    assert_eq!(told(&mut reader).await, text(0, "one\n"));
+    let so_far = fixture.client.run_log(&fixture.env, &web1, &run("r1")).await.unwrap();
+    assert_eq!((so_far.text.as_str(), so_far.end), ("one\n", LogEnd::SoFar));
+    fixture.says("r1", &piece(4, "two\n")).await;
+    assert_eq!(told(&mut reader).await, text(4, "two\n"));
+    // The agent retries because the response was lost.
+    fixture.says("r1", &piece(4, "two\nthree\n")).await;
+    assert_eq!(told(&mut reader).await, text(8, "three\n"));
+    fixture.says("r1", &LogPiece { last: true, ..piece(14, "four\n") }).await;
+    assert_eq!(told(&mut reader).await, text(14, "four\n"));
+    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
+    assert_eq!(told(&mut reader).await, None);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_run_has_the_logs_of_its_reports() {
+    let fixture = Fixture::start(&LOG_FLEET).await;
+    let mut agent = fixture.open("web1", &SyncOpen::default()).await;
+    next(&mut agent).await;
+    let reports = [(1, CHANGED, "applied\n"), (2, PASSED, "checked\n")];
+    fixture.says("r9", &piece(0, "applied\n")).await;
+    let web1 = node("web1");
+    let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r9"), 0).await.unwrap();
+    assert_eq!(told(&mut reader).await, text(0, "applied\n"));
+    for (seq, outcome, log) in reports {
+        let mut report = fixture.report("web1", 1, seq, outcome);
+        (report.run, report.log) = (run("r9"), log.into());
+        fixture.send(&report).await;
+    }
+    // The last piece of the log never arrived. The last report still ends the log.
+    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
+    let stored = fixture.client.run_log(&fixture.env, &web1, &run("r9")).await.unwrap();
+    assert_eq!((stored.text.as_str(), stored.end), ("applied\nchecked\n", LogEnd::Finished));
+    let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r9"), 8).await.unwrap();
+    assert_eq!(told(&mut reader).await, text(8, "checked\n"));
+    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_applier_ends_its_run_and_disconnect_ends_the_log() {
+    let fixture = Fixture::start(&LOG_FLEET).await;
+    let mut agent = fixture.open("web1", &SyncOpen::default()).await;
+    next(&mut agent).await;
+    let web1 = node("web1");
+    fixture.says("r1", &piece(0, "no\n")).await;
+    let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r1"), 0).await.unwrap();
+    assert_eq!(told(&mut reader).await, text(0, "no\n"));
+    let mut failed = fixture.report("web1", 1, 1, Outcome::Configured(RunResult::Failed));
+    failed.run = run("r1");
+    fixture.send(&failed).await;
+    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
+
+    fixture.says("r2", &piece(0, "again\n")).await;
+    let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r2"), 0).await.unwrap();
+    assert_eq!(told(&mut reader).await, text(0, "again\n"));
+    drop(agent);
+    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::AgentGone }));
+
+    // The agent reconnects and continues the run. A reader that asks again continues too.
+    let mut agent = fixture.open("web1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
+    next(&mut agent).await;
+    fixture.says("r2", &piece(6, "on\n")).await;
+    let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r2"), 6).await.unwrap();
+    assert_eq!(told(&mut reader).await, text(6, "on\n"));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_without_output_can_be_followed() {
+    let fixture = Fixture::start(&LOG_FLEET).await;
+    let since = jiff::Timestamp::UNIX_EPOCH;
+    let activity = Activity::Applying { run: run("r1"), version: version("v1"), since };
+    let mut agent = fixture.open("web1", &SyncOpen { activity, ..SyncOpen::default() }).await;
+    next(&mut agent).await;
+    let mut reader = fixture.client.follow_log(&fixture.env, &node("web1"), &run("r1"), 0).await.unwrap();
+    fixture.says("r1", &piece(0, "at last\n")).await;
+    assert_eq!(told(&mut reader).await, text(0, "at last\n"));
+    fixture.run_to_its_end().await;
+    let end = told(&mut reader).await;
+    let ends = [LogEnd::ServerStops, LogEnd::AgentGone].map(|end| Some(LogEvent::End { end }));
+    assert!(ends.contains(&end), "{end:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_log_is_truncated_with_a_notice() {
+    let fixture = Fixture::start(&LOG_FLEET).await;
+    let mut agent = fixture.open("web1", &SyncOpen::default()).await;
+    next(&mut agent).await;
+    let full = format!("{}\n", "x".repeat(1023)).repeat(PIECE / 1024);
+    for number in 0..8 {
+        fixture.says("r1", &piece(number * PIECE as u64, &full)).await;
+    }
+    let mut reader = fixture.client.follow_log(&fixture.env, &node("web1"), &run("r1"), 0).await.unwrap();
+    assert_eq!(told(&mut reader).await, Some(LogEvent::Cut { bytes: 4 * PIECE as u64 }));
+    assert_eq!(told(&mut reader).await, text(4 * PIECE as u64, &full));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_log_requests_are_refused() {
+    let fixture = Fixture::start(&LOG_FLEET).await;
+    let (env, web1) = (&fixture.env, node("web1"));
+    let code = |error: muster_wire::client::ClientError| error.problem().map(|problem| problem.code);
+    let unknown = fixture.client.run_log(env, &web1, &run("r1")).await.unwrap_err();
+    assert_eq!(code(unknown), Some(ProblemCode::UnknownRun));
+    let unconnected = fixture.client.send_log(env, &web1, &run("r1"), &piece(0, "x\n")).await.unwrap_err();
+    assert_eq!(code(unconnected), Some(ProblemCode::Conflict));
+    let mut agent = fixture.open("web1", &SyncOpen::default()).await;
+    next(&mut agent).await;
+    for (text, expected) in
+        [("x".repeat(PIECE + 1), ProblemCode::TooLarge), ("x".repeat(8 * PIECE), ProblemCode::TooLarge)]
+    {
+        let error = fixture.client.send_log(env, &web1, &run("r1"), &piece(0, &text)).await.unwrap_err();
+        assert_eq!(code(error), Some(expected));
+    }
+    let error = fixture.client.send_log(env, &node("db9"), &run("r1"), &piece(0, "x\n")).await.unwrap_err();
+    assert_eq!(code(error), Some(ProblemCode::UnknownNode));
+    fixture.stop().await;
+}
