@@ -2,10 +2,9 @@
 //! operator can see.
 //!
 //! - [`sandbox`]: a directory, a loopback network and an environment for each test. Every process of it is killed at the end.
-//!   It also runs `muster` commands.
+//!   It also runs `muster` commands, and has projects, and barriers at which runs of a release wait.
 //! - [`process`]: a child process with its output, its exit and its signals.
 //! - [`server`]: `muster serve`, `muster up` and the API. [`agent`]: `muster-agent`.
-//! - [`project`]: projects, and barriers at which runs of a release wait.
 //! - [`cluster`]: Muster on etcd with several replicas, fault injection, and a checker of the invariants.
 //! - [`http`]: a small HTTP client.
 //!
@@ -16,6 +15,5 @@ pub mod agent;
 pub mod cluster;
 pub mod http;
 pub mod process;
-pub mod project;
 pub mod sandbox;
 pub mod server;

@@ -9,8 +9,7 @@ use serde_json::Value;
 use crate::http;
 use crate::http::Response;
 use crate::process::ChildProcess;
-use crate::project::Project;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Project, Sandbox};
 
 /// The environment of every project that a test writes.
 pub const ENV: &str = "test";

@@ -3,15 +3,18 @@
 //!
 //! A fleet of this size takes long to start, so faults of one kind share one.
 
-mod old_view;
-mod rollouts;
-
 use std::time::Duration;
 
-use muster_e2e::cluster::fault::{Fault, Member, Replica};
-use muster_e2e::cluster::fleet::Fleet;
+use muster_e2e::cluster::fault::{Fault, Member, Replica, pause_for};
+use muster_e2e::cluster::fleet::{Fleet, PREFIX};
 use muster_e2e::cluster::plan::{Pace, Step};
-use muster_e2e::cluster::soak::{execute, soak};
+use muster_e2e::cluster::rollouts::check::FleetHistory;
+use muster_e2e::cluster::rollouts::fleet::Size;
+use muster_e2e::cluster::{execute, rollouts, soak};
+use muster_e2e::http::PendingResponse;
+use muster_e2e::server::ENV;
+use muster_testkit::wait::{TIMEOUT, eventually};
+use serde_json::json;
 
 const AWAY: Duration = Pace::SHORT.away;
 /// Longer than the 10 seconds of a replica's lease. `make soak` uses 30 seconds.
@@ -98,4 +101,90 @@ fn all_streams_are_cut() {
 #[test]
 fn faults_in_random_order() {
     soak();
+}
+
+const SLEEPER: usize = 1;
+
+/// A stopped replica resumes with a stale view and pending requests.
+#[test]
+fn resumed_replica_verifies_nothing_from_a_stale_view() {
+    let mut fleet = Fleet::start(1);
+    fleet.load.pause();
+    let nodes: Vec<String> = fleet.nodes().map(str::to_owned).collect();
+    let old = fleet.version();
+    let sleeper = &fleet.replicas[SLEEPER];
+
+    // Its view has all nodes at the old version. It is stopped, its connections to etcd are cut with no data left in
+    // them, and the fleet moves on.
+    let to = sleeper.api.to.clone();
+    let path = format!("/v1/envs/{ENV}/verify-hosts");
+    let question = json!({"version": old, "hosts": nodes});
+    let ask = || PendingResponse::send("POST", &to, &path, Some(&question), &[], TIMEOUT).unwrap();
+    assert_eq!(ask().wait().unwrap().json()["verified"], true);
+    sleeper.program.stop();
+    let gone = fleet.begin(Fault::KillEtcd);
+    fleet.end(gone);
+    fleet.load.trigger();
+    eventually("a node no longer runs the old version", TIMEOUT, || {
+        let dump = fleet.wait(fleet.etcd.dump(PREFIX));
+        let running =
+            dump.entries.iter().filter(|entry| entry.key.contains(&format!("/running_version/{old}/"))).count();
+        if running < nodes.len() { Ok(()) } else { Err(format!("{running} still do")) }
+    });
+
+    // The request is pending when it resumes, before it can update its view.
+    let asked = ask();
+    fleet.replicas[SLEEPER].program.cont();
+    let answer = asked.wait().unwrap();
+
+    // "Cannot tell" is also correct.
+    assert!(answer.status != 200 || answer.json()["verified"] == false, "{answer:?}");
+    fleet.check("the sleep of replica2");
+}
+
+/// Time that a server is stopped.
+const SERVER_STOPPED: Duration = Duration::from_secs(30);
+
+/// A staged rollout of fifty nodes. The simulator's checker verifies the history of etcd and the appliers' journal.
+#[test]
+fn rollout_survives_etcd_leader_and_server_loss() {
+    let mut fleet = Fleet::start_for_rollouts(Size::FIFTY);
+    let started = fleet.start_rollout("v2");
+    let id = started.id;
+    assert_eq!(started.plan.node_count(), Size::FIFTY.nodes());
+
+    // The canary of the first role is running.
+    fleet.wait_for_grants(id, 2);
+    let leader = fleet.begin(Fault::KillMember(Member::Leader));
+    fleet.wait_for_grants(id, 6);
+    fleet.end(leader);
+
+    fleet.wait_for_grants(id, 9);
+    let went = fleet.rollout_holder();
+    let killed = fleet.begin(Fault::KillReplica(Replica::RolloutHolder));
+    fleet.wait_for_grants(id, 13);
+    fleet.end(killed);
+    fleet.compact();
+
+    // Stopped within a step, and resumed long after another server has taken over.
+    fleet.wait_for_grants(id, 18);
+    let also_went = fleet.rollout_holder();
+    let stopped = fleet.begin(Fault::StopReplica(Replica::RolloutHolder));
+    pause_for(SERVER_STOPPED);
+    // The revisions that it has not seen are compacted.
+    fleet.compact();
+    fleet.end(stopped);
+    fleet.wait_completed(id);
+
+    let mut past =
+        FleetHistory { went: vec![went, also_went], commands: vec![started.command], ..FleetHistory::default() };
+    let counts = fleet.check_rollouts(&mut past);
+    assert_eq!(counts.grants, started.plan.node_count(), "each node was granted once");
+    assert!(counts.gates >= started.plan.waves.len(), "{counts:?}");
+    past.prove_checker(&fleet);
+}
+
+#[test]
+fn rollouts_and_faults_in_random_order() {
+    rollouts::soak::soak();
 }

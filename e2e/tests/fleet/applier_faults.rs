@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
 use muster_e2e::process::ChildProcess;
-use muster_e2e::project::Project;
-use muster_e2e::sandbox::{Sandbox, describe};
+use muster_e2e::sandbox::{Project, Sandbox, describe};
 use muster_e2e::server::Server;
 use muster_testkit::wait::{TIMEOUT, eventually};
 

@@ -5,10 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_e2e::project::Project;
-use muster_e2e::sandbox::Sandbox;
-use muster_e2e::server::Api;
-use muster_e2e::server::Up;
+use muster_e2e::sandbox::{Project, Sandbox};
+use muster_e2e::server::{Api, Up};
 use muster_testkit::wait::eventually;
 
 /// Timeout of Puppet runs.

@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use muster_e2e::agent::Node;
 use muster_e2e::process::ChildProcess;
-use muster_e2e::project::Project;
-use muster_e2e::sandbox::Sandbox;
+use muster_e2e::sandbox::{Project, Sandbox};
 use muster_e2e::server::Server;
 use muster_testkit::wait::eventually;
 

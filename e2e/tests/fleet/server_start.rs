@@ -1,9 +1,10 @@
-//! A server that cannot start reports the reason and the remedy.
+//! A server that cannot start reports the reason and the remedy. The command line finds a running server.
 
+use std::fs;
 use std::net::TcpListener;
 
-use muster_e2e::project::Project;
-use muster_e2e::sandbox::Sandbox;
+use muster_e2e::process::Signal;
+use muster_e2e::sandbox::{Project, Sandbox};
 use muster_e2e::server::Server;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::TIMEOUT;
@@ -71,4 +72,65 @@ fn changed_release_is_refused() {
     let refused = Server::launch(&sandbox, &changed.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(refused.stderr.contains("release v1 has changed since it was registered"), "{}", refused.stderr);
+}
+
+#[test]
+fn malformed_environment_file_shows_the_position() {
+    let sandbox = Sandbox::new();
+    let text = "version: 1\nroles:\n  db:\n    cardinality: 1\n    flavour: local\n";
+    let project = Project::with_environment(&sandbox, text).release("v1", &ScriptRelease::new("exit 0"));
+
+    let refused = Server::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
+    assert_eq!(refused.code(), 1, "{refused:?}");
+    let shown = &refused.stderr;
+    assert!(shown.contains("environments/test.yaml:5:5"), "file, line and column:\n{shown}");
+    assert!(shown.contains("    flavour: local"), "the line:\n{shown}");
+    assert!(shown.contains("flavor"), "what was expected:\n{shown}");
+
+    // Not YAML, and an empty file without a line.
+    for (text, says) in [("roles: [\n", "environments/test.yaml:"), ("", "the environment file is empty")] {
+        fs::write(project.dir.join("environments/test.yaml"), text).unwrap();
+        let refused = Server::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
+        assert_eq!(refused.code(), 1, "{refused:?}");
+        assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn running_server_is_found_from_any_directory() {
+    let sandbox = Sandbox::new();
+    let project = Project::new(&sandbox, &[("web", 2)]).release("v1", &ScriptRelease::new("exit 0"));
+
+    let failed = sandbox.run_muster_in("elsewhere", &["status"]);
+    assert_eq!(failed.code(), 2, "{failed:?}");
+    assert!(failed.stderr.contains("no server was found"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("muster up"), "it says what to do: {}", failed.stderr);
+
+    // The state directory of a project is `.muster` in it.
+    let state = project.dir.join(".muster");
+    let server = Server::start_at(&sandbox, &project.dir, &state);
+    for directory in ["elsewhere", "project", "project/releases/v1"] {
+        let found = sandbox.run_muster_in(directory, &["status"]);
+        assert_eq!(found.code(), 0, "{directory}: {found:?}");
+        assert!(found.stdout.starts_with("test: 2 nodes should run v1"), "{}", found.stdout);
+    }
+    // Two terminals at once.
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| assert_eq!(sandbox.muster_json(&["node", "list"])["items"].as_array().unwrap().len(), 2));
+        }
+    });
+
+    server.process.signal(Signal::TERM);
+    assert_eq!(server.process.wait_exit(TIMEOUT).code(), 0);
+    assert!(!state.join("server.json").exists(), "an ended server is not announced any more");
+    assert_eq!(sandbox.run_muster_in("project", &["status"]).code(), 2);
+
+    // A killed server leaves its announcement, which is ignored.
+    let killed = Server::start_at(&sandbox, &project.dir, &state);
+    killed.kill();
+    let ended = sandbox.run_muster_in("project", &["status"]);
+    assert_eq!(ended.code(), 2, "{ended:?}");
+    assert!(ended.stderr.contains("is not running any more"), "{}", ended.stderr);
+    assert_eq!(sandbox.run_muster_in("elsewhere", &["status"]).code(), 2);
 }

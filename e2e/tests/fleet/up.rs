@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use muster_e2e::process::{Process, Signal};
-use muster_e2e::project::Project;
-use muster_e2e::sandbox::{Sandbox, describe};
+use muster_e2e::sandbox::{Project, Sandbox, describe};
 use muster_e2e::server::Up;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};

@@ -9,7 +9,5 @@ mod cross_node;
 mod data;
 mod faults;
 mod lookups;
-mod pending;
-mod publish;
 mod quickstart;
-mod report;
+mod run_files;

@@ -7,6 +7,5 @@
 mod converging;
 mod failing;
 mod from_git;
-mod needing;
 mod node;
 mod secrets;

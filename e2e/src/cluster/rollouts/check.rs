@@ -14,7 +14,8 @@ use muster_core::rollout::record::RolloutRecord;
 use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::Rule;
 
-use super::journal::{self, Entry, What};
+use super::fleet;
+use super::fleet::{Entry, What};
 use super::operator::OperatorCommand;
 use super::trace_merge::{self, Evidence, Granted, ObservationCounts, changed};
 use crate::cluster::checker::ExecutedRun;
@@ -69,7 +70,7 @@ impl Fleet {
 
     fn found(&self, history: &[RevisionChanges]) -> Observations {
         Observations {
-            journal: journal::read(&fs::read_to_string(&self.journal).unwrap()),
+            journal: fleet::read_journal(&fs::read_to_string(&self.journal).unwrap()),
             plans: self.plans(history),
             granted: self.granted(history),
         }

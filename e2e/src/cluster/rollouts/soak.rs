@@ -16,7 +16,7 @@ use super::scenario_gen::{Intervention, PACE, Scenario, scenarios};
 use crate::cluster::fault::pause_for;
 use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::cluster::settle::servers;
-use crate::cluster::soak::{announce, soak_options};
+use crate::cluster::{announce, soak_options};
 
 /// Timeout of a rollout after all faults have ended. Half a minute is usual; a node whose server was stopped detects it
 /// after 25 seconds.

@@ -20,7 +20,7 @@ use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::{TraceChecker, TraceRun, TraceWriter};
 use muster_store::{KeyValue, WatchChange};
 
-use super::journal::{Entry, OfRun, What};
+use super::fleet::{Entry, OfRun, What};
 use crate::server::ENV;
 
 /// Difference between the end of a check in the journal and in the report.

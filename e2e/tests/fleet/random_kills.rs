@@ -5,8 +5,7 @@ use std::fs;
 
 use muster_e2e::agent::Node;
 use muster_e2e::process::ChildProcess;
-use muster_e2e::project::Project;
-use muster_e2e::sandbox::{Sandbox, describe};
+use muster_e2e::sandbox::{Project, Sandbox, describe};
 use muster_e2e::server::{Api, Server};
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};

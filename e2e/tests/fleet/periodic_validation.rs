@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
 use muster_e2e::process::{Process, Signal};
-use muster_e2e::project::Barrier;
-use muster_e2e::project::Project;
-use muster_e2e::sandbox::Sandbox;
+use muster_e2e::sandbox::{Barrier, Project, Sandbox};
 use muster_e2e::server::Server;
 
 /// `db` is a process that the run starts if it does not exist; `web` looks it up. While the barrier is on, `db` waits

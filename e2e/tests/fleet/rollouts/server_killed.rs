@@ -12,9 +12,7 @@ use serde_json::Value;
 use super::{shown, text, time, wait_rollout};
 use muster_e2e::agent::Node;
 use muster_e2e::process::{ChildProcess, Process};
-use muster_e2e::project::Barrier;
-use muster_e2e::project::Project;
-use muster_e2e::sandbox::Sandbox;
+use muster_e2e::sandbox::{Barrier, Project, Sandbox};
 use muster_e2e::server::Server;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
