@@ -1,7 +1,7 @@
 //! `muster-bench`: speed and memory of Muster, measured on the real programs, printed as one table.
 //!
 //! ```text
-//!  measures/*  one file for each benchmark: starts what it needs, measures, gives rows
+//!  measures/*  the benchmarks by subject: each starts what it needs, measures, gives rows
 //!     │ uses
 //!     ▼
 //!  parts/*     a server, agents, a project of any size, a counting proxy, a raw HTTP client, what /proc says
@@ -20,7 +20,6 @@ mod measures;
 mod parts;
 mod report;
 mod row;
-mod sample;
 
 use std::process::ExitCode;
 
@@ -31,13 +30,13 @@ use tokio::task::JoinSet;
 
 use crate::args::Args;
 use crate::bench::Bench;
-use crate::parts::resource_usage;
+use crate::parts::process;
 use crate::report::Report;
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let ended = match &args.watch {
-        Some(words) => resource_usage::watch(words).map(|()| ExitCode::SUCCESS),
+        Some(words) => process::watch_usage(words).map(|()| ExitCode::SUCCESS),
         None => run(args),
     };
     match ended {

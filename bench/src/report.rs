@@ -41,7 +41,7 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, name: Name, rows: Vec<Row>) {
-        self.measured.push(Measured { name: name.word(), rows, how: measures::how(name) });
+        self.measured.push(Measured { name: name.word(), rows, how: measures::method(name) });
     }
 
     pub(crate) fn fail(&mut self, name: Name, why: &anyhow::Error) {

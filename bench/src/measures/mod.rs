@@ -1,21 +1,14 @@
-//! The benchmarks, one file each.
+//! The benchmarks, by subject.
 
-mod agent_memory;
-mod data;
-mod design_check;
-mod design_edit;
+mod agents;
+mod design;
 mod etcd;
-mod idle_fleet;
 mod overhead;
 mod populated;
 mod raw_store;
-mod release;
 mod reports;
-mod rollout_engine;
-mod rollout_fleet;
+mod rollouts;
 mod server;
-mod status;
-mod verify_hosts;
 mod wake_up;
 
 use crate::args::Name;
@@ -25,53 +18,53 @@ use crate::row::Row;
 /// Runs a benchmark.
 pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row>> {
     match name {
-        Name::AgentMemory => agent_memory::measure(bench).await,
-        Name::IdleFleet => idle_fleet::measure(bench).await,
-        Name::WakeUp => wake_up::measure(bench).await,
-        Name::Data => data::measure(bench).await,
+        Name::AgentMemory => agents::measure_memory(bench).await,
+        Name::IdleFleet => agents::measure_idle(bench).await,
+        Name::WakeUp => wake_up::measure_wake_up(bench).await,
+        Name::Data => wake_up::measure_data(bench).await,
         Name::Overhead => overhead::measure(bench).await,
-        Name::Release => release::measure(bench).await,
-        Name::VerifyHosts => verify_hosts::measure(bench).await,
-        Name::Status => status::measure(bench).await,
+        Name::Release => agents::measure_download(bench).await,
+        Name::VerifyHosts => populated::measure_verify_hosts(bench).await,
+        Name::Status => populated::measure_status(bench).await,
         Name::Reports => reports::measure(bench).await,
-        Name::Server => server::measure(bench).await,
-        Name::EtcdReports => etcd::reports::measure(bench).await,
-        Name::EtcdStore => etcd::store::measure(bench).await,
+        Name::Server => server::measure_server(bench).await,
+        Name::EtcdReports => etcd::reports::measure_reports(bench).await,
+        Name::EtcdStore => raw_store::measure_stores(bench).await,
         Name::Reconnect => etcd::reconnect::measure(bench).await,
-        Name::FanOut => etcd::fan_out::measure(bench).await,
-        Name::FanOutStaged => etcd::fan_out_staged::measure(bench).await,
-        Name::Replica => etcd::replica::measure(bench).await,
-        Name::Growth => etcd::growth::measure(bench).await,
-        Name::DesignCheck => design_check::measure(bench).await,
-        Name::DesignEdit => design_edit::measure(bench).await,
-        Name::RolloutEngine => rollout_engine::measure(bench),
-        Name::RolloutFleet => rollout_fleet::measure(bench),
+        Name::FanOut => etcd::fan_out::measure_all_nodes(bench).await,
+        Name::FanOutStaged => etcd::fan_out::measure_staged(bench).await,
+        Name::Replica => server::measure_replica(bench).await,
+        Name::Growth => etcd::reports::measure_growth(bench).await,
+        Name::DesignCheck => design::measure_design_check(bench).await,
+        Name::DesignEdit => design::measure_design_edit(bench).await,
+        Name::RolloutEngine => rollouts::measure_engine(bench),
+        Name::RolloutFleet => rollouts::measure_fleet(bench),
     }
 }
 
 /// Method of a benchmark.
-pub(crate) fn how(name: Name) -> &'static str {
+pub(crate) fn method(name: Name) -> &'static str {
     match name {
-        Name::AgentMemory => agent_memory::HOW,
-        Name::IdleFleet => idle_fleet::HOW,
-        Name::WakeUp => wake_up::HOW,
-        Name::Data => data::HOW,
-        Name::Overhead => overhead::HOW,
-        Name::Release => release::HOW,
-        Name::VerifyHosts => verify_hosts::HOW,
-        Name::Status => status::HOW,
-        Name::Reports => reports::HOW,
-        Name::Server => server::HOW,
-        Name::EtcdReports => etcd::reports::HOW,
-        Name::EtcdStore => etcd::store::HOW,
-        Name::Reconnect => etcd::reconnect::HOW,
-        Name::FanOut => etcd::fan_out::HOW,
-        Name::FanOutStaged => etcd::fan_out_staged::HOW,
-        Name::Replica => etcd::replica::HOW,
-        Name::Growth => etcd::growth::HOW,
-        Name::DesignCheck => design_check::HOW,
-        Name::DesignEdit => design_edit::HOW,
-        Name::RolloutEngine => rollout_engine::HOW,
-        Name::RolloutFleet => rollout_fleet::HOW,
+        Name::AgentMemory => agents::MEMORY_METHOD,
+        Name::IdleFleet => agents::IDLE_METHOD,
+        Name::WakeUp => wake_up::WAKE_UP_METHOD,
+        Name::Data => wake_up::DATA_METHOD,
+        Name::Overhead => overhead::METHOD,
+        Name::Release => agents::DOWNLOAD_METHOD,
+        Name::VerifyHosts => populated::VERIFY_HOSTS_METHOD,
+        Name::Status => populated::STATUS_METHOD,
+        Name::Reports => reports::METHOD,
+        Name::Server => server::SERVER_METHOD,
+        Name::EtcdReports => etcd::reports::REPORTS_METHOD,
+        Name::EtcdStore => raw_store::STORES_METHOD,
+        Name::Reconnect => etcd::reconnect::METHOD,
+        Name::FanOut => etcd::fan_out::ALL_NODES_METHOD,
+        Name::FanOutStaged => etcd::fan_out::STAGED_METHOD,
+        Name::Replica => server::REPLICA_METHOD,
+        Name::Growth => etcd::reports::GROWTH_METHOD,
+        Name::DesignCheck => design::DESIGN_CHECK_METHOD,
+        Name::DesignEdit => design::DESIGN_EDIT_METHOD,
+        Name::RolloutEngine => rollouts::ENGINE_METHOD,
+        Name::RolloutFleet => rollouts::FLEET_METHOD,
     }
 }

@@ -13,10 +13,9 @@ use crate::parts::fleet::{Fleet, FleetOptions};
 use crate::parts::machine::now;
 use crate::parts::process::command;
 use crate::parts::proxy::PassedReport;
-use crate::row::{Row, Unit};
-use crate::sample::Sample;
+use crate::row::{Row, Sample, Unit};
 
-pub(crate) const HOW: &str = "a converged catalog of 262 resources (files, directories, execs), so every run does the same work and changes \
+pub(crate) const METHOD: &str = "a converged catalog of 262 resources (files, directories, execs), so every run does the same work and changes \
     nothing. In turn: a bare `puppet apply` of the manifest, from before its process is created until it has ended; \
     and a run of a real agent with the same manifest and files, from before the operator's request (`muster node \
     run`) until a proxy has read the last byte of the run's report. The second includes the server's commit, the \

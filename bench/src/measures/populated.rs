@@ -1,4 +1,4 @@
-//! A real server with thousands of validated nodes, and timed commands against it.
+//! A real server with thousands of validated nodes, and timed commands against it: `muster verify-hosts` and `muster status`.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muster_core::names::Version;
 use muster_core::txn::Generation;
+use muster_wire::operator::{VerifyHostsRequest, VerifyHostsResponse};
 use tempfile::TempDir;
 
 use crate::bench::Bench;
 use crate::parts::agent::SCRIPT;
+use crate::parts::http::Connection;
 use crate::parts::process::command;
-use crate::parts::project::{self, Project};
-use crate::parts::sender::{Senders, SentReports, StopAfter};
+use crate::parts::project::{self, ENV, Project};
+use crate::parts::reports::{Senders, SentReports, StopAfter};
 use crate::parts::server::Server;
+use crate::row::{Row, Sample, Unit};
 
 /// Senders that fill the store.
 const SENDERS: usize = 64;
@@ -110,4 +113,72 @@ impl Populated {
         anyhow::ensure!(output.status.success(), "muster {} ended with {}: {said}", args.join(" "), output.status);
         Ok(took)
     }
+}
+
+pub(crate) const VERIFY_HOSTS_METHOD: &str = "`muster serve` with 5,000 nodes that have reported, all validated; the request names all 5,000. In the server: \
+    the `micros` of its responses, which are parsing the request and deciding it. Over HTTP: a raw client on one \
+    open connection, from sending the request until the complete response. As a command: the real `muster \
+    verify-hosts v1 < hosts`, from before its process is created until it has ended.";
+
+pub(crate) async fn measure_verify_hosts(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let nodes = bench.size(5_000, 1_000);
+    let fleet = Populated::start(bench, nodes).await?;
+
+    let question = VerifyHostsRequest {
+        version: project::version("v1")?,
+        hosts: fleet.project.nodes.iter().map(ToString::to_string).collect(),
+        wait_seconds: 0,
+    };
+    let body = serde_json::to_vec(&question)?;
+    let path = format!("/v1/envs/{ENV}/verify-hosts");
+    let mut connection = Connection::open(&fleet.server.address).await?;
+    let (mut server, mut http) = (Vec::new(), Vec::new());
+    for _ in 0..bench.size(200, 20) {
+        let begin = Instant::now();
+        let (status, answer) = connection.post(&path, &body).await?;
+        http.push(begin.elapsed());
+        anyhow::ensure!(status == 200, "the question was answered with {status}");
+        let answer: VerifyHostsResponse = serde_json::from_slice(&answer)?;
+        anyhow::ensure!(answer.verified, "{} hosts are not there", answer.missing.len());
+        server.push(Duration::from_micros(answer.micros));
+    }
+
+    let hosts = fleet.hosts()?;
+    let mut command = Vec::new();
+    for _ in 0..bench.size(50, 5) {
+        command.push(fleet.time(bench, &["verify-hosts", "v1"], Some(&hosts)).await?);
+    }
+    fleet.server.stop().await?;
+
+    let (server, http, command) = (Sample::new(server), Sample::new(http), Sample::new(command));
+    let name = |where_: &str| format!("verify-hosts, {nodes} hosts: {where_}");
+    Ok(vec![
+        Row::new(name("in the server"), Unit::Seconds, server.median()).under(0.001).detail(server.spread()),
+        Row::new(name("over HTTP"), Unit::Seconds, http.median()).detail(http.spread()),
+        Row::new(name("whole command"), Unit::Seconds, command.median()).under(0.020).detail(command.spread()),
+    ])
+}
+
+pub(crate) const STATUS_METHOD: &str = "the same server as for verify-hosts; the real `muster status`, from before its process is created until it has \
+    ended. No agent is connected, so all 5,000 nodes are silent: the server has to evaluate and sort every one as a \
+    blocker, which is its worst case.";
+
+pub(crate) async fn measure_status(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let nodes = bench.size(5_000, 1_000);
+    let fleet = Populated::start(bench, nodes).await?;
+    let mut status = Vec::new();
+    let mut list = Vec::new();
+    for _ in 0..bench.size(50, 5) {
+        status.push(fleet.time(bench, &["status"], None).await?);
+        list.push(fleet.time(bench, &["node", "list"], None).await?);
+    }
+    fleet.server.stop().await?;
+    let (status, list) = (Sample::new(status), Sample::new(list));
+    Ok(vec![
+        Row::new(format!("status, {nodes} nodes: whole command"), Unit::Seconds, status.median())
+            .under(0.050)
+            .detail(status.spread()),
+        Row::new(format!("node list, {nodes} nodes: whole command"), Unit::Seconds, list.median())
+            .detail(list.spread()),
+    ])
 }

@@ -1,4 +1,4 @@
-//! A store without the server: the same transactions as reports make.
+//! A store without the server, embedded and in etcd: durable transactions per second, the same as reports make.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,13 +7,18 @@ use anyhow::Context;
 use muster_core::keys::Keys;
 use muster_core::names::{NodeName, Role};
 use muster_core::report::record::RunHistory;
-use muster_core::report::status_move::{self, MoveInput, StatusMove};
+use muster_core::report::status_move;
+use muster_core::report::status_move::{MoveInput, StatusMove};
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::{CommitOutcome, Store};
+use muster_store::embedded::Options;
+use muster_store::{CommitOutcome, EmbeddedStore, Store, StoreAccess};
 use tokio::task::JoinSet;
 
+use crate::bench::Bench;
+use crate::parts::etcd::Etcd;
 use crate::parts::reports::Reporter;
 use crate::parts::{machine, project};
+use crate::row::{Row, Unit};
 
 /// Reports until a node's history is full.
 const FULL: usize = 42;
@@ -26,7 +31,7 @@ pub(crate) struct RawRate {
 }
 
 /// Each writer updates one node repeatedly and waits for each response.
-pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration) -> anyhow::Result<RawRate> {
+pub(crate) async fn transaction_rate(store: &Arc<dyn Store>, writers: u32, time: Duration) -> anyhow::Result<RawRate> {
     let mut moves = Vec::new();
     for number in 1..=writers {
         let node = NodeName::build(&Role::new("web")?, number, None)?;
@@ -109,4 +114,42 @@ fn last_moves(node: &NodeName) -> anyhow::Result<Vec<Txn>> {
     }
     let run = moves.len().checked_sub(2).context("a run makes two reports")?;
     Ok(moves.split_off(run))
+}
+
+pub(crate) const STORES_METHOD: &str = "the same transactions, those of reports of nodes with full histories, one report each, by the same number of \
+    writers, each waiting for each response; alternately on the embedded store and on an etcd with one member, both \
+    on the disk of --dir, both with fsync, in this process through the same interface. The mean of the rounds \
+    counts. etcd is reached over loopback and runs beside the writers; this difference is intended.";
+
+const WRITERS: [u32; 2] = [1, 64];
+
+pub(crate) async fn measure_stores(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let time = bench.size(Duration::from_secs(3), Duration::from_millis(500));
+    let rounds = bench.size(3, 1);
+    let dir = bench.dir()?;
+    let etcd = Etcd::start(bench, dir.path()).await?;
+    let shared: Arc<dyn Store> = muster_store::open(&etcd.spec(), &StoreAccess::default()).await?;
+    let mut rows = Vec::new();
+    for writers in WRITERS {
+        let (mut embedded, mut clustered, mut fsyncs) = (0.0, 0.0, 0.0);
+        for round in 0..rounds {
+            let path = dir.path().join(format!("embedded-{writers}-{round}"));
+            let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(path, Options::default()).await?);
+            let raw = transaction_rate(&store, writers, time).await?;
+            embedded += raw.transactions_per_second;
+            fsyncs = raw.fsyncs_each;
+            clustered += transaction_rate(&shared, writers, time).await?.transactions_per_second;
+        }
+        let (embedded, clustered) = (embedded / f64::from(rounds), clustered / f64::from(rounds));
+        let writing = if writers == 1 { "1 writer".to_owned() } else { format!("{writers} writers") };
+        rows.extend([
+            Row::new(format!("transactions of the embedded store, {writing}"), Unit::PerSecond, embedded)
+                .detail(format!("{fsyncs:.3} fsyncs each")),
+            Row::new(format!("transactions of etcd {}, {writing}", etcd.version), Unit::PerSecond, clustered),
+            Row::new(format!("embedded to etcd, {writing}"), Unit::Ratio, embedded / clustered).at_least(1.0),
+        ]);
+    }
+    drop(shared);
+    etcd.stop().await?;
+    Ok(rows)
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::raw_store;
 use crate::bench::Bench;
-use crate::parts::in_process_server::InProcessServer;
-use crate::parts::sender::{Senders, SentReports, StopAfter};
-use crate::parts::{project, resource_usage};
+use crate::parts::reports::{Senders, SentReports, StopAfter};
+use crate::parts::server::InProcessServer;
+use crate::parts::{process, project};
 use crate::row::{Row, Unit};
 use muster_store::embedded::Options;
 use muster_store::{EmbeddedStore, Store, StoreStats};
 
-pub(crate) const HOW: &str = "the server's code on the embedded store, listening on loopback; in this process, so that the store's counters of \
+pub(crate) const METHOD: &str = "the server's code on the embedded store, listening on loopback; in this process, so that the store's counters of \
     transactions and fsyncs can be read. 1,024 nodes with full histories (20 runs). Each sender has one connection \
     and waits for each response before it sends the next report: about 3 KiB with log, alternately configured and \
     validated, so that each changes the node's status and is durable when it is acknowledged. Senders and server \
@@ -46,13 +46,13 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut stretches = Vec::new();
     for count in [64, 256] {
         senders = senders.with(count);
-        let (before, cpu) = (store.stats(), resource_usage::cpu(std::process::id())?.own);
+        let (before, cpu) = (store.stats(), process::cpu(std::process::id())?.own);
         let sent = senders.send(StopAfter::Elapsed(time)).await?;
-        let cpu = resource_usage::cpu(std::process::id())?.own.saturating_sub(cpu);
+        let cpu = process::cpu(std::process::id())?.own.saturating_sub(cpu);
         stretches.push(Interval { senders: count, sent, before, after: store.stats(), cpu });
     }
     let raw: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path().join("raw"), Options::default()).await?);
-    let raw = raw_store::measure(&raw, 64, bench.size(time / 2, time)).await?;
+    let raw = raw_store::transaction_rate(&raw, 64, bench.size(time / 2, time)).await?;
 
     let mut rows: Vec<Row> = stretches.iter().flat_map(Interval::rows).collect();
     rows.push(

@@ -1,17 +1,26 @@
-//! From the validation of `db1` to the start of `web1`'s next applier process.
+//! Nodes that are woken: from the validation of `db1` to the start of `web1`'s next applier process, and by a change of
+//! configuration data.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use muster_core::lookup::{Lookups, Tag};
 use muster_core::node::status::NodeState;
 use muster_core::report::{Outcome, Verdict};
 
 use crate::bench::Bench;
-use crate::parts::fleet::Fleet;
-use crate::row::{Row, Unit};
-use crate::sample::Sample;
+use crate::parts::crowd::Crowd;
+use crate::parts::fleet::{Fleet, FleetOptions};
+use crate::parts::machine::allow_open_files;
+use crate::parts::process::command;
+use crate::parts::reports::lookups;
+use crate::parts::server::Server;
+use crate::row::{Row, Sample, Unit};
 
-pub(crate) const HOW: &str = "two real agents with the script applier and default settings, a new fleet each time. db1's first run waits until \
+use super::populated::Populated;
+
+pub(crate) const WAKE_UP_METHOD: &str = "two real agents with the script applier and default settings, a new fleet each time. db1's first run waits until \
     web1 is pending (\"waiting for role db\"), and is then released. The clock starts when a proxy has read the last \
     byte of db1's `validated` report, before the server has it: the earliest sound time, so the number includes the \
     commit with its fsync. It stops at the time that web1's script records first, when bash has started.";
@@ -19,7 +28,7 @@ pub(crate) const HOW: &str = "two real agents with the script applier and defaul
 /// Timeout of web1; a missed target is shown and is not an error.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_wake_up(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut all = Vec::new();
     let mut acknowledged = Vec::new();
     for _ in 0..bench.size(20, 3) {
@@ -67,4 +76,97 @@ async fn once(bench: &Bench) -> anyhow::Result<(Duration, Duration)> {
     let times = (since(seen.sent), since(answered));
     fleet.stop().await?;
     Ok(times)
+}
+
+pub(crate) const DATA_METHOD: &str = "one node of many: 1,000 agents, simulated in this process by one stream each; the last run of 10 of them has \
+    looked up a missing key. `muster data set` sets it, and the agents that get a snapshot within two seconds are \
+    counted. The time is from the start of the command to the tenth. Ten changes: a real agent whose script has \
+    looked up a key, and ten `muster data set` of it, spread evenly over 0.8 s; the script records each of its \
+    starts. The script takes no time, which is the harder case: changes during a Puppet run are merged anyway.";
+
+const KEY: &str = "ntp_servers";
+/// Unexpected snapshots arrive within this time.
+const SETTLE: Duration = Duration::from_secs(2);
+const CHANGES: u32 = 10;
+const WITHIN: Duration = Duration::from_millis(800);
+
+pub(crate) async fn measure_data(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut rows = one_of_many(bench).await?;
+    rows.push(ten_changes(bench).await?);
+    Ok(rows)
+}
+
+async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    const ASKED: usize = 10;
+    let nodes = bench.size(1_000, 200);
+    allow_open_files(u64::from(nodes) + 500)?;
+    let fleet = Populated::start(bench, nodes).await?;
+    let every = fleet.project.nodes.len() / ASKED;
+    let looked_up = |number: usize| -> Lookups {
+        let mut lookups = lookups();
+        if number.is_multiple_of(every) {
+            lookups.insert(format!("data::{KEY}"), Tag::absent());
+        }
+        lookups
+    };
+    let crowd = Crowd::connect_as(&[&fleet.server.address], &fleet.project.nodes, looked_up).await?;
+    tokio::time::sleep(SETTLE).await;
+    let early = crowd.snapshots().len();
+    anyhow::ensure!(early == 0, "{early} snapshots were sent before anything had changed");
+    let begin = Instant::now();
+    set(bench, &fleet.server, 1).await?;
+    crowd.wait_for_snapshots(ASKED).await?;
+    tokio::time::sleep(SETTLE).await;
+    let told = crowd.snapshots();
+    let tenth = told.get(ASKED - 1).context("they were told a moment ago")?.duration_since(begin);
+    drop(crowd);
+    fleet.server.stop().await?;
+    let name = |what: &str| format!("a datum changes that {ASKED} of {nodes} nodes looked up: {what}");
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let told = told.len() as f64;
+    Ok(vec![
+        Row::new(name("nodes woken"), Unit::Count, told).at_most(10.0),
+        Row::new(name("until the tenth is told"), Unit::Seconds, tenth.as_secs_f64()).detail("the command included"),
+    ])
+}
+
+const SCRIPT: &str = r#"#!/bin/bash
+echo "$EPOCHREALTIME" >> "$MUSTER_ROOT/starts"
+echo data::ntp_servers >> "$MUSTER_LOOKUPS_FILE"
+"#;
+
+async fn ten_changes(bench: &Bench) -> anyhow::Result<Row> {
+    let roles = [("web", 1)];
+    let fleet = Fleet::start_as(bench, &FleetOptions { script: SCRIPT, ..FleetOptions::new(&roles) }).await?;
+    fleet.until_validated("v1").await?;
+    let web = fleet.agent("web1")?;
+    let before = web.starts()?.len();
+    let begin = tokio::time::Instant::now();
+    for number in 0..CHANGES {
+        tokio::time::sleep_until(begin + WITHIN * number / (CHANGES - 1)).await;
+        set(bench, &fleet.server, number).await?;
+    }
+    let took = begin.elapsed();
+    tokio::time::sleep(SETTLE).await;
+    let starts = web.starts()?.len() - before;
+    fleet.until_validated("v1").await?;
+    fleet.stop().await?;
+    anyhow::ensure!(starts > 0, "the node did not run at all");
+    anyhow::ensure!(took < Duration::from_secs(1), "the machine is too slow: the changes took {took:?}");
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let starts = starts as f64;
+    let detail = format!("the changes took {}", Unit::Seconds.show(took.as_secs_f64()));
+    Ok(Row::new(format!("{CHANGES} changes of looked-up data within a second: runs"), Unit::Count, starts)
+        .at_most(1.0)
+        .detail(detail))
+}
+
+/// Sets the key, as an operator does.
+async fn set(bench: &Bench, server: &Server, number: u32) -> anyhow::Result<()> {
+    let mut muster = command(bench, bench.muster()?, server.state.parent().unwrap_or(&server.state));
+    muster.args(["data", "set", KEY, &format!("[\"10.0.0.{number}\"]"), "--server", &server.url]);
+    let output = muster.stdin(Stdio::null()).output().await.context("cannot start muster")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "muster data set ended with {}: {said}", output.status);
+    Ok(())
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use etcd_client::Client;
 
+use super::http::Scrape;
 use super::process::{BenchProcess, command};
-use super::scrape::Scrape;
 use crate::bench::Bench;
 
 /// Timeout of the start, which needs about a second.

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::resource_usage;
-use crate::row::Unit;
-use crate::sample::Sample;
+use super::process;
+use crate::row::{Sample, Unit};
 
 /// Measurements of one kind of fan-out.
 #[derive(Debug, Default)]
@@ -62,7 +61,7 @@ impl FanOutSample {
 fn used(pids: [u32; 3]) -> anyhow::Result<[Duration; 3]> {
     let mut used = [Duration::ZERO; 3];
     for (used, pid) in used.iter_mut().zip(pids) {
-        *used = resource_usage::cpu(pid)?.own;
+        *used = process::cpu(pid)?.own;
     }
     Ok(used)
 }

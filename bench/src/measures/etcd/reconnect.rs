@@ -7,11 +7,11 @@ use crate::measures::populated::Populated;
 use crate::parts::crowd::Crowd;
 use crate::parts::etcd::Etcd;
 use crate::parts::machine::allow_open_files;
-use crate::parts::resource_usage;
+use crate::parts::process;
 use crate::parts::server::Server;
-use crate::row::{Row, Unit};
+use crate::row::{Row, Unit, bytes};
 
-pub(crate) const HOW: &str = "an etcd with one member and two real `muster serve` on it. 5,000 agents, simulated in this process by one stream \
+pub(crate) const METHOD: &str = "an etcd with one member and two real `muster serve` on it. 5,000 agents, simulated in this process by one stream \
     each, are up to date and connected to the first server, which is then killed with SIGKILL; they reconnect to the \
     second within one second. Reads are etcd's own count of Range calls and the second server's count, until two \
     seconds after the last agent has its hello. Transactions are the servers' writes of presence; their comparisons \
@@ -30,7 +30,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let other = bench.dir()?;
     let blobs = dir.path().join("blobs");
     let second = Server::start_on(bench, other.path(), &etcd.spec(), &blobs, None).await?;
-    let alone = resource_usage::read(second.pid())?;
+    let alone = process::read_memory(second.pid())?;
     let mut crowd = Crowd::connect(&[&first.address, &second.address], &project.nodes).await?;
 
     let (etcd_before, told_before) = (etcd.metrics().await?, second.metrics().await?);
@@ -39,7 +39,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     first.kill().await?;
     crowd.all(1, project.nodes.len()).await?;
     let back = begin.elapsed();
-    let crowded = resource_usage::read(second.pid())?;
+    let crowded = process::read_memory(second.pid())?;
     tokio::time::sleep(SETTLE).await;
     let (etcd_after, told_after) = (etcd.metrics().await?, second.metrics().await?);
     let connected = crowd.connected(1);
@@ -49,8 +49,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     second.stop().await?;
     etcd.stop().await?;
 
-    let txns =
-        |scrape: &crate::parts::scrape::Scrape| scrape.sum("grpc_server_handled_total", &["grpc_method=\"Txn\""]);
+    let txns = |scrape: &crate::parts::http::Scrape| scrape.sum("grpc_server_handled_total", &["grpc_method=\"Txn\""]);
     let grown = |memory: u64| bytes(memory.saturating_sub(alone.rss));
     let lookups = etcd_after.etcd_lookups() - etcd_before.etcd_lookups();
     Ok(vec![
@@ -78,10 +77,4 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             .detail(format!("{retries} tries failed")),
         Row::new("server: memory per connected agent", Unit::Bytes, grown(crowded.rss) / f64::from(nodes)),
     ])
-}
-
-fn bytes(number: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]
-    let number = number as f64;
-    number
 }

@@ -1,19 +1,22 @@
-//! Full reports per second through the HTTP API on etcd, compared with puts of an etcd client.
+//! Full reports per second through the HTTP API on etcd, compared with puts of an etcd client, and the growth of etcd with
+//! reports.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::raw_puts::{self, Puts, SMALL};
+use anyhow::Context;
+use tokio::task::JoinSet;
+
 use crate::bench::Bench;
 use crate::measures::raw_store;
 use crate::parts::etcd::Etcd;
-use crate::parts::project::{self, Project};
-use crate::parts::resource_usage;
-use crate::parts::scrape::Scrape;
-use crate::parts::sender::{Senders, SentReports, StopAfter};
+use crate::parts::http::Scrape;
+use crate::parts::project::Project;
+use crate::parts::reports::{Senders, SentReports, StopAfter};
 use crate::parts::server::Server;
+use crate::parts::{process, project};
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "one etcd with one member, with fsync, on the disk of --dir; the real `muster serve` on it; senders in this \
+pub(crate) const REPORTS_METHOD: &str = "one etcd with one member, with fsync, on the disk of --dir; the real `muster serve` on it; senders in this \
     process. All three share the machine. Reports are those of `reports`: about 3 KiB with log, 1,024 nodes with \
     full histories; each report changes several keys of its node and is durable when it is acknowledged. Right \
     before and after, the same number of writers of an etcd client put values of 256 bytes into the same etcd over \
@@ -49,7 +52,7 @@ struct CpuShare {
     senders: f64,
 }
 
-pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_reports(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let time = bench.size(Duration::from_secs(10), Duration::from_secs(1));
     let dir = bench.dir()?;
     let etcd = Etcd::start(bench, dir.path()).await?;
@@ -63,13 +66,13 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for count in [64, 256] {
         senders = senders.with(count);
-        let mut puts = vec![raw_puts::puts(&etcd, count, SMALL, time / 2).await?];
+        let mut puts = vec![put_rate(&etcd, count, SMALL, time / 2).await?];
         let (before, told) = (CpuShare::read(&etcd, &server)?, server.metrics().await?);
         let sent = senders.send(StopAfter::Elapsed(time)).await?;
         let took = CpuShare::read(&etcd, &server)?.since(before);
         let (group, commit) = waits(&told, &server.metrics().await?);
-        puts.push(raw_puts::puts(&etcd, count, SMALL, time / 2).await?);
-        let large = raw_puts::puts(&etcd, count, bytes, time / 2).await?;
+        puts.push(put_rate(&etcd, count, SMALL, time / 2).await?);
+        let large = put_rate(&etcd, count, bytes, time / 2).await?;
         rows.extend(Interval { senders: count, puts, large, bytes, sent, took, group, commit }.rows());
     }
     server.stop().await?;
@@ -79,7 +82,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 
 impl CpuShare {
     fn read(etcd: &Etcd, server: &Server) -> anyhow::Result<Self> {
-        let cpu = |pid| resource_usage::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
+        let cpu = |pid| process::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
         Ok(Self { etcd: cpu(etcd.pid())?, server: cpu(server.pid())?, senders: cpu(std::process::id())? })
     }
 
@@ -145,4 +148,90 @@ impl Interval {
             )),
         ]
     }
+}
+
+pub(crate) const GROWTH_METHOD: &str = "an etcd with one member and the real `muster serve`; 100 nodes with full histories. Bytes are those in use of \
+    etcd's file, as etcd reports them. The nodes report 1,000 times, and the history is compacted to the latest \
+    revision; that is an age. After the first age, which creates the file, the bytes in use right after a compaction \
+    must not depend on the number of ages.";
+
+const GROWTH_NODES: u32 = 100;
+/// 1,000 reports.
+const AGE: u64 = 10;
+
+pub(crate) async fn measure_growth(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let ages = bench.size(8, 3);
+    let dir = bench.dir()?;
+    let etcd = Etcd::start(bench, dir.path()).await?;
+    let project = Project::write(dir.path(), &[("web", GROWTH_NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
+    let blobs = dir.path().join("blobs");
+    let server = Server::start_on(bench, dir.path(), &etcd.spec(), &blobs, Some(&project.dir)).await?;
+    let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, 64);
+    senders.send(StopAfter::Each(HISTORY)).await?;
+    etcd.compact().await?;
+    let mut rested = vec![etcd.bytes_in_use().await?];
+    let mut grown = Vec::new();
+    for _ in 0..ages {
+        let before = etcd.bytes_in_use().await?;
+        senders.send(StopAfter::Each(AGE)).await?;
+        grown.push(etcd.bytes_in_use().await? - before);
+        etcd.compact().await?;
+        rested.push(etcd.bytes_in_use().await?);
+    }
+    server.stop().await?;
+    etcd.stop().await?;
+    let (young, old) = (rested.get(1).copied().unwrap_or(f64::NAN), rested.last().copied().unwrap_or(f64::NAN));
+    let most = grown.iter().copied().fold(f64::MIN, f64::max);
+    Ok(vec![
+        Row::new("etcd grows with 1,000 reports", Unit::Bytes, grown.iter().sum::<f64>() / grown.len() as f64)
+            .detail(format!("mean of {ages}; at most {}", Unit::Bytes.show(most))),
+        Row::new(format!("etcd after compaction, {GROWTH_NODES} nodes"), Unit::Bytes, old)
+            .detail(format!("{} one age of 1,000 reports after the start", Unit::Bytes.show(young))),
+        Row::new(format!("the same after {ages} ages to after one"), Unit::Ratio, old / young).at_most(1.25),
+    ])
+}
+
+/// The value size of etcd's own benchmarks.
+pub(crate) const SMALL: usize = 256;
+/// Each writer has this many keys, so that there are as many keys as in a fleet.
+const KEYS: u32 = 16;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Puts {
+    pub(crate) per_second: f64,
+    /// Processor time per put, of etcd and of this process.
+    pub(crate) etcd_cpu: f64,
+    pub(crate) client_cpu: f64,
+}
+
+/// Puts by concurrent writers over one connection, each waiting for each response, with values of this size.
+pub(crate) async fn put_rate(etcd: &Etcd, writers: usize, bytes: usize, time: Duration) -> anyhow::Result<Puts> {
+    let client = etcd.client().await?;
+    let cpu = |pid| process::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
+    let (etcd_before, own_before) = (cpu(etcd.pid())?, cpu(std::process::id())?);
+    let begin = Instant::now();
+    let mut tasks = JoinSet::new();
+    for writer in 0..writers {
+        let mut client = client.kv_client();
+        tasks.spawn(async move {
+            let value = vec![b'x'; bytes];
+            let mut done = 0_u32;
+            while begin.elapsed() < time {
+                let key = format!("/raw/{writer}/{}", done % KEYS);
+                client.put(key, value.clone(), None).await.context("etcd refuses a put")?;
+                done += 1;
+            }
+            anyhow::Ok(done)
+        });
+    }
+    let mut puts = 0.0;
+    while let Some(done) = tasks.join_next().await {
+        puts += f64::from(done??);
+    }
+    let took = begin.elapsed().as_secs_f64();
+    Ok(Puts {
+        per_second: puts / took,
+        etcd_cpu: (cpu(etcd.pid())? - etcd_before) / puts,
+        client_cpu: (cpu(std::process::id())? - own_before) / puts,
+    })
 }
