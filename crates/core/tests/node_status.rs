@@ -1,15 +1,15 @@
-//! Status of a node: one case for each obstacle.
+//! Status of a node, one case for each obstacle, and the dependents of a leaving node: nodes that have yet to run without it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::{DesiredVersion, Fleet, KeyChange, Node};
 use muster_core::keys::{self, Keys};
 use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::node::decommission::{RoleLookups, begin};
+use muster_core::node::decommission::{DRAIN_TIMEOUT, RoleLookups, begin, dependents};
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage, NodeRecord};
@@ -263,4 +263,58 @@ fn pause_is_a_reason_only_before_a_run() {
     };
     assert_eq!(judged(&state(ValidationResult::Success), &Activity::Idle, connected), ("validated", None));
     assert_eq!(judged(&state(ValidationResult::Failure), &Activity::Idle, connected).0, "invalid");
+}
+
+/// Time at which `web2` joined its role.
+const CAME: i64 = 1_000;
+
+fn name(text: &str) -> NodeName {
+    NodeName::new(text).unwrap()
+}
+
+fn changed_at(started: i64) -> LastRun {
+    let outcome = Outcome::Configured(RunResult::Changed);
+    LastRun { outcome, attempt: 0, started: at(started), ended: at(started), ..last(None, Vec::new()) }
+}
+
+/// Dependents of `web2`, which joined its role at [`CAME`] and left it at `left`. The last report of `lb1` is of a run that
+/// looked the role up, began at `lb_began`, and found no `web2`.
+fn dependents_of_web2(left: Timestamp, lb_began: i64) -> Vec<NodeName> {
+    let env = EnvName::new("test").unwrap();
+    let keys = Keys::new(&env);
+    let passed = Some(version("v1"));
+    let of_web = ObservedRecord { passed, since: Some(at(CAME)), ..ObservedRecord::default() };
+    let leaving = NodeRecord { leaving: Some(begin(left)), ..record("web") };
+    let values = [
+        (keys.node(&name("lb1")), serde_json::to_vec(&record("lb"))),
+        (keys.node(&name("web2")), serde_json::to_vec(&leaving)),
+        (keys.observed(&name("web2")), serde_json::to_vec(&of_web)),
+    ];
+    let mut fleet = Fleet::new(env);
+    let put = |fleet: &mut Fleet, key: String, value: Vec<u8>| {
+        let change = KeyChange { key: &key, value: Some(&value), revision: Revision(1) };
+        fleet.apply(Revision(1), [(change, keys::parse(&key).unwrap().1)]);
+    };
+    for (key, value) in values {
+        put(&mut fleet, key, value.unwrap());
+    }
+    let seen = Lookups::from([("active_roles::web".to_owned(), fleet.tag("active_roles::web", None))]);
+    let of_lb = ObservedRecord {
+        looked_up: RoleLookups::new(&seen),
+        last: Some(changed_at(lb_began)),
+        ..ObservedRecord::default()
+    };
+    put(&mut fleet, keys.observed(&name("lb1")), serde_json::to_vec(&of_lb).unwrap());
+    dependents(&fleet, fleet.get(&name("web2")).unwrap())
+}
+
+#[test]
+fn unreported_run_of_a_dependent_is_waited_for() {
+    // It came, `lb1` was woken, and it left before `lb1` could report what it had found.
+    assert_eq!(dependents_of_web2(at(CAME + 5), CAME - 60), [name("lb1")]);
+    // That run, or the next one, has been reported.
+    assert_eq!(dependents_of_web2(at(CAME + 5), CAME + 1), []);
+    // It was there for so long that nodes that have not run since were not woken by it.
+    assert_eq!(dependents_of_web2(at(CAME) + DRAIN_TIMEOUT, CAME - 60), []);
+    assert_eq!(dependents_of_web2(at(CAME) + DRAIN_TIMEOUT - SignedDuration::from_secs(1), CAME - 60), [name("lb1")]);
 }

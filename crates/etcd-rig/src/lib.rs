@@ -24,14 +24,12 @@
 //! Development only. Unexpected results panic with the end of etcd's log.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this is test: what is not as expected fails it")]
 
-mod certificates;
 mod client;
 mod cluster;
 mod history;
 mod member;
-mod operations;
 
-pub use certificates::Certificates;
+pub use client::Certificates;
 pub use cluster::{Cluster, ClusterOptions, Tls};
 pub use history::{ChangeRecorder, Dump, DumpEntry, RawChange, RevisionChanges};
 pub use member::{Member, ProcessState};

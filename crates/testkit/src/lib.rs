@@ -14,14 +14,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "test support: an unexpected result fails the test")]
 
 mod disk;
-mod namespace;
-mod network;
 mod process_dir;
 pub mod records;
 pub mod release;
 pub mod wait;
 
-pub use disk::SmallDisk;
-pub use namespace::passed_in_a_namespace;
-pub use network::LoopbackNetwork;
-pub use process_dir::{Mark, ProcessDir};
+pub use disk::{SmallDisk, passed_in_a_namespace};
+pub use process_dir::{LoopbackNetwork, Mark, ProcessDir};

@@ -15,7 +15,7 @@ use muster_core::rollout::record::{FailedNode, RolloutPhase, RolloutRecord, Wave
 use muster_core::rollout::strategy::{Promote, Strategy};
 use muster_core::txn::Revision;
 
-pub use muster_core::rollout::request::{PlanRequest, StartRequest, StartTarget};
+pub use muster_core::rollout::plan::{PlanRequest, StartRequest, StartTarget};
 
 /// Response to a plan request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

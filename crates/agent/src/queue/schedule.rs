@@ -3,8 +3,7 @@
 use tokio::time::Instant;
 
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::lookup::snapshot_diff;
-use muster_core::lookup::{LookupKey, Lookups};
+use muster_core::lookup::{LookupKey, Lookups, snapshot};
 use muster_core::names::Role;
 use muster_core::report::reason::Need;
 use muster_core::report::{Cause, LookupChange};
@@ -102,7 +101,7 @@ impl LedgerView<'_> {
     /// Describes the changes at `keys` since the last run.
     pub(super) fn changes<'k>(&self, keys: impl Iterator<Item = &'k String>) -> Vec<LookupChange> {
         let change = |key: &String| match (self.last_snapshot, self.snapshot) {
-            (Some(last), Some(snapshot)) => snapshot_diff::describe_change(key, last, snapshot),
+            (Some(last), Some(snapshot)) => snapshot::describe_change(key, last, snapshot),
             (Some(_) | None, Some(_) | None) => LookupChange { key: key.clone(), what: String::new() },
         };
         keys.map(change).collect()

@@ -9,7 +9,6 @@ pub mod config_data;
 pub mod explain;
 pub mod published;
 pub mod snapshot;
-pub mod snapshot_diff;
 
 use std::collections::BTreeMap;
 

@@ -1,16 +1,18 @@
 //! Snapshot of everything that a node may look up, at one revision. A run reads the snapshot and never the network.
+//! The difference of two snapshots at a key describes the cause of a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::lookup::config_data::Datum;
-use crate::lookup::{LookupKey, RoleTags, Tag, datum_tag, leader_tag, published};
+use crate::lookup::{LookupKey, RoleTags, Tag, datum_tag, interface_in_key, leader_tag, published, stable_text};
 use crate::names::{DataKey, NodeName, Role};
-use crate::report::Interfaces;
 use crate::report::reason::Need;
+use crate::report::summary::clip;
+use crate::report::{Interfaces, LookupChange};
 use crate::txn::Revision;
 
 /// role → node → interface → address. Contains every role of the environment, also without active nodes.
@@ -82,5 +84,139 @@ impl Snapshot {
             Need::Published { key, want, .. } => self.published.get(key).map_or(0, BTreeMap::len) < *want as usize,
             Need::Other { .. } => false,
         }
+    }
+}
+
+/// Maximum number of nodes to name. The others are counted.
+const MAX_NAMED: usize = 3;
+/// Maximum length of a value to show, in bytes.
+const MAX_VALUE: usize = 60;
+
+/// Change of a key between two snapshots.
+pub fn describe_change(key: &str, before: &Snapshot, after: &Snapshot) -> LookupChange {
+    let what = match LookupKey::parse(key) {
+        LookupKey::ActiveRole { role } => {
+            let nodes = |snapshot: &Snapshot| snapshot.active_roles.get(role).cloned();
+            members(nodes(before), nodes(after), "the role")
+        }
+        LookupKey::ActiveRoleInterface { role, interface } => {
+            let nodes = |snapshot: &Snapshot| {
+                let nodes = snapshot.active_roles.get(role)?.iter();
+                Some(nodes.filter_map(|(node, all)| Some((node.clone(), address(all, interface)?))).collect())
+            };
+            members(nodes(before), nodes(after), "the role")
+        }
+        LookupKey::Published { key } => {
+            let nodes = |snapshot: &Snapshot| Some(snapshot.published.get(key).cloned().unwrap_or_default());
+            members(nodes(before), nodes(after), "the key")
+        }
+        LookupKey::Leader { role } => match (before.leaders.get(role), after.leaders.get(role)) {
+            (Some(old), Some(new)) if old.node != new.node => {
+                format!("{} after {}, epoch {}", new.node, old.node, new.epoch)
+            }
+            (Some(old), Some(new)) if old.epoch != new.epoch => {
+                format!("{} elected again, epoch {}", new.node, new.epoch)
+            }
+            (Some(_), Some(new)) => format!("{} moved", new.node),
+            (None, Some(new)) => format!("{}, epoch {}", new.node, new.epoch),
+            (Some(old), None) => format!("{} lost, no leader", old.node),
+            (None, None) => String::new(),
+        },
+        LookupKey::Datum { key } => match (before.data.get(key), after.data.get(key)) {
+            (_, Some(new)) if new.secret => format!("a secret of layer {}", new.layer),
+            (_, Some(new)) => format!("{} ({})", clip(&stable_text(&new.value), MAX_VALUE), new.layer),
+            (Some(_), None) => "removed".to_owned(),
+            (None, None) => String::new(),
+        },
+        LookupKey::Unknown => String::new(),
+    };
+    LookupChange { key: key.to_owned(), what }
+}
+
+fn address(interfaces: &Interfaces, wanted: &str) -> Option<Value> {
+    let found = interfaces.iter().find(|(name, _)| interface_in_key(name) == wanted);
+    found.map(|(_, address)| Value::from(address.as_str()))
+}
+
+/// Nodes that were added, removed or changed. `None`: the role or key did not exist.
+fn members<T: PartialEq>(
+    before: Option<BTreeMap<NodeName, T>>,
+    after: Option<BTreeMap<NodeName, T>>,
+    whole: &str,
+) -> String {
+    let appeared = match (&before, &after) {
+        (None, Some(_)) => Some(format!("{whole} appeared")),
+        (Some(_), None) => Some(format!("{whole} is gone")),
+        (None, None) | (Some(_), Some(_)) => None,
+    };
+    let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+    let added = after.keys().filter(|node| !before.contains_key(*node)).collect();
+    let gone = before.keys().filter(|node| !after.contains_key(*node)).collect();
+    let moved = after.iter().filter(|(node, value)| before.get(*node).is_some_and(|old| old != *value));
+    let moved = moved.map(|(node, _)| node).collect();
+    let parts = [named(&added, "added"), named(&gone, "gone"), named(&moved, "changed")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { appeared.unwrap_or_default() } else { parts.join(", ") }
+}
+
+fn named(nodes: &BTreeSet<&NodeName>, verb: &str) -> Option<String> {
+    let mut sorted: Vec<&NodeName> = nodes.iter().copied().collect();
+    sorted.sort_by_key(|node| node.natural());
+    let names: Vec<&str> = sorted.iter().take(MAX_NAMED).map(|node| node.as_str()).collect();
+    match nodes.len().checked_sub(MAX_NAMED) {
+        _ if nodes.is_empty() => None,
+        Some(more) if more > 0 => Some(format!("{} and {more} more {verb}", names.join(", "))),
+        Some(_) | None => Some(format!("{} {verb}", names.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::config_data::{Datum, Layer};
+    use crate::lookup::snapshot::LeaderInfo;
+    use crate::names::{DataKey, Role};
+
+    fn dbs(nodes: &[(&str, &str)]) -> Snapshot {
+        let interfaces = |address: &str| Interfaces::from([("eth0".to_owned(), address.to_owned())]);
+        let nodes = nodes.iter().map(|(node, at)| (NodeName::new(*node).unwrap(), interfaces(at))).collect();
+        Snapshot { active_roles: BTreeMap::from([(Role::new("db").unwrap(), nodes)]), ..Snapshot::default() }
+    }
+
+    fn led(node: &str, epoch: u64) -> Snapshot {
+        let node = NodeName::new(node).unwrap();
+        let leader = LeaderInfo { host: node.host(), node, epoch, interfaces: Interfaces::new() };
+        Snapshot { leaders: BTreeMap::from([(Role::new("db").unwrap(), leader)]), ..Snapshot::default() }
+    }
+
+    #[test]
+    fn snapshot_changes_are_described() {
+        let one = dbs(&[("db1", "a")]);
+        let data = |value: &str, secret| {
+            let datum = Datum { value: Value::from(value), secret, layer: Layer::Global };
+            Snapshot { data: BTreeMap::from([(DataKey::new("ntp").unwrap(), datum)]), ..Snapshot::default() }
+        };
+        for (key, before, after, said) in [
+            ("active_roles::db", &one, &dbs(&[("db1", "a"), ("db2", "b")]), "db2 added"),
+            ("active_roles::db", &one, &dbs(&[("db2", "b")]), "db2 added, db1 gone"),
+            ("active_roles::db::eth0", &one, &dbs(&[("db1", "c")]), "db1 changed"),
+            ("active_roles::db", &Snapshot::default(), &dbs(&[]), "the role appeared"),
+            ("active_roles::db", &one, &Snapshot::default(), "db1 gone"),
+            (
+                "active_roles::db",
+                &dbs(&[]),
+                &dbs(&[("db10", "a"), ("db2", "b"), ("db1", "c"), ("db3", "d"), ("db4", "e")]),
+                "db1, db2, db3 and 2 more added",
+            ),
+            ("leader::db", &led("db1", 1), &led("db2", 2), "db2 after db1, epoch 2"),
+            ("leader::db", &led("db1", 1), &Snapshot::default(), "db1 lost, no leader"),
+            ("data::ntp", &data("x", false), &data("y", false), "\"y\" (global)"),
+            ("data::ntp", &data("x", false), &data("y", true), "a secret of layer global"),
+            ("data::ntp", &data("x", false), &Snapshot::default(), "removed"),
+            ("published::a", &one, &one, ""),
+        ] {
+            assert_eq!(describe_change(key, before, after).what, said, "{key}");
+        }
+        assert_eq!(describe_change("leader::db", &one, &led("db1", 1)).to_string(), "leader::db changed: db1, epoch 1");
     }
 }

@@ -1,9 +1,8 @@
 //! Rollouts as data: strategy, plan, record and progress. The engine that decides on them is the crate
 //! `muster-rollout`.
 //!
-//! - [`request`]: requests to plan or start a rollout.
 //! - [`strategy`] and [`strategy_check`]: waves, budgets and gates of an environment, and their validation.
-//! - [`plan`]: the waves of a rollout, node by node.
+//! - [`plan`]: requests to plan or start a rollout, and its waves, node by node.
 //! - [`record`]: the state of a rollout in the store.
 //! - [`progress`]: states of the nodes and reasons for waiting, computed on request.
 //! - [`windows`]: maintenance windows.
@@ -11,7 +10,6 @@
 pub mod plan;
 pub mod progress;
 pub mod record;
-pub mod request;
 pub mod strategy;
 pub mod strategy_check;
 pub mod windows;

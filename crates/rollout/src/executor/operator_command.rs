@@ -8,9 +8,8 @@ use std::sync::Arc;
 use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::plan::{PlanRequest, RolloutPlan, StartTarget};
 use muster_core::rollout::record::RolloutPhase;
-use muster_core::rollout::request::{PlanRequest, StartTarget};
 use muster_core::txn::{Revision, Txn};
 use thiserror::Error;
 

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::request::{PlanRequest, StartTarget};
+use muster_core::rollout::plan::{PlanRequest, StartTarget};
 use muster_core::txn::Txn;
 use muster_rollout::command::RolloutCommand;
 use muster_rollout::decision::DecisionInput;

@@ -4,8 +4,7 @@ use std::fmt;
 
 use muster_core::keys::{self, Key};
 use muster_core::names::Version;
-use muster_core::rollout::plan::RolloutPlan;
-use muster_core::rollout::request::PlanRequest;
+use muster_core::rollout::plan::{PlanRequest, RolloutPlan};
 use muster_core::rollout::strategy::Strategy;
 use muster_core::txn::{Op, Txn};
 use muster_rollout::command::{RetryTarget, RolloutCommand};

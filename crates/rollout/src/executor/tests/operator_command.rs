@@ -3,8 +3,8 @@
 use jiff::SignedDuration;
 use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::{PlanRequest, StartTarget};
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
-use muster_core::rollout::request::{PlanRequest, StartTarget};
 use muster_core::rollout::strategy::{
     Amount, Gate, GateCheck, GateCheckKind, OnFailure, Promote, Reach, Strategy, Wave,
 };

@@ -2,8 +2,8 @@
 
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::{PlanRequest, StartTarget};
 use muster_core::rollout::record::PauseReason;
-use muster_core::rollout::request::{PlanRequest, StartTarget};
 use muster_core::txn::{Revision, Txn};
 use muster_rollout::decision::DecisionInput;
 use muster_rollout::executor::{
