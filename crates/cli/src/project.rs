@@ -18,7 +18,7 @@ use muster_wire::design::DesignInput;
 use thiserror::Error;
 
 use crate::args::design::only_dirs;
-use crate::commands::design::load;
+use crate::commands::design;
 use crate::commands::env::design_input;
 use crate::failure::Failure;
 use crate::output::Notes;
@@ -63,7 +63,7 @@ pub(crate) fn load(
     })?;
     let environment = accepted.value;
     let dirs = only_dirs(&[dir.display().to_string()])?;
-    let read = load::read(&dirs);
+    let read = design::read_dirs(&dirs);
     let checked = read.compile(Some(&environment.name), BTreeMap::new());
     let findings: Findings = read.read_errors.iter().cloned().chain(checked.findings).collect::<Vec<_>>().into();
     if findings.has_errors() {

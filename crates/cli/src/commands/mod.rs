@@ -6,7 +6,7 @@ mod data;
 pub(crate) mod design;
 mod doctor;
 pub(crate) mod env;
-mod failures;
+mod fleet_progress;
 mod item;
 mod key;
 mod lookup;
@@ -38,7 +38,7 @@ pub enum Command {
     #[command(subcommand)]
     Node(node::Command),
     Runs(runs::Args),
-    Failures(failures::Args),
+    Failures(runs::FailuresArgs),
     TriggerUpdate(trigger_update::Args),
     /// Update to another version in waves: plan, start, follow, pause, roll back
     #[command(subcommand)]
@@ -83,12 +83,12 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let Cli { globals, command } = cli;
     match command {
         Command::Status(args) => online(status::run(&args, &globals, terminal)),
-        Command::Node(node::Command::List(args)) => online(node::list::run(&args, &globals, terminal)),
+        Command::Node(node::Command::List(args)) => online(node::list(&args, &globals, terminal)),
         Command::Node(node::Command::Show(args)) => online(node::show::run(&args, &globals, terminal)),
         Command::Node(node::Command::Logs(args)) => online(node::logs::run(&args, &globals, terminal)),
         Command::Node(node::Command::Run(args)) => online(node::run::run(&args, &globals, terminal)),
         Command::Runs(args) => question(runs::run(&args, &globals, terminal)),
-        Command::Failures(args) => question(failures::run(&args, &globals, terminal)),
+        Command::Failures(args) => question(runs::failures(&args, &globals, terminal)),
         Command::TriggerUpdate(args) => online(trigger_update::run(&args, &globals, terminal)),
         Command::Rollout(command) => rollout(command, &globals, terminal),
         Command::VerifyHosts(args) => question(verify_hosts::run(&args, &globals, terminal)),
@@ -106,7 +106,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Pauses(args) => online(pause::list(&args, &globals, terminal)),
         Command::Env(env::Command::Plan(args)) => online(env::plan::run(&args, &globals, terminal)),
         Command::Env(env::Command::Apply(args)) => online(env::apply::run(&args, &globals, terminal)),
-        Command::Env(env::Command::List(args)) => online(env::list::run(&args, &globals, terminal)),
+        Command::Env(env::Command::List(args)) => online(env::list(&args, &globals, terminal)),
         Command::Env(env::Command::Show(args)) => online(env::show::run(&args, &globals, terminal)),
         Command::Env(env::Command::History(args)) => online(env::history::run(&args, &globals, terminal)),
         Command::Env(env::Command::Destroy(args)) => online(env::destroy::run(&args, &globals, terminal)),
@@ -117,7 +117,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Design(design::Command::Schema(args)) => design::schema::run(&args, &globals, terminal),
         Command::Design(design::Command::Explain(args)) => design::explain::run(&args, terminal),
         Command::Item(item::Command::List(args)) => online(item::list::run(&args, &globals, terminal)),
-        Command::Item(item::Command::Get(args)) => online(item::get::run(&args, &globals, terminal)),
+        Command::Item(item::Command::Get(args)) => online(item::get(&args, &globals, terminal)),
         Command::Item(item::Command::Put(args)) => online(item::put::run(&args, &globals, terminal)),
         Command::Item(item::Command::Delete(args)) => online(item::delete::run(&args, &globals, terminal)),
         Command::Release(release::Command::Build(args)) => online(release::build::run(&args, terminal)),
@@ -126,10 +126,10 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Release(release::Command::Push(args)) => online(release::push::run(&args, &globals, terminal)),
         Command::Release(release::Command::List(args)) => online(release::list::run(&args, &globals, terminal)),
         Command::Release(release::Command::Show(args)) => online(release::show::run(&args, &globals, terminal)),
-        Command::Key(key::Command::List(args)) => online(key::list::run(&args, &globals, terminal)),
+        Command::Key(key::Command::List(args)) => online(key::list(&args, &globals, terminal)),
         Command::Key(key::Command::Trust(args)) => online(key::trust::run(&args, &globals, terminal)),
         Command::Key(key::Command::New(args)) => key::new::run(&args, terminal),
-        Command::Key(key::Command::Show(args)) => key::show::run(&args, terminal),
+        Command::Key(key::Command::Show(args)) => key::show(&args, terminal),
         Command::Doctor(args) => question(doctor::run(&args, &globals, terminal)),
         Command::Backup(args) => online(backup::run(&args, &globals, terminal)),
         Command::Restore(args) => online(restore::run(&args, &globals, terminal)),

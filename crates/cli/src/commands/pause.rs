@@ -6,8 +6,7 @@ use muster_core::names::{NodeName, Role};
 use muster_core::node::pause::PauseScope;
 use muster_wire::data::{PauseRow, SetPause};
 
-use crate::args::Globals;
-use crate::args::filter::{node_arg, role_arg};
+use crate::args::{Globals, node_arg, role_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Table, Terminal, age, count};

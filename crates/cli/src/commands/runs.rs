@@ -1,16 +1,14 @@
-//! `muster runs`: lists the runs of all nodes, and groups failed nodes by their error.
+//! `muster runs`: lists the runs of all nodes, and groups failed nodes by their error. `muster failures`: lists failed nodes.
 
 use jiff::Timestamp;
 use muster_core::report::Cause;
 use muster_core::report::failure_groups::{FailureGroup, GroupMember};
 use muster_wire::runs::RunRow;
 
-use crate::args::Globals;
-use crate::args::filter::node_or_host_arg;
-use crate::args::filter::{NodeFilter, node_filter_help};
+use crate::args::{Globals, NodeFilter, node_filter_help, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{NONE, Out, Table, Terminal, age, count, duration, run_result, text};
+use crate::output::{NONE, Out, Table, Terminal, age, count, duration, node_table, run_result, text};
 
 /// Names that are listed in one group.
 const NAMES: usize = 10;
@@ -126,4 +124,36 @@ fn show_failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
     if !times.is_empty() {
         out.line(format_args!("  {}", times.join(", ")));
     }
+}
+
+/// List the nodes that have failed, with the reason
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+A node has failed if its applier or its validation failed, if its machine could not be provisioned, or if its agent is \
+blocked. A node that waits for other nodes has not failed.
+
+Exit codes:
+  0   no node has failed
+  1   some nodes have failed, and are listed
+  2   unknown: no server, no such environment, or the server has not loaded its store yet
+
+Examples:
+  muster failures
+  muster failures -o json | jq -r '.items[].node'")]
+pub struct FailuresArgs {}
+
+pub(super) async fn failures(_: &FailuresArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let session = Session::open(globals).await?;
+    let page = session.map_err(session.client().failures(&session.env).await)?;
+    let now = terminal.now;
+    let none = page.items.is_empty();
+    terminal.out.answer(&page, |out| {
+        if !none {
+            out.table(node_table(&page.items, now));
+        }
+    });
+    if none {
+        terminal.notes.note(format_args!("no node of {} has failed", session.env));
+    }
+    Ok(Exit::yes_if(none))
 }

@@ -7,8 +7,7 @@ use muster_core::rollout::record::RolloutPhase;
 use muster_wire::operator::EnvironmentStatus;
 use muster_wire::rollout::RolloutBrief;
 
-use crate::args::Globals;
-use crate::args::filter::{NodeFilter, node_filter_help};
+use crate::args::{Globals, NodeFilter, node_filter_help};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, count, node_table, text};

@@ -1,15 +1,12 @@
 //! Finds the server of this machine by its announcement.
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use rustix::process::{Pid, test_kill_process};
 use thiserror::Error;
 
-use super::announce::Announcement;
-use super::places::{SERVER_FILE, STATE_DIR, SearchPaths, check_private_dir, is_own};
+use super::announcement::{Announcement, SERVER_FILE, STATE_DIR, SearchPaths, check_private_dir, is_own};
 
 /// The server that a command talks to, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]

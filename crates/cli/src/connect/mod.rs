@@ -9,12 +9,10 @@
 //! A process that can write such a file can redirect the commands of an operator. For this reason the files are private,
 //! the user's directory must be writable by the user only, and a file of another user in a parent directory is skipped.
 
-mod announce;
+mod announcement;
 mod find;
-mod places;
 mod session;
 
-pub use announce::{AnnounceError, Announcement, AnnouncementGuard, announce};
+pub use announcement::{AnnounceError, Announcement, AnnouncementGuard, SERVER_FILE, STATE_DIR, SearchPaths, announce};
 pub use find::{FindServerError, FoundServer, SearchResult, SearchedPath, find, find_by_state};
-pub use places::{SERVER_FILE, STATE_DIR, SearchPaths};
 pub(crate) use session::{Connection, Session, is_retryable};

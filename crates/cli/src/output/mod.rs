@@ -1,26 +1,19 @@
 //! Standard output and standard error: all writing of this crate goes through this module.
 
 pub mod changes;
-mod findings;
-pub mod live;
-mod nodes;
 mod notes;
 mod out;
 mod table;
 #[cfg(test)]
 pub mod testing;
 pub mod text;
-pub mod value;
 
 use jiff::Timestamp;
 
-pub use findings::render_finding;
-pub use nodes::{NONE, node_table, reason_text, run_result, version_cell};
-pub use notes::Notes;
+pub use notes::{LiveLines, Notes, render_finding};
 pub use out::{Out, stdout_unless_terminal};
-pub use table::Table;
-pub use text::{age, count, duration, size};
-pub use value::value;
+pub use table::{NONE, Table, node_table, reason_text, run_result, version_cell};
+pub use text::{age, count, duration, size, value};
 
 use crate::args::{Color, Globals};
 

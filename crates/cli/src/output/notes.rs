@@ -1,15 +1,14 @@
-//! Writes notes, progress, prompts and errors to standard error.
+//! Writes notes, progress, prompts, findings and errors to standard error.
 
-use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
+use std::{fmt, io};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use muster_design::finding::{Finding, Findings};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use muster_design::finding::{Finding, Findings, TextStyle};
 
 use crate::failure::{Exit, Failure};
-
-use super::render_finding;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default().bold();
@@ -102,5 +101,89 @@ impl Notes {
 impl fmt::Debug for Notes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Notes").field("quiet", &self.quiet).finish_non_exhaustive()
+    }
+}
+
+/// Renders a finding with colors; the streams remove them where colors are off.
+pub fn render_finding(finding: &Finding) -> String {
+    let mut text = String::new();
+    for part in finding.render() {
+        let style = color(part.style);
+        // Without the newline: a terminal would color the rest of the line.
+        let (line, end) = match part.text.strip_suffix('\n') {
+            Some(line) => (line, "\n"),
+            None => (part.text.as_str(), ""),
+        };
+        text.push_str(&format!("{style}{line}{style:#}{end}"));
+    }
+    text
+}
+
+fn color(style: TextStyle) -> Style {
+    match style {
+        TextStyle::Error => AnsiColor::Red.on_default().bold(),
+        TextStyle::Warning => AnsiColor::Yellow.on_default().bold(),
+        TextStyle::Remark => AnsiColor::Cyan.on_default().bold(),
+        TextStyle::Message => Style::new().bold(),
+        TextStyle::Frame => AnsiColor::Blue.on_default(),
+        TextStyle::Plain => Style::new(),
+        TextStyle::Underline => AnsiColor::Red.on_default(),
+    }
+}
+
+/// A block of lines at the end of the screen.
+#[derive(Debug)]
+pub struct LiveLines {
+    screen: MultiProgress,
+    bars: Vec<ProgressBar>,
+}
+
+impl LiveLines {
+    pub fn new() -> Self {
+        Self { screen: MultiProgress::new(), bars: Vec::new() }
+    }
+
+    /// Replaces the lines on the screen.
+    pub fn show(&mut self, lines: Vec<String>) {
+        while self.bars.len() < lines.len() {
+            self.bars.push(self.screen.add(line()));
+        }
+        self.bars.drain(lines.len()..).for_each(|bar| bar.finish_and_clear());
+        for (bar, line) in self.bars.iter().zip(lines) {
+            bar.set_message(line);
+        }
+    }
+
+    /// Removes the lines from the screen.
+    pub fn clear(&self) {
+        // A terminal that was closed need not be cleared.
+        let _ = self.screen.clear();
+    }
+}
+
+impl Default for LiveLines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn line() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_design::finding::Code;
+
+    use super::*;
+
+    #[test]
+    fn colors_do_not_change_the_text() {
+        let finding = Code::UnknownKey.finding("unknown key").help("did you mean another?");
+        let colored = render_finding(&finding);
+        assert!(colored.starts_with("\u{1b}[1m\u{1b}[31merror[M0103]\u{1b}[0m"), "{colored:?}");
+        assert_eq!(anstream::adapter::strip_str(&colored).to_string(), finding.to_string());
     }
 }

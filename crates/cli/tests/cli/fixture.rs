@@ -1,16 +1,16 @@
-//! A real server on an embedded store, and the `muster` binary as its client.
+//! A real server on an embedded store, the `muster` binary as its client, and fake agents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_cli::connect::{Announcement, AnnouncementGuard, SearchPaths, announce};
-use muster_core::names::{EnvName, Role, RunId};
+use muster_core::names::{EnvName, Role, RunId, Version};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::node::status::Activity;
 use muster_core::report::reason::{Need, RunReason};
@@ -19,15 +19,16 @@ use muster_core::report::{
 };
 use muster_core::txn::Generation;
 use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
-pub(crate) use muster_testkit::records::{node, version};
 use muster_testkit::records::{node_records, release_records};
-pub(crate) use muster_testkit::release::write_file as write;
 use muster_wire::client::{Client, SyncStream};
-use muster_wire::sync::SyncOpen;
+use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+pub(crate) use muster_testkit::records::{node, version};
+pub(crate) use muster_testkit::release::write_file as write;
 
 pub(crate) const PASSED: Outcome = Outcome::Validated(Verdict::Passed);
 pub(crate) const QUICKSTART: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
@@ -338,4 +339,63 @@ pub(crate) fn read_terminal(mut reader: File) -> String {
     // Reading from a closed terminal ends with an error.
     let _ = reader.read_to_end(&mut text);
     String::from_utf8(text).unwrap()
+}
+
+type Broken = Arc<Mutex<BTreeSet<(String, Version)>>>;
+
+pub(crate) struct FakeAgents {
+    broken: Broken,
+    _tasks: JoinSet<()>,
+}
+
+impl FakeAgents {
+    /// Connects one agent per node.
+    pub(crate) async fn start(fleet: &Fleet, nodes: &[(&str, &str)]) -> Self {
+        let (broken, mut tasks) = (Broken::default(), JoinSet::new());
+        for (name, _) in nodes {
+            let mut stream = fleet.client.sync(&fleet.env, &node(name), &SyncOpen::default()).await.unwrap();
+            let (client, env) = (fleet.client.clone(), fleet.env.clone());
+            let (template, name, broken) = (fleet.report(name, 1, PASSED), (*name).to_owned(), broken.clone());
+            tasks.spawn(async move {
+                let (mut incarnation, mut seq) = (0, 0);
+                while let Ok(Some(event)) = stream.next().await {
+                    if let SyncEvent::Hello { incarnation: given, .. } = &event {
+                        incarnation = *given;
+                    }
+                    let SyncEvent::Desired(desired) = event else { continue };
+                    seq += 1;
+                    let fails = broken.lock().unwrap().contains(&(name.clone(), desired.version.clone()));
+                    let report = report(&template, desired.version, desired.generation, fails);
+                    let run = RunId::new(format!("r{seq}")).unwrap();
+                    client.report(&env, &Report { incarnation, seq, run, ..report }).await.unwrap();
+                }
+            });
+        }
+        Self { broken, _tasks: tasks }
+    }
+
+    /// From now on a node fails at a version.
+    pub(crate) fn break_at(&self, name: &str, at: &str) {
+        self.broken.lock().unwrap().insert((name.to_owned(), version(at)));
+    }
+
+    pub(crate) fn repair(&self, name: &str, at: &str) {
+        self.broken.lock().unwrap().remove(&(name.to_owned(), version(at)));
+    }
+}
+
+fn report(template: &Report, to: Version, generation: Generation, fails: bool) -> Report {
+    let error = ResourceError {
+        resource: Some("Package[nova]".into()),
+        file: Some("manifests/site.pp".into()),
+        line: Some(12),
+        message: "no such version".into(),
+    };
+    Report {
+        outcome: if fails { Outcome::Configured(RunResult::Failed) } else { PASSED },
+        version: to,
+        generation,
+        errors: if fails { vec![error] } else { Vec::new() },
+        ..template.clone()
+    }
 }

@@ -8,8 +8,7 @@ use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 
 use muster_testkit::wait::until_changed;
 
-use crate::fake_agents::FakeAgents;
-use crate::fixture::{Fleet, Machine, shown, version, write};
+use crate::fixture::{FakeAgents, Fleet, Machine, shown, version, write};
 use crate::snapshot;
 
 const WEBS: [(&str, &str); 4] = [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web")];

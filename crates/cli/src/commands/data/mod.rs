@@ -10,7 +10,7 @@ use muster_core::lookup::config_data::Layer;
 use muster_core::names::{DataKey, NodeName, Role};
 use muster_wire::data::DatumRow;
 
-use crate::args::filter::{node_arg, role_arg};
+use crate::args::{node_arg, role_arg};
 use crate::output::text;
 
 #[derive(Clone, Debug, Subcommand)]

@@ -11,7 +11,8 @@ use crate::args::design::only_dirs;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, count, render_finding};
 
-use super::load::{self, LoadedDesign};
+use super::LoadedDesign;
+use crate::commands::design;
 
 /// Check a design: report all errors and warnings with file, line and help
 #[derive(Clone, Debug, clap::Args)]
@@ -71,7 +72,7 @@ struct CheckedEnvironment {
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let dirs = only_dirs(&args.dirs)?;
-    let loaded = load::read(&dirs);
+    let loaded = design::read_dirs(&dirs);
     let report = check(&loaded, globals.env.as_ref());
     terminal.out.answer(&report, |out| show(&report, args.deny, out));
     let denied = report.errors > 0 || args.deny == Some(Deny::Warnings) && report.warnings > 0;

@@ -15,7 +15,8 @@ use crate::failure::{Exit, Failure};
 use crate::output::changes::{self, ChangeEntry, ChangeKind, ChangedValue};
 use crate::output::{Out, Terminal};
 
-use super::load::{self, LoadedDesign};
+use super::LoadedDesign;
+use crate::commands::design;
 
 /// Compare two designs: added, removed and changed documents and nodes, with their values
 #[derive(Clone, Debug, clap::Args)]
@@ -59,7 +60,7 @@ struct EnvironmentDiff {
 }
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let read = |dir: &str| only_dirs(&[dir.to_owned()]).map(|dirs| load::read(&dirs));
+    let read = |dir: &str| only_dirs(&[dir.to_owned()]).map(|dirs| design::read_dirs(&dirs));
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let differences = compare(&before, &after, globals.env.as_ref()).map_err(Failure::as_cannot_tell)?;
     terminal.out.answer(&differences, |out| show(&differences, out));

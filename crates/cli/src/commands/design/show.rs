@@ -11,7 +11,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{NONE, Out, Table, Terminal};
 
 use super::document::{DocumentRef, EffectiveDocument, NODE};
-use super::load;
+use crate::commands::design;
 
 /// Show the effective design with all layers merged, or one node or document of it
 #[derive(Clone, Debug, clap::Args)]
@@ -60,7 +60,7 @@ struct Row<'d> {
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let given = split(&args.args, &args.dirs, 1)?;
-    let (design, exit) = load::design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
+    let (design, exit) = design::load_design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
     // Designs are YAML, also for people.
     let format = if globals.output == Format::Table { Format::Yaml } else { globals.output };
     let out = &mut terminal.out;

@@ -13,10 +13,10 @@ use serde::Serialize;
 use crate::args::Globals;
 use crate::args::design::split;
 use crate::failure::{Exit, Failure};
-use crate::output::{Out, Terminal, text, value};
+use crate::output::{Out, Terminal, text};
 
 use super::document::{DocumentRef, NODE, first_names};
-use super::load;
+use crate::commands::design;
 
 const FRAME: Style = AnsiColor::Blue.on_default();
 const CARET: Style = AnsiColor::Yellow.on_default();
@@ -70,7 +70,7 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
         return Err(failure.hint("for instance: muster design why site web1 interfaces.bond0.mtu"));
     };
     let path: Path = path.parse().map_err(|error| Failure::usage(format!("invalid path {path:?}: {error}")))?;
-    let (design, exit) = load::design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
+    let (design, exit) = design::load_design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
     let subject = DocumentRef::parse(name, args.kind.as_deref(), &design);
     let why = design
         .provenance(&subject.kind, &subject.name, &path)
@@ -157,13 +157,13 @@ fn in_order(steps: &[LayerStep]) -> Vec<&LayerStep> {
 /// A map or list that is too long for one line, as YAML.
 fn block(node: &Node) -> Option<String> {
     match &node.value {
-        Value::Map(_) | Value::Seq(_) if !value::fits(&in_one_line(node)) => serde_saphyr::to_string(node).ok(),
+        Value::Map(_) | Value::Seq(_) if !text::fits(&in_one_line(node)) => serde_saphyr::to_string(node).ok(),
         Value::Map(_) | Value::Seq(_) | Value::Scalar(_) => None,
     }
 }
 
 fn written(node: &Node) -> String {
-    value::cut(&in_one_line(node))
+    text::cut(&in_one_line(node))
 }
 
 /// A value on one line, with its keys in their order.
@@ -172,12 +172,12 @@ fn in_one_line(node: &Node) -> String {
         Value::Map(map) => {
             let entries = map.entries().iter();
             let members =
-                entries.map(|entry| format!("{}: {}", value::word(&entry.key.text), in_one_line(&entry.value)));
+                entries.map(|entry| format!("{}: {}", text::word(&entry.key.text), in_one_line(&entry.value)));
             format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
         }
         Value::Seq(items) => format!("[{}]", items.iter().map(in_one_line).collect::<Vec<_>>().join(", ")),
         Value::Scalar(_) => {
-            serde_json::to_value(node).map_or_else(|error| error.to_string(), |json| value::spaced(&json))
+            serde_json::to_value(node).map_or_else(|error| error.to_string(), |json| text::spaced(&json))
         }
     }
 }

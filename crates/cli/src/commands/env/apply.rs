@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use crate::args::{Format, Globals};
-use crate::commands::up::verdict::{FleetNode, FleetVerdict, evaluate};
+use crate::commands::fleet_progress::{FleetNode, FleetProgress, fleet_progress};
 use crate::connect::{Connection, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{Notes, Terminal, count, node_table};
@@ -246,7 +246,7 @@ async fn wait_until_converged(
 fn convergence(plan: &DesignPlan, rows: Vec<NodeRow>) -> Convergence {
     // Of all nodes: a new node may wait for an existing one that makes progress.
     let fleet: Vec<FleetNode> = rows.iter().map(|row| FleetNode { row: row.clone(), ran: true }).collect();
-    let verdict = evaluate(&fleet);
+    let progress = fleet_progress(&fleet);
     let mut rows: BTreeMap<NodeName, NodeRow> = rows.into_iter().map(|row| (row.node.clone(), row)).collect();
     let mut arrival = Convergence::default();
     for node in &plan.nodes {
@@ -262,7 +262,7 @@ fn convergence(plan: &DesignPlan, rows: Vec<NodeRow>) -> Convergence {
     let only_missing = arrival.unseen.is_empty() && arrival.leaving.is_empty() && !arrival.missing.is_empty();
     arrival.there = arrival.unseen.is_empty() && arrival.missing.is_empty() && arrival.leaving.is_empty();
     arrival.no_version = only_missing && arrival.missing.iter().all(has_no_version);
-    arrival.stuck = only_missing && verdict == FleetVerdict::Stuck;
+    arrival.stuck = only_missing && progress == FleetProgress::Stuck;
     arrival
 }
 

@@ -12,7 +12,7 @@ use muster_wire::design::{DesignInput, Finding, SourceBundle, SourceFile};
 use muster_wire::problem::ProblemCode;
 
 use crate::args::design::{NamedDir, only_dirs};
-use crate::commands::design::load;
+use crate::commands::design;
 use crate::connect::Connection;
 use crate::failure::Failure;
 use crate::output::Notes;
@@ -65,7 +65,7 @@ impl DesignInputArgs {
         let mut input = SentDesign::default();
         if !self.dirs.is_empty() {
             let dirs = only_dirs(&self.dirs)?;
-            let loaded = load::read(&dirs);
+            let loaded = design::read_dirs(&dirs);
             if loaded.read_errors.has_errors() {
                 return Err(Failure::failed(loaded.read_errors));
             }

@@ -1,25 +1,89 @@
 //! `muster key …`: generates, shows and trusts the keys that sign releases.
 
-pub(super) mod list;
 pub(super) mod new;
-pub(super) mod show;
 pub(super) mod trust;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use muster_core::names::NameError;
 use muster_core::release::manifest::{KeyId, PublicKey};
 use muster_release::key::read_public;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::args::Globals;
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Table, Terminal};
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     New(new::Args),
-    Show(show::Args),
-    List(list::Args),
+    Show(ShowArgs),
+    List(ListArgs),
     Trust(trust::Args),
+}
+
+/// List the keys that the environment trusts
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+An environment has no list until `muster key trust` creates one. Until then each node trusts the keys of its own \
+configuration.
+
+Exit codes:
+  0   success
+  2   unknown: the server cannot be reached, or is not up to date
+
+Examples:
+  muster key list
+  muster key list -o json | jq -r '.list.keys[]'")]
+pub struct ListArgs {}
+
+pub(super) async fn list(_: &ListArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let session = Session::open(globals).await?;
+    let trust = session.map_err(session.client().trust(&session.env).await)?;
+    terminal.out.answer(&trust, |out| match &trust.list {
+        None => out.line(format_args!(
+            "{} has no list of trusted keys: each node trusts the keys of its configuration",
+            session.env
+        )),
+        Some(list) => {
+            let mut table = Table::new(["KEY", "PUBLIC"]);
+            for key in &list.keys {
+                table.row([key.id().to_string(), key.to_string()]);
+            }
+            out.table(table);
+            out.gap();
+            out.line(format_args!("serial {}", list.serial));
+        }
+    });
+    Ok(Exit::Yes)
+}
+
+/// Show the public key and the id of a key file; never the private key
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Signatures and messages name a key by its id: the first 16 hex digits of the SHA-256 of the public key.
+
+Exit codes:
+  0  success
+  1  the file is not a key, or cannot be read
+
+Examples:
+  muster key show release.key
+  muster key show release.key.pub -o json | jq -r .id")]
+pub struct ShowArgs {
+    /// File of a private or public key
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+pub(super) fn show(args: &ShowArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let key = KeyInfo::new(&read_public(&args.file).map_err(Failure::failed)?);
+    terminal.out.answer(&key, |out| {
+        out.line(format_args!("key id      {}", key.id));
+        out.line(format_args!("public key  {}", key.public));
+    });
+    Ok(Exit::Yes)
 }
 
 /// A public key with its id.

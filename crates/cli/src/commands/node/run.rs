@@ -8,15 +8,14 @@ use muster_wire::operator::RunDetail;
 use muster_wire::runs::{RunRequestProgress, StartRunRequest};
 use tokio::time::sleep;
 
-use crate::args::filter::node_or_host_arg;
-use crate::args::{Format, Globals};
+use crate::args::{Format, Globals, node_or_host_arg};
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Table, Terminal, age, run_result, text};
 use crate::process::Signals;
 use crate::variables::author;
 
-use super::follow::{LogPrinter, follow};
+use super::logs::{LogPrinter, follow};
 
 /// Time that the server holds a request for the progress of the run.
 const HOLD: Duration = Duration::from_secs(20);

@@ -10,8 +10,7 @@ use muster_core::rollout::progress::Hold;
 use muster_wire::operator::{NodeDetail, RunDetail};
 use muster_wire::problem::ProblemCode;
 
-use crate::args::filter::node_or_host_arg;
-use crate::args::{Format, Globals};
+use crate::args::{Format, Globals, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{NONE, Out, Table, Terminal, age, count, duration, reason_text, run_result, text, version_cell};

@@ -10,8 +10,8 @@ use crate::output::Terminal;
 use crate::variables::author;
 
 use super::labels::granted;
-use super::request::{RolloutArg, send};
 use super::status_view::abort_summary;
+use super::{RolloutArg, send};
 
 /// End a rollout: nodes keep their versions
 #[derive(Clone, Debug, clap::Args)]

@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
 use crate::variables::author;
 
-use super::request::{RolloutArg, send};
+use super::{RolloutArg, send};
 
 /// Pause a rollout: no node is granted the version until it is resumed
 #[derive(Clone, Debug, clap::Args)]

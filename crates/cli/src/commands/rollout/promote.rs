@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{Terminal, text};
 use crate::variables::author;
 
-use super::request::{RolloutArg, note_if_paused, send};
+use super::{RolloutArg, note_if_paused, send};
 
 /// Promote a wave, to let the next one start
 #[derive(Clone, Debug, clap::Args)]

@@ -3,15 +3,13 @@
 use muster_wire::client::RolloutVerb;
 use muster_wire::rollout::OperateRequest;
 
-use crate::args::Globals;
-use crate::args::filter::node_or_host_arg;
+use crate::args::{Globals, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Terminal, count};
 use crate::variables::author;
 
-use super::labels;
-use super::request::{RolloutArg, note_if_paused, send};
+use super::{RolloutArg, labels, note_if_paused, send};
 
 /// Grant the version to failed nodes again
 #[derive(Clone, Debug, clap::Args)]

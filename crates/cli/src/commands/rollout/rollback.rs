@@ -10,8 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{Terminal, count};
 use crate::variables::author;
 
-use super::request::{RolloutArg, retry_until_answered};
-use super::watch;
+use super::{RolloutArg, retry_until_answered, watch};
 
 /// Roll back to the last version that a complete rollout has validated
 #[derive(Clone, Debug, clap::Args)]

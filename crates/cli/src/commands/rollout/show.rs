@@ -13,8 +13,7 @@ use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{NONE, Out, Table, Terminal, text};
 
-use super::request::{id_arg, select};
-use super::status_view;
+use super::{id_arg, select, status_view};
 
 /// Show a rollout with all nodes in the order of their grants, with times
 #[derive(Clone, Debug, clap::Args)]

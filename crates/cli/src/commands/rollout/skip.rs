@@ -4,15 +4,13 @@ use muster_core::names::NodeName;
 use muster_wire::client::RolloutVerb;
 use muster_wire::rollout::OperateRequest;
 
-use crate::args::Globals;
-use crate::args::filter::node_or_host_arg;
+use crate::args::{Globals, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
 use crate::variables::author;
 
-use super::labels;
-use super::request::{RolloutArg, note_if_paused, send};
+use super::{RolloutArg, labels, note_if_paused, send};
 
 /// Skip nodes: the rollout continues without them
 #[derive(Clone, Debug, clap::Args)]

@@ -3,14 +3,13 @@
 use muster_wire::client::new_request_id;
 use muster_wire::rollout::OperateRequest;
 
-use crate::args::Globals;
-use crate::args::filter::node_or_host_arg;
+use crate::args::{Globals, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Table, Terminal, age};
 use crate::variables::author;
 
-use super::request::retry_until_answered;
+use super::retry_until_answered;
 use super::status_view::time_left;
 
 #[derive(Clone, Debug, clap::Subcommand)]

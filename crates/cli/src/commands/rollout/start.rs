@@ -13,8 +13,7 @@ use crate::output::{Out, Terminal};
 use crate::variables::author;
 
 use super::plan_args::{PlanArgs, read_plan};
-use super::request::retry_until_answered;
-use super::watch;
+use super::{retry_until_answered, watch};
 
 /// Start a rollout with the strategy of the environment, or from a saved plan
 #[derive(Clone, Debug, clap::Args)]

@@ -10,8 +10,7 @@ use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
 
-use super::request::{id_arg, select};
-use super::{status_view, watch};
+use super::{id_arg, select, status_view, watch};
 
 /// Show the progress of a rollout: waves, roles, deadlines, and the reasons for waiting
 #[derive(Clone, Debug, clap::Args)]

@@ -27,7 +27,7 @@ use crate::process::blobs_in;
 use crate::project::{LoadedProject, signing_key};
 
 use super::Args;
-use super::verdict::{FleetNode, FleetVerdict, evaluate};
+use crate::commands::fleet_progress::{FleetNode, FleetProgress, fleet_progress};
 
 /// A running server with its machines.
 pub(super) struct LocalFleet {
@@ -123,14 +123,14 @@ impl LocalFleet {
     }
 
     /// Evaluates the fleet. Only runs that started after `began` count.
-    pub(super) fn verdict(&self, rows: &[NodeRow], began: Timestamp) -> FleetVerdict {
+    pub(super) fn progress(&self, rows: &[NodeRow], began: Timestamp) -> FleetProgress {
         let fleets = self.app.view.fleets();
-        let Some(fleet) = fleets.get(&self.env) else { return FleetVerdict::InProgress };
+        let Some(fleet) = fleets.get(&self.env) else { return FleetProgress::InProgress };
         let ran = |row: &NodeRow| {
             let observed = fleet.get(&row.node).and_then(|node| node.observed.as_ref());
             observed.and_then(|(observed, _)| observed.last.as_ref()).is_some_and(|last| last.started >= began)
         };
-        evaluate(&rows.iter().map(|row| FleetNode { row: row.clone(), ran: ran(row) }).collect::<Vec<_>>())
+        fleet_progress(&rows.iter().map(|row| FleetNode { row: row.clone(), ran: ran(row) }).collect::<Vec<_>>())
     }
 
     pub(super) fn current_version(&self) -> String {

@@ -1,7 +1,6 @@
 //! `muster up`: starts a local fleet from a project directory and shows how its nodes converge.
 
 mod fleet;
-pub(super) mod verdict;
 mod view;
 
 use std::collections::BTreeMap;
@@ -21,14 +20,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::args::Globals;
 use crate::args::store::StoreArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::live::LiveLines;
-use crate::output::{Out, Terminal, age, node_table};
+use crate::output::{LiveLines, Out, Terminal, age, node_table};
 use crate::process::{Signals, log_to_file, state_dir};
 use crate::project;
 
 use self::fleet::LocalFleet;
-use self::verdict::FleetVerdict;
 use self::view::FleetTranscript;
+use crate::commands::fleet_progress::FleetProgress;
 
 /// Time between two updates of ages on the screen. All other changes are shown at once.
 const FRAME: Duration = Duration::from_millis(200);
@@ -119,7 +117,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     Ok(exit)
 }
 
-/// Shows the fleet until a signal arrives, or with `--once` until the verdict is final.
+/// Shows the fleet until a signal arrives, or with `--once` until the result is final.
 async fn show(
     args: &Args,
     fleet: &mut LocalFleet,
@@ -132,7 +130,7 @@ async fn show(
     show_start(fleet, &mut terminal.out);
 
     let mut view = FleetView::new(terminal, began);
-    let mut verdicts = VerdictTimer::new(args);
+    let mut timer = ProgressTimer::new(args);
     let mut frames = interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut announced = false;
@@ -147,11 +145,11 @@ async fn show(
         }
         let rows = fleet.rows();
         view.show(&rows, clock.now(), &mut terminal.out);
-        let verdict = fleet.verdict(&rows, began);
-        if verdicts.is_final(verdict, &rows) && !announced {
+        let progress = fleet.progress(&rows, began);
+        if timer.is_final(progress, &rows) && !announced {
             announced = true;
             view.finish(&rows);
-            let exit = conclude(verdict, &rows, fleet, terminal, clock.now());
+            let exit = conclude(progress, &rows, fleet, terminal, clock.now());
             if args.once {
                 return Ok(exit);
             }
@@ -163,7 +161,7 @@ async fn show(
             _ = steps.changed() => {}
             _ = connections.changed() => {}
             // For ages on the screen, and for the times at which a fleet counts as stuck or late.
-            _ = frames.tick(), if view.is_live() || (!announced && verdicts.needs_ticks()) => {}
+            _ = frames.tick(), if view.is_live() || (!announced && timer.needs_ticks()) => {}
             ended = fleet.server.join_next() => {
                 let why = format!("{ended:?}");
                 return Err(Failure::failed(anyhow::anyhow!("the server stopped: {why}")));
@@ -189,7 +187,7 @@ fn show_start(fleet: &LocalFleet, out: &mut Out) {
     out.flush();
 }
 
-/// The nodes on the screen: redrawn on a terminal, and a transcript elsewhere or after the verdict.
+/// The nodes on the screen: redrawn on a terminal, and a transcript elsewhere or after the result.
 struct FleetView {
     live: Option<LiveLines>,
     transcript: FleetTranscript,
@@ -223,29 +221,29 @@ impl FleetView {
     }
 }
 
-/// Decides when a verdict is final: at once, after a time without progress, or at the deadline.
-struct VerdictTimer {
+/// Decides when the progress of a fleet is a final result: at once, after a time without progress, or at the deadline.
+struct ProgressTimer {
     once: bool,
     deadline: Instant,
     stuck_since: Option<Instant>,
 }
 
-impl VerdictTimer {
+impl ProgressTimer {
     fn new(args: &Args) -> Self {
         let now = Instant::now();
         let deadline = Duration::try_from(args.timeout).map_or(now, |timeout| now + timeout);
         Self { once: args.once, deadline, stuck_since: None }
     }
 
-    fn is_final(&mut self, verdict: FleetVerdict, rows: &[NodeRow]) -> bool {
-        if verdict != FleetVerdict::Stuck {
+    fn is_final(&mut self, progress: FleetProgress, rows: &[NodeRow]) -> bool {
+        if progress != FleetProgress::Stuck {
             self.stuck_since = None;
         }
-        match verdict {
+        match progress {
             // With --once nodes that leave must be gone, too.
-            FleetVerdict::Validated => !self.once || rows.len() == staying(rows).count() || self.is_late(),
-            FleetVerdict::Stuck => self.stuck_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED,
-            FleetVerdict::InProgress => self.once && self.is_late(),
+            FleetProgress::Validated => !self.once || rows.len() == staying(rows).count() || self.is_late(),
+            FleetProgress::Stuck => self.stuck_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED,
+            FleetProgress::InProgress => self.once && self.is_late(),
         }
     }
 
@@ -285,9 +283,9 @@ fn note_holder(holder: Option<&ControllerRecord>, now: Timestamp, terminal: &mut
     }
 }
 
-/// Prints the verdict: the table of nodes, and the reasons of a failure.
+/// Prints the result: the table of nodes, and the reasons of a failure.
 fn conclude(
-    verdict: FleetVerdict,
+    progress: FleetProgress,
     rows: &[NodeRow],
     fleet: &LocalFleet,
     terminal: &mut Terminal,
@@ -296,8 +294,8 @@ fn conclude(
     terminal.out.gap();
     terminal.out.table(node_table(rows, now));
     terminal.out.gap();
-    let exit = match verdict {
-        FleetVerdict::Validated => {
+    let exit = match progress {
+        FleetProgress::Validated => {
             let versions = versions(rows);
             match staying(rows).count() {
                 0 => terminal.out.line("there are no nodes"),
@@ -309,11 +307,11 @@ fn conclude(
             }
             Exit::Yes
         }
-        FleetVerdict::Stuck => {
+        FleetProgress::Stuck => {
             terminal.out.line("the fleet is stuck and cannot become validated:");
             Exit::No
         }
-        FleetVerdict::InProgress => {
+        FleetProgress::InProgress => {
             terminal.out.line("the fleet did not become validated before the timeout:");
             Exit::No
         }

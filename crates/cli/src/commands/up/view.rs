@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use muster_core::names::NodeName;
 use muster_core::node::status::{NodeState, Reason};
-use muster_core::report::reason::Need;
 use muster_wire::operator::NodeRow;
 
+use crate::commands::fleet_progress::is_about_to_run;
 use crate::output::age;
 
 /// Lines that fit a screen; validated nodes are left out first.
@@ -26,12 +26,6 @@ fn node_line(row: &NodeRow) -> String {
         (word, Some(why)) => format!("{}{version}: {why}{}", word.as_str(), retry(why)),
         (word, None) => word.as_str().to_owned(),
     }
-}
-
-/// True if all dependencies of a pending node are met by now.
-pub(super) fn is_about_to_run(row: &NodeRow) -> bool {
-    let is_met = |need: &Need| matches!(need, Need::Role { want, have, .. } if have >= want);
-    matches!(&row.reason, Some(Reason::Waiting { needs, .. }) if needs.iter().all(is_met))
 }
 
 fn retry(why: &Reason) -> String {

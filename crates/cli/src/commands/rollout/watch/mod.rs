@@ -15,12 +15,10 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::args::Format;
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
-use crate::output::live::LiveLines;
-use crate::output::{Out, Terminal, text};
+use crate::output::{LiveLines, Out, Terminal, text};
 
-use super::labels;
 use super::status::RolloutOutcome;
-use super::status_view;
+use super::{labels, status_view};
 
 use self::transcript::RolloutTranscript;
 

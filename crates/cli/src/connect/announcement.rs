@@ -1,19 +1,105 @@
-//! Paths of announcements, and the checks of their owner and permissions.
+//! The files that announce a server: their paths, the checks of owner and permissions, writing and removing.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
+use jiff::Timestamp;
+use muster_core::names::EnvName;
 use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::variables;
+
+use super::find::{is_alive, read};
 
 /// The announcement in a state directory.
 pub const SERVER_FILE: &str = "server.json";
 /// The default state directory of a server, in the directory where it was started.
 pub const STATE_DIR: &str = ".muster";
+
+/// Address and identity of a running server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    pub url: String,
+    pub pid: i32,
+    /// The environment that the server was started for, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<EnvName>,
+    pub started: Timestamp,
+    /// Its state directory, which tells several servers apart.
+    pub state: PathBuf,
+}
+
+#[derive(Debug, Error)]
+#[error("cannot write {}, which other commands use to find this server", path.display())]
+pub struct AnnounceError {
+    pub path: PathBuf,
+    #[source]
+    pub source: io::Error,
+}
+
+/// Removes the files of an announcement on drop.
+#[derive(Debug)]
+#[must_use = "the server can be found only while the guard lives"]
+pub struct AnnouncementGuard {
+    announcement: Announcement,
+    files: Vec<PathBuf>,
+}
+
+/// Announces a server that listens.
+///
+/// A failure to write the file in the state directory is an error. Without the file in the user's directory the server is
+/// still found from its own directory and with `--state`, which is only a warning.
+pub fn announce(paths: &SearchPaths, announcement: Announcement) -> Result<AnnouncementGuard, AnnounceError> {
+    let mut guard = AnnouncementGuard { announcement, files: Vec::new() };
+    let path = guard.announcement.state.join(SERVER_FILE);
+    guard.write(&path).map_err(|source| AnnounceError { path, source })?;
+
+    let path = paths.user_dir.join(format!("{}.json", guard.announcement.pid));
+    if let Err(error) = create_private_dir(&paths.user_dir).and_then(|()| guard.write(&path)) {
+        let path = path.display();
+        tracing::warn!(%path, %error, "other terminals cannot find this server; they can use --server");
+    }
+    remove_stale(&paths.user_dir);
+    Ok(guard)
+}
+
+impl AnnouncementGuard {
+    /// Replaces a file atomically, with mode 0600.
+    fn write(&mut self, path: &Path) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(&self.announcement)?;
+        let new = path.with_extension(format!("json.{}", self.announcement.pid));
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        writeln!(file, "{text}")?;
+        fs::rename(&new, path)?;
+        self.files.push(path.to_owned());
+        Ok(())
+    }
+}
+
+impl Drop for AnnouncementGuard {
+    fn drop(&mut self) {
+        for path in &self.files {
+            // A newer server on the same state directory may have replaced the file.
+            if matches!(read(path), Ok(Some(found)) if found == self.announcement) {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// Removes the files of servers that were killed.
+fn remove_stale(user_dir: &Path) {
+    for entry in fs::read_dir(user_dir).into_iter().flatten().flatten() {
+        if matches!(read(&entry.path()), Ok(Some(found)) if !is_alive(found.pid)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
 
 /// The directories that are searched for announcements, passed as an argument for tests.
 #[derive(Clone, Debug)]
@@ -49,7 +135,7 @@ fn user_dir(runtime: Option<OsString>, temporary: Option<OsString>) -> PathBuf {
 }
 
 /// Creates the user's directory, if it does not exist.
-pub(super) fn create_private_dir(dir: &Path) -> io::Result<()> {
+fn create_private_dir(dir: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Ok(()) | Err(_) => check_private_dir(dir),

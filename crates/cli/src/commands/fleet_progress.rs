@@ -1,17 +1,16 @@
-//! Evaluates a fleet: validated, in progress, or stuck.
+//! Progress of a fleet towards validation, for `muster up` and `muster env apply`: validated, in progress, or stuck.
 
 use muster_core::node::record::MachinePhase;
 use muster_core::node::status::{NodeState, Reason};
+use muster_core::report::reason::Need;
 use muster_wire::operator::NodeRow;
-
-use super::view::is_about_to_run;
 
 /// Consecutive failed runs after which a node counts as stuck. The first failures are often caused by nodes that start
 /// later.
-pub(super) const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum FleetVerdict {
+pub(super) enum FleetProgress {
     Validated,
     InProgress,
     /// No node makes progress: each one that is not validated has failed repeatedly, or waits for such a node.
@@ -20,20 +19,20 @@ pub(in crate::commands) enum FleetVerdict {
 
 /// A node, and whether its last run started after the fleet did. Older runs do not count.
 #[derive(Clone, Debug)]
-pub(in crate::commands) struct FleetNode {
-    pub(in crate::commands) row: NodeRow,
-    pub(in crate::commands) ran: bool,
+pub(super) struct FleetNode {
+    pub(super) row: NodeRow,
+    pub(super) ran: bool,
 }
 
-/// Evaluates all nodes except those that leave.
-pub(in crate::commands) fn evaluate(fleet: &[FleetNode]) -> FleetVerdict {
+/// Progress of all nodes except those that leave.
+pub(super) fn fleet_progress(fleet: &[FleetNode]) -> FleetProgress {
     let fleet: Vec<&FleetNode> = fleet.iter().filter(|node| node.row.state != NodeState::Leaving).collect();
     if fleet.iter().all(|node| node.row.state == NodeState::Validated && node.ran) {
-        FleetVerdict::Validated
+        FleetProgress::Validated
     } else if fleet.iter().any(|node| makes_progress(node)) {
-        FleetVerdict::InProgress
+        FleetProgress::InProgress
     } else {
-        FleetVerdict::Stuck
+        FleetProgress::Stuck
     }
 }
 
@@ -60,13 +59,18 @@ fn makes_progress(node: &FleetNode) -> bool {
     }
 }
 
+/// True if all dependencies of a pending node are met by now.
+pub(super) fn is_about_to_run(row: &NodeRow) -> bool {
+    let is_met = |need: &Need| matches!(need, Need::Role { want, have, .. } if have >= want);
+    matches!(&row.reason, Some(Reason::Waiting { needs, .. }) if needs.iter().all(is_met))
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
     use muster_core::names::{NodeName, Role};
     use muster_core::node::liveness::Link;
     use muster_core::node::record::MachineStage;
-    use muster_core::report::reason::Need;
 
     use super::*;
 
@@ -104,22 +108,22 @@ mod tests {
     fn slowest_node_decides() {
         let validated = || node(NodeState::Validated, None);
         let table = [
-            (vec![validated(), validated()], FleetVerdict::Validated),
-            (vec![validated(), FleetNode { ran: false, ..validated() }], FleetVerdict::InProgress),
-            (vec![validated(), node(NodeState::Applying, None)], FleetVerdict::InProgress),
-            (vec![failed(1), pending(0)], FleetVerdict::InProgress),
-            (vec![failed(ATTEMPTS), pending(0)], FleetVerdict::Stuck),
-            (vec![validated(), pending(1)], FleetVerdict::InProgress),
-            (vec![pending(0), pending(0)], FleetVerdict::Stuck),
-            (vec![unprovisioned(Some(Timestamp::MAX)), pending(0)], FleetVerdict::InProgress),
-            (vec![unprovisioned(None), pending(0)], FleetVerdict::Stuck),
-            (vec![node(NodeState::Blocked, None)], FleetVerdict::Stuck),
-            (vec![validated(), node(NodeState::Leaving, None)], FleetVerdict::Validated),
-            (vec![pending(0), node(NodeState::Leaving, None)], FleetVerdict::Stuck),
+            (vec![validated(), validated()], FleetProgress::Validated),
+            (vec![validated(), FleetNode { ran: false, ..validated() }], FleetProgress::InProgress),
+            (vec![validated(), node(NodeState::Applying, None)], FleetProgress::InProgress),
+            (vec![failed(1), pending(0)], FleetProgress::InProgress),
+            (vec![failed(ATTEMPTS), pending(0)], FleetProgress::Stuck),
+            (vec![validated(), pending(1)], FleetProgress::InProgress),
+            (vec![pending(0), pending(0)], FleetProgress::Stuck),
+            (vec![unprovisioned(Some(Timestamp::MAX)), pending(0)], FleetProgress::InProgress),
+            (vec![unprovisioned(None), pending(0)], FleetProgress::Stuck),
+            (vec![node(NodeState::Blocked, None)], FleetProgress::Stuck),
+            (vec![validated(), node(NodeState::Leaving, None)], FleetProgress::Validated),
+            (vec![pending(0), node(NodeState::Leaving, None)], FleetProgress::Stuck),
         ];
-        for (fleet, verdict) in table {
-            let words: Vec<_> = fleet.iter().map(|node| node.row.state.as_str()).collect();
-            assert_eq!(evaluate(&fleet), verdict, "{words:?}");
+        for (fleet, progress) in table {
+            let states: Vec<_> = fleet.iter().map(|node| node.row.state.as_str()).collect();
+            assert_eq!(fleet_progress(&fleet), progress, "{states:?}");
         }
     }
 }
