@@ -37,7 +37,7 @@ pub(crate) async fn measure_memory(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     tokio::time::sleep(SETTLE).await;
     let once = process::read_memory(agent.pid())?;
     for run in 1..RUNS {
-        fleet.ask_for_run("db1").await?;
+        fleet.request_run("db1").await?;
         fleet.until_started("db1", run + 1).await?;
         fleet.until_validated("v1").await?;
     }

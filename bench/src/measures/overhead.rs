@@ -118,7 +118,7 @@ async fn run(fleet: &Fleet) -> anyhow::Result<MeasuredRun> {
     let is_it = |seen: &PassedReport| matches!(seen.report.outcome, Outcome::Configured(_));
     let deadline = Instant::now() + PATIENCE;
     let begin = now();
-    fleet.ask_for_run("app1").await?;
+    fleet.request_run("app1").await?;
     // Waits for the end with all checks, so that the next run is not slowed down.
     let seen = loop {
         let reports = fleet.proxy.traffic().reports.split_off(before);

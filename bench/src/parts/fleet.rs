@@ -112,10 +112,10 @@ impl Fleet {
     }
 
     /// Requests a run, as `muster node run` does.
-    pub(crate) async fn ask_for_run(&self, node: &str) -> anyhow::Result<()> {
+    pub(crate) async fn request_run(&self, node: &str) -> anyhow::Result<()> {
         let node = &self.agent(node)?.node;
         self.client
-            .ask_for_run(&project::env()?, node.as_str(), "the benchmark", &StartRunRequest { noop: false })
+            .request_run(&project::env()?, node.as_str(), "the benchmark", &StartRunRequest { noop: false })
             .await?;
         Ok(())
     }

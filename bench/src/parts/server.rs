@@ -131,7 +131,7 @@ impl InProcessServer {
             let config = Config {
                 listen,
                 blobs,
-                patience: LivenessTimeouts::default(),
+                liveness_timeouts: LivenessTimeouts::default(),
                 lease: LeasePace::default(),
                 clock: Clock::system(),
             };

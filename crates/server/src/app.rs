@@ -81,7 +81,7 @@ pub struct Agents {
     /// Limit of clients that follow logs at the same time.
     pub log_readers: Arc<Semaphore>,
     /// Time until a silent agent counts as lost.
-    pub patience: LivenessTimeouts,
+    pub liveness_timeouts: LivenessTimeouts,
 }
 
 impl Agents {

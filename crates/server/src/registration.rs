@@ -100,8 +100,8 @@ pub async fn register_design(
     let version = register_releases(writer, registration).await?;
     let before = writer.view.fleets().get(env).cloned().unwrap_or_else(|| Fleet::new(env.clone()));
     // The operator has chosen the environment file at start-up: a design without nodes is intended.
-    let terms = ApplyOptions { shown: None, remove_all: true };
-    let done = apply(writer, env, &Arc::new(design), terms, by).await?;
+    let options = ApplyOptions { shown: None, remove_all: true };
+    let done = apply(writer, env, &Arc::new(design), options, by).await?;
     let change = compare(&before, &done.next.records());
     Ok(RegistrationResult { nodes: FleetChange { revision: Some(done.revision), ..change }, version })
 }

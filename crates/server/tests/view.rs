@@ -66,10 +66,10 @@ async fn view_behind_a_compaction_is_rebuilt_and_equals_the_store() {
             rebuilt += 1;
         }
     }
-    assert!(rebuilt >= 2, "the history that it missed is gone, so it was built anew");
+    assert!(rebuilt >= 2, "the history that it missed is gone, so it was rebuilt");
 
-    let (fresh, mut told) = follow(&store, 16);
-    assert_eq!(told.recv().await, Some(ViewChange::Everything));
+    let (fresh, mut changes) = follow(&store, 16);
+    assert_eq!(changes.recv().await, Some(ViewChange::Everything));
     let (old, new) = (view.fleets().clone(), fresh.fleets().clone());
     assert_eq!(old, new);
     assert_eq!(old[&env].designed().count(), 200);
@@ -89,7 +89,7 @@ async fn change_outside_the_environments_advances_the_view() {
     put(store.as_ref(), Op::put(Keys::new(&env).current_version(), "v1")).await;
     let (view, mut changes) = follow(&store, 16);
     assert_eq!(changes.recv().await, Some(ViewChange::Everything));
-    let elsewhere = put(store.as_ref(), Op::put("/somebody/else", "x")).await;
+    let elsewhere = put(store.as_ref(), Op::put("/another/program", "x")).await;
     view.reach(elsewhere).await.unwrap();
     // A response to a request with this minimum revision states this revision.
     assert_eq!(view.fleets()[&env].revision, elsewhere);

@@ -36,7 +36,7 @@ impl DoctorFinding {
     }
 
     #[must_use]
-    pub fn of(mut self, subject: impl Into<String>) -> Self {
+    pub fn on(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }

@@ -119,7 +119,7 @@ pub struct EnvironmentStatus {
     /// Pauses in effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<NodePause>,
-    /// Failure domains with so many silent nodes that none is declared lost.
+    /// Failure domains in which no node is declared lost, since more than half of their nodes are silent.
     pub held_domains: Vec<SilentDomain>,
     /// Keys whose value cannot be read, with the error.
     pub unreadable: BTreeMap<String, String>,

@@ -13,7 +13,8 @@ pub const MEDIA_TYPE: &str = "application/zstd";
 
 /// A bundle on the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Bundle {
+#[schema(as = Bundle)]
+pub struct UploadedBundle {
     pub digest: Digest,
     /// Size in bytes.
     pub size: u64,

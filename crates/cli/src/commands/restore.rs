@@ -221,12 +221,13 @@ fn refused(error: RestoreError) -> Failure {
         }
         RestoreError::Refused(RefusedRestore::Destroying { .. }) => Some("retry when the environment is destroyed"),
         RestoreError::Store(_) | RestoreError::Blobs(_) => Some("run the same command again: it continues"),
-        RestoreError::Read(_) | RestoreError::Look(_) | RestoreError::Overtaken { .. } | RestoreError::Marker(_) => {
-            None
-        }
+        RestoreError::Read(_)
+        | RestoreError::ReadStore(_)
+        | RestoreError::Overtaken { .. }
+        | RestoreError::Marker(_) => None,
     };
     // A failure to read the store before the start: the state is unknown. Later the marker shows it.
-    let exit = if matches!(error, RestoreError::Look(_)) { Exit::CannotTell } else { Exit::No };
+    let exit = if matches!(error, RestoreError::ReadStore(_)) { Exit::CannotTell } else { Exit::No };
     let failure = Failure::new(exit, error);
     hint.into_iter().fold(failure, Failure::hint)
 }

@@ -71,7 +71,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let config = Config {
         listen: args.listen,
         blobs,
-        patience: LivenessTimeouts::default(),
+        liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         clock: clock.clone(),
     };

@@ -184,7 +184,7 @@ impl Fleet {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: state.join("blobs"),
-            patience: LivenessTimeouts {
+            liveness_timeouts: LivenessTimeouts {
                 lost_after: SignedDuration::from_secs(30),
                 grace: SignedDuration::from_secs(60),
             },

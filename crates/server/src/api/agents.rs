@@ -45,7 +45,7 @@ pub(crate) async fn open_stream(
         return Err(ApiError::invalid("invalid generation: its epoch is not a time"));
     }
     let role =
-        scope.ask(&writer, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
+        scope.read(&writer, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
     let role = role.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
     let incarnation = incarnation::assign(&writer, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
     if let Some(known) = open.generation {
@@ -53,7 +53,7 @@ pub(crate) async fn open_stream(
     }
     let request = JoinRequest { lookups: open.lookups, activity: open.activity, away: open.away };
     let connected = agents.hub.join(&scope.env, &node, request);
-    let greeting = StreamInit {
+    let init = StreamInit {
         incarnation,
         role,
         generation: open.generation,
@@ -64,7 +64,7 @@ pub(crate) async fn open_stream(
         trust: open.trust,
         permit,
     };
-    let body = Body::from_stream(events(writer.view.clone(), connected, greeting, writer.clock.clone()));
+    let body = Body::from_stream(events(writer.view.clone(), connected, init, writer.clock.clone()));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, body).into_response())
 }
@@ -94,15 +94,15 @@ pub(crate) async fn receive_report(
     }
     let lookups = report.lookups.clone();
     let over = ends_run(report.outcome).then(|| report.run.clone());
-    let taken = agents.reports.submit(scope.env.clone(), report, body).await?;
+    let ack = agents.reports.submit(scope.env.clone(), report, body).await?;
     // Lookups of an outdated report must not wake the node.
-    if taken.taken != ReportResult::Outdated {
+    if ack.taken != ReportResult::Outdated {
         agents.hub.set_lookups(&scope.env, &node, lookups);
     }
     if let Some(run) = over {
         agents.hub.live_logs.reported(&scope.env, &node, &run);
     }
-    Ok(Json(taken))
+    Ok(Json(ack))
 }
 
 /// Returns true if this report is the last one of its run.
@@ -140,13 +140,13 @@ pub(crate) async fn desired_state(
 ) -> Result<Json<DesiredResponse>, ApiError> {
     let node = path.designed(&reader, &scope)?;
     let now = reader.clock.now();
-    let told = scope.ask(&reader, |fleet| {
+    let response = scope.read(&reader, |fleet| {
         let desired = DesiredState::for_node(fleet, &node);
         let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
         let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
         DesiredResponse { desired, pause, now }
     })?;
-    Ok(Json(told))
+    Ok(Json(response))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -157,7 +157,7 @@ pub(crate) struct NodeQuery {
     node: Option<NodeName>,
 }
 
-/// Lists the activities of the agents connected to this replica that are not idle. Other replicas are not asked.
+/// Lists the activities of the agents connected to this replica that are not idle. Agents of other replicas are not included.
 #[utoipa::path(get, path = "/v1/envs/{env}/activities", params(("env" = String, Path), NodeQuery),
     responses((status = 200, body = Page<AgentActivity>)))]
 pub(crate) async fn list_activities(
@@ -173,16 +173,16 @@ pub(crate) async fn list_activities(
         }
         None => {
             let all = agents.hub.sessions(&scope.env);
-            let told = all.iter().map(|session| activity_of(&agents, session, false));
-            told.filter(|told| told.doing != Activity::Idle).collect()
+            let activities = all.iter().map(|session| activity_of(&agents, session, false));
+            activities.filter(|agent| agent.doing != Activity::Idle).collect()
         }
     };
     Ok(Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() }))
 }
 
-fn activity_of(agents: &Agents, session: &Session, whole: bool) -> AgentActivity {
+fn activity_of(agents: &Agents, session: &Session, with_lookups: bool) -> AgentActivity {
     let doing = session.activity();
-    let (lookups, asked) = if whole {
+    let (lookups, asked) = if with_lookups {
         let asked = agents.hub.live_logs.requests(&session.env, &session.node);
         (session.looked_up(), asked)
     } else {

@@ -140,7 +140,7 @@ impl From<RestoreError> for ApiError {
             }
             RestoreError::Overtaken { .. } => Self(Problem::new(ProblemCode::Conflict, text)),
             RestoreError::Read(_) => Self::invalid(text),
-            RestoreError::Look(error) => error.into(),
+            RestoreError::ReadStore(error) => error.into(),
             RestoreError::Store(_) => Self(Problem::new(ProblemCode::StoreUnavailable, text)),
             RestoreError::Blobs(error) if error.kind() == io::ErrorKind::StorageFull => {
                 Self(Problem::new(ProblemCode::StoreFull, text))

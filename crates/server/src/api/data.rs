@@ -19,7 +19,7 @@ use crate::app::{Reader, Writer};
 
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::key_write::{Condition, Write, write};
-use crate::api::request::{Author, Given, LayerQuery, PageQuery, Scope, unknown_place};
+use crate::api::request::{Author, LayerQuery, LayerTarget, PageQuery, Scope, unknown_target};
 
 /// Largest value as JSON, in bytes. A key of the store holds at most 16 KiB, including author and message.
 const LARGEST: usize = 15 * 1024;
@@ -57,7 +57,7 @@ pub(crate) async fn list_data(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<DatumRow>>, ApiError> {
     let layer = layer.read()?;
-    let (rows, revision) = scope.ask(&reader, |fleet| {
+    let (rows, revision) = scope.read(&reader, |fleet| {
         let rows: Vec<DatumRow> = match &query.effective {
             None => {
                 let all = fleet.data().all().filter(|(of, ..)| layer.as_ref().is_none_or(|layer| layer == *of));
@@ -65,7 +65,7 @@ pub(crate) async fn list_data(
             }
             Some(node) => {
                 let found = fleet.find(node).and_then(|(name, node)| Some((name, &node.record.as_ref()?.role)));
-                let (name, role) = found.ok_or_else(|| unknown_place(fleet, &Given::node(node)))?;
+                let (name, role) = found.ok_or_else(|| unknown_target(fleet, &LayerTarget::node(node)))?;
                 let seen = fleet.data().effective_for(name, role);
                 let datum = |key: &DataKey, layer: &Layer| Some(row(fleet, layer, key, fleet.data().get(layer, key)?));
                 seen.iter().filter_map(|(key, seen)| datum(key, &seen.layer)).collect()
@@ -89,7 +89,7 @@ pub(crate) async fn show_datum(
 ) -> Result<Response, ApiError> {
     let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
     let found =
-        scope.ask(&reader, |fleet| fleet.data().get(&layer, &key).map(|datum| row(fleet, &layer, &key, datum)))?;
+        scope.read(&reader, |fleet| fleet.data().get(&layer, &key).map(|datum| row(fleet, &layer, &key, datum)))?;
     let row = found.ok_or_else(|| missing(&layer, &key))?;
     Ok((etag(row.changed_at), Json(row)).into_response())
 }
@@ -128,29 +128,29 @@ pub(crate) async fn set_datum(
         message: (!message.is_empty()).then(|| message.to_owned()),
     };
     let store_key = Keys::new(&scope.env).datum(&layer, &key);
-    let ((changed, said), revision) = write(&writer, &scope, |fleet| {
-        let there = fleet.data().get(&layer, &key);
-        let seen = there.map(|(_, at)| *at);
-        if there.is_some_and(|(there, _)| *there == record) {
+    let ((changed, unchanged), revision) = write(&writer, &scope, |fleet| {
+        let current = fleet.data().get(&layer, &key);
+        let seen = current.map(|(_, at)| *at);
+        if current.is_some_and(|(current, _)| *current == record) {
             return Ok(Write { seen, op: None, about: (true, None) });
         }
         condition.check(seen, || refused(fleet, &layer, &key))?;
         if !body.force && !layer_exists(fleet, &layer) {
-            return Err(unknown_place(fleet, &Given::of(&layer)));
+            return Err(unknown_target(fleet, &LayerTarget::from_layer(&layer)));
         }
-        if let Some((there, _)) =
-            there.filter(|(there, _)| there.value == record.value && there.secret == record.secret)
+        if let Some((current, _)) =
+            current.filter(|(current, _)| current.value == record.value && current.secret == record.secret)
         {
-            return Ok(Write { seen, op: None, about: (false, Some(there.clone())) });
+            return Ok(Write { seen, op: None, about: (false, Some(current.clone())) });
         }
         let op = Op::put_json(store_key.clone(), &record).map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(Write { seen, op: Some(op), about: (true, None) })
     })
     .await?;
-    let datum = scope.ask(&writer, |fleet| {
-        let there = fleet.data().get(&layer, &key).cloned();
+    let datum = scope.read(&writer, |fleet| {
+        let current = fleet.data().get(&layer, &key).cloned();
         // Another client may have changed it by now: the response is about this change.
-        let mine = there.filter(|(there, _)| *there == record || said.is_some());
+        let mine = current.filter(|(current, _)| *current == record || unchanged.is_some());
         row(fleet, &layer, &key, &mine.unwrap_or((record.clone(), revision)))
     })?;
     if changed {
@@ -177,10 +177,10 @@ pub(crate) async fn unset_datum(
     let condition = Condition::read(&headers)?;
     let store_key = Keys::new(&scope.env).datum(&layer, &key);
     let (before, revision) = write(&writer, &scope, |fleet| {
-        let there = fleet.data().get(&layer, &key);
-        let seen = there.map(|(_, at)| *at);
+        let current = fleet.data().get(&layer, &key);
+        let seen = current.map(|(_, at)| *at);
         condition.check(seen, || refused(fleet, &layer, &key))?;
-        let about = there.map(|datum| row(fleet, &layer, &key, datum));
+        let about = current.map(|datum| row(fleet, &layer, &key, datum));
         Ok(Write { seen, op: about.as_ref().map(|_| Op::delete(store_key.clone())), about })
     })
     .await?;
@@ -219,8 +219,8 @@ fn missing(layer: &Layer, key: &DataKey) -> ApiError {
 
 /// Error of a failed precondition, with the current value and its author.
 fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> ApiError {
-    let there = fleet.data().get(layer, key).map(|datum| row(fleet, layer, key, datum));
-    let detail = match &there {
+    let current = fleet.data().get(layer, key).map(|datum| row(fleet, layer, key, datum));
+    let detail = match &current {
         None => format!("{key} ({layer}) does not exist: it was removed or never set"),
         Some(row) => format!(
             "{key} ({layer}) was changed by {} at {} to {} (revision {})",
@@ -232,7 +232,7 @@ fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> ApiError {
     };
     let mut problem =
         Problem::new(ProblemCode::NotAsExpected, detail).hint("read the current value, then decide again");
-    problem.current = there.and_then(|row| serde_json::to_value(row).ok()).map(Box::new);
+    problem.current = current.and_then(|row| serde_json::to_value(row).ok()).map(Box::new);
     ApiError(problem)
 }
 

@@ -47,7 +47,7 @@ pub(crate) async fn show_environment(
     scope: Scope,
 ) -> Result<Json<EnvironmentDetail>, ApiError> {
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let detail = scope.ask(&reader, |fleet| {
+    let detail = scope.read(&reader, |fleet| {
         let rows = node_rows::all(fleet, agents.activities(&elsewhere));
         let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         let mut order: Vec<Role> = Vec::new();
@@ -96,7 +96,7 @@ pub(crate) async fn destroy_environment(
     let by = author.by(None, "").author;
     writer.view.reach(writer.latest_revision.read().await?).await?;
     let (nodes, marked, epoch_at) =
-        scope.ask(&writer, |fleet| (fleet.recorded().count(), fleet.destroying().is_some(), fleet.epoch_at()))?;
+        scope.read(&writer, |fleet| (fleet.recorded().count(), fleet.destroying().is_some(), fleet.epoch_at()))?;
     if !marked {
         let keys = Keys::new(env);
         let mark = DestroyRecord { since: writer.clock.now(), by: by.clone() };
@@ -178,7 +178,7 @@ pub(crate) async fn environment_status(
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
     let plan = status_response::deciding_plan(&reader, &scope.env).await;
     let store_unreachable_since = replica.membership.store_unreachable_since();
-    let status = scope.ask(&reader, |fleet| {
+    let status = scope.read(&reader, |fleet| {
         let rows = node_rows::matching(fleet, agents.activities(&elsewhere), &filter);
         let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.state).or_default() += 1);

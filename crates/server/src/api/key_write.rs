@@ -38,7 +38,7 @@ pub(super) async fn write<T>(
     let mut retry = ConflictRetry::new(ATTEMPTS);
     while retry.begin_attempt() {
         writer.view.reach(writer.latest_revision.read().await?).await?;
-        let (planned, at) = scope.ask(writer, |fleet| {
+        let (planned, at) = scope.read(writer, |fleet| {
             check_writable(fleet)?;
             Ok::<_, ApiError>((plan(fleet)?, fleet.revision))
         })??;

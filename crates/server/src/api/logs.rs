@@ -157,7 +157,7 @@ pub(super) fn find_past_run(
     node: &NodeName,
     run: &RunId,
 ) -> Result<Option<PastRun>, ApiError> {
-    scope.ask(reader, |fleet| {
+    scope.read(reader, |fleet| {
         let history = fleet.get(node).map(|node| node.history()).unwrap_or_default();
         history.0.into_iter().find(|past| past.run == *run)
     })

@@ -30,7 +30,7 @@ pub(crate) struct NodePath {
 impl NodePath {
     /// Node in the path, by its name or host name. It must be in the design.
     pub(crate) fn designed(&self, reader: &Reader, scope: &Scope) -> Result<NodeName, ApiError> {
-        let found = scope.ask(reader, |fleet| {
+        let found = scope.read(reader, |fleet| {
             fleet.find(&self.node).filter(|(_, node)| node.record.is_some()).map(|(name, _)| name.clone())
         })?;
         match (found, NodeName::new(self.node.clone())) {
@@ -54,7 +54,7 @@ pub(crate) async fn list_nodes(
     let filter = filter.read(&node_rows::KEYS)?;
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (rows, revision) = scope
-        .ask(&reader, |fleet| (node_rows::matching(fleet, agents.activities(&elsewhere), &filter), fleet.revision))?;
+        .read(&reader, |fleet| (node_rows::matching(fleet, agents.activities(&elsewhere), &filter), fleet.revision))?;
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
@@ -73,9 +73,9 @@ pub(crate) async fn show_node(
     let plan = status_response::deciding_plan(&reader, &scope.env).await;
     let lookups = match agents.hub.session(&scope.env, &name) {
         Some(session) => session.looked_up(),
-        None => elsewhere.get(&name).map(|told| told.lookups.clone()).unwrap_or_default(),
+        None => elsewhere.get(&name).map(|agent| agent.lookups.clone()).unwrap_or_default(),
     };
-    let detail = scope.ask(&reader, |fleet| {
+    let detail = scope.read(&reader, |fleet| {
         let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
         let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
         Some(NodeDetail {
@@ -120,7 +120,7 @@ pub(crate) async fn list_failures(
 ) -> Result<Json<Page<NodeRow>>, ApiError> {
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (mut rows, revision) =
-        scope.ask(&reader, |fleet| (node_rows::all(fleet, agents.activities(&elsewhere)), fleet.revision))?;
+        scope.read(&reader, |fleet| (node_rows::all(fleet, agents.activities(&elsewhere)), fleet.revision))?;
     rows.retain(|row| is_failure(row.state));
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
@@ -162,13 +162,13 @@ pub(crate) async fn lookup_key(
     let node = node.designed(&reader, &scope)?;
     let key = clip(&key, LONGEST).to_owned();
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, Some(&node)).await;
-    let answer = scope.ask(&reader, |fleet| {
+    let answer = scope.read(&reader, |fleet| {
         let found = explain::resolve(fleet, &node, &key);
         let near = if found.is_none() { explain::suggest(fleet, &node, &key) } else { None };
         let recorded = explain::recorded_key(&key);
         let looked_up = match agents.links.agent(fleet, &node).at {
             AgentLocation::Local(session) => Some(session.has_looked_up(&recorded)),
-            AgentLocation::Remote(_) => elsewhere.get(&node).map(|told| told.lookups.contains(&recorded)),
+            AgentLocation::Remote(_) => elsewhere.get(&node).map(|agent| agent.lookups.contains(&recorded)),
             AgentLocation::Disconnected => None,
         };
         LookupResponse { node: node.clone(), key: key.clone(), found, near, looked_up, revision: fleet.revision }

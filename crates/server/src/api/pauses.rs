@@ -15,7 +15,7 @@ use crate::app::{Reader, Writer};
 
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::key_write::{Write, write};
-use crate::api::request::{Author, Given, LayerQuery, PageQuery, Scope, unknown_place};
+use crate::api::request::{Author, LayerQuery, LayerTarget, PageQuery, Scope, unknown_target};
 
 /// Longest reason, in characters.
 const LONGEST_REASON: usize = 300;
@@ -31,7 +31,7 @@ pub(crate) async fn list_pauses(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<PauseRow>>, ApiError> {
     let now = reader.clock.now();
-    let (rows, revision) = scope.ask(&reader, |fleet| {
+    let (rows, revision) = scope.read(&reader, |fleet| {
         let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
         let rows = lasting.map(|(of, (pause, _))| row(fleet, of, pause)).collect();
         (rows, fleet.revision)
@@ -77,7 +77,7 @@ pub(crate) async fn set_pause(
             return Ok(Write { seen, op: None, about });
         }
         if !force && !matches!(of, PauseScope::Global) && about.1.nodes == 0 {
-            return Err(unknown_place(fleet, &Given::of_scope(&of)));
+            return Err(unknown_target(fleet, &LayerTarget::from_scope(&of)));
         }
         let op = Op::put_json(store_key.clone(), &pause).map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(Write { seen, op: Some(op), about })

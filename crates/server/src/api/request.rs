@@ -43,7 +43,7 @@ impl FromRequestParts<App> for Scope {
         // Keys of replicas can outlive an environment by a moment.
         let found = found.filter(|fleet| fleet.is_founded());
         match found {
-            Some(fleet) => whole(fleet).map(|()| Self { env: fleet.env.clone() }),
+            Some(fleet) => check_not_restoring(fleet).map(|()| Self { env: fleet.env.clone() }),
             None => {
                 let known = fleets.values().filter(|fleet| fleet.is_founded());
                 let known: Vec<String> = known.map(|fleet| fleet.env.to_string()).collect();
@@ -69,17 +69,17 @@ impl FromRequestParts<App> for AnyEnv {
 
 impl Scope {
     /// Reads the environment. Must be quick: it holds the view's lock.
-    pub(crate) fn ask<T>(&self, reader: &Reader, question: impl FnOnce(&Fleet) -> T) -> Result<T, ApiError> {
+    pub(crate) fn read<T>(&self, reader: &Reader, select: impl FnOnce(&Fleet) -> T) -> Result<T, ApiError> {
         let fleets = reader.view.fleets();
         match fleets.get(&self.env).filter(|fleet| fleet.is_founded()) {
-            Some(fleet) => whole(fleet).map(|()| question(fleet)),
+            Some(fleet) => check_not_restoring(fleet).map(|()| select(fleet)),
             None => Err(ApiError::unknown_env(self.env.as_str(), &[])),
         }
     }
 }
 
 /// Refuses reads of an environment that is being restored: its keys are a mix of old and restored ones.
-fn whole(fleet: &Fleet) -> Result<(), ApiError> {
+fn check_not_restoring(fleet: &Fleet) -> Result<(), ApiError> {
     match fleet.restoring() {
         None => Ok(()),
         Some(restoring) => Err(ApiError::restoring(&fleet.env, restoring)),
@@ -227,38 +227,38 @@ impl LayerQuery {
 }
 
 /// Role or node that the design may not contain.
-pub(super) enum Given<'a> {
+pub(super) enum LayerTarget<'a> {
     Role(&'a str),
     Node(&'a str),
 }
 
-impl<'a> Given<'a> {
+impl<'a> LayerTarget<'a> {
     pub(super) fn node(name: &'a str) -> Self {
-        Given::Node(name)
+        LayerTarget::Node(name)
     }
 
-    pub(super) fn of(layer: &'a Layer) -> Self {
+    pub(super) fn from_layer(layer: &'a Layer) -> Self {
         match layer {
-            Layer::Role { role } => Given::Role(role.as_str()),
-            Layer::Host { node } => Given::Node(node.as_str()),
-            Layer::Global => Given::Role(""),
+            Layer::Role { role } => LayerTarget::Role(role.as_str()),
+            Layer::Host { node } => LayerTarget::Node(node.as_str()),
+            Layer::Global => LayerTarget::Role(""),
         }
     }
 
-    pub(super) fn of_scope(scope: &'a PauseScope) -> Self {
+    pub(super) fn from_scope(scope: &'a PauseScope) -> Self {
         match scope {
-            PauseScope::Role { role } => Given::Role(role.as_str()),
-            PauseScope::Host { node } => Given::Node(node.as_str()),
-            PauseScope::Global => Given::Role(""),
+            PauseScope::Role { role } => LayerTarget::Role(role.as_str()),
+            PauseScope::Host { node } => LayerTarget::Node(node.as_str()),
+            PauseScope::Global => LayerTarget::Role(""),
         }
     }
 }
 
 /// Error for a role or node that is not in the design, with the most similar name.
-pub(super) fn unknown_place(fleet: &Fleet, given: &Given<'_>) -> ApiError {
+pub(super) fn unknown_target(fleet: &Fleet, target: &LayerTarget<'_>) -> ApiError {
     let env = &fleet.env;
-    let (code, detail, near) = match given {
-        Given::Role(role) => {
+    let (code, detail, near) = match target {
+        LayerTarget::Role(role) => {
             let roles = fleet.designed().map(|(_, _, record)| record.role.as_str());
             let known: std::collections::BTreeSet<&str> = roles.collect();
             (
@@ -267,13 +267,13 @@ pub(super) fn unknown_place(fleet: &Fleet, given: &Given<'_>) -> ApiError {
                 nearest(role, known),
             )
         }
-        Given::Node(node) => {
+        LayerTarget::Node(node) => {
             let names = fleet.designed().map(|(name, ..)| name.as_str());
             (ProblemCode::UnknownNode, format!("{node} is not in the design of {env}"), nearest(node, names))
         }
     };
-    let meant = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
-    ApiError(Problem::new(code, detail).hint(format!("{meant}--force sets it before the design has it")))
+    let suggestion = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+    ApiError(Problem::new(code, detail).hint(format!("{suggestion}--force sets it before the design has it")))
 }
 
 #[cfg(test)]

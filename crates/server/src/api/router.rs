@@ -1,4 +1,4 @@
-//! Routes of the API, grouped by who uses them.
+//! Routes of the API, grouped by their users.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -27,9 +27,17 @@ const BODY_LIMIT: usize = 2 * 1024 * 1024;
 ))]
 struct Description;
 
+/// Routes of all users, in the order of the document.
 fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Description::openapi())
-        // Operators: the fleet.
+    let adders =
+        [fleet_routes, rollout_routes, release_routes, design_routes, agent_routes, replica_routes, server_routes];
+    let router = OpenApiRouter::with_openapi(Description::openapi());
+    adders.into_iter().fold(router, |router, add| add(router))
+}
+
+/// Adds the routes for operators of the fleet.
+fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
         .routes(routes!(environments::list_environments))
         .routes(routes!(environments::show_environment, environments::destroy_environment))
         .routes(routes!(environments::environment_status))
@@ -46,7 +54,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(data::list_data))
         .routes(routes!(data::show_datum, data::set_datum, data::unset_datum))
         .routes(routes!(pauses::list_pauses, pauses::set_pause, pauses::end_pause))
-        // Operators: versions and rollouts.
+}
+
+/// Adds the routes for operators of versions and rollouts.
+fn rollout_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
         .routes(routes!(versions::show_current_version, versions::change_current_version))
         .routes(routes!(versions::list_running_versions))
         .routes(routes!(versions::list_version_hosts))
@@ -66,12 +78,20 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(rollouts::commands::retry))
         .routes(routes!(rollouts::commands::list_slots))
         .routes(routes!(rollouts::commands::release_slot))
-        // Release authors.
+}
+
+/// Adds the routes for authors of releases.
+fn release_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
         .routes(routes!(releases::list_releases))
         .routes(routes!(releases::show_release, releases::push_release))
         .routes(routes!(releases::bundles::show_bundle, releases::bundles::put_bundle))
         .routes(routes!(releases::show_trust, releases::replace_trusted_keys))
-        // Design authors.
+}
+
+/// Adds the routes for authors of designs.
+fn design_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
         .routes(routes!(design::show_design))
         .routes(routes!(design::list_revisions))
         .routes(routes!(design::show_revision))
@@ -90,16 +110,26 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(design::apply::apply_design).layer(whole_designs()))
         .routes(routes!(design::documents::list_schemas))
         .routes(routes!(design::documents::show_schema))
-        // Agents.
+}
+
+/// Adds the routes for agents.
+fn agent_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
         .routes(routes!(agents::open_stream))
         .routes(routes!(agents::receive_report))
         .routes(routes!(agents::publish_activity))
         .routes(routes!(agents::desired_state))
         .routes(routes!(releases::bundles::download_bundle))
-        // Other replicas.
-        .routes(routes!(agents::list_activities))
-        .routes(routes!(server::run_doctor_on_self))
-        // Administrators of the server.
+}
+
+/// Adds the routes for other replicas.
+fn replica_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router.routes(routes!(agents::list_activities)).routes(routes!(server::run_doctor_on_self))
+}
+
+/// Adds the routes for administrators of the server.
+fn server_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
         .routes(routes!(server::run_doctor))
         .routes(routes!(backup::download_backup))
         .routes(routes!(backup::restore_backup))

@@ -54,7 +54,7 @@ pub(crate) async fn list_runs(
     let Query(LimitQuery { limit }) = limit.map_err(|error| ApiError::invalid(error.body_text()))?;
     let filter = filter.read(&node_rows::KEYS)?;
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (items, revision) = scope.ask(&reader, |fleet| {
+    let (items, revision) = scope.read(&reader, |fleet| {
         let chosen = node_rows::matching(fleet, agents.activities(&elsewhere), &filter);
         (newest(fleet, &chosen, limit.unwrap_or(RUNS).clamp(1, MOST_RUNS)), fleet.revision)
     })?;
@@ -65,11 +65,11 @@ pub(crate) async fn list_runs(
 /// could still hold a newer run.
 fn newest(fleet: &Fleet, chosen: &[NodeRow], limit: usize) -> Vec<RunRow> {
     let mut nodes: Vec<(Timestamp, &NodeRow)> =
-        chosen.iter().filter_map(|row| Some((heard(fleet, row)?, row))).collect();
-    nodes.sort_by_key(|(heard, _)| std::cmp::Reverse(*heard));
+        chosen.iter().filter_map(|row| Some((last_report_at(fleet, row)?, row))).collect();
+    nodes.sort_by_key(|(last_report, _)| std::cmp::Reverse(*last_report));
     let mut runs: Vec<RunRow> = Vec::new();
-    for (heard, row) in nodes {
-        if runs.len() >= limit && runs.get(limit - 1).is_some_and(|oldest| oldest.run.ended >= heard) {
+    for (last_report, row) in nodes {
+        if runs.len() >= limit && runs.get(limit - 1).is_some_and(|oldest| oldest.run.ended >= last_report) {
             break;
         }
         let history = fleet.get(&row.node).map(|node| node.history()).unwrap_or_default();
@@ -82,7 +82,7 @@ fn newest(fleet: &Fleet, chosen: &[NodeRow], limit: usize) -> Vec<RunRow> {
 }
 
 /// Time of the node's last reported run.
-fn heard(fleet: &Fleet, row: &NodeRow) -> Option<Timestamp> {
+fn last_report_at(fleet: &Fleet, row: &NodeRow) -> Option<Timestamp> {
     fleet.get(&row.node)?.observed.as_ref()?.0.last.as_ref().map(|last| last.ended)
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn list_failure_groups(
 ) -> Result<Json<Page<FailureGroup>>, ApiError> {
     let filter = filter.read(&node_rows::KEYS)?;
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (failed, revision) = scope.ask(&reader, |fleet| {
+    let (failed, revision) = scope.read(&reader, |fleet| {
         let chosen = node_rows::matching(fleet, agents.activities(&elsewhere), &filter).into_iter();
         let failed: Vec<NodeFailure> = chosen.filter_map(|row| failed(fleet, row)).collect();
         (failed, fleet.revision)
@@ -110,18 +110,21 @@ fn failed(fleet: &Fleet, row: NodeRow) -> Option<NodeFailure> {
     let observed = fleet.get(&row.node)?.observed.as_ref().map(|(observed, _)| observed);
     let interfaces = observed.map(|observed| observed.interfaces.clone()).unwrap_or_default();
     let busy = matches!(row.state, NodeState::Applying | NodeState::Validating);
-    let why =
-        if busy { tries_again(observed?.last.as_ref()?)? } else { row.reason.filter(|_| is_failure(row.state))? };
-    let (error, attempt, retry) = match &why {
-        Reason::Failed { reason, errors, attempt, retry } => {
-            let of_reason = || {
-                let message = reason.as_ref().map_or_else(|| "no reason was reported".to_owned(), ToString::to_string);
+    let reason = if busy {
+        failure_before_retry(observed?.last.as_ref()?)?
+    } else {
+        row.reason.filter(|_| is_failure(row.state))?
+    };
+    let (error, attempt, retry) = match &reason {
+        Reason::Failed { reason: cause, errors, attempt, retry } => {
+            let from_cause = || {
+                let message = cause.as_ref().map_or_else(|| "no reason was reported".to_owned(), ToString::to_string);
                 ResourceError { message, ..ResourceError::default() }
             };
-            (errors.first().cloned().unwrap_or_else(of_reason), *attempt, *retry)
+            (errors.first().cloned().unwrap_or_else(from_cause), *attempt, *retry)
         }
         Reason::Machine { attempt, .. } => {
-            (ResourceError { message: why.to_string(), ..ResourceError::default() }, *attempt, None)
+            (ResourceError { message: reason.to_string(), ..ResourceError::default() }, *attempt, None)
         }
         Reason::Leaving { .. }
         | Reason::Silent
@@ -132,14 +135,14 @@ fn failed(fleet: &Fleet, row: NodeRow) -> Option<NodeFailure> {
         | Reason::Waiting { .. }
         | Reason::Blocked { .. }
         | Reason::NotValidated
-        | Reason::Restarted => (ResourceError { message: why.to_string(), ..ResourceError::default() }, 0, None),
+        | Reason::Restarted => (ResourceError { message: reason.to_string(), ..ResourceError::default() }, 0, None),
     };
     let member = GroupMember { node: row.node, since: row.since, attempt, retry };
     Some(NodeFailure { member, interfaces, error })
 }
 
 /// Failure of the last run of a node that is running again.
-fn tries_again(last: &LastRun) -> Option<Reason> {
+fn failure_before_retry(last: &LastRun) -> Option<Reason> {
     match last.outcome {
         Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => {
             let (reason, errors, attempt) = (last.reason.clone(), last.errors.clone(), last.attempt);
@@ -165,7 +168,7 @@ pub(crate) async fn show_run(
     Path(RunPath { run }): Path<RunPath>,
 ) -> Result<Json<RunDetail>, ApiError> {
     let node = node.designed(&reader, &scope)?;
-    let history = scope.ask(&reader, |fleet| fleet.get(&node).map(|node| node.history()).unwrap_or_default())?;
+    let history = scope.read(&reader, |fleet| fleet.get(&node).map(|node| node.history()).unwrap_or_default())?;
     let Some(past) = history.0.into_iter().find(|past| past.run.as_str() == run) else {
         let problem = Problem::new(ProblemCode::UnknownRun, format!("{node} has no run {run} in its history"));
         return Err(ApiError(problem.hint("`muster node show` lists the runs that are kept")));
@@ -178,7 +181,7 @@ pub(crate) async fn show_run(
 
 /// Poll interval while a client waits for a run to start. Only the replica that the agent is connected to knows; it does
 /// not notify the others.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Requests a run of a node. The replica that its agent is connected to delivers the request, also later.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/runs",
@@ -196,7 +199,7 @@ pub(crate) async fn request_run(
     writer.view.reach(writer.latest_revision.read().await?).await?;
     let node = path.designed(&writer, &scope)?;
     let now = writer.clock.now();
-    let (pause, link, designed_at) = scope.ask(&writer, |fleet| {
+    let (pause, link, designed_at) = scope.read(&writer, |fleet| {
         let found = fleet.get(&node);
         let role = found.and_then(|node| node.record.as_ref()).map(|record| &record.role);
         let pause = role.and_then(|role| fleet.pause_of(&node, role, now));
@@ -207,10 +210,10 @@ pub(crate) async fn request_run(
         return Err(ApiError(problem.hint("`muster resume` ends the pause; --noop shows what a run would change")));
     }
     let by = author.by(None, "").author;
-    let id = asked_id(now, &node, &by);
+    let id = run_request_id(now, &node, &by);
     let keys = Keys::new(&scope.env);
-    let asked = RunRequest { id: id.clone(), noop, by: by.clone(), at: now };
-    let put = Op::put_json(keys.asked(&node), &asked);
+    let request = RunRequest { id: id.clone(), noop, by: by.clone(), at: now };
+    let put = Op::put_json(keys.asked(&node), &request);
     let put = put.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
     // A node that has left the design meanwhile must not get a key.
     let txn = Txn::new().guard(Guard::observed(keys.node(&node), designed_at)).op(put);
@@ -218,7 +221,7 @@ pub(crate) async fn request_run(
         CommitOutcome::Committed { revision } => revision,
         CommitOutcome::Conflict { .. } => {
             let problem = Problem::new(ProblemCode::Conflict, format!("the design of {node} has just changed"));
-            return Err(ApiError(problem.hint("ask again")));
+            return Err(ApiError(problem.hint("retry")));
         }
     };
     tracing::info!(env = %scope.env, %node, id, by, noop, "run requested");
@@ -227,7 +230,7 @@ pub(crate) async fn request_run(
 }
 
 /// Unique id: two requests at the same time are two runs.
-fn asked_id(now: jiff::Timestamp, node: &NodeName, by: &str) -> String {
+fn run_request_id(now: jiff::Timestamp, node: &NodeName, by: &str) -> String {
     let digest = crate::blobs::Blobs::digest(format!("{}\n{node}\n{by}", now.as_nanosecond()).as_bytes());
     format!("{}-{}", now.strftime("%Y%m%dt%H%M%S"), &digest[..8])
 }
@@ -267,7 +270,7 @@ pub(crate) async fn show_run_request(
             return Ok(Json(run));
         }
         tokio::select! {
-            () = sleep(LOOK) => {}
+            () = sleep(POLL_INTERVAL) => {}
             () = reader.stopping() => return Err(ApiError::stopping()),
         }
     }
@@ -280,45 +283,46 @@ async fn progress(
     node: &NodeName,
     id: &str,
 ) -> Result<RunRequestStatus, ApiError> {
-    let going_on = goes_on(reader, agents, scope, node, id).await;
-    scope.ask(reader, |fleet| {
+    let running = running_request(reader, agents, scope, node, id).await;
+    scope.read(reader, |fleet| {
         let found = fleet.get(node);
-        let asked = found.and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked).filter(|asked| asked.id == *id);
+        let request =
+            found.and_then(|node| node.asked.as_ref()).map(|(request, _)| request).filter(|request| request.id == *id);
         let history = found.map(|node| node.history()).unwrap_or_default();
-        let past = history.0.into_iter().find(|past| answers(past, id));
-        let Some(asked) = asked else {
+        let past = history.0.into_iter().find(|past| serves_request(past, id));
+        let Some(request) = request else {
             // A later request has replaced it.
             let problem =
                 Problem::new(ProblemCode::UnknownRun, format!("run request {id} of {node} does not exist any more"));
             return Err(ApiError(problem.hint("a later request may have replaced it")));
         };
-        let progress = match (past, going_on) {
+        let progress = match (past, running) {
             (Some(past), _) if ends_run(past.outcome) => RunRequestProgress::Done { run: past.run },
             (_, Some(run)) => RunRequestProgress::Running { run },
             (Some(past), None) => RunRequestProgress::Running { run: past.run },
             (None, None) => RunRequestProgress::Waiting { silent_since: silent(agents.links.agent(fleet, node).link) },
         };
-        Ok(RunRequestStatus { asked: asked.clone(), progress, revision: fleet.revision })
+        Ok(RunRequestStatus { asked: request.clone(), progress, revision: fleet.revision })
     })?
 }
 
 /// The run in progress, if it is the requested one.
-async fn goes_on(reader: &Reader, agents: &Agents, scope: &Scope, node: &NodeName, id: &str) -> Option<RunId> {
+async fn running_request(reader: &Reader, agents: &Agents, scope: &Scope, node: &NodeName, id: &str) -> Option<RunId> {
     if agents.hub.session(&scope.env, node).is_some() {
         return agents.hub.live_logs.run_for_request(&scope.env, node, id);
     }
-    let told = agents.remote_activities(&reader.view, &scope.env, Some(node)).await.remove(node)?;
-    match told.doing {
+    let agent = agents.remote_activities(&reader.view, &scope.env, Some(node)).await.remove(node)?;
+    match agent.doing {
         Activity::Applying { run, .. } | Activity::Validating { run, .. } => {
-            told.asked.iter().any(|asked| asked == id).then_some(run)
+            agent.asked.iter().any(|served| served == id).then_some(run)
         }
         Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => None,
     }
 }
 
-fn answers(past: &PastRun, id: &str) -> bool {
+fn serves_request(past: &PastRun, id: &str) -> bool {
     past.causes.iter().any(|cause| match cause {
-        Cause::Operator { id: asked, .. } => asked == id,
+        Cause::Operator { id: served, .. } => served == id,
         Cause::AgentStarted
         | Cause::Version { .. }
         | Cause::LookedUp { .. }

@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::request::{Author, PageQuery, Scope};
-use crate::api::rollouts::{begin_downloadable, by_whom};
+use crate::api::rollouts::{begin_downloadable, operator_name};
 use crate::app::{Agents, Reader, Writer};
 use crate::design::revision::check_writable;
 use crate::view::node_rows::{self, RemoteActivities};
@@ -35,7 +35,7 @@ pub(crate) async fn show_current_version(
     State(reader): State<Reader>,
     scope: Scope,
 ) -> Result<Json<CurrentVersion>, ApiError> {
-    let current = scope.ask(&reader, |fleet| CurrentVersion {
+    let current = scope.read(&reader, |fleet| CurrentVersion {
         version: fleet.current_version().map(|(version, _)| version.clone()),
         generation: fleet.desired().map(|desired| desired.generation),
         revision: fleet.revision,
@@ -61,7 +61,7 @@ pub(crate) async fn change_current_version(
     // taken for a no-op.
     let newest = writer.latest_revision.read().await?;
     writer.view.reach(newest).await?;
-    let (accepted, already, known) = scope.ask(&writer, |fleet| {
+    let (accepted, already, known) = scope.read(&writer, |fleet| {
         let known = (!fleet.releases().contains_key(&update.version))
             .then(|| fleet.releases().keys().map(Version::to_string).collect::<Vec<_>>());
         (check_writable(fleet), is_so_already(fleet, &update), known)
@@ -75,7 +75,7 @@ pub(crate) async fn change_current_version(
         let revision = writer.view.revision().unwrap_or_default();
         return Ok(Json(UpdateResponse { from: Some(to.clone()), to, changed: false, rollout, revision }));
     }
-    let by = by_whom(author, by);
+    let by = operator_name(author, by);
     // Random: each request is a new one. After an unknown outcome it identifies the rollout.
     let request = format!("trigger-{}", RandomState::new().hash_one((writer.clock.now().as_nanosecond(), &by)));
     // `at_once` is for emergencies: it supersedes a rollout in progress.
@@ -121,7 +121,7 @@ pub(crate) async fn list_running_versions(
     State(reader): State<Reader>,
     scope: Scope,
 ) -> Result<Json<Page<RunningVersionRow>>, ApiError> {
-    let page = scope.ask(&reader, |fleet| {
+    let page = scope.read(&reader, |fleet| {
         let rows = fleet.running().iter();
         let items = rows.map(|(version, nodes)| RunningVersionRow { version: version.clone(), nodes: nodes.len() });
         Page { items: items.collect(), next: None, revision: fleet.revision }
@@ -140,7 +140,7 @@ pub(crate) async fn list_version_hosts(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<String>>, ApiError> {
     let Path(RunningVersionPath { version }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (mut nodes, revision) = scope.ask(&reader, |fleet| {
+    let (mut nodes, revision) = scope.read(&reader, |fleet| {
         let nodes: Vec<NodeName> = fleet.running().get(&version).into_iter().flatten().cloned().collect();
         (nodes, fleet.revision)
     })?;
@@ -177,7 +177,7 @@ pub(crate) async fn verify_hosts(
         }
         steps.mark_unchanged();
         let deciding = Instant::now();
-        let mut answer = scope.ask(&reader, |fleet| verify_once(&agents, fleet, &question))?;
+        let mut answer = scope.read(&reader, |fleet| verify_once(&agents, fleet, &question))?;
         answer.micros = u64::try_from((parsing + deciding.elapsed()).as_micros()).unwrap_or(u64::MAX);
         if answer.verified || Instant::now() >= deadline {
             return Ok(Json(answer));

@@ -41,7 +41,7 @@ pub struct Backup {
     pub manifest: BackupManifest,
     prefix: String,
     kvs: Vec<KeyValue>,
-    named: Named,
+    named: BlobRefs,
 }
 
 /// A complete backup.
@@ -72,7 +72,7 @@ pub async fn read_environment(store: &dyn Store, env: &EnvName, now: Timestamp) 
     if kvs.is_empty() && epoch == 0 {
         return Err(BackupError::Nothing { env: env.clone() });
     }
-    let mut named = Named::default();
+    let mut named = BlobRefs::default();
     kvs.iter().for_each(|kv| named.add(&kv.key, &kv.value));
     let nodes = kvs.iter().filter(|kv| kv.key[prefix.len()..].starts_with("nodes/")).count();
     let manifest = BackupManifest {
@@ -135,7 +135,7 @@ fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Resul
 
 /// References to blobs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct BlobRefs {
     /// Blobs of the runs in the history.
     pub(super) needed: BTreeSet<String>,
     /// Optional: a status can outlive the log of the run that it began with.
@@ -144,7 +144,7 @@ pub(super) struct Named {
     pub(super) manifests: BTreeSet<String>,
 }
 
-impl Named {
+impl BlobRefs {
     /// Reads the manifests, and adds their references. A manifest that cannot be read is reported as missing.
     pub(super) fn expand(&mut self, blobs: &Blobs) {
         let mut named = HashSet::new();

@@ -273,9 +273,9 @@ impl Read for Pieces<'_> {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(error) => {
-                let told = io::Error::new(error.kind(), error.to_string());
+                let reported = io::Error::new(error.kind(), error.to_string());
                 self.failed = Some(error);
-                Err(told)
+                Err(reported)
             }
         }
     }

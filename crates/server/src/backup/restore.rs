@@ -25,7 +25,7 @@ use crate::blobs::{Blobs, ReceiveError};
 
 use super::CURRENT_VERSION;
 use super::reader::{Contents, Item, MAX_BLOB, ReadError, read};
-use super::restore_plan::{Batch, RefusedRestore, There};
+use super::restore_plan::{Batch, ExistingKeys, RefusedRestore};
 
 /// Attempts of one write while the store is unavailable. The election of a new leader takes a second or two.
 const ATTEMPTS: u32 = 8;
@@ -42,7 +42,7 @@ pub enum RestoreError {
     #[error("a blob of the backup cannot be stored")]
     Blobs(#[source] io::Error),
     #[error("the environment cannot be read")]
-    Look(#[source] StoreError),
+    ReadStore(#[source] StoreError),
     #[error("the environment cannot be written: it stays marked as being restored until the same restore is run again")]
     Store(#[source] StoreError),
     #[error("another restore of environment {env} has started meanwhile and replaces this one")]
@@ -73,15 +73,15 @@ pub struct Progress {
 
 /// Computes what a restore would do. Writes nothing.
 pub async fn check(file: File, contents: &Contents, target: &Target) -> Result<RestoreResponse, RestoreError> {
-    let there = look(target).await?;
-    let resumed = there.admit(&target.env, contents, target.replace)?;
-    let mut done = RestoreResponse { check: true, ..begun(contents, target, &there, resumed) };
-    done.removed = there.surplus(contents).count();
+    let existing = read_existing(target).await?;
+    let resumed = existing.admit(&target.env, contents, target.replace)?;
+    let mut done = RestoreResponse { check: true, ..initial_response(contents, target, &existing, resumed) };
+    done.removed = existing.surplus(contents).count();
     done.blobs = contents.ending.blobs;
     let mut reader = Reader::start(file, None)?;
     while let Some(found) = reader.next().await? {
-        if let Found::Key { key, value } = found {
-            if there.has(&key, &value) { done.unchanged += 1 } else { done.put += 1 }
+        if let ReadItem::Key { key, value } = found {
+            if existing.has(&key, &value) { done.unchanged += 1 } else { done.put += 1 }
         }
     }
     Ok(done)
@@ -95,42 +95,42 @@ pub async fn restore(
     mut progress: impl FnMut(Progress),
 ) -> Result<RestoreResponse, RestoreError> {
     let keys = Keys::new(&target.env);
-    let before = look(target).await?;
+    let before = read_existing(target).await?;
     let resumed = before.admit(&target.env, contents, target.replace)?;
-    let mut done = begun(contents, target, &before, resumed);
+    let mut done = initial_response(contents, target, &before, resumed);
     // Counted against the state before the fence.
     done.removed = before.surplus(contents).count();
     let writer = Writer { target, keys: &keys, marker: mark(target, &keys, contents, &before).await? };
 
     writer.delete(before.fence()).await?;
     // From here on no other process changes keys of nodes.
-    let there = look(target).await?;
-    writer.delete(there.surplus(contents)).await?;
+    let fenced = read_existing(target).await?;
+    writer.delete(fenced.surplus(contents)).await?;
 
     let mut batch = Batch::default();
     let mut reader = Reader::start(file, Some(target.blobs.clone()))?;
     while let Some(found) = reader.next().await? {
         match found {
-            Found::Blob => done.blobs += 1,
-            Found::Key { key, value } => {
+            ReadItem::Blob => done.blobs += 1,
+            ReadItem::Key { key, value } => {
                 if before.has(&key, &value) {
                     done.unchanged += 1
                 } else {
                     done.put += 1
                 }
-                if key != CURRENT_VERSION && !there.has(&key, &value) {
+                if key != CURRENT_VERSION && !fenced.has(&key, &value) {
                     writer.commit(batch.add(Op::put(format!("{}{key}", keys.prefix()), value))).await?;
                 }
             }
         }
         progress(Progress { keys: done.put + done.unchanged, blobs: done.blobs });
     }
-    writer.commit(batch.take()).await?;
-    let (epoch, revision) = writer.finish(contents, there).await?;
+    writer.commit(batch.drain()).await?;
+    let (epoch, revision) = writer.finish(contents, fenced).await?;
     Ok(RestoreResponse { epoch, revision: Some(revision), ..done })
 }
 
-fn begun(contents: &Contents, target: &Target, there: &There, resumed: bool) -> RestoreResponse {
+fn initial_response(contents: &Contents, target: &Target, existing: &ExistingKeys, resumed: bool) -> RestoreResponse {
     RestoreResponse {
         env: target.env.clone(),
         manifest: contents.manifest.clone(),
@@ -141,35 +141,40 @@ fn begun(contents: &Contents, target: &Target, there: &There, resumed: bool) -> 
         removed: 0,
         blobs: 0,
         missing_blobs: contents.ending.missing.len(),
-        epoch: there.next_epoch(contents, target.now),
+        epoch: existing.next_epoch(contents, target.now),
         revision: None,
     }
 }
 
-async fn look(target: &Target) -> Result<There, RestoreError> {
+async fn read_existing(target: &Target) -> Result<ExistingKeys, RestoreError> {
     let keys = Keys::new(&target.env);
-    let range = target.store.range(keys.prefix(), None).await.map_err(RestoreError::Look)?;
-    Ok(There::of(&keys, range))
+    let range = target.store.range(keys.prefix(), None).await.map_err(RestoreError::ReadStore)?;
+    Ok(ExistingKeys::from_range(&keys, range))
 }
 
 /// Puts the marker. Its revision guards all further writes.
-async fn mark(target: &Target, keys: &Keys, contents: &Contents, there: &There) -> Result<Revision, RestoreError> {
+async fn mark(
+    target: &Target,
+    keys: &Keys,
+    contents: &Contents,
+    existing: &ExistingKeys,
+) -> Result<Revision, RestoreError> {
     let digest = contents.ending.checksum.clone();
     let marker = RestoreRecord { digest, since: target.now, by: target.by.clone() };
     let text = serde_json::to_vec(&marker).map_err(RestoreError::Marker)?;
     let key = keys.restoring();
-    let seen = there.marker.as_ref().map(|(_, at)| *at);
+    let seen = existing.marker.as_ref().map(|(_, at)| *at);
     // An environment that is created at the same time is not overwritten.
     let txn = Txn::new()
         .guard(Guard::observed(key.clone(), seen))
-        .guard(Guard::observed(keys.store_epoch(), there.epoch_at))
+        .guard(Guard::observed(keys.store_epoch(), existing.epoch_at))
         .guard(Guard::Absent { key: keys.destroying() })
         .op(Op::put(key.clone(), text.clone()));
     match commit_when_available(target.store.as_ref(), txn).await.map_err(RestoreError::Store)? {
         (CommitOutcome::Committed { revision }, _) => Ok(revision),
         (CommitOutcome::Conflict { .. }, retried) => {
             // The marker is ours if an attempt was committed whose reply was lost.
-            match target.store.get(&key).await.map_err(RestoreError::Look)? {
+            match target.store.get(&key).await.map_err(RestoreError::ReadStore)? {
                 Some(kv) if retried && kv.value == text => Ok(kv.revision),
                 Some(_) | None => Err(RestoreError::Overtaken { env: target.env.clone() }),
             }
@@ -210,7 +215,7 @@ impl Writer<'_> {
         for key in keys {
             self.commit(batch.add(Op::delete(format!("{}{key}", self.keys.prefix())))).await?;
         }
-        self.commit(batch.take()).await
+        self.commit(batch.drain()).await
     }
 
     async fn commit(&self, ops: Option<Vec<Op>>) -> Result<(), RestoreError> {
@@ -224,7 +229,7 @@ impl Writer<'_> {
     }
 
     /// Last transaction: sets version and epoch, and removes the marker.
-    async fn finish(&self, contents: &Contents, mut there: There) -> Result<(u64, Revision), RestoreError> {
+    async fn finish(&self, contents: &Contents, mut existing: ExistingKeys) -> Result<(u64, Revision), RestoreError> {
         let key = self.keys.current_version();
         let version = match &contents.current_version {
             Some(version) => Op::put(key, version.as_str()),
@@ -241,10 +246,10 @@ impl Writer<'_> {
         };
         let mut unsure = None;
         for attempt in 1..=ATTEMPTS {
-            let epoch = there.next_epoch(contents, self.target.now);
+            let epoch = existing.next_epoch(contents, self.target.now);
             let txn = Txn::new()
                 .guard(self.guard())
-                .guard(Guard::observed(self.keys.store_epoch(), there.epoch_at))
+                .guard(Guard::observed(self.keys.store_epoch(), existing.epoch_at))
                 .op(version.clone())
                 .op(permission.clone())
                 .op(Op::put(self.keys.store_epoch(), epoch.to_string()))
@@ -252,12 +257,12 @@ impl Writer<'_> {
             match self.target.store.commit(txn).await {
                 Ok(CommitOutcome::Committed { revision }) => return Ok((epoch, revision)),
                 Ok(CommitOutcome::Conflict { .. }) => {
-                    there = look(self.target).await?;
-                    match (&there.marker, there.epoch_at, unsure) {
+                    existing = read_existing(self.target).await?;
+                    match (&existing.marker, existing.epoch_at, unsure) {
                         // An agent that knew a later epoch has started a new one: ours must be later still.
                         (Some((_, at)), ..) if *at == self.marker => {}
                         // The attempt whose reply was lost was committed.
-                        (None, Some(at), Some(epoch)) if there.epoch == epoch => return Ok((epoch, at)),
+                        (None, Some(at), Some(epoch)) if existing.epoch == epoch => return Ok((epoch, at)),
                         (Some(_) | None, ..) => break,
                     }
                 }
@@ -278,11 +283,12 @@ impl Writer<'_> {
 
 /// Reads the file on its own thread, and stores the blobs on the way.
 struct Reader {
-    found: mpsc::Receiver<Found>,
+    found: mpsc::Receiver<ReadItem>,
     reading: Option<tokio::task::JoinHandle<Result<(), RestoreError>>>,
 }
 
-enum Found {
+/// An item of the file.
+enum ReadItem {
     Key { key: String, value: Vec<u8> },
     Blob,
 }
@@ -295,13 +301,13 @@ impl Reader {
             let mut failed = None;
             let taken = read(file, |item| {
                 let found = match item {
-                    Item::Key { key, value } => Found::Key { key, value },
+                    Item::Key { key, value } => ReadItem::Key { key, value },
                     Item::Blob { content } => {
                         if let Some(Err(error)) = blobs.as_ref().map(|blobs| blobs.put(&content)) {
                             failed = Some(error);
                             return Err(ReadError::Stopped);
                         }
-                        Found::Blob
+                        ReadItem::Blob
                     }
                     Item::LargeBlob { digest, content } => {
                         if let Some(Err(error)) = blobs.as_ref().map(|blobs| blobs.keep_all(digest, MAX_BLOB, content))
@@ -309,7 +315,7 @@ impl Reader {
                             failed = Some(not_kept(error));
                             return Err(ReadError::Stopped);
                         }
-                        Found::Blob
+                        ReadItem::Blob
                     }
                 };
                 sender.blocking_send(found).map_err(|_| ReadError::Stopped)
@@ -324,7 +330,7 @@ impl Reader {
     }
 
     /// Next item; none at the end of a complete file.
-    async fn next(&mut self) -> Result<Option<Found>, RestoreError> {
+    async fn next(&mut self) -> Result<Option<ReadItem>, RestoreError> {
         if let Some(found) = self.found.recv().await {
             return Ok(Some(found));
         }

@@ -39,7 +39,7 @@ fn at(version: &Option<Version>) -> String {
 
 /// Keys of the environment before a restore, without its prefix.
 #[derive(Debug)]
-pub(super) struct There {
+pub(super) struct ExistingKeys {
     pub(super) kept: BTreeMap<String, Bytes>,
     pub(super) marker: Option<(RestoreRecord, Revision)>,
     pub(super) destroying: Option<DestroyRecord>,
@@ -47,24 +47,24 @@ pub(super) struct There {
     pub(super) epoch_at: Option<Revision>,
 }
 
-impl There {
-    pub(super) fn of(keys: &Keys, range: Range) -> Self {
-        let mut there = Self { kept: BTreeMap::new(), marker: None, destroying: None, epoch: 0, epoch_at: None };
+impl ExistingKeys {
+    pub(super) fn from_range(keys: &Keys, range: Range) -> Self {
+        let mut existing = Self { kept: BTreeMap::new(), marker: None, destroying: None, epoch: 0, epoch_at: None };
         for kv in range.kvs {
             let Some(key) = kv.key.strip_prefix(keys.prefix()) else { continue };
             if key == RESTORING {
                 // A marker that cannot be parsed still counts: of a restore that cannot be completed.
-                there.marker = Some((serde_json::from_slice(&kv.value).unwrap_or_default(), kv.revision));
+                existing.marker = Some((serde_json::from_slice(&kv.value).unwrap_or_default(), kv.revision));
             } else if key == DESTROYING {
-                there.destroying = Some(serde_json::from_slice(&kv.value).unwrap_or_default());
+                existing.destroying = Some(serde_json::from_slice(&kv.value).unwrap_or_default());
             } else if key == EPOCH {
-                there.epoch = std::str::from_utf8(&kv.value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-                there.epoch_at = Some(kv.revision);
+                existing.epoch = std::str::from_utf8(&kv.value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+                existing.epoch_at = Some(kv.revision);
             } else if is_kept(key) && kv.lease.is_none() {
-                there.kept.insert(key.to_owned(), kv.value);
+                existing.kept.insert(key.to_owned(), kv.value);
             }
         }
-        there
+        existing
     }
 
     /// Checks whether the restore may begin. Returns whether it resumes an interrupted one.
@@ -103,7 +103,7 @@ impl There {
 
     /// Returns true if the key has the same value as in the backup.
     pub(super) fn has(&self, key: &str, value: &[u8]) -> bool {
-        self.kept.get(key).is_some_and(|there| *there == value)
+        self.kept.get(key).is_some_and(|existing| *existing == value)
     }
 
     /// Epoch of the restored environment: later than any epoch of the store or of a leader that an agent may know. Leaders are
@@ -135,13 +135,14 @@ impl Batch {
             Op::Delete { key } => key.len(),
         };
         let full = self.ops.len() >= BATCH_OPS || self.bytes + bytes > BATCH_BYTES;
-        let before = if full { self.take() } else { None };
+        let before = if full { self.drain() } else { None };
         self.ops.push(op);
         self.bytes += bytes;
         before
     }
 
-    pub(super) fn take(&mut self) -> Option<Vec<Op>> {
+    /// Removes and returns the operations; none if there are none.
+    pub(super) fn drain(&mut self) -> Option<Vec<Op>> {
         self.bytes = 0;
         let ops = std::mem::take(&mut self.ops);
         (!ops.is_empty()).then_some(ops)

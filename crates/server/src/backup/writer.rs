@@ -43,7 +43,7 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    pub(super) fn of(bytes: &'a [u8]) -> Self {
+    pub(super) fn from_bytes(bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Value::Value(text.into()),
             Err(_) => Value::Hex(hex(bytes)),
@@ -119,7 +119,7 @@ impl<W: Write> Archive<W> {
     }
 
     pub(super) fn key(&mut self, key: &str, value: &[u8]) -> Result<(), WriteError> {
-        serde_json::to_writer(&mut self.piece, &Line { key: key.into(), value: Value::of(value) })?;
+        serde_json::to_writer(&mut self.piece, &Line { key: key.into(), value: Value::from_bytes(value) })?;
         self.piece.push(b'\n');
         self.keys += 1;
         if self.piece.len() >= PIECE { self.end_piece() } else { Ok(()) }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn any_value_reads_back_from_its_line() {
         for bytes in [&b""[..], b"v1", b"{\"a\":1}", "ä\n\t\"".as_bytes(), b"\xff\x00\x80", b"\0"] {
-            let text = serde_json::to_string(&Line { key: "x/y".into(), value: Value::of(bytes) }).unwrap();
+            let text = serde_json::to_string(&Line { key: "x/y".into(), value: Value::from_bytes(bytes) }).unwrap();
             assert!(!text.contains('\n'));
             let line: Line<'_> = serde_json::from_str(&text).unwrap();
             assert_eq!((&*line.key, line.value.bytes().unwrap()), ("x/y", bytes.to_vec()), "{text}");

@@ -125,7 +125,7 @@ impl Blobs {
         loop {
             match from.read(&mut piece) {
                 Ok(0) => return self.finish(incoming, digest),
-                Ok(read) => incoming.take(piece.get(..read).unwrap_or_default())?,
+                Ok(read) => incoming.write_piece(piece.get(..read).unwrap_or_default())?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(ReceiveError::Io(error)),
             }
@@ -301,7 +301,7 @@ mod tests {
         let files = || walk(dir.path());
 
         let mut cut_off = blobs.receive(1 << 20).unwrap();
-        cut_off.take(&bytes[..1000]).unwrap();
+        cut_off.write_piece(&bytes[..1000]).unwrap();
         assert_eq!(files(), 1);
         drop(cut_off);
         assert_eq!(files(), 0, "what did not arrive whole leaves nothing behind");

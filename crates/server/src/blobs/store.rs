@@ -88,7 +88,7 @@ impl BlobUpload {
     }
 
     /// Writes the next piece. Blocks.
-    pub fn take(&mut self, piece: &[u8]) -> Result<(), ReceiveError> {
+    pub fn write_piece(&mut self, piece: &[u8]) -> Result<(), ReceiveError> {
         self.size = self.size.saturating_add(piece.len() as u64);
         if self.size > self.limit {
             return Err(ReceiveError::TooLarge { limit: self.limit });
@@ -111,7 +111,7 @@ impl BlobUpload {
 /// For code that writes to any writer.
 impl Write for BlobUpload {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        match self.take(piece) {
+        match self.write_piece(piece) {
             Ok(()) => Ok(piece.len()),
             Err(ReceiveError::Io(error)) => Err(error),
             Err(error @ (ReceiveError::TooLarge { .. } | ReceiveError::Another { .. })) => Err(io::Error::other(error)),

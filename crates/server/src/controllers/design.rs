@@ -30,16 +30,16 @@ pub struct DesignController {
 }
 
 /// Goal of an environment.
-enum Follow {
+enum DesignGoal {
     /// Follow a revision of the design, applied at a revision of the store.
     Design(DesignRef, Revision),
     /// Remove all nodes, then the environment.
-    End(Revision),
+    Destroy(Revision),
 }
 
 /// Outcome of a reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Done {
+enum DesignOutcome {
     All,
     /// Needs an operator: a blob is missing, or the design has errors.
     Stuck(String),
@@ -55,7 +55,7 @@ impl DesignController {
         let mut servers = self.app.view.subscribe_servers();
         let mut controller_locks = self.app.replica.controller_locks.subscribe();
         let mut steps = self.app.view.subscribe();
-        let mut stuck = Backoff::default();
+        let mut stuck = EnvBackoff::default();
         loop {
             servers.mark_unchanged();
             controller_locks.mark_unchanged();
@@ -68,20 +68,20 @@ impl DesignController {
                     stuck.forget(env);
                     continue;
                 };
-                let since = self.told_at(env);
-                if stuck.rests(env, since, Instant::now()) {
+                let since = self.goal_revision(env);
+                if stuck.is_waiting(env, since, Instant::now()) {
                     continue;
                 }
-                match self.look(&held).await {
-                    Done::Stuck(cause) => {
+                match self.reconcile(&held).await {
+                    DesignOutcome::Stuck(cause) => {
                         if stuck.add(env, since, cause.clone(), Instant::now()) {
                             tracing::error!(%env, cause, "the nodes cannot follow the design until an operator acts");
                         }
                         continue;
                     }
-                    Done::All => {}
-                    Done::Waits => waits = true,
-                    Done::Failed => failed = true,
+                    DesignOutcome::All => {}
+                    DesignOutcome::Waits => waits = true,
+                    DesignOutcome::Failed => failed = true,
                 }
                 stuck.forget(env);
             }
@@ -97,7 +97,7 @@ impl DesignController {
     }
 
     /// Store revision of an environment's goal.
-    fn told_at(&self, env: &EnvName) -> Option<Revision> {
+    fn goal_revision(&self, env: &EnvName) -> Option<Revision> {
         let fleets = self.app.view.fleets();
         let fleet = fleets.get(env)?;
         match (fleet.destroying(), &fleet.design().applied) {
@@ -107,90 +107,90 @@ impl DesignController {
     }
 
     /// Reconciles one environment with its goal.
-    async fn look(&self, held: &ControllerLock) -> Done {
-        let follow = {
+    async fn reconcile(&self, held: &ControllerLock) -> DesignOutcome {
+        let goal = {
             let fleets = self.app.view.fleets();
-            let Some(fleet) = fleets.get(&held.env) else { return Done::All };
+            let Some(fleet) = fleets.get(&held.env) else { return DesignOutcome::All };
             match (fleet.destroying(), &fleet.design().applied) {
-                (Some((_, at)), _) => Follow::End(*at),
-                (None, Some((applied, at))) => match DesignRef::of(fleet, Some(applied.revision)) {
-                    Ok(meant) => Follow::Design(meant, *at),
-                    Err(error) => return Done::Stuck(chain(&error)),
+                (Some((_, at)), _) => DesignGoal::Destroy(*at),
+                (None, Some((applied, at))) => match DesignRef::find(fleet, Some(applied.revision)) {
+                    Ok(design_ref) => DesignGoal::Design(design_ref, *at),
+                    Err(error) => return DesignOutcome::Stuck(chain(&error)),
                 },
-                (None, None) => return Done::All,
+                (None, None) => return DesignOutcome::All,
             }
         };
-        match follow {
-            Follow::Design(meant, at) => self.follow(held, &meant, at).await,
-            Follow::End(at) => self.end(held, at).await,
+        match goal {
+            DesignGoal::Design(design_ref, at) => self.follow(held, &design_ref, at).await,
+            DesignGoal::Destroy(at) => self.destroy(held, at).await,
         }
     }
 
-    async fn follow(&self, held: &ControllerLock, meant: &DesignRef, at: Revision) -> Done {
+    async fn follow(&self, held: &ControllerLock, design_ref: &DesignRef, at: Revision) -> DesignOutcome {
         let env = &held.env;
-        let design = match self.app.designs.get(env, meant).await {
+        let design = match self.app.designs.get(env, design_ref).await {
             Ok(design) => design,
-            Err(error) => return Done::Stuck(chain(&error)),
+            Err(error) => return DesignOutcome::Stuck(chain(&error)),
         };
         if !design.is_usable() {
             // An earlier version of Muster with fewer rules accepted it. Nodes must not change because of that.
-            return Done::Stuck(format!("their design, number {}, has errors", meant.number));
+            return DesignOutcome::Stuck(format!("their design, number {}, has errors", design_ref.number));
         }
         let records = design.records();
         if self.app.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {
-            return Done::All;
+            return DesignOutcome::All;
         }
         let applied = Guard::Unchanged { key: Keys::new(env).design_applied(), since: at };
         match follow_design_while(&self.app, env, &records, &[held.guard(), applied]).await {
             Ok(change) => {
                 let (added, changed) = (change.added.len() + change.returned.len(), change.changed.len());
                 let gone = change.leaving.len() + change.removed.len();
-                tracing::info!(%env, design = %meant.number, added, changed, gone, "nodes follow the design");
-                Done::All
+                tracing::info!(%env, design = %design_ref.number, added, changed, gone, "nodes follow the design");
+                DesignOutcome::All
             }
-            Err(error) => failed(env, &error),
+            Err(error) => log_failure(env, &error),
         }
     }
 
     /// Decommissions all nodes, then removes the environment.
-    async fn end(&self, held: &ControllerLock, at: Revision) -> Done {
+    async fn destroy(&self, held: &ControllerLock, at: Revision) -> DesignOutcome {
         let env = &held.env;
         let destroying = Guard::Unchanged { key: Keys::new(env).destroying(), since: at };
         let guards = [held.guard(), destroying];
         if let Err(error) = follow_design_while(&self.app, env, &BTreeMap::new(), &guards).await {
-            return failed(env, &error);
+            return log_failure(env, &error);
         }
         if self.app.view.fleets().get(env).is_some_and(|fleet| fleet.recorded().next().is_some()) {
-            return Done::Waits;
+            return DesignOutcome::Waits;
         }
         match erase(self.app.store.as_ref(), env, &guards).await {
             Ok(EraseOutcome::All { revision }) => {
                 self.app.designs.forget(env);
                 tracing::warn!(%env, "destroyed");
-                if self.app.view.reach(revision).await.is_ok() { Done::All } else { Done::Failed }
+                if self.app.view.reach(revision).await.is_ok() { DesignOutcome::All } else { DesignOutcome::Failed }
             }
-            Ok(EraseOutcome::Overtaken) => Done::Failed,
-            Err(error) => failed(env, &error),
+            Ok(EraseOutcome::Overtaken) => DesignOutcome::Failed,
+            Err(error) => log_failure(env, &error),
         }
     }
 }
 
-fn failed(env: &EnvName, error: &(dyn std::error::Error + 'static)) -> Done {
+fn log_failure(env: &EnvName, error: &(dyn std::error::Error + 'static)) -> DesignOutcome {
     tracing::warn!(%env, error, "the nodes cannot follow the design; retrying");
-    Done::Failed
+    DesignOutcome::Failed
 }
 
-/// First pause; each further one is twice as long.
+/// First backoff; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
-/// Longest pause. Short enough to notice a repair soon.
+/// Longest backoff. Short enough to notice a repair soon.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Environments in backoff, since they need an operator. A cause is logged once.
 #[derive(Debug, Default)]
-struct Backoff(BTreeMap<EnvName, Pause>);
+struct EnvBackoff(BTreeMap<EnvName, BackoffEntry>);
 
 #[derive(Debug)]
-struct Pause {
+struct BackoffEntry {
     /// Store revision of the goal (applied design or destruction). A new goal ends the backoff.
     since: Option<Revision>,
     cause: String,
@@ -198,17 +198,17 @@ struct Pause {
     until: Instant,
 }
 
-impl Backoff {
+impl EnvBackoff {
     /// Returns true if the environment is in backoff.
-    fn rests(&self, env: &EnvName, since: Option<Revision>, now: Instant) -> bool {
-        self.0.get(env).is_some_and(|pause| pause.since == since && now < pause.until)
+    fn is_waiting(&self, env: &EnvName, since: Option<Revision>, now: Instant) -> bool {
+        self.0.get(env).is_some_and(|entry| entry.since == since && now < entry.until)
     }
 
     /// Adds an environment. Returns whether this is news: another cause or another goal.
     fn add(&mut self, env: &EnvName, since: Option<Revision>, cause: String, now: Instant) -> bool {
-        let known = self.0.get(env).filter(|pause| pause.since == since && pause.cause == cause);
-        let (is_news, length) = (known.is_none(), known.map_or(FIRST, |pause| (pause.length * 2).min(LONGEST)));
-        self.0.insert(env.clone(), Pause { since, cause, length, until: now + length });
+        let known = self.0.get(env).filter(|entry| entry.since == since && entry.cause == cause);
+        let (is_news, length) = (known.is_none(), known.map_or(FIRST, |entry| (entry.length * 2).min(LONGEST)));
+        self.0.insert(env.clone(), BackoffEntry { since, cause, length, until: now + length });
         is_news
     }
 
@@ -217,13 +217,13 @@ impl Backoff {
     }
 
     /// Removes environments that no longer exist.
-    fn keep(&mut self, there: &[EnvName]) {
-        self.0.retain(|env, _| there.contains(env));
+    fn keep(&mut self, existing: &[EnvName]) {
+        self.0.retain(|env, _| existing.contains(env));
     }
 
     /// End of the earliest backoff.
     fn next(&self) -> Option<Instant> {
-        self.0.values().map(|pause| pause.until).min()
+        self.0.values().map(|entry| entry.until).min()
     }
 }
 
@@ -277,14 +277,14 @@ mod tests {
     fn backoff_doubles_and_a_cause_is_news_once() {
         let env = EnvName::new("prod").unwrap();
         let (begin, since) = (Instant::now(), Some(Revision(7)));
-        let mut stuck = Backoff::default();
-        assert!(!stuck.rests(&env, since, begin) && stuck.next().is_none());
+        let mut stuck = EnvBackoff::default();
+        assert!(!stuck.is_waiting(&env, since, begin) && stuck.next().is_none());
         assert!(stuck.add(&env, since, "no blob".into(), begin));
         assert_eq!(stuck.next(), Some(begin + FIRST));
         // Steps of the view do not end the backoff.
-        assert!(stuck.rests(&env, since, begin + FIRST / 2));
-        assert!(!stuck.rests(&env, since, begin + FIRST));
-        assert!(!stuck.add(&env, since, "no blob".into(), begin), "it was said");
+        assert!(stuck.is_waiting(&env, since, begin + FIRST / 2));
+        assert!(!stuck.is_waiting(&env, since, begin + FIRST));
+        assert!(!stuck.add(&env, since, "no blob".into(), begin), "it was logged");
         assert_eq!(stuck.next(), Some(begin + FIRST * 2));
         for _ in 0..10 {
             stuck.add(&env, since, "no blob".into(), begin);
@@ -294,10 +294,10 @@ mod tests {
         assert_eq!(stuck.next(), Some(begin + FIRST));
 
         let later = Some(Revision(8));
-        assert!(!stuck.rests(&env, later, begin), "there is something else to follow");
+        assert!(!stuck.is_waiting(&env, later, begin), "there is something else to follow");
         assert!(stuck.add(&env, later, "another blob".into(), begin));
         stuck.forget(&env);
-        assert!(!stuck.rests(&env, later, begin));
+        assert!(!stuck.is_waiting(&env, later, begin));
         stuck.add(&env, later, "no blob".into(), begin);
         stuck.keep(&[]);
         assert_eq!(stuck.next(), None);

@@ -33,12 +33,12 @@ pub struct Leaders {
     pub(crate) links: Arc<Links>,
     pub(crate) controller_locks: Arc<ControllerLocks>,
     pub(crate) clock: Clock,
-    pub(crate) patience: LivenessTimeouts,
+    pub(crate) liveness_timeouts: LivenessTimeouts,
 }
 
 /// A write, with what it does for the log.
 #[derive(Debug)]
-enum Step {
+enum LeaderStep {
     Lead(LeaderChange),
     Resume(PauseScope),
 }
@@ -55,7 +55,7 @@ impl Leaders {
             leading.mark_unchanged();
             servers.mark_unchanged();
             controller_locks.mark_unchanged();
-            let wait = self.look().await.unwrap_or(Duration::MAX);
+            let wait = self.reconcile().await.unwrap_or(Duration::MAX);
             // Wakes up for: a connection that begins or ends, here or elsewhere; a node that enters or leaves service; a pause; a
             // controller lock; or the time at which a node becomes lost or a pause expires.
             tokio::select! {
@@ -70,7 +70,7 @@ impl Leaders {
     }
 
     /// Decides and commits once. Returns the time until the next reconciliation at the latest.
-    async fn look(&self) -> Option<Duration> {
+    async fn reconcile(&self) -> Option<Duration> {
         let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();
         let mut recheck: Option<Timestamp> = None;
         let mut again = None;
@@ -79,19 +79,19 @@ impl Leaders {
             let steps = {
                 let fleets = self.view.fleets();
                 let Some(fleet) = fleets.get(&env) else { continue };
-                let (steps, due) = self.judge(fleet, &held);
+                let (steps, due) = self.decide_steps(fleet, &held);
                 recheck = recheck.into_iter().chain(due).min();
                 steps
             };
             for (step, txn) in steps {
                 match self.controller_locks.commit(&held, txn).await {
-                    Ok(FencedOutcome::Committed { .. }) => tell(&env, &step),
+                    Ok(FencedOutcome::Committed { .. }) => log_step(&env, &step),
                     // The decision was stale. The view usually wakes this controller, but not for a change elsewhere.
                     Ok(FencedOutcome::Refused { .. }) => again = Some(AGAIN),
                     Ok(FencedOutcome::LockLost) => break,
                     Err(error) => {
                         let source = &error as &dyn std::error::Error;
-                        tracing::warn!(%env, error = source, "{}; it is decided again soon", step.failed());
+                        tracing::warn!(%env, error = source, "{}; it is decided again soon", step.failure_text());
                         return Some(AGAIN);
                     }
                 }
@@ -102,16 +102,17 @@ impl Leaders {
         again.into_iter().chain(due).min()
     }
 
-    /// Agents look for a new server after a replica has taken over: the grace period begins again.
-    fn judge(&self, fleet: &Fleet, held: &ControllerLock) -> (Vec<(Step, Txn)>, Option<Timestamp>) {
+    /// Steps to commit, and the time of the next decision. Agents look for a new server after a replica has taken over: the
+    /// grace period begins again.
+    fn decide_steps(&self, fleet: &Fleet, held: &ControllerLock) -> (Vec<(LeaderStep, Txn)>, Option<Timestamp>) {
         let (now, keys) = (self.clock.now(), Keys::new(&fleet.env));
         let listening = held.since.max(self.hub.listening_since());
-        let leaders = decide(fleet, |name| self.links.agent(fleet, name).link, self.patience, listening, now);
+        let leaders = decide(fleet, |name| self.links.agent(fleet, name).link, self.liveness_timeouts, listening, now);
         let pauses = pause::expired(fleet.pauses(), now);
         let mut steps = Vec::new();
         for change in leaders.changes {
             match change.txn(fleet) {
-                Ok(txn) => steps.push((Step::Lead(change), txn)),
+                Ok(txn) => steps.push((LeaderStep::Lead(change), txn)),
                 Err(error) => tracing::error!(%error, "the record of a leader cannot be written"),
             }
         }
@@ -119,28 +120,28 @@ impl Leaders {
             steps.extend(pauses.over.into_iter().map(|(scope, at)| {
                 let key = keys.pause(&scope);
                 let txn = Txn::new().guard(Guard::observed(key.clone(), Some(at))).op(Op::delete(key));
-                (Step::Resume(scope), txn)
+                (LeaderStep::Resume(scope), txn)
             }));
         }
         (steps, leaders.recheck.into_iter().chain(pauses.next).min())
     }
 }
 
-impl Step {
-    fn failed(&self) -> String {
+impl LeaderStep {
+    fn failure_text(&self) -> String {
         match self {
-            Step::Lead(LeaderChange { role, .. }) => format!("the leader of role {role} cannot be recorded"),
-            Step::Resume(scope) => format!("the pause of {scope} is over, and cannot be ended"),
+            LeaderStep::Lead(LeaderChange { role, .. }) => format!("the leader of role {role} cannot be recorded"),
+            LeaderStep::Resume(scope) => format!("the pause of {scope} is over, and cannot be ended"),
         }
     }
 }
 
-fn tell(env: &EnvName, step: &Step) {
+fn log_step(env: &EnvName, step: &LeaderStep) {
     match step {
-        Step::Lead(LeaderChange { role, now, because, .. }) => match &now.node {
+        LeaderStep::Lead(LeaderChange { role, now, because, .. }) => match &now.node {
             Some(node) => tracing::info!(%env, %role, %node, epoch = now.epoch, %because, "has a new leader"),
             None => tracing::warn!(%env, %role, %because, "has no leader: none of its nodes is available"),
         },
-        Step::Resume(scope) => tracing::info!(%env, "the pause of {scope} is over"),
+        LeaderStep::Resume(scope) => tracing::info!(%env, "the pause of {scope} is over"),
     }
 }

@@ -35,18 +35,18 @@ pub struct Liveness {
     pub(crate) controller_locks: Arc<ControllerLocks>,
     pub(crate) latest_revision: Arc<LatestRevision>,
     pub(crate) clock: Clock,
-    pub(crate) patience: LivenessTimeouts,
+    pub(crate) liveness_timeouts: LivenessTimeouts,
     pub(crate) held: Mutex<BTreeMap<EnvName, Vec<SilentDomain>>>,
 }
 
 /// Extent to which a decision was committed. A worse outcome is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Done {
+enum CommitExtent {
     All,
     /// A part of the decision was stale.
-    InPart,
+    Partial,
     /// The store is unavailable.
-    StoreAway,
+    StoreUnavailable,
 }
 
 impl Liveness {
@@ -64,7 +64,7 @@ impl Liveness {
             connections.mark_unchanged();
             servers.mark_unchanged();
             controller_locks.mark_unchanged();
-            let wait = self.look().await.unwrap_or(Duration::MAX).max(PACE);
+            let wait = self.reconcile().await.unwrap_or(Duration::MAX).max(PACE);
             // Wakes up for: a connection that begins or ends, here or elsewhere; a replica that leaves; a controller lock; or the
             // time at which a node becomes lost.
             tokio::select! {
@@ -106,21 +106,21 @@ impl Liveness {
         let mut servers = self.view.subscribe_servers();
         loop {
             servers.mark_unchanged();
-            let anybody = self.view.fleets().get(env).is_some_and(|fleet| {
+            let any_connected = self.view.fleets().get(env).is_some_and(|fleet| {
                 let replica = |node: &Node| node.presence.as_ref().and_then(|(presence, _)| presence.replica.clone());
                 fleet.recorded().filter_map(|(_, node, _)| replica(node)).any(|id| fleet.replicas().contains_key(&id))
             });
-            if !anybody || servers.changed().await.is_err() {
+            if !any_connected || servers.changed().await.is_err() {
                 return;
             }
         }
     }
 
     /// Decides and commits once. Returns the time until the next reconciliation at the latest.
-    async fn look(&self) -> Option<Duration> {
+    async fn reconcile(&self) -> Option<Duration> {
         let now = self.clock.now();
         let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();
-        let mut done = Done::All;
+        let mut done = CommitExtent::All;
         let mut recheck: Option<Timestamp> = None;
         let mut held_domains = BTreeMap::new();
         for env in envs {
@@ -128,13 +128,13 @@ impl Liveness {
             let (decision, changes) = {
                 let fleets = self.view.fleets();
                 let Some(fleet) = fleets.get(&env) else { continue };
-                let decision = self.judge(fleet, held.as_ref());
+                let decision = self.decide(fleet, held.as_ref());
                 let changes = held.as_ref().map(|_| transactions(fleet, &decision)).unwrap_or_default();
                 (decision, changes)
             };
             // A store that is unavailable for one environment is so for all: the others are decided, but not committed.
-            if let Some(held) = held.as_ref().filter(|_| done != Done::StoreAway) {
-                tell(&env, &decision);
+            if let Some(held) = held.as_ref().filter(|_| done != CommitExtent::StoreUnavailable) {
+                log_changes(&env, &decision);
                 done = done.max(self.commit(held, changes).await);
                 recheck = recheck.into_iter().chain(decision.recheck).min();
             }
@@ -142,25 +142,25 @@ impl Liveness {
         }
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held_domains;
         match done {
-            Done::All => recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default()),
-            Done::InPart | Done::StoreAway => Some(PACE),
+            CommitExtent::All => recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default()),
+            CommitExtent::Partial | CommitExtent::StoreUnavailable => Some(PACE),
         }
     }
 
     /// Commits changes up to the first that fails: each further one would wait for the store's timeout, and the decision would be
     /// stale by then. The rest is decided again at the next reconciliation.
-    async fn commit(&self, held: &ControllerLock, changes: Vec<(NodeName, Txn)>) -> Done {
-        let mut done = Done::All;
+    async fn commit(&self, held: &ControllerLock, changes: Vec<(NodeName, Txn)>) -> CommitExtent {
+        let mut done = CommitExtent::All;
         for (node, txn) in changes {
             match self.controller_locks.commit(held, txn).await {
                 Ok(FencedOutcome::Committed { .. }) => {}
                 // Its status changed meanwhile.
-                Ok(FencedOutcome::Refused { .. }) => done = Done::InPart,
+                Ok(FencedOutcome::Refused { .. }) => done = CommitExtent::Partial,
                 // Another replica holds the lock now.
                 Ok(FencedOutcome::LockLost) => return done,
                 Err(error) => {
                     tracing::warn!(%node, %error, "its liveness cannot be recorded; it is decided again soon");
-                    return Done::StoreAway;
+                    return CommitExtent::StoreUnavailable;
                 }
             }
         }
@@ -168,7 +168,7 @@ impl Liveness {
     }
 
     /// Agents look for a new server after a replica has taken over: the grace period begins again.
-    fn judge(&self, fleet: &Fleet, held: Option<&ControllerLock>) -> LivenessDecision {
+    fn decide(&self, fleet: &Fleet, held: Option<&ControllerLock>) -> LivenessDecision {
         let started = self.hub.listening_since();
         let listening = held.map_or(started, |held| held.since.max(started));
         let seen = fleet.designed().map(|(name, node, record)| {
@@ -185,11 +185,11 @@ impl Liveness {
                 active: node.active().is_some(),
             }
         });
-        decide(seen, self.patience, listening, self.clock.now())
+        decide(seen, self.liveness_timeouts, listening, self.clock.now())
     }
 }
 
-fn tell(env: &EnvName, decision: &LivenessDecision) {
+fn log_changes(env: &EnvName, decision: &LivenessDecision) {
     decision.withdraw.iter().for_each(|node| tracing::warn!(%env, %node, "lost: removed from its role"));
     decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: added to its role again"));
 }

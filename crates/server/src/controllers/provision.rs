@@ -53,12 +53,12 @@ struct Machine {
     /// A turn is in progress. A slow one does not delay other machines.
     busy: bool,
     /// Inputs at the start of the last turn. A change makes the next turn due.
-    last: Sight,
+    last: TurnInput,
 }
 
 /// Inputs of a machine's turn, besides its own record and the driver's observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Sight {
+struct TurnInput {
     position: u32,
     record_at: Option<Revision>,
     connected: bool,
@@ -104,14 +104,14 @@ impl Provision {
                 self.follow_view();
                 if is_new {
                     // Another replica may have changed the machines: all of them are due.
-                    self.look_at_all();
+                    self.requeue_all();
                 }
             }
             if let Some(held) = &last {
                 self.begin_turns(held, &turns);
             }
             let awaits_runs = self.machines.values().any(|machine| !machine.last.waits_for.is_empty());
-            let driver_tells = async {
+            let driver_change = async {
                 match &mut changes {
                     Some(changes) => changes.changed().await.is_ok(),
                     None => std::future::pending().await,
@@ -130,9 +130,9 @@ impl Provision {
                 _ = servers.changed(), if last.is_some() => {}
                 _ = records.changed(), if last.is_some() => {}
                 _ = steps.changed(), if last.is_some() && awaits_runs => {}
-                told = driver_tells, if last.is_some() => {
-                    self.look_at_all();
-                    if !told {
+                is_open = driver_change, if last.is_some() => {
+                    self.requeue_all();
+                    if !is_open {
                         changes = None;
                     }
                 }
@@ -141,7 +141,7 @@ impl Provision {
         }
     }
 
-    fn look_at_all(&mut self) {
+    fn requeue_all(&mut self) {
         self.machines.values_mut().for_each(|machine| machine.next = Requeue::Now);
     }
 
@@ -159,14 +159,14 @@ impl Provision {
 
     /// Adds and removes machines with the view. A machine whose inputs changed is due.
     fn follow_view(&mut self) {
-        let seen = self.look();
-        self.machines.retain(|name, machine| machine.busy || seen.contains_key(name));
-        for (name, sight) in seen {
-            let new = || Machine { next: Requeue::Now, busy: false, last: Sight::default() };
+        let inputs = self.inputs();
+        self.machines.retain(|name, machine| machine.busy || inputs.contains_key(name));
+        for (name, input) in inputs {
+            let new = || Machine { next: Requeue::Now, busy: false, last: TurnInput::default() };
             let machine = self.machines.entry(name).or_insert_with(new);
-            if machine.last != sight {
+            if machine.last != input {
                 machine.next = Requeue::Now;
-                machine.last = sight;
+                machine.last = input;
             }
         }
     }
@@ -189,7 +189,7 @@ impl Provision {
                 // Changes from here on make another turn due.
                 machine.next = Requeue::OnChange;
                 let (context, held) = (self.context.clone(), held.clone());
-                turns.push(async move { (name.clone(), one(&context, &held, &name).await) }.boxed());
+                turns.push(async move { (name.clone(), run_turn(&context, &held, &name).await) }.boxed());
             }
         }
     }
@@ -204,29 +204,29 @@ impl Provision {
     }
 
     /// Inputs of all nodes that have a machine, or should have one.
-    fn look(&self) -> BTreeMap<NodeName, Sight> {
+    fn inputs(&self) -> BTreeMap<NodeName, TurnInput> {
         let Context { app, env, .. } = &*self.context;
         let fleets = app.view.fleets();
         let Some(fleet) = fleets.get(env) else { return BTreeMap::new() };
-        let sight = |node: &Node, name: &NodeName, position| Sight {
+        let input = |node: &Node, name: &NodeName, position| TurnInput {
             position,
             record_at: node.record_at,
             connected: app.agents.links.is_connected(fleet, name),
             waits_for: if node.is_leaving() { decommission::dependents(fleet, node) } else { Vec::new() },
         };
-        fleet.recorded().map(|(name, node, record)| (name.clone(), sight(node, name, record.position))).collect()
+        fleet.recorded().map(|(name, node, record)| (name.clone(), input(node, name, record.position))).collect()
     }
 }
 
 /// A node at the start of its turn.
-struct Whole {
+struct TurnState {
     node: Node,
     spec: MachineSpec,
     connected: bool,
     leaving: Option<PendingDecommission>,
 }
 
-impl Whole {
+impl TurnState {
     fn read(app: &App, env: &EnvName, name: &NodeName) -> Option<Self> {
         let fleets = app.view.fleets();
         let fleet: &Fleet = fleets.get(env)?;
@@ -242,32 +242,33 @@ impl Whole {
     }
 
     /// Transaction of a turn, if there is anything to write. Guarded by the node's record in the design.
-    fn txn(&self, keys: &Keys, advance: &ReconcileResult) -> Result<Option<Txn>, serde_json::Error> {
+    fn txn(&self, keys: &Keys, result: &ReconcileResult) -> Result<Option<Txn>, serde_json::Error> {
         let name = &self.spec.node;
-        if advance.decision == MachineDecision::Retire {
+        if result.decision == MachineDecision::Retire {
             return Ok(Some(removal(keys, name, &self.node)));
         }
-        let Some(record) = &advance.record else { return Ok(None) };
+        let Some(record) = &result.record else { return Ok(None) };
         let before = self.node.machine.as_ref().map(|(_, at)| *at);
         let txn = record_txn(keys, name, before, record)?;
         Ok(Some(txn.guard(Guard::observed(keys.node(name), self.node.record_at))))
     }
 }
 
-async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Requeue {
+/// Runs one turn of a machine. Returns the time of its next turn.
+async fn run_turn(context: &Context, held: &ControllerLock, name: &NodeName) -> Requeue {
     let Context { app, env, driver, policy } = context;
     if app.replica.controller_locks.held(env, held.name).as_ref() != Some(held) {
         return Requeue::OnChange;
     }
-    let Some(whole) = Whole::read(app, env, name) else { return Requeue::OnChange };
-    let record = whole.node.machine.as_ref().map(|(record, _)| record);
-    let known = ReconcileInput { record, agent_connected: whole.connected, leaving: whole.leaving.clone() };
+    let Some(state) = TurnState::read(app, env, name) else { return Requeue::OnChange };
+    let record = state.node.machine.as_ref().map(|(record, _)| record);
+    let known = ReconcileInput { record, agent_connected: state.connected, leaving: state.leaving.clone() };
     let clock = || app.clock.now();
-    let advance = reconcile(driver.as_ref(), &whole.spec, known, policy, &clock).await;
+    let result = reconcile(driver.as_ref(), &state.spec, known, policy, &clock).await;
     let later = || Requeue::At(app.clock.now().checked_add(PAUSE).unwrap_or(Timestamp::MAX));
-    let txn = match whole.txn(&Keys::new(env), &advance) {
+    let txn = match state.txn(&Keys::new(env), &result) {
         Ok(Some(txn)) => txn,
-        Ok(None) => return advance.next,
+        Ok(None) => return result.next,
         Err(error) => {
             tracing::error!(node = %name, %error, "the record of its machine cannot be written");
             return later();
@@ -275,13 +276,13 @@ async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Reque
     };
     match app.replica.controller_locks.commit(held, txn).await {
         Ok(FencedOutcome::Committed { revision }) => {
-            match &advance.record {
+            match &result.record {
                 Some(record) => tracing::debug!(node = %name, phase = record.phase.word(), "machine"),
                 None => {
                     tracing::info!(%env, node = %name, "decommissioned: its machine is released and its keys are removed")
                 }
             }
-            if app.view.reach(revision).await.is_err() { later() } else { advance.next }
+            if app.view.reach(revision).await.is_err() { later() } else { result.next }
         }
         // Another writer changed it: the next turn starts from that.
         Ok(FencedOutcome::Refused { revision }) => {

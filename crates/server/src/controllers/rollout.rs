@@ -18,7 +18,7 @@ use crate::App;
 use crate::api::chain;
 use crate::app::Clock;
 use crate::replica::{ControllerLock, FencedOutcome};
-use crate::rollouts::gate::{self, Mark, Subject};
+use crate::rollouts::gate::{self, GateContext, GateMark};
 use crate::rollouts::host::{serve_io, with_decision_input};
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl RolloutController {
         let mut connections = self.app.agents.hub.subscribe();
         let mut rollouts = self.app.view.subscribe_rollouts();
         let mut controller_locks = self.app.replica.controller_locks.subscribe();
-        let mark = Mark::of(self.app.replica.membership.record());
+        let mark = GateMark::new(self.app.replica.membership.record());
         mark.end_leftovers().await;
         let (mut executors, mut gates) = (BTreeMap::new(), Gates::new(mark));
         loop {
@@ -46,9 +46,9 @@ impl RolloutController {
                 _ = connections.changed(), if is_busy => {}
                 _ = rollouts.changed() => {}
                 _ = controller_locks.changed() => {}
-                (env, question, verdict) = gates.answered() => {
+                (env, request, verdict) = gates.next_verdict() => {
                     if let Some(executor) = executors.get_mut(&env) {
-                        executor.record_verdict(question, verdict);
+                        executor.record_verdict(request, verdict);
                     }
                 }
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
@@ -66,23 +66,23 @@ impl RolloutController {
         let seen = self.app.view.revision();
         let envs: Vec<EnvName> = self.app.view.fleets().keys().cloned().collect();
         for env in executors.keys().filter(|env| !envs.contains(env)) {
-            gates.ask(env, None, &self.app.clock);
+            gates.update(env, None, &self.app.clock);
         }
         executors.retain(|env, _| envs.contains(env));
         let (mut is_busy, mut wait) = (false, None::<Duration>);
         let mut sooner = |at: Duration| wait = Some(wait.map_or(at, |before| before.min(at)));
         for env in envs {
             let executor = executors.entry(env.clone()).or_default();
-            let looked = match self.app.replica.controller_locks.held(&env, ControllerName::Rollout) {
+            let result = match self.app.replica.controller_locks.held(&env, ControllerName::Rollout) {
                 Some(held) => self.step_environment(&held, executor).await,
                 None => {
                     *executor = Executor::default();
                     ReconcileResult::Idle
                 }
             };
-            gates.ask(&env, executor.gate_request(), &self.app.clock);
-            is_busy |= looked != ReconcileResult::Idle;
-            match looked {
+            gates.update(&env, executor.gate_request(), &self.app.clock);
+            is_busy |= result != ReconcileResult::Idle;
+            match result {
                 ReconcileResult::Idle | ReconcileResult::WaitUntil(None) => {}
                 ReconcileResult::WaitUntil(Some(at)) => {
                     sooner(Duration::try_from(at.duration_since(self.app.clock.now())).unwrap_or_default());
@@ -103,8 +103,8 @@ impl RolloutController {
         let env = &held.env;
         let mut got = IoResult::Start;
         loop {
-            let next = match with_decision_input(&self.app, &self.app.agents, env, |sight| executor.next(sight, got)) {
-                Ok(NextAction::Done(looked)) => return looked,
+            let next = match with_decision_input(&self.app, &self.app.agents, env, |input| executor.next(input, got)) {
+                Ok(NextAction::Done(result)) => return result,
                 Ok(NextAction::Commit(write)) => Ok(IoResult::Commit(self.commit(held, *write).await)),
                 Ok(NextAction::Io(need)) => serve_io(&self.app, env, need).await,
                 // The environment is gone.
@@ -144,7 +144,7 @@ impl RolloutController {
 }
 
 /// Logs a committed write.
-pub(super) fn log_written(env: &EnvName, what: &WriteKind) {
+fn log_written(env: &EnvName, what: &WriteKind) {
     match what {
         WriteKind::Step { before, change } => log_step(env, before, change),
         WriteKind::Rollback { from, rollout, to, why } => {
@@ -155,7 +155,7 @@ pub(super) fn log_written(env: &EnvName, what: &WriteKind) {
 }
 
 /// Log message for a failed write.
-pub(super) fn failure_text(what: &WriteKind) -> &'static str {
+fn failure_text(what: &WriteKind) -> &'static str {
     match what {
         WriteKind::Step { change, .. } if matches!(change.record.phase, RolloutPhase::Paused { .. }) => {
             "a rollout cannot be paused"
@@ -219,50 +219,52 @@ fn log_step(env: &EnvName, before: &RolloutRecord, change: &RolloutChange) {
     }
 }
 
+/// Running checks of gates, one task for each environment. The engine decides which checks run; a task ends when its checks are
+/// no longer needed.
 #[derive(Debug)]
-pub(super) struct Gates {
-    mark: Mark,
+struct Gates {
+    mark: GateMark,
     tasks: JoinSet<(EnvName, GateRequest, GateVerdict)>,
-    asking: BTreeMap<EnvName, (GateRequest, AbortHandle)>,
+    running: BTreeMap<EnvName, (GateRequest, AbortHandle)>,
 }
 
 impl Gates {
     /// Checks started by the server with this mark.
-    pub(super) fn new(mark: Mark) -> Self {
-        Self { mark, tasks: JoinSet::new(), asking: BTreeMap::new() }
+    fn new(mark: GateMark) -> Self {
+        Self { mark, tasks: JoinSet::new(), running: BTreeMap::new() }
     }
 
     /// Runs only these checks for an environment.
-    pub(super) fn ask(&mut self, env: &EnvName, question: Option<&GateRequest>, clock: &Clock) {
-        if self.asking.get(env).map(|(asked, _)| asked) == question {
+    fn update(&mut self, env: &EnvName, request: Option<&GateRequest>, clock: &Clock) {
+        if self.running.get(env).map(|(running, _)| running) == request {
             return;
         }
-        if let Some((_, task)) = self.asking.remove(env) {
+        if let Some((_, task)) = self.running.remove(env) {
             task.abort();
         }
-        let Some(question) = question.cloned() else { return };
-        let GateRequest { rollout, from, to, stage, wave, .. } = question.clone();
+        let Some(request) = request.cloned() else { return };
+        let GateRequest { rollout, from, to, stage, wave, .. } = request.clone();
         tracing::info!(%env, %rollout, stage, wave, "checks started");
-        let subject = Subject { env: env.clone(), rollout, from, to, stage, wave };
-        let (asked, mark, clock) = (question.clone(), self.mark.clone(), clock.clone());
+        let context = GateContext { env: env.clone(), rollout, from, to, stage, wave };
+        let (checked, mark, clock) = (request.clone(), self.mark.clone(), clock.clone());
         let task = self.tasks.spawn(async move {
-            let verdict = gate::ask(&asked.checks, &subject, &mark, &clock).await;
-            (subject.env, asked, verdict)
+            let verdict = gate::run_checks(&checked.checks, &context, &mark, &clock).await;
+            (context.env, checked, verdict)
         });
-        self.asking.insert(env.clone(), (question, task));
+        self.running.insert(env.clone(), (request, task));
     }
 
     /// Waits for the verdict of some checks; forever while none run.
-    pub(super) async fn answered(&mut self) -> (EnvName, GateRequest, GateVerdict) {
+    async fn next_verdict(&mut self) -> (EnvName, GateRequest, GateVerdict) {
         loop {
             match self.tasks.join_next().await {
                 None => std::future::pending().await,
-                Some(Ok((env, question, verdict))) => {
+                Some(Ok((env, request, verdict))) => {
                     // A task that was aborted may have finished before.
-                    let is_asked = self.asking.get(&env).is_some_and(|(asked, _)| *asked == question);
-                    if is_asked {
-                        self.asking.remove(&env);
-                        return (env, question, verdict);
+                    let is_current = self.running.get(&env).is_some_and(|(running, _)| *running == request);
+                    if is_current {
+                        self.running.remove(&env);
+                        return (env, request, verdict);
                     }
                 }
                 // It was aborted.

@@ -13,11 +13,9 @@ use muster_wire::design::DesignInput;
 use thiserror::Error;
 use tokio::time::timeout;
 
-use super::compiled::ReadDesignError;
-use super::compiled::{Compiled, DesignRef, Texts};
-use super::input::{InputError, lay};
-use super::revision::RevisionError;
-use super::revision::{Attribution, BaseError, RevisionBase, RevisionOutcome, RevisionRequest, revise};
+use super::compiled::{Compiled, DesignRef, ReadDesignError, Texts};
+use super::input::{InputError, merge_sources};
+use super::revision::{Attribution, BaseError, RevisionBase, RevisionError, RevisionOutcome, RevisionRequest, revise};
 use super::tree::{Tree, TreeError};
 use crate::app::{Reader, Writer};
 use crate::fleet_change::compare;
@@ -79,11 +77,11 @@ pub struct AppliedDesign {
 
 /// Merges the sent sources into the newest revision, and compiles the result.
 pub async fn propose(reader: &Reader, env: &EnvName, input: &Arc<DesignInput>) -> Result<DesignProposal, ApplyError> {
-    let base = RevisionBase::look(reader, env).await?;
+    let base = RevisionBase::read(reader, env).await?;
     let (compiled, input) = (base.compiled.clone(), input.clone());
     // Hashing megabytes takes time.
-    let laying = tokio::task::spawn_blocking(move || lay(&compiled.tree, &input));
-    let (tree, texts) = laying.await.map_err(|_| RevisionError::CutOff)??;
+    let merging = tokio::task::spawn_blocking(move || merge_sources(&compiled.tree, &input));
+    let (tree, texts) = merging.await.map_err(|_| RevisionError::CutOff)??;
     let next = compile(reader, &base, tree, &texts).await?;
     Ok(DesignProposal { base, next, texts })
 }
@@ -107,8 +105,8 @@ pub async fn compile(
 }
 
 /// Plans a design: what applying it would do to the nodes.
-pub async fn plan(reader: &Reader, laid: &DesignProposal) -> Result<DesignPlan, ApplyError> {
-    let DesignProposal { base, next, .. } = laid;
+pub async fn plan(reader: &Reader, proposal: &DesignProposal) -> Result<DesignPlan, ApplyError> {
+    let DesignProposal { base, next, .. } = proposal;
     if !next.is_usable() {
         return Err(ApplyError::Findings(next.findings.clone()));
     }
@@ -116,12 +114,12 @@ pub async fn plan(reader: &Reader, laid: &DesignProposal) -> Result<DesignPlan, 
     let applied = match &base.applied {
         None => None,
         Some((applied, _)) => {
-            let meant = {
+            let design_ref = {
                 let fleets = reader.view.fleets();
                 let empty = Fleet::new(env.clone());
-                DesignRef::of(fleets.get(env).unwrap_or(&empty), Some(applied.revision))?
+                DesignRef::find(fleets.get(env).unwrap_or(&empty), Some(applied.revision))?
             };
-            Some(reader.designs.get(env, &meant).await?)
+            Some(reader.designs.get(env, &design_ref).await?)
         }
     };
     let fleets = reader.view.fleets();
@@ -148,20 +146,20 @@ pub async fn apply(
     writer: &Writer,
     env: &EnvName,
     input: &Arc<DesignInput>,
-    terms: ApplyOptions<'_>,
+    options: ApplyOptions<'_>,
     by: &Attribution,
 ) -> Result<AppliedDesign, ApplyError> {
     let mut retry = ConflictRetry::new(ATTEMPTS);
     while retry.begin_attempt() {
-        let laid = propose(writer, env, input).await?;
-        let plan = plan(writer, &laid).await?;
-        if let Some(moved) = terms.shown.map(|shown| shown.differences(&plan)).filter(|moved| !moved.is_empty()) {
+        let proposal = propose(writer, env, input).await?;
+        let plan = plan(writer, &proposal).await?;
+        if let Some(moved) = options.shown.map(|shown| shown.differences(&plan)).filter(|moved| !moved.is_empty()) {
             return Err(ApplyError::Moved(moved));
         }
-        if plan.removes_all() && !terms.remove_all {
+        if plan.removes_all() && !options.remove_all {
             return Err(ApplyError::RemovesAll { env: env.clone(), nodes: plan.totals.remove });
         }
-        let DesignProposal { base, next, texts } = &laid;
+        let DesignProposal { base, next, texts } = &proposal;
         let head = base.head.map(|(number, _)| number);
         let is_new = head.is_none() || next.manifest != base.compiled.manifest;
         if head.is_none() && next.tree.is_empty() {
@@ -169,8 +167,8 @@ pub async fn apply(
         }
         let is_applied = base.applied.as_ref().map(|(applied, _)| applied.revision) == head;
         let (number, revision) = if is_new || !is_applied {
-            let order = RevisionRequest { next: is_new.then_some((next, texts)), apply: true, by: by.clone() };
-            match revise(writer, base, order).await? {
+            let request = RevisionRequest { next: is_new.then_some((next, texts)), apply: true, by: by.clone() };
+            match revise(writer, base, request).await? {
                 RevisionOutcome::Committed { number, revision } => (number, revision),
                 RevisionOutcome::Overtaken => continue,
             }

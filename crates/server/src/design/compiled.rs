@@ -42,7 +42,7 @@ impl Compiled {
     /// Design of an environment that has none.
     pub fn empty(env: &EnvName) -> Self {
         let checked = Design::compile(Vec::new(), &options(env, &Tree::default()));
-        Self::of(Tree::default(), checked)
+        Self::new(Tree::default(), checked)
     }
 
     /// Reads a design from its blobs, and compiles it, starting from `near` if that is similar.
@@ -69,7 +69,7 @@ impl Compiled {
                 let changes: Vec<FileChange> = files.into_iter().map(change).collect::<Result<_, _>>()?;
                 checked = checked.design.with(&source, changes);
             }
-            return Ok(Self::of(tree, checked));
+            return Ok(Self::new(tree, checked));
         }
         let bundle = |source: &SourceTree| {
             let files = source.files().map(text).collect::<Result<_, _>>()?;
@@ -77,10 +77,10 @@ impl Compiled {
         };
         let bundles = tree.sources.iter().map(bundle).collect::<Result<_, TreeError>>()?;
         let checked = Design::compile(bundles, &options(env, &tree));
-        Ok(Self::of(tree, checked))
+        Ok(Self::new(tree, checked))
     }
 
-    fn of(tree: Tree, checked: CheckedDesign) -> Self {
+    fn new(tree: Tree, checked: CheckedDesign) -> Self {
         let CheckedDesign { design, findings } = checked;
         Self { manifest: tree.digest(), tree, design, findings, records: OnceLock::new() }
     }
@@ -153,7 +153,7 @@ pub struct DesignRef {
 
 impl DesignRef {
     /// Finds a revision by its number; without a number, the newest.
-    pub fn of(fleet: &Fleet, number: Option<DesignRevision>) -> Result<Self, ReadDesignError> {
+    pub fn find(fleet: &Fleet, number: Option<DesignRevision>) -> Result<Self, ReadDesignError> {
         let design = fleet.design();
         let Some(newest) = design.head() else { return Err(ReadDesignError::None { env: fleet.env.clone() }) };
         let number = number.unwrap_or(newest);
@@ -170,20 +170,20 @@ impl Designs {
     }
 
     /// Returns a revision of an environment's design.
-    pub async fn get(&self, env: &EnvName, meant: &DesignRef) -> Result<Arc<Compiled>, ReadDesignError> {
-        if let Some(found) = self.find(env, &meant.manifest) {
+    pub async fn get(&self, env: &EnvName, design_ref: &DesignRef) -> Result<Arc<Compiled>, ReadDesignError> {
+        if let Some(found) = self.find(env, &design_ref.manifest) {
             return Ok(found);
         }
         let _turn = self.making.acquire().await.map_err(|_| ReadDesignError::CutOff)?;
         // The task before this one may have compiled it.
-        if let Some(found) = self.find(env, &meant.manifest) {
+        if let Some(found) = self.find(env, &design_ref.manifest) {
             return Ok(found);
         }
         let near = self.kept().get(env).and_then(|kept| kept.front().cloned());
-        let (blobs, manifest, of) = (self.blobs.clone(), meant.manifest.clone(), env.clone());
+        let (blobs, manifest, of) = (self.blobs.clone(), design_ref.manifest.clone(), env.clone());
         let making = tokio::task::spawn_blocking(move || Compiled::read(&blobs, &of, &manifest, near.as_deref()));
         let made: Result<Compiled, TreeError> = making.await.map_err(|_| ReadDesignError::CutOff)?;
-        let unreadable = |source| ReadDesignError::Tree { env: env.clone(), number: meant.number, source };
+        let unreadable = |source| ReadDesignError::Tree { env: env.clone(), number: design_ref.number, source };
         let made = Arc::new(made.map_err(unreadable)?);
         self.keep(env, made.clone());
         Ok(made)

@@ -38,7 +38,7 @@ pub enum InputError {
 }
 
 /// Merges sent sources into a tree. Returns the new tree, and the texts that were sent.
-pub fn lay(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), InputError> {
+pub fn merge_sources(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), InputError> {
     let mut texts = Texts::new();
     let mut given: BTreeMap<&str, SourceTree> = BTreeMap::new();
     for bundle in &input.bundles {
@@ -47,18 +47,18 @@ pub fn lay(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), InputError
             return Err(InputError::SourceTwice(bundle.name.clone()));
         }
     }
-    let there: Vec<&str> = base.sources.iter().map(|source| source.name.as_str()).collect();
+    let existing: Vec<&str> = base.sources.iter().map(|source| source.name.as_str()).collect();
     for name in &input.remove_sources {
         if given.contains_key(name.as_str()) {
             return Err(InputError::GivenAndRemoved(name.clone()));
         }
-        if !there.contains(&name.as_str()) {
-            let known = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        if !existing.contains(&name.as_str()) {
+            let known = if existing.is_empty() { "none".to_owned() } else { existing.join(", ") };
             return Err(InputError::NoSuchSource(name.clone(), known));
         }
     }
     let is_removed = |name: &str| input.remove_sources.iter().any(|removed| removed == name);
-    let order = order(&there, &input.bundles.iter().map(|bundle| bundle.name.as_str()).collect::<Vec<_>>());
+    let order = order(&existing, &input.bundles.iter().map(|bundle| bundle.name.as_str()).collect::<Vec<_>>());
     let mut sources: Vec<SourceTree> = Vec::with_capacity(order.len() + 1);
     for name in order.into_iter().filter(|name| !is_removed(name)) {
         let kept = || base.source(name).cloned();
@@ -72,10 +72,10 @@ pub fn lay(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), InputError
 
 /// Order of the sources without `api`, which is always last. Sent sources keep the order in which they were sent, in the
 /// positions of those that existed; the others keep their position.
-fn order<'a>(there: &[&'a str], given: &[&'a str]) -> Vec<&'a str> {
+fn order<'a>(existing: &[&'a str], given: &[&'a str]) -> Vec<&'a str> {
     let mut next = given.iter().copied();
     let is_given = |name: &&str| given.contains(name);
-    let kept = there.iter().copied().filter(|name| *name != API_SOURCE);
+    let kept = existing.iter().copied().filter(|name| *name != API_SOURCE);
     let mut order: Vec<&str> = kept.filter_map(|name| if is_given(&name) { next.next() } else { Some(name) }).collect();
     order.extend(next);
     order
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn sources_keep_their_order_and_the_api_source_is_last() {
-        let (three, _) = lay(&Tree::default(), &given(&["a", "b", "c"])).unwrap();
+        let (three, _) = merge_sources(&Tree::default(), &given(&["a", "b", "c"])).unwrap();
         assert_eq!(names(&three), ["a", "b", "c", "api"]);
         for (given_now, expected) in [
             (&["b"][..], &["a", "b", "c", "api"][..]),
@@ -139,10 +139,10 @@ mod tests {
             (&["d"], &["a", "b", "c", "d", "api"]),
             (&["d", "a"], &["d", "b", "c", "a", "api"]),
         ] {
-            assert_eq!(names(&lay(&three, &given(given_now)).unwrap().0), expected, "{given_now:?}");
+            assert_eq!(names(&merge_sources(&three, &given(given_now)).unwrap().0), expected, "{given_now:?}");
         }
         let removing = DesignInput { remove_sources: vec!["b".into()], ..DesignInput::default() };
-        assert_eq!(names(&lay(&three, &removing).unwrap().0), ["a", "c", "api"]);
+        assert_eq!(names(&merge_sources(&three, &removing).unwrap().0), ["a", "c", "api"]);
     }
 
     #[test]
@@ -151,26 +151,26 @@ mod tests {
             bundles: vec![bundle("site", &[("a.yaml", "1"), ("b.yaml", "2")]), bundle("lab", &[("a.yaml", "3")])],
             ..DesignInput::default()
         };
-        let (base, _) = lay(&Tree::default(), &first).unwrap();
+        let (base, _) = merge_sources(&Tree::default(), &first).unwrap();
         let again = DesignInput { bundles: vec![bundle("site", &[("b.yaml", "4")])], ..DesignInput::default() };
-        let (next, texts) = lay(&base, &again).unwrap();
+        let (next, texts) = merge_sources(&base, &again).unwrap();
         assert_eq!(next.source("site").unwrap().len(), 1);
         assert_eq!(next.source("lab"), base.source("lab"));
         assert_eq!(texts.len(), 1);
-        assert_eq!(lay(&base, &DesignInput::default()).unwrap().0, base, "nothing is what is there");
+        assert_eq!(merge_sources(&base, &DesignInput::default()).unwrap().0, base, "an empty input changes nothing");
     }
 
     #[test]
     fn empty_input_keeps_cardinalities() {
         let cardinality = BTreeMap::from([(Role::new("web").unwrap(), 3)]);
-        let (base, _) = lay(&Tree::default(), &DesignInput { cardinality, ..given(&["a"]) }).unwrap();
-        assert_eq!(lay(&base, &DesignInput::default()).unwrap().0.cardinality, base.cardinality);
-        assert!(lay(&base, &given(&["a"])).unwrap().0.cardinality.is_empty());
+        let (base, _) = merge_sources(&Tree::default(), &DesignInput { cardinality, ..given(&["a"]) }).unwrap();
+        assert_eq!(merge_sources(&base, &DesignInput::default()).unwrap().0.cardinality, base.cardinality);
+        assert!(merge_sources(&base, &given(&["a"])).unwrap().0.cardinality.is_empty());
     }
 
     #[test]
     fn invalid_sources_are_refused() {
-        let base = lay(&Tree::default(), &given(&["a"])).unwrap().0;
+        let base = merge_sources(&Tree::default(), &given(&["a"])).unwrap().0;
         let removing = |name: &str| DesignInput { remove_sources: vec![name.into()], ..given(&["b"]) };
         let with = |bundle| DesignInput { bundles: vec![bundle], ..DesignInput::default() };
         for (input, expected) in [
@@ -183,7 +183,7 @@ mod tests {
             (with(bundle("b", &[("x.yaml", ""), ("x.yaml", "")])), "twice"),
             (with(bundle("b", &[("", "")])), "not a valid path"),
         ] {
-            let error = lay(&base, &input).unwrap_err().to_string();
+            let error = merge_sources(&base, &input).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -85,13 +85,13 @@ pub enum RevisionOutcome {
 
 impl RevisionBase {
     /// Reads the base at the latest revision of the store: a stale view would lead to a conflict.
-    pub async fn look(reader: &Reader, env: &EnvName) -> Result<Self, BaseError> {
+    pub async fn read(reader: &Reader, env: &EnvName) -> Result<Self, BaseError> {
         reader
             .view
             .reach(reader.latest_revision.read().await.map_err(RevisionError::Store)?)
             .await
             .map_err(RevisionError::StaleView)?;
-        let (base, meant) = {
+        let (base, design_ref) = {
             let fleets = reader.view.fleets();
             let empty = Fleet::new(env.clone());
             let fleet = fleets.get(env).unwrap_or(&empty);
@@ -99,11 +99,11 @@ impl RevisionBase {
             let design = fleet.design();
             let epoch = u64::try_from(reader.clock.now().as_second()).unwrap_or(1);
             let base = (design.head, design.applied.clone(), beginning(fleet, epoch));
-            (base, design.head().map(|_| DesignRef::of(fleet, None)).transpose()?)
+            (base, design.head().map(|_| DesignRef::find(fleet, None)).transpose()?)
         };
         let (head, applied, beginning) = base;
-        let compiled = match meant {
-            Some(meant) => reader.designs.get(env, &meant).await?,
+        let compiled = match design_ref {
+            Some(design_ref) => reader.designs.get(env, &design_ref).await?,
             None => Arc::new(Compiled::empty(env)),
         };
         Ok(Self { env: env.clone(), head, applied, compiled, beginning })

@@ -12,13 +12,13 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
         ControllerName::ALL.into_iter().filter_map(|name| check_controller(facts, name)).collect();
     if let Some(restoring) = &facts.restoring {
         let seen = format!("is being restored since {}, by {}", restoring.since, restoring.by);
-        findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).of(env).advise(
+        findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).on(env).advise(
             "if no restore is running, run the same `muster restore FILE` again: until then the environment is paused",
         ));
     }
     if let Some(destroying) = &facts.destroying {
         let seen = format!("is being destroyed since {}, by {}", destroying.since, destroying.by);
-        findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).of(env).advise(
+        findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).on(env).advise(
             "its nodes leave first: the process that made their machines (`muster up`) must run to remove them",
         ));
     }
@@ -27,7 +27,7 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
         let seen = format!("{count} of its keys cannot be read, such as {key}: {why}");
         findings.push(
             DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen)
-                .of(env)
+                .on(env)
                 .advise("a newer Muster or another program wrote them: `muster status` lists them"),
         );
     }
@@ -36,7 +36,7 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
         let seen = format!("the bundles of {} are missing: no node can run these versions", versions.join(", "));
         findings.push(
             DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Failed, seen)
-                .of(env)
+                .on(env)
                 .advise("push the same bundles again with `muster release push`, or restore a backup"),
         );
     }
@@ -44,7 +44,7 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
         let nodes = if facts.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", facts.nodes) };
         findings.push(
             DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Ok, format!("{nodes}; all keys can be read"))
-                .of(env),
+                .on(env),
         );
     }
     findings
@@ -52,7 +52,7 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
 
 fn check_controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<DoctorFinding> {
     let finding =
-        |verdict, seen| DoctorFinding::new(DoctorCheck::Controller, verdict, seen).of(format!("{} {name}", facts.env));
+        |verdict, seen| DoctorFinding::new(DoctorCheck::Controller, verdict, seen).on(format!("{} {name}", facts.env));
     if let Some(holder) = facts.controllers.get(&name) {
         let since = holder.since.strftime("%F %T UTC");
         return Some(finding(DoctorVerdict::Ok, format!("held by {} since {since}", holder.replica)));

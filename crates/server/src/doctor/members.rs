@@ -39,7 +39,7 @@ fn check_member(member: &Member, answered: usize, all: usize) -> DoctorFinding {
                 left => format!("{left} of {all} answer, which is enough"),
             };
             DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Failed, seen)
-                .of(&member.name)
+                .on(&member.name)
                 .advise(format!("start it again, or replace it with `etcdctl member remove` and `member add`; {left}"))
         }
     }
@@ -54,8 +54,8 @@ fn check_answering_member(name: &str, state: &MemberState, all: usize) -> Doctor
         (false, false) => ", follows",
     };
     let seen = format!("{}{part}, answers in {}", state.version, millis(state.latency));
-    let ok = |seen| DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Ok, seen).of(name);
-    let warning = |seen| DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Warning, seen).of(name);
+    let ok = |seen| DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Ok, seen).on(name);
+    let warning = |seen| DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Warning, seen).on(name);
     if !state.errors.is_empty() {
         let seen = format!("{seen}, and says: {}", state.errors.join("; "));
         warning(seen).advise("check its log")
@@ -84,7 +84,7 @@ const WORTH_DEFRAGMENTING: u64 = 256 * MIB;
 /// Checks the space of each member. A full member stops all writes of the store.
 pub(super) fn check_space(health: &StoreHealth) -> impl Iterator<Item = DoctorFinding> {
     let answered = health.members.iter().filter_map(|member| Some((&member.name, member.state.as_ref().ok()?)));
-    answered.map(|(name, state)| check_space_of(state).of(name))
+    answered.map(|(name, state)| check_space_of(state).on(name))
 }
 
 fn check_space_of(state: &MemberState) -> DoctorFinding {

@@ -27,7 +27,7 @@ fn check_replica(me: &ReplicaId, replica: &ReplicaFacts) -> DoctorFinding {
             let this = if replica.id == *me { "this one, " } else { "" };
             let agents = if answer.agents == 1 { "1 agent".to_owned() } else { format!("{} agents", answer.agents) };
             let seen = format!("{this}{place}, since {}: {agents}", record.since.strftime("%F %T UTC"));
-            DoctorFinding::new(DoctorCheck::Replica, DoctorVerdict::Ok, seen).of(replica.id.as_str())
+            DoctorFinding::new(DoctorCheck::Replica, DoctorVerdict::Ok, seen).on(replica.id.as_str())
         }
         Err(why) => {
             let finding = DoctorFinding::new(
@@ -35,7 +35,7 @@ fn check_replica(me: &ReplicaId, replica: &ReplicaFacts) -> DoctorFinding {
                 DoctorVerdict::Failed,
                 format!("{place} does not answer: {why}"),
             );
-            finding.of(replica.id.as_str()).advise(
+            finding.on(replica.id.as_str()).advise(
                 "its lease is still valid: it stopped a moment ago, is frozen, or is not reachable from here; check its \
                  machine and the network",
             )
@@ -82,11 +82,11 @@ pub fn check_clock(subject: &str, asked: Timestamp, theirs: Timestamp, answered:
     let by = format!("{}.{:03} s", apart.abs().as_secs(), apart.abs().subsec_millis());
     let side = if apart.is_negative() { "behind" } else { "ahead" };
     if certain <= NOTICED {
-        return DoctorFinding::new(DoctorCheck::Clock, DoctorVerdict::Ok, format!("within {by}")).of(subject);
+        return DoctorFinding::new(DoctorCheck::Clock, DoctorVerdict::Ok, format!("within {by}")).on(subject);
     }
     let verdict = if certain > HARMFUL { DoctorVerdict::Failed } else { DoctorVerdict::Warning };
     let advice = "let a time service (chrony, systemd-timesyncd) set the clocks of both machines";
-    DoctorFinding::new(DoctorCheck::Clock, verdict, format!("{by} {side}")).of(subject).advise(advice)
+    DoctorFinding::new(DoctorCheck::Clock, verdict, format!("{by} {side}")).on(subject).advise(advice)
 }
 
 /// Checks that the blob directory is writable and shared by all replicas.
@@ -126,14 +126,15 @@ pub(super) fn check_blobs(can_write: &Result<(), String>, replicas: &[ReplicaFac
         if !unseen.is_empty() {
             shared = false;
             let seen = format!("does not see the blobs of {} in {}", unseen.join(", "), replica.record.blobs.directory);
-            let finding = DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::Failed, seen).of(replica.id.as_str());
+            let finding = DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::Failed, seen).on(replica.id.as_str());
             findings.push(finding.advise("give all replicas one directory that all of them see with --blobs"));
         } else if !unknown.is_empty() {
             shared = false;
             let seen = format!("did not say whether it sees the blobs of {}", unknown.join(", "));
             let finding =
-                DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::CannotTell, seen).of(replica.id.as_str());
-            findings.push(finding.advise("ask again in a few seconds; then look at the directory that --blobs names"));
+                DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::CannotTell, seen).on(replica.id.as_str());
+            findings
+                .push(finding.advise("check again in a few seconds; then look at the directory that --blobs names"));
         }
     }
     if shared {

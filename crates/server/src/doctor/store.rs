@@ -59,7 +59,7 @@ pub(super) fn check_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
             ),
         };
         findings
-            .push(DoctorFinding::new(DoctorCheck::Alarm, DoctorVerdict::Failed, seen).of(&alarm.member).advise(advice));
+            .push(DoctorFinding::new(DoctorCheck::Alarm, DoctorVerdict::Failed, seen).on(&alarm.member).advise(advice));
     }
     if health.latency.is_some() && health.alarms.is_empty() && *sharing == Sharing::Shared {
         findings.push(DoctorFinding::new(DoctorCheck::Alarm, DoctorVerdict::Ok, "no alarm is raised"));
@@ -114,7 +114,7 @@ pub(super) fn check_versions(health: &StoreHealth) -> Vec<DoctorFinding> {
         if let Some((why, least)) = too_old(version) {
             let finding = DoctorFinding::new(DoctorCheck::Version, DoctorVerdict::Warning, format!("{version}: {why}"));
             findings.push(
-                finding.of(members.join(", ")).advise(format!("upgrade to {least} or newer, one member at a time")),
+                finding.on(members.join(", ")).advise(format!("upgrade to {least} or newer, one member at a time")),
             );
         }
     }

@@ -86,7 +86,7 @@ pub async fn push(
     }
     // Decided on the latest revision.
     writer.view.reach(writer.latest_revision.read().await?).await?;
-    let trusted = look(writer, env, trusted_keys)?;
+    let trusted = read_fleet(writer, env, trusted_keys)?;
     let verified_by = match trusted {
         Some(keys) => {
             let proved = verify(&signed, &keys, writer.clock.now());
@@ -95,7 +95,7 @@ pub async fn push(
         None => None,
     };
     // Before the bundle is examined, which takes a while.
-    if let Decision::Known(record) = look(writer, env, |fleet| decide(fleet, &manifest))?? {
+    if let Decision::Known(record) = read_fleet(writer, env, |fleet| decide(fleet, &manifest))?? {
         // The record may have outlived its bundle: uploading it again has repaired that.
         return Ok(PushedRelease { record: *record, changed: false, verified_by, revision: revision(writer) });
     }
@@ -118,12 +118,12 @@ pub(crate) fn trusted_keys(fleet: &Fleet) -> Option<Vec<PublicKey>> {
 }
 
 /// Reads an environment that accepts changes.
-fn look<T>(reader: &Reader, env: &EnvName, question: impl FnOnce(&Fleet) -> T) -> Result<T, PushError> {
+fn read_fleet<T>(reader: &Reader, env: &EnvName, select: impl FnOnce(&Fleet) -> T) -> Result<T, PushError> {
     let fleets = reader.view.fleets();
     let empty = Fleet::new(env.clone());
     let fleet = fleets.get(env).unwrap_or(&empty);
     check_writable(fleet).map_err(|error| PushError::NotAccepting(Box::new(error)))?;
-    Ok(question(fleet))
+    Ok(select(fleet))
 }
 
 fn revision(reader: &Reader) -> Revision {
@@ -152,7 +152,7 @@ async fn commit(
     let txn = Txn { guards: absent.map(|key| Guard::Absent { key }).into(), ops: vec![put] };
     let mut retry = ConflictRetry::new(ATTEMPTS);
     while retry.begin_attempt() {
-        match look(writer, env, |fleet| decide(fleet, manifest))?? {
+        match read_fleet(writer, env, |fleet| decide(fleet, manifest))?? {
             // Ours, from an attempt whose reply was lost; or that of another client.
             Decision::Known(known) => {
                 let changed = *known == record;
@@ -220,8 +220,8 @@ pub(crate) fn with_unpacked<T>(
 ) -> Result<T, BundleError> {
     let digest = &manifest.digest;
     // Renewed, so that it is not swept before it is registered.
-    let there = blobs.renew(digest.hex()).map_err(BundleError::Io)?;
-    let stored = if there { blobs.stored(digest.hex()).map_err(BundleError::Io)? } else { None };
+    let exists = blobs.renew(digest.hex()).map_err(BundleError::Io)?;
+    let stored = if exists { blobs.stored(digest.hex()).map_err(BundleError::Io)? } else { None };
     let Some(stored) = stored else { return Err(BundleError::Missing { digest: digest.clone() }) };
     let place = blobs.workspace().map_err(BundleError::Io)?;
     let file = place.path().join("bundle");

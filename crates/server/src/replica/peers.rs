@@ -74,7 +74,7 @@ impl Peers {
         let client = self.client(&url)?;
         let query = LogQuery { here: true, ..query };
         // The timeout is for the begin of the response; its body lasts as long as the run.
-        timeout(REQUEST_TIMEOUT * 4, client.log_to_pass_on(env, node, run, query)).await.ok()
+        timeout(REQUEST_TIMEOUT * 4, client.forward_log(env, node, run, query)).await.ok()
     }
 
     fn client(&self, url: &str) -> Option<Client> {

@@ -45,8 +45,8 @@ pub(crate) enum HostError {
 }
 
 /// Serves one IO request of the engine.
-pub(crate) async fn serve_io(reader: &Reader, env: &EnvName, need: IoRequest) -> Result<IoResult, HostError> {
-    Ok(match need {
+pub(crate) async fn serve_io(reader: &Reader, env: &EnvName, request: IoRequest) -> Result<IoResult, HostError> {
+    Ok(match request {
         IoRequest::StoreRevision => IoResult::StoreRevision(reader.latest_revision.read().await?),
         IoRequest::AwaitView(revision) => {
             reader.view.reach(revision).await?;
@@ -61,7 +61,7 @@ pub(crate) async fn serve_io(reader: &Reader, env: &EnvName, need: IoRequest) ->
             IoResult::Config(Box::new(read_rollout_config(reader, env).await.unwrap_or_default()))
         }
         IoRequest::SavePlan(plan) => IoResult::PlanSaved(reader.plans.keep(&plan).await?),
-        IoRequest::SaveOutcome(stood) => match keep_outcome(reader, &stood).await {
+        IoRequest::SaveOutcome(progress) => match keep_outcome(reader, &progress).await {
             Ok(name) => IoResult::OutcomeSaved(Some(name)),
             Err(error) => {
                 tracing::warn!(%env, error = chain(&error), "the outcome of a rollout cannot be stored");
@@ -81,11 +81,11 @@ pub(crate) async fn run<R: OperatorRequest, E>(
 where
     E: From<R::Error> + From<HostError>,
 {
-    let (mut errand, first) = RequestExecutor::new(request);
+    let (mut executor, first) = RequestExecutor::new(request);
     let mut got = serve_io(writer, env, first).await?;
     loop {
-        got = match with_decision_input(writer, agents, env, |sight| errand.next(sight, got))?? {
-            NextAction::Io(need) => serve_io(writer, env, need).await?,
+        got = match with_decision_input(writer, agents, env, |input| executor.next(input, got))?? {
+            NextAction::Io(request) => serve_io(writer, env, request).await?,
             NextAction::Commit(txn) => IoResult::Commit(commit(writer, txn).await?),
             NextAction::Done(done) => return Ok(done),
         };
@@ -106,15 +106,15 @@ pub(crate) fn with_decision_input<T>(
     reader: &Reader,
     agents: &Agents,
     env: &EnvName,
-    look: impl FnOnce(&DecisionInput<'_>) -> T,
+    decide: impl FnOnce(&DecisionInput<'_>) -> T,
 ) -> Result<T, HostError> {
     let fleets = reader.view.fleets();
     let fleet: &Fleet = fleets.get(env).ok_or_else(|| HostError::Env(env.clone()))?;
-    Ok(with_sight(reader, agents, fleet, look))
+    Ok(with_fleet_input(reader, agents, fleet, decide))
 }
 
 /// Calls `decide` with the current state of a fleet.
-pub(crate) fn with_sight<T>(
+pub(crate) fn with_fleet_input<T>(
     reader: &Reader,
     agents: &Agents,
     fleet: &Fleet,
@@ -122,9 +122,9 @@ pub(crate) fn with_sight<T>(
 ) -> T {
     let link = |name: &_| agents.links.link(fleet, name);
     // An agent that is silent for longer is lost, and not just reconnecting.
-    let disconnect_grace: SignedDuration = agents.patience.lost_after;
-    let (arrivals, since) = reader.view.arrivals();
-    let observed_for = |revision| arrivals.age_of(revision, since);
+    let disconnect_grace: SignedDuration = agents.liveness_timeouts.lost_after;
+    let (ages, since) = reader.view.observation_ages();
+    let observed_for = |revision| ages.age_of(revision, since);
     decide(&DecisionInput {
         fleet,
         link: &link,
@@ -136,20 +136,20 @@ pub(crate) fn with_sight<T>(
 
 /// Reads the rollout configuration of the applied design; the default if there is none.
 pub(crate) async fn read_rollout_config(reader: &Reader, env: &EnvName) -> Result<RolloutConfig, ReadDesignError> {
-    let meant = {
+    let design_ref = {
         let fleets = reader.view.fleets();
         let applied = fleets.get(env).and_then(|fleet| Some((fleet, fleet.design().applied.as_ref()?)));
         match applied {
-            Some((fleet, (applied, _))) => DesignRef::of(fleet, Some(applied.revision))?,
+            Some((fleet, (applied, _))) => DesignRef::find(fleet, Some(applied.revision))?,
             None => return Ok(RolloutConfig::default()),
         }
     };
-    let compiled = reader.designs.get(env, &meant).await?;
+    let compiled = reader.designs.get(env, &design_ref).await?;
     let environment = compiled.design.environment();
     Ok(RolloutConfig {
         strategy: environment.and_then(|environment| environment.rollout.clone()),
         after: environment.map(|environment| environment.after()).unwrap_or_default(),
-        design: Some(meant.number),
+        design: Some(design_ref.number),
     })
 }
 
@@ -174,23 +174,23 @@ pub(crate) async fn plan_for(
     reader: &Reader,
     agents: &Agents,
     env: &EnvName,
-    asked: PlanRequest,
+    request: PlanRequest,
 ) -> Result<PlanResponse, BeginError> {
     let newest = reader.latest_revision.read().await.map_err(HostError::from)?;
     serve_io(reader, env, IoRequest::AwaitView(newest)).await?;
-    let way = read_rollout_config(reader, env).await.map_err(HostError::from)?;
-    let (design, strategy_from) = (way.design, strategy_from(&asked, &way));
-    asked.strategy.as_ref().map_or(Ok(()), |given| check_gate_commands(given, &way))?;
-    let (plan, revision) = with_decision_input(reader, agents, env, |sight| {
-        let plan = plan(sight, &resolve_request(asked, way, sight.fleet)).map_err(StartRolloutError::from)?;
-        Ok::<_, BeginError>((plan, sight.fleet.revision))
+    let config = read_rollout_config(reader, env).await.map_err(HostError::from)?;
+    let (design, strategy_from) = (config.design, strategy_from(&request, &config));
+    request.strategy.as_ref().map_or(Ok(()), |given| check_gate_commands(given, &config))?;
+    let (plan, revision) = with_decision_input(reader, agents, env, |input| {
+        let plan = plan(input, &resolve_request(request, config, input.fleet)).map_err(StartRolloutError::from)?;
+        Ok::<_, BeginError>((plan, input.fleet.revision))
     })??;
     let digest = Plans::digest(&plan).map_err(|error| HostError::Keep(KeepPlanError::from(error)))?;
     Ok(PlanResponse { plan, digest, design, strategy_from, revision })
 }
 
-fn strategy_from(asked: &PlanRequest, way: &RolloutConfig) -> StrategySource {
-    match (&asked.strategy, &way.strategy) {
+fn strategy_from(request: &PlanRequest, config: &RolloutConfig) -> StrategySource {
+    match (&request.strategy, &config.strategy) {
         (Some(_), _) => StrategySource::Given,
         (None, Some(_)) => StrategySource::Environment,
         (None, None) => StrategySource::Default,
@@ -206,12 +206,12 @@ pub(crate) async fn begin(
     who: StartOptions,
 ) -> Result<StartOutcome, BeginError> {
     let by = who.by.clone();
-    let outset: StartOutcome = run::<_, BeginError>(writer, agents, env, StartRollout::new(what, who)).await?;
-    if let StartOutcome::Started(StartedRollout { id, from, to, at_once, changed: true, .. }) = &outset {
+    let outcome: StartOutcome = run::<_, BeginError>(writer, agents, env, StartRollout::new(what, who)).await?;
+    if let StartOutcome::Started(StartedRollout { id, from, to, at_once, changed: true, .. }) = &outcome {
         let from = from.as_ref().map(Version::as_str);
         tracing::info!(%env, rollout = %id, from, %to, by, at_once, "rollout started");
     }
-    Ok(outset)
+    Ok(outcome)
 }
 
 /// Starts the rollback of a rollout.
@@ -219,14 +219,14 @@ pub(crate) async fn roll_back(
     writer: &Writer,
     agents: &Agents,
     env: &EnvName,
-    wish: RollBackRollout,
+    request: RollBackRollout,
 ) -> Result<StartedRollout, BeginError> {
-    let (id, by) = (wish.id, wish.options.by.clone());
-    let begun: StartedRollout = run::<_, BeginError>(writer, agents, env, wish).await?;
-    if begun.changed {
-        tracing::info!(%env, rollout = %begun.id, to = %begun.to, by, "rolling back rollout {id}");
+    let (id, by) = (request.id, request.options.by.clone());
+    let started: StartedRollout = run::<_, BeginError>(writer, agents, env, request).await?;
+    if started.changed {
+        tracing::info!(%env, rollout = %started.id, to = %started.to, by, "rolling back rollout {id}");
     }
-    Ok(begun)
+    Ok(started)
 }
 
 /// Sends a command to a rollout.

@@ -18,13 +18,13 @@ use muster_wire::rollout::{
     FAILED_SHOWN, LEFT_ALONE_SHOWN, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, UnmovedNode, WaveRow,
 };
 
-use super::host::with_sight;
+use super::host::with_fleet_input;
 use super::plans::PlanUnreadable;
 use crate::api::chain;
 use crate::app::{Agents, Reader};
 
 /// Result of reading a plan.
-pub(crate) type Looked = Result<Arc<IndexedPlan>, PlanUnreadable>;
+pub(crate) type PlanResult = Result<Arc<IndexedPlan>, PlanUnreadable>;
 
 /// Plan of the rollout that decides what nodes run. It is read before the view is locked.
 pub(crate) async fn deciding_plan(reader: &Reader, env: &muster_core::names::EnvName) -> Option<Arc<IndexedPlan>> {
@@ -42,14 +42,14 @@ pub(crate) fn status(
     agents: &Agents,
     fleet: &Fleet,
     (record, record_at): (&RolloutRecord, Revision),
-    plan: &Looked,
+    plan: &PlanResult,
     outcome: Option<Progress>,
     numbers: bool,
 ) -> RolloutStatus {
-    let now = || plan.as_ref().map(|plan| stood(reader, agents, fleet, record, plan)).unwrap_or_default();
-    let stood = outcome.unwrap_or_else(now);
-    let counts = all(&stood);
-    let nodes = || stood.waves.iter().flat_map(|wave| &wave.nodes);
+    let now = || plan.as_ref().map(|plan| current_progress(reader, agents, fleet, record, plan)).unwrap_or_default();
+    let progress = outcome.unwrap_or_else(now);
+    let counts = all(&progress);
+    let nodes = || progress.waves.iter().flat_map(|wave| &wave.nodes);
     let failed = nodes().filter_map(failure).take(FAILED_SHOWN).collect();
     let slots = nodes().filter_map(|node| slot(fleet, record, node)).collect();
     let (planned, already, strategy, predicted) = match plan {
@@ -60,7 +60,7 @@ pub(crate) fn status(
         }
         Err(_) => (Default::default(), 0, None, None),
     };
-    let waves = planned.iter().zip(&stood.waves).enumerate().map(|(index, (planned, wave))| WaveRow {
+    let waves = planned.iter().zip(&progress.waves).enumerate().map(|(index, (planned, wave))| WaveRow {
         stage: planned.stage,
         wave: planned.wave,
         canary: planned.canary,
@@ -79,7 +79,7 @@ pub(crate) fn status(
         counts,
         failed,
         slots,
-        holds: stood.holds,
+        holds: progress.holds,
         strategy,
         predicted,
         problem: plan.as_ref().err().map(|error| chain(error)),
@@ -87,7 +87,7 @@ pub(crate) fn status(
         stable: back_to(fleet, record),
         left_alone_count: u32::try_from(left_alone.len()).unwrap_or(u32::MAX),
         left_alone: left_alone.into_iter().take(LEFT_ALONE_SHOWN).collect(),
-        told: told(fleet),
+        told: desired_versions(fleet),
         now: reader.clock.now(),
         revision: fleet.revision,
     }
@@ -111,22 +111,28 @@ fn left_alone(fleet: &Fleet, record: &RolloutRecord, plan: &RolloutPlan) -> Vec<
 }
 
 /// Number of nodes that should run each version. Earlier rollouts may have ended halfway.
-fn told(fleet: &Fleet) -> BTreeMap<Version, u32> {
-    let mut told = BTreeMap::new();
+fn desired_versions(fleet: &Fleet) -> BTreeMap<Version, u32> {
+    let mut counts = BTreeMap::new();
     for desired in fleet.designed().filter_map(|(name, _, _)| fleet.desired_of(name)) {
-        *told.entry(desired.version).or_default() += 1;
+        *counts.entry(desired.version).or_default() += 1;
     }
-    told
+    counts
 }
 
 /// Progress of the nodes of a rollout.
-fn stood(reader: &Reader, agents: &Agents, fleet: &Fleet, record: &RolloutRecord, plan: &IndexedPlan) -> Progress {
-    with_sight(reader, agents, fleet, |sight| progress::final_progress(plan, record, sight))
+fn current_progress(
+    reader: &Reader,
+    agents: &Agents,
+    fleet: &Fleet,
+    record: &RolloutRecord,
+    plan: &IndexedPlan,
+) -> Progress {
+    with_fleet_input(reader, agents, fleet, |input| progress::final_progress(plan, record, input))
 }
 
-fn all(stood: &Progress) -> NodeCounts {
+fn all(progress: &Progress) -> NodeCounts {
     let mut counts = NodeCounts::default();
-    stood.waves.iter().flat_map(|wave| &wave.nodes).for_each(|node| counts.add(&node.state));
+    progress.waves.iter().flat_map(|wave| &wave.nodes).for_each(|node| counts.add(&node.state));
     counts
 }
 
@@ -145,8 +151,8 @@ pub(crate) fn slots(
     record: &RolloutRecord,
     plan: &IndexedPlan,
 ) -> Vec<SlotRow> {
-    let stood = stood(reader, agents, fleet, record, plan);
-    stood.waves.iter().flat_map(|wave| &wave.nodes).filter_map(|node| slot(fleet, record, node)).collect()
+    let progress = current_progress(reader, agents, fleet, record, plan);
+    progress.waves.iter().flat_map(|wave| &wave.nodes).filter_map(|node| slot(fleet, record, node)).collect()
 }
 
 fn slot(fleet: &Fleet, record: &RolloutRecord, node: &NodeProgress) -> Option<SlotRow> {
@@ -203,9 +209,9 @@ pub(crate) fn brief(
     let (record, _) = fleet.deciding_rollout()?;
     // The progress matters for a rollout that is open or was aborted; otherwise the record has the counts.
     let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, RolloutPhase::Aborted { .. }));
-    let stood = plan.map(|plan| stood(reader, agents, fleet, record, plan)).unwrap_or_default();
-    let counts = all(&stood);
-    let held_by = stood.holds.into_iter().next();
+    let progress = plan.map(|plan| current_progress(reader, agents, fleet, record, plan)).unwrap_or_default();
+    let counts = all(&progress);
+    let held_by = progress.holds.into_iter().next();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     Some(RolloutBrief {
         id: record.id,
@@ -240,7 +246,7 @@ pub(crate) fn hold_of(
     node: &NodeName,
 ) -> Option<Hold> {
     let (record, _) = fleet.deciding_rollout()?;
-    with_sight(reader, agents, fleet, |sight| hold_reason(plan?, record, sight, node))
+    with_fleet_input(reader, agents, fleet, |input| hold_reason(plan?, record, input, node))
 }
 
 fn rolled_back_by(phase: &RolloutPhase) -> Option<RolloutId> {
@@ -256,10 +262,10 @@ fn rolled_back_by(phase: &RolloutPhase) -> Option<RolloutId> {
 
 /// Next command for the operator, where one is needed.
 fn next_command(situation: RolloutSituation<'_>) -> Option<String> {
-    let is_a_persons = match situation.phase {
+    let needs_operator = match situation.phase {
         RolloutPhase::Running => situation.waits_for_promotion,
         RolloutPhase::Paused { .. } | RolloutPhase::Aborted { .. } => true,
         RolloutPhase::Completed | RolloutPhase::RolledBack { .. } | RolloutPhase::Superseded { .. } => false,
     };
-    next_commands(situation).into_iter().next().map(|hint| hint.command).filter(|_| is_a_persons)
+    next_commands(situation).into_iter().next().map(|hint| hint.command).filter(|_| needs_operator)
 }

@@ -33,7 +33,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The directory of the blobs.
     pub blobs: PathBuf,
-    pub patience: LivenessTimeouts,
+    pub liveness_timeouts: LivenessTimeouts,
     /// TTL and renewal interval of the replica's lease.
     pub lease: LeasePace,
     pub clock: Clock,

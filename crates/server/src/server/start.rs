@@ -63,7 +63,7 @@ struct ReplicaParts {
 impl Server {
     /// Listens, builds the view, and starts the tasks. Requests are answered once [`Server::run`] runs.
     pub async fn start(config: Config, store: Arc<dyn Store>, stop: CancellationToken) -> Result<Self, StartError> {
-        let Config { listen, blobs: directory, patience, lease, clock } = config;
+        let Config { listen, blobs: directory, liveness_timeouts, lease, clock } = config;
         let listener = bind(listen).await?;
         let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
         let identity = Identity::new(address, &directory, clock.now())?;
@@ -72,7 +72,7 @@ impl Server {
         // A server with an incomplete view would give wrong answers: it waits, without a limit.
         parts.view.ready().await;
         let (membership, sharing) = parts.join_replicas(identity, lease, &directory).await?;
-        let replica = parts.spawn_replica_tasks(membership, patience);
+        let replica = parts.spawn_replica_tasks(membership, liveness_timeouts);
         parts.register_metrics(&replica, &reports, changes);
         let Parts { marks, mut tasks, .. } = parts;
         let reader = Reader {
@@ -92,7 +92,7 @@ impl Server {
             reports,
             admission: replica.admission,
             log_readers: Arc::new(Semaphore::new(LOG_READERS)),
-            patience,
+            liveness_timeouts,
         };
         let replica = ReplicaState {
             membership: replica.membership,
@@ -172,7 +172,11 @@ impl Parts {
     }
 
     /// Spawns the tasks of this replica: its lease, its controller locks, its agents, and the controllers that need no [`App`].
-    fn spawn_replica_tasks(&mut self, membership: Arc<Membership>, patience: LivenessTimeouts) -> ReplicaParts {
+    fn spawn_replica_tasks(
+        &mut self,
+        membership: Arc<Membership>,
+        liveness_timeouts: LivenessTimeouts,
+    ) -> ReplicaParts {
         let (store, view, hub, clock) = (&self.store, &self.view, &self.hub, &self.clock);
         let locks = ControllerLocks::new(store.clone(), view.clone(), membership.clone(), clock.clone());
         let controller_locks = Arc::new(locks);
@@ -185,7 +189,7 @@ impl Parts {
             controller_locks: controller_locks.clone(),
             latest_revision: latest_revision.clone(),
             clock: clock.clone(),
-            patience,
+            liveness_timeouts,
             held: Mutex::default(),
         });
         let leaders = Leaders {
@@ -194,7 +198,7 @@ impl Parts {
             links: links.clone(),
             controller_locks: controller_locks.clone(),
             clock: clock.clone(),
-            patience,
+            liveness_timeouts,
         };
         let (store, view, hub) = (store.clone(), view.clone(), hub.clone());
         let presence = Presence { store, view: view.clone(), hub: hub.clone(), membership: membership.clone() };

@@ -61,8 +61,8 @@ pub struct View {
     snapshots: SnapshotCache,
     desired: DesiredCache,
     builds: AtomicU64,
-    arrivals: Mutex<ObservationAge>,
-    /// Start of the times in `arrivals`.
+    observation_ages: Mutex<ObservationAge>,
+    /// Start of the times in `observation_ages`.
     began: Instant,
 }
 
@@ -78,7 +78,7 @@ impl Default for View {
             snapshots: SnapshotCache::default(),
             desired: DesiredCache::default(),
             builds: AtomicU64::new(0),
-            arrivals: Mutex::default(),
+            observation_ages: Mutex::default(),
             began: Instant::now(),
         }
     }
@@ -101,8 +101,8 @@ impl View {
     }
 
     /// Arrival times of the revisions, and the current time by the same clock.
-    pub(crate) fn arrivals(&self) -> (MutexGuard<'_, ObservationAge>, Duration) {
-        (self.arrivals.lock().unwrap_or_else(PoisonError::into_inner), self.began.elapsed())
+    pub(crate) fn observation_ages(&self) -> (MutexGuard<'_, ObservationAge>, Duration) {
+        (self.observation_ages.lock().unwrap_or_else(PoisonError::into_inner), self.began.elapsed())
     }
 
     /// Subscribes to the revision of the view.
@@ -188,7 +188,7 @@ impl View {
                     self.reached(revision);
                     if is_first && store.sharing() == Sharing::Exclusive {
                         // Only this machine has written to the store: its times can be trusted.
-                        self.arrivals().0.trust_all();
+                        self.observation_ages().0.trust_all();
                     }
                     vec![ViewChange::Everything]
                 }
@@ -237,9 +237,9 @@ impl View {
     }
 
     fn reached(&self, revision: Revision) {
-        let (mut arrivals, now) = self.arrivals();
-        arrivals.record(revision, now);
-        drop(arrivals);
+        let (mut observation_ages, now) = self.observation_ages();
+        observation_ages.record(revision, now);
+        drop(observation_ages);
         self.revision.send_replace(Some(revision));
     }
 

@@ -39,7 +39,7 @@ async fn narrower_layer_wins_and_nodes_get_their_value() {
     let seen = fixture.app.view.fleets()[env].tag("data::port", Some(&node("web1")));
     let open = SyncOpen { lookups: [("data::port".to_owned(), seen)].into(), ..SyncOpen::default() };
     let mut web1 = fixture.open("web1", &open).await;
-    let told = async |stream: &mut muster_wire::client::SyncStream| loop {
+    let next_value = async |stream: &mut muster_wire::client::SyncStream| loop {
         if let SyncEvent::Snapshot { changed, snapshot } = next(stream).await
             && changed == ["data::port"]
         {
@@ -53,7 +53,7 @@ async fn narrower_layer_wins_and_nodes_get_their_value() {
             .await
             .unwrap();
         assert!(set.changed && set.datum.by == "ann" && set.revision == set.datum.changed_at);
-        assert_eq!(told(&mut web1).await, Some(json!(value)));
+        assert_eq!(next_value(&mut web1).await, Some(json!(value)));
     }
     let effective = |of: &str| DataQuery { effective: Some(of.into()), ..DataQuery::default() };
     for (of, value) in [("web1", 3), ("web2", 2), ("db1", 1)] {
@@ -66,7 +66,7 @@ async fn narrower_layer_wins_and_nodes_get_their_value() {
 
     let unset = client.unset_datum(env, (&host, &port), DatumPrecondition::Anything, "ann").await.unwrap();
     assert_eq!(unset.before.map(|row| row.value), Some(json!(3)));
-    assert_eq!(told(&mut web1).await, Some(json!(2)));
+    assert_eq!(next_value(&mut web1).await, Some(json!(2)));
     let again = client.unset_datum(env, (&host, &port), DatumPrecondition::Anything, "ann").await.unwrap();
     assert_eq!(again.before, None);
     fixture.stop().await;

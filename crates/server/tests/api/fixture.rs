@@ -42,11 +42,15 @@ impl Fixture {
 
     /// A server that declares a silent node lost at once.
     pub(crate) async fn start_impatient(nodes: &[(&str, &str)]) -> Self {
-        let patience = LivenessTimeouts { lost_after: SignedDuration::ZERO, grace: SignedDuration::ZERO };
-        Self::start_in(tempfile::tempdir().unwrap(), nodes, patience).await
+        let liveness_timeouts = LivenessTimeouts { lost_after: SignedDuration::ZERO, grace: SignedDuration::ZERO };
+        Self::start_in(tempfile::tempdir().unwrap(), nodes, liveness_timeouts).await
     }
 
-    pub(crate) async fn start_in(dir: tempfile::TempDir, nodes: &[(&str, &str)], patience: LivenessTimeouts) -> Self {
+    pub(crate) async fn start_in(
+        dir: tempfile::TempDir,
+        nodes: &[(&str, &str)],
+        liveness_timeouts: LivenessTimeouts,
+    ) -> Self {
         let store = muster_store::open(
             &format!("embedded:{}", dir.path().join("store").display()),
             &muster_store::StoreAccess::default(),
@@ -56,7 +60,7 @@ impl Fixture {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: dir.path().join("blobs"),
-            patience,
+            liveness_timeouts,
             lease: LeasePace::default(),
             clock: Clock::system(),
         };
@@ -174,7 +178,7 @@ impl Fixture {
 /// The next event that is not a ping.
 pub(crate) async fn next(stream: &mut SyncStream) -> SyncEvent {
     loop {
-        match stream.next().await.unwrap().expect("the stream goes on") {
+        match stream.next().await.unwrap().expect("the stream is open") {
             SyncEvent::Ping => {}
             event => return event,
         }

@@ -107,7 +107,7 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
     let config = Config {
         listen: listen.parse::<SocketAddr>().unwrap(),
         blobs: dir.join("blobs"),
-        patience: LivenessTimeouts::default(),
+        liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         clock: Clock::system(),
     };

@@ -108,7 +108,7 @@ fn bytes_of_names(read: &Scrape) -> usize {
 }
 
 /// A report whose version, run and outcome depend on the numbers.
-fn story(fixture: &Fixture, name: &str, incarnation: u64, seq: u64) -> Report {
+fn report(fixture: &Fixture, name: &str, incarnation: u64, seq: u64) -> Report {
     let outcome = match seq % 5 {
         0 => PASSED,
         1 => RunOutcome::Configured(RunResult::Pending),
@@ -136,7 +136,7 @@ async fn number_of_series_is_bounded() {
         let agent = async |name: &str| {
             let stream = fixture.open(name, &SyncOpen::default()).await;
             for seq in 1..=5 {
-                fixture.send(&story(&fixture, name, incarnation, seq)).await;
+                fixture.send(&report(&fixture, name, incarnation, seq)).await;
             }
             drop(stream);
         };
@@ -205,7 +205,7 @@ struct Family {
 impl Scrape {
     /// Parses the text. Panics with the line that breaks a rule.
     pub(crate) fn read(text: &str) -> Self {
-        let body = text.strip_suffix("# EOF\n").expect("the text is whole only when it ends with # EOF");
+        let body = text.strip_suffix("# EOF\n").expect("the text is complete only when it ends with # EOF");
         let mut families: BTreeMap<String, Family> = BTreeMap::new();
         let mut open = String::new();
         for line in body.lines() {
@@ -226,7 +226,7 @@ impl Scrape {
                     _ => panic!("unknown comment: {line}"),
                 }
             } else {
-                families.get_mut(&open).expect("described first").take(&open, line);
+                families.get_mut(&open).expect("described first").add(&open, line);
             }
         }
         Self { families, bytes: text.len() }
@@ -250,13 +250,15 @@ impl Scrape {
 }
 
 impl Family {
-    fn take(&mut self, name: &str, line: &str) {
+    fn add(&mut self, name: &str, line: &str) {
         let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no value: {line}"));
         let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
         assert!(value.is_finite(), "{line}");
-        let (whole, labels) = match series.split_once('{') {
+        let (series_name, labels) = match series.split_once('{') {
             None => (series, ""),
-            Some((whole, labels)) => (whole, labels.strip_suffix('}').unwrap_or_else(|| panic!("not closed: {line}"))),
+            Some((series_name, labels)) => {
+                (series_name, labels.strip_suffix('}').unwrap_or_else(|| panic!("not closed: {line}")))
+            }
         };
         let suffixes: &[&str] = match self.kind.as_str() {
             "counter" => &["_total"],
@@ -264,7 +266,10 @@ impl Family {
             "histogram" => &["_bucket", "_sum", "_count"],
             kind => panic!("{name} has type {kind}"),
         };
-        assert!(suffixes.iter().any(|suffix| whole == format!("{name}{suffix}")), "{whole} is no series of {name}");
+        assert!(
+            suffixes.iter().any(|suffix| series_name == format!("{name}{suffix}")),
+            "{series_name} is no series of {name}"
+        );
         for label in labels.split(',').filter(|label| !label.is_empty()) {
             let (label, text) = label.split_once('=').unwrap_or_else(|| panic!("no label: {line}"));
             assert!(text.len() >= 2 && text.starts_with('"') && text.ends_with('"'), "{line}");

@@ -20,7 +20,7 @@ fn because(reason: &str, seconds: Option<u64>) -> SetPause {
     SetPause { reason: reason.into(), seconds, force: false }
 }
 
-async fn told(stream: &mut SyncStream) -> Option<String> {
+async fn next_pause(stream: &mut SyncStream) -> Option<String> {
     loop {
         if let SyncEvent::Pause { pause } = next(stream).await {
             return pause.map(|paused| paused.pause.reason);
@@ -37,7 +37,7 @@ async fn paused_node_stays_in_service_and_shows_the_pause() {
     fixture.validate("db1", 1).await;
     let set = client.pause(env, &db(), &because("disk swap", Some(7200)), "jo").await.unwrap();
     assert_eq!((set.pause.nodes, set.before.is_none()), (1, true));
-    assert_eq!(told(&mut db1).await.as_deref(), Some("disk swap"));
+    assert_eq!(next_pause(&mut db1).await.as_deref(), Some("disk swap"));
     let shown = client.node(env, "db1").await.unwrap();
     assert!(shown.row.active && shown.row.reason.is_none(), "it runs what it should, and others count on it");
     assert_eq!(shown.row.paused.unwrap().pause.by, "jo");
@@ -53,13 +53,13 @@ async fn paused_node_stays_in_service_and_shows_the_pause() {
 
     // A second pause with a wider scope. Ending one pause leaves the other.
     client.pause(env, &PauseScope::Global, &because("network", None), "ann").await.unwrap();
-    assert_eq!(told(&mut db1).await.as_deref(), Some("network"), "the one that lasts longer");
+    assert_eq!(next_pause(&mut db1).await.as_deref(), Some("network"), "the one that lasts longer");
     let ended = client.resume(env, &PauseScope::Global, "ann").await.unwrap();
     assert_eq!(ended.before.unwrap().pause.reason, "network");
     assert_eq!(ended.still.len(), 1);
-    assert_eq!(told(&mut db1).await.as_deref(), Some("disk swap"));
+    assert_eq!(next_pause(&mut db1).await.as_deref(), Some("disk swap"));
     client.resume(env, &db(), "ann").await.unwrap();
-    assert_eq!(told(&mut db1).await, None);
+    assert_eq!(next_pause(&mut db1).await, None);
     let again = client.resume(env, &db(), "ann").await.unwrap();
     assert_eq!((again.before, again.still.len()), (None, 0));
     fixture.stop().await;
@@ -72,9 +72,9 @@ async fn expired_pause_is_removed() {
     let mut db1 = fixture.open("db1", &SyncOpen::default()).await;
     next(&mut db1).await;
     client.pause(env, &db(), &because("a moment", Some(1)), "jo").await.unwrap();
-    assert_eq!(told(&mut db1).await.as_deref(), Some("a moment"));
+    assert_eq!(next_pause(&mut db1).await.as_deref(), Some("a moment"));
     // The server ends the pause by a timer, without a request.
-    assert_eq!(told(&mut db1).await, None);
+    assert_eq!(next_pause(&mut db1).await, None);
     fixture.wait_for("its key is gone", |fleet| fleet.pauses().is_empty()).await;
     // A pause that had already ended when the server read it has no effect and is removed too.
     let since = "2026-01-01T00:00:00Z".parse().unwrap();

@@ -7,7 +7,7 @@ use muster_wire::problem::ProblemCode;
 
 use crate::fixture::{CHANGED, Fixture, PASSED, version};
 
-fn ask(hosts: &[&str], wait_seconds: u64) -> VerifyHostsRequest {
+fn verify_request(hosts: &[&str], wait_seconds: u64) -> VerifyHostsRequest {
     VerifyHostsRequest {
         version: version("v1"),
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
@@ -19,7 +19,8 @@ fn ask(hosts: &[&str], wait_seconds: u64) -> VerifyHostsRequest {
 async fn hosts_are_verified_by_name_and_missing_ones_listed() {
     let fixture = Fixture::start(&[("db1_blue", "db"), ("web1", "web")]).await;
     fixture.validate("db1_blue", 1).await;
-    let verify = async |hosts: &[&str]| fixture.client.verify_hosts(&fixture.env, &ask(hosts, 0)).await.unwrap();
+    let verify =
+        async |hosts: &[&str]| fixture.client.verify_hosts(&fixture.env, &verify_request(hosts, 0)).await.unwrap();
     assert!(verify(&["db1_blue"]).await.verified);
     assert!(verify(&["db1-blue"]).await.verified);
     let answer = verify(&["db1-blue", "web1", "nobody7"]).await;
@@ -32,7 +33,7 @@ async fn hosts_are_verified_by_name_and_missing_ones_listed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn verification_returns_as_soon_as_it_holds() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
-    let question = ask(&["db1"], 60);
+    let question = verify_request(&["db1"], 60);
     let asked = fixture.client.verify_hosts(&fixture.env, &question);
     let happens = async {
         fixture.send(&fixture.report("db1", 1, 1, CHANGED)).await;
@@ -156,7 +157,7 @@ async fn quick_version_changes_all_count() {
         let done = fixture.client.trigger(&fixture.env, &update).await.unwrap();
         assert_eq!((done.from, done.changed), (Some(from), true));
         let shown = fixture.client.current_version(&fixture.env).await.unwrap();
-        assert_eq!(shown.version.as_ref(), Some(&to), "whoever asks next sees it");
+        assert_eq!(shown.version.as_ref(), Some(&to), "the next request shows it");
         from = to;
     }
     fixture.stop().await;

@@ -198,10 +198,10 @@ async fn any_split_into_ranges_gives_the_same_bytes() {
     let behind = get(format!("bytes={size}-")).await.unwrap();
     assert_eq!(behind.status().as_u16(), 416);
     assert_eq!(behind.headers()["content-range"].to_str().unwrap(), format!("bytes */{size}"));
-    let whole = http.get(&url).send().await.unwrap();
-    let etag = whole.headers()["etag"].to_str().unwrap().to_owned();
+    let response = http.get(&url).send().await.unwrap();
+    let etag = response.headers()["etag"].to_str().unwrap().to_owned();
     assert_eq!(etag, format!("\"{}\"", built.manifest.digest));
-    assert_eq!(whole.headers()["content-length"].to_str().unwrap(), size.to_string());
+    assert_eq!(response.headers()["content-length"].to_str().unwrap(), size.to_string());
     let of_another = http.get(&url).header("range", "bytes=5-").header("if-range", "\"sha256:other\"").send();
     assert_eq!(of_another.await.unwrap().status().as_u16(), 200);
     let of_this = http.get(&url).header("range", "bytes=5-").header("if-range", etag).send();

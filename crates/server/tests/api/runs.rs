@@ -23,20 +23,20 @@ const NOW: Duration = Duration::ZERO;
 async fn requested_run_reaches_the_node_and_is_tracked() {
     let fixture = Fixture::start(&FLEET).await;
     let (env, web1) = (&fixture.env, node("web1"));
-    let silent = fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap();
+    let silent = fixture.client.request_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap();
     assert!(silent.silent_since.is_some(), "its agent is not there");
 
     // The agent receives the request when it connects, and the next one at once.
     let mut agent = fixture.open("web1", &SyncOpen::default()).await;
-    let heard = async |agent: &mut _| loop {
+    let next_request = async |agent: &mut _| loop {
         if let SyncEvent::Run { id, noop, by } = next(agent).await {
             return (id, noop, by);
         }
     };
-    assert_eq!(heard(&mut agent).await, (silent.id, false, "jo".to_owned()));
-    let asked = fixture.client.ask_for_run(env, "web1", "ann", &StartRunRequest { noop: true }).await.unwrap();
+    assert_eq!(next_request(&mut agent).await, (silent.id, false, "jo".to_owned()));
+    let asked = fixture.client.request_run(env, "web1", "ann", &StartRunRequest { noop: true }).await.unwrap();
     assert_eq!(asked.silent_since, None);
-    assert_eq!(heard(&mut agent).await, (asked.id.clone(), true, "ann".to_owned()));
+    assert_eq!(next_request(&mut agent).await, (asked.id.clone(), true, "ann".to_owned()));
 
     let progress = async || fixture.client.asked_run(env, &web1, &asked.id, NOW).await.unwrap().progress;
     assert_eq!(progress().await, RunRequestProgress::Waiting { silent_since: None });
@@ -60,13 +60,13 @@ async fn paused_node_accepts_only_noop_run_requests() {
     let pause = PauseRecord { by: "ann".into(), reason: "disk swap".into(), since, until: None };
     let key = Keys::new(env).pause(&muster_core::node::pause::PauseScope::Host { node: node("web1") });
     fixture.store.commit(Txn::new().op(Op::put_json(key, &pause).unwrap())).await.unwrap();
-    let error = fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap_err();
+    let error = fixture.client.request_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap_err();
     let problem = error.problem().unwrap();
     assert_eq!(problem.code, ProblemCode::Conflict);
     assert!(problem.detail.contains("ann") && problem.detail.contains("disk swap"), "{problem}");
-    fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest { noop: true }).await.unwrap();
-    fixture.client.ask_for_run(env, "web2", "jo", &StartRunRequest::default()).await.unwrap();
-    let error = fixture.client.ask_for_run(env, "db9", "jo", &StartRunRequest::default()).await.unwrap_err();
+    fixture.client.request_run(env, "web1", "jo", &StartRunRequest { noop: true }).await.unwrap();
+    fixture.client.request_run(env, "web2", "jo", &StartRunRequest::default()).await.unwrap();
+    let error = fixture.client.request_run(env, "db9", "jo", &StartRunRequest::default()).await.unwrap_err();
     assert_eq!(error.problem().unwrap().code, ProblemCode::UnknownNode);
     fixture.stop().await;
 }
@@ -147,13 +147,13 @@ fn piece(offset: u64, text: &str) -> LogPiece {
 }
 
 impl Fixture {
-    async fn says(&self, run_id: &str, piece: &LogPiece) {
+    async fn send_piece(&self, run_id: &str, piece: &LogPiece) {
         self.client.send_log(&self.env, &node("web1"), &run(run_id), piece).await.unwrap();
     }
 }
 
 /// The next event that is not a keep-alive.
-async fn told(stream: &mut LogStream) -> Option<LogEvent> {
+async fn next_event(stream: &mut LogStream) -> Option<LogEvent> {
     loop {
         match stream.next().await.unwrap() {
             Some(LogEvent::Alive) => {}
@@ -171,22 +171,22 @@ async fn log_is_followed_line_by_line_to_its_end() {
     let fixture = Fixture::start(&LOG_FLEET).await;
     let mut agent = fixture.open("web1", &SyncOpen::default()).await;
     next(&mut agent).await;
-    fixture.says("r1", &piece(0, "one\n")).await;
+    fixture.send_piece("r1", &piece(0, "one\n")).await;
 
     let web1 = node("web1");
     let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r1"), 0).await.unwrap();
-    assert_eq!(told(&mut reader).await, text(0, "one\n"));
+    assert_eq!(next_event(&mut reader).await, text(0, "one\n"));
     let so_far = fixture.client.run_log(&fixture.env, &web1, &run("r1")).await.unwrap();
     assert_eq!((so_far.text.as_str(), so_far.end), ("one\n", LogEnd::SoFar));
-    fixture.says("r1", &piece(4, "two\n")).await;
-    assert_eq!(told(&mut reader).await, text(4, "two\n"));
+    fixture.send_piece("r1", &piece(4, "two\n")).await;
+    assert_eq!(next_event(&mut reader).await, text(4, "two\n"));
     // The agent retries because the response was lost.
-    fixture.says("r1", &piece(4, "two\nthree\n")).await;
-    assert_eq!(told(&mut reader).await, text(8, "three\n"));
-    fixture.says("r1", &LogPiece { last: true, ..piece(14, "four\n") }).await;
-    assert_eq!(told(&mut reader).await, text(14, "four\n"));
-    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
-    assert_eq!(told(&mut reader).await, None);
+    fixture.send_piece("r1", &piece(4, "two\nthree\n")).await;
+    assert_eq!(next_event(&mut reader).await, text(8, "three\n"));
+    fixture.send_piece("r1", &LogPiece { last: true, ..piece(14, "four\n") }).await;
+    assert_eq!(next_event(&mut reader).await, text(14, "four\n"));
+    assert_eq!(next_event(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
+    assert_eq!(next_event(&mut reader).await, None);
     fixture.stop().await;
 }
 
@@ -196,22 +196,22 @@ async fn ended_run_has_the_logs_of_its_reports() {
     let mut agent = fixture.open("web1", &SyncOpen::default()).await;
     next(&mut agent).await;
     let reports = [(1, CHANGED, "applied\n"), (2, PASSED, "checked\n")];
-    fixture.says("r9", &piece(0, "applied\n")).await;
+    fixture.send_piece("r9", &piece(0, "applied\n")).await;
     let web1 = node("web1");
     let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r9"), 0).await.unwrap();
-    assert_eq!(told(&mut reader).await, text(0, "applied\n"));
+    assert_eq!(next_event(&mut reader).await, text(0, "applied\n"));
     for (seq, outcome, log) in reports {
         let mut report = fixture.report("web1", 1, seq, outcome);
         (report.run, report.log) = (run("r9"), log.into());
         fixture.send(&report).await;
     }
     // The last piece of the log never arrived. The last report still ends the log.
-    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
+    assert_eq!(next_event(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
     let stored = fixture.client.run_log(&fixture.env, &web1, &run("r9")).await.unwrap();
     assert_eq!((stored.text.as_str(), stored.end), ("applied\nchecked\n", LogEnd::Finished));
     let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r9"), 8).await.unwrap();
-    assert_eq!(told(&mut reader).await, text(8, "checked\n"));
-    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
+    assert_eq!(next_event(&mut reader).await, text(8, "checked\n"));
+    assert_eq!(next_event(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
     fixture.stop().await;
 }
 
@@ -221,26 +221,26 @@ async fn failed_applier_ends_its_run_and_disconnect_ends_the_log() {
     let mut agent = fixture.open("web1", &SyncOpen::default()).await;
     next(&mut agent).await;
     let web1 = node("web1");
-    fixture.says("r1", &piece(0, "no\n")).await;
+    fixture.send_piece("r1", &piece(0, "no\n")).await;
     let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r1"), 0).await.unwrap();
-    assert_eq!(told(&mut reader).await, text(0, "no\n"));
+    assert_eq!(next_event(&mut reader).await, text(0, "no\n"));
     let mut failed = fixture.report("web1", 1, 1, Outcome::Configured(RunResult::Failed));
     failed.run = run("r1");
     fixture.send(&failed).await;
-    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
+    assert_eq!(next_event(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
 
-    fixture.says("r2", &piece(0, "again\n")).await;
+    fixture.send_piece("r2", &piece(0, "again\n")).await;
     let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r2"), 0).await.unwrap();
-    assert_eq!(told(&mut reader).await, text(0, "again\n"));
+    assert_eq!(next_event(&mut reader).await, text(0, "again\n"));
     drop(agent);
-    assert_eq!(told(&mut reader).await, Some(LogEvent::End { end: LogEnd::AgentGone }));
+    assert_eq!(next_event(&mut reader).await, Some(LogEvent::End { end: LogEnd::AgentGone }));
 
     // The agent reconnects and continues the run. A reader that asks again continues too.
     let mut agent = fixture.open("web1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
     next(&mut agent).await;
-    fixture.says("r2", &piece(6, "on\n")).await;
+    fixture.send_piece("r2", &piece(6, "on\n")).await;
     let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r2"), 6).await.unwrap();
-    assert_eq!(told(&mut reader).await, text(6, "on\n"));
+    assert_eq!(next_event(&mut reader).await, text(6, "on\n"));
     fixture.stop().await;
 }
 
@@ -252,10 +252,10 @@ async fn run_without_output_can_be_followed() {
     let mut agent = fixture.open("web1", &SyncOpen { activity, ..SyncOpen::default() }).await;
     next(&mut agent).await;
     let mut reader = fixture.client.follow_log(&fixture.env, &node("web1"), &run("r1"), 0).await.unwrap();
-    fixture.says("r1", &piece(0, "at last\n")).await;
-    assert_eq!(told(&mut reader).await, text(0, "at last\n"));
+    fixture.send_piece("r1", &piece(0, "at last\n")).await;
+    assert_eq!(next_event(&mut reader).await, text(0, "at last\n"));
     fixture.run_to_its_end().await;
-    let end = told(&mut reader).await;
+    let end = next_event(&mut reader).await;
     let ends = [LogEnd::ServerStops, LogEnd::AgentGone].map(|end| Some(LogEvent::End { end }));
     assert!(ends.contains(&end), "{end:?}");
 }
@@ -267,11 +267,11 @@ async fn long_log_is_truncated_with_a_notice() {
     next(&mut agent).await;
     let full = format!("{}\n", "x".repeat(1023)).repeat(PIECE / 1024);
     for number in 0..8 {
-        fixture.says("r1", &piece(number * PIECE as u64, &full)).await;
+        fixture.send_piece("r1", &piece(number * PIECE as u64, &full)).await;
     }
     let mut reader = fixture.client.follow_log(&fixture.env, &node("web1"), &run("r1"), 0).await.unwrap();
-    assert_eq!(told(&mut reader).await, Some(LogEvent::Cut { bytes: 4 * PIECE as u64 }));
-    assert_eq!(told(&mut reader).await, text(4 * PIECE as u64, &full));
+    assert_eq!(next_event(&mut reader).await, Some(LogEvent::Cut { bytes: 4 * PIECE as u64 }));
+    assert_eq!(next_event(&mut reader).await, text(4 * PIECE as u64, &full));
     fixture.stop().await;
 }
 

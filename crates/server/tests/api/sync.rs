@@ -40,7 +40,7 @@ async fn new_agent_gets_full_state_and_current_agent_nothing() {
     assert_eq!(roles, ["db", "lb", "web"], "roles without active nodes are there too");
     let SyncEvent::Desired(desired) = next(&mut stream).await else { panic!("then the desired state") };
     let asked = fixture.client.desired(&fixture.env, &node("web1")).await.unwrap();
-    assert_eq!((asked.desired.as_ref(), asked.pause), (Some(&desired), None), "who asks hears the same");
+    assert_eq!((asked.desired.as_ref(), asked.pause), (Some(&desired), None), "the response equals the event");
     assert_eq!(
         (desired.version, desired.digest, desired.generation.epoch),
         (version("v1"), release_record("v1", 1).digest, 7)
@@ -211,7 +211,7 @@ async fn agent_accepts_a_restored_store() {
     let mut web = fixture.open("web1", &open).await;
     assert!(matches!(next(&mut web).await, SyncEvent::Hello { .. }));
     assert!(matches!(next(&mut web).await, SyncEvent::Snapshot { .. }));
-    let SyncEvent::Desired(desired) = next(&mut web).await else { panic!("it is told what to run") };
+    let SyncEvent::Desired(desired) = next(&mut web).await else { panic!("expected the desired state") };
     assert!(desired.generation > later, "{} would be refused after {later}", desired.generation);
 
     // The next agent finds the new epoch. No further epoch begins.

@@ -6,12 +6,12 @@ use muster_core::keys::Keys;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_server::backup::{BackupError, ReadError, RestoreError, read_environment, verify};
 
-use crate::stores::{Dying, Place, env, now};
+use crate::stores::{BackupFixture, Dying, env, now};
 
 async fn backup() -> Vec<u8> {
-    let place = Place::embedded().await;
-    place.found(20).await;
-    place.backup().await
+    let fixture = BackupFixture::embedded().await;
+    fixture.found(20).await;
+    fixture.backup().await
 }
 
 /// The uncompressed archive of a backup.
@@ -29,14 +29,14 @@ fn packed(tar: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn truncated_backup_is_refused() {
-    let whole = backup().await;
-    verify(&whole[..]).unwrap();
-    for length in (0..whole.len()).step_by(7) {
-        let error = verify(&whole[..length]).unwrap_err();
+    let complete = backup().await;
+    verify(&complete[..]).unwrap();
+    for length in (0..complete.len()).step_by(7) {
+        let error = verify(&complete[..length]).unwrap_err();
         assert!(matches!(error, ReadError::Truncated | ReadError::Foreign(_)), "{length}: {error:?}");
     }
     // Cut between blocks of the archive: only the missing ending shows it.
-    let tar = unpacked(&whole);
+    let tar = unpacked(&complete);
     for length in (0..tar.len() - 3 * 512).step_by(512) {
         let error = verify(&packed(&tar[..length])[..]).unwrap_err();
         assert!(matches!(error, ReadError::Truncated | ReadError::Foreign(_)), "{length}: {error:?}");
@@ -45,10 +45,10 @@ async fn truncated_backup_is_refused() {
 
 #[tokio::test]
 async fn flipped_byte_is_detected() {
-    let whole = backup().await;
-    let original = verify(&whole[..]).unwrap();
-    for at in (0..whole.len()).step_by(11) {
-        let mut flipped = whole.clone();
+    let complete = backup().await;
+    let original = verify(&complete[..]).unwrap();
+    for at in (0..complete.len()).step_by(11) {
+        let mut flipped = complete.clone();
         flipped[at] ^= 0x10;
         // A flipped byte in padding or in the compression header changes no saved data.
         if let Ok(contents) = verify(&flipped[..]) {
@@ -57,7 +57,7 @@ async fn flipped_byte_is_detected() {
         }
     }
     // Flipped before compression, to pass the checksum of the compression.
-    let tar = unpacked(&whole);
+    let tar = unpacked(&complete);
     let last = tar.len() - 1024;
     for at in (0..last).step_by(101) {
         let mut flipped = tar.clone();
@@ -98,57 +98,57 @@ async fn forged_archive_is_refused() {
 }
 
 /// A store that already holds another state of the environment.
-async fn in_the_way() -> Place {
-    let place = Place::embedded().await;
-    place.found(70).await;
-    place.put("current_version", "v2").await;
-    place.put("status/configured/failure/v2/web1", "{}").await;
-    place
+async fn in_the_way() -> BackupFixture {
+    let fixture = BackupFixture::embedded().await;
+    fixture.found(70).await;
+    fixture.put("current_version", "v2").await;
+    fixture.put("status/configured/failure/v2/web1", "{}").await;
+    fixture
 }
 
 #[tokio::test]
 async fn killed_restore_is_completed_by_the_same_file() {
-    let origin = Place::embedded().await;
+    let origin = BackupFixture::embedded().await;
     origin.found(60).await;
     let (backup, expected) = (origin.backup().await, origin.keys().await);
     let mut cut_off = 0;
     for (transactions, carries_out) in (0..10).flat_map(|count| [(count, false), (count, true)]) {
-        let place = in_the_way().await;
-        let before = place.keys().await;
-        match Dying::after(&place, transactions, carries_out).restore(&backup, true).await {
+        let fixture = in_the_way().await;
+        let before = fixture.keys().await;
+        match Dying::after(&fixture, transactions, carries_out).restore(&backup, true).await {
             Ok(_) => {
-                assert_eq!(place.keys().await, expected);
+                assert_eq!(fixture.keys().await, expected);
                 continue;
             }
             Err(RestoreError::Store(_)) => cut_off += 1,
             Err(other) => panic!("{other:?}"),
         }
-        let marked = place.store.get(&Keys::new(&env()).restoring()).await.unwrap().is_some();
-        let keys = place.keys().await;
+        let marked = fixture.store.get(&Keys::new(&env()).restoring()).await.unwrap().is_some();
+        let keys = fixture.keys().await;
         assert!(marked || keys == before || keys == expected, "half restored, and no mark after {transactions}");
         if marked {
-            let taken = read_environment(place.store.as_ref(), &env(), now()).await;
+            let taken = read_environment(fixture.store.as_ref(), &env(), now()).await;
             assert!(matches!(taken, Err(BackupError::Restoring { .. })), "half of it is no backup");
         }
         // With the mark of an interrupted restore, no permission to replace is needed.
-        let restored = place.restore(&backup, !marked).await.unwrap();
+        let restored = fixture.restore(&backup, !marked).await.unwrap();
         assert_eq!(restored.resumed, marked);
-        assert_eq!(place.keys().await, expected, "after {transactions}");
-        assert!(place.store.get(&Keys::new(&env()).restoring()).await.unwrap().is_none());
+        assert_eq!(fixture.keys().await, expected, "after {transactions}");
+        assert!(fixture.store.get(&Keys::new(&env()).restoring()).await.unwrap().is_none());
     }
     assert!(cut_off >= 10, "only {cut_off} of them were cut off: the restore has become one of few transactions");
 }
 
 #[tokio::test]
 async fn report_from_before_a_restore_is_refused() {
-    let origin = Place::embedded().await;
+    let origin = BackupFixture::embedded().await;
     origin.found(60).await;
     let (backup, expected) = (origin.backup().await, origin.keys().await);
     for transactions in 0..10 {
-        let place = in_the_way().await;
+        let fixture = in_the_way().await;
         let prefix = Keys::new(&env()).prefix().to_owned();
         let key = |name: &str| format!("{prefix}{name}");
-        let at = async |name: &str| place.store.get(&key(name)).await.unwrap().unwrap().revision;
+        let at = async |name: &str| fixture.store.get(&key(name)).await.unwrap().unwrap().revision;
         // The transaction of a report, with guards that a server read before the restore began.
         let report = Txn::new()
             .guard(Guard::Unchanged { key: key("nodes/web2"), since: at("nodes/web2").await })
@@ -156,36 +156,36 @@ async fn report_from_before_a_restore_is_refused() {
             .op(Op::delete(key("status/validated/success/v1/web2")))
             .op(Op::put(key("status/configured/failure/v2/web2"), "{}"))
             .op(Op::put(key("observed/web2"), r#"{"incarnation":1,"seq":3}"#));
-        Dying::not(&place, transactions, report).restore(&backup, true).await.unwrap();
-        assert_eq!(place.keys().await, expected, "it came before transaction {transactions}");
+        Dying::not(&fixture, transactions, report).restore(&backup, true).await.unwrap();
+        assert_eq!(fixture.keys().await, expected, "it came before transaction {transactions}");
     }
 }
 
 #[tokio::test]
 async fn other_backup_does_not_complete_an_interrupted_restore() {
-    let (one, other) = (Place::embedded().await, Place::embedded().await);
+    let (one, other) = (BackupFixture::embedded().await, BackupFixture::embedded().await);
     one.found(40).await;
     other.found(50).await;
-    let place = Place::embedded().await;
-    Dying::after(&place, 2, false).restore(&one.backup().await, false).await.unwrap_err();
-    let refused = place.restore(&other.backup().await, false).await.unwrap_err();
+    let fixture = BackupFixture::embedded().await;
+    Dying::after(&fixture, 2, false).restore(&one.backup().await, false).await.unwrap_err();
+    let refused = fixture.restore(&other.backup().await, false).await.unwrap_err();
     let expected = "environment prod is being restored from another backup since 2027-01-15T08:00:00Z, by a test";
     assert_eq!(refused.to_string(), expected);
-    place.restore(&other.backup().await, true).await.unwrap();
-    assert_eq!(place.keys().await, other.keys().await);
+    fixture.restore(&other.backup().await, true).await.unwrap();
+    assert_eq!(fixture.keys().await, other.keys().await);
 }
 
 #[tokio::test]
 async fn concurrent_restores_leave_a_complete_environment() {
-    let origin = Place::embedded().await;
+    let origin = BackupFixture::embedded().await;
     origin.found(60).await;
     let backup = origin.backup().await;
-    let place = Place::embedded().await;
-    let (first, second) = tokio::join!(place.restore(&backup, false), place.restore(&backup, true));
+    let fixture = BackupFixture::embedded().await;
+    let (first, second) = tokio::join!(fixture.restore(&backup, false), fixture.restore(&backup, true));
     let done = [&first, &second].iter().filter(|restored| restored.is_ok()).count();
     assert!(done >= 1, "{first:?} {second:?}");
     for failed in [first, second].into_iter().filter_map(Result::err) {
         assert!(matches!(failed, RestoreError::Overtaken { .. } | RestoreError::Refused(_)), "{failed:?}");
     }
-    assert_eq!(place.keys().await, origin.keys().await);
+    assert_eq!(fixture.keys().await, origin.keys().await);
 }

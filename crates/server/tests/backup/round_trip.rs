@@ -4,19 +4,19 @@ use muster_core::keys::Keys;
 use muster_etcd_rig::{Cluster, ClusterOptions};
 use muster_server::backup::{BackupError, RestoreError, check, read_environment};
 
-use crate::stores::{Place, blobs_in, env, file, now};
+use crate::stores::{BackupFixture, blobs_in, env, file, now};
 
 #[tokio::test]
 async fn backup_round_trip_through_etcd_is_lossless() {
     let cluster = Cluster::start(ClusterOptions::members(1)).await;
-    let first = Place::embedded().await;
+    let first = BackupFixture::embedded().await;
     first.found(60).await;
-    let there = Place::on(&cluster.spec(), tempfile::tempdir().unwrap()).await;
+    let there = BackupFixture::on(&cluster.spec(), tempfile::tempdir().unwrap()).await;
     let restored = there.restore(&first.backup().await, false).await.unwrap();
     assert_eq!((restored.put, restored.unchanged, restored.removed, restored.blobs), (243, 0, 0, 60));
     assert_eq!(there.keys().await, first.keys().await);
 
-    let back = Place::embedded().await;
+    let back = BackupFixture::embedded().await;
     back.restore(&there.backup().await, false).await.unwrap();
     assert_eq!(back.keys().await, first.keys().await);
     assert_eq!((blobs_in(first.dir.path()), blobs_in(back.dir.path())), (60, 60));
@@ -26,10 +26,10 @@ async fn backup_round_trip_through_etcd_is_lossless() {
 
 #[tokio::test]
 async fn each_restore_begins_a_later_epoch() {
-    let first = Place::embedded().await;
+    let first = BackupFixture::embedded().await;
     first.found(2).await;
     let backup = first.backup().await;
-    let second = Place::embedded().await;
+    let second = BackupFixture::embedded().await;
     assert_eq!(second.restore(&backup, false).await.unwrap().epoch, 1_800_000_000);
     assert_eq!(second.epoch().await, 1_800_000_000);
     // A second restore at the same time of the clock.
@@ -42,8 +42,8 @@ async fn each_restore_begins_a_later_epoch() {
 
 #[tokio::test]
 async fn restored_leaders_get_later_epochs() {
-    let place = Place::embedded().await;
-    place.found(2).await;
+    let fixture = BackupFixture::embedded().await;
+    fixture.found(2).await;
     let datum = r#"{"value":"hunter2","secret":true,"by":"ann","at":"2026-11-15T10:00:00Z"}"#;
     let pause = r#"{"by":"ann","reason":"disk swap","since":"2026-11-15T10:00:00Z"}"#;
     let leader = |epoch: u64| format!(r#"{{"node":"web1","epoch":{epoch},"since":"2026-11-15T10:00:00Z"}}"#);
@@ -56,93 +56,93 @@ async fn restored_leaders_get_later_epochs() {
         ("asked/web1", r#"{"id":"a1","by":"ann","at":"2026-11-15T10:00:00Z"}"#),
         ("leaders/web", &leader(1_700_000_003)),
     ] {
-        place.put(key, value).await;
+        fixture.put(key, value).await;
     }
-    let (backup, before) = (place.backup().await, place.keys().await);
+    let (backup, before) = (fixture.backup().await, fixture.keys().await);
     // Elections after the backup, with a clock that is ahead of ours.
-    place.put("leaders/web", leader(1_900_000_000)).await;
-    place.put("data/global/port", r#"{"value":1,"by":"bob","at":"2026-11-15T11:00:00Z"}"#).await;
-    let restored = place.restore(&backup, true).await.unwrap();
-    assert_eq!(place.keys().await, before);
+    fixture.put("leaders/web", leader(1_900_000_000)).await;
+    fixture.put("data/global/port", r#"{"value":1,"by":"bob","at":"2026-11-15T11:00:00Z"}"#).await;
+    let restored = fixture.restore(&backup, true).await.unwrap();
+    assert_eq!(fixture.keys().await, before);
     // The leader's record in the backup has a lower epoch than the restored store, which marks it as stale.
     assert_eq!(restored.epoch, 1_900_000_001);
 }
 
 #[tokio::test]
 async fn existing_environment_is_replaced_only_on_demand() {
-    let place = Place::embedded().await;
-    place.found(3).await;
-    let (backup, before) = (place.backup().await, place.keys().await);
-    place.put("current_version", "v2").await;
-    place.put("nodes/web9", r#"{"role":"web","failure_domain":"a"}"#).await;
-    place.put("releases/v1", r#"{"digest":"sha256:2","serial":1}"#).await;
-    let refused = place.restore(&backup, false).await.unwrap_err();
+    let fixture = BackupFixture::embedded().await;
+    fixture.found(3).await;
+    let (backup, before) = (fixture.backup().await, fixture.keys().await);
+    fixture.put("current_version", "v2").await;
+    fixture.put("nodes/web9", r#"{"role":"web","failure_domain":"a"}"#).await;
+    fixture.put("releases/v1", r#"{"digest":"sha256:2","serial":1}"#).await;
+    let refused = fixture.restore(&backup, false).await.unwrap_err();
     assert_eq!(refused.to_string(), "environment prod already exists, with 4 nodes at version v2");
-    assert_eq!(place.keys().await["current_version"], b"v2");
+    assert_eq!(fixture.keys().await["current_version"], b"v2");
 
     let (file, contents) = file(&backup);
-    let planned = check(file, &contents, &place.target(true)).await.unwrap();
+    let planned = check(file, &contents, &fixture.target(true)).await.unwrap();
     assert_eq!((planned.check, planned.put, planned.removed, planned.unchanged), (true, 2, 1, 13));
-    assert_eq!(place.keys().await["current_version"], b"v2", "a check changes nothing");
+    assert_eq!(fixture.keys().await["current_version"], b"v2", "a check changes nothing");
 
-    let restored = place.restore(&backup, true).await.unwrap();
+    let restored = fixture.restore(&backup, true).await.unwrap();
     assert_eq!((restored.put, restored.removed, restored.unchanged), (2, 1, 13), "as it was said");
-    assert_eq!(place.keys().await, before);
+    assert_eq!(fixture.keys().await, before);
     // Keys of running processes are not touched.
     let keys = Keys::new(&env());
-    assert_eq!(place.store.range(&format!("{}presence/", keys.prefix()), None).await.unwrap().kvs.len(), 3);
-    assert_eq!(place.store.range(&format!("{}replicas/", keys.prefix()), None).await.unwrap().kvs.len(), 1);
+    assert_eq!(fixture.store.range(&format!("{}presence/", keys.prefix()), None).await.unwrap().kvs.len(), 3);
+    assert_eq!(fixture.store.range(&format!("{}replicas/", keys.prefix()), None).await.unwrap().kvs.len(), 1);
 }
 
 #[tokio::test]
 async fn restore_writes_the_version_even_if_unchanged() {
-    let place = Place::embedded().await;
-    place.found(1).await;
+    let fixture = BackupFixture::embedded().await;
+    fixture.found(1).await;
     let key = Keys::new(&env()).current_version();
-    let before = place.store.get(&key).await.unwrap().unwrap().revision;
-    let restored = place.restore(&place.backup().await, true).await.unwrap();
-    let after = place.store.get(&key).await.unwrap().unwrap().revision;
+    let before = fixture.store.get(&key).await.unwrap().unwrap().revision;
+    let restored = fixture.restore(&fixture.backup().await, true).await.unwrap();
+    let after = fixture.store.get(&key).await.unwrap().unwrap().revision;
     assert!(after > before);
     assert_eq!(Some(after), restored.revision, "with the epoch, in the last transaction");
 }
 
 #[tokio::test]
 async fn missing_log_is_reported_and_does_not_block_the_backup() {
-    let first = Place::embedded().await;
+    let first = BackupFixture::embedded().await;
     first.found(3).await;
     let lost = first.blobs.put(b"the log of web1\n").unwrap();
     first.blobs.remove(&lost);
     let (_, contents) = file(&first.backup().await);
     assert_eq!(contents.ending.missing, [lost]);
     assert_eq!((contents.manifest.blobs, contents.ending.blobs), (3, 2));
-    let restored = Place::embedded().await.restore(&first.backup().await, false).await.unwrap();
+    let restored = BackupFixture::embedded().await.restore(&first.backup().await, false).await.unwrap();
     assert_eq!((restored.blobs, restored.missing_blobs), (2, 1));
 }
 
 #[tokio::test]
 async fn environment_that_does_not_exist_has_no_backup() {
-    let place = Place::embedded().await;
-    let taken = read_environment(place.store.as_ref(), &env(), now()).await;
+    let fixture = BackupFixture::embedded().await;
+    let taken = read_environment(fixture.store.as_ref(), &env(), now()).await;
     assert!(matches!(taken, Err(BackupError::Nothing { .. })), "{taken:?}");
 }
 
 #[tokio::test]
 async fn restore_does_not_touch_other_environments() {
-    let place = Place::embedded().await;
-    place.found(1).await;
-    let backup = place.backup().await;
+    let fixture = BackupFixture::embedded().await;
+    fixture.found(1).await;
+    let backup = fixture.backup().await;
     let other = muster_core::txn::Op::put("/muster/product/current_version", "v7");
-    place.store.commit(muster_core::txn::Txn::new().op(other)).await.unwrap();
-    place.restore(&backup, true).await.unwrap();
-    let kv = place.store.get("/muster/product/current_version").await.unwrap().unwrap();
+    fixture.store.commit(muster_core::txn::Txn::new().op(other)).await.unwrap();
+    fixture.restore(&backup, true).await.unwrap();
+    let kv = fixture.store.get("/muster/product/current_version").await.unwrap().unwrap();
     assert_eq!(&kv.value[..], b"v7");
-    assert!(matches!(place.restore(&backup, false).await, Err(RestoreError::Refused(_))));
+    assert!(matches!(fixture.restore(&backup, false).await, Err(RestoreError::Refused(_))));
 }
 
 #[tokio::test]
 async fn restore_includes_release_bundles() {
-    let place = Place::embedded().await;
-    place.found(1).await;
+    let fixture = BackupFixture::embedded().await;
+    fixture.found(1).await;
     // Larger than the limit for blobs in memory, and not compressible.
     let mut number = 1_u64;
     let next = || {
@@ -150,27 +150,27 @@ async fn restore_includes_release_bundles() {
         (number >> 33) as u8
     };
     let bundle: Vec<u8> = std::iter::repeat_with(next).take(5 * 1024 * 1024).collect();
-    let digest = place.blobs.put(&bundle).unwrap();
+    let digest = fixture.blobs.put(&bundle).unwrap();
     let record = format!(
         r#"{{"digest":"sha256:{digest}","serial":2,"size":{},"content":"sha256:{digest}","pushed":"2026-11-15T10:00:00Z",
         "signed":{{"payload":"","signatures":[]}},"by":"ann"}}"#,
         bundle.len()
     );
-    place.put("releases/v2", record.as_str()).await;
+    fixture.put("releases/v2", record.as_str()).await;
     let trust = r#"{"payload":"{}","signatures":[]}"#;
-    place.put("trust", trust).await;
-    let backup = place.backup().await;
+    fixture.put("trust", trust).await;
+    let backup = fixture.backup().await;
 
-    let back = Place::embedded().await;
+    let back = BackupFixture::embedded().await;
     back.restore(&backup, false).await.unwrap();
     assert!(back.blobs.get(&digest).unwrap() == bundle, "the bundle is another one");
     assert_eq!(back.keys().await["trust"], trust.as_bytes());
 
     // A damaged blob counts as missing. The backup can still be restored.
-    let path = place.dir.path().join("blobs").join(&digest[..2]).join(&digest[2..]);
+    let path = fixture.dir.path().join("blobs").join(&digest[..2]).join(&digest[2..]);
     let mut damaged = bundle.clone();
     damaged[3_000_000] ^= 1;
     std::fs::write(path, &damaged).unwrap();
-    let (_, contents) = file(&place.backup().await);
+    let (_, contents) = file(&fixture.backup().await);
     assert_eq!(contents.ending.missing, [digest]);
 }

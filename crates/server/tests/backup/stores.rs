@@ -31,13 +31,13 @@ pub(crate) fn now() -> Timestamp {
 
 /// The store and the blobs of one server.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BackupFixture {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) dir: Arc<tempfile::TempDir>,
 }
 
-impl Place {
+impl BackupFixture {
     pub(crate) async fn embedded() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let spec = format!("embedded:{}", dir.path().join("store").display());
@@ -150,19 +150,19 @@ pub(crate) struct Dying {
 }
 
 impl Dying {
-    pub(crate) fn after(place: &Place, transactions: i64, carries_out: bool) -> Place {
-        Self::wrap(place, transactions, carries_out, None)
+    pub(crate) fn after(fixture: &BackupFixture, transactions: i64, carries_out: bool) -> BackupFixture {
+        Self::wrap(fixture, transactions, carries_out, None)
     }
 
     /// A store that stays available. After a number of transactions, another client commits `meanwhile`.
-    pub(crate) fn not(place: &Place, transactions: i64, meanwhile: Txn) -> Place {
-        Self::wrap(place, transactions, true, Some(meanwhile))
+    pub(crate) fn not(fixture: &BackupFixture, transactions: i64, meanwhile: Txn) -> BackupFixture {
+        Self::wrap(fixture, transactions, true, Some(meanwhile))
     }
 
-    fn wrap(place: &Place, transactions: i64, carries_out: bool, meanwhile: Option<Txn>) -> Place {
-        let (inner, left) = (place.store.clone(), AtomicI64::new(transactions));
+    fn wrap(fixture: &BackupFixture, transactions: i64, carries_out: bool, meanwhile: Option<Txn>) -> BackupFixture {
+        let (inner, left) = (fixture.store.clone(), AtomicI64::new(transactions));
         let store = Dying { inner, left, carries_out, meanwhile: Mutex::new(meanwhile) };
-        Place { store: Arc::new(store), ..place.clone() }
+        BackupFixture { store: Arc::new(store), ..fixture.clone() }
     }
 }
 

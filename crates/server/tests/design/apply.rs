@@ -11,7 +11,7 @@ use muster_wire::design::{ApplyDesign, DesignInput, DesignPlan, DocumentText, No
 use muster_wire::problem::ProblemCode;
 use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget, StrategySource};
 
-use crate::fixture::{Place, Replica, bundle, env, keys, node, refused, site};
+use crate::fixture::{Replica, StoreFixture, bundle, env, keys, node, refused, site};
 use crate::on_both_stores;
 
 fn input(web: u32) -> DesignInput {
@@ -19,8 +19,8 @@ fn input(web: u32) -> DesignInput {
 }
 
 fn actions(plan: &DesignPlan) -> String {
-    let told = plan.nodes.iter().map(|node| format!("{}{}", node.action.sign(), node.node));
-    told.collect::<Vec<_>>().join(" ")
+    let actions = plan.nodes.iter().map(|node| format!("{}{}", node.action.sign(), node.node));
+    actions.collect::<Vec<_>>().join(" ")
 }
 
 async fn plan(a: &Replica, input: &DesignInput) -> DesignPlan {
@@ -43,14 +43,14 @@ async fn release(a: &Replica, name: &str, serial: u64) {
 }
 
 /// Keys that remain of the environment.
-async fn left(place: &Place) -> Vec<String> {
-    let kvs = place.store.range(keys().prefix(), None).await.unwrap().kvs;
+async fn left(fixture: &StoreFixture) -> Vec<String> {
+    let kvs = fixture.store.range(keys().prefix(), None).await.unwrap().kvs;
     kvs.into_iter().map(|kv| kv.key).filter(|key| !key.contains("/replicas/")).collect()
 }
 
 on_both_stores! {
-    async fn applied_designs_create_grow_and_shrink_an_environment(place: Place) {
-        let a = place.replica().await;
+    async fn applied_designs_create_grow_and_shrink_an_environment(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         assert_eq!(actions(&plan(&a, &input(2)).await), "+db1 +web1 +web2");
         assert_eq!(a.client.environments().await.unwrap().items, [], "a plan changes nothing");
         let applied = a.apply(site(2)).await.unwrap();
@@ -91,8 +91,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn written_documents_take_effect_when_applied(place: Place) {
-        let a = place.replica().await;
+    async fn written_documents_take_effect_when_applied(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
         let text = DocumentText::Yaml("kind: Node\nname: web1\nspec: {failure_domain: rack7}\n".into());
         a.client.put_document(&env(), "Node", "web1", &text, &WriteOptions::default()).await.unwrap();
@@ -115,8 +115,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn stale_design_plan_is_refused(place: Place) {
-        let a = place.replica().await;
+    async fn stale_design_plan_is_refused(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(1)).await.unwrap();
         let shown = plan(&a, &input(2)).await;
         let apply = |web: u32, plan: &DesignPlan| {
@@ -144,8 +144,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn empty_design_is_refused_without_remove_all(place: Place) {
-        let a = place.replica().await;
+    async fn empty_design_is_refused_without_remove_all(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
         let empty = || DesignInput { bundles: vec![bundle("site", &[])], ..DesignInput::default() };
         let shown = plan(&a, &empty()).await;
@@ -170,8 +170,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn design_with_errors_is_refused_entirely(place: Place) {
-        let a = place.replica().await;
+    async fn design_with_errors_is_refused_entirely(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(1)).await.unwrap();
         let bad = || vec![bundle("site", &[("environments/test.yaml", "roles: {web: {cardinalty: 2, flavor: s}}\n")])];
         let refusal = refused(a.apply(bad()).await);
@@ -190,8 +190,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn design_of_many_megabytes_is_accepted(place: Place) {
-        let a = place.replica().await;
+    async fn design_of_many_megabytes_is_accepted(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         let mut bundles = site(1);
         let remark = "# much is said here, and little meant\n".repeat(3000);
         for number in 1..=40 {
@@ -208,8 +208,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn sources_are_independent_and_removable(place: Place) {
-        let a = place.replica().await;
+    async fn sources_are_independent_and_removable(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(1)).await.unwrap();
         let lab = "kind: Node\nname: db1\nspec: {failure_domain: lab}\n";
         a.apply(vec![bundle("lab", &[("nodes.yaml", lab)])]).await.unwrap();
@@ -226,8 +226,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn rollout_uses_the_strategy_of_the_environment_file(place: Place) {
-        let a = place.replica().await;
+    async fn rollout_uses_the_strategy_of_the_environment_file(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         let rollout = "rollout:\n  waves: [{nodes: 1, promote: manual}, {percent: 100}]\n  max_unavailable: 50%\n";
         a.apply(strategy_site(", after: [db]", rollout)).await.unwrap();
         release(&a, "v1", 1).await;
@@ -260,8 +260,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn destroyed_environment_can_be_created_again(place: Place) {
-        let a = place.replica().await;
+    async fn destroyed_environment_can_be_created_again(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         for query in ["", "?confirm=prod"] {
@@ -271,7 +271,7 @@ on_both_stores! {
         assert_eq!(a.nodes().len(), 3);
         let destroyed = a.client.destroy(&env(), Some("ann")).await.unwrap();
         assert_eq!((destroyed.nodes, destroyed.gone), (3, true));
-        assert_eq!(left(&place).await, Vec::<String>::new());
+        assert_eq!(left(&fixture).await, Vec::<String>::new());
         assert_eq!(a.client.environments().await.unwrap().items, []);
         assert_eq!(refused(a.client.environment(&env()).await).code, ProblemCode::UnknownEnvironment);
         assert_eq!(refused(a.client.destroy(&env(), None).await).code, ProblemCode::UnknownEnvironment);
@@ -281,14 +281,14 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn interrupted_destroy_is_completed(place: Place) {
-        let a = place.replica().await;
+    async fn interrupted_destroy_is_completed(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
         a.kill().await;
         let mark = DestroyRecord { since: "2026-11-15T10:00:00Z".parse().unwrap(), by: "ann".into() };
-        place.store.commit(Txn::new().op(Op::put_json(keys().destroying(), &mark).unwrap())).await.unwrap();
+        fixture.store.commit(Txn::new().op(Op::put_json(keys().destroying(), &mark).unwrap())).await.unwrap();
 
-        let b = place.replica().await;
+        let b = fixture.replica().await;
         // b acts after the lease of the dead server has ended. Until then a write is refused with `Destroying`.
         let text = DocumentText::Yaml("kind: Region\nname: r1\nspec: {}\n".into());
         let put = b.client.put_document(&env(), "Region", "r1", &text, &WriteOptions::default()).await;
@@ -305,7 +305,7 @@ on_both_stores! {
             Err(error) => error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownEnvironment),
         };
         assert!(taken || gone);
-        assert_eq!(left(&place).await, Vec::<String>::new());
+        assert_eq!(left(&fixture).await, Vec::<String>::new());
         b.stop().await;
     }
 }

@@ -26,8 +26,8 @@ fn put(kind: &str, name: &str, document: DocumentText) -> DocumentChange {
 }
 
 on_both_stores! {
-    async fn document_is_created_read_updated_and_deleted(place: Place) {
-        let a = place.replica().await;
+    async fn document_is_created_read_updated_and_deleted(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         let client = &a.client;
         let created = client.put_document(&env(), "Rack", "r1", &rack("HSTN"), &by_ann()).await.unwrap();
         assert_eq!((created.design, created.changed), (Some(DesignRevision(1)), true));
@@ -59,14 +59,14 @@ on_both_stores! {
         assert_eq!(refused(client.delete_document(&env(), "Rack", "r1", &by_ann()).await).code, ProblemCode::UnknownDocument);
 
         let revisions = client.design_revisions(&env()).await.unwrap();
-        let told: Vec<(u64, &str, &str)> =
+        let revisions: Vec<(u64, &str, &str)> =
             revisions.items.iter().map(|row| (row.design.0, row.author.as_str(), row.message.as_str())).collect();
-        assert_eq!(told, [(3, "ann@desk", "why not"), (2, "ann@desk", "why not"), (1, "ann@desk", "why not")]);
+        assert_eq!(revisions, [(3, "ann@desk", "why not"), (2, "ann@desk", "why not"), (1, "ann@desk", "why not")]);
         a.stop().await;
     }
 
-    async fn failed_if_match_returns_the_current_document(place: Place) {
-        let a = place.replica().await;
+    async fn failed_if_match_returns_the_current_document(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         let client = &a.client;
         let with = |expected: DocumentPrecondition| WriteOptions { expected, ..WriteOptions::default() };
         let put = |clli: &'static str, expected: DocumentPrecondition| async move {
@@ -87,8 +87,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn changes_are_accepted_together_or_not_at_all(place: Place) {
-        let a = place.replica().await;
+    async fn changes_are_accepted_together_or_not_at_all(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         let profile = |name: &str, extends: &str| {
             put("HostProfile", name, yaml(&format!("kind: HostProfile\nname: {name}\nextends: [{extends}]\nspec: {{}}\n")))
         };
@@ -126,8 +126,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn unknown_kinds_are_checked_by_their_schema(place: Place) {
-        let a = place.replica().await;
+    async fn unknown_kinds_are_checked_by_their_schema(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         let text = "kind: promenade/Docker/v1\nname: docker\nspec: {config: {live-restore: true}}\n";
         a.client.put_document(&env(), "promenade/Docker/v1", "docker", &yaml(text), &by_ann()).await.unwrap();
         let read = a.client.document(&env(), "promenade/Docker/v1", "docker", None).await.unwrap();
@@ -144,8 +144,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn every_kind_has_a_schema(place: Place) {
-        let a = place.replica().await;
+    async fn every_kind_has_a_schema(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         for row in a.client.schemas().await.unwrap().items {
             let schema = a.client.schema(&row.kind).await.unwrap();
             assert!(schema.is_object() && row.url == format!("/v1/schemas/{}", row.kind), "{schema}");
@@ -154,8 +154,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn document_that_does_not_match_its_url_is_refused(place: Place) {
-        let a = place.replica().await;
+    async fn document_that_does_not_match_its_url_is_refused(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         for (text, says) in [
             ("kind: Rack\nname: r2\nspec: {}\n", "is Rack r2"),
             ("kind: Region\nname: r1\nspec: {}\n", "is Region r1"),
@@ -181,8 +181,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn directory_documents_are_overlaid_not_deleted(place: Place) {
-        let a = place.replica().await;
+    async fn directory_documents_are_overlaid_not_deleted(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
         let refusal = refused(a.client.delete_document(&env(), "HostProfile", "base", &by_ann()).await);
         assert_eq!((refusal.code, refusal.status), (ProblemCode::Conflict, 409));
@@ -208,8 +208,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn filters_select_documents(place: Place) {
-        let a = place.replica().await;
+    async fn filters_select_documents(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
         a.client.put_document(&env(), "Rack", "r1", &rack("HSTN"), &by_ann()).await.unwrap();
         for (filter, names) in [

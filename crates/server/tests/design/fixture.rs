@@ -26,7 +26,7 @@ use crate::faulty_client::FaultyClient;
 /// Short enough that the lease of a killed server ends soon. Long enough that a busy machine keeps its leases.
 const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(5), keep_every: Duration::from_millis(400) };
 
-pub(crate) struct Place {
+pub(crate) struct StoreFixture {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) dir: tempfile::TempDir,
     _etcd: Option<muster_etcd_rig::Cluster>,
@@ -49,7 +49,7 @@ pub(crate) fn keys() -> Keys {
     Keys::new(&env())
 }
 
-impl Place {
+impl StoreFixture {
     pub(crate) async fn embedded() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let spec = format!("embedded:{}", dir.path().join("store").display());
@@ -72,7 +72,7 @@ impl Place {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: self.blobs(),
-            patience: LivenessTimeouts::default(),
+            liveness_timeouts: LivenessTimeouts::default(),
             lease: PACE,
             clock: Clock::system(),
         };

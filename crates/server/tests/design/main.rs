@@ -12,20 +12,20 @@ mod revisions;
 
 /// Runs a test on both stores.
 macro_rules! on_both_stores {
-    ($($(#[$doc:meta])* async fn $name:ident($place:ident: Place) $body:block)*) => {
-        $($(#[$doc])* async fn $name($place: crate::fixture::Place) $body)*
+    ($($(#[$doc:meta])* async fn $name:ident($fixture:ident: StoreFixture) $body:block)*) => {
+        $($(#[$doc])* async fn $name($fixture: crate::fixture::StoreFixture) $body)*
 
         mod embedded {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                super::$name(crate::fixture::Place::embedded().await).await;
+                super::$name(crate::fixture::StoreFixture::embedded().await).await;
             })*
         }
 
         mod etcd {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                super::$name(crate::fixture::Place::etcd().await).await;
+                super::$name(crate::fixture::StoreFixture::etcd().await).await;
             })*
         }
     };

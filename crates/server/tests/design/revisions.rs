@@ -10,7 +10,7 @@ use muster_wire::design::{DiffKind, DocumentText};
 use muster_wire::problem::ProblemCode;
 use serde_json::json;
 
-use crate::fixture::{Place, Replica, bundle, env, keys, node, refused, site};
+use crate::fixture::{Replica, StoreFixture, bundle, env, keys, node, refused, site};
 use crate::on_both_stores;
 
 async fn tag_frontend(a: &Replica, tag: &str) {
@@ -20,14 +20,14 @@ async fn tag_frontend(a: &Replica, tag: &str) {
 }
 
 on_both_stores! {
-    async fn revisions_are_compared_by_effective_values(place: Place) {
-        let a = place.replica().await;
+    async fn revisions_are_compared_by_effective_values(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
         tag_frontend(&a, "hot").await;
         let diff = a.client.design_diff(&env(), None, None).await.unwrap();
         assert_eq!((diff.from, diff.to), (Some(DesignRevision(1)), DesignRevision(2)));
-        let told: Vec<(&str, &str)> = diff.documents.iter().map(|doc| (doc.kind.as_str(), doc.name.as_str())).collect();
-        assert_eq!(told, [("HostProfile", "frontend"), ("Node", "web1"), ("Node", "web2")]);
+        let documents: Vec<(&str, &str)> = diff.documents.iter().map(|doc| (doc.kind.as_str(), doc.name.as_str())).collect();
+        assert_eq!(documents, [("HostProfile", "frontend"), ("Node", "web1"), ("Node", "web2")]);
         let change = &diff.documents[1].changes[0];
         assert_eq!((change.path.as_str(), &change.after), ("tags", &Some(json!(["hot", "edge", "bare"]))));
         assert_eq!(change.before, Some(json!(["edge", "bare"])));
@@ -42,8 +42,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn node_shows_provenance_at_any_revision(place: Place) {
-        let a = place.replica().await;
+    async fn node_shows_provenance_at_any_revision(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
         tag_frontend(&a, "hot").await;
         let node = "web1".parse().unwrap();
@@ -73,8 +73,8 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn revision_list_has_pages(place: Place) {
-        let a = place.replica().await;
+    async fn revision_list_has_pages(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         for number in 1..=5 {
             let text = DocumentText::Yaml(format!("kind: Region\nname: r{number}\nspec: {{}}\n"));
             let options = WriteOptions::default();
@@ -98,40 +98,40 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn lost_revision_files_never_remove_nodes(place: Place) {
-        let a = place.replica().await;
+    async fn lost_revision_files_never_remove_nodes(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(1)).await.unwrap();
         a.stop().await;
         // Every blob is lost.
-        for head in std::fs::read_dir(place.blobs()).unwrap() {
+        for head in std::fs::read_dir(fixture.blobs()).unwrap() {
             let head = head.unwrap();
             if head.file_name().len() == 2 {
                 std::fs::remove_dir_all(head.path()).unwrap();
             }
         }
-        let b = place.replica().await;
+        let b = fixture.replica().await;
         let problem = refused(b.client.design_nodes(&env(), None).await);
         assert_eq!((problem.code, problem.status), (ProblemCode::DesignUnreadable, 500));
         assert!(problem.detail.contains("revision 1") && problem.detail.contains("missing"), "{}", problem.detail);
         assert!(b.client.design(&env()).await.is_err());
-        assert_eq!(b.nodes(), ["db1", "web1"], "nobody's nodes go for that");
+        assert_eq!(b.nodes(), ["db1", "web1"], "no node is removed");
         // The revisions are keys and still exist.
         assert_eq!(b.client.design_revisions(&env()).await.unwrap().items.len(), 1);
         b.stop().await;
     }
 
-    async fn sweep_keeps_blobs_of_designs(place: Place) {
-        let a = place.replica().await;
+    async fn sweep_keeps_blobs_of_designs(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(1)).await.unwrap();
         a.apply(vec![bundle("site", &[("environments/test.yaml", "roles: {db: {cardinality: 1, flavor: x}}\n")])])
             .await
             .unwrap();
-        let orphan = a.app.blobs.put(b"nobody needs this").unwrap();
+        let orphan = a.app.blobs.put(b"not referenced").unwrap();
         a.stop().await;
         // A day passes.
         let yesterday = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400);
         let mut blobs = 0;
-        for head in std::fs::read_dir(place.blobs()).unwrap().map(Result::unwrap).filter(|head| head.file_name().len() == 2) {
+        for head in std::fs::read_dir(fixture.blobs()).unwrap().map(Result::unwrap).filter(|head| head.file_name().len() == 2) {
             for tail in std::fs::read_dir(head.path()).unwrap() {
                 let file = std::fs::File::options().write(true).open(tail.unwrap().path()).unwrap();
                 file.set_modified(yesterday).unwrap();
@@ -139,17 +139,17 @@ on_both_stores! {
             }
         }
         assert!(blobs > 5, "{blobs}");
-        let b = place.replica().await;
+        let b = fixture.replica().await;
         muster_testkit::wait::until("the orphan is swept", || b.app.blobs.get(&orphan).is_none()).await;
         for number in [1, 2] {
             b.client.design_nodes(&env(), Some(DesignRevision(number))).await.unwrap();
         }
-        assert_eq!(place.store.range(&format!("{}design/", keys().prefix()), None).await.unwrap().kvs.len(), 4);
+        assert_eq!(fixture.store.range(&format!("{}design/", keys().prefix()), None).await.unwrap().kvs.len(), 4);
         b.stop().await;
     }
 
-    async fn backup_restores_all_design_revisions(place: Place) {
-        let a = place.replica().await;
+    async fn backup_restores_all_design_revisions(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(1)).await.unwrap();
         a.apply(site(2)).await.unwrap();
         let mut download = a.client.backup(&env()).await.unwrap();
@@ -159,7 +159,7 @@ on_both_stores! {
         }
         a.stop().await;
 
-        let other = Place::embedded().await;
+        let other = StoreFixture::embedded().await;
         let b = other.replica().await;
         let restored = b.client.restore(&env(), RestoreQuery::default(), backup).await.unwrap();
         assert_eq!(restored.missing_blobs, 0);
@@ -173,9 +173,9 @@ on_both_stores! {
         b.stop().await;
     }
 
-    async fn concurrent_writers_make_revisions_without_gaps(place: Place) {
+    async fn concurrent_writers_make_revisions_without_gaps(fixture: StoreFixture) {
         const EACH: usize = 10;
-        let (a, b) = (place.replica().await, place.replica().await);
+        let (a, b) = (fixture.replica().await, fixture.replica().await);
         let write = |replica: &'static str, client: muster_wire::client::Client| async move {
             let mut numbers = Vec::new();
             for at in 0..EACH {
@@ -192,7 +192,7 @@ on_both_stores! {
         let all: BTreeSet<u64> = of_a.iter().chain(&of_b).copied().collect();
         assert_eq!(all.into_iter().collect::<Vec<_>>(), (1..=2 * EACH as u64).collect::<Vec<_>>());
         // Each replica shows the revisions of the other.
-        let newest = place.store.revision().await.unwrap();
+        let newest = fixture.store.revision().await.unwrap();
         for replica in [&a, &b] {
             let client = replica.client.clone().at_least(newest);
             let page = client.documents(&env(), Some("kind=Region"), None).await.unwrap();
@@ -208,8 +208,8 @@ on_both_stores! {
         b.stop().await;
     }
 
-    async fn applied_design_is_followed_after_a_server_dies(place: Place) {
-        let a = place.replica().await;
+    async fn applied_design_is_followed_after_a_server_dies(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(1)).await.unwrap();
         // The newest revision is accepted but not applied.
         let text = DocumentText::Yaml("kind: Node\nname: web1\nspec: {failure_domain: rack7}\n".into());
@@ -219,9 +219,9 @@ on_both_stores! {
         let applied =
             AppliedRecord { revision: DesignRevision(2), author: "ann".into(), at: "2026-11-15T10:00:00Z".parse().unwrap() };
         let txn = Txn::new().op(Op::put_json(keys().design_applied(), &applied).unwrap());
-        place.store.commit(txn).await.unwrap();
+        fixture.store.commit(txn).await.unwrap();
 
-        let b = place.replica().await;
+        let b = fixture.replica().await;
         b.sees("web1 in its new domain", |fleet| {
             fleet.get(&node("web1")).and_then(|node| node.record.as_ref()).is_some_and(|record| record.failure_domain == "rack7")
         })
@@ -229,8 +229,8 @@ on_both_stores! {
         b.stop().await;
     }
 
-    async fn second_replica_takes_over_the_design_controller(place: Place) {
-        let (a, b) = (place.replica().await, place.replica().await);
+    async fn second_replica_takes_over_the_design_controller(fixture: StoreFixture) {
+        let (a, b) = (fixture.replica().await, fixture.replica().await);
         a.apply(site(1)).await.unwrap();
         b.sees("the nodes", |fleet| fleet.designed().count() == 2).await;
         a.kill().await;
@@ -242,8 +242,8 @@ on_both_stores! {
         b.stop().await;
     }
 
-    async fn commit_with_a_lost_response_is_read_back(place: Place) {
-        let a = place.replica().await;
+    async fn commit_with_a_lost_response_is_read_back(fixture: StoreFixture) {
+        let a = fixture.replica().await;
         a.apply(site(1)).await.unwrap();
         a.way.loses_next_answer.store(true, std::sync::atomic::Ordering::SeqCst);
         let applied = a.apply(site(2)).await.unwrap();

@@ -184,7 +184,7 @@ async fn any_replica_accepts_a_run_request_and_shows_its_log() {
     let mut agent = a.open("web1", &SyncOpen::default()).await;
     b.sees_presence("web1", Some(a.id())).await;
 
-    let asked = b.client.ask_for_run(&env(), "web1", "jo", &StartRunRequest::default()).await.unwrap();
+    let asked = b.client.request_run(&env(), "web1", "jo", &StartRunRequest::default()).await.unwrap();
     assert_eq!(asked.silent_since, None, "it is connected to the other one");
     loop {
         if let Some(SyncEvent::Run { id, .. }) = agent.next().await.unwrap() {

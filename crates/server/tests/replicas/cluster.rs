@@ -88,7 +88,7 @@ impl Cluster {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs,
-            patience: LivenessTimeouts::default(),
+            liveness_timeouts: LivenessTimeouts::default(),
             lease: self.pace,
             clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
         };
@@ -141,7 +141,7 @@ impl Replica {
 
     /// Waits until the replica ends without a request to stop, and returns the error.
     pub(crate) async fn ends(&mut self) -> std::io::Error {
-        within("the replica ends", &mut self.server).await.unwrap().expect_err("nobody has stopped it")
+        within("the replica ends", &mut self.server).await.unwrap().expect_err("it was not stopped")
     }
 
     /// Ends the replica as a power failure does: it does not release its lease or delete its keys.

@@ -110,7 +110,7 @@ async fn lost_lock_is_taken_again_after_an_unrelated_revision() {
     // The view reaches the first revision, which wakes all subscribers but is too old. The second revision wakes none.
     a.way.lag_after(revisions[0]);
     a.sees("that it is free", |fleet| !fleet.controllers().contains_key(&LIVENESS)).await;
-    assert_eq!(a.app.replica.controller_locks.held(&env(), LIVENESS), None, "it may be somebody else's by now");
+    assert_eq!(a.app.replica.controller_locks.held(&env(), LIVENESS), None, "another replica may hold it by now");
     a.way.lag(false);
     until("a holds liveness again", || a.app.replica.controller_locks.held(&env(), LIVENESS).is_some()).await;
     a.stop().await;
@@ -276,20 +276,20 @@ async fn pause_set_at_one_server_holds_and_ends_at_the_other() {
     let scope = PauseScope::Role { role: Role::new("db").unwrap() };
     let pause = SetPause { reason: "disk swap".into(), seconds: Some(7200), force: false };
     b.client.pause(&env(), &scope, &pause, "jo").await.unwrap();
-    assert_eq!(told(&mut db1).await.map(|paused| paused.pause.reason).as_deref(), Some("disk swap"));
+    assert_eq!(next_pause(&mut db1).await.map(|paused| paused.pause.reason).as_deref(), Some("disk swap"));
 
     // Two hours later on the servers' clock.
     cluster.time.fetch_add(7200, Ordering::SeqCst);
     let _web1 = b.open("web1", &SyncOpen::default()).await;
-    assert_eq!(told(&mut db1).await, None);
+    assert_eq!(next_pause(&mut db1).await, None);
     b.sees("nothing paused", |fleet| fleet.pauses().is_empty()).await;
     a.stop().await;
     b.stop().await;
 }
 
-async fn told(stream: &mut SyncStream) -> Option<NodePause> {
+async fn next_pause(stream: &mut SyncStream) -> Option<NodePause> {
     loop {
-        if let SyncEvent::Pause { pause } = stream.next().await.unwrap().expect("the stream goes on") {
+        if let SyncEvent::Pause { pause } = stream.next().await.unwrap().expect("the stream is open") {
             return pause;
         }
     }

@@ -34,7 +34,7 @@ const SMALLER: [(&str, &str); 2] = [("web1", "web"), ("lb1", "lb")];
 #[derive(Debug, Default)]
 struct Site {
     machines: Mutex<BTreeMap<NodeName, MachineState>>,
-    /// Steps that the driver was asked for, in order.
+    /// Steps that the controller requested from the driver, in order.
     steps: Mutex<Vec<String>>,
 }
 
@@ -50,7 +50,7 @@ impl Site {
 
 /// A driver of the machines that can hang in one of its calls. The test ends the controller in that call.
 #[derive(Debug)]
-struct Hand {
+struct TestDriver {
     site: Arc<Site>,
     calls_left: Mutex<Option<usize>>,
     /// A step that never ends.
@@ -58,12 +58,12 @@ struct Hand {
     stuck: tokio::sync::watch::Sender<bool>,
 }
 
-impl Hand {
+impl TestDriver {
     fn new(site: &Arc<Site>, calls: Option<usize>) -> Arc<Self> {
-        Arc::new(Self::of(site, calls))
+        Arc::new(Self::with_calls(site, calls))
     }
 
-    fn of(site: &Arc<Site>, calls: Option<usize>) -> Self {
+    fn with_calls(site: &Arc<Site>, calls: Option<usize>) -> Self {
         let stuck = tokio::sync::watch::Sender::new(false);
         Self { site: site.clone(), calls_left: Mutex::new(calls), hangs_in: None, stuck }
     }
@@ -109,7 +109,7 @@ impl Hand {
     }
 }
 
-impl Driver for Hand {
+impl Driver for TestDriver {
     fn name(&self) -> &'static str {
         "scripted"
     }
@@ -143,9 +143,9 @@ impl Driver for Hand {
     }
 }
 
-fn look_after(replica: &Replica, hand: &Arc<Hand>) -> JoinHandle<()> {
+fn look_after(replica: &Replica, driver: &Arc<TestDriver>) -> JoinHandle<()> {
     let policy = Policy::local(replica.app.clock.now());
-    tokio::spawn(Provision::new(replica.app.clone(), env(), hand.clone(), policy).run())
+    tokio::spawn(Provision::new(replica.app.clone(), env(), driver.clone(), policy).run())
 }
 
 async fn end(controller: JoinHandle<()>) {
@@ -186,7 +186,7 @@ async fn lb1_runs(replica: &Replica, seq: u64) {
 /// A fleet whose web nodes are in service and known to lb1.
 async fn fleet_in_service(replica: &Replica, site: &Arc<Site>) -> JoinHandle<()> {
     muster_server::register(&replica.app, &registration(&FLEET)).await.unwrap();
-    let controller = look_after(replica, &Hand::new(site, None));
+    let controller = look_after(replica, &TestDriver::new(site, None));
     replica.sees("all machines up", all_run).await;
     for name in ["web1", "web2"] {
         replica.client.report(&env(), &passed(replica, name, 1)).await.unwrap();
@@ -222,7 +222,7 @@ async fn leaving_node_is_released_after_dependents_ran_without_it() {
     assert!(why.starts_with("waits until lb1 has run without it, at the latest until "), "{why}");
     assert_eq!(status.leaving[0].state, NodeState::Leaving);
     assert_eq!(status.running.values().sum::<usize>(), 1, "what it runs does not count: {:?}", status.running);
-    assert_eq!(site.seen(&node("web2")), MachineState::Running, "its machine goes on");
+    assert_eq!(site.seen(&node("web2")), MachineState::Running, "its machine keeps running");
 
     lb1_runs(&replica, 2).await;
     replica.sees("web2 is gone", |fleet| fleet.get(&node("web2")).is_none()).await;
@@ -299,14 +299,14 @@ async fn leaving_node_is_removed_wherever_its_controller_ended() {
     for calls in 0.. {
         assert!(calls < 100, "it never ends");
         follow(&replica, &FLEET).await;
-        let up = look_after(&replica, &Hand::new(&site, None));
+        let up = look_after(&replica, &TestDriver::new(&site, None));
         replica.sees("all machines up", all_run).await;
         end(up).await;
         follow(&replica, &SMALLER).await;
 
-        let hand = Hand::new(&site, Some(calls));
-        let cut_off = look_after(&replica, &hand);
-        let mut stuck = hand.stuck.subscribe();
+        let driver = TestDriver::new(&site, Some(calls));
+        let cut_off = look_after(&replica, &driver);
+        let mut stuck = driver.stuck.subscribe();
         let gone = |fleet: &Fleet| fleet.get(&node("web2")).is_none();
         tokio::select! {
             stuck = stuck.wait_for(|stuck| *stuck) => { stuck.unwrap(); }
@@ -317,13 +317,13 @@ async fn leaving_node_is_removed_wherever_its_controller_ended() {
             }
         }
         end(cut_off).await;
-        let next = look_after(&replica, &Hand::new(&site, None));
+        let next = look_after(&replica, &TestDriver::new(&site, None));
         replica.sees("web2 is gone", gone).await;
         assert_eq!(site.seen(&node("web2")), MachineState::Absent, "ended in call {calls}");
         assert_eq!(keys_of(&cluster, "web2").await, Vec::<String>::new(), "ended in call {calls}");
         end(next).await;
     }
-    assert_eq!(site.steps("boot web1"), 1, "nobody else was touched");
+    assert_eq!(site.steps("boot web1"), 1, "no other machine was changed");
     replica.stop().await;
 }
 
@@ -332,16 +332,16 @@ async fn another_replica_completes_a_release_after_a_crash() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&FLEET).await;
     let site = Arc::new(Site::default());
-    let hand = Hand::new(&site, None);
-    let first = look_after(&a, &hand);
+    let driver = TestDriver::new(&site, None);
+    let first = look_after(&a, &driver);
     until("a holds the machines", || a.app.replica.controller_locks.held(&env(), ControllerName::Provision).is_some())
         .await;
-    let second = look_after(&b, &Hand::new(&site, None));
+    let second = look_after(&b, &TestDriver::new(&site, None));
     b.sees("all machines up", all_run).await;
     // a dies just before it releases the machine. The two calls before that read the machine's state.
-    *hand.calls_left.lock().unwrap() = Some(2);
+    *driver.calls_left.lock().unwrap() = Some(2);
     follow(&b, &SMALLER).await;
-    hand.stuck.subscribe().wait_for(|stuck| *stuck).await.unwrap();
+    driver.stuck.subscribe().wait_for(|stuck| *stuck).await.unwrap();
     end(first).await;
     a.kill().await;
     b.sees("web2 is gone", |fleet| fleet.get(&node("web2")).is_none()).await;
@@ -356,11 +356,11 @@ async fn hanging_release_does_not_delay_other_nodes() {
     let cluster = Cluster::patient().await;
     let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
     muster_server::register(&replica.app, &registration(&FLEET)).await.unwrap();
-    let hand = Arc::new(Hand { hangs_in: Some("release web2"), ..Hand::of(&site, None) });
-    let controller = look_after(&replica, &hand);
+    let driver = Arc::new(TestDriver { hangs_in: Some("release web2"), ..TestDriver::with_calls(&site, None) });
+    let controller = look_after(&replica, &driver);
     replica.sees("all machines up", all_run).await;
     follow(&replica, &SMALLER).await;
-    hand.stuck.subscribe().wait_for(|stuck| *stuck).await.unwrap();
+    driver.stuck.subscribe().wait_for(|stuck| *stuck).await.unwrap();
     follow(&replica, &[("web1", "web"), ("lb1", "lb"), ("db1", "db")]).await;
     replica.sees("db1 up", |fleet| phase(fleet, "db1") == Some(MachinePhase::Bootstrapping)).await;
     assert_eq!(phase(&replica.fleet(), "web2"), Some(MachinePhase::Releasing));

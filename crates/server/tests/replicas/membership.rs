@@ -85,7 +85,7 @@ async fn exclusive_store_has_one_replica() {
     let config = muster_server::Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         blobs: cluster.blobs(),
-        patience: muster_core::node::liveness::LivenessTimeouts::default(),
+        liveness_timeouts: muster_core::node::liveness::LivenessTimeouts::default(),
         lease: muster_server::LeasePace::default(),
         clock: muster_server::Clock::system(),
     };
@@ -107,7 +107,7 @@ async fn log_stored_by_one_replica_is_readable_at_another() {
     a.stop().await;
     b.stop().await;
     let marks: Vec<_> = std::fs::read_dir(cluster.blobs().join(".replicas")).unwrap().collect();
-    assert!(marks.is_empty(), "whoever stops takes its mark away: {marks:?}");
+    assert!(marks.is_empty(), "a stopped replica removes its mark: {marks:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +121,7 @@ async fn replica_with_a_different_blob_directory_does_not_start() {
     let StartError::BlobsNotShared { replica, theirs, ours, .. } = &error else { panic!("{error}") };
     assert_eq!((replica, theirs.as_str(), ours), (a.id(), cluster.blobs().to_str().unwrap(), &own));
     assert!(error.to_string().contains("--blobs"), "{error}");
-    a.sees("nobody else", |fleet| fleet.replicas().len() == 1).await;
+    a.sees("no other replica", |fleet| fleet.replicas().len() == 1).await;
 
     // A dead replica whose lease has not expired yet does not prevent the start.
     a.kill().await;

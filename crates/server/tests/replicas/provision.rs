@@ -49,8 +49,8 @@ impl Driver for Machine {
     fn observe<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {
         let mut seen = self.seen.lock().unwrap();
         seen.1 += 1;
-        let sight = MachineObservation { state: seen.0.clone(), log: None };
-        async { Ok(sight) }.boxed()
+        let observation = MachineObservation { state: seen.0.clone(), log: None };
+        async { Ok(observation) }.boxed()
     }
 
     fn allocate<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {

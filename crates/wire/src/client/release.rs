@@ -11,8 +11,8 @@ use super::design::by;
 use super::{Client, ClientError, Download};
 use crate::operator::Page;
 use crate::release::{
-    Bundle, MEDIA_TYPE, PushRelease, PushReleaseResponse, ReleaseDetail, ReleaseRow, ReplaceTrustResponse,
-    TrustResponse,
+    MEDIA_TYPE, PushRelease, PushReleaseResponse, ReleaseDetail, ReleaseRow, ReplaceTrustResponse, TrustResponse,
+    UploadedBundle,
 };
 
 /// Timeout of a bundle upload over a slow line.
@@ -22,7 +22,7 @@ const EXAMINED: Duration = Duration::from_secs(180);
 
 impl Client {
     /// Size of a bundle that the server has.
-    pub async fn bundle(&self, env: &EnvName, digest: &Digest) -> Result<Bundle, ClientError> {
+    pub async fn bundle(&self, env: &EnvName, digest: &Digest) -> Result<UploadedBundle, ClientError> {
         self.get(&format!("/v1/envs/{env}/bundles/{digest}")).await
     }
 
@@ -32,7 +32,7 @@ impl Client {
         env: &EnvName,
         digest: &Digest,
         bundle: impl Into<reqwest::Body>,
-    ) -> Result<Bundle, ClientError> {
+    ) -> Result<UploadedBundle, ClientError> {
         let request = self.request(Method::PUT, &format!("/v1/envs/{env}/bundles/{digest}")).timeout(UPLOAD);
         self.send(request.header(header::CONTENT_TYPE, MEDIA_TYPE).body(bundle)).await
     }

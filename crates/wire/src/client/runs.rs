@@ -16,7 +16,7 @@ use super::{ANSWER, Client, ClientError, Download};
 
 impl Client {
     /// Requests a run of a node on behalf of an operator.
-    pub async fn ask_for_run(
+    pub async fn request_run(
         &self,
         env: &EnvName,
         node: &str,
@@ -76,24 +76,24 @@ impl Client {
         run: &RunId,
         from: u64,
     ) -> Result<LogStream, ClientError> {
-        let response = self.ask_for_log(env, node, run, LogQuery { follow: true, from, here: false }).await?;
+        let response = self.request_log(env, node, run, LogQuery { follow: true, from, here: false }).await?;
         Ok(LogStream { base: self.base.clone(), response, frames: Frames::default(), ready: VecDeque::new() })
     }
 
     /// Raw log stream of this server, for another replica that forwards it.
-    pub async fn log_to_pass_on(
+    pub async fn forward_log(
         &self,
         env: &EnvName,
         node: &NodeName,
         run: &RunId,
         query: LogQuery,
     ) -> Result<Download, ClientError> {
-        let response = self.ask_for_log(env, node, run, query).await?;
+        let response = self.request_log(env, node, run, query).await?;
         Ok(Download { base: self.base.clone(), response })
     }
 
     /// Without a timeout: a run has no maximum duration.
-    async fn ask_for_log(
+    async fn request_log(
         &self,
         env: &EnvName,
         node: &NodeName,

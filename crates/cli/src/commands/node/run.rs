@@ -52,7 +52,7 @@ pub struct Args {
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
     let request = StartRunRequest { noop: args.noop };
-    let asked = session.map_err(session.client().ask_for_run(&session.env, &args.node, &author(), &request).await)?;
+    let asked = session.map_err(session.client().request_run(&session.env, &args.node, &author(), &request).await)?;
     if let Some(since) = asked.silent_since {
         let silent = age(since, terminal.now);
         let note = format!(

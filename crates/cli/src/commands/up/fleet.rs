@@ -58,7 +58,7 @@ impl LocalFleet {
         let config = Config {
             listen: args.listen,
             blobs: args.store.blobs.clone().unwrap_or_else(|| blobs_in(state)),
-            patience: LivenessTimeouts::default(),
+            liveness_timeouts: LivenessTimeouts::default(),
             lease: LeasePace::default(),
             clock: clock.clone(),
         };

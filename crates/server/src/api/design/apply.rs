@@ -20,7 +20,7 @@ use crate::api::request::{AnyEnv, Author};
 use crate::app::{Reader, Writer};
 use crate::design::apply::{self, ApplyError, compile, plan, propose};
 use crate::design::compiled::Compiled;
-use crate::design::edit::{DocumentName, EditError, Edited, edit};
+use crate::design::edit::{DocumentName, EditError, EditResult, edit};
 use crate::design::revision::{RevisionBase, RevisionOutcome, RevisionRequest, revise};
 use crate::transactions::ConflictRetry;
 
@@ -49,10 +49,10 @@ pub(crate) async fn plan_design(
     AnyEnv(env): AnyEnv,
     JsonBody(input): JsonBody<DesignInput>,
 ) -> Result<Json<PlanDesignResponse>, ApiError> {
-    let laid = propose(&reader, &env, &Arc::new(input)).await?;
-    let plan = plan(&reader, &laid).await?;
+    let proposal = propose(&reader, &env, &Arc::new(input)).await?;
+    let plan = plan(&reader, &proposal).await?;
     let revision = reader.view.revision().unwrap_or_default();
-    Ok(Json(PlanDesignResponse { plan, findings: laid.next.findings.to_vec(), revision }))
+    Ok(Json(PlanDesignResponse { plan, findings: proposal.next.findings.to_vec(), revision }))
 }
 
 /// Applies a design as a new revision: exactly as planned, if a plan is given. Responds when the nodes are registered.
@@ -67,9 +67,9 @@ pub(crate) async fn apply_design(
     JsonBody(ApplyDesign { design, message, author: named, plan, remove_all }): JsonBody<ApplyDesign>,
 ) -> Result<Json<ApplyDesignResponse>, ApiError> {
     let by = author.by(named, &message);
-    let terms = apply::ApplyOptions { shown: plan.as_ref(), remove_all };
-    let done = apply::apply(&writer, &env, &Arc::new(design), terms, &by).await?;
-    let apply::AppliedDesign { number, changed, plan, next, followed, revision } = done;
+    let options = apply::ApplyOptions { shown: plan.as_ref(), remove_all };
+    let applied = apply::apply(&writer, &env, &Arc::new(design), options, &by).await?;
+    let apply::AppliedDesign { number, changed, plan, next, followed, revision } = applied;
     Ok(Json(ApplyDesignResponse {
         design: number,
         changed,
@@ -110,7 +110,7 @@ pub(super) async fn accept_changes(
     let by = author.by(named, &message);
     let mut retry = ConflictRetry::new(ATTEMPTS);
     while retry.begin_attempt() {
-        let base = RevisionBase::look(writer, env).await.map_err(ApplyError::from)?;
+        let base = RevisionBase::read(writer, env).await.map_err(ApplyError::from)?;
         let head = base.head.map(|(number, _)| number);
         if seen.is_some_and(|seen| Some(seen) != head) {
             let detail = format!("the newest revision is {}, not {}", text(head), text(seen));
@@ -118,7 +118,8 @@ pub(super) async fn accept_changes(
                 Problem::new(ProblemCode::NotAsExpected, detail).hint("read the newest revision, then decide again"),
             ));
         }
-        let Edited { tree, texts, put } = edit(&base.compiled, &changes).map_err(|error| with_current(&base, error))?;
+        let EditResult { tree, texts, put } =
+            edit(&base.compiled, &changes).map_err(|error| with_current(&base, error))?;
         let next = compile(writer, &base, tree, &texts).await?;
         if !next.is_usable() {
             return Err(refused(&next.findings));
@@ -134,8 +135,8 @@ pub(super) async fn accept_changes(
         if dry_run || (head.is_some() && next.manifest == base.compiled.manifest) {
             return Ok(accepted);
         }
-        let order = RevisionRequest { next: Some((&next, &texts)), apply: false, by: by.clone() };
-        match revise(writer, &base, order).await? {
+        let request = RevisionRequest { next: Some((&next, &texts)), apply: false, by: by.clone() };
+        match revise(writer, &base, request).await? {
             RevisionOutcome::Committed { number, revision } => {
                 return Ok(DocumentChangesResponse { design: Some(number), changed: true, revision, ..accepted });
             }
@@ -175,7 +176,7 @@ fn with_current(base: &RevisionBase, error: EditError) -> ApiError {
         | EditError::Unwritable
         | EditError::Unknown { .. }
         | EditError::Generated { .. }
-        | EditError::RemoteActivities { .. } => None,
+        | EditError::OtherSource { .. } => None,
     };
     let mut refusal = ApiError::from(error);
     if let (Some(current), Some(document)) = (refusal.0.current.as_deref_mut(), document) {

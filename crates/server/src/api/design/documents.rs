@@ -68,7 +68,7 @@ type States = HashMap<String, &'static str>;
 
 async fn states(reader: &Reader, agents: &Agents, scope: &Scope) -> Result<States, ApiError> {
     let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let rows = scope.ask(reader, |fleet| crate::view::node_rows::all(fleet, agents.activities(&elsewhere)))?;
+    let rows = scope.read(reader, |fleet| crate::view::node_rows::all(fleet, agents.activities(&elsewhere)))?;
     Ok(rows.into_iter().map(|row| (row.node.to_string(), row.state.as_str())).collect())
 }
 
@@ -165,11 +165,11 @@ pub(crate) async fn show_document(
     revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (meant, design) = revision.design(&reader, &scope).await?;
+    let (design_ref, design) = revision.design(&reader, &scope).await?;
     let document = DocumentName::new(&kind, &name)?;
     let Some(etag) = etag(&design, &document) else { return Err(EditError::Unknown { kind, name }.into()) };
     let detail = DocumentDetail {
-        design: meant.number,
+        design: design_ref.number,
         written: written(&design, &document),
         effective: design.design.effective(&kind, &name).and_then(|tree| serde_json::to_value(tree).ok()),
         etag: etag.clone(),
@@ -257,19 +257,19 @@ fn envelope(layer: &SourceDocument<'_>) -> Value {
         Ok(other) => Map::from_iter([("spec".to_owned(), other)]),
         Err(_) => Map::new(),
     };
-    let mut whole = Map::new();
-    whole.insert("kind".into(), layer.kind.word().into());
-    whole.insert("name".into(), layer.name.into());
-    whole.extend(spec.remove("labels").map(|labels| ("labels".to_owned(), labels)));
+    let mut document = Map::new();
+    document.insert("kind".into(), layer.kind.word().into());
+    document.insert("name".into(), layer.name.into());
+    document.extend(spec.remove("labels").map(|labels| ("labels".to_owned(), labels)));
     let extends: Vec<&str> = layer.extends().collect();
     if !extends.is_empty() {
-        whole.insert("extends".into(), extends.into());
+        document.insert("extends".into(), extends.into());
     }
     if layer.is_overlay() {
-        whole.insert("overlay".into(), true.into());
+        document.insert("overlay".into(), true.into());
     }
-    whole.insert("spec".into(), Value::Object(spec));
-    Value::Object(whole)
+    document.insert("spec".into(), Value::Object(spec));
+    Value::Object(document)
 }
 
 /// Single etag of a precondition, without quotes.

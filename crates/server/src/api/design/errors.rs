@@ -6,7 +6,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 use crate::api::error::{ApiError, chain};
 use crate::design::apply::ApplyError;
 use crate::design::compiled::ReadDesignError;
-use crate::design::edit::{EditError, Found};
+use crate::design::edit::{CurrentDocument, EditError};
 use crate::design::revision::RevisionError;
 
 impl From<ReadDesignError> for ApiError {
@@ -88,7 +88,7 @@ impl From<EditError> for ApiError {
             EditError::Generated { .. } => {
                 Self(Problem::new(ProblemCode::Conflict, text).hint("change the number of nodes of its role there"))
             }
-            EditError::RemoteActivities { source_name, .. } => {
+            EditError::OtherSource { source_name, .. } => {
                 let hint = format!(
                     "change it in {source_name} and apply that; or PUT a document with \"overlay: true\", which overrides it"
                 );
@@ -97,8 +97,8 @@ impl From<EditError> for ApiError {
             EditError::NotAsExpected { found, .. } => {
                 let mut problem = Problem::new(ProblemCode::NotAsExpected, text);
                 problem.current = match found {
-                    Found::Nothing => None,
-                    Found::Etag(etag) => Some(Box::new(serde_json::json!({ "etag": etag }))),
+                    CurrentDocument::Nothing => None,
+                    CurrentDocument::Etag(etag) => Some(Box::new(serde_json::json!({ "etag": etag }))),
                 };
                 Self(problem.hint("read the current document, then decide again"))
             }

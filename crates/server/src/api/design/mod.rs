@@ -43,9 +43,9 @@ impl RevisionQuery {
         reader: &Reader,
         scope: &Scope,
     ) -> Result<(DesignRef, std::sync::Arc<Compiled>), ApiError> {
-        let meant = scope.ask(reader, |fleet| DesignRef::of(fleet, self.revision))??;
-        let design = reader.designs.get(&scope.env, &meant).await?;
-        Ok((meant, design))
+        let design_ref = scope.read(reader, |fleet| DesignRef::find(fleet, self.revision))??;
+        let design = reader.designs.get(&scope.env, &design_ref).await?;
+        Ok((design_ref, design))
     }
 }
 
@@ -53,18 +53,18 @@ impl RevisionQuery {
 #[utoipa::path(get, path = "/v1/envs/{env}/design", params(("env" = String, Path)),
     responses((status = 200, body = DesignSummary)))]
 pub(crate) async fn show_design(State(reader): State<Reader>, scope: Scope) -> Result<Json<DesignSummary>, ApiError> {
-    let (head, applied, meant, applied_meant) = scope.ask(&reader, |fleet| {
+    let (head, applied, design_ref, applied_ref) = scope.read(&reader, |fleet| {
         let design = fleet.design();
         let applied = design.applied.as_ref().map(|(applied, _)| applied.clone());
-        let followed = applied.as_ref().and_then(|applied| DesignRef::of(fleet, Some(applied.revision)).ok());
-        (design.head(), applied, design.head().and_then(|_| DesignRef::of(fleet, None).ok()), followed)
+        let followed = applied.as_ref().and_then(|applied| DesignRef::find(fleet, Some(applied.revision)).ok());
+        (design.head(), applied, design.head().and_then(|_| DesignRef::find(fleet, None).ok()), followed)
     })?;
-    let newest = match &meant {
-        Some(meant) => Some(reader.designs.get(&scope.env, meant).await?),
+    let newest = match &design_ref {
+        Some(design_ref) => Some(reader.designs.get(&scope.env, design_ref).await?),
         None => None,
     };
-    let followed = match &applied_meant {
-        Some(meant) => Some(reader.designs.get(&scope.env, meant).await?.records()),
+    let followed = match &applied_ref {
+        Some(design_ref) => Some(reader.designs.get(&scope.env, design_ref).await?.records()),
         None => None,
     };
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -83,7 +83,7 @@ pub(crate) async fn show_design(State(reader): State<Reader>, scope: Scope) -> R
     });
     let sources: Vec<SourceRow> = sources.collect();
     let nodes = newest.as_ref().map_or(0, |newest| newest.design.nodes().len());
-    let summary = scope.ask(&reader, |fleet| DesignSummary {
+    let summary = scope.read(&reader, |fleet| DesignSummary {
         env: fleet.env.clone(),
         head,
         applied,
@@ -109,7 +109,7 @@ pub(crate) async fn list_revisions(
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<RevisionRow>>, ApiError> {
-    let (rows, revision) = scope.ask(&reader, |fleet| {
+    let (rows, revision) = scope.read(&reader, |fleet| {
         let design = fleet.design();
         let rows = design.revisions.iter().rev().map(|(number, record)| revision_row(design, *number, record));
         (rows.collect(), fleet.revision)
@@ -127,7 +127,7 @@ pub(crate) async fn show_revision(
 ) -> Result<Json<RevisionRow>, ApiError> {
     let Path(NumberPath { number }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
     let number = DesignRevision(number);
-    let found = scope.ask(&reader, |fleet| {
+    let found = scope.read(&reader, |fleet| {
         let design = fleet.design();
         let unknown = || ReadDesignError::Unknown { env: fleet.env.clone(), number, newest: design.head() };
         design.revisions.get(&number).map(|record| revision_row(design, number, record)).ok_or_else(unknown)
@@ -160,10 +160,10 @@ pub(crate) async fn diff_revisions(
     query: Result<Query<DiffQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<DesignDiff>, ApiError> {
     let Query(query) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (from, to, revision) = scope.ask(&reader, |fleet| {
+    let (from, to, revision) = scope.read(&reader, |fleet| {
         let from = query.from.or_else(|| fleet.design().applied());
-        let from = from.map(|from| DesignRef::of(fleet, Some(from))).transpose();
-        (from, DesignRef::of(fleet, query.to), fleet.revision)
+        let from = from.map(|from| DesignRef::find(fleet, Some(from))).transpose();
+        (from, DesignRef::find(fleet, query.to), fleet.revision)
     })?;
     let (from, to) = (from?, to?);
     let after = reader.designs.get(&scope.env, &to).await?;

@@ -42,7 +42,7 @@ pub(crate) async fn list_design_nodes(
 }
 
 /// Values in one response. A node has some dozens; more can be requested by path.
-const MOST_VALUES: usize = 1000;
+const MAX_VALUES: usize = 1000;
 const KIND: &str = "Node";
 
 #[derive(Deserialize)]
@@ -72,18 +72,18 @@ pub(crate) async fn show_design_node(
     Query(query): Query<WhyQuery>,
 ) -> Result<Json<DesignNode>, ApiError> {
     let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let (meant, design) = revision.design(&reader, &scope).await?;
+    let (design_ref, design) = revision.design(&reader, &scope).await?;
     let name = NodeName::new(node).map_err(|error| ApiError::invalid(error.to_string()))?;
     let planned = design.design.nodes().iter().find(|node| node.name == name);
     let (Some(planned), Some(tree)) = (planned, design.design.effective(KIND, name.as_str())) else {
-        let detail = format!("{name} is not in revision {} of the design of {}", meant.number, scope.env);
+        let detail = format!("{name} is not in revision {} of the design of {}", design_ref.number, scope.env);
         return Err(ApiError(Problem::new(ProblemCode::UnknownNode, detail)));
     };
-    let why = query.path.as_deref().map(|path| why(&design, &name, path)).transpose()?;
+    let why = query.path.as_deref().map(|path| value_provenance(&design, &name, path)).transpose()?;
     let mut provenance = Vec::new();
     if query.provenance {
         leaves(tree, &ValuePath::default(), &mut |path, _| {
-            if provenance.len() <= MOST_VALUES
+            if provenance.len() <= MAX_VALUES
                 && let Ok(found) = design.design.provenance(KIND, name.as_str(), path)
                 && let Some(value) = found.value.as_ref().and_then(json)
             {
@@ -92,11 +92,11 @@ pub(crate) async fn show_design_node(
             }
         });
     }
-    let provenance_cut = provenance.len() > MOST_VALUES;
-    provenance.truncate(MOST_VALUES);
+    let provenance_cut = provenance.len() > MAX_VALUES;
+    provenance.truncate(MAX_VALUES);
     Ok(Json(DesignNode {
         node: name,
-        design: meant.number,
+        design: design_ref.number,
         record: planned.record.clone(),
         effective: json(tree).unwrap_or_default(),
         why,
@@ -106,7 +106,7 @@ pub(crate) async fn show_design_node(
     }))
 }
 
-fn why(design: &Compiled, name: &NodeName, path: &str) -> Result<ValueProvenance, ApiError> {
+fn value_provenance(design: &Compiled, name: &NodeName, path: &str) -> Result<ValueProvenance, ApiError> {
     let parsed: ValuePath =
         path.parse().map_err(|error: muster_design::inherit::PathError| ApiError::invalid(error.to_string()))?;
     let found = design
@@ -139,12 +139,12 @@ fn step(step: &LayerStep) -> ProvenanceStep {
 }
 
 /// Calls `visit` for each leaf of a tree; a list is one value.
-fn leaves(node: &Node, path: &ValuePath, tell: &mut dyn FnMut(&ValuePath, &Node)) {
+fn leaves(node: &Node, path: &ValuePath, visit: &mut dyn FnMut(&ValuePath, &Node)) {
     match &node.value {
         Value::Map(map) => {
-            map.entries().iter().for_each(|entry| leaves(&entry.value, &path.join(&entry.key.text), tell));
+            map.entries().iter().for_each(|entry| leaves(&entry.value, &path.join(&entry.key.text), visit));
         }
-        Value::Scalar(_) | Value::Seq(_) => tell(path, node),
+        Value::Scalar(_) | Value::Seq(_) => visit(path, node),
     }
 }
 

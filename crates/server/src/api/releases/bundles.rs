@@ -14,7 +14,7 @@ use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::Digest;
 use muster_release::tree::BUNDLE_LIMIT;
 use muster_wire::problem::{Problem, ProblemCode};
-use muster_wire::release::{Bundle, MEDIA_TYPE};
+use muster_wire::release::{MEDIA_TYPE, UploadedBundle};
 use serde::Deserialize;
 
 use crate::api::error::{ApiError, chain};
@@ -39,15 +39,15 @@ impl DigestPath {
 
 /// Shows a stored bundle, so that a client need not upload it again.
 #[utoipa::path(get, path = "/v1/envs/{env}/bundles/{digest}",
-    params(("env" = String, Path), ("digest" = String, Path)), responses((status = 200, body = Bundle)))]
+    params(("env" = String, Path), ("digest" = String, Path)), responses((status = 200, body = UploadedBundle)))]
 pub(crate) async fn show_bundle(
     State(reader): State<Reader>,
     _scope: Scope,
     Path(digest): Path<DigestPath>,
-) -> Result<Json<Bundle>, ApiError> {
+) -> Result<Json<UploadedBundle>, ApiError> {
     let digest = digest.digest()?;
     match kept_size(&reader, &digest).await? {
-        Some(size) => Ok(Json(Bundle { digest, size })),
+        Some(size) => Ok(Json(UploadedBundle { digest, size })),
         None => Err(unknown_bundle(&digest)),
     }
 }
@@ -55,14 +55,14 @@ pub(crate) async fn show_bundle(
 /// Uploads a bundle. A duplicate is a no-op; a partial upload is discarded.
 #[utoipa::path(put, path = "/v1/envs/{env}/bundles/{digest}",
     params(("env" = String, Path), ("digest" = String, Path)),
-    request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = Bundle)))]
+    request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = UploadedBundle)))]
 pub(crate) async fn put_bundle(
     State(reader): State<Reader>,
     _scope: Scope,
     Path(digest): Path<DigestPath>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Bundle>, ApiError> {
+) -> Result<Json<UploadedBundle>, ApiError> {
     let digest = digest.digest()?;
     // A client that announces the size need not send a bundle that is too large.
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
@@ -81,7 +81,7 @@ pub(crate) async fn put_bundle(
             continue;
         }
         let (taken, back) = blocking(move || {
-            let taken = incoming.take(&waiting).map(|()| incoming);
+            let taken = incoming.write_piece(&waiting).map(|()| incoming);
             waiting.clear();
             (taken, waiting)
         })
@@ -94,7 +94,7 @@ pub(crate) async fn put_bundle(
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let size = blocking(move || blobs.finish(incoming, &name)).await??;
     tracing::info!(%digest, size, "bundle uploaded");
-    Ok(Json(Bundle { digest, size }))
+    Ok(Json(UploadedBundle { digest, size }))
 }
 
 /// Size of a stored bundle, which is kept long enough to be registered; none if it is not stored.
@@ -152,11 +152,11 @@ pub(crate) async fn download_bundle(
     let etag = format!("\"{digest}\"");
     // A client with a part of another bundle gets all of this one.
     let same = text(header::IF_RANGE).is_none_or(|known| known == etag);
-    let part = if same { Part::of(text(header::RANGE), size) } else { Part::Whole };
+    let part = if same { BundleRange::parse(text(header::RANGE), size) } else { BundleRange::All };
     let (status, part) = match part {
-        Part::Whole => (StatusCode::OK, 0..size),
-        Part::Some(part) => (StatusCode::PARTIAL_CONTENT, part),
-        Part::Behind => {
+        BundleRange::All => (StatusCode::OK, 0..size),
+        BundleRange::Some(part) => (StatusCode::PARTIAL_CONTENT, part),
+        BundleRange::PastEnd => {
             let problem = Problem::new(ProblemCode::RangeNotSatisfiable, format!("{digest} has {size} bytes"));
             let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
             return Ok((range, ApiError(problem)).into_response());
@@ -182,7 +182,7 @@ pub(crate) async fn download_bundle(
 
 /// Digest of a release's bundle.
 pub(super) fn digest_of(reader: &Reader, scope: &Scope, version: &Version) -> Result<Digest, ApiError> {
-    let (release, known) = scope.ask(reader, |fleet| {
+    let (release, known) = scope.read(reader, |fleet| {
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
         (fleet.releases().get(version).cloned(), known)
     })?;
@@ -216,18 +216,18 @@ pub(in crate::api) async fn open_bundle(
 
 /// Range of a bundle in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Whole,
+pub(super) enum BundleRange {
+    All,
     Some(Range<u64>),
     /// It begins after the end.
-    Behind,
+    PastEnd,
 }
 
-impl Part {
+impl BundleRange {
     /// Parses `bytes=a-b`, `bytes=a-` and `bytes=-n`. Any other header gets the whole bundle, which every client must accept.
-    pub(super) fn of(header: Option<&str>, size: u64) -> Self {
+    pub(super) fn parse(header: Option<&str>, size: u64) -> Self {
         let Some((first, last)) = header.and_then(|text| text.trim().strip_prefix("bytes=")?.split_once('-')) else {
-            return Part::Whole;
+            return BundleRange::All;
         };
         let number = |text: &str| {
             let text = text.trim();
@@ -236,16 +236,18 @@ impl Part {
             digits.then(|| text.parse().unwrap_or(u64::MAX))
         };
         match (first.trim().is_empty(), number(first), last.trim().is_empty(), number(last)) {
-            (false, Some(first), true, None) if first < size => Part::Some(first..size),
+            (false, Some(first), true, None) if first < size => BundleRange::Some(first..size),
             (false, Some(first), false, Some(last)) if first <= last && first < size => {
-                Part::Some(first..size.min(last.saturating_add(1)))
+                BundleRange::Some(first..size.min(last.saturating_add(1)))
             }
-            (false, Some(first), false, Some(last)) if first > last => Part::Whole,
-            (true, None, false, Some(count)) if count > 0 && size > 0 => Part::Some(size.saturating_sub(count)..size),
+            (false, Some(first), false, Some(last)) if first > last => BundleRange::All,
+            (true, None, false, Some(count)) if count > 0 && size > 0 => {
+                BundleRange::Some(size.saturating_sub(count)..size)
+            }
             (false, Some(_), true, None) | (false, Some(_), false, Some(_)) | (true, None, false, Some(_)) => {
-                Part::Behind
+                BundleRange::PastEnd
             }
-            _ => Part::Whole,
+            _ => BundleRange::All,
         }
     }
 }
@@ -259,38 +261,38 @@ mod range_tests {
     #[test]
     fn ranges_follow_rfc_9110() {
         let table = [
-            (None, Part::Whole),
-            (Some("bytes=0-"), Part::Some(0..10)),
-            (Some("bytes=0-0"), Part::Some(0..1)),
-            (Some("bytes=3-5"), Part::Some(3..6)),
-            (Some(" bytes=3-99999999999999999999999"), Part::Some(3..10)),
-            (Some("bytes=9-"), Part::Some(9..10)),
-            (Some("bytes=10-"), Part::Behind),
-            (Some("bytes=10-20"), Part::Behind),
-            (Some("bytes=99999999999999999999999-"), Part::Behind),
-            (Some("bytes=-3"), Part::Some(7..10)),
-            (Some("bytes=-30"), Part::Some(0..10)),
-            (Some("bytes=-0"), Part::Behind),
+            (None, BundleRange::All),
+            (Some("bytes=0-"), BundleRange::Some(0..10)),
+            (Some("bytes=0-0"), BundleRange::Some(0..1)),
+            (Some("bytes=3-5"), BundleRange::Some(3..6)),
+            (Some(" bytes=3-99999999999999999999999"), BundleRange::Some(3..10)),
+            (Some("bytes=9-"), BundleRange::Some(9..10)),
+            (Some("bytes=10-"), BundleRange::PastEnd),
+            (Some("bytes=10-20"), BundleRange::PastEnd),
+            (Some("bytes=99999999999999999999999-"), BundleRange::PastEnd),
+            (Some("bytes=-3"), BundleRange::Some(7..10)),
+            (Some("bytes=-30"), BundleRange::Some(0..10)),
+            (Some("bytes=-0"), BundleRange::PastEnd),
             // Not supported, or more than one range: the whole.
-            (Some("bytes=5-3"), Part::Whole),
-            (Some("bytes=0-1,3-4"), Part::Whole),
-            (Some("bytes=-"), Part::Whole),
-            (Some("bytes=a-b"), Part::Whole),
-            (Some("bytes=+1-2"), Part::Whole),
-            (Some("lines=1-2"), Part::Whole),
-            (Some(""), Part::Whole),
+            (Some("bytes=5-3"), BundleRange::All),
+            (Some("bytes=0-1,3-4"), BundleRange::All),
+            (Some("bytes=-"), BundleRange::All),
+            (Some("bytes=a-b"), BundleRange::All),
+            (Some("bytes=+1-2"), BundleRange::All),
+            (Some("lines=1-2"), BundleRange::All),
+            (Some(""), BundleRange::All),
         ];
         for (header, part) in table {
-            assert_eq!(Part::of(header, 10), part, "{header:?}");
+            assert_eq!(BundleRange::parse(header, 10), part, "{header:?}");
         }
-        assert_eq!(Part::of(Some("bytes=0-"), 0), Part::Behind);
-        assert_eq!(Part::of(Some("bytes=-1"), 0), Part::Behind);
+        assert_eq!(BundleRange::parse(Some("bytes=0-"), 0), BundleRange::PastEnd);
+        assert_eq!(BundleRange::parse(Some("bytes=-1"), 0), BundleRange::PastEnd);
     }
 
     proptest! {
         #[test]
         fn parsed_range_is_within_the_bundle(header in "(bytes=)?[0-9a, +-]{0,30}", size in 0_u64..1000) {
-            if let Part::Some(part) = Part::of(Some(&header), size) {
+            if let BundleRange::Some(part) = BundleRange::parse(Some(&header), size) {
                 prop_assert!(part.start < part.end && part.end <= size, "{part:?}");
             }
         }

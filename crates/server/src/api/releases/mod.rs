@@ -79,7 +79,7 @@ pub(crate) async fn list_releases(
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ReleaseRow>>, ApiError> {
-    let (mut rows, revision) = scope.ask(&reader, |fleet| {
+    let (mut rows, revision) = scope.read(&reader, |fleet| {
         let rows: Vec<ReleaseRow> =
             fleet.releases().iter().map(|(version, record)| release_row(fleet, version, record)).collect();
         (rows, fleet.revision)
@@ -114,7 +114,7 @@ pub(crate) async fn show_release(
     Path(version): Path<VersionPath>,
 ) -> Result<Json<ReleaseDetail>, ApiError> {
     let version = version.version()?;
-    let (found, known) = scope.ask(&reader, |fleet| {
+    let (found, known) = scope.read(&reader, |fleet| {
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
         let record = fleet.releases().get(&version).cloned();
         (
@@ -215,7 +215,7 @@ pub(crate) struct ForceQuery {
     responses((status = 200, body = TrustResponse)))]
 pub(crate) async fn show_trust(State(reader): State<Reader>, scope: Scope) -> Result<Json<TrustResponse>, ApiError> {
     let (trust, revision) =
-        scope.ask(&reader, |fleet| (fleet.trust().map(|(trust, _)| trust.clone()), fleet.revision))?;
+        scope.read(&reader, |fleet| (fleet.trust().map(|(trust, _)| trust.clone()), fleet.revision))?;
     let list = trust.and_then(|signed| {
         let list = signed.read().ok()?;
         Some(TrustedKeys { serial: list.serial, keys: list.keys, signed })

@@ -1,7 +1,8 @@
 //! Operator commands to a rollout: pause, resume, abort, promote, skip, retry and release of a slot.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
+use axum::response::{IntoResponse, Response};
 use muster_core::names::NodeName;
 use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
@@ -15,8 +16,8 @@ use serde::Deserialize;
 
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::request::{Author, Scope};
-use crate::api::rollouts::{RolloutPath, active_rollout, by_whom, request_id};
-use crate::app::{Agents, Reader, Writer};
+use crate::api::rollouts::{RolloutPath, active_rollout, operator_name, request_id};
+use crate::app::{Agents, App, Reader, Writer};
 use crate::rollouts::host::send_command;
 use crate::rollouts::status_response;
 
@@ -27,78 +28,42 @@ const LONGEST_REASON: usize = 300;
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/pause",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
-pub(crate) async fn pause(
-    State(writer): State<Writer>,
-    State(agents): State<Agents>,
-    scope: Scope,
-    Path(path): Path<RolloutPath>,
-    author: Author,
-    JsonBody(operate): JsonBody<OperateRequest>,
-) -> Result<Json<OperateResponse>, ApiError> {
-    let command = RolloutCommand::Pause { reason: one_line(&operate.reason) };
-    CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
+pub(crate) async fn pause(request: CommandRequest) -> Result<Json<OperateResponse>, ApiError> {
+    let reason = request.reason.clone();
+    request.send(RolloutCommand::Pause { reason }).await
 }
 
 /// Resumes a paused rollout. Failures that are known do not pause it again.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/resume",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
-pub(crate) async fn resume(
-    State(writer): State<Writer>,
-    State(agents): State<Agents>,
-    scope: Scope,
-    Path(path): Path<RolloutPath>,
-    author: Author,
-    JsonBody(operate): JsonBody<OperateRequest>,
-) -> Result<Json<OperateResponse>, ApiError> {
-    CommandRequest::read(writer, agents, scope, path, author, operate)?.send(RolloutCommand::Resume).await
+pub(crate) async fn resume(request: CommandRequest) -> Result<Json<OperateResponse>, ApiError> {
+    request.send(RolloutCommand::Resume).await
 }
 
 /// Aborts a rollout. Nodes keep their version.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/abort",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
-pub(crate) async fn abort(
-    State(writer): State<Writer>,
-    State(agents): State<Agents>,
-    scope: Scope,
-    Path(path): Path<RolloutPath>,
-    author: Author,
-    JsonBody(operate): JsonBody<OperateRequest>,
-) -> Result<Json<OperateResponse>, ApiError> {
-    let command = RolloutCommand::Abort { reason: one_line(&operate.reason) };
-    CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
+pub(crate) async fn abort(request: CommandRequest) -> Result<Json<OperateResponse>, ApiError> {
+    let reason = request.reason.clone();
+    request.send(RolloutCommand::Abort { reason }).await
 }
 
 /// Promotes a rollout to the next wave where that needs an operator; with `full`, to all further waves.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/promote",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
-pub(crate) async fn promote(
-    State(writer): State<Writer>,
-    State(agents): State<Agents>,
-    scope: Scope,
-    Path(path): Path<RolloutPath>,
-    author: Author,
-    JsonBody(operate): JsonBody<OperateRequest>,
-) -> Result<Json<OperateResponse>, ApiError> {
-    let command = RolloutCommand::Promote { full: operate.full };
-    CommandRequest::read(writer, agents, scope, path, author, operate)?.send(command).await
+pub(crate) async fn promote(request: CommandRequest) -> Result<Json<OperateResponse>, ApiError> {
+    let full = request.full;
+    request.send(RolloutCommand::Promote { full }).await
 }
 
 /// Skips nodes: they keep their version, and waves do not wait for them.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/skip",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
-pub(crate) async fn skip(
-    State(writer): State<Writer>,
-    State(agents): State<Agents>,
-    scope: Scope,
-    Path(path): Path<RolloutPath>,
-    author: Author,
-    JsonBody(operate): JsonBody<OperateRequest>,
-) -> Result<Json<OperateResponse>, ApiError> {
-    let request = CommandRequest::read(writer, agents, scope, path, author, operate)?;
+pub(crate) async fn skip(request: CommandRequest) -> Result<Json<OperateResponse>, ApiError> {
     if request.nodes.is_empty() {
         return Err(ApiError::invalid("no node was given: there is nothing to skip"));
     }
@@ -109,76 +74,100 @@ pub(crate) async fn skip(
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/retry",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
-pub(crate) async fn retry(
-    State(writer): State<Writer>,
-    State(agents): State<Agents>,
-    scope: Scope,
-    Path(path): Path<RolloutPath>,
-    author: Author,
-    JsonBody(operate): JsonBody<OperateRequest>,
-) -> Result<Json<OperateResponse>, ApiError> {
-    let request = CommandRequest::read(writer, agents, scope, path, author, operate)?;
+pub(crate) async fn retry(request: CommandRequest) -> Result<Json<OperateResponse>, ApiError> {
     let which =
         if request.nodes.is_empty() { RetryTarget::AllFailed } else { RetryTarget::Nodes(request.nodes.clone()) };
     request.send(RolloutCommand::Retry(which)).await
 }
 
-/// A command to a rollout.
-pub(super) struct CommandRequest {
-    pub(super) writer: Writer,
-    pub(super) agents: Agents,
-    pub(super) scope: Scope,
-    pub(super) id: RolloutId,
-    pub(super) by: String,
-    pub(super) nodes: Vec<NodeName>,
-    pub(super) request: String,
+/// A command to a rollout: the parts of the request that all commands share.
+pub(crate) struct CommandRequest {
+    writer: Writer,
+    agents: Agents,
+    scope: Scope,
+    id: RolloutId,
+    by: String,
+    nodes: Vec<NodeName>,
+    request: String,
+    /// In one line.
+    reason: String,
+    full: bool,
+}
+
+impl FromRequest<App> for CommandRequest {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let scope = Scope::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
+        let path =
+            Path::<RolloutPath>::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
+        let author = Author::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
+        let body =
+            JsonBody::from_request(Request::from_parts(parts, body), app).await.map_err(IntoResponse::into_response)?;
+        Self::read(app, scope, &path, author, body.0).map_err(IntoResponse::into_response)
+    }
 }
 
 impl CommandRequest {
     fn read(
-        writer: Writer,
-        agents: Agents,
+        app: &App,
         scope: Scope,
-        path: RolloutPath,
+        path: &RolloutPath,
         author: Author,
         operate: OperateRequest,
     ) -> Result<Self, ApiError> {
-        let id = path.id(&writer, &scope)?;
-        let nodes = operate.nodes.iter().map(|name| find_node(&writer, &scope, name)).collect::<Result<_, _>>()?;
-        let request = request_id_or_random(&operate.request)?;
-        Ok(Self { by: by_whom(author, operate.by), writer, agents, scope, id, nodes, request })
+        let id = path.id(app, &scope)?;
+        let nodes = operate.nodes.iter().map(|name| find_node(app, &scope, name)).collect::<Result<_, _>>()?;
+        Self::new(app.writer.clone(), app.agents.clone(), scope, id, nodes, author, operate)
+    }
+
+    fn new(
+        writer: Writer,
+        agents: Agents,
+        scope: Scope,
+        id: RolloutId,
+        nodes: Vec<NodeName>,
+        author: Author,
+        operate: OperateRequest,
+    ) -> Result<Self, ApiError> {
+        let OperateRequest { request, by, reason, full, .. } = operate;
+        let request = if request.is_empty() { new_request_id() } else { request_id(&request)? };
+        let (by, reason) = (operator_name(author, by), one_line(&reason));
+        Ok(Self { writer, agents, scope, id, by, nodes, request, reason, full })
     }
 
     async fn send(self, command: RolloutCommand) -> Result<Json<OperateResponse>, ApiError> {
-        let (by, request) = (self.by.clone(), self.request.clone());
-        let said =
-            send_command(&self.writer, &self.agents, &self.scope.env, self.id, command.clone(), by, request).await?;
-        Ok(self.operated(said, &command))
+        let outcome = self.commit(command.clone(), self.request.clone()).await?;
+        Ok(self.respond(outcome, &command))
     }
 
     /// Sends one command for each node, in order.
-    pub(super) async fn send_for_each(
+    async fn send_for_each(
         self,
-        of: impl Fn(NodeName) -> RolloutCommand,
+        command_for: impl Fn(NodeName) -> RolloutCommand,
     ) -> Result<Json<OperateResponse>, ApiError> {
         let mut last: Option<(CommandOutcome, RolloutCommand)> = None;
         for node in &self.nodes {
-            let command = of(node.clone());
+            let command = command_for(node.clone());
             // Each command has its own request id.
-            let (by, request) = (self.by.clone(), format!("{} {node}", self.request));
-            let said = send_command(&self.writer, &self.agents, &self.scope.env, self.id, command.clone(), by, request)
-                .await?;
-            let changed = said.changed || last.is_some_and(|(before, _)| before.changed);
-            last = Some((CommandOutcome { changed, ..said }, command));
+            let outcome = self.commit(command.clone(), format!("{} {node}", self.request)).await?;
+            let changed = outcome.changed || last.is_some_and(|(before, _)| before.changed);
+            last = Some((CommandOutcome { changed, ..outcome }, command));
         }
         match last {
-            Some((said, command)) => Ok(self.operated(said, &command)),
+            Some((outcome, command)) => Ok(self.respond(outcome, &command)),
             None => Err(ApiError::invalid("no node was given")),
         }
     }
 
-    fn operated(self, said: CommandOutcome, command: &RolloutCommand) -> Json<OperateResponse> {
-        let CommandOutcome { phase, changed, revision } = said;
+    async fn commit(&self, command: RolloutCommand, request: String) -> Result<CommandOutcome, ApiError> {
+        let Self { writer, agents, scope, id, by, .. } = self;
+        Ok(send_command(writer, agents, &scope.env, *id, command, by.clone(), request).await?)
+    }
+
+    fn respond(self, outcome: CommandOutcome, command: &RolloutCommand) -> Json<OperateResponse> {
+        let CommandOutcome { phase, changed, revision } = outcome;
         if changed {
             tracing::info!(env = %self.scope.env, rollout = %self.id, by = self.by, ?command, "operator command");
         }
@@ -186,14 +175,9 @@ impl CommandRequest {
     }
 }
 
-/// Request id of a command. Without one from the client, this server makes one for its own retries.
-pub(super) fn request_id_or_random(request: &str) -> Result<String, ApiError> {
-    if request.is_empty() { Ok(new_request_id()) } else { request_id(request) }
-}
-
 /// Node by its name or host name.
 pub(super) fn find_node(reader: &Reader, scope: &Scope, text: &str) -> Result<NodeName, ApiError> {
-    let found = scope.ask(reader, |fleet| fleet.find(text).map(|(name, _)| name.clone()))?;
+    let found = scope.read(reader, |fleet| fleet.find(text).map(|(name, _)| name.clone()))?;
     match found {
         Some(name) => Ok(name),
         None => match NodeName::new(text) {
@@ -216,7 +200,7 @@ pub(crate) async fn list_slots(
     State(agents): State<Agents>,
     scope: Scope,
 ) -> Result<Json<Page<SlotRow>>, ApiError> {
-    let digest = scope.ask(&reader, |fleet| fleet.deciding_rollout().map(|(record, _)| record.plan.clone()))?;
+    let digest = scope.read(&reader, |fleet| fleet.deciding_rollout().map(|(record, _)| record.plan.clone()))?;
     let plan = match digest {
         None => None,
         Some(digest) => {
@@ -224,7 +208,7 @@ pub(crate) async fn list_slots(
             Some(reader.plans.get(&digest).await.map_err(unreadable)?)
         }
     };
-    let page = scope.ask(&reader, |fleet| {
+    let page = scope.read(&reader, |fleet| {
         let deciding = fleet.deciding_rollout().zip(plan.as_ref());
         let items = deciding
             .map(|((record, _), plan)| status_response::slots(&reader, &agents, fleet, record, plan))
@@ -253,8 +237,6 @@ pub(crate) async fn release_slot(
 ) -> Result<Json<OperateResponse>, ApiError> {
     let id = active_rollout(&writer, &scope)?;
     let nodes = vec![find_node(&writer, &scope, &node)?];
-    let id_of_request = request_id_or_random(&operate.request)?;
-    let request =
-        CommandRequest { by: by_whom(author, operate.by), writer, agents, scope, id, nodes, request: id_of_request };
+    let request = CommandRequest::new(writer, agents, scope, id, nodes, author, operate)?;
     request.send_for_each(|node| RolloutCommand::Release { node }).await
 }

@@ -56,7 +56,7 @@ impl RolloutPath {
 
 /// Rollout that decides what nodes run.
 pub(crate) fn active_rollout(reader: &Reader, scope: &Scope) -> Result<RolloutId, ApiError> {
-    let active = scope.ask(reader, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
+    let active = scope.read(reader, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
     active.ok_or_else(|| {
         let problem = Problem::new(ProblemCode::UnknownRollout, format!("{} has never had a rollout", scope.env));
         ApiError(problem.hint("start one with `muster rollout start VERSION`, or review its plan first"))
@@ -77,7 +77,7 @@ pub(crate) async fn list_rollouts(
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<RolloutRow>>, ApiError> {
-    let (rows, revision) = scope.ask(&reader, |fleet| {
+    let (rows, revision) = scope.read(&reader, |fleet| {
         let newest_first = fleet.rollouts().values().rev();
         let rows: Vec<RolloutRow> = newest_first.map(|(record, _)| status_response::row(fleet, record)).collect();
         (rows, fleet.revision)
@@ -120,7 +120,7 @@ pub(crate) async fn show_rollout(
     let id = path.id(&reader, &scope)?;
     loop {
         steps.mark_unchanged();
-        let changed = scope.ask(&reader, |fleet| after.is_none_or(|after| changed_at(fleet, id) > Revision(after)))?;
+        let changed = scope.read(&reader, |fleet| after.is_none_or(|after| changed_at(fleet, id) > Revision(after)))?;
         if changed || Instant::now() >= deadline {
             return Ok(Json(status(&reader, &agents, &scope, id, numbers).await?));
         }
@@ -139,7 +139,7 @@ async fn status(
     id: RolloutId,
     numbers: bool,
 ) -> Result<RolloutStatus, ApiError> {
-    let digests = scope.ask(reader, |fleet| {
+    let digests = scope.read(reader, |fleet| {
         let (record, _) = fleet.rollouts().get(&id)?;
         // While the rollout is active, the state of its nodes is newer than a stored outcome.
         let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == id);
@@ -151,7 +151,7 @@ async fn status(
         Some(digest) => plans::read_outcome(reader, digest).await,
         None => None,
     };
-    let status = scope.ask(reader, |fleet| {
+    let status = scope.read(reader, |fleet| {
         let (record, at) = fleet.rollouts().get(&id)?;
         Some(status_response::status(reader, agents, fleet, (record, *at), &plan, outcome, numbers))
     })?;
@@ -203,10 +203,10 @@ pub(crate) async fn start_rollout(
     author: Author,
     JsonBody(StartRequest { what, request, supersede, by }): JsonBody<StartRequest>,
 ) -> Result<Json<StartResponse>, ApiError> {
-    let starting = StartOptions { request: request_id(&request)?, by: by_whom(author, by), supersede };
-    Ok(Json(match begin_downloadable(&writer, &agents, &scope, what, starting).await? {
-        StartOutcome::Started(begun) => StartResponse::Started(started(begun)),
-        StartOutcome::NoOp(there) => StartResponse::AlreadyThere(already_there(there)),
+    let options = StartOptions { request: request_id(&request)?, by: operator_name(author, by), supersede };
+    Ok(Json(match begin_downloadable(&writer, &agents, &scope, what, options).await? {
+        StartOutcome::Started(rollout) => StartResponse::Started(started(rollout)),
+        StartOutcome::NoOp(already) => StartResponse::AlreadyThere(already_there(already)),
     }))
 }
 
@@ -216,30 +216,30 @@ pub(crate) async fn begin_downloadable(
     agents: &Agents,
     scope: &Scope,
     what: StartTarget,
-    starting: StartOptions,
+    options: StartOptions,
 ) -> Result<StartOutcome, ApiError> {
     let to = what.version();
     writer.view.reach(writer.latest_revision.read().await?).await?;
-    if let Some(release) = scope.ask(writer, |fleet| fleet.releases().get(to).cloned())? {
+    if let Some(release) = scope.read(writer, |fleet| fleet.releases().get(to).cloned())? {
         let digest = digest_in(&release, to)?;
         open_bundle(writer, to, &digest).await?;
     }
-    Ok(begin(writer, agents, &scope.env, what, starting).await?)
+    Ok(begin(writer, agents, &scope.env, what, options).await?)
 }
 
-fn already_there(there: executor::AlreadyAtVersion) -> AlreadyAtVersion {
-    let executor::AlreadyAtVersion { to, nodes, by, revision } = there;
+fn already_there(already: executor::AlreadyAtVersion) -> AlreadyAtVersion {
+    let executor::AlreadyAtVersion { to, nodes, by, revision } = already;
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
     AlreadyAtVersion { to, changed: false, nodes, rollout: by, revision }
 }
 
-pub(super) fn started(begun: StartedRollout) -> RolloutStarted {
-    let StartedRollout { id, from, to, at_once: _, changed, superseded, revision } = begun;
+pub(super) fn started(rollout: StartedRollout) -> RolloutStarted {
+    let StartedRollout { id, from, to, at_once: _, changed, superseded, revision } = rollout;
     RolloutStarted { id, from, to, changed, superseded, revision }
 }
 
 /// Operator of a request: a name in the body takes precedence over the header.
-pub(crate) fn by_whom(author: Author, named: String) -> String {
+pub(crate) fn operator_name(author: Author, named: String) -> String {
     author.by(Some(named).filter(|name| !name.is_empty()), "").author
 }
 
@@ -269,9 +269,9 @@ pub(crate) async fn roll_back_rollout(
     JsonBody(operate): JsonBody<OperateRequest>,
 ) -> Result<Json<RolloutStarted>, ApiError> {
     let id = path.id(&writer, &scope)?;
-    let (by, reason) = (by_whom(author, operate.by), one_line(&operate.reason));
+    let (by, reason) = (operator_name(author, operate.by), one_line(&operate.reason));
     let why = PauseReason::by_operator(by.clone(), reason);
-    let starting = StartOptions { request: request_id(&operate.request)?, by, supersede: false };
-    let wish = RollBackRollout::new(id, starting, why).undoing(operate.undo_rollback);
-    Ok(Json(started(roll_back(&writer, &agents, &scope.env, wish).await?)))
+    let options = StartOptions { request: request_id(&operate.request)?, by, supersede: false };
+    let request = RollBackRollout::new(id, options, why).undoing(operate.undo_rollback);
+    Ok(Json(started(roll_back(&writer, &agents, &scope.env, request).await?)))
 }

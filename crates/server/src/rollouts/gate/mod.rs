@@ -31,9 +31,9 @@ use crate::app::Clock;
 /// Longest message of a check, in characters. It is shown in a line and stored in a key.
 const LONGEST_MESSAGE: usize = 300;
 
-/// Wave that a check is about.
+/// Wave whose checks run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Subject {
+pub(crate) struct GateContext {
     pub(crate) env: EnvName,
     pub(crate) rollout: RolloutId,
     pub(crate) from: Option<Version>,
@@ -44,7 +44,7 @@ pub(crate) struct Subject {
 
 /// Result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Answer {
+enum CheckResult {
     Passed,
     Failed(String),
     /// The check could not be executed or gave no result.
@@ -52,15 +52,22 @@ enum Answer {
 }
 
 /// Runs all checks in order, and returns their verdict.
-pub(crate) async fn ask(checks: &[GateCheck], subject: &Subject, mark: &Mark, clock: &Clock) -> GateVerdict {
+pub(crate) async fn run_checks(
+    checks: &[GateCheck],
+    context: &GateContext,
+    mark: &GateMark,
+    clock: &Clock,
+) -> GateVerdict {
     for check in checks {
         let name = check.name.clone();
-        match ask_one(check, subject, mark).await {
-            Answer::Passed => tracing::debug!(env = %subject.env, rollout = %subject.rollout, name, "a check passed"),
-            Answer::Failed(message) => {
+        match run_check(check, context, mark).await {
+            CheckResult::Passed => {
+                tracing::debug!(env = %context.env, rollout = %context.rollout, name, "a check passed")
+            }
+            CheckResult::Failed(message) => {
                 return GateVerdict::Failed { at: clock.now(), check: name, message: one_line(&message) };
             }
-            Answer::Inconclusive(message) => {
+            CheckResult::Inconclusive(message) => {
                 return GateVerdict::Inconclusive { at: clock.now(), check: name, message: one_line(&message) };
             }
         }
@@ -69,29 +76,29 @@ pub(crate) async fn ask(checks: &[GateCheck], subject: &Subject, mark: &Mark, cl
 }
 
 /// Runs a check until it passes or has no retries left. The last attempt counts.
-async fn ask_one(check: &GateCheck, subject: &Subject, mark: &Mark) -> Answer {
+async fn run_check(check: &GateCheck, context: &GateContext, mark: &GateMark) -> CheckResult {
     let mut left = check.retries;
     loop {
-        let answer = try_once(check, subject, mark).await;
-        if answer == Answer::Passed || left == 0 {
-            return answer;
+        let result = attempt(check, context, mark).await;
+        if result == CheckResult::Passed || left == 0 {
+            return result;
         }
         left -= 1;
         sleep(length(check.every)).await;
     }
 }
 
-async fn try_once(check: &GateCheck, subject: &Subject, mark: &Mark) -> Answer {
-    let patience = length(check.timeout);
-    let asked = async {
+async fn attempt(check: &GateCheck, context: &GateContext, mark: &GateMark) -> CheckResult {
+    let limit = length(check.timeout);
+    let result = async {
         match &check.kind {
-            GateCheckKind::Http(http) => ask_http(http).await,
-            GateCheckKind::Command(arguments) => run_check(arguments, subject, mark).await,
+            GateCheckKind::Http(http) => run_http_check(http).await,
+            GateCheckKind::Command(arguments) => run_program(arguments, context, mark).await,
         }
     };
-    match timeout(patience, asked).await {
-        Ok(answer) => answer,
-        Err(_) => Answer::Inconclusive(format!("no answer within {} s", patience.as_secs_f64())),
+    match timeout(limit, result).await {
+        Ok(result) => result,
+        Err(_) => CheckResult::Inconclusive(format!("no answer within {} s", limit.as_secs_f64())),
     }
 }
 
@@ -112,10 +119,10 @@ const BODY: usize = 4096;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Requests the URL once. The caller sets the timeout.
-async fn ask_http(check: &GateHttpCheck) -> Answer {
+async fn run_http_check(check: &GateHttpCheck) -> CheckResult {
     if check.url.starts_with("https:") {
         let text = "https is not supported by this server; use a command instead, `[curl, -fsS, URL]` for instance";
-        return Answer::Inconclusive(text.to_owned());
+        return CheckResult::Inconclusive(text.to_owned());
     }
     // A new client for each request: a kept connection could reach the server from before the wave.
     let client = reqwest::Client::builder().no_proxy().redirect(Policy::limited(REDIRECTS)).connect_timeout(CONNECT);
@@ -125,15 +132,15 @@ async fn ask_http(check: &GateHttpCheck) -> Answer {
     };
     let mut response = match response {
         Ok(response) => response,
-        Err(error) => return Answer::Inconclusive(format!("no answer: {}", cause(&error))),
+        Err(error) => return CheckResult::Inconclusive(format!("no answer: {}", cause(&error))),
     };
     let status = response.status();
     let passes = match check.status {
-        Some(wanted) => status.as_u16() == wanted,
+        Some(expected) => status.as_u16() == expected,
         None => status.is_success(),
     };
     if passes {
-        return Answer::Passed;
+        return CheckResult::Passed;
     }
     let mut body = Vec::new();
     while body.len() < BODY
@@ -143,10 +150,10 @@ async fn ask_http(check: &GateHttpCheck) -> Answer {
     }
     body.truncate(BODY);
     let body = String::from_utf8_lossy(&body);
-    let wanted = check.status.map(|wanted| format!(", expected {wanted}")).unwrap_or_default();
-    let said = body.lines().map(str::trim).find(|line| !line.is_empty());
-    let said = said.map(|line| format!(": {line}")).unwrap_or_default();
-    Answer::Failed(format!("the response has status {status}{wanted}{said}"))
+    let expected = check.status.map(|expected| format!(", expected {expected}")).unwrap_or_default();
+    let message = body.lines().map(str::trim).find(|line| !line.is_empty());
+    let message = message.map(|line| format!(": {line}")).unwrap_or_default();
+    CheckResult::Failed(format!("the response has status {status}{expected}{message}"))
 }
 
 /// Cause of an error without the URL, which the check names.
@@ -163,22 +170,22 @@ const REST: Duration = Duration::from_millis(200);
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 
 /// Runs a check once. Dropping the future ends the program and its process group.
-async fn run_check(arguments: &[String], subject: &Subject, mark: &Mark) -> Answer {
+async fn run_program(arguments: &[String], context: &GateContext, mark: &GateMark) -> CheckResult {
     let Some((program, rest)) = arguments.split_first() else {
-        return Answer::Inconclusive("the check names no program".to_owned());
+        return CheckResult::Inconclusive("the check names no program".to_owned());
     };
-    let from = subject.from.as_ref().map(ToString::to_string).unwrap_or_default();
+    let from = context.from.as_ref().map(ToString::to_string).unwrap_or_default();
     let spawned = Command::new(program)
         .args(rest)
         // The server's environment may hold secrets, such as the password of the store.
         .env_clear()
         .envs(PASSED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))))
-        .env("MUSTER_ENV", subject.env.as_str())
-        .env("MUSTER_ROLLOUT", subject.rollout.to_string())
+        .env("MUSTER_ENV", context.env.as_str())
+        .env("MUSTER_ROLLOUT", context.rollout.to_string())
         .env("MUSTER_FROM", from)
-        .env("MUSTER_TO", subject.to.as_str())
-        .env("MUSTER_STAGE", subject.stage.to_string())
-        .env("MUSTER_WAVE", subject.wave.to_string())
+        .env("MUSTER_TO", context.to.as_str())
+        .env("MUSTER_STAGE", context.stage.to_string())
+        .env("MUSTER_WAVE", context.wave.to_string())
         .env(NAME, mark.value())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -189,10 +196,10 @@ async fn run_check(arguments: &[String], subject: &Subject, mark: &Mark) -> Answ
         .spawn();
     let mut child = match spawned {
         Ok(child) => child,
-        Err(error) => return Answer::Inconclusive(format!("{program} cannot be run: {error}")),
+        Err(error) => return CheckResult::Inconclusive(format!("{program} cannot be run: {error}")),
     };
     let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
-    let (mut out, mut err) = (Tail::of(child.stdout.take()), Tail::of(child.stderr.take()));
+    let (mut out, mut err) = (Tail::new(child.stdout.take()), Tail::new(child.stderr.take()));
     let ended = {
         // Pipes are read while the program runs: a full pipe would block it.
         let mut reading = std::pin::pin!(async { tokio::join!(out.read(), err.read()) });
@@ -210,14 +217,16 @@ async fn run_check(arguments: &[String], subject: &Subject, mark: &Mark) -> Answ
         }
         ended
     };
-    let said = err.last_line().or_else(|| out.last_line());
-    let with = |text: String| said.as_ref().map_or(text.clone(), |said| format!("{text}: {said}"));
+    let message = err.last_line().or_else(|| out.last_line());
+    let with = |text: String| message.as_ref().map_or(text.clone(), |message| format!("{text}: {message}"));
     match ended.map(|status| status.code()) {
-        Ok(Some(0)) => Answer::Passed,
-        Ok(Some(1)) => Answer::Failed(said.unwrap_or_else(|| format!("{program} exited with 1 without a message"))),
-        Ok(Some(code)) => Answer::Inconclusive(with(format!("{program} exited with {code}"))),
-        Ok(None) => Answer::Inconclusive(with(format!("{program} was killed by a signal"))),
-        Err(error) => Answer::Inconclusive(format!("{program} could not be waited for: {error}")),
+        Ok(Some(0)) => CheckResult::Passed,
+        Ok(Some(1)) => {
+            CheckResult::Failed(message.unwrap_or_else(|| format!("{program} exited with 1 without a message")))
+        }
+        Ok(Some(code)) => CheckResult::Inconclusive(with(format!("{program} exited with {code}"))),
+        Ok(None) => CheckResult::Inconclusive(with(format!("{program} was killed by a signal"))),
+        Err(error) => CheckResult::Inconclusive(format!("{program} could not be waited for: {error}")),
     }
 }
 
@@ -240,7 +249,7 @@ struct Tail<R> {
 }
 
 impl<R: AsyncRead + Unpin> Tail<R> {
-    fn of(from: Option<R>) -> Self {
+    fn new(from: Option<R>) -> Self {
         Self { from, kept: Vec::new() }
     }
 
@@ -268,10 +277,10 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Identifies the processes of one server across restarts. No two servers listen at the same address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark(String);
+pub(crate) struct GateMark(String);
 
-impl Mark {
-    pub(crate) fn of(server: &ReplicaRecord) -> Self {
+impl GateMark {
+    pub(crate) fn new(server: &ReplicaRecord) -> Self {
         Self(format!("{} {}", server.url, server.blobs.directory))
     }
 

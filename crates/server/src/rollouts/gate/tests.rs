@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-fn subject() -> Subject {
-    Subject {
+fn context() -> GateContext {
+    GateContext {
         env: EnvName::new("prod").unwrap(),
         rollout: RolloutId(7),
         from: Some(Version::new("v1").unwrap()),
@@ -30,14 +30,14 @@ fn shell(script: &str) -> GateCheck {
     check(GateCheckKind::Command(["/bin/sh", "-c", script].map(str::to_owned).to_vec()))
 }
 
-fn mark() -> Mark {
+fn mark() -> GateMark {
     let blobs = muster_core::replica::BlobsMark { directory: "/a/test".into(), nonce: String::new() };
     let (url, host, version) = (format!("test {}", std::process::id()), String::new(), String::new());
-    Mark::of(&ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs })
+    GateMark::new(&ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs })
 }
 
-async fn answer(check: &GateCheck) -> GateVerdict {
-    ask(std::slice::from_ref(check), &subject(), &mark(), &Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH)).await
+async fn verdict_of(check: &GateCheck) -> GateVerdict {
+    run_checks(std::slice::from_ref(check), &context(), &mark(), &Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH)).await
 }
 
 fn failed(message: &str) -> GateVerdict {
@@ -76,21 +76,24 @@ const BAD: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncont
 
 #[tokio::test]
 async fn exit_code_decides_the_verdict_of_a_program() {
-    assert_eq!(answer(&shell("exit 0")).await, passed());
-    assert_eq!(answer(&shell("echo 3 of 9 are slow; exit 1")).await, failed("3 of 9 are slow"));
-    assert_eq!(answer(&shell("echo out; echo first >&2; echo last >&2; exit 1")).await, failed("last"));
-    assert_eq!(answer(&shell("exit 3")).await, inconclusive("/bin/sh exited with 3"));
-    assert_eq!(answer(&shell("kill -9 $$")).await, inconclusive("/bin/sh was killed by a signal"));
+    assert_eq!(verdict_of(&shell("exit 0")).await, passed());
+    assert_eq!(verdict_of(&shell("echo 3 of 9 are slow; exit 1")).await, failed("3 of 9 are slow"));
+    assert_eq!(verdict_of(&shell("echo out; echo first >&2; echo last >&2; exit 1")).await, failed("last"));
+    assert_eq!(verdict_of(&shell("exit 3")).await, inconclusive("/bin/sh exited with 3"));
+    assert_eq!(verdict_of(&shell("kill -9 $$")).await, inconclusive("/bin/sh was killed by a signal"));
     let none = check(GateCheckKind::Command(vec!["/nowhere/at/all".into()]));
-    let GateVerdict::Inconclusive { message, .. } = answer(&none).await else { panic!("it was run") };
+    let GateVerdict::Inconclusive { message, .. } = verdict_of(&none).await else { panic!("it was run") };
     assert!(message.starts_with("/nowhere/at/all cannot be run: No such file"), "{message}");
-    assert_eq!(answer(&check(GateCheckKind::Command(Vec::new()))).await, inconclusive("the check names no program"));
+    assert_eq!(
+        verdict_of(&check(GateCheckKind::Command(Vec::new()))).await,
+        inconclusive("the check names no program")
+    );
 }
 
 #[tokio::test]
 async fn program_gets_the_wave_in_its_environment() {
     let script = "echo $MUSTER_ENV $MUSTER_ROLLOUT $MUSTER_FROM $MUSTER_TO $MUSTER_STAGE $MUSTER_WAVE; exit 1";
-    assert_eq!(answer(&shell(script)).await, failed("prod 7 v1 v2 1 2"));
+    assert_eq!(verdict_of(&shell(script)).await, failed("prod 7 v1 v2 1 2"));
 }
 
 #[tokio::test]
@@ -102,11 +105,11 @@ async fn check_is_retried_and_the_last_attempt_counts() {
         format!("echo x >> {count}; test $(wc -l < {count}) -ge {passes_at} || {{ echo not yet; exit 1; }}")
     };
     let third = GateCheck { retries: 2, ..shell(&script(3)) };
-    assert_eq!(answer(&third).await, passed());
+    assert_eq!(verdict_of(&third).await, passed());
     assert_eq!(lines(&count), 3);
     std::fs::remove_file(&count).unwrap();
     let fourth = GateCheck { retries: 2, ..shell(&script(4)) };
-    assert_eq!(answer(&fourth).await, failed("not yet"));
+    assert_eq!(verdict_of(&fourth).await, failed("not yet"));
     assert_eq!(lines(&count), 3);
 }
 
@@ -123,38 +126,38 @@ async fn timeout_kills_the_process_group_of_a_program() {
     let script = format!("exec 9>{}; sleep 600 & sleep 600", fifo.display());
     let slow = GateCheck { timeout: SignedDuration::from_millis(200), ..shell(&script) };
     let reader = tokio::task::spawn_blocking(move || std::fs::read(fifo).unwrap());
-    assert_eq!(answer(&slow).await, inconclusive("no answer within 0.2 s"));
+    assert_eq!(verdict_of(&slow).await, inconclusive("no answer within 0.2 s"));
     let end = timeout(Duration::from_secs(60), reader).await;
     assert!(end.is_ok(), "something of it goes on");
 }
 
 #[tokio::test]
 async fn background_process_does_not_delay_the_verdict() {
-    assert_eq!(answer(&shell("sleep 600 & echo gone; exit 1")).await, failed("gone"));
+    assert_eq!(verdict_of(&shell("sleep 600 & echo gone; exit 1")).await, failed("gone"));
 }
 
 #[tokio::test]
 async fn large_output_does_not_block_a_program() {
     let script =
         "i=0; while test $i -lt 3000; do echo a line of forty characters or about so many; i=$((i+1)); done; exit 1";
-    assert_eq!(answer(&shell(script)).await, failed("a line of forty characters or about so many"));
+    assert_eq!(verdict_of(&shell(script)).await, failed("a line of forty characters or about so many"));
 }
 
 #[tokio::test]
 async fn http_status_decides_the_verdict() {
     let mut tasks = JoinSet::new();
     let fine = listener(&mut tasks, &[FINE]).await;
-    assert_eq!(answer(&http(fine.clone(), None)).await, passed());
-    assert_eq!(answer(&http(fine.clone(), Some(204))).await, passed());
+    assert_eq!(verdict_of(&http(fine.clone(), None)).await, passed());
+    assert_eq!(verdict_of(&http(fine.clone(), Some(204))).await, passed());
     let other = "the response has status 204 No Content, expected 200";
-    assert_eq!(answer(&http(fine, Some(200))).await, failed(other));
+    assert_eq!(verdict_of(&http(fine, Some(200))).await, failed(other));
     let bad = listener(&mut tasks, &[BAD]).await;
     let said = "the response has status 503 Service Unavailable: db is away";
-    assert_eq!(answer(&http(bad.clone(), None)).await, failed(said));
-    assert_eq!(answer(&http(bad, Some(503))).await, passed());
+    assert_eq!(verdict_of(&http(bad.clone(), None)).await, failed(said));
+    assert_eq!(verdict_of(&http(bad, Some(503))).await, passed());
 
     let closed = listener(&mut tasks, &[""]).await;
-    let verdict = answer(&http(closed, None)).await;
+    let verdict = verdict_of(&http(closed, None)).await;
     assert!(
         matches!(&verdict, GateVerdict::Inconclusive { message, .. } if message.starts_with("no answer: ")),
         "{verdict:?}"
@@ -162,12 +165,12 @@ async fn http_status_decides_the_verdict() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", gone.local_addr().unwrap());
     drop(gone);
-    let verdict = answer(&http(url, None)).await;
+    let verdict = verdict_of(&http(url, None)).await;
     assert!(
         matches!(&verdict, GateVerdict::Inconclusive { message, .. } if message.contains("refused")),
         "{verdict:?}"
     );
-    let verdict = answer(&http("https://127.0.0.1/".into(), None)).await;
+    let verdict = verdict_of(&http("https://127.0.0.1/".into(), None)).await;
     assert!(matches!(&verdict, GateVerdict::Inconclusive { message, .. } if message.contains("use a command")));
 }
 
@@ -176,10 +179,10 @@ async fn http_check_is_retried_and_redirect_loops_fail() {
     let mut tasks = JoinSet::new();
     let late = listener(&mut tasks, &["", BAD, FINE]).await;
     let patient = GateCheck { retries: 2, ..http(late, None) };
-    assert_eq!(answer(&patient).await, passed());
+    assert_eq!(verdict_of(&patient).await, passed());
     let circle = "HTTP/1.1 302 Found\r\nlocation: /health\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let circle = listener(&mut tasks, Vec::leak(vec![circle])).await;
-    let verdict = answer(&http(circle, None)).await;
+    let verdict = verdict_of(&http(circle, None)).await;
     assert!(matches!(&verdict, GateVerdict::Inconclusive { .. }), "{verdict:?}");
 }
 
@@ -188,9 +191,9 @@ async fn first_check_that_does_not_pass_decides() {
     let named = |name: &str, script: &str| GateCheck { name: name.into(), ..shell(script) };
     let clock = Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH);
     let checks = [named("a", "exit 0"), named("b", "exit 4"), named("c", "exit 1")];
-    let verdict = ask(&checks, &subject(), &mark(), &clock).await;
+    let verdict = run_checks(&checks, &context(), &mark(), &clock).await;
     assert!(matches!(&verdict, GateVerdict::Inconclusive { check, .. } if check == "b"), "{verdict:?}");
-    assert_eq!(ask(&[], &subject(), &mark(), &clock).await, passed());
+    assert_eq!(run_checks(&[], &context(), &mark(), &clock).await, passed());
 }
 
 #[tokio::test]
@@ -199,7 +202,7 @@ async fn program_gets_no_other_variables_of_the_server() {
     assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
     let script = "env | grep -v -x -E '(PATH|HOME|LANG|TZ|PWD|SHLVL|_|MUSTER_(ENV|ROLLOUT|FROM|TO|STAGE|WAVE|GATE_OF))=.*' && exit 1; \
                   test -n \"$PATH\" -a \"$MUSTER_TO\" = v2";
-    assert_eq!(answer(&shell(script)).await, passed());
+    assert_eq!(verdict_of(&shell(script)).await, passed());
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, node, version};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pause_outlasts_a_promotion() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v2", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
@@ -23,7 +23,8 @@ async fn pause_outlasts_a_promotion() {
     assert_eq!(brief.next.as_deref(), Some("muster rollout promote"));
 
     // Two operators send requests at the same time.
-    let (paused, promoted) = tokio::join!(fixture.say(id, RolloutVerb::Pause), fixture.say(id, RolloutVerb::Promote));
+    let (paused, promoted) =
+        tokio::join!(fixture.command(id, RolloutVerb::Pause), fixture.command(id, RolloutVerb::Promote));
     assert!(paused.changed && promoted.changed, "both count");
     let record = fixture.rollout(id).await.record;
     assert!(
@@ -34,19 +35,19 @@ async fn pause_outlasts_a_promotion() {
     // The controller grants nothing after the pause. Grants between the two requests are allowed.
     let granted = record.grants;
     if paused.revision < promoted.revision {
-        assert_eq!(granted, 1, "a promotion of what is paused lets nobody go");
+        assert_eq!(granted, 1, "a promotion grants nothing while the rollout is paused");
     }
     let said = Some(paused.revision.max(promoted.revision));
     let mut looks = fixture.app.replica.rollouts_checked_at.subscribe();
     let looked = looks.wait_for(|at| *at >= said);
     muster_testkit::wait::within("the controller has reconciled the rollout", looked).await.unwrap();
     assert_eq!(fixture.rollout(id).await.record.grants, granted);
-    let again = fixture.say(id, RolloutVerb::Pause).await;
+    let again = fixture.command(id, RolloutVerb::Pause).await;
     assert!(!again.changed);
 
-    assert!(fixture.say(id, RolloutVerb::Resume).await.changed);
+    assert!(fixture.command(id, RolloutVerb::Resume).await.changed);
     fixture.completed(id).await;
-    let over = fixture.try_say(id, RolloutVerb::Pause, &[]).await.unwrap_err();
+    let over = fixture.try_command(id, RolloutVerb::Pause, &[]).await.unwrap_err();
     assert_eq!(over.problem().unwrap().code, ProblemCode::RolloutRefused);
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
     fixture.stop().await;
@@ -54,7 +55,7 @@ async fn pause_outlasts_a_promotion() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn aborted_rollout_keeps_node_versions() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v2", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
@@ -63,9 +64,9 @@ async fn aborted_rollout_keeps_node_versions() {
     assert_eq!(done.phase, RolloutPhase::Aborted { by: "ada".into(), reason: "wrong day".into() });
     let fleet = fixture.app.view.fleets()[env].clone();
     assert_eq!((running(&fleet, "v1"), running(&fleet, "v2")), (3, 1));
-    let told = |name: &str| fleet.desired_of(&node(name)).unwrap().version;
-    let at_v2 = WEBS.iter().filter(|(name, _)| told(name) == version("v2")).count();
-    assert_eq!(at_v2, 1, "nobody jumps");
+    let desired = |name: &str| fleet.desired_of(&node(name)).unwrap().version;
+    let at_v2 = WEBS.iter().filter(|(name, _)| desired(name) == version("v2")).count();
+    assert_eq!(at_v2, 1, "no node skips a version");
     assert!(!client.operate_rollout(env, id.into(), RolloutVerb::Abort, &reason).await.unwrap().changed);
     // The abort does not change the current version. A request for v2 starts a rollout with the remaining nodes.
     let again = client.trigger_update(env, version("v2")).await.unwrap();
@@ -75,11 +76,11 @@ async fn aborted_rollout_keeps_node_versions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failure_pauses_and_retry_continues() {
-    let (fixture, robots) = Fixture::webs().await;
+    let (fixture, agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
-    let plan = client.plan_rollout(env, &super::asked("v2", quick())).await.unwrap().plan;
+    let plan = client.plan_rollout(env, &super::plan_request("v2", quick())).await.unwrap().plan;
     let canary = plan.waves[0].nodes[0].node.to_string();
-    robots.break_at(&canary, "v2");
+    agents.break_at(&canary, "v2");
     let id = fixture.begin("v2", quick()).await;
     fixture.record(id, "it stops", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let status = fixture.rollout(id).await;
@@ -96,10 +97,10 @@ async fn failure_pauses_and_retry_continues() {
     assert_eq!((brief.failed, brief.next.as_deref()), (1, Some("muster rollout retry --failed")));
 
     let wrong = WEBS.iter().find(|(name, _)| *name != canary).unwrap().0;
-    let refused = fixture.try_say(id, RolloutVerb::Retry, &[wrong]).await.unwrap_err();
+    let refused = fixture.try_command(id, RolloutVerb::Retry, &[wrong]).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, ProblemCode::RolloutRefused);
-    robots.repair(&canary, "v2");
-    assert!(fixture.say(id, RolloutVerb::Retry).await.changed);
+    agents.repair(&canary, "v2");
+    assert!(fixture.command(id, RolloutVerb::Retry).await.changed);
     fixture.completed(id).await;
     assert_eq!(fixture.rollout(id).await.record.grants, 5, "one of them twice");
     fixture.stop().await;
@@ -107,7 +108,7 @@ async fn failure_pauses_and_retry_continues() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn skipped_node_keeps_its_version() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let host = PauseScope::Host { node: node("web3") };
     let pause = SetPause { reason: "disk swap".into(), seconds: None, force: false };
@@ -119,13 +120,13 @@ async fn skipped_node_keeps_its_version() {
     let status = fixture.rollout(id).await;
     assert!(status.holds.iter().any(|hold| matches!(hold, Hold::Paused { .. })), "{:?}", status.holds);
 
-    let unknown = fixture.try_say(id, RolloutVerb::Skip, &["web9"]).await.unwrap_err();
+    let unknown = fixture.try_command(id, RolloutVerb::Skip, &["web9"]).await.unwrap_err();
     assert_eq!(unknown.problem().unwrap().code, ProblemCode::UnknownNode);
-    let nobody = fixture.try_say(id, RolloutVerb::Skip, &[]).await.unwrap_err();
-    assert_eq!(nobody.problem().unwrap().code, ProblemCode::InvalidRequest);
-    let skipped = fixture.try_say(id, RolloutVerb::Skip, &["web3"]).await.unwrap();
+    let error = fixture.try_command(id, RolloutVerb::Skip, &[]).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, ProblemCode::InvalidRequest);
+    let skipped = fixture.try_command(id, RolloutVerb::Skip, &["web3"]).await.unwrap();
     assert!(skipped.changed && skipped.nodes == [node("web3")]);
-    assert!(!fixture.try_say(id, RolloutVerb::Skip, &["web3"]).await.unwrap().changed);
+    assert!(!fixture.try_command(id, RolloutVerb::Skip, &["web3"]).await.unwrap().changed);
     fixture.completed(id).await;
     let status = fixture.rollout(id).await;
     assert_eq!((status.counts.healthy, status.counts.skipped), (3, 1));
@@ -136,16 +137,16 @@ async fn skipped_node_keeps_its_version() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreturned_slot_can_be_released() {
-    let (fixture, robots) = Fixture::webs().await;
+    let (fixture, agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let mut one_by_one = quick();
     one_by_one.waves.remove(0);
     one_by_one.max_unavailable.default = muster_core::rollout::strategy::Amount::Nodes(1);
     one_by_one.failures.canary = muster_core::rollout::strategy::Amount::Nodes(4);
     one_by_one.failures.total = muster_core::rollout::strategy::Amount::Nodes(4);
-    let plan = client.plan_rollout(env, &super::asked("v2", one_by_one.clone())).await.unwrap().plan;
+    let plan = client.plan_rollout(env, &super::plan_request("v2", one_by_one.clone())).await.unwrap().plan;
     let first = plan.waves[0].nodes[0].node.to_string();
-    robots.break_at(&first, "v2");
+    agents.break_at(&first, "v2");
     let id = fixture.begin("v2", one_by_one).await;
     fixture
         .wait_for("it fails", |fleet| {
@@ -169,7 +170,7 @@ async fn unreturned_slot_can_be_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_status_request_returns_on_change() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v2", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
@@ -180,7 +181,7 @@ async fn waiting_status_request_returns_on_change() {
     assert_eq!((same.record_at, same.waves[0].nodes.len()), (seen.record_at, 0));
     let long = |after| StatusQuery { after: Some(after), wait: std::time::Duration::from_secs(30), numbers: false };
     let (next, _) =
-        tokio::join!(client.rollout(env, id.into(), long(same.revision)), fixture.say(id, RolloutVerb::Promote));
+        tokio::join!(client.rollout(env, id.into(), long(same.revision)), fixture.command(id, RolloutVerb::Promote));
     seen = next.unwrap();
     assert!(seen.record.waves[0].promoted.is_some());
     while seen.record.phase != RolloutPhase::Completed {

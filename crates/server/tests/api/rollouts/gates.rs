@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::{WEBS, asked, now, quick, running, start_of};
+use super::{WEBS, now, plan_request, quick, running, start_of};
 use crate::fixture::Fixture;
 
 fn gated(kind: GateCheckKind) -> Strategy {
@@ -46,13 +46,13 @@ impl Fixture {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gate_program_must_be_in_the_environment_file() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let ran = fixture.dir.path().join("ran");
     let foreign = shell(&format!("touch {}", ran.display()));
-    let planned = client.plan_rollout(env, &asked("v2", foreign.clone())).await.unwrap_err();
+    let planned = client.plan_rollout(env, &plan_request("v2", foreign.clone())).await.unwrap_err();
     let started = client.start_rollout(env, &start_of("one", now("v2", foreign.clone()))).await.unwrap_err();
-    let mut plan = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
+    let mut plan = client.plan_rollout(env, &plan_request("v2", quick())).await.unwrap().plan;
     plan.strategy = foreign;
     let slipped_in = client.start_rollout(env, &start_of("two", StartTarget::Plan(Box::new(plan)))).await.unwrap_err();
     for refused in [planned, started, slipped_in] {
@@ -67,7 +67,7 @@ async fn gate_program_must_be_in_the_environment_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn passing_gate_program_completes_each_wave() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let log = fixture.dir.path().join("asked");
     let script = format!("echo $MUSTER_ENV $MUSTER_FROM $MUSTER_TO $MUSTER_STAGE $MUSTER_WAVE >> {}", log.display());
     let id = fixture.begin_asking(&script).await;
@@ -80,7 +80,7 @@ async fn passing_gate_program_completes_each_wave() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_gate_pauses_and_runs_again_after_resume() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let door = fixture.dir.path().join("open");
     let script = format!("test -e {} || {{ echo it is shut; exit 1; }}", door.display());
     let id = fixture.begin_asking(&script).await;
@@ -90,7 +90,7 @@ async fn failed_gate_pauses_and_runs_again_after_resume() {
     assert_eq!(record.phase, RolloutPhase::Paused { why: PauseReason::GateFailed { check, message } });
     assert_eq!(record.grants, 1);
     std::fs::write(door, "").unwrap();
-    fixture.say(id, RolloutVerb::Resume).await;
+    fixture.command(id, RolloutVerb::Resume).await;
     fixture.completed(id).await;
     assert_eq!(running(&fixture.app.view.fleets()[&fixture.env], "v2"), WEBS.len());
     fixture.stop().await;
@@ -98,7 +98,7 @@ async fn failed_gate_pauses_and_runs_again_after_resume() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inconclusive_gate_pauses_until_promoted() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let id = fixture.begin_asking("echo the meter is away >&2; exit 7").await;
     fixture.record(id, "it pauses", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let record = fixture.rollout(id).await.record;
@@ -106,14 +106,14 @@ async fn inconclusive_gate_pauses_until_promoted() {
         panic!("{record:?}")
     };
     assert_eq!(message, "/bin/sh exited with 7: the meter is away");
-    fixture.say(id, RolloutVerb::Promote).await;
+    fixture.command(id, RolloutVerb::Promote).await;
     fixture.wait_for("the second wave goes", |fleet| running(fleet, "v2") == WEBS.len()).await;
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http_gate_sends_a_request() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/health", listener.local_addr().unwrap());
     let mut tasks = JoinSet::new();
@@ -136,23 +136,23 @@ async fn http_gate_sends_a_request() {
     assert_eq!(message, "the response has status 500 Internal Server Error");
     // The listener is closed: the check is inconclusive.
     tasks.shutdown().await;
-    fixture.say(id, RolloutVerb::Resume).await;
+    fixture.command(id, RolloutVerb::Resume).await;
     let unclear =
         |phase: &RolloutPhase| matches!(phase, RolloutPhase::Paused { why: PauseReason::GateInconclusive { .. } });
-    fixture.record(id, "nobody can say", |record| unclear(&record.phase)).await;
+    fixture.record(id, "the gate is inconclusive", |record| unclear(&record.phase)).await;
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn checks_end_when_the_rollout_is_stopped() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let fifo = fixture.dir.path().join("asking");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let id = fixture.begin_asking(&format!("exec 9>{}; sleep 600", fifo.display())).await;
     // The open returns when the check runs. The read ends when the check has ended.
     let open = tokio::task::spawn_blocking(move || std::fs::File::open(fifo).unwrap());
     let mut asking = open.await.unwrap();
-    fixture.say(id, RolloutVerb::Pause).await;
+    fixture.command(id, RolloutVerb::Pause).await;
     let ended = tokio::task::spawn_blocking(move || std::io::copy(&mut asking, &mut std::io::sink()).unwrap());
     muster_testkit::wait::within("the check has ended", ended).await.unwrap();
     assert_eq!(fixture.rollout(id).await.record.waves[0].gate, None);

@@ -45,7 +45,7 @@ fn careful() -> Strategy {
     strategy
 }
 
-fn asked(to: &str, strategy: Strategy) -> PlanRequest {
+fn plan_request(to: &str, strategy: Strategy) -> PlanRequest {
     PlanRequest { strategy: Some(strategy), seed: Some(7), ..PlanRequest::to(version(to)) }
 }
 
@@ -54,16 +54,16 @@ fn start_of(request: &str, what: StartTarget) -> StartRequest {
 }
 
 fn now(to: &str, strategy: Strategy) -> StartTarget {
-    StartTarget::Now(asked(to, strategy))
+    StartTarget::Now(plan_request(to, strategy))
 }
 
 impl Fixture {
     /// Four nodes at v1, with agents.
-    async fn webs() -> (Self, Robots) {
+    async fn webs() -> (Self, SimulatedAgents) {
         let fixture = Self::start(&WEBS).await;
-        let robots = Robots::start(&fixture, &WEBS).await;
+        let agents = SimulatedAgents::start(&fixture, &WEBS).await;
         fixture.wait_for("all run v1", |fleet| running(fleet, "v1") == WEBS.len()).await;
-        (fixture, robots)
+        (fixture, agents)
     }
 
     async fn add_release(&self, name: &str, serial: u64) {
@@ -78,11 +78,11 @@ impl Fixture {
         self.client.start_rollout(&self.env, &request).await.unwrap().started().unwrap().id
     }
 
-    async fn say(&self, id: RolloutId, verb: RolloutVerb) -> OperateResponse {
-        self.try_say(id, verb, &[]).await.unwrap()
+    async fn command(&self, id: RolloutId, verb: RolloutVerb) -> OperateResponse {
+        self.try_command(id, verb, &[]).await.unwrap()
     }
 
-    async fn try_say(
+    async fn try_command(
         &self,
         id: RolloutId,
         verb: RolloutVerb,
@@ -116,12 +116,12 @@ fn running(fleet: &muster_core::fleet::Fleet, name: &str) -> usize {
 
 type Broken = Arc<Mutex<BTreeSet<(String, Version)>>>;
 
-pub(super) struct Robots {
+pub(super) struct SimulatedAgents {
     broken: Broken,
     _tasks: JoinSet<()>,
 }
 
-impl Robots {
+impl SimulatedAgents {
     /// Connects an agent for each node.
     pub(super) async fn start(fixture: &Fixture, nodes: &[(&str, &str)]) -> Self {
         let (broken, mut tasks) = (Broken::default(), JoinSet::new());

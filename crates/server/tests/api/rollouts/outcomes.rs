@@ -10,29 +10,29 @@ use muster_wire::rollout::{OperateRequest, RolloutStatus, UnmovedNode};
 
 use crate::fixture::{Fixture, version};
 
-use super::{WEBS, asked, careful, quick, running};
+use super::{WEBS, careful, plan_request, quick, running};
 
 fn back(request: &str) -> OperateRequest {
     OperateRequest { request: request.into(), reason: "slow".into(), by: "ada".into(), ..OperateRequest::default() }
 }
 
 /// A fleet at v2 after a completed rollout, with a release v3.
-async fn at_v2() -> (Fixture, super::Robots) {
-    let (fixture, robots) = Fixture::webs().await;
+async fn at_v2() -> (Fixture, super::SimulatedAgents) {
+    let (fixture, agents) = Fixture::webs().await;
     fixture.add_release("v3", 3).await;
     let first = fixture.client.trigger_at_once(&fixture.env, version("v2")).await.unwrap();
     fixture.completed(first.rollout.unwrap()).await;
-    (fixture, robots)
+    (fixture, agents)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_canary_rolls_back_automatically() {
-    let (fixture, robots) = at_v2().await;
+    let (fixture, agents) = at_v2().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let strategy = muster_core::rollout::strategy::Strategy { on_failure: OnFailure::Rollback, ..quick() };
-    let plan = client.plan_rollout(env, &asked("v3", strategy.clone())).await.unwrap().plan;
+    let plan = client.plan_rollout(env, &plan_request("v3", strategy.clone())).await.unwrap().plan;
     let canary = plan.waves[0].nodes[0].node.to_string();
-    robots.break_at(&canary, "v3");
+    agents.break_at(&canary, "v3");
     let id = fixture.begin("v3", strategy).await;
     let by = RolloutId(id.0 + 1);
     fixture.completed(by).await;
@@ -51,7 +51,7 @@ async fn failed_canary_rolls_back_automatically() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_rollback_request_rolls_back_once() {
-    let (fixture, _robots) = at_v2().await;
+    let (fixture, _agents) = at_v2().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v3", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
@@ -67,7 +67,7 @@ async fn repeated_rollback_request_rolls_back_once() {
         assert_eq!(forth.problem().unwrap().code, ProblemCode::RolloutRefused);
         assert!(forth.problem().unwrap().detail.contains("is itself the rollback of rollout"), "{forth}");
     }
-    assert_eq!(fixture.rollout(first.id).await.stable, None, "nobody is told to type it");
+    assert_eq!(fixture.rollout(first.id).await.stable, None, "no rollback is suggested");
     fixture.completed(first.id).await;
     assert_eq!(client.rollouts(env).await.unwrap().items.len(), 3);
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
@@ -79,12 +79,12 @@ async fn repeated_rollback_request_rolls_back_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rollback_to_the_first_version_works() {
-    let (fixture, robots) = Fixture::webs().await;
+    let (fixture, agents) = Fixture::webs().await;
     let env = &fixture.env;
-    WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v2"));
+    WEBS.iter().for_each(|(name, _)| agents.break_at(name, "v2"));
     let strategy = muster_core::rollout::strategy::Strategy { on_failure: OnFailure::Rollback, ..quick() };
     let id = fixture.begin("v2", strategy).await;
-    fixture.record(id, "it goes back", |record| matches!(record.phase, RolloutPhase::RolledBack { .. })).await;
+    fixture.record(id, "it rolls back", |record| matches!(record.phase, RolloutPhase::RolledBack { .. })).await;
     let RolloutPhase::RolledBack { by, .. } = fixture.rollout(id).await.record.phase else {
         panic!("it was rolled back")
     };
@@ -95,12 +95,12 @@ async fn rollback_to_the_first_version_works() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rollback_lists_nodes_that_it_does_not_move() {
-    let (fixture, _robots) = at_v2().await;
+    let (fixture, _agents) = at_v2().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v3", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
     let canary = fixture.rollout(id).await.waves[0].nodes[0].node.clone();
-    fixture.try_say(id, RolloutVerb::Skip, &[canary.as_str()]).await.unwrap();
+    fixture.try_command(id, RolloutVerb::Skip, &[canary.as_str()]).await.unwrap();
     let begun = client.roll_back(env, id.into(), &back("one")).await.unwrap();
     let status = fixture.rollout(begun.id).await;
     assert_eq!((status.counts.nodes, status.already, status.left_alone_count), (0, 4, 1));
@@ -111,7 +111,7 @@ async fn rollback_lists_nodes_that_it_does_not_move() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backup_contains_the_plan() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let id = fixture.begin("v2", quick()).await;
     fixture.completed(id).await;
     let plan = fixture.rollout(id).await.record.plan;
@@ -128,7 +128,7 @@ async fn backup_contains_the_plan() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outcome_survives_the_grants_of_the_next_rollout() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     fixture.add_release("v3", 3).await;
     fixture.add_release("v4", 4).await;
     let granted = |status: &RolloutStatus| {
@@ -143,7 +143,7 @@ async fn outcome_survives_the_grants_of_the_next_rollout() {
     // A rollout that is aborted halfway: one node was granted, three were not.
     let second = fixture.begin("v3", careful()).await;
     fixture.record(second, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
-    fixture.say(second, RolloutVerb::Abort).await;
+    fixture.command(second, RolloutVerb::Abort).await;
     let aborted = granted(&fixture.rollout(second).await);
     assert_eq!(aborted.iter().filter(|(_, granted, _)| granted.is_some()).count(), 1);
 
@@ -163,14 +163,14 @@ fn zstd_content(bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rollout_without_its_plan_is_blocked_with_a_hint() {
-    let (fixture, robots) = Fixture::webs().await;
+    let (fixture, agents) = Fixture::webs().await;
     let id = fixture.begin("v2", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
     let plan = fixture.rollout(id).await.record.plan;
     let bytes = fixture.app.blobs.get(&plan).unwrap();
     fixture.app.blobs.remove(&plan);
     // A restarted server has not read the plan yet.
-    drop(robots);
+    drop(agents);
     let dir = fixture.stop().await;
     let fixture = Fixture::start_in(dir, &crate::rollouts::WEBS, Default::default()).await;
     fixture.record(id, "it is blocked", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
@@ -181,23 +181,23 @@ async fn rollout_without_its_plan_is_blocked_with_a_hint() {
     assert!(problem.contains("is missing or damaged") && problem.contains("muster rollout resume"), "{problem}");
     assert!(status.problem.is_some() && status.waves.is_empty());
     assert_eq!(fixture.app.blobs.put(&bytes).unwrap(), plan);
-    let _robots = crate::rollouts::Robots::start(&fixture, &crate::rollouts::WEBS).await;
+    let _agents = crate::rollouts::SimulatedAgents::start(&fixture, &crate::rollouts::WEBS).await;
     // Each agent starts without state and runs again.
     let again = |node: &muster_core::fleet::Node| {
         let observed = node.observed.as_ref().map(|(observed, _)| observed.incarnation);
         observed == Some(2) && node.state().is_some_and(|(state, _)| state.is_validated())
     };
-    fixture.wait_for("all are well again", |fleet| fleet.designed().all(|(_, node, _)| again(node))).await;
-    fixture.say(id, RolloutVerb::Resume).await;
+    fixture.wait_for("all are healthy again", |fleet| fleet.designed().all(|(_, node, _)| again(node))).await;
+    fixture.command(id, RolloutVerb::Resume).await;
     fixture.record(id, "it waits again", |r| r.phase == RolloutPhase::Running && r.waves[0].gate.is_some()).await;
-    fixture.say(id, RolloutVerb::Promote).await;
+    fixture.command(id, RolloutVerb::Promote).await;
     fixture.completed(id).await;
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_sleeps_while_no_rollout_is_in_progress() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let mut rollouts = fixture.app.view.subscribe_rollouts();
     rollouts.mark_unchanged();
     let mut all = fixture.app.view.subscribe_leading();
@@ -207,7 +207,7 @@ async fn controller_sleeps_while_no_rollout_is_in_progress() {
     // Subscribers of pauses are notified before subscribers of rollouts. The next change comes after both.
     all.changed().await.unwrap();
     client.resume(env, &muster_core::node::pause::PauseScope::Global, "jo").await.unwrap();
-    assert!(!rollouts.has_changed().unwrap(), "nothing goes on, and a pause is none of its business");
+    assert!(!rollouts.has_changed().unwrap(), "no rollout is in progress, and a pause does not concern it");
     fixture.begin("v2", careful()).await;
     rollouts.changed().await.unwrap();
     fixture.stop().await;

@@ -9,7 +9,7 @@ use muster_wire::operator::TriggerUpdate;
 use muster_wire::problem::ProblemCode;
 use muster_wire::rollout::{PlanRequest, StartRequest, StartResponse, StartTarget, StrategySource};
 
-use super::{WEBS, asked, careful, now, quick, running, start_of};
+use super::{WEBS, careful, now, plan_request, quick, running, start_of};
 use crate::fixture::{Fixture, node, version};
 
 fn code(error: &muster_wire::client::ClientError) -> ProblemCode {
@@ -18,10 +18,10 @@ fn code(error: &muster_wire::client::ClientError) -> ProblemCode {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn started_plan_is_executed_as_shown() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let before = fixture.state().await;
-    let planned = client.plan_rollout(env, &asked("v2", quick())).await.unwrap();
+    let planned = client.plan_rollout(env, &plan_request("v2", quick())).await.unwrap();
     assert_eq!(fixture.state().await, before, "a plan changes nothing");
     assert_eq!(planned.strategy_from, StrategySource::Given);
     let of_plan: Vec<Vec<_>> =
@@ -47,9 +47,9 @@ async fn started_plan_is_executed_as_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_plan_is_refused_with_its_differences() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
-    let plan = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
+    let plan = client.plan_rollout(env, &plan_request("v2", quick())).await.unwrap().plan;
     let fifth: NodeRecord = fixture.app.view.fleets()[env].get(&node("web4")).unwrap().record.clone().unwrap();
     let put = Op::put_json(Keys::new(env).node(&node("web5")), &fifth).unwrap();
     fixture.store.commit(Txn::new().op(put)).await.unwrap();
@@ -60,7 +60,7 @@ async fn stale_plan_is_refused_with_its_differences() {
     assert!(text.contains("web5 has joined"), "{text}");
     assert_eq!(client.rollouts(env).await.unwrap().items, []);
 
-    let mut other = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
+    let mut other = client.plan_rollout(env, &plan_request("v2", quick())).await.unwrap().plan;
     other.env = muster_core::names::EnvName::new("other").unwrap();
     let refused = client.start_rollout(env, &start_of("two", StartTarget::Plan(Box::new(other)))).await.unwrap_err();
     assert_eq!(code(&refused), ProblemCode::InvalidRequest);
@@ -69,7 +69,7 @@ async fn stale_plan_is_refused_with_its_differences() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_request_id_returns_the_same_rollout() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     fixture.add_release("v3", 3).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let first = client.start_rollout(env, &start_of("one", now("v2", careful()))).await.unwrap().started().unwrap();
@@ -104,7 +104,7 @@ async fn repeated_request_id_returns_the_same_rollout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn start_to_the_running_version_is_a_no_op() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let before = fixture.state().await;
     let answer = client.start_rollout(env, &start_of("one", now("v1", quick()))).await.unwrap();
@@ -117,7 +117,7 @@ async fn start_to_the_running_version_is_a_no_op() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_once_supersedes_the_rollout_in_progress() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let staged = fixture.begin("v2", careful()).await;
     fixture.record(staged, "the first wave has its verdict", |r| r.waves[0].gate.is_some()).await;
@@ -133,14 +133,14 @@ async fn at_once_supersedes_the_rollout_in_progress() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trigger_update_uses_the_strategy_of_the_environment() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let update = TriggerUpdate { by: "ada".into(), ..TriggerUpdate::to(version("v2")) };
     let triggered = client.trigger(env, &update).await.unwrap();
     assert_eq!((triggered.from, triggered.rollout), (Some(version("v1")), Some(RolloutId(1))));
     let status = fixture.rollout(RolloutId(1)).await;
     assert_eq!((status.record.by.as_str(), status.record.at_once), ("ada", false));
-    assert_eq!(status.waves.len(), 3, "nobody has said how, so: one, half, all");
+    assert_eq!(status.waves.len(), 3, "the default strategy: one, half, all");
     fixture.record(RolloutId(1), "the first node is granted", |record| record.grants == 1).await;
     let shown = client.status(env).await.unwrap().rollout.unwrap();
     assert_eq!((shown.id, shown.nodes, shown.waves), (RolloutId(1), 4, 3));
@@ -150,7 +150,7 @@ async fn trigger_update_uses_the_strategy_of_the_environment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn impossible_plan_is_refused_with_the_reason() {
-    let (fixture, _robots) = Fixture::webs().await;
+    let (fixture, _agents) = Fixture::webs().await;
     let (client, env) = (&fixture.client, &fixture.env);
     let refused = |request: PlanRequest| async move { client.plan_rollout(env, &request).await.unwrap_err() };
     let unknown = refused(PlanRequest::to(version("v9"))).await;
@@ -160,7 +160,7 @@ async fn impossible_plan_is_refused_with_the_reason() {
         .max_unavailable
         .roles
         .insert(muster_core::names::Role::new("wbe").unwrap(), strange.max_unavailable.default);
-    let strange = refused(asked("v2", strange)).await;
+    let strange = refused(plan_request("v2", strange)).await;
     assert_eq!(code(&strange), ProblemCode::InvalidRequest);
     assert!(strange.problem().unwrap().detail.contains("did you mean web?"), "{strange:?}");
     let id = fixture.begin("v2", quick()).await;
