@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_met_or_missed() {
+    fn verdict_compares_value_and_target() {
         let row = |value| Row::new("m", Unit::Seconds, value).under(0.1);
         assert_eq!((row(0.09).verdict, row(0.1).verdict), (Verdict::Met, Verdict::Missed));
         let ratio = |value| Row::new("m", Unit::Ratio, value).at_least(0.5);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_not_moved_by_one_bad_moment() {
+    fn median_ignores_one_outlier() {
         let sample = Sample::new([5, 1, 900, 3, 4].map(Duration::from_millis));
         assert_eq!((sample.median(), sample.min(), sample.max()), (0.004, 0.001, 0.9));
         assert_eq!(sample.spread(), "median of 5; 1 ms to 900 ms");

@@ -11,7 +11,7 @@ use crate::server::ENV;
 
 /// The node of an agent: its directories and its configuration. Agents of it can be started and killed.
 #[derive(Debug)]
-pub struct Node<'a> {
+pub struct SandboxNode<'a> {
     sandbox: &'a Sandbox,
     name: String,
     address: String,
@@ -22,7 +22,7 @@ pub struct Node<'a> {
     path: Option<String>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> SandboxNode<'a> {
     /// A node. `number` is the last byte of its address. Failed runs are retried at once, without the pauses of a real
     /// fleet.
     pub fn new(sandbox: &'a Sandbox, name: &str, number: u8) -> Self {

@@ -8,7 +8,7 @@ use muster_core::report::{Outcome, Verdict};
 
 use crate::bench::Bench;
 use crate::parts::agent::Agent;
-use crate::parts::fleet::{Fleet, FleetOptions};
+use crate::parts::fleet::{BenchFleet, FleetOptions};
 use crate::parts::process::{Cpu, Memory};
 use crate::parts::{process, project};
 use crate::row::{Row, Unit, bytes};
@@ -31,7 +31,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 pub(crate) async fn measure_memory(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let roles = [("db", 1)];
     let plan = FleetOptions { ballast: Some(("v1", bench.size(50, 8) * 1_000_000)), ..FleetOptions::new(&roles) };
-    let fleet = Fleet::start_as(bench, &plan).await?;
+    let fleet = BenchFleet::start_as(bench, &plan).await?;
     fleet.until_validated("v1").await?;
     let agent = fleet.agent("db1")?;
     tokio::time::sleep(SETTLE).await;
@@ -99,7 +99,7 @@ pub(crate) async fn measure_download(bench: &Bench) -> anyhow::Result<Vec<Row>> 
     let (agents, megabytes) = (bench.size(20, 4), bench.size(50, 8));
     let roles = [("app", agents)];
     let plan = FleetOptions { ballast: Some(("v2", megabytes * 1_000_000)), direct: true, ..FleetOptions::new(&roles) };
-    let fleet = Fleet::start_as(bench, &plan).await?;
+    let fleet = BenchFleet::start_as(bench, &plan).await?;
     fleet.until_validated("v1").await?;
 
     let server = fleet.server.pid();
@@ -135,7 +135,7 @@ const IDLE_SETTLE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn measure_idle(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let time = bench.size(Duration::from_secs(60), Duration::from_secs(12));
-    let fleet = Fleet::start(bench, &[("db", 1), ("web", 2), ("lb", 1)], None).await?;
+    let fleet = BenchFleet::start(bench, &[("db", 1), ("web", 2), ("lb", 1)], None).await?;
     fleet.until_validated("v1").await?;
     tokio::time::sleep(IDLE_SETTLE).await;
 
@@ -188,7 +188,7 @@ struct FleetCounters {
     agents: Vec<Cpu>,
 }
 
-async fn read_counters(fleet: &Fleet) -> anyhow::Result<FleetCounters> {
+async fn read_counters(fleet: &BenchFleet) -> anyhow::Result<FleetCounters> {
     let mut starts = 0;
     let mut cpu = process::cpu(fleet.server.pid())?.own;
     let mut agents = Vec::new();

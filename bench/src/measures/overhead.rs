@@ -9,7 +9,7 @@ use anyhow::Context;
 use muster_core::report::{Outcome, RunResult};
 
 use crate::bench::Bench;
-use crate::parts::fleet::{Fleet, FleetOptions};
+use crate::parts::fleet::{BenchFleet, FleetOptions};
 use crate::parts::machine::now;
 use crate::parts::process::command;
 use crate::parts::proxy::PassedReport;
@@ -33,7 +33,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     std::fs::write(&site, &manifest)?;
     let roles = [("app", 1)];
     let fleet =
-        Fleet::start_as(bench, &FleetOptions { manifest: Some(&manifest), ..FleetOptions::new(&roles) }).await?;
+        BenchFleet::start_as(bench, &FleetOptions { manifest: Some(&manifest), ..FleetOptions::new(&roles) }).await?;
     fleet.until_validated("v1").await?;
     // Fills the caches first.
     bare(bench, dir.path(), &site).await?;
@@ -113,7 +113,7 @@ struct MeasuredRun {
 }
 
 /// One run of the agent.
-async fn run(fleet: &Fleet) -> anyhow::Result<MeasuredRun> {
+async fn run(fleet: &BenchFleet) -> anyhow::Result<MeasuredRun> {
     let before = fleet.proxy.traffic().reports.len();
     let is_it = |seen: &PassedReport| matches!(seen.report.outcome, Outcome::Configured(_));
     let deadline = Instant::now() + PATIENCE;

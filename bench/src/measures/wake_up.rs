@@ -11,7 +11,7 @@ use muster_core::report::{Outcome, Verdict};
 
 use crate::bench::Bench;
 use crate::parts::crowd::Crowd;
-use crate::parts::fleet::{Fleet, FleetOptions};
+use crate::parts::fleet::{BenchFleet, FleetOptions};
 use crate::parts::machine::allow_open_files;
 use crate::parts::process::command;
 use crate::parts::reports::lookups;
@@ -48,7 +48,7 @@ pub(crate) async fn measure_wake_up(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 
 /// The time since the report was sent, and since it was answered.
 async fn once(bench: &Bench) -> anyhow::Result<(Duration, Duration)> {
-    let fleet = Fleet::start(bench, &[("db", 1), ("web", 1)], Some("db")).await?;
+    let fleet = BenchFleet::start(bench, &[("db", 1), ("web", 1)], Some("db")).await?;
     let stands = |row: &muster_wire::operator::NodeRow| match row.node.natural().0 {
         "db" => row.state == NodeState::Applying,
         _ => row.state == NodeState::Pending,
@@ -137,7 +137,7 @@ echo data::ntp_servers >> "$MUSTER_LOOKUPS_FILE"
 
 async fn ten_changes(bench: &Bench) -> anyhow::Result<Row> {
     let roles = [("web", 1)];
-    let fleet = Fleet::start_as(bench, &FleetOptions { script: SCRIPT, ..FleetOptions::new(&roles) }).await?;
+    let fleet = BenchFleet::start_as(bench, &FleetOptions { script: SCRIPT, ..FleetOptions::new(&roles) }).await?;
     fleet.until_validated("v1").await?;
     let web = fleet.agent("web1")?;
     let before = web.starts()?.len();

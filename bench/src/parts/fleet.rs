@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 const INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub(crate) struct Fleet {
+pub(crate) struct BenchFleet {
     pub(crate) server: Server,
     pub(crate) proxy: Proxy,
     pub(crate) client: Client,
@@ -49,7 +49,7 @@ impl<'a> FleetOptions<'a> {
     }
 }
 
-impl Fleet {
+impl BenchFleet {
     /// Starts a fleet. Nodes of the role `held` wait in their first run.
     pub(crate) async fn start(bench: &Bench, roles: Roles<'_>, held: Option<&str>) -> anyhow::Result<Self> {
         Self::start_as(bench, &FleetOptions { held, ..FleetOptions::new(roles) }).await

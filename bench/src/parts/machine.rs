@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_mount_point_counts() {
+    fn nearest_mount_point_is_used() {
         let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/b /tm xfs rw 0 0\n";
         assert_eq!(file_system(mounts, Path::new("/tmp/muster-bench-that-is-not-there")), "tmpfs");
         assert_eq!(file_system(mounts, Path::new("/var-that-is-not-there")), "ext4");

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_table_is_read() {
+    fn memory_of_a_process_is_parsed() {
         let text = "55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss:    8420 kB\nPss:    4211 kB\nPss_Dirty: 9 kB\nAnonymous:   1024 kB\n";
         let memory = Memory { rss: 8420 * 1024, pss: 4211 * 1024, anonymous: 1024 * 1024 };
         assert_eq!(parse(text), Some(memory));

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_what_would_have_been_written() {
+    fn template_equals_the_serialized_report() {
         let mut reporter = Reporter::new(NodeName::new("web7").unwrap(), 7, Version::new("v1").unwrap());
         let mut same = reporter.clone();
         for seq in 1..=4 {

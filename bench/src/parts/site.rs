@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_to_find() {
+    fn generated_site_has_no_findings() {
         for files in [Files::ByRack, Files::One] {
             let checked = Design::compile(vec![bundle(250, files)], &CompileOptions::default());
             assert_eq!(checked.findings.to_string(), "");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_as_large_as_it_is_said_to_be() {
+    fn generated_site_has_the_documented_size() {
         let bytes: usize = texts(5_000, Files::ByRack).iter().map(|(_, text)| text.len()).sum();
         assert!((2_200_000..2_400_000).contains(&bytes), "{bytes}");
     }

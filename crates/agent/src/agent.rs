@@ -14,15 +14,15 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::node::status::Activity;
 use muster_wire::client::ClientError;
 
-use crate::config::{Config, Node};
+use crate::config::{AgentNode, Config};
 use crate::live_log::{LiveLog, Streamer};
 use crate::process::children::{self, Children};
 use crate::queue::state_machine::{InitialState, RunQueue, Timings};
 use crate::queue::task::{Channels, QueueTask};
 use crate::release::Releases;
 use crate::release::trust::Trust;
-use crate::report::ReportSender;
 use crate::report::activity::ActivitySender;
+use crate::report::sender::{self, ReportSender};
 use crate::run::directory;
 use crate::state::directory::{Layout, OpenStateError, StateDir};
 use crate::state::ledger::{self, Ledger, LoadError};
@@ -30,7 +30,7 @@ use crate::state::outbox::{Outbox, OutboxError};
 use crate::sync::Sync;
 use crate::sync::handshake::{IncarnationRenewal, SyncState};
 use crate::sync::servers::Servers;
-use crate::{report, run, sync};
+use crate::{run, sync};
 
 /// Capacity of the queue's inbox. The queue handles messages faster than a server sends them. When the disk blocks the
 /// queue, the stream stops too; [`Sync`] keeps the connection alive meanwhile.
@@ -121,7 +121,7 @@ impl StoredState {
 
 fn spawn(config: &Config, stored: StoredState, servers: Servers, cancel: &CancellationToken) -> JoinSet<()> {
     let StoredState { layout, ledger, snapshot, outbox, trust, releases } = stored;
-    let node = Arc::new(Node::new(config, layout));
+    let node = Arc::new(AgentNode::new(config, layout));
     let (inbox, messages) = mpsc::channel(INBOX);
     let (orders, order_inbox) = mpsc::channel(1);
     let (sync_state, sync_state_now) = watch::channel(SyncState::new(&ledger, snapshot.as_ref()));
@@ -174,7 +174,7 @@ fn spawn(config: &Config, stored: StoredState, servers: Servers, cancel: &Cancel
         queue: inbox.clone(),
         renewal,
         settled,
-        answer_timeout: report::ANSWER_TIMEOUT,
+        answer_timeout: sender::ANSWER_TIMEOUT,
         cancel: cancel.clone(),
     };
     let activity_sender = ActivitySender {

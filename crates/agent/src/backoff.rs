@@ -5,12 +5,12 @@ use std::time::Duration;
 
 /// First and longest pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub struct RetryBackoff {
     pub first: Duration,
     pub cap: Duration,
 }
 
-impl Backoff {
+impl RetryBackoff {
     /// The pause before retry `attempt`, counted from 1. `chance`, between 0 and 1, varies it by up to 10 % either way.
     pub fn pause(&self, attempt: u32, chance: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_cap_with_jitter() {
-        let backoff = Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
+        let backoff = RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
         let seconds = |attempt| backoff.pause(attempt, 0.5).as_secs();
         assert_eq!([1, 2, 3, 6, 7, 8, 1000].map(seconds), [5, 10, 20, 160, 300, 300, 300]);
         assert_eq!(backoff.pause(1, 0.0), Duration::from_millis(4500));

@@ -1,4 +1,4 @@
-//! Configuration of the agent: one TOML file, written by an operator or by the driver that made the node. [`Node`] is the
+//! Configuration of the agent: one TOML file, written by an operator or by the driver that made the node. [`AgentNode`] is the
 //! node that it describes.
 
 use std::num::NonZeroUsize;
@@ -13,7 +13,7 @@ use muster_core::report::{Facts, Interfaces};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::backoff::Backoff;
+use crate::backoff::RetryBackoff;
 use crate::state::directory::Layout;
 
 #[derive(Debug, Error)]
@@ -105,8 +105,8 @@ impl Config {
         }
     }
 
-    pub fn retry(&self) -> Backoff {
-        Backoff { first: self.retry.first.unsigned_abs(), cap: self.retry.cap.unsigned_abs() }
+    pub fn retry(&self) -> RetryBackoff {
+        RetryBackoff { first: self.retry.first.unsigned_abs(), cap: self.retry.cap.unsigned_abs() }
     }
 
     pub fn debounce(&self) -> Duration {
@@ -155,7 +155,7 @@ fn debounce() -> SignedDuration {
 
 /// Identity and fixed properties of the node that this agent runs on.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct AgentNode {
     pub env: EnvName,
     pub name: NodeName,
     pub interfaces: Interfaces,
@@ -166,7 +166,7 @@ pub struct Node {
     pub layout: Layout,
 }
 
-impl Node {
+impl AgentNode {
     pub fn new(config: &Config, layout: Layout) -> Self {
         Self {
             env: config.env.clone(),
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(config.puppet, Path::new("puppet"));
         assert_eq!(config.keep_releases.get(), 3);
         assert_eq!(config.debounce(), Duration::from_millis(10));
-        assert_eq!(config.retry(), Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) });
+        assert_eq!(config.retry(), RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) });
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(config.server.urls(), ["http://a:1", "http://b:2"]);
-        assert_eq!(config.retry(), Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) });
+        assert_eq!(config.retry(), RetryBackoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) });
     }
 
     #[test]

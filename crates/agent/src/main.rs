@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use muster_agent::agent;
-use muster_agent::commands::{CANNOT_TELL, check, once, status, version};
+use muster_agent::commands::{UNKNOWN, check, once, status, version};
 use muster_agent::config::{Config, Servers};
 
 const EXAMPLES: &str = r#"Examples:
@@ -94,7 +94,7 @@ enum Command {
         #[command(flatten)]
         config: ConfigArg,
     },
-    /// Tell whether the desired version differs from the validated one.
+    /// Check whether the desired version differs from the validated one.
     #[command(after_help = PENDING_UPDATE)]
     PendingUpdate {
         #[command(flatten)]
@@ -106,7 +106,7 @@ enum Command {
         #[command(flatten)]
         config: ConfigArg,
     },
-    /// Tell whether the node may run or is paused.
+    /// Check whether the node may run or is paused.
     #[command(after_help = CHECK)]
     Check {
         #[command(flatten)]
@@ -217,7 +217,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
             // Exit code 1 would mean that the node is current, and cron would never update it.
             result.or_else(|error| {
                 tracing::error!("{error:#}");
-                Ok(ExitCode::from(CANNOT_TELL))
+                Ok(ExitCode::from(UNKNOWN))
             })
         }
         Command::LocalVersion { config } => version::local_version(&Config::read(&config.config)?),

@@ -241,11 +241,11 @@ mod tests {
     #[test]
     fn key_of_several_lines_is_redacted_by_line_and_quoted() {
         let secrets = redactor(&[json!("-----BEGIN KEY-----\nMIIB\"\\AAAA\n  BBBB==\n-----END KEY-----\n")]);
-        let whole = "-----BEGIN KEY-----\nMIIB\"\\AAAA\n  BBBB==\n-----END KEY-----";
-        assert_eq!(secrets.text(whole), "[secret]");
+        let key = "-----BEGIN KEY-----\nMIIB\"\\AAAA\n  BBBB==\n-----END KEY-----";
+        assert_eq!(secrets.text(key), "[secret]");
         assert_eq!(secrets.text("+  BBBB=="), "+  [secret]");
         assert_eq!(secrets.text(r#"content => "MIIB\"\\AAAA""#), r#"content => "[secret]""#);
-        assert_eq!(secrets.text(&json!({"message": whole}).to_string()), r#"{"message":"[secret]"}"#);
+        assert_eq!(secrets.text(&json!({"message": key}).to_string()), r#"{"message":"[secret]"}"#);
         let secrets = redactor(&[json!(r"it's $5 \ #{x}")]);
         for quoted in [r"'it\'s $5 \\ #{x}'", r#""it's \$5 \\ \#{x}""#, r"'it'\''s $5 \ #{x}'"] {
             assert_eq!(secrets.text(quoted).trim_matches(['"', '\'']), "[secret]", "{quoted}");

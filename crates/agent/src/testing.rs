@@ -13,7 +13,7 @@ use muster_core::txn::Generation;
 
 use muster_core::lookup::snapshot::Snapshot;
 
-use crate::config::Node;
+use crate::config::AgentNode;
 use crate::process::children::Stat;
 use crate::redact::Redactor;
 use crate::report::unsent::{ApplierSummary, UnsentReport};
@@ -45,10 +45,10 @@ pub(crate) fn report(seq: u64) -> UnsentReport {
 }
 
 /// A node with its own directories. Their lock is not held.
-pub(crate) fn node(name: &str) -> (tempfile::TempDir, Node) {
+pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
     let dir = tempfile::tempdir().unwrap();
     let layout = StateDir::open(&dir.path().join("state")).unwrap().layout();
-    let node = Node {
+    let node = AgentNode {
         env: EnvName::new("test").unwrap(),
         name: NodeName::new(name).unwrap(),
         interfaces: Interfaces::from([("eth0".into(), "127.0.0.1".into())]),

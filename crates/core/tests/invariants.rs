@@ -30,7 +30,7 @@ const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
 
 /// What may happen to a fleet.
 #[derive(Clone, Debug)]
-enum Step {
+enum FleetStep {
     /// The agent sends its next report.
     Report {
         node: usize,
@@ -80,18 +80,18 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = FleetStep> {
     let node = 0..NODES.len();
     prop_oneof![
         6 => (node.clone(), 0..VERSIONS.len(), outcome(), any::<bool>(), 0..3u8).prop_map(
-            |(node, version, outcome, applied_nothing, address)| Step::Report { node, version, outcome, applied_nothing, address }
+            |(node, version, outcome, applied_nothing, address)| FleetStep::Report { node, version, outcome, applied_nothing, address }
         ),
-        2 => (node.clone(), 0..5usize).prop_map(|(node, back)| Step::Repeat { node, back }),
-        1 => (node.clone(), any::<bool>()).prop_map(|(node, rebooted)| Step::Hello { node, rebooted }),
-        1 => node.clone().prop_map(|node| Step::Withdraw { node }),
-        1 => node.clone().prop_map(|node| Step::Restore { node }),
-        1 => (node.clone(), any::<bool>()).prop_map(|(node, on)| Step::Service { node, on }),
-        1 => (node, any::<bool>()).prop_map(|(node, leaves)| Step::Design { node, leaves }),
+        2 => (node.clone(), 0..5usize).prop_map(|(node, back)| FleetStep::Repeat { node, back }),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, rebooted)| FleetStep::Hello { node, rebooted }),
+        1 => node.clone().prop_map(|node| FleetStep::Withdraw { node }),
+        1 => node.clone().prop_map(|node| FleetStep::Restore { node }),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, on)| FleetStep::Service { node, on }),
+        1 => (node, any::<bool>()).prop_map(|(node, leaves)| FleetStep::Design { node, leaves }),
     ]
 }
 
@@ -370,12 +370,12 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
     }
 }
 
-fn play(steps: &[Step]) {
+fn play(steps: &[FleetStep]) {
     let mut world = World::new();
     for step in steps {
         let before = world.store.clone();
         match step {
-            Step::Hello { node, rebooted } => {
+            FleetStep::Hello { node, rebooted } => {
                 if *rebooted {
                     world.agents[*node].boot += 1;
                     world.agents[*node].proved = false;
@@ -390,7 +390,7 @@ fn play(steps: &[Step]) {
                 assert!(welcome.incarnation > agent.incarnation, "an incarnation was given out twice");
                 (agent.incarnation, agent.seq) = (welcome.incarnation, 0);
             }
-            Step::Report { node, version, outcome, applied_nothing, address } => {
+            FleetStep::Report { node, version, outcome, applied_nothing, address } => {
                 if world.agents[*node].incarnation == 0 {
                     continue;
                 }
@@ -442,7 +442,7 @@ fn play(steps: &[Step]) {
                     assert_eq!(active_before, active_after, "a run that was not validated yet changed what others see");
                 }
             }
-            Step::Repeat { node, back } => {
+            FleetStep::Repeat { node, back } => {
                 // 3: applied twice has the effect of one; an older one changes nothing.
                 let sent = &world.agents[*node].sent;
                 let Some(report) = sent.iter().rev().nth(*back).cloned() else { continue };
@@ -450,7 +450,7 @@ fn play(steps: &[Step]) {
                 assert!(!matches!(decided, StatusMove::Apply(_)), "a report was applied twice");
                 assert_eq!(before, world.store, "an old report changed something");
             }
-            Step::Withdraw { node } => {
+            FleetStep::Withdraw { node } => {
                 let Some((observed, at)) = world.observed(*node) else { continue };
                 let Some(passed) = observed.passed else { continue };
                 let name = World::name(*node);
@@ -458,7 +458,7 @@ fn play(steps: &[Step]) {
                 let txn = Txn::new().guard(guard).op(Op::delete(world.keys.active_role(&passed, &name)));
                 world.commit(txn).unwrap();
             }
-            Step::Restore { node } => {
+            FleetStep::Restore { node } => {
                 let Some((observed, at)) = world.observed(*node) else { continue };
                 if observed.rebooted || world.fleet.get(&World::name(*node)).unwrap().is_leaving() {
                     continue;
@@ -472,8 +472,8 @@ fn play(steps: &[Step]) {
                     Txn::new().guard(guard).op(Op::put_json(world.keys.active_role(&passed, &name), &value).unwrap());
                 world.commit(txn).unwrap();
             }
-            Step::Service { node, on } => world.in_service[*node] = *on,
-            Step::Design { node, leaves } => {
+            FleetStep::Service { node, on } => world.in_service[*node] = *on,
+            FleetStep::Design { node, leaves } => {
                 let name = World::name(*node);
                 let known = world.fleet.get(&name).unwrap();
                 let leaving = leaves.then(|| decommission::begin(Timestamp::from_second(1_000_000).unwrap()));

@@ -346,7 +346,7 @@ fn unreadable_leader_record_is_not_changed() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum LeaderStep {
     Connect(usize),
     Silence(usize),
     Active(usize, bool),
@@ -355,15 +355,15 @@ enum Step {
     Restore,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = LeaderStep> {
     let any_node = 0..NODES.len();
     prop_oneof![
-        any_node.clone().prop_map(Step::Connect),
-        any_node.clone().prop_map(Step::Silence),
-        (any_node.clone(), any::<bool>()).prop_map(|(node, active)| Step::Active(node, active)),
-        (any_node, any::<bool>()).prop_map(|(node, wanted)| Step::Design(node, wanted)),
-        (1i64..60).prop_map(Step::Pass),
-        Just(Step::Restore),
+        any_node.clone().prop_map(LeaderStep::Connect),
+        any_node.clone().prop_map(LeaderStep::Silence),
+        (any_node.clone(), any::<bool>()).prop_map(|(node, active)| LeaderStep::Active(node, active)),
+        (any_node, any::<bool>()).prop_map(|(node, wanted)| LeaderStep::Design(node, wanted)),
+        (1i64..60).prop_map(LeaderStep::Pass),
+        Just(LeaderStep::Restore),
     ]
 }
 
@@ -376,12 +376,12 @@ proptest! {
         for step in steps {
             let before = world.fleet.leaders().clone();
             match step {
-                Step::Connect(n) => world.connect(NODES[n]),
-                Step::Silence(n) => world.silence(NODES[n]),
-                Step::Active(n, active) => world.active(NODES[n], active),
-                Step::Design(n, wanted) => world.designs(NODES[n], wanted),
-                Step::Pass(seconds) => world.now += seconds,
-                Step::Restore => {
+                LeaderStep::Connect(n) => world.connect(NODES[n]),
+                LeaderStep::Silence(n) => world.silence(NODES[n]),
+                LeaderStep::Active(n, active) => world.active(NODES[n], active),
+                LeaderStep::Design(n, wanted) => world.designs(NODES[n], wanted),
+                LeaderStep::Pass(seconds) => world.now += seconds,
+                LeaderStep::Restore => {
                     store_epoch = world.now.unsigned_abs();
                     world.epoch(store_epoch);
                 }

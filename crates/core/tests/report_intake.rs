@@ -11,8 +11,8 @@ use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::record::NodeRecord;
 use muster_core::report::group_commit::{GroupCommit, IoRequest, IoResult, MAX_ATTEMPTS, Part};
 use muster_core::report::intake::{
-    Batch, Intake, IntakeView, MAX_GROUP, MAX_IN_FLIGHT, MAX_WAITING, NodeDesign, NodeKey, ObservedStatus, Rejection,
-    ReportAnswer, Submission,
+    Batch, Intake, IntakeView, MAX_GROUP, MAX_IN_FLIGHT, MAX_WAITING, NodeDesign, ObservedStatus, ReportAnswer,
+    ReportRejection, ReportingNode, Submission,
 };
 use muster_core::report::record::{ObservedRecord, RunHistory};
 use muster_core::report::status_move;
@@ -28,8 +28,8 @@ fn node(number: usize) -> NodeName {
     NodeName::new(format!("web{number}")).unwrap()
 }
 
-fn key(number: usize) -> NodeKey {
-    NodeKey::new((env(), node(number)))
+fn key(number: usize) -> ReportingNode {
+    ReportingNode::new((env(), node(number)))
 }
 
 fn report(number: usize, seq: u64) -> Report {
@@ -62,13 +62,13 @@ fn report(number: usize, seq: u64) -> Report {
 
 #[derive(Clone, Debug)]
 struct Sent {
-    node: NodeKey,
+    node: ReportingNode,
     number: usize,
     report: Report,
 }
 
 impl Submission for Sent {
-    fn node(&self) -> &NodeKey {
+    fn node(&self) -> &ReportingNode {
         &self.node
     }
 
@@ -170,11 +170,11 @@ impl IntakeView for Store {
         self.view.revision
     }
 
-    fn design(&self, node: &NodeKey) -> Result<NodeDesign, Rejection> {
+    fn design(&self, node: &ReportingNode) -> Result<NodeDesign, ReportRejection> {
         NodeDesign::from_fleet(Some(&self.view), &node.1)
     }
 
-    fn status(&self, node: &NodeKey, cached: Option<Revision>) -> Option<ObservedStatus> {
+    fn status(&self, node: &ReportingNode, cached: Option<Revision>) -> Option<ObservedStatus> {
         ObservedStatus::from_fleet(Some(&self.view), &node.1, cached)
     }
 
@@ -272,7 +272,7 @@ fn repeated_and_older_reports_are_answered_at_once() {
         answers[..],
         [
             (_, ReportAnswer::AlreadyApplied { .. }),
-            (_, ReportAnswer::Rejected(Rejection::UnknownNode)),
+            (_, ReportAnswer::Rejected(ReportRejection::UnknownNode)),
             (_, ReportAnswer::Outdated { .. })
         ]
     ));
@@ -346,7 +346,7 @@ const REPORTS: u64 = 2;
 struct Run {
     store: Store,
     intake: Intake<Sent>,
-    groups: Vec<(Vec<NodeKey>, Group, usize)>,
+    groups: Vec<(Vec<ReportingNode>, Group, usize)>,
     requests: Vec<(usize, Part, IoRequest)>,
     /// The report that each agent sends next.
     next: [u64; NODES],

@@ -17,8 +17,8 @@ use muster_core::names::{EnvName, NodeName};
 use muster_core::report::Report;
 use muster_core::report::group_commit::{CATCH_UP, GroupCommit, IoRequest, IoResult, Part};
 use muster_core::report::intake::{
-    Batch, CommittedStatuses, Intake, IntakeView, NodeDesign, NodeKey, ObservedStatus, Rejection, ReportAnswer,
-    Submission,
+    Batch, CommittedStatuses, Intake, IntakeView, NodeDesign, ObservedStatus, ReportAnswer, ReportRejection,
+    ReportingNode, Submission,
 };
 use muster_core::txn::Revision;
 use muster_store::{CommitOutcome, Store, StoreError};
@@ -68,7 +68,7 @@ pub struct Reports {
 /// A report whose sender waits for the answer.
 #[derive(Debug)]
 pub(crate) struct PendingReport {
-    node: NodeKey,
+    node: ReportingNode,
     report: Report,
     /// The report with its log, as it was sent.
     body: Bytes,
@@ -78,7 +78,7 @@ pub(crate) struct PendingReport {
 }
 
 impl Submission for PendingReport {
-    fn node(&self) -> &NodeKey {
+    fn node(&self) -> &ReportingNode {
         &self.node
     }
 
@@ -120,7 +120,7 @@ impl Reports {
 
     async fn commit(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportAck, ReportError> {
         let (reply, answer) = oneshot::channel();
-        let node = NodeKey::new((env, report.node.clone()));
+        let node = ReportingNode::new((env, report.node.clone()));
         let pending = PendingReport { node, report, log: Blobs::digest(&body), body, reply };
         self.queue.send(pending).await.map_err(|_| ReportError::Stopping)?;
         answer.await.unwrap_or(Err(ReportError::Stopping))
@@ -128,17 +128,17 @@ impl Reports {
 }
 
 /// The answer of the intake, as the API gives it.
-fn api_answer(node: &NodeKey, answer: ReportAnswer<StoreError>) -> Result<ReportAck, ReportError> {
+fn api_answer(node: &ReportingNode, answer: ReportAnswer<StoreError>) -> Result<ReportAck, ReportError> {
     let (env, node) = &**node;
     match answer {
         ReportAnswer::Applied { revision, .. } => Ok(ReportAck { taken: ReportResult::Applied, revision }),
         ReportAnswer::AlreadyApplied { revision } => Ok(ReportAck { taken: ReportResult::AlreadyApplied, revision }),
         ReportAnswer::Outdated { revision } => Ok(ReportAck { taken: ReportResult::Outdated, revision }),
-        ReportAnswer::Rejected(Rejection::UnknownNode) => {
+        ReportAnswer::Rejected(ReportRejection::UnknownNode) => {
             Err(ReportError::UnknownNode { env: env.clone(), node: node.clone() })
         }
-        ReportAnswer::Rejected(Rejection::Restoring) => Err(ReportError::Restoring { env: env.clone() }),
-        ReportAnswer::Rejected(Rejection::Unreadable(source)) => {
+        ReportAnswer::Rejected(ReportRejection::Restoring) => Err(ReportError::Restoring { env: env.clone() }),
+        ReportAnswer::Rejected(ReportRejection::Unreadable(source)) => {
             Err(ReportError::Unreadable { node: node.clone(), source })
         }
         ReportAnswer::Contended => Err(ReportError::Contended { node: node.clone() }),
@@ -170,7 +170,7 @@ pub(crate) struct IntakeHost {
 
 #[derive(Debug)]
 struct FinishedGroup {
-    nodes: Vec<NodeKey>,
+    nodes: Vec<ReportingNode>,
     committed: CommittedStatuses,
 }
 
@@ -222,11 +222,11 @@ impl IntakeView for IntakeHost {
         self.view.revision().unwrap_or_default()
     }
 
-    fn design(&self, node: &NodeKey) -> Result<NodeDesign, Rejection> {
+    fn design(&self, node: &ReportingNode) -> Result<NodeDesign, ReportRejection> {
         NodeDesign::from_fleet(self.view.fleets().get(&node.0), &node.1)
     }
 
-    fn status(&self, node: &NodeKey, cached: Option<Revision>) -> Option<ObservedStatus> {
+    fn status(&self, node: &ReportingNode, cached: Option<Revision>) -> Option<ObservedStatus> {
         ObservedStatus::from_fleet(self.view.fleets().get(&node.0), &node.1, cached)
     }
 
@@ -276,7 +276,12 @@ impl IntakeHost {
         stored.await.unwrap_or_else(|_| Group::empty())
     }
 
-    async fn carry_out(&self, part: Part, node: Option<NodeKey>, request: IoRequest) -> (Part, IoResult<StoreError>) {
+    async fn carry_out(
+        &self,
+        part: Part,
+        node: Option<ReportingNode>,
+        request: IoRequest,
+    ) -> (Part, IoResult<StoreError>) {
         let result = match request {
             IoRequest::Commit(txn) => match self.store.commit(txn).await {
                 Ok(CommitOutcome::Committed { revision }) => IoResult::Committed(revision),
@@ -297,7 +302,7 @@ impl IntakeHost {
         (part, result)
     }
 
-    async fn read_status(&self, node: &NodeKey) -> Result<IoResult<StoreError>, StoreError> {
+    async fn read_status(&self, node: &ReportingNode) -> Result<IoResult<StoreError>, StoreError> {
         let (env, node) = &**node;
         let keys = Keys::new(env);
         let observed = self.store.get(&keys.observed(node)).await?;
@@ -320,7 +325,7 @@ impl IntakeHost {
     }
 
     /// Removes blobs in the background. A blob that stays is removed at the next start.
-    fn remove_blobs(&self, node: &NodeKey, mut digests: Vec<String>) {
+    fn remove_blobs(&self, node: &ReportingNode, mut digests: Vec<String>) {
         if digests.is_empty() {
             return;
         }

@@ -8,7 +8,7 @@ use muster_core::names::ReplicaId;
 use muster_core::replica::ControllerName;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
-use crate::cluster::fleet::{Fleet, PREFIX};
+use crate::cluster::fleet::{ClusterFleet, PREFIX};
 use crate::cluster::proxy::Proxy;
 use crate::http;
 use crate::server::ENV;
@@ -102,7 +102,7 @@ pub struct BegunFault {
     hit: usize,
 }
 
-impl Fleet {
+impl ClusterFleet {
     pub fn begin(&mut self, fault: Fault) -> BegunFault {
         let hit = match fault {
             Fault::KillMember(member) | Fault::StopMember(member) | Fault::WipeMember(member) => self.member(member),

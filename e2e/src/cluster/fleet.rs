@@ -94,7 +94,7 @@ impl Setup {
 
 /// The running fleet. The order of the fields is the order of shutdown: load, agents, replicas, etcd.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct ClusterFleet {
     pub load: Load,
     pub agents: Vec<AgentLog>,
     _agents: Vec<Program>,
@@ -124,7 +124,7 @@ pub struct Replica {
 #[derive(Debug)]
 struct Logs(Option<TempDir>);
 
-impl Fleet {
+impl ClusterFleet {
     /// Starts everything for a run of this many minutes. When this returns every node has validated its first version,
     /// and the load is on.
     pub fn start(minutes: u64) -> Self {

@@ -7,7 +7,7 @@
 //! - [`checker`] verifies invariants from outside. It reads the history of etcd through its own client and never asks
 //!   Muster; only [`views`] asks the replicas, to compare their responses with the store.
 //!
-//! Every test has the same shape: [`fleet::Fleet::start`], faults, and [`fleet::Fleet::check`] after each.
+//! Every test has the same shape: [`fleet::ClusterFleet::start`], faults, and [`fleet::ClusterFleet::check`] after each.
 #![expect(clippy::print_stdout, reason = "progress of a test, shown by the runner when it fails")]
 
 pub mod checker;
@@ -23,8 +23,8 @@ pub mod views;
 use std::time::Duration;
 
 use crate::cluster::fault::pause_for;
-use crate::cluster::fleet::Fleet;
-use crate::cluster::plan::{Pace, Step, plan};
+use crate::cluster::fleet::ClusterFleet;
+use crate::cluster::plan::{FaultStep, Pace, plan};
 
 /// Seed of the plan; random by default.
 pub const SEED: &str = "MUSTER_SOAK_SEED";
@@ -73,7 +73,7 @@ pub fn soak() {
     let steps = plan(options.seed, options.time(), pace);
     announce(&options, &steps);
 
-    let mut fleet = Fleet::start(options.minutes);
+    let mut fleet = ClusterFleet::start(options.minutes);
     println!("the fleet is running");
     for (number, step) in (1..).zip(&steps) {
         println!("step {number} of {}: {step}", steps.len());
@@ -83,7 +83,7 @@ pub fn soak() {
 }
 
 /// Executes one step. Also for tests with a step of their own.
-pub fn execute(fleet: &mut Fleet, step: &Step) {
+pub fn execute(fleet: &mut ClusterFleet, step: &FaultStep) {
     if step.quiet {
         fleet.load.pause();
     } else {

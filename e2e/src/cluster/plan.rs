@@ -50,7 +50,7 @@ impl Pace {
 
 /// A fault, sometimes with a second one during it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct FaultStep {
     /// Time between a change of the version and the fault: some nodes have received it, some run, some report.
     pub before: Duration,
     pub fault: Fault,
@@ -61,7 +61,7 @@ pub struct Step {
     pub quiet: bool,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for FaultStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for {:?}", self.fault, self.lasts)?;
         if let Some(second) = self.second {
@@ -75,7 +75,7 @@ impl fmt::Display for Step {
 }
 
 /// Makes steps for about this time. Every kind of fault occurs once before any occurs twice.
-pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<Step> {
+pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<FaultStep> {
     let mut rng = Rng::new(seed);
     let mut steps = Vec::new();
     let mut left = time;
@@ -86,7 +86,7 @@ pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<Step> {
         }
         let kind = kinds.swap_remove(rng.below(kinds.len()));
         let fault = kind.hitting(&mut rng);
-        let step = Step {
+        let step = FaultStep {
             before: Duration::from_millis(u64::try_from(rng.below(15)).unwrap_or_default() * 100),
             fault,
             lasts: kind.lasts(pace, &mut rng),
@@ -201,13 +201,13 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn the_same_seed_is_the_same_plan_and_another_one_is_another() {
+    fn plan_depends_only_on_the_seed() {
         assert_eq!(plan(7, MINUTE * 10, Pace::LONG), plan(7, MINUTE * 10, Pace::LONG));
         assert_ne!(plan(7, MINUTE * 10, Pace::LONG), plan(8, MINUTE * 10, Pace::LONG));
     }
 
     #[test]
-    fn a_longer_plan_begins_as_the_shorter_one() {
+    fn longer_plan_starts_like_the_shorter_one() {
         let (short, long) = (plan(7, MINUTE, Pace::SHORT), plan(7, MINUTE * 3, Pace::SHORT));
         assert_eq!(long[..short.len()], short);
     }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn it_passes_on_until_it_is_cut_and_afterwards_again() {
+    fn proxy_forwards_before_and_after_a_cut() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let proxy = Proxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
         for _ in 0..2 {

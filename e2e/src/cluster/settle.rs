@@ -14,14 +14,14 @@ use muster_etcd_rig::{Dump, RevisionChanges};
 use muster_testkit::wait::eventually;
 
 use crate::cluster::checker::{AcknowledgedReport, ExecutedRun};
-use crate::cluster::fleet::{Fleet, PREFIX, START};
+use crate::cluster::fleet::{ClusterFleet, PREFIX, START};
 use crate::cluster::load::Trigger;
 
 /// Time to converge after a fault. A lease expires after 10 seconds. Agents detect a dead connection after 25 seconds,
 /// and retry reports within 30; all of these in a row take less than this.
 const REST: Duration = Duration::from_secs(180);
 
-impl Fleet {
+impl ClusterFleet {
     /// Stops the load, waits until the fleet has converged on one more version, checks everything, and resumes the
     /// load. `what` names what happened before.
     pub fn check(&mut self, what: &str) {

@@ -1,13 +1,13 @@
 //! The view of each replica against the store.
 
-use muster_core::fleet::{Fleet as Expected, KeyChange};
+use muster_core::fleet::{Fleet, KeyChange};
 use muster_core::keys;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::txn::Revision;
 use muster_etcd_rig::Dump;
 use serde_json::{Value, json};
 
-use crate::cluster::fleet::{Fleet, PREFIX};
+use crate::cluster::fleet::{ClusterFleet, PREFIX};
 use crate::http;
 use crate::server::ENV;
 
@@ -17,7 +17,7 @@ const MIN_REVISION: &str = "Muster-Min-Revision";
 const TRIES: usize = 20;
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-impl Fleet {
+impl ClusterFleet {
     /// Compares all responses of every replica with the store. The fleet must be idle.
     pub(super) fn compare_views(&mut self) {
         for _ in 0..TRIES {
@@ -75,9 +75,9 @@ impl Fleet {
 }
 
 /// The environment as the store has it, built at once from all keys.
-fn expected(dump: &Dump) -> Expected {
+fn expected(dump: &Dump) -> Fleet {
     let env = EnvName::new(ENV).unwrap();
-    let mut fleet = Expected::new(env.clone());
+    let mut fleet = Fleet::new(env.clone());
     let revision = |number: i64| Revision(u64::try_from(number).unwrap_or_default());
     let changes = dump.entries.iter().filter_map(|entry| {
         let (of, key) = keys::parse(&entry.key)?;
@@ -88,7 +88,7 @@ fn expected(dump: &Dump) -> Expected {
     fleet
 }
 
-fn status_of(fleet: &Expected) -> Value {
+fn status_of(fleet: &Fleet) -> Value {
     let desired = fleet.desired();
     let running: std::collections::BTreeMap<_, _> =
         fleet.running().iter().map(|(version, nodes)| (version.clone(), nodes.len())).collect();
@@ -107,7 +107,7 @@ fn shown(detail: &Value) -> Value {
 }
 
 /// The same by the store.
-fn stored(fleet: &Expected, name: &str) -> Value {
+fn stored(fleet: &Fleet, name: &str) -> Value {
     let name = NodeName::new(name.to_owned()).ok();
     let node = name.as_ref().and_then(|name| fleet.get(name).cloned()).unwrap_or_default();
     let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();

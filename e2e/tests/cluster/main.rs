@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use muster_e2e::cluster::fault::{Fault, Member, Replica, pause_for};
-use muster_e2e::cluster::fleet::{Fleet, PREFIX};
-use muster_e2e::cluster::plan::{Pace, Step};
+use muster_e2e::cluster::fleet::{ClusterFleet, PREFIX};
+use muster_e2e::cluster::plan::{FaultStep, Pace};
 use muster_e2e::cluster::rollouts::check::FleetHistory;
 use muster_e2e::cluster::rollouts::fleet::Size;
 use muster_e2e::cluster::{execute, rollouts, soak};
@@ -22,11 +22,11 @@ const STOPPED: Duration = Pace::SHORT.stopped;
 
 /// Injects faults one after the other into one fleet, with a check after each.
 fn inject_each(faults: &[(Fault, Duration)]) {
-    let mut fleet = Fleet::start(1);
+    let mut fleet = ClusterFleet::start(1);
     for (fault, lasts) in faults {
         // During the runs of a version change.
         let before = Duration::from_millis(300);
-        execute(&mut fleet, &Step { before, fault: *fault, lasts: *lasts, second: None, quiet: false });
+        execute(&mut fleet, &FaultStep { before, fault: *fault, lasts: *lasts, second: None, quiet: false });
         fleet.check(&fault.to_string());
     }
 }
@@ -76,10 +76,10 @@ fn all_etcd_members_then_all_replicas_are_killed() {
 /// the store has half of the fleet as not connected.
 #[test]
 fn replica_is_stopped_while_the_fleet_is_idle() {
-    let mut fleet = Fleet::start(1);
+    let mut fleet = ClusterFleet::start(1);
     let lasts = Pace::LONG.stopped;
     let fault = Fault::StopReplica(Replica::LivenessHolder);
-    execute(&mut fleet, &Step { before: Duration::ZERO, fault, lasts, second: None, quiet: true });
+    execute(&mut fleet, &FaultStep { before: Duration::ZERO, fault, lasts, second: None, quiet: true });
     fleet.check(&fault.to_string());
 }
 
@@ -108,7 +108,7 @@ const SLEEPER: usize = 1;
 /// A stopped replica resumes with a stale view and pending requests.
 #[test]
 fn resumed_replica_verifies_nothing_from_a_stale_view() {
-    let mut fleet = Fleet::start(1);
+    let mut fleet = ClusterFleet::start(1);
     fleet.load.pause();
     let nodes: Vec<String> = fleet.nodes().map(str::to_owned).collect();
     let old = fleet.version();
@@ -148,7 +148,7 @@ const SERVER_STOPPED: Duration = Duration::from_secs(30);
 /// A staged rollout of fifty nodes. The simulator's checker verifies the history of etcd and the appliers' journal.
 #[test]
 fn rollout_survives_etcd_leader_and_server_loss() {
-    let mut fleet = Fleet::start_for_rollouts(Size::FIFTY);
+    let mut fleet = ClusterFleet::start_for_rollouts(Size::FIFTY);
     let started = fleet.start_rollout("v2");
     let id = started.id;
     assert_eq!(started.plan.node_count(), Size::FIFTY.nodes());

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::Signal;
 use muster_e2e::sandbox::{Barrier, Project, Sandbox, describe};
 use muster_e2e::server::Server;
@@ -28,7 +28,7 @@ fn interrupted_run_is_ended_reported_and_repeated() {
     );
     let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
     let server = Server::start(&sandbox, &project);
-    let node = Node::new(&sandbox, "web1", 1);
+    let node = SandboxNode::new(&sandbox, "web1", 1);
     let agent = node.start();
     let run_of = |number: usize| {
         eventually("the applier has begun", TIMEOUT, || {
@@ -74,7 +74,7 @@ fn stopped_agent_ends_its_run_first() {
     );
     let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
     let server = Server::start(&sandbox, &project);
-    let node = Node::new(&sandbox, "web1", 1);
+    let node = SandboxNode::new(&sandbox, "web1", 1);
     let agent = node.start();
     eventually("the applier has begun", TIMEOUT, || fs::read(&journal).map_err(|error| error.to_string()));
 
@@ -89,7 +89,7 @@ fn second_agent_of_a_node_is_refused() {
     let sandbox = Sandbox::new();
     let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
     let _server = Server::start(&sandbox, &project);
-    let node = Node::new(&sandbox, "web1", 1);
+    let node = SandboxNode::new(&sandbox, "web1", 1);
     let _first = node.start();
     sandbox.wait_validated("v1", &["web1"]);
 
@@ -111,7 +111,7 @@ fn full_node_disk_is_reported_and_loses_no_report() {
         .release("v2", &ScriptRelease::new(&script));
     let server = Server::start(&sandbox, &project);
     let disk = SmallDisk::mount("1m");
-    let node = Node::new(&sandbox, "web1", 1).state(disk.path().join("agent"));
+    let node = SandboxNode::new(&sandbox, "web1", 1).state(disk.path().join("agent"));
     let _agent = node.start();
     let begun = |many: usize| {
         eventually(&format!("{many} runs have begun"), TIMEOUT, || {

@@ -5,7 +5,7 @@ use std::fs;
 use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
 
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
 use muster_e2e::sandbox::{Project, Sandbox, describe};
 use muster_e2e::server::Server;
@@ -24,9 +24,9 @@ impl One {
         Self::of(sandbox, &project, |node| node)
     }
 
-    fn of(sandbox: Sandbox, project: &Project, with: impl FnOnce(Node<'_>) -> Node<'_>) -> Self {
+    fn of(sandbox: Sandbox, project: &Project, with: impl FnOnce(SandboxNode<'_>) -> SandboxNode<'_>) -> Self {
         let server = Server::start(&sandbox, project);
-        let agent = with(Node::new(&sandbox, "web1", 1).without_retries()).start();
+        let agent = with(SandboxNode::new(&sandbox, "web1", 1).without_retries()).start();
         Self { sandbox, server, _agent: agent }
     }
 
@@ -126,7 +126,7 @@ fn failed_run_is_retried_until_it_validates() {
     let script = format!("test -e {} || exit 1; exit 2", repaired.display());
     let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
     let server = Server::start(&sandbox, &project);
-    let _agent = Node::new(&sandbox, "web1", 1).start();
+    let _agent = SandboxNode::new(&sandbox, "web1", 1).start();
     let failed = server.api.wait_node("web1", "has failed twice", |seen| seen["last"]["attempt"].as_u64() >= Some(2));
     let causes = failed["last"]["causes"].as_array().unwrap();
     assert!(causes.iter().any(|cause| cause["kind"] == "retry"), "{causes:?}");

@@ -119,14 +119,14 @@ fn quickstart_grows_and_shrinks() {
     assert_eq!(lives(&api, &others), before);
     assert_eq!(sandbox.run_muster(&["check-single-version", "v1"]).code(), 0);
 
-    a_second_db_wakes_who_looked_it_up(&sandbox, &api);
+    second_db_wakes_its_readers(&sandbox, &api);
     up.process.interrupt_group();
     assert_eq!(up.process.wait_exit(PUPPET).code(), 0);
     sandbox.assert_no_processes();
 }
 
 /// Only the web nodes have looked up the databases.
-fn a_second_db_wakes_who_looked_it_up(sandbox: &Sandbox, api: &Api) {
+fn second_db_wakes_its_readers(sandbox: &Sandbox, api: &Api) {
     let others = ["db1", "lb1"];
     api.wait_node_state("lb1", "validated");
     let (webs, before) = (["web1", "web2"], lives(api, &others));

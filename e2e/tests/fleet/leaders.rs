@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
 use muster_e2e::sandbox::{Project, Sandbox};
 use muster_e2e::server::Server;
@@ -28,7 +28,7 @@ node default { }
 "#;
 
 /// Leader and epoch in the files of web1.
-fn leader_in_files(web1: &Node<'_>) -> (String, u64) {
+fn leader_in_files(web1: &SandboxNode<'_>) -> (String, u64) {
     let text = fs::read_to_string(web1.root().join("leader")).unwrap();
     let (node, epoch) = text.split_once(' ').unwrap();
     (node.to_owned(), epoch.parse().unwrap())
@@ -40,7 +40,7 @@ fn lost_leader_is_replaced_and_its_readers_run() {
     let project = Project::new(&sandbox, &[("db", 2), ("web", 1), ("cache", 1)]).puppet_release("v1", SITE);
     let server = Server::start(&sandbox, &project);
     let names = ["db1", "db2", "web1", "cache1"];
-    let nodes = names.map(|name| Node::new(&sandbox, name, 1 + place(&names, name)));
+    let nodes = names.map(|name| SandboxNode::new(&sandbox, name, 1 + place(&names, name)));
     let mut agents: Vec<Option<ChildProcess>> = nodes.iter().map(|node| Some(node.start())).collect();
     let web1 = &nodes[2];
     sandbox.wait_validated("v1", &names);
@@ -77,7 +77,7 @@ fn place(names: &[&str], name: &str) -> u8 {
 }
 
 /// Waits until the files of web1 have the present leader.
-fn agreed(sandbox: &Sandbox, server: &Server, web1: &Node<'_>) -> (String, u64) {
+fn agreed(sandbox: &Sandbox, server: &Server, web1: &SandboxNode<'_>) -> (String, u64) {
     eventually("web1 knows who leads", LOST, || {
         let now = sandbox.run_muster(&["lookup", "web1", "etcdlookup::leader::db", "-o", "json"]);
         let leader = serde_json::from_str::<Value>(&now.stdout).unwrap()["found"]["value"].clone();

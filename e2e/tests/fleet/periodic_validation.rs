@@ -6,7 +6,7 @@ use std::path::Path;
 use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
 
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::{Process, Signal};
 use muster_e2e::sandbox::{Barrier, Project, Sandbox};
 use muster_e2e::server::Server;
@@ -31,7 +31,7 @@ exit 2"#;
 }
 
 /// `kill -9` of the process that the release has started.
-fn kill_service(node: &Node<'_>) {
+fn kill_service(node: &SandboxNode<'_>) {
     let pid = fs::read_to_string(node.root().join("db.pid")).unwrap().trim().parse().unwrap();
     Process::open(pid).unwrap().expect("the service runs").signal(Signal::KILL).unwrap();
 }
@@ -53,7 +53,7 @@ fn node_with_a_dead_service_is_repaired_by_a_run() {
     let (gate, shut) = (Barrier::new(sandbox.path("gate")), sandbox.path("shut"));
     let project = Project::new(&sandbox, &[("db", 1), ("web", 1)]).release("v1", &release(&gate, &shut));
     let server = Server::start(&sandbox, &project);
-    let (db1, web1) = (Node::new(&sandbox, "db1", 1), Node::new(&sandbox, "web1", 2));
+    let (db1, web1) = (SandboxNode::new(&sandbox, "db1", 1), SandboxNode::new(&sandbox, "web1", 2));
     let _db1 = db1.start();
     server.api.wait_node("db1", "is in service", |db1| db1["active"] == true);
     let _web1 = web1.start();
@@ -93,7 +93,7 @@ fn paused_node_is_validated_and_not_repaired() {
         .release("v1", &release(&gate, &shut))
         .release("v2", &release(&gate, &shut));
     let server = Server::start(&sandbox, &project);
-    let (db1, web1) = (Node::new(&sandbox, "db1", 1), Node::new(&sandbox, "web1", 2));
+    let (db1, web1) = (SandboxNode::new(&sandbox, "db1", 1), SandboxNode::new(&sandbox, "web1", 2));
     let _agents = [db1.start(), web1.start()];
     sandbox.wait_validated("v1", &["db1", "web1"]);
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
 use muster_e2e::sandbox::{Project, Sandbox, describe};
 use muster_e2e::server::{Api, Server};
@@ -56,9 +56,10 @@ fn fleet_converges_after_random_kills() {
     for version in VERSIONS {
         project = project.release(version, &release(journal.to_str().unwrap()));
     }
-    let nodes: Vec<Node<'_>> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number)).collect();
+    let nodes: Vec<SandboxNode<'_>> =
+        NODES.iter().zip(1..).map(|(name, number)| SandboxNode::new(&sandbox, name, number)).collect();
     let mut server = Server::start(&sandbox, &project);
-    let mut agents: Vec<ChildProcess> = nodes.iter().map(Node::start).collect();
+    let mut agents: Vec<ChildProcess> = nodes.iter().map(SandboxNode::start).collect();
 
     let mut wanted = VERSIONS[0];
     for _ in 0..ROUNDS {

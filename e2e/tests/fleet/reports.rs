@@ -1,6 +1,6 @@
 //! Reports that are duplicate, late, of an earlier incarnation, invalid, of an unknown node, or alike on many nodes.
 
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::http::Events;
 use muster_e2e::sandbox::{Project, Sandbox};
 use muster_e2e::server::{Api, Server};
@@ -128,7 +128,7 @@ fn agent_of_an_unknown_node_is_refused() {
     let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
     let server = Server::start(&sandbox, &project);
 
-    let stranger = Node::new(&sandbox, "web7", 7).start();
+    let stranger = SandboxNode::new(&sandbox, "web7", 7).start();
     let said = stranger.wait_for_output("the server refuses this node", TIMEOUT);
     assert!(said.contains("web7 is not in the design of test"), "{said}");
 
@@ -163,7 +163,7 @@ fn one_broken_manifest_on_fifty_nodes_is_one_group() {
     let server = Server::start(&sandbox, &project);
     let real: Vec<String> = (1..=REAL).map(|number| format!("web{number}")).collect();
     let numbered = real.iter().zip(1..);
-    let nodes = numbered.map(|(name, number)| Node::new(&sandbox, name, number).without_retries());
+    let nodes = numbered.map(|(name, number)| SandboxNode::new(&sandbox, name, number).without_retries());
     let _agents: Vec<_> = nodes.map(|node| node.start()).collect();
     for name in &real {
         server.api.wait_node_state(name, "failed");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
 use muster_e2e::sandbox::{Barrier, Project, Sandbox};
 use muster_e2e::server::Server;
@@ -37,7 +37,7 @@ fn changed_lookup_wakes_only_its_readers() {
     let server = Server::start(&sandbox, &project);
     let nodes = ["db1", "web1", "web2", "cache1"];
     let numbered = nodes.iter().zip(1..);
-    let _agents: Vec<_> = numbered.map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
+    let _agents: Vec<_> = numbered.map(|(name, number)| SandboxNode::new(&sandbox, name, number).start()).collect();
 
     let waiting = server.api.wait_node_state("web1", "pending");
     assert_eq!(waiting["why"]["needs"], json!([{"kind": "role", "role": "db", "want": 1, "have": 0}]));
@@ -82,7 +82,7 @@ fn modified_bundle_is_not_executed() {
     let middle = bundle.len() / 2;
     bundle[middle] ^= 1;
     std::fs::write(&path, bundle).unwrap();
-    let node = Node::new(&sandbox, "web1", 1).without_retries();
+    let node = SandboxNode::new(&sandbox, "web1", 1).without_retries();
     let _agent = node.start();
 
     let seen = server.api.wait_node_state("web1", "failed");
@@ -104,7 +104,7 @@ fn concurrent_causes_make_one_further_run() {
         project = project.release(version, &ScriptRelease::new(&script));
     }
     let server = Server::start(&sandbox, &project);
-    let agent = Node::new(&sandbox, "web1", 1).start();
+    let agent = SandboxNode::new(&sandbox, "web1", 1).start();
     let ran = || fs::read_to_string(&journal).unwrap_or_default();
     eventually("the first run has begun", TIMEOUT, || if ran() == "v1\n" { Ok(()) } else { Err(ran()) });
 
@@ -128,7 +128,7 @@ fn reselected_version_is_validated_again() {
         .release("v1", &ScriptRelease::new(&format!("{write}; exit 2")))
         .release("v2", &ScriptRelease::new(&waits));
     let server = Server::start(&sandbox, &project);
-    let _agent = Node::new(&sandbox, "web1", 1).start();
+    let _agent = SandboxNode::new(&sandbox, "web1", 1).start();
     sandbox.wait_validated("v1", &["web1"]);
 
     assert_eq!(server.api.trigger_update("v2").status, 200);
@@ -162,7 +162,7 @@ fn log_of_a_puppet_run_is_printed_while_it_runs() {
     );
     let project = Project::new(&sandbox, &[("web", 1)]).puppet_release("v1", &manifest);
     let server = Server::start(&sandbox, &project);
-    let _agent = Node::new(&sandbox, "web1", 1).without_retries().start();
+    let _agent = SandboxNode::new(&sandbox, "web1", 1).without_retries().start();
     server.api.wait_node_state("web1", "applying");
 
     let follower = starts(&sandbox, &["node", "logs", "web1", "--follow"]);
@@ -186,7 +186,7 @@ fn requested_run_is_executed_and_watched() {
     let project =
         Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("echo hello from the run; exit 2"));
     let _server = Server::start(&sandbox, &project);
-    let _agent = Node::new(&sandbox, "web1", 1).start();
+    let _agent = SandboxNode::new(&sandbox, "web1", 1).start();
     sandbox.wait_validated("v1", &["web1"]);
     let ran = sandbox.run_muster(&["node", "run", "web1"]);
     assert_eq!(ran.code(), 0, "{ran:?}");

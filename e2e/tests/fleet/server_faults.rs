@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
 use muster_e2e::sandbox::{Barrier, Project, Sandbox};
 use muster_e2e::server::{Api, ENV, Server, Up};
@@ -28,7 +28,7 @@ fn killed_server_loses_no_report_and_causes_no_run() {
         .release("v2", &ScriptRelease::new(&script));
     let server = Server::start(&sandbox, &project);
     let numbered = NODES.iter().zip(1..);
-    let agents: Vec<_> = numbered.map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
+    let agents: Vec<_> = numbered.map(|(name, number)| SandboxNode::new(&sandbox, name, number).start()).collect();
     let started = |many: usize| {
         eventually(&format!("{many} runs have begun"), TIMEOUT, || {
             let text = fs::read_to_string(&journal).unwrap_or_default();
@@ -108,7 +108,7 @@ fn full_server_disk_refuses_writes_and_recovers() {
     let state = disk.path().join("state");
     let server = Server::start_at(&sandbox, &project.dir, &state);
     let api = server.api.clone();
-    let agent = Node::new(&sandbox, "web1", 1).start();
+    let agent = SandboxNode::new(&sandbox, "web1", 1).start();
     api.wait_node_state("web1", "applying");
 
     // Full during a run.

@@ -14,7 +14,7 @@ pub(crate) fn repository() -> PathBuf {
 }
 
 /// A node with its own directories, removed at the end of the test.
-pub(crate) struct Node {
+pub(crate) struct PuppetNode {
     name: String,
     role: String,
     address: String,
@@ -33,7 +33,7 @@ pub(crate) struct Run {
     pub(crate) report: Option<Value>,
 }
 
-impl Node {
+impl PuppetNode {
     pub(crate) fn new(name: &str, role: &str, address: &str) -> Self {
         let directory = tempfile::Builder::new().prefix("muster-puppet-").tempdir().unwrap();
         for part in ["root", "run"] {
@@ -141,7 +141,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for PuppetNode {
     /// Ends processes that the node's runs have left, also when the test fails.
     fn drop(&mut self) {
         let mark = format!("MUSTER_RUN_ID=run-of-{}", self.directory.path().display());

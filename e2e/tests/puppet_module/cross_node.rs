@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::apply::{Node, release};
+use crate::apply::{PuppetNode, release};
 
 const MANIFEST: &str = r#"
 node default {
@@ -43,7 +43,7 @@ fn tables() -> Value {
 #[test]
 fn leaders_and_published_values_are_found_in_data() {
     let release = release(MANIFEST, COMMON);
-    let node = Node::new("web1", "web", "127.77.0.9");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
 
     let run = node.apply_with(release.path(), "v1", tables());
 
@@ -96,7 +96,7 @@ fn missing_leader_or_published_value_is_pending() {
         let content = format!("node default {{ notify {{ 'never': }}\n{manifest} }}");
         let release = release(&content, "");
 
-        let run = Node::new("web1", "web", "127.77.0.9").apply_with(release.path(), "v1", tables());
+        let run = PuppetNode::new("web1", "web", "127.77.0.9").apply_with(release.path(), "v1", tables());
 
         assert_eq!(run.code, Some(1), "{run:#?}");
         assert_eq!(run.pending, [need]);

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::apply::{Node, release};
+use crate::apply::{PuppetNode, release};
 
 const MANIFEST: &str = r#"
 class ntp(Array[String] $servers, String $driftfile = '/var/lib/ntp', Sensitive[String] $key) {
@@ -39,7 +39,7 @@ ntp::servers: ["192.0.2.1"]
 #[test]
 fn environment_data_overrides_files_and_is_recorded() {
     let release = release(MANIFEST, COMMON);
-    let node = Node::new("web1", "web", "127.77.0.9");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
     let data = json!({
         "ntp::servers": {"value": ["10.0.0.1", "10.0.0.2"], "layer": "role"},
         "ntp::key": {"value": "Tr0ub4dor&3", "secret": true, "layer": "global"},

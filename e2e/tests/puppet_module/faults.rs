@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::apply::{Node, Run, release, ruby};
+use crate::apply::{PuppetNode, Run, release, ruby};
 
 const SNAPSHOT: &str = "MUSTER_SNAPSHOT";
 const LOOKUP: &str = "node default {\n  notice(lookup('etcdlookup::active_roles::db'))\n}\n";
@@ -51,7 +51,7 @@ fn unreadable_snapshot_fails_the_run_with_a_reason() {
         for (fault, expected) in &faults {
             scope.spawn(move || {
                 let release = release(LOOKUP, "");
-                let node = Node::new("web1", "web", "127.77.0.9");
+                let node = PuppetNode::new("web1", "web", "127.77.0.9");
                 let run = node.apply_as_is(release.path(), |puppet| fault.inflict(puppet));
                 assert_failed(&run);
                 assert!(run.error().contains(expected), "{expected} is not in {}", run.error());
@@ -105,7 +105,7 @@ fn mistakes_in_manifests_fail_with_file_and_line() {
         for (manifest, expected, line) in mistakes {
             scope.spawn(move || {
                 let release = release(manifest, "");
-                let run = Node::new("web1", "web", "127.77.0.9").apply(release.path(), "v1", &json!({"db": {}}));
+                let run = PuppetNode::new("web1", "web", "127.77.0.9").apply(release.path(), "v1", &json!({"db": {}}));
                 assert_failed(&run);
                 assert!(run.error().contains(expected), "{expected} is not in {}", run.error());
                 let entry = run.log.iter().find(|entry| entry["message"] == run.error()).unwrap();
@@ -121,7 +121,7 @@ fn mistakes_in_manifests_fail_with_file_and_line() {
 fn missing_key_without_default_is_named() {
     for key in ["ntp_server", "etcdlookup::leader::db"] {
         let release = release(&format!("node default {{ notice(lookup('{key}')) }}"), "");
-        let run = Node::new("web1", "web", "127.77.0.9").apply(release.path(), "v1", &json!({"db": {}}));
+        let run = PuppetNode::new("web1", "web", "127.77.0.9").apply(release.path(), "v1", &json!({"db": {}}));
         assert_failed(&run);
         assert_eq!(run.error(), format!("Function lookup() did not find a value for the name '{key}'"));
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::apply::{Node, release, repository};
+use crate::apply::{PuppetNode, release, repository};
 
 const MANIFEST: &str = r#"
 node /^web\d+/ {
@@ -32,7 +32,7 @@ node /^web\d+/ {
 #[test]
 fn active_nodes_are_sorted_and_keys_recorded_once() {
     let release = release(MANIFEST, "app::addresses: \"%{alias('etcdlookup::active_roles::web::eth0')}\"\n");
-    let node = Node::new("web1", "web", "127.77.0.9");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
     let active = json!({
         "db": {}, "lb": {},
         "web": {

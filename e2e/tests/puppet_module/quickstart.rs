@@ -10,34 +10,34 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::apply::{Node, Run, repository};
+use crate::apply::{PuppetNode, Run, repository};
 
-struct Fleet {
-    db1: Node,
-    web1: Node,
-    web2: Node,
-    lb1: Node,
+struct QuickstartFleet {
+    db1: PuppetNode,
+    web1: PuppetNode,
+    web2: PuppetNode,
+    lb1: PuppetNode,
 }
 
-impl Fleet {
+impl QuickstartFleet {
     /// Addresses from this process id, which no other test process uses.
     fn new() -> Self {
         let id = process::id();
         let address = |n: u8| format!("127.{}.{}.{n}", 128 + (id >> 8) % 127, id % 256);
         Self {
-            db1: Node::new("db1", "db", &address(1)),
-            web1: Node::new("web1", "web", &address(2)),
-            web2: Node::new("web2", "web", &address(3)),
-            lb1: Node::new("lb1", "lb", &address(4)),
+            db1: PuppetNode::new("db1", "db", &address(1)),
+            web1: PuppetNode::new("web1", "web", &address(2)),
+            web2: PuppetNode::new("web2", "web", &address(3)),
+            lb1: PuppetNode::new("lb1", "lb", &address(4)),
         }
     }
 
-    fn nodes(&self) -> [&Node; 4] {
+    fn nodes(&self) -> [&PuppetNode; 4] {
         [&self.db1, &self.web1, &self.web2, &self.lb1]
     }
 
     /// Applies a version on one node, with these nodes active.
-    fn apply(&self, node: &Node, version: &str, active: &[&Node]) -> Run {
+    fn apply(&self, node: &PuppetNode, version: &str, active: &[&PuppetNode]) -> Run {
         let mut roles = json!({"db": {}, "web": {}, "lb": {}});
         for other in active {
             let role = other.name().trim_end_matches(|c: char| c.is_ascii_digit());
@@ -48,7 +48,7 @@ impl Fleet {
     }
 
     /// Applies a version on several nodes concurrently, with all nodes active.
-    fn apply_to(&self, nodes: &[&Node], version: &str) -> Vec<Run> {
+    fn apply_to(&self, nodes: &[&PuppetNode], version: &str) -> Vec<Run> {
         thread::scope(|scope| {
             let runs: Vec<_> =
                 nodes.iter().map(|node| scope.spawn(|| self.apply(node, version, &self.nodes()))).collect();
@@ -70,8 +70,8 @@ impl Fleet {
 
 #[test]
 fn quickstart_updates_and_recovers_after_a_power_cut() {
-    let fleet = Fleet::new();
-    let Fleet { db1, web1, web2, lb1 } = &fleet;
+    let fleet = QuickstartFleet::new();
+    let QuickstartFleet { db1, web1, web2, lb1 } = &fleet;
 
     // At first no node is active. Only db needs none.
     let early = thread::scope(|scope| {
@@ -154,18 +154,18 @@ fn assert_code(run: &Run, code: i32) {
     assert_eq!(run.code, Some(code), "{run:#?}");
 }
 
-fn pid(node: &Node, listener: &str) -> String {
+fn pid(node: &PuppetNode, listener: &str) -> String {
     fs::read_to_string(node.root().join(format!("run/{listener}.pid"))).unwrap().trim().to_owned()
 }
 
 /// Calls a listener's program as Puppet does.
-fn control(node: &Node, listener: &str, what: &str) -> bool {
+fn control(node: &PuppetNode, listener: &str, what: &str) -> bool {
     let program = node.root().join(format!("bin/{listener}.rb"));
     node.command("ruby", &release("v2")).arg(program).arg(what).status().unwrap().success()
 }
 
 /// The release's check of the load balancer passes.
-fn balances(lb: &Node, version: &str) {
+fn balances(lb: &PuppetNode, version: &str) {
     let release = release(version);
     let output = lb.command(release.join("checks/balances"), &release).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -174,7 +174,7 @@ fn balances(lb: &Node, version: &str) {
 }
 
 /// The response to a GET.
-fn get(node: &Node, port: u16, path: &str) -> String {
+fn get(node: &PuppetNode, port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect((node.address(), port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", node.name()).unwrap();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::apply::{Node, release, repository, ruby};
+use crate::apply::{PuppetNode, release, repository, ruby};
 
 #[test]
 fn failed_resource_is_reported_with_its_output() {
@@ -20,7 +20,7 @@ node default {
 "#,
         "",
     );
-    let node = Node::new("web1", "web", "127.77.0.9");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
 
     let run = node.apply(release.path(), "v1", &json!({}));
 
@@ -67,7 +67,7 @@ node default {
 "#,
         "",
     );
-    let node = Node::new("web1", "web", "127.77.0.9");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
 
     let run = node.apply(release.path(), "v1", &json!({"db": {"db1": {"eth0": "127.77.0.1"}}, "web": {}}));
 
@@ -89,7 +89,7 @@ node default {
 #[test]
 fn unknown_role_is_pending_and_named() {
     let release = release("node default { muster::require_active('dbs') }", "");
-    let node = Node::new("web1", "web", "127.77.0.9");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
 
     let run = node.apply(release.path(), "v1", &json!({"db": {}, "web": {}}));
 
@@ -103,7 +103,7 @@ fn unknown_role_is_pending_and_named() {
 #[test]
 fn release_can_define_its_own_pending_reason() {
     let release = release("node default { muster::pending('the \"schema\" is not loaded') }", "");
-    let node = Node::new("web1", "web", "127.77.0.9");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
 
     let run = node.apply(release.path(), "v1", &json!({"web": {}}));
 
@@ -127,7 +127,7 @@ node default {
         "",
     );
 
-    let run = Node::new("db1", "db", "127.77.0.9").apply(release.path(), "v1", &json!({}));
+    let run = PuppetNode::new("db1", "db", "127.77.0.9").apply(release.path(), "v1", &json!({}));
 
     assert_eq!(run.code, Some(0), "{run:#?}");
     assert_eq!(
@@ -144,7 +144,7 @@ fn oversized_publication_fails_with_key_and_size() {
     let content = format!("muster::publish('small', 'x') muster::publish('db::big', '{}')", "y".repeat(4100));
     let release = release(&format!("node default {{ {content} }}"), "");
 
-    let run = Node::new("db1", "db", "127.77.0.9").apply(release.path(), "v1", &json!({}));
+    let run = PuppetNode::new("db1", "db", "127.77.0.9").apply(release.path(), "v1", &json!({}));
 
     assert_eq!(run.code, Some(1), "{run:#?}");
     let says = "cannot publish db::big: its value has 4102 bytes, and with it this node would publish 4126 bytes; \

@@ -29,7 +29,7 @@ const RELEASE: &str = "applier: puppet\nmanifest: site.pp\nmodulepath: [modules]
 
 pub(crate) struct TestNode {
     directory: TempDir,
-    node: muster_agent::config::Node,
+    node: muster_agent::config::AgentNode,
     release: Release,
     runs: AtomicU32,
 }
@@ -55,7 +55,7 @@ impl TestNode {
         let release = directory.path().join("release");
         put(&release);
         let spec = muster_release::check_directory(&release).unwrap();
-        let node = muster_agent::config::Node {
+        let node = muster_agent::config::AgentNode {
             env: EnvName::new("test").unwrap(),
             name: NodeName::new("web1").unwrap(),
             interfaces: Interfaces::from([("eth0".into(), "127.77.0.9".into())]),

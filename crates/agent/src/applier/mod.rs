@@ -17,7 +17,7 @@ use muster_core::report::summary::clip;
 use muster_core::report::{Counts, ResourceChange, ResourceError, RunResult};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Node;
+use crate::config::AgentNode;
 use crate::process::children::Children;
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
 use crate::process::{self, Mark};
@@ -31,7 +31,7 @@ pub(crate) use puppet_log::{Line, in_release};
 /// Inputs of the applier, the hooks and the checks of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    pub node: &'a Node,
+    pub node: &'a AgentNode,
     pub role: &'a Role,
     pub version: &'a Version,
     pub run: &'a RunId,

@@ -18,7 +18,7 @@ use crate::testing::{living, node, secrets, write_release};
 /// Applies a script with this body. The name is unique for each test, so that its processes can be found.
 struct Script {
     _directory: tempfile::TempDir,
-    node: Node,
+    node: AgentNode,
     release: Release,
     run: RunId,
     mode: Mode,
@@ -57,7 +57,7 @@ impl Script {
         apply(&job, &Children::default(), cancel).await
     }
 
-    async fn judged(&self) -> (RunResult, Option<RunReason>) {
+    async fn result_and_reason(&self) -> (RunResult, Option<RunReason>) {
         let applied = self.apply(&CancellationToken::new()).await.unwrap();
         (applied.result, applied.reason)
     }
@@ -98,27 +98,27 @@ async fn exit_codes_of_scripts() {
         ),
     ] {
         let script = Script::shell(name, &body);
-        assert_eq!(script.judged().await, (result, reason), "{name}: {body}");
+        assert_eq!(script.result_and_reason().await, (result, reason), "{name}: {body}");
         assert_eq!(script.processes(), [0; 0], "{name}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_what_is_missing() {
+async fn failed_start_names_the_missing_program() {
     let spec = "applier: script\nmanifest: apply\n";
     let plain = Script::new("plain", spec, &[("apply", "#!/bin/sh\n")]);
     // As on a disk that is mounted with `noexec`. The release itself was checked before.
     fs::set_permissions(plain.release.directory.join("apply"), fs::Permissions::from_mode(0o644)).unwrap();
-    let (_, reason) = plain.judged().await;
+    let (_, reason) = plain.result_and_reason().await;
     assert_eq!(reason.unwrap().to_string(), "apply of the release cannot be executed: check its permissions");
 
     let interpreter = Script::new("interpreter", spec, &[("apply", "#!/nonexistent/interpreter\n")]);
-    let (_, reason) = interpreter.judged().await;
+    let (_, reason) = interpreter.result_and_reason().await;
     assert_eq!(reason, Some(RunReason::NotInstalled { program: "the interpreter of apply".into() }));
 
     let mut puppet = Script::new("puppet", "applier: puppet\nmanifest: site.pp\n", &[("site.pp", "")]);
     puppet.node.puppet = "/nonexistent/puppet".into();
-    let (_, reason) = puppet.judged().await;
+    let (_, reason) = puppet.result_and_reason().await;
     assert_eq!(reason, Some(RunReason::NotInstalled { program: "/nonexistent/puppet".into() }));
 }
 
@@ -154,12 +154,12 @@ async fn exit_codes_of_puppet() {
         ("p17", format!("{fine}; exit 17"), RunResult::Failed, code(17)),
     ] {
         let puppet = false_puppet(name, &body);
-        assert_eq!(puppet.judged().await, (result, reason), "{name}: {body}");
+        assert_eq!(puppet.result_and_reason().await, (result, reason), "{name}: {body}");
     }
 }
 
 #[tokio::test]
-async fn a_manifest_that_does_not_compile_is_told_with_its_place() {
+async fn compile_error_has_file_and_line() {
     let line = r#"{"level":"err","source":"Puppet","message":"Syntax error (file: '$MUSTER_RELEASE'/site.pp, line: 3)","file":"'$MUSTER_RELEASE'/site.pp","line":3}"#;
     let puppet = false_puppet("syntax", &format!("echo '{line}' > $LOG; exit 1"));
     let applied = puppet.apply(&CancellationToken::new()).await.unwrap();
@@ -168,11 +168,11 @@ async fn a_manifest_that_does_not_compile_is_told_with_its_place() {
 
 /// The grandchild leaves the session and the process group, and ignores SIGTERM.
 #[tokio::test]
-async fn at_the_deadline_every_process_of_the_run_is_ended() {
+async fn deadline_ends_every_process_of_the_run() {
     let body = "setsid sh -c 'trap \"\" TERM; echo deaf > $MUSTER_ROOT/deaf; while :; do sleep 1; done' & sleep 1000";
     let spec = "applier: script\nmanifest: apply\ndeadline: 300ms\n";
     let script = Script::new("hang", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
-    let (result, reason) = script.judged().await;
+    let (result, reason) = script.result_and_reason().await;
     assert_eq!(result, RunResult::Failed);
     assert_eq!(reason, Some(RunReason::Deadline { program: "apply".into(), seconds: 0 }));
     assert_eq!(script.processes(), [0; 0]);
@@ -180,11 +180,11 @@ async fn at_the_deadline_every_process_of_the_run_is_ended() {
 
 /// `env -i` removes the mark from the applier's process and from its child.
 #[tokio::test]
-async fn who_clears_the_environment_does_not_outlive_the_deadline() {
+async fn process_without_the_mark_ends_at_the_deadline() {
     let body = "env -i sleep 1000 & printf '%s\\n' $! $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000";
     let spec = "applier: script\nmanifest: apply\ndeadline: 2s\n";
     let script = Script::new("cleared", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
-    let (result, reason) = script.judged().await;
+    let (result, reason) = script.result_and_reason().await;
     assert_eq!(
         (result, reason),
         (RunResult::Failed, Some(RunReason::Deadline { program: "apply".into(), seconds: 2 }))
@@ -194,15 +194,15 @@ async fn who_clears_the_environment_does_not_outlive_the_deadline() {
 }
 
 #[tokio::test]
-async fn nor_an_applier_that_is_killed_from_outside() {
+async fn process_without_the_mark_ends_after_a_killed_applier() {
     let script = Script::shell("killed", "env -i sleep 1000 & echo $! > $MUSTER_ROOT/noted; kill -KILL $$");
-    assert_eq!(script.judged().await.1, Some(RunReason::Killed { program: "apply".into(), signal: 9 }));
+    assert_eq!(script.result_and_reason().await.1, Some(RunReason::Killed { program: "apply".into(), signal: 9 }));
     assert_eq!(script.noted().len(), 1);
     assert_eq!(living(&script.noted()), [0; 0]);
 }
 
 #[tokio::test]
-async fn nor_the_agent() {
+async fn process_without_the_mark_ends_with_the_agent() {
     let script = Script::shell("cleared-cancel", "printf '%s\\n' $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000");
     let cancel = CancellationToken::new();
     let begun = async {
@@ -218,10 +218,10 @@ async fn nor_the_agent() {
 }
 
 #[tokio::test]
-async fn what_a_run_leaves_on_purpose_lives_on_after_an_orderly_end() {
+async fn service_survives_a_successful_run() {
     let body = "setsid sleep 1000 > /dev/null 2>&1 & echo $! > $MUSTER_ROOT/pid; exit 2";
     let script = Script::shell("leaves", body);
-    assert_eq!(script.judged().await, (RunResult::Changed, None));
+    assert_eq!(script.result_and_reason().await, (RunResult::Changed, None));
     let pid: u32 = fs::read_to_string(script.node.root.join("pid")).unwrap().trim().parse().unwrap();
     assert_eq!(living(&[pid.cast_signed()]), [pid.cast_signed()]);
     // A search may miss the process while it executes its program.
@@ -230,7 +230,7 @@ async fn what_a_run_leaves_on_purpose_lives_on_after_an_orderly_end() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_to_end_takes_the_run_with_it() {
+async fn agent_shutdown_ends_the_run() {
     let script = Script::shell("cancel", "sleep 1000");
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -242,23 +242,26 @@ async fn an_agent_that_is_to_end_takes_the_run_with_it() {
 const PREVIEWS: &str = "test \"$MUSTER_NOOP\" = 1 || touch $MUSTER_ROOT/applied; exit 2";
 
 #[tokio::test]
-async fn a_script_is_previewed_only_if_it_promises_to_change_nothing() {
+async fn script_without_noop_is_not_previewed() {
     let mut script = Script::shell("unpromised", PREVIEWS);
     script.mode = Mode::Preview;
-    assert_eq!(script.judged().await, (RunResult::Failed, Some(RunReason::NoPreview { program: "apply".into() })));
+    assert_eq!(
+        script.result_and_reason().await,
+        (RunResult::Failed, Some(RunReason::NoPreview { program: "apply".into() }))
+    );
 
     let spec = "applier: script\nmanifest: apply\nnoop: true\n";
     let mut script = Script::new("promised", spec, &[("apply", &format!("#!/bin/sh\n{PREVIEWS}\n"))]);
     script.mode = Mode::Preview;
-    assert_eq!(script.judged().await, (RunResult::Changed, None));
+    assert_eq!(script.result_and_reason().await, (RunResult::Changed, None));
     assert!(!script.node.root.join("applied").exists());
     script.mode = Mode::Apply;
-    assert_eq!(script.judged().await, (RunResult::Changed, None));
+    assert_eq!(script.result_and_reason().await, (RunResult::Changed, None));
     assert!(script.node.root.join("applied").exists());
 }
 
 #[tokio::test]
-async fn a_preview_of_puppet_is_judged_by_its_report() {
+async fn puppet_preview_result_comes_from_its_report() {
     for (name, statuses, result, reason) in [
         ("pn0", "{}", RunResult::Unchanged, None),
         ("pn1", r#"{"File[a]":{"events":[{"status":"noop"}]}}"#, RunResult::Changed, None),
@@ -274,7 +277,7 @@ async fn a_preview_of_puppet_is_judged_by_its_report() {
 }
 
 #[tokio::test]
-async fn what_a_script_publishes_goes_with_a_run_that_was_carried_out() {
+async fn published_values_need_a_successful_run() {
     let publish = |value: &str| format!("echo '{{\"key\":\"db::binlog\",\"value\":{value}}}' >> $MUSTER_PUBLISH_FILE");
     let applied =
         |name, body: String| async move { Script::shell(name, &body).apply(&CancellationToken::new()).await.unwrap() };
@@ -289,9 +292,9 @@ async fn what_a_script_publishes_goes_with_a_run_that_was_carried_out() {
 }
 
 #[tokio::test]
-async fn what_a_script_waits_for_or_says_shows_no_secret() {
+async fn needs_and_values_of_a_script_are_redacted() {
     let script = Script::shell("secret", "echo the schema of hunter2!; exit 75");
-    let (result, reason) = script.judged().await;
+    let (result, reason) = script.result_and_reason().await;
     let needs = vec![Need::Other { reason: "the schema of [secret]".into() }];
     assert_eq!((result, reason), (RunResult::Pending, Some(RunReason::Waiting { needs })));
 }

@@ -9,19 +9,19 @@ use jiff::Timestamp;
 use muster_core::node::pause::NodePause;
 
 use crate::clock;
-use crate::commands::{CANNOT_TELL, LocalState, PAUSED, YES, print_line, request_desired};
+use crate::commands::{LocalState, PAUSED, SUCCESS, UNKNOWN, print_line, request_desired};
 use crate::config::Config;
 use crate::state::ledger::Ledger;
 
 pub async fn run(config: &Config) -> anyhow::Result<ExitCode> {
     let known = LocalState::read(config)?;
     Ok(match request_desired(config).await {
-        Ok(told) => answer(told.pause.as_ref(), ""),
+        Ok(response) => answer(response.pause.as_ref(), ""),
         Err(why) => match last_known_pause(known.ledger.as_ref(), clock::now()) {
             Some(pause) => answer(pause, &format!(" (last known state: {why})")),
             None => {
                 print_line(format_args!("unknown, and the node was never connected to a server: {why}"));
-                ExitCode::from(CANNOT_TELL)
+                ExitCode::from(UNKNOWN)
             }
         },
     })
@@ -35,7 +35,7 @@ fn answer(pause: Option<&NodePause>, note: &str) -> ExitCode {
         }
         None => {
             print_line(format_args!("the node may run{note}"));
-            ExitCode::from(YES)
+            ExitCode::from(SUCCESS)
         }
     }
 }

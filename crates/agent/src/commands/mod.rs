@@ -22,10 +22,10 @@ use crate::state::ledger::Ledger;
 use crate::sync::error_chain;
 use crate::sync::servers::Servers;
 
-/// Exit codes, which are a contract with scripts.
-pub const YES: u8 = 0;
-pub const NO: u8 = 1;
-pub const CANNOT_TELL: u8 = 2;
+/// Exit codes, which are a contract with scripts. The help of each subcommand lists its own.
+pub const SUCCESS: u8 = 0;
+pub const FAILURE: u8 = 1;
+pub const UNKNOWN: u8 = 2;
 /// `pending-update`: unknown, and the node was never configured.
 pub const NEVER_CONFIGURED: u8 = 3;
 /// `once`: an agent is running.
@@ -48,7 +48,7 @@ pub(super) async fn request_desired(config: &Config) -> Result<DesiredResponse, 
     let mut why = String::new();
     for client in servers.all() {
         match timeout(ANSWER_TIMEOUT, client.desired(&config.env, &config.node)).await {
-            Ok(Ok(told)) => return Ok(told),
+            Ok(Ok(response)) => return Ok(response),
             Ok(Err(error)) => why = error_chain(&error),
             Err(_) => why = format!("the server at {} does not answer", client.base()),
         }

@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 use muster_wire::sync::{DesiredResponse, SyncEvent};
 
 use crate::commands::check::last_known_pause;
-use crate::commands::{AGENT_RUNNING, CANNOT_TELL, LocalState, NO, PAUSED, PENDING, YES, print_line, request_desired};
+use crate::commands::{
+    AGENT_RUNNING, FAILURE, LocalState, PAUSED, PENDING, SUCCESS, UNKNOWN, print_line, request_desired,
+};
 use crate::config::Config;
 use crate::state::directory::Layout;
 use crate::state::ledger::{self, Ledger, RunEnd};
@@ -42,11 +44,11 @@ pub async fn run(config: &Config) -> anyhow::Result<ExitCode> {
         return Ok(match &desired {
             Ok(_) => {
                 print_line(format_args!("nothing to do"));
-                ExitCode::from(YES)
+                ExitCode::from(SUCCESS)
             }
             Err(why) => {
                 print_line(format_args!("unknown whether a run is due: {why}"));
-                ExitCode::from(CANNOT_TELL)
+                ExitCode::from(UNKNOWN)
             }
         });
     }
@@ -150,7 +152,7 @@ async fn make_run(config: &Config, before: Option<&Ledger>, reachable: bool) -> 
     Ok(match end {
         Some(RunEnd::Validated) => {
             print_line(format_args!("the node was validated"));
-            ExitCode::from(YES)
+            ExitCode::from(SUCCESS)
         }
         Some(RunEnd::Pending) => {
             print_line(format_args!("the node waits for other nodes"));
@@ -158,11 +160,11 @@ async fn make_run(config: &Config, before: Option<&Ledger>, reachable: bool) -> 
         }
         Some(RunEnd::Failed) => {
             print_line(format_args!("the run failed; see its report"));
-            ExitCode::from(NO)
+            ExitCode::from(FAILURE)
         }
         None => {
             print_line(format_args!("a run was due and did not start in time"));
-            ExitCode::from(CANNOT_TELL)
+            ExitCode::from(UNKNOWN)
         }
     })
 }
@@ -175,5 +177,5 @@ async fn stop_on_signal(
     cancel.cancel();
     agent.await?;
     print_line(format_args!("stopped by a signal; the run is still due"));
-    Ok(ExitCode::from(NO))
+    Ok(ExitCode::from(FAILURE))
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use muster_core::names::{EnvName, NodeName, RunId, Version};
 use muster_core::node::pause::NodePause;
 
-use crate::commands::{LocalState, YES, print_line, request_desired};
+use crate::commands::{LocalState, SUCCESS, print_line, request_desired};
 use crate::config::Config;
 use crate::release::release_history::ReleaseHistory;
 use crate::state::directory::Layout;
@@ -84,7 +84,7 @@ pub async fn run(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
     } else {
         print(&status);
     }
-    Ok(ExitCode::from(YES))
+    Ok(ExitCode::from(SUCCESS))
 }
 
 fn rolled_back_version(ledger: &Ledger) -> Option<Version> {

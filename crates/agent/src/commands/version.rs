@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use crate::commands::{CANNOT_TELL, LocalState, NEVER_CONFIGURED, NO, YES, print_line, request_desired};
+use crate::commands::{FAILURE, LocalState, NEVER_CONFIGURED, SUCCESS, UNKNOWN, print_line, request_desired};
 use crate::config::Config;
 
 /// Reports whether the desired release differs from the validated one.
 pub async fn pending_update(config: &Config) -> anyhow::Result<ExitCode> {
     let known = LocalState::read(config)?;
     let desired = match request_desired(config).await {
-        Ok(told) => told.desired.ok_or_else(|| "the environment has no current version yet".to_owned()),
+        Ok(response) => response.desired.ok_or_else(|| "the environment has no current version yet".to_owned()),
         Err(why) => Err(why),
     };
     let desired = match desired {
@@ -20,21 +20,21 @@ pub async fn pending_update(config: &Config) -> anyhow::Result<ExitCode> {
         }
         Err(why) => {
             print_line(format_args!("unknown: {why}"));
-            return Ok(ExitCode::from(CANNOT_TELL));
+            return Ok(ExitCode::from(UNKNOWN));
         }
     };
     Ok(match known.local() {
         Some(local) if local.digest == desired.digest => {
             print_line(format_args!("current: the node runs {}", local.version));
-            ExitCode::from(NO)
+            ExitCode::from(FAILURE)
         }
         Some(local) => {
             print_line(format_args!("update: from {} to {}", local.version, desired.version));
-            ExitCode::from(YES)
+            ExitCode::from(SUCCESS)
         }
         None => {
             print_line(format_args!("update: to {}", desired.version));
-            ExitCode::from(YES)
+            ExitCode::from(SUCCESS)
         }
     })
 }
@@ -44,8 +44,8 @@ pub fn local_version(config: &Config) -> anyhow::Result<ExitCode> {
     Ok(match LocalState::read(config)?.local() {
         Some(local) => {
             print_line(format_args!("{}", local.version));
-            ExitCode::from(YES)
+            ExitCode::from(SUCCESS)
         }
-        None => ExitCode::from(NO),
+        None => ExitCode::from(FAILURE),
     })
 }

@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use muster_core::report::{CheckResult, Verdict};
 use muster_wire::runs::{LogPiece, PIECE};
 
-use crate::backoff::{self, Backoff};
-use crate::config::Node;
+use crate::backoff::{self, RetryBackoff};
+use crate::config::AgentNode;
 use crate::live_log::source::Collector;
 use crate::live_log::tail::ReadProgress;
 use crate::sync::error_chain;
@@ -36,7 +36,7 @@ const SEND_INTERVAL: Duration = Duration::from_millis(500);
 /// The server keeps a piece in memory and answers at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Backoff while the server is unreachable.
-const RESEND: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+const RESEND: RetryBackoff = RetryBackoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
 /// Attempts to send the rest of a finished run. The report contains it too.
 const LAST_ATTEMPTS: u32 = 2;
 
@@ -94,14 +94,14 @@ pub(crate) fn check_line(check: &CheckResult) -> String {
 /// Task that streams the log.
 #[derive(Debug)]
 pub struct Streamer {
-    node: Arc<Node>,
+    node: Arc<AgentNode>,
     servers: Servers,
     current: watch::Receiver<Option<Arc<Source>>>,
     cancel: CancellationToken,
 }
 
 impl Streamer {
-    pub fn new(node: Arc<Node>, servers: Servers, live: &LiveLog, cancel: CancellationToken) -> Self {
+    pub fn new(node: Arc<AgentNode>, servers: Servers, live: &LiveLog, cancel: CancellationToken) -> Self {
         Self { node, servers, current: live.current.subscribe(), cancel }
     }
 

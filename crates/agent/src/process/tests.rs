@@ -35,7 +35,7 @@ async fn ended(program: &Program) -> ProgramEnd {
 }
 
 #[tokio::test]
-async fn a_gigabyte_of_output_is_cut_to_its_ends_while_it_comes() {
+async fn gigabyte_of_output_is_cut_to_its_ends() {
     let dir = tempfile::tempdir().unwrap();
     let script = "echo first; yes 'a line that is said for ever' | head -c 1G; echo; echo last";
     let program = shell(dir.path(), "gigabyte", script, Leftovers::Keep);
@@ -49,7 +49,7 @@ async fn a_gigabyte_of_output_is_cut_to_its_ends_while_it_comes() {
     };
     let ended = tokio::select! {
         ended = ended(&program) => ended,
-        () = watched => unreachable!("it goes on for ever"),
+        () = watched => unreachable!("the loop does not end"),
     };
     assert!(matches!(ended, ProgramEnd::Exited(0)), "{ended:?}");
     let text = fs::read_to_string(&output).unwrap();
@@ -60,7 +60,7 @@ async fn a_gigabyte_of_output_is_cut_to_its_ends_while_it_comes() {
 }
 
 #[tokio::test]
-async fn who_is_left_behind_can_go_on_printing() {
+async fn remaining_service_can_still_print() {
     let dir = tempfile::tempdir().unwrap();
     let script = "(while :; do echo tick || exit; sleep 0.01; done) & echo started";
     let program = shell(dir.path(), "behind", script, Leftovers::Keep);
@@ -89,7 +89,7 @@ async fn check_ends_with_its_process_not_with_its_output() {
 }
 
 #[tokio::test]
-async fn what_was_printed_before_the_deadline_is_kept() {
+async fn output_before_the_deadline_is_kept() {
     let kept = async |name, leftovers| {
         let dir = tempfile::tempdir().unwrap();
         let script = "echo before; yes | head -c 4M; echo after; sleep 1000";

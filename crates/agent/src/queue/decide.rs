@@ -10,7 +10,7 @@ use muster_core::names::{RunId, Version};
 use muster_core::report::Cause;
 use muster_wire::sync::DesiredState;
 
-use crate::backoff::Backoff;
+use crate::backoff::RetryBackoff;
 use crate::queue::hooks::{self, HookTrigger};
 use crate::queue::schedule::{LedgerView, Retry, Schedule, merge};
 use crate::state::ledger::{RunEnd, Work};
@@ -72,7 +72,7 @@ pub enum QueueAction {
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionTimings {
     pub debounce: Duration,
-    pub retry: Backoff,
+    pub retry: RetryBackoff,
     /// Jitter between 0 and 1, drawn again for each event.
     pub chance: f64,
 }
@@ -212,7 +212,7 @@ fn finished(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant, timings
         let every = Duration::try_from(applied.validate_every).unwrap_or_default();
         // A preview runs no checks.
         if work != Some(Work::Preview) || schedule.validation_due.is_none() {
-            schedule.validation_due = Some(now + Backoff { first: every, cap: every }.pause(1, timings.chance));
+            schedule.validation_due = Some(now + RetryBackoff { first: every, cap: every }.pause(1, timings.chance));
         }
     }
 }

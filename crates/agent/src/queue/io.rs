@@ -14,7 +14,7 @@ use muster_wire::sync::DesiredState;
 
 use crate::report::unsent::UnsentReport;
 use crate::run::WorkOrder;
-use crate::state::ledger::{AppliedRelease, LastRun, Ledger, RunningRun};
+use crate::state::ledger::{AppliedRelease, Ledger, PreviousRun, RunningRun};
 use crate::sync::handshake::SyncState;
 
 /// An event from the sync task, the run task, the report sender or the clock. Plain data: it takes effect when the state
@@ -56,7 +56,7 @@ pub enum Input {
     /// A run has ended.
     Finished {
         report: Box<UnsentReport>,
-        last: Box<LastRun>,
+        last: Box<PreviousRun>,
     },
     /// A preview has ended.
     Previewed {

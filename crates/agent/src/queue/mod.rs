@@ -16,14 +16,14 @@
 //!
 //! # How a simulator drives the queue
 //!
-//! 1. Make a [`Node`](crate::config::Node) (its paths are never opened) and a [`RunQueue`](state_machine::RunQueue) from a
+//! 1. Make a [`AgentNode`](crate::config::AgentNode) (its paths are never opened) and a [`RunQueue`](state_machine::RunQueue) from a
 //!    disk in memory: a [`Ledger`](crate::state::ledger::Ledger) and a snapshot; at first a new ledger and no snapshot.
 //! 2. Send [`Input::Started`](io::Input), and then every event, with an [`EventTime`](crate::clock::EventTime) made of a
 //!    base instant plus the virtual time, the clocks, and a random number from the seed. Carry out the effects in order.
 //!    To kill the agent between two effects, drop everything except the disk.
 //! 3. Send [`Input::Tick`](io::Input) at [`RunQueue::wake_at`](state_machine::RunQueue::wake_at), which any input may change.
 //! 4. At [`Effect::StartWork`](io::Effect) a run begins. Admission may refuse it first
-//!    ([`judge`](crate::release::admit::judge), with a [`ReleaseHistory`](crate::release::release_history::ReleaseHistory)
+//!    ([`admit_manifest`](crate::release::admit::admit_manifest), with a [`ReleaseHistory`](crate::release::release_history::ReleaseHistory)
 //!    on the same disk). [`crate::run::report_builder`] makes its reports: `configured`, and after a success
 //!    [`Input::Configured`](io::Input), whose [`Effect::Acknowledge`](io::Effect) starts the checks; then `validated` and
 //!    `finished`. Processes outlive an agent that is killed, until the next agent ends them with

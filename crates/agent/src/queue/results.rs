@@ -10,7 +10,7 @@ use crate::queue::io::Effect;
 use crate::queue::state_machine::RunQueue;
 use crate::report::unsent::UnsentReport;
 use crate::run::report_builder;
-use crate::state::ledger::{AppliedRelease, LastRun, LocalVersion, RunEnd, RunPhase, ValidationRecord, Work};
+use crate::state::ledger::{AppliedRelease, LocalVersion, PreviousRun, RunEnd, RunPhase, ValidationRecord, Work};
 
 impl RunQueue {
     /// The applier of a run has succeeded.
@@ -36,7 +36,7 @@ impl RunQueue {
     }
 
     /// A run has ended.
-    pub(super) fn finished(&mut self, report: UnsentReport, last: LastRun, now: EventTime) {
+    pub(super) fn finished(&mut self, report: UnsentReport, last: PreviousRun, now: EventTime) {
         let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let (phase, result) = (report.outcome.phase(), report.outcome.word());
         match last.end {
@@ -63,7 +63,7 @@ impl RunQueue {
 
     /// Clears the applied release after a run of another version failed half way. The node is then at neither version:
     /// there is nothing to validate and no hook to run until a run succeeds.
-    fn clear_partly_applied(&mut self, report: &UnsentReport, last: &LastRun) {
+    fn clear_partly_applied(&mut self, report: &UnsentReport, last: &PreviousRun) {
         let applied = self.ledger.applied.as_ref().map(|applied| &applied.desired.version);
         if last.end == RunEnd::Failed
             && applied != Some(&report.version)
@@ -206,7 +206,7 @@ impl RunQueue {
 }
 
 /// Updates the last run after a later validation.
-fn apply_later_validation(last: &mut LastRun, passed: bool, report: &UnsentReport) {
+fn apply_later_validation(last: &mut PreviousRun, passed: bool, report: &UnsentReport) {
     match last.end {
         RunEnd::Validated | RunEnd::Pending if !passed => {
             last.end = RunEnd::Failed;
@@ -233,8 +233,8 @@ mod tests {
 
     use crate::testing::report;
 
-    fn last(end: RunEnd, needs: Vec<Need>) -> LastRun {
-        LastRun {
+    fn last(end: RunEnd, needs: Vec<Need>) -> PreviousRun {
+        PreviousRun {
             run: RunId::new("r1").unwrap(),
             generation: muster_core::txn::Generation { epoch: 1, number: 1 },
             end,

@@ -10,7 +10,7 @@ use muster_core::report::{Cause, LookupChange};
 use muster_wire::sync::DesiredState;
 
 use crate::queue::hooks::{self, HookRecords, HookTrigger};
-use crate::state::ledger::{AppliedRelease, LastRun, RunEnd, Work};
+use crate::state::ledger::{AppliedRelease, PreviousRun, RunEnd, Work};
 
 /// Running and waiting work. The causes are in the ledger too; the due times are not, because an agent starts with a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct LedgerView<'a> {
     pub role: Option<&'a Role>,
     pub desired: Option<&'a DesiredState>,
     pub snapshot: Option<&'a Snapshot>,
-    pub last: Option<&'a LastRun>,
+    pub last: Option<&'a PreviousRun>,
     /// The snapshot of the last run, if it is still available.
     pub last_snapshot: Option<&'a Snapshot>,
     /// Failed runs in a row at the generation of the desired state.

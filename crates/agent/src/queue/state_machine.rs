@@ -12,9 +12,9 @@ use muster_core::report::Cause;
 use muster_core::txn::Generation;
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
+use crate::backoff::RetryBackoff;
 use crate::clock::{self, EventTime, ServerTime};
-use crate::config::Node;
+use crate::config::AgentNode;
 use crate::queue::decide::QueueEvent;
 use crate::queue::io::{Effect, Input, QueueStatus};
 use crate::queue::schedule::{LedgerView, PausedUntil, Schedule, merge};
@@ -36,13 +36,13 @@ pub struct Timings {
     /// Delay of a run for further causes.
     pub debounce: Duration,
     /// Backoff of failed runs.
-    pub retry: Backoff,
+    pub retry: RetryBackoff,
 }
 
 /// The queue of one agent. See [the module](super) for how it is driven.
 #[derive(Clone, Debug)]
 pub struct RunQueue {
-    pub(super) node: Arc<Node>,
+    pub(super) node: Arc<AgentNode>,
     pub(super) ledger: Ledger,
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) timings: Timings,
@@ -61,7 +61,7 @@ pub struct RunQueue {
 }
 
 impl RunQueue {
-    pub fn new(node: Arc<Node>, initial: InitialState, timings: Timings) -> Self {
+    pub fn new(node: Arc<AgentNode>, initial: InitialState, timings: Timings) -> Self {
         let InitialState { ledger, snapshot, last_snapshot } = initial;
         let sync_state = SyncState::new(&ledger, snapshot.as_ref());
         let published = QueueStatus { sync_state, awaited: awaited(&ledger), ..QueueStatus::default() };

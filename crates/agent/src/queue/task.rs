@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use muster_core::node::status::Activity;
 use muster_core::txn::Generation;
 
-use crate::backoff::{self, Backoff};
+use crate::backoff::{self, RetryBackoff};
 use crate::clock::EventTime;
 use crate::queue::io::{Effect, Input};
 use crate::queue::state_machine::RunQueue;
@@ -23,7 +23,7 @@ use crate::state::outbox::Outbox;
 use crate::sync::handshake::{IncarnationRenewal, SyncState};
 
 /// Backoff of failed writes. An operator who frees disk space soon sees the effect, and the retries are no load.
-const WRITE_RETRY: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
+const WRITE_RETRY: RetryBackoff = RetryBackoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
 
 /// An input for the queue from another task.
 #[derive(Debug)]

@@ -32,14 +32,18 @@ pub fn admit(desired: &DesiredState, input: AdmissionInput<'_>) -> Result<Manife
             return Err(ReleaseRefusal::Unsafe { problem: format!("cannot parse its manifest: {error}{source}") });
         }
     };
-    judge(desired, &manifest, input).map(|()| manifest)
+    admit_manifest(desired, &manifest, input).map(|()| manifest)
 }
 
 /// Admits an authentic manifest: it must match the desired state, must not be older than the validated one unless that is
 /// allowed, and must not be expired.
-pub fn judge(desired: &DesiredState, manifest: &Manifest, input: AdmissionInput<'_>) -> Result<(), ReleaseRefusal> {
+pub fn admit_manifest(
+    desired: &DesiredState,
+    manifest: &Manifest,
+    input: AdmissionInput<'_>,
+) -> Result<(), ReleaseRefusal> {
     if let Some(what) = difference(desired, manifest) {
-        return Err(ReleaseRefusal::Another { what });
+        return Err(ReleaseRefusal::ManifestMismatch { what });
     }
     match input.highest {
         Some(highest) if manifest.serial < highest && !desired.allow_older => {
@@ -186,7 +190,7 @@ mod tests {
             let mut case = Case::new(None);
             change(&mut case.desired);
             let refused = case.admit(None, None, NOON).unwrap_err();
-            assert!(matches!(&refused, ReleaseRefusal::Another { what } if what.contains(says)), "{refused}");
+            assert!(matches!(&refused, ReleaseRefusal::ManifestMismatch { what } if what.contains(says)), "{refused}");
         }
     }
 

@@ -16,12 +16,12 @@ use muster_core::release::manifest::Manifest;
 use muster_wire::client::{BundleDownload, Client, ClientError};
 use muster_wire::problem::{Problem, ProblemCode};
 
-use crate::backoff::{self, Backoff};
+use crate::backoff::{self, RetryBackoff};
 use crate::sync::error_chain;
 use crate::sync::servers::Servers;
 
 /// Pause between two attempts. A broken connection is often back at once.
-const RETRY: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(5) };
+const RETRY: RetryBackoff = RetryBackoff { first: Duration::from_millis(200), cap: Duration::from_secs(5) };
 /// Attempts without progress, about 20 seconds, after which the run fails and reports the problem. The next run resumes the
 /// download.
 const MAX_ATTEMPTS: u32 = 8;
@@ -37,7 +37,7 @@ const WRITE_SIZE: usize = 256 * 1024;
 #[derive(Debug, Error)]
 pub enum FetchError {
     #[error("cannot download version {version}: {why} ({} of {} received; the next attempt resumes there)",
-        megabytes(*have), megabytes(*size))]
+        format_size(*have), format_size(*size))]
     Unavailable { version: String, why: String, have: u64, size: u64 },
     #[error("cannot write {}", path.display())]
     Write {
@@ -68,8 +68,8 @@ enum AttemptError {
     Lost(String),
     /// The server is busy; retry after this time.
     Busy(String, Duration),
-    /// The received bytes are wrong.
-    Useless(String),
+    /// The received bytes do not belong to the bundle: start again.
+    InvalidBytes(String),
     Disk(FetchError),
 }
 
@@ -78,7 +78,7 @@ pub async fn fetch(source: Source<'_>, part: &Path) -> Result<FetchedBundle, Fet
     let Manifest { version, size, .. } = source.manifest;
     let (mut have, mut attempts) = (received(part, *size)?, 0);
     let resumed = have > 0;
-    tracing::info!(%version, have = megabytes(have), size = megabytes(*size), "downloading the release");
+    tracing::info!(%version, have = format_size(have), size = format_size(*size), "downloading the release");
     while have < *size {
         let error = match attempt(source, part, have).await {
             Ok(()) => AttemptError::Lost("the server sent less than the manifest says".into()),
@@ -92,8 +92,10 @@ pub async fn fetch(source: Source<'_>, part: &Path) -> Result<FetchedBundle, Fet
         let (why, pause) = match error {
             AttemptError::Disk(error) => return Err(error),
             AttemptError::Lost(why) => (why, RETRY.pause(attempts, backoff::chance())),
-            AttemptError::Busy(why, later) => (why, Backoff { first: later, cap: later }.longest(backoff::chance())),
-            AttemptError::Useless(why) => {
+            AttemptError::Busy(why, later) => {
+                (why, RetryBackoff { first: later, cap: later }.longest(backoff::chance()))
+            }
+            AttemptError::InvalidBytes(why) => {
                 remove(part)?;
                 have = 0;
                 (why, RETRY.pause(attempts, backoff::chance()))
@@ -102,7 +104,7 @@ pub async fn fetch(source: Source<'_>, part: &Path) -> Result<FetchedBundle, Fet
         if attempts >= MAX_ATTEMPTS {
             return Err(FetchError::Unavailable { version: version.to_string(), why, have, size: *size });
         }
-        tracing::warn!(%version, why, have = megabytes(have), size = megabytes(*size), "the download was interrupted; resuming");
+        tracing::warn!(%version, why, have = format_size(have), size = format_size(*size), "the download was interrupted; resuming");
         tokio::time::sleep(pause).await;
     }
     Ok(FetchedBundle { resumed })
@@ -113,7 +115,7 @@ async fn attempt(source: Source<'_>, part: &Path, have: u64) -> Result<(), Attem
     let client = source.servers.current().clone();
     tokio::select! {
         ended = receive(source, &client, part, have) => ended,
-        () = moved_away(source.servers, &client) => Err(AttemptError::Lost(format!("the agent has moved away from the server at {}", client.base()))),
+        () = server_changed(source.servers, &client) => Err(AttemptError::Lost(format!("the agent has moved away from the server at {}", client.base()))),
     }
 }
 
@@ -148,7 +150,7 @@ async fn receive(source: Source<'_>, client: &Client, part: &Path, have: u64) ->
         let Some(piece) = piece else { return writing.flush().await.map(drop).map_err(AttemptError::Disk) };
         total += piece.as_ref().len() as u64;
         if total > manifest.size {
-            return Err(AttemptError::Useless(format!(
+            return Err(AttemptError::InvalidBytes(format!(
                 "the server sends more than the {} bytes of the manifest",
                 manifest.size
             )));
@@ -164,13 +166,13 @@ fn refused(error: &ClientError) -> AttemptError {
             let later = retry_after_seconds.map_or(usual, |seconds| Duration::from_secs(seconds.into()));
             AttemptError::Busy(error_chain(error), later.min(longest))
         }
-        Some(Problem { code: ProblemCode::RangeNotSatisfiable, .. }) => AttemptError::Useless(error_chain(error)),
+        Some(Problem { code: ProblemCode::RangeNotSatisfiable, .. }) => AttemptError::InvalidBytes(error_chain(error)),
         Some(_) | None => AttemptError::Lost(error_chain(error)),
     }
 }
 
 /// Waits until the agent uses another server.
-async fn moved_away(servers: &Servers, client: &Client) {
+async fn server_changed(servers: &Servers, client: &Client) {
     let mut moves = servers.unanswered();
     while servers.current().base() == client.base() {
         if moves.changed().await.is_err() {
@@ -248,7 +250,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// A size with its unit.
-pub(super) fn megabytes(bytes: u64) -> String {
+pub(super) fn format_size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
         10_000..1_000_000 => format!("{} kB", bytes / 1000),

@@ -2,7 +2,7 @@
 //!
 //! A list replaces all earlier keys. Keys rotate without manual work on each node, and the server, which only distributes
 //! lists, cannot add a key of its own. A later change of the configuration overrides all lists so far. Their serials still
-//! count, so that a changed configuration does not bring an old list back.
+//! count, so that no old list applies again after the configuration has changed.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -112,12 +112,12 @@ mod tests {
         manifest::sign_list(serial, keys, &signers).unwrap()
     }
 
-    struct Node {
+    struct TrustFixture {
         dir: tempfile::TempDir,
         first: SigningKey,
     }
 
-    impl Node {
+    impl TrustFixture {
         fn new() -> Self {
             Self { dir: tempfile::tempdir().unwrap(), first: key() }
         }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn keys_rotate_by_signed_lists_and_persist() {
-        let node = Node::new();
+        let node = TrustFixture::new();
         let (second, third) = (key(), key());
         let trust = node.trust();
         assert_eq!((trust.serial(), trust.keys()), (0, vec![node.first.public().clone()]));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn node_that_missed_lists_accepts_one_signed_by_its_own_key() {
-        let node = Node::new();
+        let node = TrustFixture::new();
         let (second, third) = (key(), key());
         let trust = node.trust();
         assert!(trust.update(list(3, &[&third], &second)).is_err());
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn list_without_a_trusted_signature_is_refused() {
-        let node = Node::new();
+        let node = TrustFixture::new();
         let (second, stranger) = (key(), key());
         let trust = node.trust();
         trust.update(list(5, &[&second], &node.first)).unwrap();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn changed_configuration_overrides_lists() {
-        let node = Node::new();
+        let node = TrustFixture::new();
         node.trust().update(list(5, &[&key()], &node.first)).unwrap();
         let (other, third) = (key(), key());
         let load = || Trust::load(node.dir.path().join("trust.json"), vec![other.public().clone()]).unwrap();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn list_that_cannot_be_stored_is_not_used() {
-        let node = Node::new();
+        let node = TrustFixture::new();
         let trust = Trust::load(node.dir.path().join("none/trust.json"), vec![node.first.public().clone()]).unwrap();
         assert!(matches!(trust.update(list(1, &[&key()], &node.first)), Err(UpdateTrustError::Write(_))));
         assert_eq!((trust.serial(), trust.keys()), (0, vec![node.first.public().clone()]));

@@ -13,20 +13,20 @@ use tokio_util::sync::CancellationToken;
 
 use muster_core::node::status::Activity;
 
-use crate::backoff::{self, Backoff};
-use crate::config::Node;
+use crate::backoff::{self, RetryBackoff};
+use crate::config::AgentNode;
 use crate::sync::error_chain;
 use crate::sync::servers::Servers;
 
 /// Long pauses are fine while the server is unreachable: the next stream opens with the current activity.
-const RESEND: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
+const RESEND: RetryBackoff = RetryBackoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
 /// The server keeps the activity in memory and answers at once. A newer value must not wait long behind a lost one.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Task that sends the activity.
 #[derive(Debug)]
 pub struct ActivitySender {
-    pub node: Arc<Node>,
+    pub node: Arc<AgentNode>,
     pub servers: Servers,
     pub activity: watch::Receiver<Activity>,
     /// True while no report is on its way.

@@ -7,11 +7,11 @@ use muster_wire::client::ClientError;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::ReportResult;
 
-use crate::backoff::Backoff;
+use crate::backoff::RetryBackoff;
 use crate::report::unsent::UnsentReport;
 
 /// The pause can be long, because a hello on a new stream ends it.
-const RESEND: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
+const RESEND: RetryBackoff = RetryBackoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
 
 /// The next step of the report sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,18 +25,18 @@ pub enum NextSend {
 
 /// The server's answer to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportAnswer {
+pub enum ServerAnswer {
     Taken(ReportResult),
     Refused(ProblemCode),
     /// No answer, or none that could be parsed: the report may have been accepted.
     Unknown,
 }
 
-impl From<&Result<ReportResult, ClientError>> for ReportAnswer {
+impl From<&Result<ReportResult, ClientError>> for ServerAnswer {
     fn from(answer: &Result<ReportResult, ClientError>) -> Self {
         match answer {
-            Ok(taken) => ReportAnswer::Taken(*taken),
-            Err(error) => error.problem().map_or(ReportAnswer::Unknown, |problem| ReportAnswer::Refused(problem.code)),
+            Ok(taken) => ServerAnswer::Taken(*taken),
+            Err(error) => error.problem().map_or(ServerAnswer::Unknown, |problem| ServerAnswer::Refused(problem.code)),
         }
     }
 }
@@ -83,7 +83,7 @@ impl Dispatch {
     }
 
     /// Handles the answer to a report.
-    pub fn answered(&mut self, seq: u64, answer: ReportAnswer) -> ReportDisposition {
+    pub fn answered(&mut self, seq: u64, answer: ServerAnswer) -> ReportDisposition {
         let disposition = disposition(answer, self.renewed_for == Some(seq));
         match disposition {
             ReportDisposition::Remove | ReportDisposition::Drop | ReportDisposition::Refuse => self.attempt = 0,
@@ -114,13 +114,13 @@ impl Dispatch {
 
 /// Decides by the server's answer. An outdated report is sent once more under a new incarnation, in which sequence
 /// numbers of the old one do not count.
-pub fn disposition(answer: ReportAnswer, renewed: bool) -> ReportDisposition {
+pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
     let code = match answer {
-        ReportAnswer::Taken(ReportResult::Applied | ReportResult::AlreadyApplied) => return ReportDisposition::Remove,
-        ReportAnswer::Taken(ReportResult::Outdated) if renewed => return ReportDisposition::Drop,
-        ReportAnswer::Taken(ReportResult::Outdated) => return ReportDisposition::RenewIncarnation,
-        ReportAnswer::Refused(code) => code,
-        ReportAnswer::Unknown => return ReportDisposition::Retry,
+        ServerAnswer::Taken(ReportResult::Applied | ReportResult::AlreadyApplied) => return ReportDisposition::Remove,
+        ServerAnswer::Taken(ReportResult::Outdated) if renewed => return ReportDisposition::Drop,
+        ServerAnswer::Taken(ReportResult::Outdated) => return ReportDisposition::RenewIncarnation,
+        ServerAnswer::Refused(code) => code,
+        ServerAnswer::Unknown => return ReportDisposition::Retry,
     };
     match code {
         // The answer would always be the same, and the report would block all later ones.
@@ -170,11 +170,11 @@ mod tests {
     #[test]
     fn answers_map_to_dispositions() {
         for (answer, expected) in [
-            (ReportAnswer::Taken(ReportResult::Applied), ReportDisposition::Remove),
-            (ReportAnswer::Taken(ReportResult::AlreadyApplied), ReportDisposition::Remove),
-            (ReportAnswer::Refused(ProblemCode::TooLarge), ReportDisposition::Refuse),
-            (ReportAnswer::Refused(ProblemCode::StoreUnavailable), ReportDisposition::Retry),
-            (ReportAnswer::Unknown, ReportDisposition::Retry),
+            (ServerAnswer::Taken(ReportResult::Applied), ReportDisposition::Remove),
+            (ServerAnswer::Taken(ReportResult::AlreadyApplied), ReportDisposition::Remove),
+            (ServerAnswer::Refused(ProblemCode::TooLarge), ReportDisposition::Refuse),
+            (ServerAnswer::Refused(ProblemCode::StoreUnavailable), ReportDisposition::Retry),
+            (ServerAnswer::Unknown, ReportDisposition::Retry),
         ] {
             assert_eq!(Dispatch::default().answered(1, answer), expected, "{answer:?}");
         }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn outdated_report_is_sent_again_under_a_new_incarnation() {
         let mut dispatch = Dispatch::default();
-        let outdated = ReportAnswer::Taken(ReportResult::Outdated);
+        let outdated = ServerAnswer::Taken(ReportResult::Outdated);
         assert_eq!(dispatch.answered(7, outdated), ReportDisposition::RenewIncarnation);
         assert_eq!(dispatch.next(Some(&report(7)), None), NextSend::NoIncarnation, "the new one is not assigned yet");
         assert!(matches!(dispatch.next(Some(&report(7)), Some(4)), NextSend::Send(report) if report.incarnation == 4));
@@ -197,11 +197,11 @@ mod tests {
         assert_eq!(dispatch.pause(0.5), None);
         let mut pauses = Vec::new();
         for _ in 0..3 {
-            dispatch.answered(1, ReportAnswer::Unknown);
+            dispatch.answered(1, ServerAnswer::Unknown);
             pauses.extend(dispatch.pause(0.5));
         }
         assert_eq!(pauses, [200, 400, 800].map(Duration::from_millis));
-        dispatch.answered(1, ReportAnswer::Taken(ReportResult::Applied));
+        dispatch.answered(1, ServerAnswer::Taken(ReportResult::Applied));
         assert_eq!(dispatch.pause(0.5), None);
         dispatch.failed();
         assert_eq!(dispatch.next(None, Some(1)), NextSend::Idle);

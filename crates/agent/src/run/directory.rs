@@ -13,7 +13,7 @@ use muster_core::report::Interfaces;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::config::Node;
+use crate::config::AgentNode;
 use crate::process::output;
 use crate::run::environment;
 use crate::state::directory::Layout;
@@ -56,7 +56,7 @@ impl RunDirectory {
     /// Writes the snapshot that the run looks keys up in.
     pub fn write_snapshot(
         &self,
-        node: &Node,
+        node: &AgentNode,
         role: &Role,
         version: &Version,
         snapshot: &Snapshot,
@@ -153,7 +153,7 @@ fn has_processes(directory: &Path) -> bool {
 /// Makes the id of a run: its start time, the sequence number of its first report, and a hash. Ids sort by time, and by
 /// number within one second. The hash covers environment, node and state directory, because several agents may run on one
 /// machine and each finds its processes by the id of the run.
-pub fn new_run_id(node: &Node, seq: u64, started: Timestamp) -> RunId {
+pub fn new_run_id(node: &AgentNode, seq: u64, started: Timestamp) -> RunId {
     let mut hasher = Sha256::new();
     for part in [node.env.as_str(), node.name.as_str(), &node.layout.runs().display().to_string()] {
         hasher.update(part.as_bytes());

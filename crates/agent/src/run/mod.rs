@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::applier::{ApplierResult, Job, Mode, apply};
 use crate::clock;
-use crate::config::Node;
+use crate::config::AgentNode;
 use crate::live_log::{LiveLog, Source, check_line};
 use crate::process::children::Children;
 use crate::process::{self, Mark};
@@ -57,7 +57,7 @@ pub struct WorkOrder {
 impl WorkOrder {
     fn job<'a>(
         &'a self,
-        node: &'a Node,
+        node: &'a AgentNode,
         directory: &'a RunDirectory,
         release: &'a Release,
         secrets: &'a Redactor,
@@ -85,7 +85,7 @@ impl WorkOrder {
 /// Shared parts of all work in the slot.
 #[derive(Debug)]
 pub struct Slot {
-    pub node: Arc<Node>,
+    pub node: Arc<AgentNode>,
     pub releases: Arc<Releases>,
     pub children: Children,
     pub queue: mpsc::Sender<QueueMessage>,
@@ -223,7 +223,7 @@ async fn prepare(slot: &Slot, order: &WorkOrder) -> Option<Result<(RunDirectory,
     Some(release.and_then(|release| Ok((make_directory(&slot.node, order)?, release))))
 }
 
-fn make_directory(node: &Node, order: &WorkOrder) -> Result<RunDirectory, RunReason> {
+fn make_directory(node: &AgentNode, order: &WorkOrder) -> Result<RunDirectory, RunReason> {
     let machine = |error: WriteError| RunReason::Machine { problem: error.in_one_line() };
     std::fs::create_dir_all(&node.root).map_err(|error| RunReason::Machine {
         problem: format!("cannot create the node's root {}: {error}", node.root.display()),
@@ -257,7 +257,7 @@ fn validated(order: &WorkOrder, job: &Job<'_>, configured: UnsentReport, checks:
 }
 
 fn configured(
-    node: &Node,
+    node: &AgentNode,
     order: &WorkOrder,
     applied: ApplierResult,
     lookups: Lookups,
@@ -274,7 +274,7 @@ fn record_validated(slot: &Slot, order: &WorkOrder, report: &UnsentReport) {
 }
 
 /// The first part of a report for work without an applier.
-fn without_applier(node: &Node, order: &WorkOrder) -> UnsentReport {
+fn without_applier(node: &AgentNode, order: &WorkOrder) -> UnsentReport {
     configured(node, order, ApplierResult::none(), Lookups::new(), BoundedLog::default())
 }
 

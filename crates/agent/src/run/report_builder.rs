@@ -7,18 +7,18 @@ use muster_core::report::summary::clip;
 use muster_core::report::{CheckResult, FirstFailure, Outcome, ResourceError, RunResult, Verdict};
 
 use crate::applier::ApplierResult;
-use crate::config::Node;
+use crate::config::AgentNode;
 use crate::queue::io::Input;
 use crate::report::unsent::{ApplierSummary, UnsentReport};
 use crate::run::WorkOrder;
-use crate::state::ledger::{LastRun, RunEnd, RunPhase, RunningRun};
+use crate::state::ledger::{PreviousRun, RunEnd, RunPhase, RunningRun};
 
 /// Length of the message of a first failure, which is part of every report until a run succeeds.
 const FIRST_FAILURE_MESSAGE: usize = 500;
 
 /// The report of an applier that has ended.
 pub fn configured(
-    node: &Node,
+    node: &AgentNode,
     order: &WorkOrder,
     applied: ApplierResult,
     lookups: Lookups,
@@ -106,7 +106,7 @@ pub fn finished(order: &WorkOrder, mut report: UnsentReport) -> Input {
         Some(RunReason::Waiting { needs }) => needs.clone(),
         _ => Vec::new(),
     };
-    let last = LastRun {
+    let last = PreviousRun {
         run: order.run.run.clone(),
         generation: order.run.generation,
         end,
@@ -140,7 +140,12 @@ pub fn first_failure(run: &RunningRun, report: &UnsentReport) -> Option<FirstFai
 ///
 /// It uses the sequence number that was reserved for the run's last report. If that report was already written, the server
 /// has it or receives one of the two. Both are true.
-pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now: Timestamp) -> (UnsentReport, LastRun) {
+pub fn interrupted(
+    node: &AgentNode,
+    run: &RunningRun,
+    before: Option<&PreviousRun>,
+    now: Timestamp,
+) -> (UnsentReport, PreviousRun) {
     let attempt = run.failures + 1;
     let lookups = before.map(|last| last.lookups.clone()).unwrap_or_default();
     let phase = match run.phase {
@@ -171,7 +176,7 @@ pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now:
         ),
     };
     report.first_failure = first_failure(run, &report);
-    let last = LastRun {
+    let last = PreviousRun {
         run: run.run.clone(),
         generation: run.generation,
         end: RunEnd::Failed,

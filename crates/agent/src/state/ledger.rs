@@ -54,7 +54,7 @@ pub struct Ledger {
     pub desired: Option<DesiredState>,
     /// The version that last passed its validation. For operators who inspect the node; no decision reads it.
     pub local: Option<LocalVersion>,
-    pub last: Option<LastRun>,
+    pub last: Option<PreviousRun>,
     /// The work in progress. If the agent finds one at its start, that work was interrupted.
     pub running: Option<RunningRun>,
     /// The release that was applied last. Its checks and hooks run between runs.
@@ -122,7 +122,7 @@ pub struct LocalVersion {
 
 /// The part of the last run that the next decision needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastRun {
+pub struct PreviousRun {
     pub run: RunId,
     pub generation: Generation,
     pub end: RunEnd,
@@ -292,7 +292,7 @@ impl Ledger {
 }
 
 /// Reads the snapshot of a run, if it is still there. It is used to describe later changes.
-pub fn snapshot_of_run(layout: &Layout, last: Option<&LastRun>) -> Option<Snapshot> {
+pub fn snapshot_of_run(layout: &Layout, last: Option<&PreviousRun>) -> Option<Snapshot> {
     let path = layout.runs().join(last?.run.as_str()).join("snapshot.json");
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }

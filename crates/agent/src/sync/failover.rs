@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use crate::backoff::RetryBackoff;
 
 /// All agents of a lost server connect to the others within this time.
 const HOP: Duration = Duration::from_millis(500);
 /// A restarted server is back in a second or two. Servers that are down for long are tried every 5 seconds.
-const PASS: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
+const PASS: RetryBackoff = RetryBackoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
 
 /// Position in a list of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]

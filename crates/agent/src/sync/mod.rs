@@ -19,7 +19,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::SyncEvent;
 
 use crate::backoff;
-use crate::config::Node;
+use crate::config::AgentNode;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::release::trust::Trust;
@@ -39,7 +39,7 @@ const MAX_RETRY_AFTER: u16 = 60;
 /// The sync task.
 #[derive(Debug)]
 pub struct Sync {
-    pub node: Arc<Node>,
+    pub node: Arc<AgentNode>,
     pub servers: Servers,
     pub sync_state: watch::Receiver<SyncState>,
     pub activity: watch::Receiver<Activity>,
@@ -156,16 +156,16 @@ impl Sync {
             Err(_) => return StreamEnd::Lost("the server does not answer".into()),
         };
         let mut unanswered = self.servers.unanswered();
-        let (mut connected, mut heard) = (false, Instant::now());
+        let (mut connected, mut last_event) = (false, Instant::now());
         loop {
             let event = tokio::select! {
-                event = timeout_at(heard + self.timeouts.silence, stream.next()) => event,
+                event = timeout_at(last_event + self.timeouts.silence, stream.next()) => event,
                 () = self.renewal.next_request() => return StreamEnd::RenewIncarnation,
-                () = report_unanswered_since(&mut unanswered, heard) => {
+                () = report_unanswered_since(&mut unanswered, last_event) => {
                     return StreamEnd::Lost("the server did not answer a report, and the stream is silent".into());
                 }
             };
-            heard = Instant::now();
+            last_event = Instant::now();
             let event = match event {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) => return StreamEnd::Lost("the server closed the stream".into()),
@@ -216,7 +216,7 @@ impl Sync {
                 return StreamEnd::ShuttingDown;
             }
             // The time that the queue took is no silence of the server.
-            heard = Instant::now();
+            last_event = Instant::now();
         }
     }
 
@@ -242,8 +242,8 @@ impl Sync {
 
 /// Waits for a request without an answer that was sent after the last event of the stream. A server that still sends
 /// events is alive: its store is slow, and the other servers use the same store.
-async fn report_unanswered_since(unanswered: &mut watch::Receiver<Option<Instant>>, heard: Instant) {
-    if unanswered.wait_for(|asked| asked.is_some_and(|asked| asked > heard)).await.is_err() {
+async fn report_unanswered_since(unanswered: &mut watch::Receiver<Option<Instant>>, last_event: Instant) {
+    if unanswered.wait_for(|sent| sent.is_some_and(|sent| sent > last_event)).await.is_err() {
         // All senders are gone.
         std::future::pending::<()>().await;
     }
@@ -256,42 +256,11 @@ fn failed(error: &ClientError) -> StreamEnd {
             StreamEnd::Busy(Duration::from_secs(seconds.into()))
         }
         Some(problem) => {
-            let hint = match problem.code {
-                ProblemCode::UnknownNode | ProblemCode::UnknownEnvironment => {
-                    ": correct `node` and `env` in the agent's configuration, or add the node to the design"
-                }
-                ProblemCode::InvalidRequest
-                | ProblemCode::UnknownVersion
-                | ProblemCode::UnknownRole
-                | ProblemCode::UnknownDatum
-                | ProblemCode::UnknownRun
-                | ProblemCode::UnknownDocument
-                | ProblemCode::UnknownKind
-                | ProblemCode::UnknownDesignRevision
-                | ProblemCode::Destroying
-                | ProblemCode::PlanOutdated
-                | ProblemCode::UnknownRollout
-                | ProblemCode::RolloutUnderWay
-                | ProblemCode::RolloutRefused
-                | ProblemCode::OlderRelease
-                | ProblemCode::UntrustsCurrent
-                | ProblemCode::RemovesAll
-                | ProblemCode::NotAsExpected
-                | ProblemCode::TooLarge
-                | ProblemCode::DesignRefused
-                | ProblemCode::DesignUnreadable
-                | ProblemCode::UnknownBundle
-                | ProblemCode::ReleaseRefused
-                | ProblemCode::ReleaseTaken
-                | ProblemCode::ReleaseUnreadable
-                | ProblemCode::RangeNotSatisfiable
-                | ProblemCode::Busy
-                | ProblemCode::NotFound
-                | ProblemCode::Conflict
-                | ProblemCode::CannotTell
-                | ProblemCode::StoreUnavailable
-                | ProblemCode::StoreFull
-                | ProblemCode::Internal => "",
+            let is_unknown = matches!(problem.code, ProblemCode::UnknownNode | ProblemCode::UnknownEnvironment);
+            let hint = if is_unknown {
+                ": correct `node` and `env` in the agent's configuration, or add the node to the design"
+            } else {
+                ""
             };
             StreamEnd::Refused(format!("{problem}{hint}"))
         }
@@ -325,7 +294,7 @@ mod tests {
     use crate::testing::node;
 
     /// Accepts a stream, sends hello, and nothing more.
-    async fn greet(listener: &TcpListener) -> TcpStream {
+    async fn accept_with_hello(listener: &TcpListener) -> TcpStream {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = vec![0; 4096];
         let length = stream.read(&mut request).await.unwrap();
@@ -392,11 +361,11 @@ mod tests {
         let mut tasks = JoinSet::new();
         tasks.spawn(sync.run());
         // Held open: TCP reports no error.
-        let _first = greet(&listener).await;
-        let _second = greet(&listener).await;
+        let _first = accept_with_hello(&listener).await;
+        let _second = accept_with_hello(&listener).await;
         for _ in 0..2 {
-            let heard = messages.recv().await.map(|message| message.input);
-            assert!(matches!(heard, Some(Input::Hello { incarnation: 1, .. })));
+            let last_event = messages.recv().await.map(|message| message.input);
+            assert!(matches!(last_event, Some(Input::Hello { incarnation: 1, .. })));
         }
         cancel.cancel();
         while tasks.join_next().await.is_some() {}
@@ -420,13 +389,13 @@ mod tests {
         let before = Instant::now();
         let mut tasks = JoinSet::new();
         tasks.spawn(sync.run());
-        let _frozen = greet(&first).await;
+        let _frozen = accept_with_hello(&first).await;
         messages.recv().await.unwrap();
 
         // The server sent an event after this request, so it is alive.
         servers.report_unanswered(before);
         servers.report_unanswered(Instant::now());
-        let _alive = greet(&second).await;
+        let _alive = accept_with_hello(&second).await;
         messages.recv().await.unwrap();
         assert_eq!(servers.current().base(), url(&second));
         assert!(servers.is_away());
@@ -444,7 +413,7 @@ mod tests {
         sync.timeouts.open = Duration::from_millis(50);
         let mut tasks = JoinSet::new();
         tasks.spawn(sync.run());
-        let _alive = greet(&second).await;
+        let _alive = accept_with_hello(&second).await;
         messages.recv().await.unwrap();
         cancel.cancel();
         while tasks.join_next().await.is_some() {}

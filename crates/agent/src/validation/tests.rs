@@ -11,7 +11,7 @@ use muster_core::release::spec::ReleaseSpec;
 
 use super::*;
 use crate::applier::Mode;
-use crate::config::Node;
+use crate::config::AgentNode;
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
 use crate::run::environment;
@@ -19,7 +19,7 @@ use crate::testing::{living, node, secrets, write_release};
 
 struct Fixture {
     directory: tempfile::TempDir,
-    node: Node,
+    node: AgentNode,
     run: RunId,
 }
 
@@ -99,7 +99,7 @@ async fn only_checks_of_the_role_run() {
 }
 
 #[tokio::test]
-async fn executables_get_the_variables_and_failures_to_start_are_told() {
+async fn exec_checks_get_variables_and_report_start_errors() {
     let fixture = Fixture::new("variables");
     let checks = serde_json::json!([
         {"name": "variables", "exec": "check"}, {"name": "missing", "exec": "nothing"}, {"name": "killed", "exec": "dies"},
@@ -115,7 +115,7 @@ async fn executables_get_the_variables_and_failures_to_start_are_told() {
 }
 
 #[tokio::test]
-async fn a_check_that_hangs_fails_at_its_deadline_and_leaves_nothing() {
+async fn hanging_check_fails_at_its_deadline_without_leftovers() {
     let fixture = Fixture::new("hangs");
     let checks = serde_json::json!([{"name": "hangs", "exec": "hangs", "deadline": "200ms"}, {"name": "quick", "exec": "quick"}]);
     let hangs = "#!/bin/sh\necho before\nsetsid sleep 1000 &\nsleep 1000\n";
@@ -128,7 +128,7 @@ async fn a_check_that_hangs_fails_at_its_deadline_and_leaves_nothing() {
 
 /// A disk that is much smaller than the output of the check.
 #[tokio::test]
-async fn a_check_that_prints_a_gigabyte_fills_neither_disk_nor_memory() {
+async fn check_with_a_gigabyte_of_output_is_bounded() {
     if muster_testkit::passed_in_a_namespace() {
         return;
     }
@@ -152,7 +152,7 @@ async fn a_check_that_prints_a_gigabyte_fills_neither_disk_nor_memory() {
 }
 
 #[tokio::test]
-async fn files_are_looked_into() {
+async fn file_checks_read_contents() {
     let fixture = Fixture::new("files");
     fs::write(fixture.node.root.join("conf"), "listen 80\n").unwrap();
     let check =
@@ -167,7 +167,7 @@ async fn files_are_looked_into() {
 }
 
 #[tokio::test]
-async fn nor_does_a_check_that_clears_the_environment() {
+async fn check_that_clears_its_environment_is_ended() {
     let fixture = Fixture::new("cleared");
     let checks =
         serde_json::json!([{"name": "hangs", "exec": "hangs", "deadline": "2s"}, {"name": "quick", "exec": "quick"}]);
@@ -180,7 +180,7 @@ async fn nor_does_a_check_that_clears_the_environment() {
 }
 
 #[tokio::test]
-async fn listeners_are_asked() {
+async fn network_checks_use_real_listeners() {
     let fixture = Fixture::new("listeners");
     let mut servers = JoinSet::new();
     let mut serve = async |status, body| {
@@ -202,7 +202,7 @@ async fn listeners_are_asked() {
         {"name": "closed", "tcp": format!("{{eth0}}:{closed}"), "deadline": "100ms"},
         {"name": "says", "http": http(good, "lo wor"), "deadline": "10s"},
         {"name": "says else", "http": http(good, "nothing"), "deadline": "100ms"},
-        {"name": "unwell", "http": http(bad, "come"), "deadline": "100ms"},
+        {"name": "unhealthy", "http": http(bad, "come"), "deadline": "100ms"},
         {"name": "away", "http": http(closed, ""), "deadline": "100ms"},
         {"name": "unknown", "tcp": "{eth7}:80"},
     ]);
@@ -221,7 +221,7 @@ async fn listeners_are_asked() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_yet_is_waited_for() {
+async fn check_waits_for_a_late_pid_file() {
     let fixture = Fixture::new("later");
     let pidfile = fixture.node.root.join("it.pid");
     let checks = serde_json::json!([
@@ -235,7 +235,7 @@ async fn what_is_not_there_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_gone_fails() {
+async fn ended_process_fails_its_check() {
     let fixture = Fixture::new("gone");
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = child.id();
@@ -252,7 +252,7 @@ async fn a_process_that_is_gone_fails() {
 }
 
 #[tokio::test]
-async fn another_process_with_the_same_number_fails() {
+async fn reused_pid_fails_its_check() {
     let fixture = Fixture::new("reused");
     let mut alive = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let mut zombie = std::process::Command::new("true").spawn().unwrap();

@@ -30,7 +30,7 @@ pub(crate) enum Fault {
     FreezeAfter(usize),
     Refuse(ProblemCode),
     /// Ignores the requested offset and sends the complete bundle.
-    Whole,
+    IgnoreOffset,
     /// Flips one bit of the bundle.
     Flip(usize),
     /// Sends more bytes than the bundle has.
@@ -39,32 +39,32 @@ pub(crate) enum Fault {
 
 /// State of the downloads of one server.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct BundleEndpoint {
     directory: PathBuf,
     faults: VecDeque<Fault>,
     /// Start offset of each download.
-    asked: Vec<u64>,
+    offsets: Vec<u64>,
 }
 
-static DESKS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<Desk>>>> = Mutex::new(BTreeMap::new());
+static ENDPOINTS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<BundleEndpoint>>>> = Mutex::new(BTreeMap::new());
 
-fn desk(server: SocketAddr) -> Arc<Mutex<Desk>> {
-    Arc::clone(DESKS.lock().unwrap().entry(server).or_default())
+fn endpoint(server: SocketAddr) -> Arc<Mutex<BundleEndpoint>> {
+    Arc::clone(ENDPOINTS.lock().unwrap().entry(server).or_default())
 }
 
 /// Serves the bundles of a directory at an address.
 pub(crate) fn serve(server: SocketAddr, directory: PathBuf) {
-    *desk(server).lock().unwrap() = Desk { directory, ..Desk::default() };
+    *endpoint(server).lock().unwrap() = BundleEndpoint { directory, ..BundleEndpoint::default() };
 }
 
 /// Injects faults into the next downloads.
 pub(crate) fn fail(server: SocketAddr, faults: impl IntoIterator<Item = Fault>) {
-    desk(server).lock().unwrap().faults.extend(faults);
+    endpoint(server).lock().unwrap().faults.extend(faults);
 }
 
 /// Start offsets of all downloads so far.
-pub(crate) fn asked(server: SocketAddr) -> Vec<u64> {
-    desk(server).lock().unwrap().asked.clone()
+pub(crate) fn offsets(server: SocketAddr) -> Vec<u64> {
+    endpoint(server).lock().unwrap().offsets.clone()
 }
 
 /// Stores a bundle in a directory.
@@ -75,11 +75,11 @@ pub(crate) fn put(directory: &Path, version: &Version, digest: &Digest, bundle: 
 }
 
 pub(crate) fn router(server: SocketAddr) -> Router {
-    Router::new().route("/v1/envs/{env}/releases/{version}/bundle", get(send)).with_state(desk(server))
+    Router::new().route("/v1/envs/{env}/releases/{version}/bundle", get(send)).with_state(endpoint(server))
 }
 
 async fn send(
-    State(desk): State<Arc<Mutex<Desk>>>,
+    State(endpoint): State<Arc<Mutex<BundleEndpoint>>>,
     extract::Path((_, version)): extract::Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response {
@@ -87,16 +87,16 @@ async fn send(
     let from: usize =
         range.map_or(0, |range| range.trim_start_matches("bytes=").trim_end_matches('-').parse().unwrap());
     let (fault, directory) = {
-        let mut desk = desk.lock().unwrap();
-        desk.asked.push(from as u64);
-        (desk.faults.pop_front(), desk.directory.clone())
+        let mut endpoint = endpoint.lock().unwrap();
+        endpoint.offsets.push(from as u64);
+        (endpoint.faults.pop_front(), endpoint.directory.clone())
     };
     let (Ok(mut bundle), Ok(digest)) =
         (fs::read(directory.join(&version)), fs::read_to_string(directory.join(format!("{version}.digest"))))
     else {
         return problem(ProblemCode::UnknownVersion);
     };
-    let from = if matches!(fault, Some(Fault::Whole)) { 0 } else { from };
+    let from = if matches!(fault, Some(Fault::IgnoreOffset)) { 0 } else { from };
     if from >= bundle.len() {
         return problem(ProblemCode::RangeNotSatisfiable);
     }
@@ -107,7 +107,7 @@ async fn send(
         Some(Fault::FreezeAfter(bytes)) => end = Some((bytes, true)),
         Some(Fault::Flip(at)) => bundle[at] ^= 1,
         Some(Fault::TooLong) => bundle.extend([0; 100]),
-        Some(Fault::Whole) | None => {}
+        Some(Fault::IgnoreOffset) | None => {}
     }
     let size = bundle.len();
     let mut rest = bundle.split_off(from);

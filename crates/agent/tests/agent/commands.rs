@@ -9,7 +9,7 @@ use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::fake_server::FakeServer;
-use crate::fixture::{Fixture, greeting, with_dbs};
+use crate::fixture::{Fixture, first_events, with_dbs};
 
 const RUNS: &str = "echo x >> $MUSTER_ROOT/ran; exit 0";
 
@@ -28,7 +28,7 @@ fn pause(until: Option<Timestamp>) -> NodePause {
 }
 
 fn paused(desired: &DesiredState) -> Vec<SyncEvent> {
-    [greeting(desired, with_dbs(1, &[])), vec![SyncEvent::Pause { pause: Some(pause(None)) }]].concat()
+    [first_events(desired, with_dbs(1, &[])), vec![SyncEvent::Pause { pause: Some(pause(None)) }]].concat()
 }
 
 fn runs(root: &Path) -> usize {
@@ -39,23 +39,23 @@ fn runs(root: &Path) -> usize {
 async fn configured(server: &mut FakeServer) -> (Fixture, DesiredState) {
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", RUNS, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     assert_eq!(agent(&fixture, &["once"]).await.0, 0);
     (fixture, desired)
 }
 
 #[tokio::test]
-async fn pending_update_tells_update_from_current_from_not_knowing() {
+async fn pending_update_exit_codes_distinguish_the_cases() {
     let mut server = FakeServer::start().await;
     let fresh = Fixture::new(server.address);
     let first = fresh.release("v1", RUNS, "");
-    server.greet_with(greeting(&first, with_dbs(1, &[])));
+    server.set_first_events(first_events(&first, with_dbs(1, &[])));
     assert_eq!(agent(&fresh, &["pending-update"]).await, (0, "update: to v1\n".into()));
 
     let (fixture, _) = configured(&mut server).await;
     assert_eq!(agent(&fixture, &["pending-update"]).await, (1, "current: the node runs v1\n".into()));
     fixture.release("v2", "exit 2", "");
-    server.greet_with(greeting(&fixture.desired("v2", 2), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v2", 2), with_dbs(1, &[])));
     assert_eq!(agent(&fixture, &["pending-update"]).await, (0, "update: from v1 to v2\n".into()));
 
     // The server accepts the request and never answers.
@@ -70,7 +70,7 @@ async fn pending_update_tells_update_from_current_from_not_knowing() {
 }
 
 #[tokio::test]
-async fn local_version_is_what_was_proved() {
+async fn local_version_prints_the_validated_version() {
     let mut server = FakeServer::start().await;
     let fresh = Fixture::new(server.address);
     assert_eq!(agent(&fresh, &["local-version"]).await, (1, String::new()));
@@ -88,11 +88,11 @@ async fn local_version_is_what_was_proved() {
 }
 
 #[tokio::test]
-async fn check_says_yes_only_to_a_node_that_may_run() {
+async fn check_succeeds_only_if_the_node_may_run() {
     let mut server = FakeServer::start().await;
     let (fixture, desired) = configured(&mut server).await;
     assert_eq!(agent(&fixture, &["check"]).await, (0, "the node may run\n".into()));
-    server.greet_with(paused(&desired));
+    server.set_first_events(paused(&desired));
     assert_eq!(agent(&fixture, &["check"]).await, (9, "the environment is paused by ada: disk swap\n".into()));
 
     // A node that never connected to a server, and cannot reach one.
@@ -113,26 +113,26 @@ async fn check_says_yes_only_to_a_node_that_may_run() {
 }
 
 #[tokio::test]
-async fn once_makes_the_run_that_is_due_and_no_other() {
+async fn once_makes_only_a_run_that_is_due() {
     let mut server = FakeServer::start().await;
     let (fixture, desired) = configured(&mut server).await;
     let root = fixture.path().join("root");
     assert_eq!(runs(&root), 1);
     // A stream sends only changes.
-    server.greet_with(vec![greeting(&desired, with_dbs(1, &[])).remove(0)]);
-    server.tell(desired);
+    server.set_first_events(vec![first_events(&desired, with_dbs(1, &[])).remove(0)]);
+    server.set_desired(desired);
     let (code, said) = agent(&fixture, &["once"]).await;
     assert_eq!((code, said.as_str(), runs(&root)), (0, "nothing to do\n", 1));
 
     fixture.release("v2", "exit 1", "");
-    server.greet_with(greeting(&fixture.desired("v2", 2), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v2", 2), with_dbs(1, &[])));
     assert_eq!(agent(&fixture, &["once"]).await.0, 1);
     fixture.release("v3", "echo a licence; exit 75", "");
-    server.greet_with(greeting(&fixture.desired("v3", 3), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v3", 3), with_dbs(1, &[])));
     assert_eq!(agent(&fixture, &["once"]).await.0, 75);
     assert_eq!(fs::read_dir(fixture.state().join("outbox")).unwrap().count(), 0, "all is reported");
 
-    server.greet_with(paused(&fixture.desired("v3", 4)));
+    server.set_first_events(paused(&fixture.desired("v3", 4)));
     let (code, said) = agent(&fixture, &["once"]).await;
     assert!(code == 9 && said.contains("paused by ada"), "{code} {said}");
     // The server is unreachable, and the last known state requires a run.
@@ -144,7 +144,7 @@ async fn once_makes_the_run_that_is_due_and_no_other() {
 async fn once_needs_a_server_and_no_running_agent() {
     let mut server = FakeServer::start().await;
     let (fixture, _) = configured(&mut server).await;
-    server.heard_already();
+    server.queued_requests();
     let living = fixture.start();
     server.opened().await;
     let (code, said) = agent(&fixture, &["once"]).await;
@@ -165,7 +165,7 @@ async fn once_needs_a_server_and_no_running_agent() {
 }
 
 #[tokio::test]
-async fn status_shows_what_is_known_with_the_server_and_without() {
+async fn status_works_with_and_without_a_server() {
     let mut server = FakeServer::start().await;
     let (fixture, _) = configured(&mut server).await;
     let (code, said) = agent(&fixture, &["status"]).await;
@@ -182,7 +182,7 @@ async fn status_shows_what_is_known_with_the_server_and_without() {
     server.stop();
     let (code, said) = agent(&fixture, &["status"]).await;
     assert!(code == 0 && said.contains("server      does not answer: cannot reach the server"), "{said}");
-    assert!(said.contains("should run  v1"), "as heard last: {said}");
+    assert!(said.contains("should run  v1"), "the last known version: {said}");
 }
 
 fn run_agent(arguments: &[&str]) -> Output {
@@ -194,7 +194,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn help_shows_the_configuration_and_version_the_version() {
+fn help_shows_the_configuration() {
     let help = run_agent(&["--help"]);
     let text = String::from_utf8(help.stdout).unwrap();
     assert_eq!(help.status.code(), Some(0));
@@ -207,7 +207,7 @@ fn help_shows_the_configuration_and_version_the_version() {
 }
 
 #[tokio::test]
-async fn mistakes_in_the_configuration_are_explained() {
+async fn invalid_configuration_is_explained() {
     let server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let path = fixture.write_config();
@@ -227,7 +227,7 @@ async fn mistakes_in_the_configuration_are_explained() {
 }
 
 #[tokio::test]
-async fn a_second_agent_on_one_directory_is_refused() {
+async fn second_agent_on_a_directory_is_refused() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let _agent = fixture.start();

@@ -35,8 +35,8 @@ use crate::bundles;
 
 /// A request that the server received.
 #[derive(Debug)]
-pub(crate) enum Heard {
-    Opened(Box<SyncOpen>),
+pub(crate) enum AgentRequest {
+    Open(Box<SyncOpen>),
     Report(Box<Report>),
     Activity(Activity),
 }
@@ -46,27 +46,26 @@ pub(crate) enum Heard {
 pub(crate) enum Answer {
     Refuse(ProblemCode),
     Outdated,
-    /// Never answers.
-    Not,
+    Never,
     /// Accepts the report, but cuts the connection before the answer.
-    TakeAndCut,
+    AcceptAndCut,
 }
 
 #[derive(Debug)]
 struct Shared {
-    heard: mpsc::Sender<Heard>,
+    requests: mpsc::Sender<AgentRequest>,
     logs: mpsc::Sender<(RunId, LogPiece)>,
     /// Sender of events for the newest stream.
     stream: Mutex<Option<mpsc::Sender<SyncEvent>>>,
     /// Events at the beginning of each stream.
-    greeting: Mutex<Vec<SyncEvent>>,
+    first_events: Mutex<Vec<SyncEvent>>,
     answers: Mutex<VecDeque<Answer>>,
     /// Shared like a store: replicas of one server have the same state.
     observed: Arc<Mutex<ObservedRecord>>,
     refuse_streams: Mutex<Option<ProblemCode>>,
     lose_activities: AtomicU32,
     /// Desired state for requests without a stream, unless the first events of a stream contain one.
-    told: Mutex<Option<DesiredState>>,
+    desired: Mutex<Option<DesiredState>>,
     /// Accepts requests without a stream and never answers.
     frozen: AtomicBool,
     refuse_logs: AtomicU32,
@@ -76,7 +75,7 @@ struct Shared {
 pub(crate) struct FakeServer {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
-    heard: mpsc::Receiver<Heard>,
+    requests: mpsc::Receiver<AgentRequest>,
     /// Live logs of runs. Separate from the other requests, because few tests read them.
     logs: mpsc::Receiver<(RunId, LogPiece)>,
     /// A runtime of its own, which can be ended at once with all connections, like `kill -9`.
@@ -102,20 +101,20 @@ impl FakeServer {
     }
 
     async fn start_with(address: SocketAddr, observed: Arc<Mutex<ObservedRecord>>) -> Self {
-        let (heard, inbox) = mpsc::channel(1000);
+        let (requests, inbox) = mpsc::channel(1000);
         let (logs, log_inbox) = mpsc::channel(1000);
         let hello =
             SyncEvent::Hello { incarnation: 1, role: Role::new("web").unwrap(), now: jiff::Timestamp::UNIX_EPOCH };
         let shared = Arc::new(Shared {
-            heard,
+            requests,
             logs,
             stream: Mutex::default(),
-            greeting: Mutex::new(vec![hello]),
+            first_events: Mutex::new(vec![hello]),
             answers: Mutex::default(),
             observed,
             refuse_streams: Mutex::default(),
             lose_activities: AtomicU32::default(),
-            told: Mutex::default(),
+            desired: Mutex::default(),
             frozen: AtomicBool::default(),
             refuse_logs: AtomicU32::default(),
         });
@@ -123,7 +122,7 @@ impl FakeServer {
             .route("/v1/envs/{env}/nodes/{node}/sync", post(sync))
             .route("/v1/envs/{env}/nodes/{node}/reports", post(report))
             .route("/v1/envs/{env}/nodes/{node}/activity", put(activity))
-            .route("/v1/envs/{env}/nodes/{node}/desired", get(told))
+            .route("/v1/envs/{env}/nodes/{node}/desired", get(desired))
             .route("/v1/envs/{env}/nodes/{node}/runs/{run}/log", post(log))
             .with_state(Arc::clone(&shared));
         let listener = bind(address).await;
@@ -131,7 +130,7 @@ impl FakeServer {
         let router = router.merge(bundles::router(address));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         runtime.spawn(async move { axum::serve(TcpListener::from_std(listener).unwrap(), router).await });
-        Self { address, shared, heard: inbox, logs: log_inbox, runtime: Some(runtime) }
+        Self { address, shared, requests: inbox, logs: log_inbox, runtime: Some(runtime) }
     }
 
     /// Ends the server like `kill -9`: all connections are cut.
@@ -140,9 +139,9 @@ impl FakeServer {
     }
 
     /// Sets the first events of each stream.
-    pub(crate) fn greet_with(&self, events: Vec<SyncEvent>) {
-        *self.shared.greeting.lock().unwrap() = events;
-        *self.shared.told.lock().unwrap() = None;
+    pub(crate) fn set_first_events(&self, events: Vec<SyncEvent>) {
+        *self.shared.first_events.lock().unwrap() = events;
+        *self.shared.desired.lock().unwrap() = None;
     }
 
     pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
@@ -150,7 +149,7 @@ impl FakeServer {
     }
 
     /// Accepts all reports from now on.
-    pub(crate) fn take_all(&self) {
+    pub(crate) fn accept_all(&self) {
         self.shared.answers.lock().unwrap().clear();
     }
 
@@ -160,7 +159,7 @@ impl FakeServer {
     }
 
     /// Sets the sequence number of the last accepted report.
-    pub(crate) fn has_heard_up_to(&self, seq: u64) {
+    pub(crate) fn set_accepted_up_to(&self, seq: u64) {
         self.shared.observed.lock().unwrap().seq = seq;
     }
 
@@ -170,8 +169,8 @@ impl FakeServer {
 
     /// Sets the desired state for requests without a stream. A real server omits it on a stream if the agent already
     /// has it.
-    pub(crate) fn tell(&self, desired: DesiredState) {
-        *self.shared.told.lock().unwrap() = Some(desired);
+    pub(crate) fn set_desired(&self, desired: DesiredState) {
+        *self.shared.desired.lock().unwrap() = Some(desired);
     }
 
     /// Stops answering requests without a stream.
@@ -185,7 +184,7 @@ impl FakeServer {
     }
 
     /// Sends an event on the newest stream. Waits for a stream if there is none.
-    pub(crate) async fn say(&self, event: SyncEvent) {
+    pub(crate) async fn send(&self, event: SyncEvent) {
         let open = async {
             loop {
                 let stream = self.shared.stream.lock().unwrap().clone();
@@ -204,14 +203,14 @@ impl FakeServer {
         self.shared.stream.lock().unwrap().take();
     }
 
-    pub(crate) async fn heard(&mut self) -> Heard {
-        within("the agent sends something", self.heard.recv()).await.unwrap()
+    pub(crate) async fn next_request(&mut self) -> AgentRequest {
+        within("the agent sends something", self.requests.recv()).await.unwrap()
     }
 
     /// Waits for the next report.
     pub(crate) async fn report(&mut self) -> Report {
         loop {
-            if let Heard::Report(report) = self.heard().await {
+            if let AgentRequest::Report(report) = self.next_request().await {
                 return *report;
             }
         }
@@ -220,7 +219,7 @@ impl FakeServer {
     /// Waits for the next stream.
     pub(crate) async fn opened(&mut self) -> SyncOpen {
         loop {
-            if let Heard::Opened(open) = self.heard().await {
+            if let AgentRequest::Open(open) = self.next_request().await {
                 return *open;
             }
         }
@@ -229,10 +228,10 @@ impl FakeServer {
     /// Waits until the agent sends such an activity.
     pub(crate) async fn activity(&mut self, wanted: impl Fn(&Activity) -> bool) -> Activity {
         loop {
-            match self.heard().await {
-                Heard::Activity(activity) if wanted(&activity) => return activity,
-                Heard::Opened(open) if wanted(&open.activity) => return open.activity,
-                Heard::Activity(_) | Heard::Opened(_) | Heard::Report(_) => {}
+            match self.next_request().await {
+                AgentRequest::Activity(activity) if wanted(&activity) => return activity,
+                AgentRequest::Open(open) if wanted(&open.activity) => return open.activity,
+                AgentRequest::Activity(_) | AgentRequest::Open(_) | AgentRequest::Report(_) => {}
             }
         }
     }
@@ -248,14 +247,14 @@ impl FakeServer {
     }
 
     /// Requests that were received and not yet waited for.
-    pub(crate) fn heard_already(&mut self) -> Vec<Heard> {
-        std::iter::from_fn(|| self.heard.try_recv().ok()).collect()
+    pub(crate) fn queued_requests(&mut self) -> Vec<AgentRequest> {
+        std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
     }
 }
 
 impl Shared {
     /// Incarnation for an agent that opens a stream.
-    fn greet(&self, open: &SyncOpen) -> u64 {
+    fn assign_incarnation(&self, open: &SyncOpen) -> u64 {
         let mut observed = self.observed.lock().unwrap();
         let (keys, node) = (Keys::new(&EnvName::new("test").unwrap()), NodeName::new("web1").unwrap());
         let known = Some((&*observed, Revision(1)));
@@ -268,7 +267,7 @@ impl Shared {
         incarnation
     }
 
-    fn judge(&self, report: &Report) -> ReportResult {
+    fn apply_report(&self, report: &Report) -> ReportResult {
         let mut observed = self.observed.lock().unwrap();
         let (keys, role) = (Keys::new(&EnvName::new("test").unwrap()), Role::new("web").unwrap());
         let known = status_move::MoveInput {
@@ -316,12 +315,12 @@ async fn bind(address: SocketAddr) -> std::net::TcpListener {
 
 async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> Response {
     if let Some(code) = *shared.refuse_streams.lock().unwrap() {
-        let _ = shared.heard.try_send(Heard::Opened(Box::new(open)));
+        let _ = shared.requests.try_send(AgentRequest::Open(Box::new(open)));
         return problem(code);
     }
     let (sender, receiver) = mpsc::channel(100);
-    let given = shared.greet(&open);
-    for event in shared.greeting.lock().unwrap().iter() {
+    let given = shared.assign_incarnation(&open);
+    for event in shared.first_events.lock().unwrap().iter() {
         let mut event = event.clone();
         if let SyncEvent::Hello { incarnation, .. } = &mut event {
             *incarnation = given;
@@ -329,7 +328,7 @@ async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> 
         sender.try_send(event).unwrap();
     }
     *shared.stream.lock().unwrap() = Some(sender);
-    shared.heard.send(Heard::Opened(Box::new(open))).await.unwrap();
+    shared.requests.send(AgentRequest::Open(Box::new(open))).await.unwrap();
     let body = stream::unfold(receiver, |mut receiver| async move {
         let event = receiver.recv().await?;
         Some((Ok::<_, Infallible>(Bytes::from(sse::encode(&event).unwrap())), receiver))
@@ -338,16 +337,16 @@ async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> 
 }
 
 /// The desired state and the pause, for requests without a stream.
-async fn told(State(shared): State<Arc<Shared>>) -> Response {
+async fn desired(State(shared): State<Arc<Shared>>) -> Response {
     if shared.frozen.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;
     }
-    let known = shared.told.lock().unwrap().clone();
-    let mut told = DesiredResponse { desired: known, pause: None, now: jiff::Timestamp::UNIX_EPOCH };
-    for event in shared.greeting.lock().unwrap().iter() {
+    let known = shared.desired.lock().unwrap().clone();
+    let mut response = DesiredResponse { desired: known, pause: None, now: jiff::Timestamp::UNIX_EPOCH };
+    for event in shared.first_events.lock().unwrap().iter() {
         match event {
-            SyncEvent::Desired(desired) => told.desired = Some(desired.clone()),
-            SyncEvent::Pause { pause } => told.pause = pause.clone(),
+            SyncEvent::Desired(desired) => response.desired = Some(desired.clone()),
+            SyncEvent::Pause { pause } => response.pause = pause.clone(),
             SyncEvent::Hello { .. }
             | SyncEvent::Snapshot { .. }
             | SyncEvent::Run { .. }
@@ -356,23 +355,23 @@ async fn told(State(shared): State<Arc<Shared>>) -> Response {
             | SyncEvent::Move => {}
         }
     }
-    Json(told).into_response()
+    Json(response).into_response()
 }
 
 async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -> Response {
     let answer = shared.answers.lock().unwrap().pop_front();
     let taken = |taken| Json(ReportAck { taken, revision: Revision(1) }).into_response();
-    let judged = match answer {
-        None | Some(Answer::TakeAndCut) => Some(shared.judge(&report)),
-        Some(Answer::Outdated | Answer::Refuse(_) | Answer::Not) => None,
+    let result = match answer {
+        None | Some(Answer::AcceptAndCut) => Some(shared.apply_report(&report)),
+        Some(Answer::Outdated | Answer::Refuse(_) | Answer::Never) => None,
     };
-    let _ = shared.heard.send(Heard::Report(Box::new(report))).await;
+    let _ = shared.requests.send(AgentRequest::Report(Box::new(report))).await;
     match answer {
-        None => taken(judged.unwrap()),
+        None => taken(result.unwrap()),
         Some(Answer::Outdated) => taken(ReportResult::Outdated),
         Some(Answer::Refuse(code)) => problem(code),
-        Some(Answer::Not) => std::future::pending().await,
-        Some(Answer::TakeAndCut) => {
+        Some(Answer::Never) => std::future::pending().await,
+        Some(Answer::AcceptAndCut) => {
             // A truncated body looks like a connection that was cut.
             let broken = stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
             Body::from_stream(broken).into_response()
@@ -385,7 +384,7 @@ async fn activity(State(shared): State<Arc<Shared>>, Json(activity): Json<Activi
     if lost.is_ok() {
         return StatusCode::SERVICE_UNAVAILABLE;
     }
-    let _ = shared.heard.send(Heard::Activity(activity)).await;
+    let _ = shared.requests.send(AgentRequest::Activity(activity)).await;
     StatusCode::NO_CONTENT
 }
 
@@ -400,5 +399,5 @@ async fn log(
 }
 
 fn problem(code: ProblemCode) -> Response {
-    (StatusCode::from_u16(code.status()).unwrap(), Json(Problem::new(code, "as the test wants it"))).into_response()
+    (StatusCode::from_u16(code.status()).unwrap(), Json(Problem::new(code, "as scripted by the test"))).into_response()
 }

@@ -170,7 +170,7 @@ impl Agent {
 }
 
 /// First events of a stream: hello, desired state and snapshot.
-pub(crate) fn greeting(desired: &DesiredState, snapshot: Snapshot) -> Vec<SyncEvent> {
+pub(crate) fn first_events(desired: &DesiredState, snapshot: Snapshot) -> Vec<SyncEvent> {
     // The fake server sets the incarnation.
     let hello = SyncEvent::Hello { incarnation: 0, role: Role::new("web").unwrap(), now: Timestamp::UNIX_EPOCH };
     vec![hello, SyncEvent::Desired(desired.clone()), news(snapshot)]

@@ -14,8 +14,8 @@ use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use muster_wire::sync::SyncEvent;
 use rustix::process::Signal;
 
-use crate::fake_server::{FakeServer, Heard};
-use crate::fixture::{Fixture, greeting, with_dbs};
+use crate::fake_server::{AgentRequest, FakeServer};
+use crate::fixture::{Fixture, first_events, with_dbs};
 
 /// The first run hangs, with a grandchild that leaves its session and ignores SIGTERM. Later runs succeed.
 const HANGS_ONCE: &str = "test -e $MUSTER_ROOT/hung && exit 0\n\
@@ -56,7 +56,7 @@ async fn killed_agent_reports_its_run_as_interrupted_and_repeats_it() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", HANGS_ONCE, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     let run = run_that_hangs(&mut server, &fixture).await;
     agent.killed().await;
@@ -67,11 +67,11 @@ async fn killed_agent_reports_its_run_as_interrupted_and_repeats_it() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_asked_to_end_ends_its_run_first() {
+async fn signalled_agent_ends_its_run_first() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", HANGS_ONCE, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     let run = run_that_hangs(&mut server, &fixture).await;
     agent.signal(Signal::TERM);
@@ -92,7 +92,7 @@ async fn signal_ends_a_cron_run_with_all_its_processes() {
         let mut server = FakeServer::start().await;
         let fixture = Fixture::new(server.address);
         let desired = fixture.release("v1", HANGS_ONCE, "");
-        server.greet_with(greeting(&desired, with_dbs(1, &[])));
+        server.set_first_events(first_events(&desired, with_dbs(1, &[])));
         let once = fixture.start_once();
         let run = run_that_hangs(&mut server, &fixture).await;
         once.signal(signal);
@@ -111,7 +111,7 @@ async fn services_survive_an_agent_killed_during_checks() {
                   setsid sleep 1000 > /dev/null 2>&1 & echo $! > $MUSTER_ROOT/service; exit 2";
     fixture.release("v1", script, "validate: [{name: hangs, exec: check}]\n");
     fixture.executable("v1", "check", "test -e $MUSTER_ROOT/hung && exit 0; touch $MUSTER_ROOT/hung; sleep 1000");
-    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
     let agent = fixture.start();
     let Activity::Validating { run, .. } = server.activity(|now| matches!(now, Activity::Validating { .. })).await
     else {
@@ -141,7 +141,7 @@ async fn service_that_writes_to_its_run_output_survives_the_agent() {
     let script = "test -e $MUSTER_ROOT/alive && exit 0\n\
                   setsid sh -c 'while :; do echo tick || exit 1; echo >> $MUSTER_ROOT/alive; sleep 0.01; done' &\n\
                   exit 2";
-    server.greet_with(greeting(&fixture.release("v1", script, ""), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.release("v1", script, ""), with_dbs(1, &[])));
     let agent = fixture.start();
     let run = server.report().await.run;
     let alive = fixture.path().join("root/alive");
@@ -168,7 +168,7 @@ async fn orphans_that_end_are_reaped() {
     let fixture = Fixture::new(server.address);
     let script = "for n in 1 2 3; do setsid sh -c 'sleep 0.1' & done; echo $! > $MUSTER_ROOT/pid";
     let desired = fixture.release("v1", script, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     server.report().await;
     let parent = agent.child.id().unwrap();
@@ -195,7 +195,7 @@ async fn full_disk_blocks_the_agent_until_there_is_space() {
     let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
     let desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/runs; exit 0", "");
     fixture.release("v2", "echo x >> $MUSTER_ROOT/runs; exit 0", "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     server.report().await;
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
@@ -203,15 +203,15 @@ async fn full_disk_blocks_the_agent_until_there_is_space() {
     server.activity(|now| *now == Activity::Idle).await;
 
     disk.fill();
-    server.say(SyncEvent::Desired(fixture.desired("v2", 2))).await;
+    server.send(SyncEvent::Desired(fixture.desired("v2", 2))).await;
     let blocked = server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
     let Activity::Blocked { problem } = blocked else { unreachable!() };
     assert!(problem.contains("ledger.json") && problem.contains("No space left"), "{problem}");
-    server.say(SyncEvent::Ping).await;
+    server.send(SyncEvent::Ping).await;
     server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
     assert_eq!(runs(&fixture.path().join("root")), 1, "nothing runs that was not written down");
     let ledger = fs::read_to_string(disk.path().join("state/ledger.json")).unwrap();
-    assert!(ledger.contains("\"version\":\"v1\""), "what was written before is still whole");
+    assert!(ledger.contains("\"version\":\"v1\""), "the ledger of before is intact");
 
     disk.make_space();
     let configured = server.report().await;
@@ -220,7 +220,7 @@ async fn full_disk_blocks_the_agent_until_there_is_space() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_up_during_a_run_loses_no_report() {
+async fn disk_filled_during_a_run_loses_no_report() {
     if passed_in_a_namespace() {
         return;
     }
@@ -229,7 +229,7 @@ async fn a_disk_that_fills_up_during_a_run_loses_no_report() {
     let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
     let script = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 2";
     let desired = fixture.release("v1", script, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     server.activity(|now| matches!(now, Activity::Applying { .. })).await;
     let root = fixture.path().join("root");
@@ -238,7 +238,7 @@ async fn a_disk_that_fills_up_during_a_run_loses_no_report() {
     disk.fill();
     fs::write(root.join("go"), "").unwrap();
     server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
-    assert!(!server.heard_already().iter().any(|heard| matches!(heard, Heard::Report(_))));
+    assert!(!server.queued_requests().iter().any(|request| matches!(request, AgentRequest::Report(_))));
     disk.make_space();
     // Two cases are possible. The applier began before the disk was full and has changed the node. Or it could not
     // start, which is reported as a failure; the next run succeeds.

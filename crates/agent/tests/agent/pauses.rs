@@ -12,8 +12,8 @@ use muster_core::report::{Cause, LookupChange, Outcome, RunResult, Verdict};
 use muster_testkit::wait::until;
 use muster_wire::sync::SyncEvent;
 
-use crate::fake_server::{FakeServer, Heard};
-use crate::fixture::{Fixture, greeting, news, with_dbs};
+use crate::fake_server::{AgentRequest, FakeServer};
+use crate::fixture::{Fixture, first_events, news, with_dbs};
 
 const SCRIPT: &str = "echo x >> $MUSTER_ROOT/runs; echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 2";
 
@@ -22,7 +22,7 @@ fn paused(until: Option<Timestamp>) -> NodePause {
     NodePause { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause }
 }
 
-fn asked(id: &str) -> SyncEvent {
+fn run_request(id: &str) -> SyncEvent {
     SyncEvent::Run { id: id.into(), noop: false, by: "bob".into() }
 }
 
@@ -37,25 +37,25 @@ async fn validated(server: &mut FakeServer) {
 }
 
 #[tokio::test]
-async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
+async fn events_in_a_pause_wait_for_its_end_across_restarts() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let check = "echo x >> $MUSTER_ROOT/checks";
     fixture.release("v1", SCRIPT, "validate: [{name: looks, exec: check}]\n");
     fixture.executable("v1", "check", check);
     let desired = fixture.desired("v1", 1);
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
 
-    server.say(SyncEvent::Pause { pause: Some(paused(None)) }).await;
-    server.say(news(with_dbs(2, &["db1"]))).await;
-    server.say(asked("1")).await;
+    server.send(SyncEvent::Pause { pause: Some(paused(None)) }).await;
+    server.send(news(with_dbs(2, &["db1"]))).await;
+    server.send(run_request("1")).await;
     let ledger = || fs::read_to_string(fixture.state().join("ledger.json")).unwrap_or_default();
     until("the requested run is in the ledger", || ledger().contains("\"by\":\"bob\"")).await;
     agent.killed().await;
 
-    server.greet_with(greeting(&desired, with_dbs(2, &["db1"])));
+    server.set_first_events(first_events(&desired, with_dbs(2, &["db1"])));
     let _agent = fixture.start();
     let open = server.opened().await;
     assert_eq!((open.pause, open.asked.as_deref()), (Some(paused(None)), Some("1")));
@@ -63,9 +63,9 @@ async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
     let checks = || fs::read_to_string(fixture.path().join("root/checks")).unwrap_or_default().lines().count();
     until("a paused node is validated", || checks() >= 2).await;
     // A duplicate, as after a reconnect: the request was accepted before.
-    server.say(asked("1")).await;
+    server.send(run_request("1")).await;
     assert_eq!(runs(&fixture), 1, "nothing runs in a pause");
-    server.say(SyncEvent::Pause { pause: None }).await;
+    server.send(SyncEvent::Pause { pause: None }).await;
 
     let configured = server.report().await;
     let changes = vec![LookupChange { key: "active_roles::db".into(), what: "db1 added".into() }];
@@ -73,8 +73,8 @@ async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
     assert_eq!(configured.outcome, Outcome::Configured(RunResult::Changed));
     assert_eq!(configured.causes, [Cause::LookedUp { changes }, operator, Cause::AgentStarted]);
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
-    server.say(asked("1")).await;
-    server.say(asked("2")).await;
+    server.send(run_request("1")).await;
+    server.send(run_request("2")).await;
     let again = server.report().await;
     assert_eq!(
         again.causes,
@@ -90,24 +90,24 @@ async fn pause_ends_by_the_time_of_the_server() {
     let ends = async |server_now: Timestamp| {
         let mut server = FakeServer::start().await;
         let fixture = Fixture::new(server.address);
-        let mut events = greeting(&fixture.release("v1", SCRIPT, ""), with_dbs(1, &[]));
+        let mut events = first_events(&fixture.release("v1", SCRIPT, ""), with_dbs(1, &[]));
         let SyncEvent::Hello { now, .. } = &mut events[0] else { unreachable!() };
         *now = server_now;
-        server.greet_with(events);
+        server.set_first_events(events);
         let _agent = fixture.start();
         validated(&mut server).await;
         let begun = Instant::now();
         let until = server_now + SignedDuration::from_secs(120);
-        server.say(SyncEvent::Pause { pause: Some(paused(Some(until))) }).await;
-        server.say(asked("1")).await;
+        server.send(SyncEvent::Pause { pause: Some(paused(Some(until))) }).await;
+        server.send(run_request("1")).await;
         // The same server, almost two minutes later.
-        server.say(SyncEvent::Ping).await;
+        server.send(SyncEvent::Ping).await;
         let hello = SyncEvent::Hello {
             incarnation: 1,
             role: Role::new("web").unwrap(),
             now: until - SignedDuration::from_millis(1500),
         };
-        server.say(hello).await;
+        server.send(hello).await;
         let configured = server.report().await;
         assert_eq!(configured.causes, [Cause::Operator { id: "1".into(), by: "bob".into() }]);
         assert!(begun.elapsed() >= Duration::from_millis(1500), "it left early, after {:?}", begun.elapsed());
@@ -123,19 +123,19 @@ fn clock() -> Timestamp {
 
 /// Retries, pauses and validations depend on elapsed time. Reports contain the time of the node's clock.
 #[tokio::test]
-async fn a_node_whose_clock_is_an_hour_off_does_all_in_its_time() {
+async fn wrong_clock_does_not_shift_pauses_and_retries() {
     let lives = async |server_is_ahead: SignedDuration| {
         let mut server = FakeServer::start().await;
         let fixture = Fixture::new(server.address);
         let fails_once = format!("test -e $MUSTER_ROOT/tried || {{ touch $MUSTER_ROOT/tried; exit 1; }}\n{SCRIPT}");
         fixture.release("v1", &fails_once, "validate_every: 10s\nvalidate: [{name: looks, exec: check}]\n");
         fixture.executable("v1", "check", "echo x >> $MUSTER_ROOT/checks");
-        let mut events = greeting(&fixture.desired("v1", 1), with_dbs(1, &[]));
+        let mut events = first_events(&fixture.desired("v1", 1), with_dbs(1, &[]));
         let (begun_at, begun) = (clock(), Instant::now());
         let server_now = begun_at + server_is_ahead;
         let SyncEvent::Hello { now, .. } = &mut events[0] else { unreachable!() };
         *now = server_now;
-        server.greet_with(events);
+        server.set_first_events(events);
         let _agent = fixture.start();
 
         let failed = server.report().await;
@@ -148,10 +148,10 @@ async fn a_node_whose_clock_is_an_hour_off_does_all_in_its_time() {
 
         let pause = Duration::from_secs(4);
         let end = server_now + SignedDuration::try_from(pause).unwrap();
-        server.say(SyncEvent::Pause { pause: Some(paused(Some(end))) }).await;
-        server.say(asked("1")).await;
-        let asked_for = server.report().await;
-        assert_eq!(asked_for.causes, [Cause::Operator { id: "1".into(), by: "bob".into() }]);
+        server.send(SyncEvent::Pause { pause: Some(paused(Some(end))) }).await;
+        server.send(run_request("1")).await;
+        let requested = server.report().await;
+        assert_eq!(requested.causes, [Cause::Operator { id: "1".into(), by: "bob".into() }]);
         assert!(begun.elapsed() >= pause, "it left the pause early, after {:?}", begun.elapsed());
         validated(&mut server).await;
 
@@ -172,11 +172,11 @@ async fn node_that_breaks_in_a_pause_is_repaired_after_it() {
         "validate: [{name: well, file: {path: \"{root}/well\"}, deadline: 100ms}]\n",
     );
     let desired = fixture.desired("v1", 1);
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
-    server.say(SyncEvent::Pause { pause: Some(paused(None)) }).await;
-    server.say(SyncEvent::Ping).await;
+    server.send(SyncEvent::Pause { pause: Some(paused(None)) }).await;
+    server.send(SyncEvent::Ping).await;
     server.activity(|now| *now == Activity::Idle).await;
     agent.signal(rustix::process::Signal::TERM);
     agent.ended().await;
@@ -186,12 +186,15 @@ async fn node_that_breaks_in_a_pause_is_repaired_after_it() {
     let broken = server.report().await;
     assert_eq!(broken.outcome, Outcome::Validated(Verdict::Failed));
     assert_eq!((&broken.causes[..], broken.attempt), (&[Cause::Schedule][..], 1));
-    let first = broken.first_failure.expect("the first failure is told");
+    let first = broken.first_failure.expect("the first failure is reported");
     assert_eq!((first.run, first.error.message.as_str()), (broken.run, "checks failed: well"));
-    server.say(SyncEvent::Ping).await;
+    server.send(SyncEvent::Ping).await;
     server.activity(|now| *now == Activity::Idle).await;
-    assert!(!server.heard_already().iter().any(|heard| matches!(heard, Heard::Report(_))), "it is told once");
-    server.say(SyncEvent::Pause { pause: None }).await;
+    assert!(
+        !server.queued_requests().iter().any(|request| matches!(request, AgentRequest::Report(_))),
+        "it is reported once"
+    );
+    server.send(SyncEvent::Pause { pause: None }).await;
     let repaired = server.report().await;
     assert_eq!((repaired.outcome, repaired.attempt), (Outcome::Configured(RunResult::Changed), 0));
     assert_eq!(repaired.causes, [Cause::AgentStarted]);

@@ -9,8 +9,8 @@ use muster_core::report::{Cause, LookupChange, Outcome, Report, RunResult, Verdi
 use muster_testkit::wait::until;
 use muster_wire::sync::SyncEvent;
 
-use crate::fake_server::{FakeServer, Heard};
-use crate::fixture::{Fixture, greeting, news, with_dbs};
+use crate::fake_server::{AgentRequest, FakeServer};
+use crate::fixture::{Fixture, first_events, news, with_dbs};
 
 const HOOK: &str = "hooks: [{name: members, on: \"active_roles::db\", run: hook}]\n";
 
@@ -36,7 +36,7 @@ async fn validated(server: &mut FakeServer) -> Report {
 }
 
 #[tokio::test]
-async fn a_node_that_breaks_later_is_reported_once_and_run_again() {
+async fn broken_node_is_reported_once_and_run_again() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release(
@@ -45,15 +45,17 @@ async fn a_node_that_breaks_later_is_reported_once_and_run_again() {
         "validate_every: 10s\nvalidate: [{name: well, exec: check}]\n",
     );
     fixture.executable("v1", "check", "echo x >> $MUSTER_ROOT/checks; test -e $MUSTER_ROOT/well");
-    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
     let _agent = fixture.start();
     validated(&mut server).await;
     server.activity(|now| *now == Activity::Idle).await;
 
     until("the node is validated between runs", || lines(&fixture, "checks") >= 2).await;
     fs::remove_file(fixture.path().join("root/well")).unwrap();
-    let reports = |heard: Vec<Heard>| heard.iter().filter(|heard| matches!(heard, Heard::Report(_))).count();
-    assert_eq!(reports(server.heard_already()), 0, "when all is as it was, nothing is said");
+    let reports = |requests: Vec<AgentRequest>| {
+        requests.iter().filter(|request| matches!(request, AgentRequest::Report(_))).count()
+    };
+    assert_eq!(reports(server.queued_requests()), 0, "when all is as it was, nothing is said");
     let broken = server.report().await;
     assert_eq!(broken.outcome, Outcome::Validated(Verdict::Failed));
     assert_eq!(broken.causes, [Cause::Schedule]);
@@ -65,12 +67,12 @@ async fn a_node_that_breaks_later_is_reported_once_and_run_again() {
 }
 
 #[tokio::test]
-async fn a_hook_reacts_to_a_change_and_there_is_no_run() {
+async fn changed_key_runs_its_hook_and_no_run() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "echo x >> $MUSTER_ROOT/runs; exit 2", HOOK);
     fixture.executable("v1", "hook", "echo \"$MUSTER_HOOK: $MUSTER_HOOK_KEY\"; grep -c db2 $MUSTER_SNAPSHOT; true");
-    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &["db1"])));
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &["db1"])));
     let agent = fixture.start();
     let configured = server.report().await;
     assert_eq!(configured.lookups["active_roles::db"], with_dbs(1, &["db1"]).tag("active_roles::db"), "it is watched");
@@ -78,7 +80,7 @@ async fn a_hook_reacts_to_a_change_and_there_is_no_run() {
     let first = server.report().await;
     assert_eq!((first.outcome, first.hooks.len()), (Outcome::Validated(Verdict::Passed), 1));
 
-    server.say(news(with_dbs(2, &["db1", "db2"]))).await;
+    server.send(news(with_dbs(2, &["db1", "db2"]))).await;
     let reacted = server.report().await;
     let changes = vec![LookupChange { key: "active_roles::db".into(), what: "db2 added".into() }];
     assert_eq!(reacted.causes, [Cause::LookedUp { changes }]);
@@ -91,25 +93,25 @@ async fn a_hook_reacts_to_a_change_and_there_is_no_run() {
 
     // The restart causes a run, but the hook has already handled all changes.
     agent.killed().await;
-    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(2, &["db1", "db2"])));
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(2, &["db1", "db2"])));
     let _agent = fixture.start();
     let open = server.opened().await;
     assert!(open.lookups.contains_key("active_roles::db"));
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Changed));
     assert_eq!(validated(&mut server).await.hooks, []);
     server.activity(|now| *now == Activity::Idle).await;
-    server.say(SyncEvent::Ping).await;
+    server.send(SyncEvent::Ping).await;
     server.activity(|now| *now == Activity::Idle).await;
-    assert!(!server.heard_already().iter().any(|heard| matches!(heard, Heard::Report(_))));
+    assert!(!server.queued_requests().iter().any(|request| matches!(request, AgentRequest::Report(_))));
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_is_shown_and_tried_again() {
+async fn failed_hook_is_reported_and_retried() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "exit 2", HOOK);
     fixture.executable("v1", "hook", "echo x >> $MUSTER_ROOT/tries; echo no; test $(wc -l < $MUSTER_ROOT/tries) -ge 3");
-    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
     let _agent = fixture.start();
     validated(&mut server).await;
     for attempt in [1, 2] {
@@ -128,12 +130,12 @@ async fn validation_clears_a_failed_hook_without_a_trigger() {
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "exit 2", &format!("validate_every: 10s\n{HOOK}"));
     fixture.executable("v1", "hook", "! grep -q db2 $MUSTER_SNAPSHOT");
-    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &["db1"])));
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &["db1"])));
     let _agent = fixture.start();
     while validated(&mut server).await.hooks.is_empty() {}
-    server.say(news(with_dbs(2, &["db1", "db2"]))).await;
+    server.send(news(with_dbs(2, &["db1", "db2"]))).await;
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Failed));
-    server.say(news(with_dbs(3, &["db1"]))).await;
+    server.send(news(with_dbs(3, &["db1"]))).await;
     let well = validated(&mut server).await;
     assert_eq!(well.causes, [Cause::Schedule], "the hook has seen what there is, and does not run again");
     let well = Some(ServiceState::Validated { result: ValidationResult::Success, version: well.version });
@@ -146,16 +148,16 @@ async fn validation_clears_a_failed_hook_without_a_trigger() {
 }
 
 #[tokio::test]
-async fn a_preview_says_what_would_change_once_for_each_question() {
+async fn preview_reports_changes_once_per_request() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let script = "test -n \"$MUSTER_NOOP\" && { echo would; exit 2; }; echo x >> $MUSTER_ROOT/runs; exit 0";
     let desired = fixture.release("v1", script, "noop: true\n");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     let state = server.observed().state;
-    server.say(preview("1")).await;
+    server.send(preview("1")).await;
     let said = server.report().await;
     assert_eq!(said.outcome, Outcome::Previewed(RunResult::Changed));
     assert_eq!((&said.causes[..], said.log.as_str()), (&[operator("1")][..], "would\n"));
@@ -165,8 +167,8 @@ async fn a_preview_says_what_would_change_once_for_each_question() {
     agent.killed().await;
     let _agent = fixture.start();
     server.opened().await;
-    server.say(preview("1")).await;
-    server.say(preview("2")).await;
+    server.send(preview("1")).await;
+    server.send(preview("2")).await;
     let mut reports = Vec::new();
     while reports.last().is_none_or(|report: &Report| report.causes != [operator("2")]) {
         reports.push(server.report().await);
@@ -195,15 +197,15 @@ fn nothing_is_left_of(run: &str) {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_in_a_preview_makes_it_again() {
+async fn killed_preview_is_made_again() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let script = format!("test -z \"$MUSTER_NOOP\" && exit 0\n{HANGS_ONCE}");
-    server.greet_with(greeting(&fixture.release("v1", &script, "noop: true\n"), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.release("v1", &script, "noop: true\n"), with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     server.activity(|now| *now == Activity::Idle).await;
-    server.say(preview("1")).await;
+    server.send(preview("1")).await;
     let run = killed_while_it_hangs(&fixture, agent).await;
     let _agent = fixture.start();
     let again = server.report().await;
@@ -213,12 +215,12 @@ async fn an_agent_that_is_killed_in_a_preview_makes_it_again() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_in_a_hook_runs_it_again() {
+async fn killed_hook_is_run_again() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "exit 0", HOOK);
     fixture.executable("v1", "hook", HANGS_ONCE);
-    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     let run = killed_while_it_hangs(&fixture, agent).await;
@@ -253,7 +255,7 @@ async fn killed_periodic_validation_is_not_reported() {
         "check",
         &format!("echo x >> $MUSTER_ROOT/checks; test $(wc -l < $MUSTER_ROOT/checks) -eq 2 || exit 0\n{HANGS_ONCE}"),
     );
-    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     let run = killed_while_it_hangs(&fixture, agent).await;

@@ -84,12 +84,12 @@ fn run_all(lives_for: usize) -> (World, bool) {
 
 #[test]
 fn agent_killed_between_any_two_effects_recovers() {
-    let (whole, died) = run_all(usize::MAX);
+    let (complete, died) = run_all(usize::MAX);
     assert!(!died);
-    assert_eq!(whole.log.orders.len(), 4, "a start, a version, a requested run and a requested preview");
-    let things = usize::MAX - whole.left;
-    assert!(things > 40, "enough effects to kill it between: {things}");
-    for lives_for in 0..things {
+    assert_eq!(complete.log.orders.len(), 4, "a start, a version, a requested run and a requested preview");
+    let effects = usize::MAX - complete.left;
+    assert!(effects > 40, "enough effects to kill it between: {effects}");
+    for lives_for in 0..effects {
         let (world, died) = run_all(lives_for);
         assert!(died, "{lives_for}");
         check(&world, lives_for);
@@ -107,7 +107,7 @@ fn check(world: &World, lives_for: usize) {
     assert!(taken.windows(2).all(|pair| pair[0].seq < pair[1].seq), "{lives_for}: in order, and each once");
     for order in &world.log.orders {
         let of_it: Vec<_> = taken.iter().filter(|report| report.run == order.run.run).collect();
-        let told = match order.run.work {
+        let is_reported = match order.run.work {
             // A request is answered by this work, or by the next.
             Work::Preview | Work::Validation | Work::Hooks => continue,
             Work::Run => of_it.iter().any(|report| match report.outcome {
@@ -115,7 +115,7 @@ fn check(world: &World, lives_for: usize) {
                 Outcome::Configured(_) | Outcome::Previewed(_) => false,
             }),
         };
-        assert!(told, "{lives_for}: no report of {:?}", order.run);
+        assert!(is_reported, "{lives_for}: no report of {:?}", order.run);
     }
     for (id, noop) in STATES.iter().filter_map(|state| state.request) {
         let answered = taken.iter().any(|report| {
@@ -151,16 +151,16 @@ fn disconnected(lives_for: usize) -> (World, bool) {
 
 #[test]
 fn unreachable_agent_rolls_back_wherever_it_is_killed() {
-    let (whole, died) = disconnected(usize::MAX);
+    let (complete, died) = disconnected(usize::MAX);
     assert!(!died);
     let versions = |world: &World| {
         let orders = world.log.orders.iter().filter(|order| order.run.work == Work::Run);
         orders.map(|order| (order.run.generation.number, order.run.version.to_string())).collect::<Vec<_>>()
     };
     let expected = [(1, "v1"), (2, "v2"), (2, "v1")].map(|(number, version)| (number, version.to_owned()));
-    assert_eq!(versions(&whole), expected);
-    let things = usize::MAX - whole.left;
-    for lives_for in 0..things {
+    assert_eq!(versions(&complete), expected);
+    let effects = usize::MAX - complete.left;
+    for lives_for in 0..effects {
         let (mut world, died) = disconnected(lives_for);
         assert!(died, "{lives_for}");
         let ledger = world.ledger();
@@ -183,9 +183,9 @@ fn unreachable_agent_rolls_back_wherever_it_is_killed() {
         runs.dedup();
         assert_eq!(runs, expected, "{lives_for}");
         let taken = &world.log.accepted;
-        let told = taken.last().unwrap();
-        assert_eq!((told.generation.number, told.version.as_str()), (2, "v1"), "{lives_for}");
-        assert_eq!(told.outcome, Outcome::Validated(Verdict::Passed), "{lives_for}");
+        let last = taken.last().unwrap();
+        assert_eq!((last.generation.number, last.version.as_str()), (2, "v1"), "{lives_for}");
+        assert_eq!(last.outcome, Outcome::Validated(Verdict::Passed), "{lives_for}");
         let went_back = Cause::AutoRollback { version: desired(2, "v2").version, within: WITHIN };
         assert!(taken.iter().any(|report| report.causes.contains(&went_back)), "{lives_for}");
         // A newer generation is applied.
@@ -212,10 +212,10 @@ fn impossible_rollback_is_reported_once() {
         world.next_tick().unwrap();
         world.reachable = true;
         world.settle().unwrap();
-        let told = world.log.accepted.last().unwrap();
+        let last = world.log.accepted.last().unwrap();
         let (version, problem) = (desired(2, "v2").version, problem.to_owned());
-        assert_eq!(told.reason, Some(RunReason::AutoRollbackFailed { version, within: WITHIN, problem }));
-        assert_eq!(told.outcome, Outcome::Validated(Verdict::Passed));
+        assert_eq!(last.reason, Some(RunReason::AutoRollbackFailed { version, within: WITHIN, problem }));
+        assert_eq!(last.outcome, Outcome::Validated(Verdict::Passed));
         world.next_tick().unwrap();
         world.settle().unwrap();
         assert_eq!(world.log.accepted.iter().filter(|report| report.reason.is_some()).count(), 1, "once");

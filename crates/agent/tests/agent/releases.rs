@@ -19,7 +19,7 @@ use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::bundles::{self, Fault};
 use crate::fake_server::FakeServer;
-use crate::fixture::{Fixture, greeting, with_dbs};
+use crate::fixture::{Fixture, first_events, with_dbs};
 
 /// A release with a script and incompressible bytes, large enough to be cut.
 fn large_release(fixture: &Fixture, version: &str, number: u64) -> DesiredState {
@@ -59,7 +59,7 @@ async fn validated(server: &mut FakeServer) -> Report {
     }
 }
 
-fn on_the_shelf(fixture: &Fixture) -> Vec<String> {
+fn cached_releases(fixture: &Fixture) -> Vec<String> {
     let Ok(entries) = fs::read_dir(fixture.state().join("releases")) else { return Vec::new() };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().into_string().unwrap()).collect();
     names.sort();
@@ -78,19 +78,19 @@ async fn interrupted_download_is_resumed() {
     let desired = large_release(&fixture, "v1", 1);
     let cuts = [Fault::CutAfter(300_000), Fault::CutAfter(1), Fault::CutAfter(0), Fault::CutAfter(700_000)];
     bundles::fail(server.address, cuts);
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     validated(&mut server).await;
     assert_eq!(runs(&fixture), 1);
-    let asked = bundles::asked(server.address);
-    assert_eq!(asked[0], 0);
+    let offsets = bundles::offsets(server.address);
+    assert_eq!(offsets[0], 0);
     // The number of bytes that arrived before each cut is not deterministic.
-    assert!(asked.len() == 5 && asked.windows(2).all(|pair| pair[0] <= pair[1]) && asked[4] > 0, "{asked:?}");
+    assert!(offsets.len() == 5 && offsets.windows(2).all(|pair| pair[0] <= pair[1]) && offsets[4] > 0, "{offsets:?}");
     // No partial download is left, and the next run needs no server.
-    assert_eq!(on_the_shelf(&fixture), [desired.digest.trim_start_matches("sha256:")]);
-    server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    assert_eq!(cached_releases(&fixture), [desired.digest.trim_start_matches("sha256:")]);
+    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     validated(&mut server).await;
-    assert_eq!(bundles::asked(server.address).len(), 5);
+    assert_eq!(bundles::offsets(server.address).len(), 5);
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn killed_agent_resumes_its_download_from_another_server() {
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
     bundles::fail(server.address, [Fault::FreezeAfter(1_000_000)]);
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     let part = part(&fixture, &desired);
     until("half of the bundle has arrived", || fs::metadata(&part).map_or(0, |meta| meta.len()) >= 500_000).await;
@@ -108,21 +108,21 @@ async fn killed_agent_resumes_its_download_from_another_server() {
 
     // The server is replaced in the meantime.
     let mut second = server.start_beside().await;
-    second.greet_with(greeting(&desired, with_dbs(1, &[])));
+    second.set_first_events(first_events(&desired, with_dbs(1, &[])));
     server.stop();
     let fixture = fixture.with_server(second.address);
     let _agent = fixture.start();
     validated(&mut second).await;
-    assert_eq!(bundles::asked(second.address), [before]);
+    assert_eq!(bundles::offsets(second.address), [before]);
     assert_eq!(runs(&fixture), 1);
 }
 
 #[tokio::test]
-async fn what_was_left_between_download_and_rename_is_used_or_removed() {
+async fn leftovers_of_a_killed_download_are_used_or_removed() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     settled(&mut server).await;
@@ -136,8 +136,8 @@ async fn what_was_left_between_download_and_rename_is_used_or_removed() {
     fs::write(cache.join(format!("incoming-{}.part", "0".repeat(64))), "old").unwrap();
     let _agent = fixture.start();
     validated(&mut server).await;
-    assert_eq!(on_the_shelf(&fixture), [hex]);
-    assert_eq!(bundles::asked(server.address), [0], "nothing is fetched that is here");
+    assert_eq!(cached_releases(&fixture), [hex]);
+    assert_eq!(bundles::offsets(server.address), [0], "a cached bundle is not downloaded again");
     assert_eq!(runs(&fixture), 2);
 }
 
@@ -147,22 +147,22 @@ async fn damaged_bundle_is_refused_and_downloaded_again() {
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
     bundles::fail(server.address, [Fault::Flip(1_234_567)]);
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     let reason = failed(&mut server).await;
     assert!(matches!(&reason, RunReason::DigestMismatch { expected, .. } if *expected == desired.digest), "{reason}");
     assert_eq!(runs(&fixture), 0);
     validated(&mut server).await;
-    assert_eq!(bundles::asked(server.address), [0, 0]);
+    assert_eq!(bundles::offsets(server.address), [0, 0]);
 }
 
 #[tokio::test]
-async fn a_part_that_was_damaged_on_the_node_is_fetched_again_whole() {
+async fn damaged_part_is_downloaded_again_from_the_start() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
     bundles::fail(server.address, [Fault::FreezeAfter(1_000_000)]);
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     let part = part(&fixture, &desired);
     until("half of the bundle has arrived", || fs::metadata(&part).map_or(0, |meta| meta.len()) >= 500_000).await;
@@ -172,11 +172,11 @@ async fn a_part_that_was_damaged_on_the_node_is_fetched_again_whole() {
     fs::write(&part, vec![0; length]).unwrap();
     let _agent = fixture.start();
     validated(&mut server).await;
-    assert_eq!(bundles::asked(server.address), [0, length as u64, 0]);
+    assert_eq!(bundles::offsets(server.address), [0, length as u64, 0]);
 }
 
 #[tokio::test]
-async fn servers_that_answer_oddly_do_not_keep_a_release_away() {
+async fn unexpected_answers_do_not_prevent_a_download() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
@@ -185,26 +185,26 @@ async fn servers_that_answer_oddly_do_not_keep_a_release_away() {
         [
             Fault::Refuse(ProblemCode::StoreUnavailable),
             Fault::CutAfter(400_000),
-            Fault::Whole,
+            Fault::IgnoreOffset,
             Fault::Refuse(ProblemCode::RangeNotSatisfiable),
         ],
     );
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     validated(&mut server).await;
     assert_eq!(runs(&fixture), 1);
 }
 
 #[tokio::test]
-async fn a_bundle_that_is_longer_than_its_manifest_says_is_dropped() {
+async fn bundle_longer_than_its_manifest_is_dropped() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
     bundles::fail(server.address, [Fault::TooLong]);
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     validated(&mut server).await;
-    assert_eq!(bundles::asked(server.address), [0, 0]);
+    assert_eq!(bundles::offsets(server.address), [0, 0]);
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn unavailable_release_fails_the_run_and_is_retried() {
     let desired = large_release(&fixture, "v1", 1);
     let bundle = fixture.path().join("bundles/v1");
     fs::rename(&bundle, bundle.with_extension("away")).unwrap();
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     let reason = failed(&mut server).await.to_string();
     assert!(
@@ -234,7 +234,7 @@ async fn release_of_an_unknown_key_is_refused_until_it_is_trusted() {
     let other = SigningKey::generate("new").unwrap();
     let manifest = desired.manifest.read().unwrap();
     desired.manifest = manifest::sign(&manifest, std::slice::from_ref(&other)).unwrap();
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     let signed_by = vec![other.public().id().to_string()];
     let refused = RunReason::ReleaseRefused { refusal: ReleaseRefusal::UnknownKey { signed_by } };
@@ -242,11 +242,11 @@ async fn release_of_an_unknown_key_is_refused_until_it_is_trusted() {
     // A list that is signed only by the new key itself is refused.
     let keys = || vec![other.public().clone()];
     let own = manifest::sign_list(1, keys(), std::slice::from_ref(&other)).unwrap();
-    server.say(SyncEvent::Trust { trust: own }).await;
+    server.send(SyncEvent::Trust { trust: own }).await;
     assert_eq!(failed(&mut server).await, refused);
-    assert_eq!((runs(&fixture), bundles::asked(server.address).len()), (0, 0), "nothing is even fetched");
+    assert_eq!((runs(&fixture), bundles::offsets(server.address).len()), (0, 0), "nothing is even fetched");
     let list = manifest::sign_list(2, keys(), std::slice::from_ref(fixture.key())).unwrap();
-    server.say(SyncEvent::Trust { trust: list }).await;
+    server.send(SyncEvent::Trust { trust: list }).await;
     validated(&mut server).await;
     // The agent sends the number of its list with the next stream, so that the server does not send the list again.
     server.cut_stream();
@@ -262,7 +262,7 @@ async fn expired_release_is_refused_unless_already_applied() {
     let hour = SignedDuration::from_hours(1);
     let ended = now.saturating_sub(hour).unwrap();
     let late = fixture.desired_until("v1", 1, Some(ended));
-    server.greet_with(greeting(&late, with_dbs(1, &[])));
+    server.set_first_events(first_events(&late, with_dbs(1, &[])));
     let _agent = fixture.start();
     let RunReason::ReleaseRefused { refusal: ReleaseRefusal::Expired { at } } = failed(&mut server).await else {
         panic!()
@@ -270,10 +270,10 @@ async fn expired_release_is_refused_unless_already_applied() {
     assert_eq!(at, ended);
     assert_eq!(runs(&fixture), 0);
     let in_time = fixture.desired_until("v1", 2, Some(now.saturating_add(hour).unwrap()));
-    server.say(SyncEvent::Desired(in_time)).await;
+    server.send(SyncEvent::Desired(in_time)).await;
     validated(&mut server).await;
     // The same bundle, now expired: the node already runs it.
-    server.say(SyncEvent::Desired(fixture.desired_until("v1", 3, Some(ended)))).await;
+    server.send(SyncEvent::Desired(fixture.desired_until("v1", 3, Some(ended)))).await;
     validated(&mut server).await;
     assert_eq!(runs(&fixture), 2);
 }
@@ -290,7 +290,7 @@ async fn older_release_needs_permission_also_without_a_ledger() {
     fixture.release("v1", "echo one >> $MUSTER_ROOT/ran; exit 0", "");
     fixture.release("v2", "echo two >> $MUSTER_ROOT/ran; exit 0", "");
     let second = fixture.desired("v2", 7);
-    server.greet_with(greeting(&second, with_dbs(1, &[])));
+    server.set_first_events(first_events(&second, with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     settled(&mut server).await;
@@ -300,7 +300,7 @@ async fn older_release_needs_permission_also_without_a_ledger() {
     fs::write(fixture.state().join("ledger.json"), "{").unwrap();
     let mut first = fixture.desired("v1", 3);
     first.generation.number = 8;
-    server.greet_with(greeting(&first, with_dbs(1, &[])));
+    server.set_first_events(first_events(&first, with_dbs(1, &[])));
     let _agent = fixture.start();
     let refused = failed(&mut server).await;
     assert_eq!(refused, RunReason::ReleaseRefused { refusal: ReleaseRefusal::Older { serial: 3, highest: 7 } });
@@ -308,12 +308,12 @@ async fn older_release_needs_permission_also_without_a_ledger() {
     assert!(fixture.state().join("ledger.json.broken").exists());
     first.generation.number = 9;
     first.allow_older = true;
-    server.say(SyncEvent::Desired(first.clone())).await;
+    server.send(SyncEvent::Desired(first.clone())).await;
     validated(&mut server).await;
     // From now on serials are compared with this release.
     let mut between = fixture.desired("v2", 5);
     between.generation.number = 10;
-    server.say(SyncEvent::Desired(between)).await;
+    server.send(SyncEvent::Desired(between)).await;
     assert_eq!(validated(&mut server).await.version.as_str(), "v2");
 }
 
@@ -324,7 +324,7 @@ async fn older_release_is_refused_after_its_history_is_damaged() {
     let fixture = Fixture::new(server.address);
     fixture.release("v1", "echo one >> $MUSTER_ROOT/ran; exit 0", "");
     fixture.release("v2", "echo two >> $MUSTER_ROOT/ran; exit 0", "");
-    server.greet_with(greeting(&fixture.desired("v2", 7), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v2", 7), with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     settled(&mut server).await;
@@ -332,7 +332,7 @@ async fn older_release_is_refused_after_its_history_is_damaged() {
     fs::write(fixture.state().join("releases.json"), "{").unwrap();
     let mut first = fixture.desired("v1", 3);
     first.generation.number = 8;
-    server.greet_with(greeting(&first, with_dbs(1, &[])));
+    server.set_first_events(first_events(&first, with_dbs(1, &[])));
     let log = fixture.path().join("log");
     let _agent = fixture.start_with_log(&log);
     let refused = failed(&mut server).await;
@@ -345,35 +345,37 @@ async fn older_release_is_refused_after_its_history_is_damaged() {
 
 /// The server notifies a node about the keys that its last report watches.
 #[tokio::test]
-async fn a_release_that_is_refused_does_not_end_what_the_node_watches() {
+async fn refused_release_keeps_the_watched_keys() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let first = fixture.release("v1", "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0", "");
-    server.greet_with(greeting(&first, with_dbs(1, &["db1"])));
+    server.set_first_events(first_events(&first, with_dbs(1, &["db1"])));
     let _agent = fixture.start();
     let watched = validated(&mut server).await.lookups;
     assert!(watched.contains_key("active_roles::db"), "{watched:?}");
     fixture.release("v2", "exit 0", "");
     let ended = Some(Timestamp::UNIX_EPOCH);
-    server.say(SyncEvent::Desired(fixture.desired_until("v2", 2, ended))).await;
+    server.send(SyncEvent::Desired(fixture.desired_until("v2", 2, ended))).await;
     for _ in 0..2 {
         let refused = server.report().await;
         assert!(matches!(refused.reason, Some(RunReason::ReleaseRefused { .. })), "{:?}", refused.reason);
-        assert_eq!(refused.lookups, watched, "so that it goes on after the next refusal too");
+        assert_eq!(refused.lookups, watched, "they also survive the next refusal");
     }
 }
 
 #[tokio::test]
-async fn a_manifest_of_another_version_is_refused() {
+async fn manifest_of_another_version_is_refused() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let first = fixture.release("v1", "exit 0", "");
     let mut second = fixture.release("v2", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
     second.manifest = first.manifest;
-    server.greet_with(greeting(&second, with_dbs(1, &[])));
+    server.set_first_events(first_events(&second, with_dbs(1, &[])));
     let _agent = fixture.start();
     let refused = failed(&mut server).await;
-    let RunReason::ReleaseRefused { refusal: ReleaseRefusal::Another { what } } = &refused else { panic!("{refused}") };
+    let RunReason::ReleaseRefused { refusal: ReleaseRefusal::ManifestMismatch { what } } = &refused else {
+        panic!("{refused}")
+    };
     assert_eq!(what, "it is version v1, but the desired version is v2");
     assert_eq!(runs(&fixture), 0);
 }
@@ -417,7 +419,7 @@ fn tar(kind: tar::EntryType, name: &[u8], link: Option<&str>, size: u64) -> Vec<
 }
 
 #[tokio::test]
-async fn what_no_bundle_may_hold_is_refused_whoever_signed_it() {
+async fn signed_bundle_with_unsafe_entries_is_refused() {
     let bomb = 2 * muster_core::release::dir::SIZE_LIMIT;
     for (bundle, says) in [
         (tar(tar::EntryType::Regular, b"../../escaped", None, 4), "leads out of the release"),
@@ -430,7 +432,7 @@ async fn what_no_bundle_may_hold_is_refused_whoever_signed_it() {
         let mut server = FakeServer::start().await;
         let fixture = Fixture::new(server.address);
         let desired = signed(&fixture, &bundle);
-        server.greet_with(greeting(&desired, with_dbs(1, &[])));
+        server.set_first_events(first_events(&desired, with_dbs(1, &[])));
         let _agent = fixture.start();
         for _ in 0..2 {
             let refused = failed(&mut server).await;
@@ -439,19 +441,23 @@ async fn what_no_bundle_may_hold_is_refused_whoever_signed_it() {
             };
             assert!(problem.contains(says), "{says:?} is not in: {problem}");
         }
-        assert_eq!(bundles::asked(server.address), [0], "what is refused is not fetched over and over");
+        assert_eq!(bundles::offsets(server.address), [0], "what is refused is not fetched over and over");
         let part = part(&fixture, &desired);
-        assert_eq!(on_the_shelf(&fixture), [part.file_name().unwrap().to_str().unwrap()], "nothing of it is unpacked");
+        assert_eq!(
+            cached_releases(&fixture),
+            [part.file_name().unwrap().to_str().unwrap()],
+            "nothing of it is unpacked"
+        );
         assert!(!fixture.state().join("escaped").exists() && !fixture.path().join("escaped").exists());
     }
 }
 
 #[tokio::test]
-async fn with_the_server_away_a_release_that_is_here_runs() {
+async fn cached_release_runs_without_a_server() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     agent.killed().await;
@@ -462,7 +468,7 @@ async fn with_the_server_away_a_release_that_is_here_runs() {
 }
 
 #[tokio::test]
-async fn only_the_last_releases_stay_on_the_node() {
+async fn only_the_last_releases_are_kept() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let (mut digests, mut agent) = (Vec::new(), None);
@@ -472,17 +478,17 @@ async fn only_the_last_releases_stay_on_the_node() {
         let desired = fixture.desired(&version, number);
         digests.push(desired.digest.trim_start_matches("sha256:").to_owned());
         if number == 1 {
-            server.greet_with(greeting(&desired, with_dbs(1, &[])));
+            server.set_first_events(first_events(&desired, with_dbs(1, &[])));
             agent = Some(fixture.start());
         } else {
-            server.say(SyncEvent::Desired(desired)).await;
+            server.send(SyncEvent::Desired(desired)).await;
         }
         validated(&mut server).await;
     }
     assert!(agent.is_some());
     let mut last = digests.split_off(2);
     last.sort();
-    assert_eq!(on_the_shelf(&fixture), last);
+    assert_eq!(cached_releases(&fixture), last);
 }
 
 #[tokio::test]
@@ -496,7 +502,7 @@ async fn release_too_large_for_the_disk_fails_the_run() {
         let mut server = FakeServer::start().await;
         let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
         let desired = large_release(&fixture, "v1", 1);
-        server.greet_with(greeting(&desired, with_dbs(1, &[])));
+        server.set_first_events(first_events(&desired, with_dbs(1, &[])));
         let _agent = fixture.start();
         let reason = failed(&mut server).await;
         let RunReason::Machine { problem } = &reason else { panic!("{reason}") };
@@ -504,7 +510,7 @@ async fn release_too_large_for_the_disk_fails_the_run() {
         assert_eq!(runs(&fixture), 0);
         // A smaller release still fits.
         fixture.release("v2", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
-        server.say(SyncEvent::Desired(fixture.desired("v2", 2))).await;
+        server.send(SyncEvent::Desired(fixture.desired("v2", 2))).await;
         assert_eq!(validated(&mut server).await.version.as_str(), "v2");
     }
 }

@@ -12,16 +12,16 @@ use muster_testkit::wait::until;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::fake_server::FakeServer;
-use crate::fixture::{Agent, Fixture, greeting, news, with_dbs};
+use crate::fixture::{Agent, Fixture, first_events, news, with_dbs};
 
 #[tokio::test]
-async fn a_node_is_configured_validated_and_reported() {
+async fn run_is_configured_validated_and_reported() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let script = "test \"$MUSTER_ROLE $MUSTER_VERSION $MUSTER_ADDRESS\" = 'web v1 127.0.0.1' || exit 9\n\
                   echo active_roles::db >> $MUSTER_LOOKUPS_FILE; echo fine; exit 2";
     let desired = fixture.release("v1", script, "");
-    server.greet_with(greeting(&desired, with_dbs(7, &["db1"])));
+    server.set_first_events(first_events(&desired, with_dbs(7, &["db1"])));
     let _agent = fixture.start();
 
     let open = server.opened().await;
@@ -47,7 +47,7 @@ async fn pending_node_runs_when_its_needs_are_met() {
     let script = "grep -q '\"db2\"' $MUSTER_SNAPSHOT && exit 2\n\
                   echo '{\"kind\":\"role\",\"role\":\"db\",\"want\":2,\"have\":0}' >> $MUSTER_PENDING_FILE; exit 75";
     let desired = fixture.release("v1", script, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
 
     let pending = server.report().await;
@@ -56,8 +56,8 @@ async fn pending_node_runs_when_its_needs_are_met() {
     assert!(matches!(&needs[..], [Need::Role { want: 2, .. }]), "{needs:?}");
 
     // One node is not enough. The next run reads both, so no run was started in between.
-    server.say(news(with_dbs(2, &["db1"]))).await;
-    server.say(news(with_dbs(3, &["db1", "db2"]))).await;
+    server.send(news(with_dbs(2, &["db1"]))).await;
+    server.send(news(with_dbs(3, &["db1", "db2"]))).await;
     let configured = server.report().await;
     assert_eq!(configured.outcome, Outcome::Configured(RunResult::Changed));
     assert!(matches!(&configured.causes[..], [Cause::LookedUp { changes }] if changes[0].key == "active_roles::db"));
@@ -65,11 +65,11 @@ async fn pending_node_runs_when_its_needs_are_met() {
 }
 
 #[tokio::test]
-async fn a_node_that_waits_for_what_only_it_can_see_looks_again() {
+async fn node_with_a_local_need_retries() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", "test -e $MUSTER_ROOT/licence && exit 2; echo a licence; exit 75", "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
 
     let pending = server.report().await;
@@ -87,19 +87,19 @@ async fn a_node_that_waits_for_what_only_it_can_see_looks_again() {
 }
 
 #[tokio::test]
-async fn a_failed_run_is_made_again_until_it_works() {
+async fn failed_run_is_retried_until_it_succeeds() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let script = "echo x >> $MUSTER_ROOT/tries; test $(wc -l < $MUSTER_ROOT/tries) -ge 3";
     let desired = fixture.release("v1", script, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
 
     let mut first = None;
     for attempt in [1, 2] {
         let failed = server.report().await;
         assert_eq!(failed.outcome, Outcome::Configured(RunResult::Failed));
-        let began_with = failed.first_failure.expect("how the failures began is told").run;
+        let began_with = failed.first_failure.expect("the first failure is reported").run;
         assert_eq!(first.get_or_insert(failed.run), &began_with, "attempt {attempt}");
         assert_eq!(failed.reason, Some(RunReason::ExitCode { program: "apply".into(), code: 1 }));
         assert_eq!(failed.attempt, attempt);
@@ -111,12 +111,12 @@ async fn a_failed_run_is_made_again_until_it_works() {
 }
 
 #[tokio::test]
-async fn only_what_was_validated_counts_as_proved() {
+async fn unvalidated_version_is_not_the_local_version() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let log = fixture.path().join("log");
     let desired = fixture.release("v1", "exit 2", "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start_with_log(&log);
     server.report().await;
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
@@ -126,7 +126,7 @@ async fn only_what_was_validated_counts_as_proved() {
 
     fixture.release("v2", "exit 2", "validate: [{name: no, exec: check}]\n");
     fixture.executable("v2", "check", "exit 1");
-    server.greet_with(greeting(&fixture.desired("v2", 2), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.desired("v2", 2), with_dbs(1, &[])));
     let agent = fixture.start_with_log(&log);
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Changed));
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Failed));
@@ -148,17 +148,17 @@ fn waits_for(gate: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_line_is_there_while_the_run_still_goes_on() {
+async fn log_line_arrives_during_the_run() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let (first, second) = (fixture.path().join("first"), fixture.path().join("second"));
-    let script = format!("echo begun; {}; echo going on; exit 2", waits_for(&first));
+    let script = format!("echo begun; {}; echo continued; exit 2", waits_for(&first));
     let check = "validate: [{name: looks, exec: looks}, {name: waits, exec: waits}]\n";
     let desired = fixture.release("v1", &script, check);
     fixture.executable("v1", "looks", "echo well");
     fixture.executable("v1", "waits", &waits_for(&second));
     let desired = fixture.desired("v1", desired.generation.number);
-    server.greet_with(greeting(&desired, with_dbs(7, &["db1"])));
+    server.set_first_events(first_events(&desired, with_dbs(7, &["db1"])));
     let _agent = fixture.start();
 
     // The script waits for the gate, which is opened only after its line was received.
@@ -182,7 +182,7 @@ async fn a_line_is_there_while_the_run_still_goes_on() {
         }
     }
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[..2], ["begun", "going on"]);
+    assert_eq!(lines[..2], ["begun", "continued"]);
     assert!(lines[2].starts_with("check looks passed after ") && lines[3].starts_with("check waits passed"), "{text}");
 }
 
@@ -191,7 +191,7 @@ async fn lost_log_piece_is_sent_again_without_blocking_the_run() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", "echo one; exit 2", "");
-    server.greet_with(greeting(&desired, with_dbs(7, &["db1"])));
+    server.set_first_events(first_events(&desired, with_dbs(7, &["db1"])));
     server.refuse_logs(1);
     let _agent = fixture.start();
     let (_, lost) = server.log().await;
@@ -205,14 +205,14 @@ async fn lost_log_piece_is_sent_again_without_blocking_the_run() {
 const WITHIN: SignedDuration = SignedDuration::from_millis(1500);
 
 /// Script that appends the version to a file on the node.
-fn says(version: &str) -> String {
+fn prints(version: &str) -> String {
     format!("echo {version} >> $MUSTER_ROOT/versions; exit 2")
 }
 
 /// The same script, which first waits for the file `go`.
-fn says_when_let(version: &str) -> String {
+fn prints_after_the_gate(version: &str) -> String {
     let wait = "touch $MUSTER_ROOT/applying; while ! test -e $MUSTER_ROOT/go; do sleep 0.02; done";
-    format!("test -e $MUSTER_ROOT/go || {{ {wait}; }}\n{}", says(version))
+    format!("test -e $MUSTER_ROOT/go || {{ {wait}; }}\n{}", prints(version))
 }
 
 /// Versions that were applied on the node, in order.
@@ -225,15 +225,15 @@ fn versions_on(fixture: &Fixture) -> Vec<String> {
 async fn cut_off(confirm_within: Option<SignedDuration>) -> (Fixture, Agent, std::net::SocketAddr, DesiredState) {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
-    let first = fixture.release("v1", &says("v1"), "");
-    fixture.release("v2", &says_when_let("v2"), "");
+    let first = fixture.release("v1", &prints("v1"), "");
+    fixture.release("v2", &prints_after_the_gate("v2"), "");
     let second = DesiredState { confirm_within, ..fixture.desired("v2", 2) };
-    server.greet_with(greeting(&first, with_dbs(1, &[])));
+    server.set_first_events(first_events(&first, with_dbs(1, &[])));
     let agent = fixture.start();
     for outcome in [Outcome::Configured(RunResult::Changed), Outcome::Validated(Verdict::Passed)] {
         assert_eq!(server.report().await.outcome, outcome);
     }
-    server.say(SyncEvent::Desired(second.clone())).await;
+    server.send(SyncEvent::Desired(second.clone())).await;
     let applying = fixture.path().join("root/applying");
     until("v2 is being applied", || applying.exists()).await;
     let address = server.stop();
@@ -250,26 +250,26 @@ async fn unconfirmed_release_is_rolled_back_only_if_required() {
 
     // The server is back with the same desired state.
     let mut server = FakeServer::start_at(address).await;
-    server.greet_with(greeting(&second, with_dbs(1, &[])));
-    let mut told = Vec::new();
+    server.set_first_events(first_events(&second, with_dbs(1, &[])));
+    let mut reported = Vec::new();
     for _ in 0..4 {
         let report = server.report().await;
         assert_eq!(report.generation.number, 2);
-        told.push((report.version.to_string(), report.outcome.phase()));
+        reported.push((report.version.to_string(), report.outcome.phase()));
         let went_back = Cause::AutoRollback { version: second.version.clone(), within: WITHIN };
         assert_eq!(report.causes.contains(&went_back), report.version.as_str() == "v1", "{:?}", report.causes);
     }
     let phases = [("v2", "configured"), ("v2", "validated"), ("v1", "configured"), ("v1", "validated")];
-    assert_eq!(told, phases.map(|(version, phase)| (version.to_owned(), phase)));
+    assert_eq!(reported, phases.map(|(version, phase)| (version.to_owned(), phase)));
     // v2 is not retried, not even for a run that an operator requests.
-    server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     let report = server.report().await;
     assert_eq!((report.version.as_str(), report.generation.number), ("v1", 2), "{:?}", report.causes);
     assert_eq!(report.causes, [Cause::Operator { id: "a".into(), by: "ada".into() }]);
 
     let mut other = FakeServer::start_at(other_address).await;
-    other.greet_with(greeting(&unarmed, with_dbs(1, &[])));
-    other.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    other.set_first_events(first_events(&unarmed, with_dbs(1, &[])));
+    other.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     for _ in 0..4 {
         assert_eq!(other.report().await.version.as_str(), "v2");
     }

@@ -10,15 +10,15 @@ use muster_testkit::wait::until;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
-use crate::fake_server::{Answer, FakeServer, Heard};
-use crate::fixture::{Agent, Fixture, greeting, news, with_dbs};
+use crate::fake_server::{AgentRequest, Answer, FakeServer};
+use crate::fixture::{Agent, Fixture, first_events, news, with_dbs};
 
 const FINE: &str = "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0";
 
 /// A node that has been validated at v1.
 async fn validated(server: &mut FakeServer, fixture: &Fixture) -> DesiredState {
     let desired = fixture.release("v1", FINE, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     desired
 }
 
@@ -52,29 +52,29 @@ async fn reconnection_is_no_cause_for_a_run() {
 
     // The server sends everything again, and an outdated state. Only the new state causes a run.
     let old = DesiredState { generation: Generation { epoch: 0, number: 9 }, ..desired.clone() };
-    server.say(SyncEvent::Desired(old)).await;
-    server.say(SyncEvent::Desired(desired)).await;
-    server.say(news(with_dbs(1, &[]))).await;
-    server.say(news(with_dbs(2, &["db1"]))).await;
+    server.send(SyncEvent::Desired(old)).await;
+    server.send(SyncEvent::Desired(desired)).await;
+    server.send(news(with_dbs(1, &[]))).await;
+    server.send(news(with_dbs(2, &["db1"]))).await;
     let second = server.report().await;
     assert!(matches!(&second.causes[..], [Cause::LookedUp { changes }] if changes[0].key == "active_roles::db"));
     assert_eq!(second.seq, 3);
 }
 
 #[tokio::test]
-async fn a_person_asks_for_a_run_and_is_heard_once() {
+async fn requested_run_is_made_once() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
     let _agent = fixture.start();
     both_reports(&mut server).await;
     for id in ["a", "a"] {
-        server.say(SyncEvent::Run { id: id.into(), noop: false, by: "ada".into() }).await;
+        server.send(SyncEvent::Run { id: id.into(), noop: false, by: "ada".into() }).await;
     }
     let asked = server.report().await;
     assert_eq!(asked.causes, [Cause::Operator { id: "a".into(), by: "ada".into() }]);
     server.report().await;
-    server.say(SyncEvent::Run { id: "b".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run { id: "b".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(server.report().await.seq, 5);
 }
 
@@ -84,7 +84,7 @@ async fn reports_arrive_once_and_in_order_after_an_outage() {
     let fixture = Fixture::new(server.address);
     let wait = "touch $MUSTER_ROOT/begun; while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 0";
     let desired = fixture.release("v1", wait, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     until("the run has begun", || fixture.path().join("root/begun").exists()).await;
     let address = server.stop();
@@ -93,7 +93,7 @@ async fn reports_arrive_once_and_in_order_after_an_outage() {
 
     let mut server = FakeServer::start_at(address).await;
     assert_eq!(both_reports(&mut server).await, [1, 2]);
-    server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(both_reports(&mut server).await, [3, 4]);
 }
 
@@ -103,7 +103,7 @@ async fn unanswered_report_is_sent_again_with_its_number() {
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
     server.answer([
-        Answer::TakeAndCut,
+        Answer::AcceptAndCut,
         Answer::Refuse(ProblemCode::StoreUnavailable),
         Answer::Refuse(ProblemCode::StoreFull),
     ]);
@@ -146,7 +146,7 @@ async fn unknown_node_keeps_its_reports_until_it_is_known() {
 
 /// A node that is restored from a backup reuses the sequence numbers of its reports.
 #[tokio::test]
-async fn a_node_that_was_set_back_begins_anew_and_is_believed() {
+async fn restored_node_gets_a_new_incarnation() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
@@ -154,22 +154,22 @@ async fn a_node_that_was_set_back_begins_anew_and_is_believed() {
     both_reports(&mut server).await;
     server.activity(|now| *now == Activity::Idle).await;
     agent.killed().await;
-    server.has_heard_up_to(100);
+    server.set_accepted_up_to(100);
     let old = server.observed();
     assert_eq!(old.incarnation, 1);
-    server.heard_already();
+    server.queued_requests();
 
     let _agent = fixture.start();
-    let mut heard: Vec<String> = Vec::new();
-    while heard.last().is_none_or(|last| last != "report 2 4") {
-        match server.heard().await {
-            Heard::Opened(open) => heard.push(format!("opened {:?}", open.incarnation)),
-            Heard::Report(report) => heard.push(format!("report {} {}", report.incarnation, report.seq)),
-            Heard::Activity(_) => {}
+    let mut received: Vec<String> = Vec::new();
+    while received.last().is_none_or(|last| last != "report 2 4") {
+        match server.next_request().await {
+            AgentRequest::Open(open) => received.push(format!("opened {:?}", open.incarnation)),
+            AgentRequest::Report(report) => received.push(format!("report {} {}", report.incarnation, report.seq)),
+            AgentRequest::Activity(_) => {}
         }
     }
     let expected = ["opened Some(1)", "report 1 3", "opened None", "report 2 3", "report 2 4"];
-    assert_eq!(heard, expected, "the report of the old number is kept, and sent again under the new incarnation");
+    assert_eq!(received, expected, "the report of the old number is kept, and sent again under the new incarnation");
     until("the server has accepted the report", || server.observed().seq == 4).await;
     let now = server.observed();
     assert_eq!(now.incarnation, 2);
@@ -194,75 +194,75 @@ async fn outdated_report_is_dropped_after_a_new_incarnation() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_run_is_told_after_its_report() {
+async fn idle_is_sent_after_the_report_of_a_run() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
     let _agent = fixture.start();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
-        let word = match server.heard().await {
-            Heard::Report(report) => report.outcome.phase(),
-            Heard::Activity(Activity::Idle) => "idle",
-            Heard::Opened(_) | Heard::Activity(_) => continue,
+        let word = match server.next_request().await {
+            AgentRequest::Report(report) => report.outcome.phase(),
+            AgentRequest::Activity(Activity::Idle) => "idle",
+            AgentRequest::Open(_) | AgentRequest::Activity(_) => continue,
         };
-        heard.push(word);
+        received.push(word);
         if word == "idle" {
             break;
         }
     }
-    assert_eq!(heard, ["configured", "validated", "idle"]);
+    assert_eq!(received, ["configured", "validated", "idle"]);
 }
 
 /// Asserts that the next request of the agent is such an activity, not a new stream or a report.
-async fn says(server: &mut FakeServer, wanted: impl Fn(&Activity) -> bool) {
-    match server.heard().await {
-        Heard::Activity(activity) => assert!(wanted(&activity), "{activity:?}"),
-        other @ (Heard::Opened(_) | Heard::Report(_)) => panic!("{other:?}"),
+async fn expect_activity(server: &mut FakeServer, wanted: impl Fn(&Activity) -> bool) {
+    match server.next_request().await {
+        AgentRequest::Activity(activity) => assert!(wanted(&activity), "{activity:?}"),
+        other @ (AgentRequest::Open(_) | AgentRequest::Report(_)) => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_word_that_is_lost_is_told_again() {
+async fn lost_activity_is_sent_again() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let script = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done\n\
                   echo '{\"kind\":\"role\",\"role\":\"db\",\"want\":1,\"have\":0}' >> $MUSTER_PENDING_FILE; exit 75";
     let desired = fixture.release("v1", script, "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     server.activity(|now| matches!(now, Activity::Applying { .. })).await;
     server.lose_activities(2);
     until("the run has begun", || fixture.path().join("root").exists()).await;
     fs::write(fixture.path().join("root/go"), "").unwrap();
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Pending));
-    says(&mut server, |now| *now == Activity::Idle).await;
+    expect_activity(&mut server, |now| *now == Activity::Idle).await;
 }
 
 #[tokio::test]
-async fn a_ping_is_answered_whatever_the_agent_does() {
+async fn ping_is_answered_during_a_run() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     let desired = fixture.release("v1", "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 3", "");
-    server.greet_with(greeting(&desired, with_dbs(1, &[])));
-    server.answer([Answer::Not]);
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
+    server.answer([Answer::Never]);
     let _agent = fixture.start();
     let is_applying = |now: &Activity| matches!(now, Activity::Applying { .. });
     server.activity(is_applying).await;
     for _ in 0..2 {
-        server.say(SyncEvent::Ping).await;
-        says(&mut server, is_applying).await;
+        server.send(SyncEvent::Ping).await;
+        expect_activity(&mut server, is_applying).await;
     }
     until("the run has begun", || fixture.path().join("root").exists()).await;
     fs::write(fixture.path().join("root/go"), "").unwrap();
     server.report().await;
     // The report is not accepted. Until it is, the agent sends the previous activity.
-    server.say(SyncEvent::Ping).await;
-    says(&mut server, is_applying).await;
+    server.send(SyncEvent::Ping).await;
+    expect_activity(&mut server, is_applying).await;
 }
 
 #[tokio::test]
-async fn a_ping_is_answered_when_there_is_nothing_to_do() {
+async fn ping_is_answered_by_an_idle_agent() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
@@ -270,13 +270,13 @@ async fn a_ping_is_answered_when_there_is_nothing_to_do() {
     both_reports(&mut server).await;
     server.activity(|now| *now == Activity::Idle).await;
     for _ in 0..2 {
-        server.say(SyncEvent::Ping).await;
-        says(&mut server, |now| *now == Activity::Idle).await;
+        server.send(SyncEvent::Ping).await;
+        expect_activity(&mut server, |now| *now == Activity::Idle).await;
     }
 }
 
 #[tokio::test]
-async fn a_broken_ledger_is_put_aside_and_the_server_tells_the_rest() {
+async fn corrupt_ledger_is_moved_and_rebuilt_from_the_server() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
@@ -294,7 +294,7 @@ async fn a_broken_ledger_is_put_aside_and_the_server_tells_the_rest() {
     assert!(fixture.state().join("ledger.json.broken").exists());
 }
 
-struct Story {
+struct TwoServers {
     fixture: Fixture,
     /// Server that the agent connects to first.
     first: FakeServer,
@@ -303,13 +303,13 @@ struct Story {
 }
 
 /// An agent with two servers. The first reports get these answers from either server.
-async fn begin(answers: &[Answer]) -> Story {
+async fn start_two_servers(answers: &[Answer]) -> TwoServers {
     let mut one = FakeServer::start().await;
     let mut other = one.start_beside().await;
     let fixture = Fixture::with_servers(&[one.address, other.address]);
     let desired = fixture.release("v1", FINE, "");
     for server in [&one, &other] {
-        server.greet_with(greeting(&desired, with_dbs(1, &[])));
+        server.set_first_events(first_events(&desired, with_dbs(1, &[])));
         server.answer(answers.iter().copied());
     }
     let agent = fixture.start();
@@ -319,7 +319,7 @@ async fn begin(answers: &[Answer]) -> Story {
         open = other.opened() => { assert!(!open.away); false }
     };
     let (first, second) = if is_one { (one, other) } else { (other, one) };
-    Story { fixture, first, second, agent }
+    TwoServers { fixture, first, second, agent }
 }
 
 fn runs(fixture: &Fixture) -> usize {
@@ -329,13 +329,13 @@ fn runs(fixture: &Fixture) -> usize {
 #[tokio::test]
 async fn reports_fail_over_to_another_server_without_a_run() {
     let refused = [Answer::Refuse(ProblemCode::StoreUnavailable); 100];
-    let Story { fixture, first, mut second, agent: _agent } = begin(&refused).await;
+    let TwoServers { fixture, first, mut second, agent: _agent } = start_two_servers(&refused).await;
     until("both reports are kept", || waiting_reports(&fixture) == 2).await;
     let address = first.stop();
 
     let open = second.opened().await;
     assert_eq!((open.incarnation, open.away, open.activity), (Some(1), true, Activity::Idle));
-    second.take_all();
+    second.accept_all();
     while second.report().await.seq != 2 {}
     until("all reports are sent", || waiting_reports(&fixture) == 0).await;
     assert_eq!(runs(&fixture), 1);
@@ -346,37 +346,37 @@ async fn reports_fail_over_to_another_server_without_a_run() {
     second.stop();
     let open = first.opened().await;
     assert_eq!((open.incarnation, open.away), (Some(1), false));
-    first.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    first.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(both_reports(&mut first).await, [3, 4]);
     assert_eq!(runs(&fixture), 2);
 }
 
 #[tokio::test]
 async fn overloaded_server_moves_an_agent_to_another() {
-    let Story { fixture, mut first, mut second, agent: _agent } = begin(&[]).await;
+    let TwoServers { fixture, mut first, mut second, agent: _agent } = start_two_servers(&[]).await;
     both_reports(&mut first).await;
     first.activity(|now| *now == Activity::Idle).await;
-    first.say(SyncEvent::Move).await;
+    first.send(SyncEvent::Move).await;
 
     let open = second.opened().await;
     assert_eq!((open.incarnation, open.away, open.activity), (Some(1), true, Activity::Idle));
     // The agent does not move back at once: the next event is received on the same stream.
-    second.say(SyncEvent::Move).await;
-    second.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    second.send(SyncEvent::Move).await;
+    second.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(both_reports(&mut second).await, [3, 4]);
     assert_eq!(runs(&fixture), 2);
 }
 
 #[tokio::test]
-async fn an_agent_with_one_server_stays_where_it_is() {
+async fn agent_with_one_server_ignores_a_move() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
-    server.greet_with(greeting(&fixture.release("v1", FINE, ""), with_dbs(1, &[])));
+    server.set_first_events(first_events(&fixture.release("v1", FINE, ""), with_dbs(1, &[])));
     let _agent = fixture.start();
     both_reports(&mut server).await;
     server.activity(|now| *now == Activity::Idle).await;
-    server.heard_already();
-    server.say(SyncEvent::Move).await;
-    server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.queued_requests();
+    server.send(SyncEvent::Move).await;
+    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(both_reports(&mut server).await, [3, 4]);
 }

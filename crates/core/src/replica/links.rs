@@ -29,7 +29,7 @@ pub enum LocalLink {
 
 /// Location of an agent's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AgentLocation {
+pub enum LinkLocation {
     Here,
     /// Connected to another replica, which alone knows the agent's activity.
     Elsewhere(ReplicaId),
@@ -68,12 +68,12 @@ impl LinkTracker {
     }
 
     /// Connection of a node's agent, and its location.
-    pub fn link(&mut self, fleet: &Fleet, name: &NodeName, here: LocalLink, now: Timestamp) -> (Link, AgentLocation) {
+    pub fn link(&mut self, fleet: &Fleet, name: &NodeName, here: LocalLink, now: Timestamp) -> (Link, LinkLocation) {
         let silent_here = match here {
-            LocalLink::Connected { since } => return (Link::Connected { since }, AgentLocation::Here),
+            LocalLink::Connected { since } => return (Link::Connected { since }, LinkLocation::Here),
             LocalLink::Not { since } => since,
         };
-        let silent = |since| (Link::Silent { since }, AgentLocation::Nowhere);
+        let silent = |since| (Link::Silent { since }, LinkLocation::Nowhere);
         let presence = fleet.get(name).and_then(|node| node.presence.as_ref());
         let Some((presence, at)) = presence else { return silent(silent_here) };
         match &presence.replica {
@@ -82,7 +82,7 @@ impl LinkTracker {
             Some(replica) if *replica == self.me => silent(silent_here),
             Some(replica) if fleet.replicas().contains_key(replica) => {
                 self.gone.remove(replica);
-                (Link::Connected { since: presence.since }, AgentLocation::Elsewhere(replica.clone()))
+                (Link::Connected { since: presence.since }, LinkLocation::Elsewhere(replica.clone()))
             }
             // Recorded here too, in case a link is read before the replicas are observed.
             Some(replica) => silent(*self.gone.entry(replica.clone()).or_insert(now)),

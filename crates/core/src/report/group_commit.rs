@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use super::intake::{CommittedStatuses, IntakeView, ObservedStatus, Rejection, ReportAnswer, StateExit, Submission};
+use super::intake::{
+    CommittedStatuses, IntakeView, ObservedStatus, ReportAnswer, ReportRejection, StateExit, Submission,
+};
 use super::intake::{decide, unchanged_answer};
 use crate::report::status_move::{AppliedMove, StatusMove};
 use crate::txn::{Revision, Txn};
@@ -198,7 +200,7 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
                 return None;
             }
             IoResult::Unreadable(error) => {
-                answer(single.submission, ReportAnswer::Rejected(Rejection::Unreadable(error)));
+                answer(single.submission, ReportAnswer::Rejected(ReportRejection::Unreadable(error)));
                 return None;
             }
             IoResult::Refused(revision) => IoRequest::CatchUp(revision),

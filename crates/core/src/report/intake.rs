@@ -37,11 +37,11 @@ pub const MAX_IN_FLIGHT: usize = 16;
 pub const MAX_WAITING: usize = 256;
 
 /// A node of an environment. Shared, because every queued report and every group in flight holds it.
-pub type NodeKey = Arc<(EnvName, NodeName)>;
+pub type ReportingNode = Arc<(EnvName, NodeName)>;
 
 /// A report with what the host needs to answer it.
 pub trait Submission {
-    fn node(&self) -> &NodeKey;
+    fn node(&self) -> &ReportingNode;
     fn report(&self) -> &Report;
     /// Digest of the blob that holds the report and its log.
     fn log(&self) -> Option<&str>;
@@ -52,15 +52,15 @@ pub trait IntakeView {
     /// The revision that the view has reached.
     fn revision(&self) -> Revision;
     /// The design of a node; see [`NodeDesign::from_fleet`].
-    fn design(&self, node: &NodeKey) -> Result<NodeDesign, Rejection>;
+    fn design(&self, node: &ReportingNode) -> Result<NodeDesign, ReportRejection>;
     /// The status of a node, if it is newer than `cached`; see [`ObservedStatus::from_fleet`].
-    fn status(&self, node: &NodeKey, cached: Option<Revision>) -> Option<ObservedStatus>;
+    fn status(&self, node: &ReportingNode, cached: Option<Revision>) -> Option<ObservedStatus>;
     fn now(&self) -> Timestamp;
 }
 
 /// Reason to refuse a report before anything is written.
 #[derive(Debug)]
-pub enum Rejection {
+pub enum ReportRejection {
     UnknownNode,
     Restoring,
     /// The record of the node cannot be encoded.
@@ -77,16 +77,16 @@ pub struct NodeDesign {
 
 impl NodeDesign {
     /// Refuses nodes that are not in the design, and environments that are being restored.
-    pub fn from_fleet(fleet: Option<&Fleet>, node: &NodeName) -> Result<Self, Rejection> {
+    pub fn from_fleet(fleet: Option<&Fleet>, node: &NodeName) -> Result<Self, ReportRejection> {
         if fleet.is_some_and(|fleet| fleet.restoring().is_some()) {
-            return Err(Rejection::Restoring);
+            return Err(ReportRejection::Restoring);
         }
         let node = fleet.and_then(|fleet| fleet.get(node));
         let design = node.and_then(|node| {
             let record = node.record.as_ref()?;
             Some(Self { role: record.role.clone(), designed_at: node.record_at?, in_service: !record.is_leaving() })
         });
-        design.ok_or(Rejection::UnknownNode)
+        design.ok_or(ReportRejection::UnknownNode)
     }
 }
 
@@ -154,7 +154,7 @@ pub enum ReportAnswer<E> {
     Outdated {
         revision: Revision,
     },
-    Rejected(Rejection),
+    Rejected(ReportRejection),
     /// Each attempt found that another replica had moved the node.
     Contended,
     /// The store failed, or its answers were lost.
@@ -165,20 +165,20 @@ pub enum ReportAnswer<E> {
 #[derive(Clone, Debug)]
 pub struct Batch<S, E> {
     /// The nodes that stay in flight until [`Intake::group_finished`].
-    pub nodes: Vec<NodeKey>,
+    pub nodes: Vec<ReportingNode>,
     pub group: GroupCommit<S, E>,
 }
 
 /// Status changes that a group has committed, or has read from the store.
-pub type CommittedStatuses = Vec<(NodeKey, ObservedStatus)>;
+pub type CommittedStatuses = Vec<(ReportingNode, ObservedStatus)>;
 
 /// Queue of reports, nodes in flight, and a cache of committed statuses that the view does not show yet.
 #[derive(Clone, Debug)]
 pub struct Intake<S> {
     waiting: VecDeque<S>,
     groups_in_flight: usize,
-    nodes_in_flight: HashSet<NodeKey>,
-    cache: HashMap<NodeKey, ObservedStatus>,
+    nodes_in_flight: HashSet<ReportingNode>,
+    cache: HashMap<ReportingNode, ObservedStatus>,
 }
 
 impl<S> Default for Intake<S> {
@@ -225,7 +225,7 @@ impl<S: Submission> Intake<S> {
         &mut self,
         view: &impl IntakeView,
         answer: &mut impl FnMut(S, ReportAnswer<E>),
-    ) -> (Vec<NodeKey>, Vec<PlannedReport<S>>) {
+    ) -> (Vec<ReportingNode>, Vec<PlannedReport<S>>) {
         let (mut nodes, mut group) = (Vec::new(), Vec::new());
         let mut later = VecDeque::with_capacity(self.waiting.len());
         while let Some(submission) = self.waiting.pop_front() {
@@ -242,21 +242,21 @@ impl<S: Submission> Intake<S> {
     }
 
     /// The newest known status of a node: from the view, or from the cache while the view is behind.
-    fn status(&self, view: &impl IntakeView, node: &NodeKey) -> ObservedStatus {
+    fn status(&self, view: &impl IntakeView, node: &ReportingNode) -> ObservedStatus {
         let cached = self.cache.get(node);
         let shown = view.status(node, cached.and_then(ObservedStatus::revision));
         shown.or_else(|| cached.cloned()).unwrap_or_default()
     }
 
     /// Releases the nodes of a group, and caches what it committed until the view has reached it.
-    pub fn group_finished(&mut self, nodes: &[NodeKey], committed: CommittedStatuses, view: Revision) {
+    pub fn group_finished(&mut self, nodes: &[ReportingNode], committed: CommittedStatuses, view: Revision) {
         self.groups_in_flight = self.groups_in_flight.saturating_sub(1);
         self.release(nodes);
         self.cache.extend(committed);
         self.cache.retain(|_, status| status.revision() > Some(view));
     }
 
-    fn release(&mut self, nodes: &[NodeKey]) {
+    fn release(&mut self, nodes: &[ReportingNode]) {
         nodes.iter().for_each(|node| _ = self.nodes_in_flight.remove(node));
     }
 }
@@ -296,7 +296,7 @@ pub(super) fn decide(
     view: &impl IntakeView,
     submission: &impl Submission,
     status: &ObservedStatus,
-) -> Result<StatusMove, Rejection> {
+) -> Result<StatusMove, ReportRejection> {
     let (env, node) = &**submission.node();
     let NodeDesign { role, designed_at, in_service } = view.design(submission.node())?;
     let known = MoveInput {
@@ -310,5 +310,5 @@ pub(super) fn decide(
         log: submission.log(),
         now: view.now(),
     };
-    status_move::decide(known, submission.report()).map_err(Rejection::Unreadable)
+    status_move::decide(known, submission.report()).map_err(ReportRejection::Unreadable)
 }

@@ -100,7 +100,8 @@ pub enum ReleaseRefusal {
     /// The node has run a higher serial, and an older release is not allowed.
     Older { serial: u64, highest: u64 },
     /// The signed manifest differs from what the server sent.
-    Another { what: String },
+    #[serde(rename = "another")]
+    ManifestMismatch { what: String },
     /// The bundle contains something that is not allowed.
     Unsafe { problem: String },
 }
@@ -126,7 +127,9 @@ impl fmt::Display for ReleaseRefusal {
                 "its serial {serial} is lower than {highest}, which this node has run: `muster trigger-update VERSION \
                  --allow-older` allows it"
             ),
-            ReleaseRefusal::Another { what } => write!(f, "its signed manifest is for another release: {what}"),
+            ReleaseRefusal::ManifestMismatch { what } => {
+                write!(f, "its signed manifest is for another release: {what}")
+            }
             ReleaseRefusal::Unsafe { problem } => f.write_str(problem),
         }
     }

@@ -191,7 +191,7 @@ fn refusal(refusal: &ReleaseRefusal) -> ReleaseRefusal {
             ReleaseRefusal::UnknownKey { signed_by: signed_by.iter().take(LIST).map(|key| clip(key, WORD)).collect() }
         }
         ReleaseRefusal::BadSignature { key } => ReleaseRefusal::BadSignature { key: clip(key, WORD) },
-        ReleaseRefusal::Another { what } => ReleaseRefusal::Another { what: clip(what, MESSAGE) },
+        ReleaseRefusal::ManifestMismatch { what } => ReleaseRefusal::ManifestMismatch { what: clip(what, MESSAGE) },
         ReleaseRefusal::Unsafe { problem } => ReleaseRefusal::Unsafe { problem: clip(problem, MESSAGE) },
         ReleaseRefusal::Expired { .. } | ReleaseRefusal::Older { .. } => refusal.clone(),
     }

@@ -13,7 +13,7 @@ use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::node::liveness::Link;
 use muster_core::node::status::Activity;
-use muster_core::replica::links::{AgentLocation as Place, LinkTracker, LocalLink};
+use muster_core::replica::links::{LinkLocation, LinkTracker, LocalLink};
 use muster_core::txn::Revision;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -212,9 +212,9 @@ impl Links {
         };
         let (link, place) = self.absences().link(fleet, name, here, self.clock.now());
         let at = match (place, session) {
-            (Place::Here, Some(session)) => AgentLocation::Local(session),
-            (Place::Elsewhere(replica), _) => AgentLocation::Remote(replica),
-            (Place::Nowhere, _) | (Place::Here, None) => AgentLocation::Disconnected,
+            (LinkLocation::Here, Some(session)) => AgentLocation::Local(session),
+            (LinkLocation::Elsewhere(replica), _) => AgentLocation::Remote(replica),
+            (LinkLocation::Nowhere, _) | (LinkLocation::Here, None) => AgentLocation::Disconnected,
         };
         AgentLink { link, at }
     }

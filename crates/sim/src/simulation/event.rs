@@ -1,6 +1,6 @@
 //! All events of the simulation. An event for a process names its life: it is dropped if the process has died since.
 
-use muster_agent::report::dispatch::ReportAnswer;
+use muster_agent::report::dispatch::ServerAnswer;
 use muster_core::names::NodeName;
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
@@ -157,7 +157,7 @@ pub(crate) enum AgentEvent {
     },
     Answered {
         ticket: u64,
-        answer: ReportAnswer,
+        answer: ServerAnswer,
     },
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_agent::report::dispatch::ReportAnswer;
+use muster_agent::report::dispatch::ServerAnswer;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
@@ -237,7 +237,7 @@ impl World {
         machine: MachineNumber,
         agent: u64,
         ticket: u64,
-        answer: ReportAnswer,
+        answer: ServerAnswer,
     ) {
         if self.machines[machine].is_cut_off(self.now) {
             return;

@@ -12,7 +12,7 @@ use tonic::Status;
 use crate::limits;
 use crate::store::{CommitOutcome, Lease, StoreError, text_cause};
 
-use super::errors::Rejection;
+use super::errors::EtcdRejection;
 use super::read;
 use super::request::{Retry, Shared, for_etcd, revision};
 
@@ -33,7 +33,7 @@ pub(super) async fn commit(shared: &Shared, txn: Txn) -> Result<CommitOutcome, S
         .await;
     match result {
         Ok(response) => Ok(outcome(shared, &txn, response.0)),
-        Err(failure) if failure.is(Rejection::LeaseNotFound) => Err(ended_lease(shared, &txn).await),
+        Err(failure) if failure.is(EtcdRejection::LeaseNotFound) => Err(ended_lease(shared, &txn).await),
         Err(failure) => Err(shared.error(failure)),
     }
 }

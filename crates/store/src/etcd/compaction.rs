@@ -9,7 +9,7 @@ use std::time::Duration;
 use muster_core::txn::Revision;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::errors::Rejection;
+use super::errors::EtcdRejection;
 use super::request::{Retry, Shared, for_etcd};
 use super::{Compaction, read};
 use crate::store::StoreError;
@@ -22,8 +22,8 @@ pub(super) async fn compact(shared: &Shared, revision: Revision) -> Result<(), S
     match result {
         Ok(_) => {}
         // By another replica, or by an earlier attempt whose response was lost.
-        Err(failure) if failure.is(Rejection::Compacted) => {}
-        Err(failure) if failure.is(Rejection::FutureRevision) => {
+        Err(failure) if failure.is(EtcdRejection::Compacted) => {}
+        Err(failure) if failure.is(EtcdRejection::FutureRevision) => {
             let head = read::head(shared).await.map_err(|failure| shared.error(failure))?;
             return Err(StoreError::Ahead { requested: revision, head: Revision(head) });
         }

@@ -17,7 +17,7 @@ pub(super) enum FailureClass {
     /// It may have been applied.
     MaybeApplied(RetryAt),
     /// etcd has refused it.
-    Rejected(Rejection),
+    Rejected(EtcdRejection),
 }
 
 /// Member for the next attempt.
@@ -33,7 +33,7 @@ pub(super) enum RetryAt {
 
 /// Reason why etcd refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rejection {
+pub(super) enum EtcdRejection {
     Compacted,
     FutureRevision,
     LeaseNotFound,
@@ -48,9 +48,11 @@ pub(super) fn classify(error: &Error) -> FailureClass {
     match error {
         Error::GRpcStatus(status) => classify_status(status),
         // The answer to a keep-alive of a lease that is not there; etcd-client gives it no other form.
-        Error::LeaseKeepAliveError(why) if why == "lease not found" => FailureClass::Rejected(Rejection::LeaseNotFound),
+        Error::LeaseKeepAliveError(why) if why == "lease not found" => {
+            FailureClass::Rejected(EtcdRejection::LeaseNotFound)
+        }
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::Utf8Error(_) | Error::InvalidMetadataValue(_) => {
-            FailureClass::Rejected(Rejection::Denied)
+            FailureClass::Rejected(EtcdRejection::Denied)
         }
         Error::TransportError(_) | Error::EndpointError(_) | Error::EndpointsNotManaged => {
             FailureClass::NotApplied(RetryAt::NewConnection)
@@ -70,10 +72,10 @@ fn classify_status(status: &Status) -> FailureClass {
     }
     let says = |what: &str| status.message().contains(what);
     match status.code() {
-        Code::OutOfRange if says("has been compacted") => FailureClass::Rejected(Rejection::Compacted),
-        Code::OutOfRange if says("future revision") => FailureClass::Rejected(Rejection::FutureRevision),
-        Code::NotFound if says("lease not found") => FailureClass::Rejected(Rejection::LeaseNotFound),
-        Code::ResourceExhausted if says("space exceeded") => FailureClass::Rejected(Rejection::NoSpace),
+        Code::OutOfRange if says("has been compacted") => FailureClass::Rejected(EtcdRejection::Compacted),
+        Code::OutOfRange if says("future revision") => FailureClass::Rejected(EtcdRejection::FutureRevision),
+        Code::NotFound if says("lease not found") => FailureClass::Rejected(EtcdRejection::LeaseNotFound),
+        Code::ResourceExhausted if says("space exceeded") => FailureClass::Rejected(EtcdRejection::NoSpace),
         // Refused before it was proposed to the cluster.
         Code::ResourceExhausted if says("too many requests") => FailureClass::NotApplied(RetryAt::SameMember),
         Code::Unavailable if says("no leader") => FailureClass::NotApplied(RetryAt::NextMember),
@@ -85,7 +87,7 @@ fn classify_status(status: &Status) -> FailureClass {
             FailureClass::NotApplied(RetryAt::NewConnection)
         }
         Code::InvalidArgument if says("user name is empty") => FailureClass::NotApplied(RetryAt::NewConnection),
-        Code::DataLoss => FailureClass::Rejected(Rejection::Corrupt),
+        Code::DataLoss => FailureClass::Rejected(EtcdRejection::Corrupt),
         // A change that was proposed when the leader went may have been carried out by the next one.
         Code::Unavailable if says("leader changed") => FailureClass::MaybeApplied(RetryAt::SameMember),
         Code::Unavailable if says("request timed out") => FailureClass::MaybeApplied(RetryAt::NextMember),
@@ -95,7 +97,7 @@ fn classify_status(status: &Status) -> FailureClass {
         | Code::OutOfRange
         | Code::NotFound
         | Code::AlreadyExists
-        | Code::Unimplemented => FailureClass::Rejected(Rejection::Denied),
+        | Code::Unimplemented => FailureClass::Rejected(EtcdRejection::Denied),
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
@@ -254,7 +256,7 @@ mod tests {
     use etcd_client::Error;
     use tonic::Status;
 
-    use super::{FailureClass, Rejection, RetryAt, classify};
+    use super::{EtcdRejection, FailureClass, RetryAt, classify};
 
     #[test]
     fn possibly_applied_requests_are_not_retried() {
@@ -270,11 +272,11 @@ mod tests {
             ),
             (
                 Status::resource_exhausted("etcdserver: mvcc: database space exceeded"),
-                FailureClass::Rejected(Rejection::NoSpace),
+                FailureClass::Rejected(EtcdRejection::NoSpace),
             ),
             (
                 Status::not_found("etcdserver: requested lease not found"),
-                FailureClass::Rejected(Rejection::LeaseNotFound),
+                FailureClass::Rejected(EtcdRejection::LeaseNotFound),
             ),
             (Status::unavailable("etcdserver: leader changed"), FailureClass::MaybeApplied(RetryAt::SameMember)),
             (Status::unavailable("etcdserver: request timed out"), FailureClass::MaybeApplied(RetryAt::NextMember)),
@@ -288,7 +290,7 @@ mod tests {
                 FailureClass::MaybeApplied(RetryAt::NewConnection),
             ),
             (Status::unknown("h2 protocol error"), FailureClass::MaybeApplied(RetryAt::NewConnection)),
-            (Status::permission_denied("etcdserver: permission denied"), FailureClass::Rejected(Rejection::Denied)),
+            (Status::permission_denied("etcdserver: permission denied"), FailureClass::Rejected(EtcdRejection::Denied)),
         ] {
             assert_eq!(classify(&Error::GRpcStatus(status.clone())), expected, "of {status}");
         }

@@ -166,7 +166,7 @@ pub(super) async fn difference(shared: &Shared, span: &Span, since: u64) -> Resu
         .await;
     let response = match result {
         Ok(response) => response.0,
-        Err(failure) if failure.is(super::errors::Rejection::FutureRevision) => {
+        Err(failure) if failure.is(super::errors::EtcdRejection::FutureRevision) => {
             return super::read::head(shared).await.map(|head| Difference::StoreBehind { head });
         }
         Err(failure) => return Err(failure),

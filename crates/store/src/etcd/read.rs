@@ -5,7 +5,7 @@ use etcd_client::{Error, GetOptions, WatchOptions};
 use futures::StreamExt;
 use muster_core::txn::{LeaseId, Revision};
 
-use super::errors::Rejection;
+use super::errors::EtcdRejection;
 use super::request::{RequestError, Retry, Shared, for_etcd, revision};
 use crate::limits;
 use crate::store::{KeyValue, Range, StoreError};
@@ -93,9 +93,9 @@ pub(super) async fn page(shared: &Shared, span: &Span, at: Option<Revision>) -> 
 
 /// Completes the error of a read in the past: etcd does not say which revisions are readable.
 async fn past_error(shared: &Shared, failure: RequestError, span: &Span, requested: Revision) -> StoreError {
-    let more = if failure.is(Rejection::Compacted) {
+    let more = if failure.is(EtcdRejection::Compacted) {
         oldest(shared, span, requested).await.map(|oldest| StoreError::Compacted { requested, oldest })
-    } else if failure.is(Rejection::FutureRevision) {
+    } else if failure.is(EtcdRejection::FutureRevision) {
         head(shared).await.map(|head| StoreError::Ahead { requested, head: Revision(head) })
     } else {
         Err(failure)

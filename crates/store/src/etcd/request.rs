@@ -14,7 +14,7 @@ use tonic::Status;
 use crate::store::{ErrorCause, StoreError, text_cause};
 
 use super::Options;
-use super::errors::{FailureClass, MemberError, Rejection, RetryAt, classify, describe};
+use super::errors::{EtcdRejection, FailureClass, MemberError, RetryAt, classify, describe};
 use super::pool::{Connection, ConnectionId, Pool};
 use super::progress::Head;
 
@@ -22,7 +22,7 @@ use super::progress::Head;
 #[derive(Clone, Debug)]
 pub(super) enum RequestError {
     /// etcd refused the request. A retry gives the same answer.
-    Rejected { rejection: Rejection, why: String },
+    Rejected { rejection: EtcdRejection, why: String },
     /// No member could be reached. The request was certainly not applied.
     Unavailable { reasons: Vec<MemberError> },
     /// The request may have been applied.
@@ -30,7 +30,7 @@ pub(super) enum RequestError {
 }
 
 impl RequestError {
-    pub(super) fn is(&self, wanted: Rejection) -> bool {
+    pub(super) fn is(&self, wanted: EtcdRejection) -> bool {
         matches!(self, RequestError::Rejected { rejection, .. } if *rejection == wanted)
     }
 
@@ -78,7 +78,7 @@ impl Shared {
                 FailureClass::NotApplied(_)
                     if why.contains("user name is empty") && self.pool.credentials.login.is_none() =>
                 {
-                    return Err(RequestError::Rejected { rejection: Rejection::Denied, why });
+                    return Err(RequestError::Rejected { rejection: EtcdRejection::Denied, why });
                 }
                 FailureClass::NotApplied(next) | FailureClass::MaybeApplied(next) => next,
             };
@@ -235,21 +235,21 @@ impl Shared {
             RequestError::Unavailable { reasons } => {
                 StoreError::Unavailable { store, cause: RequestError::cause(&reasons) }
             }
-            RequestError::Rejected { rejection: Rejection::NoSpace, why } => StoreError::Full {
+            RequestError::Rejected { rejection: EtcdRejection::NoSpace, why } => StoreError::Full {
                 store,
                 cause: text_cause(format!(
                     "etcd's quota is exhausted ({why}): compact it (etcdctl compaction --physical), defragment each member (etcdctl defrag), and \
                      disarm the alarm (etcdctl alarm disarm); --quota-backend-bytes sets a larger quota"
                 )),
             },
-            RequestError::Rejected { rejection: Rejection::Corrupt, why } => {
+            RequestError::Rejected { rejection: EtcdRejection::Corrupt, why } => {
                 StoreError::Corrupt { store, cause: text_cause(why) }
             }
-            RequestError::Rejected { rejection: Rejection::Denied, why } => {
+            RequestError::Rejected { rejection: EtcdRejection::Denied, why } => {
                 StoreError::Unavailable { store, cause: text_cause(format!("etcd refused the request: {why}")) }
             }
             RequestError::Rejected {
-                rejection: Rejection::Compacted | Rejection::FutureRevision | Rejection::LeaseNotFound,
+                rejection: EtcdRejection::Compacted | EtcdRejection::FutureRevision | EtcdRejection::LeaseNotFound,
                 why,
             } => StoreError::Unavailable { store, cause: text_cause(format!("unexpected response of etcd: {why}")) },
         }
@@ -257,7 +257,7 @@ impl Shared {
 
     /// The same for requests with a lease.
     pub(super) fn lease_error(&self, failure: RequestError, lease: LeaseId) -> StoreError {
-        if failure.is(Rejection::LeaseNotFound) { StoreError::LeaseEnded { lease } } else { self.error(failure) }
+        if failure.is(EtcdRejection::LeaseNotFound) { StoreError::LeaseEnded { lease } } else { self.error(failure) }
     }
 }
 

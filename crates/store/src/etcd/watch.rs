@@ -11,7 +11,7 @@ use futures::{StreamExt, stream};
 use muster_core::txn::Revision;
 use tokio::time::Instant;
 
-use super::errors::{FailureClass, Rejection, RetryAt, classify, describe};
+use super::errors::{EtcdRejection, FailureClass, RetryAt, classify, describe};
 use super::event_assembly::EventAssembly;
 use super::pool::{ConnectionId, jitter};
 use super::progress::{Difference, ExpectedEvents, WatchCheck, difference, next_check};
@@ -298,12 +298,12 @@ impl WatchState {
         let next = match classify(error) {
             FailureClass::NotApplied(next) | FailureClass::MaybeApplied(next) => next,
             FailureClass::Rejected(
-                Rejection::Compacted
-                | Rejection::FutureRevision
-                | Rejection::LeaseNotFound
-                | Rejection::NoSpace
-                | Rejection::Corrupt
-                | Rejection::Denied,
+                EtcdRejection::Compacted
+                | EtcdRejection::FutureRevision
+                | EtcdRejection::LeaseNotFound
+                | EtcdRejection::NoSpace
+                | EtcdRejection::Corrupt
+                | EtcdRejection::Denied,
             ) => RetryAt::NewConnection,
         };
         self.shared.switch_member(id.member, Some(id), next).await;
@@ -342,7 +342,7 @@ impl WatchState {
             }
             Ok(Difference::StoreBehind { head }) => self.gap(GapCause::Ahead { head: Revision(head) }),
             // Reopening finds the compaction, and reports the gap.
-            Err(failure) if failure.is(Rejection::Compacted) => self.phase = Phase::Open,
+            Err(failure) if failure.is(EtcdRejection::Compacted) => self.phase = Phase::Open,
             Err(failure) => return Err(self.shared.error(failure)),
         }
         Ok(())

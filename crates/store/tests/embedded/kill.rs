@@ -105,7 +105,7 @@ impl Random {
     clippy::disallowed_methods,
     reason = "the moment of the kill is random: that is the test"
 )]
-fn nothing_acknowledged_is_lost_and_nothing_is_there_twice() {
+fn acknowledged_writes_are_kept_once() {
     let from_env = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let seed = from_env("MUSTER_SEED").unwrap_or_else(|| u64::from(std::process::id()) << 20 | 1);
     let rounds = from_env("MUSTER_ROUNDS").unwrap_or(ROUNDS);

@@ -19,7 +19,7 @@ use super::fleet::{Entry, What};
 use super::operator::OperatorCommand;
 use super::trace_merge::{self, Evidence, Granted, ObservationCounts, changed};
 use crate::cluster::checker::ExecutedRun;
-use crate::cluster::fleet::Fleet;
+use crate::cluster::fleet::ClusterFleet;
 
 /// Maximum time of a takeover by another server.
 const TAKEOVER: Duration = Duration::from_secs(15);
@@ -35,7 +35,7 @@ pub struct FleetHistory {
     pub commands: Vec<OperatorCommand>,
 }
 
-impl Fleet {
+impl ClusterFleet {
     /// The present holder of the rollout controller, before a fault hits it.
     pub fn rollout_holder(&self) -> (ReplicaId, Timestamp) {
         let (_, id) = self.holder(ControllerName::Rollout);
@@ -132,7 +132,7 @@ impl FleetHistory {
     }
 
     /// Proves that the checker works: there was something to check, and with forged evidence it reports violations.
-    pub fn prove_checker(&self, fleet: &Fleet) {
+    pub fn prove_checker(&self, fleet: &ClusterFleet) {
         let found = fleet.found(&self.history);
         let evidence = self.evidence(&found);
         let counts = trace_merge::check(&evidence).counts;

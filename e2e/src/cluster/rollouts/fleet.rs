@@ -12,7 +12,7 @@ use muster_core::rollout::RolloutId;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::eventually;
 
-use crate::cluster::fleet::{Fleet, PREFIX, START, Setup};
+use crate::cluster::fleet::{ClusterFleet, PREFIX, START, Setup};
 use crate::sandbox::Sandbox;
 
 const RACKS: [&str; 3] = ["a", "b", "c"];
@@ -52,7 +52,7 @@ rollout:
   deadlines: {node: 4m, pending: 4m, progress: 5m}
 ";
 
-impl Fleet {
+impl ClusterFleet {
     /// Starts it. When this returns every node has validated its first version.
     pub fn start_for_rollouts(size: Size) -> Self {
         let sandbox = Sandbox::new();

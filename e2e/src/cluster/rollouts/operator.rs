@@ -9,7 +9,7 @@ use muster_core::rollout::record::{ActiveRollout, RolloutPhase, RolloutRecord};
 use muster_testkit::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::cluster::fleet::{Fleet, PREFIX};
+use crate::cluster::fleet::{ClusterFleet, PREFIX};
 use crate::http;
 use crate::server::ENV;
 
@@ -34,7 +34,7 @@ pub struct OperatorCommand {
     pub until: i64,
 }
 
-impl Fleet {
+impl ClusterFleet {
     /// Plans a rollout and starts exactly that plan.
     pub fn start_rollout(&self, to: &str) -> StartedRollout {
         let after = self.wait(self.etcd.revision());

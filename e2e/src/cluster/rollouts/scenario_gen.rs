@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::cluster::fault::{Fault, Replica};
-use crate::cluster::plan::{Pace, Rng, Step, plan};
+use crate::cluster::plan::{FaultStep, Pace, Rng, plan};
 
 /// Time of one rollout of [`Size::soaked`](super::fleet::Size::soaked) with its checks.
 pub const PACE: Pace = Pace { healing: Duration::from_secs(40), ..Pace::SHORT };
@@ -66,8 +66,8 @@ impl Intervention {
 }
 
 impl Scenario {
-    fn of(step: Step, intervention: Intervention, rng: &mut Rng) -> Self {
-        let Step { fault, lasts, second, before: _, quiet: _ } = step;
+    fn of(step: FaultStep, intervention: Intervention, rng: &mut Rng) -> Self {
+        let FaultStep { fault, lasts, second, before: _, quiet: _ } = step;
         let granted = intervention.granted(rng);
         let during_fault = rng.below(2) == 0 && leaves_a_replica(fault);
         Self {

@@ -14,7 +14,7 @@ use super::fleet::{Size, VERSIONS};
 use super::operator::StartedRollout;
 use super::scenario_gen::{Intervention, PACE, Scenario, scenarios};
 use crate::cluster::fault::pause_for;
-use crate::cluster::fleet::{Fleet, PREFIX};
+use crate::cluster::fleet::{ClusterFleet, PREFIX};
 use crate::cluster::settle::servers;
 use crate::cluster::{announce, soak_options};
 
@@ -30,7 +30,7 @@ pub fn soak() {
     let plan = scenarios(options.seed, options.time(), PACE);
     announce(&options, &plan);
 
-    let mut fleet = Fleet::start_for_rollouts(Size::soaked(options.minutes));
+    let mut fleet = ClusterFleet::start_for_rollouts(Size::soaked(options.minutes));
     let mut past = FleetHistory::default();
     println!("the fleet is running");
     for (number, scenario) in (1..).zip(&plan) {
@@ -45,7 +45,7 @@ pub fn soak() {
     past.prove_checker(&fleet);
 }
 
-impl Fleet {
+impl ClusterFleet {
     /// Runs one rollout from start to end.
     fn run_scenario(&mut self, scenario: &Scenario, past: &mut FleetHistory) {
         let next = VERSIONS.iter().position(|version| *version == self.version()).unwrap() + 1;

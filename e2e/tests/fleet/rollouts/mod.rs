@@ -8,7 +8,7 @@ mod server_killed;
 use std::{fs, thread};
 
 use jiff::Timestamp;
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::sandbox::{Project, Sandbox};
 use muster_e2e::server::{Api, Server};
 use muster_testkit::release::ScriptRelease;
@@ -74,7 +74,7 @@ fn failing_manifest_stops_the_rollout_and_rolls_back() {
         .puppet_release("v2", GOOD)
         .puppet_release("v3", BAD);
     let server = Server::start(&sandbox, &project);
-    let node = |(name, number)| Node::new(&sandbox, name, number).without_retries().start();
+    let node = |(name, number)| SandboxNode::new(&sandbox, name, number).without_retries().start();
     let _agents: Vec<_> = WEBS.into_iter().zip(1..).map(node).collect();
     sandbox.wait_validated("v1", &WEBS);
     // A rollback needs a version that a complete rollout has validated.
@@ -162,7 +162,7 @@ fn printed_plan_is_the_order_of_execution() {
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
     let server = Server::start(&sandbox, &project);
     let _agents: Vec<_> =
-        NODES.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
+        NODES.iter().zip(1..).map(|(name, number)| SandboxNode::new(&sandbox, name, number).start()).collect();
     sandbox.wait_validated("v1", &NODES);
 
     // For people and for programs, the same.
@@ -219,7 +219,7 @@ fn concurrent_pause_promote_and_start() {
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
     let _server = Server::start(&sandbox, &project);
     let _agents: Vec<_> =
-        WEBS.iter().zip(1..).map(|(name, number)| Node::new(&sandbox, name, number).start()).collect();
+        WEBS.iter().zip(1..).map(|(name, number)| SandboxNode::new(&sandbox, name, number).start()).collect();
     sandbox.wait_validated("v1", &WEBS);
 
     let started = sandbox.run_muster(&["trigger-update", "v2"]);

@@ -10,7 +10,7 @@ use muster_testkit::release::ScriptRelease;
 use serde_json::Value;
 
 use super::{shown, text, time, wait_rollout};
-use muster_e2e::agent::Node;
+use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::{ChildProcess, Process};
 use muster_e2e::sandbox::{Barrier, Project, Sandbox};
 use muster_e2e::server::Server;
@@ -41,7 +41,8 @@ impl<'a> StartedFleet<'a> {
             .release("v1", &release(first))
             .release("v2", &release(second));
         let server = Server::start(sandbox, &project);
-        let agents = NODES.iter().zip(1..).map(|(name, number)| Node::new(sandbox, name, number).start()).collect();
+        let agents =
+            NODES.iter().zip(1..).map(|(name, number)| SandboxNode::new(sandbox, name, number).start()).collect();
         sandbox.wait_validated("v1", &NODES);
         Self { sandbox, project, server, _agents: agents }
     }

@@ -16,7 +16,7 @@ use muster_core::txn::Generation;
 
 use crate::queue::hooks::HookRecords;
 use crate::queue::schedule::PausedUntil;
-use crate::state::ledger::{AppliedRelease, LastRun};
+use crate::state::ledger::{AppliedRelease, PreviousRun};
 
 const DEBOUNCE: Duration = Duration::from_millis(10);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ struct QueueFixture {
     role: Option<Role>,
     desired: Option<DesiredState>,
     snapshot: Option<Snapshot>,
-    last: Option<LastRun>,
+    last: Option<PreviousRun>,
     last_snapshot: Option<Snapshot>,
     applied: Option<AppliedRelease>,
     hooks: HookRecords,
@@ -55,7 +55,7 @@ impl QueueFixture {
     }
 
     /// An agent with all that a run needs, and nothing to do.
-    fn idle(last: Option<LastRun>) -> Self {
+    fn idle(last: Option<PreviousRun>) -> Self {
         let role = Some(Role::new("web").unwrap());
         Self {
             has_incarnation: true,
@@ -87,7 +87,7 @@ impl QueueFixture {
     }
 
     fn handle(&mut self, event: QueueEvent) -> QueueAction {
-        let retry = Backoff { first: FIRST_RETRY, cap: Duration::from_secs(300) };
+        let retry = RetryBackoff { first: FIRST_RETRY, cap: Duration::from_secs(300) };
         let pauses = DecisionTimings { debounce: DEBOUNCE, retry, chance: 0.5 };
         let (schedule, action) = decide(self.schedule.clone(), self.view(), event, self.now, pauses);
         self.schedule = schedule;
@@ -102,7 +102,7 @@ impl QueueFixture {
         self.handle(QueueEvent::SnapshotStored)
     }
 
-    fn finishes(&mut self, last: LastRun) -> QueueAction {
+    fn finishes(&mut self, last: PreviousRun) -> QueueAction {
         self.last = Some(last);
         self.handle(QueueEvent::Finished)
     }
@@ -163,9 +163,9 @@ fn dbs(nodes: &[&str]) -> Snapshot {
 }
 
 /// A run at generation 1 that looked up role `db` in this snapshot.
-fn ended(end: RunEnd, seen: &Snapshot) -> LastRun {
+fn ended(end: RunEnd, seen: &Snapshot) -> PreviousRun {
     let key = "active_roles::db".to_owned();
-    LastRun {
+    PreviousRun {
         run: RunId::new("r1").unwrap(),
         generation: Generation { epoch: 1, number: 1 },
         end,
@@ -177,9 +177,9 @@ fn ended(end: RunEnd, seen: &Snapshot) -> LastRun {
     }
 }
 
-fn waiting_for(want: u32, seen: &Snapshot) -> LastRun {
+fn waiting_for(want: u32, seen: &Snapshot) -> PreviousRun {
     let need = Need::Role { role: Role::new("db").unwrap(), want, have: 0 };
-    LastRun { needs: vec![need], ..ended(RunEnd::Pending, seen) }
+    PreviousRun { needs: vec![need], ..ended(RunEnd::Pending, seen) }
 }
 
 fn version(version: &str) -> Cause {
@@ -328,7 +328,7 @@ fn leader_or_publication_wakes_a_pending_node() {
         (Need::Published { key: key(), want: 1, have: 0 }, "published::db::binlog", published),
     ] {
         let lookups = [looked_up, "active_roles::db"].map(|key| (key.to_owned(), dbs(&[]).tag(key))).into();
-        let last = LastRun { needs: vec![need], lookups, ..ended(RunEnd::Pending, &dbs(&[])) };
+        let last = PreviousRun { needs: vec![need], lookups, ..ended(RunEnd::Pending, &dbs(&[])) };
         let mut queue = QueueFixture::idle(Some(last));
         queue.snapshot(dbs(&["db1"]));
         assert!(queue.is_idle(), "another key has changed, so the run would end the same way");
@@ -356,7 +356,7 @@ fn pending_run_without_a_wake_up_is_retried_by_time() {
         queue.snapshot = Some(fleet.clone());
         queue.handle(run_requested());
         queue.started();
-        let mut last = LastRun { needs, ..ended(RunEnd::Pending, &fleet) };
+        let mut last = PreviousRun { needs, ..ended(RunEnd::Pending, &fleet) };
         if !looked_up {
             last.lookups.clear();
         }
@@ -394,7 +394,7 @@ fn need_met_during_a_pending_run_starts_another() {
 #[test]
 fn any_change_wakes_a_node_with_a_free_text_need() {
     let need = Need::Other { reason: "the schema".into() };
-    let mut queue = QueueFixture::idle(Some(LastRun { needs: vec![need], ..ended(RunEnd::Pending, &dbs(&[])) }));
+    let mut queue = QueueFixture::idle(Some(PreviousRun { needs: vec![need], ..ended(RunEnd::Pending, &dbs(&[])) }));
     queue.snapshot(dbs(&["db1"]));
     assert_eq!(queue.started(), [looked_up()]);
 }
@@ -405,7 +405,7 @@ fn failed_run_is_retried_with_backoff() {
     queue.handle(run_requested());
     queue.started();
     for (attempt, pause) in [(1, 5), (2, 10), (3, 20), (7, 300), (100, 300)] {
-        queue.finishes(LastRun { attempt, ..ended(RunEnd::Failed, &dbs(&[])) });
+        queue.finishes(PreviousRun { attempt, ..ended(RunEnd::Failed, &dbs(&[])) });
         let pause = Duration::from_secs(pause);
         assert_eq!(queue.schedule.wake_at(queue.view()), Some(queue.now + pause));
         assert_eq!(queue.after(pause - Duration::from_millis(1)), QueueAction::Wait);
@@ -419,7 +419,7 @@ fn new_version_cancels_the_retry_and_resets_the_count() {
     let mut queue = QueueFixture::idle(None);
     queue.handle(run_requested());
     queue.started();
-    queue.finishes(LastRun { attempt: 4, ..ended(RunEnd::Failed, &dbs(&[])) });
+    queue.finishes(PreviousRun { attempt: 4, ..ended(RunEnd::Failed, &dbs(&[])) });
     queue.handle(QueueEvent::Desired(desired(2, "v2")));
     assert_eq!(queue.schedule.retry, None);
     assert_eq!(queue.after(DEBOUNCE), QueueAction::Start { causes: vec![version("v2")], failures: 0 });
@@ -477,7 +477,7 @@ fn waiting_causes_survive_a_restart() {
 }
 
 #[test]
-fn the_servers_absence_is_no_event_at_all() {
+fn unreachable_server_is_no_event() {
     let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
     assert_eq!(queue.after(Duration::from_secs(100_000)), QueueAction::Wait);
     queue.handle(QueueEvent::Connected);
@@ -499,7 +499,7 @@ fn with_datum(mut snapshot: Snapshot, number: u32) -> Snapshot {
 fn idle_with_datum() -> QueueFixture {
     let seen = with_datum(dbs(&[]), 0);
     let lookups = DATA_KEYS.map(|key| (key.to_owned(), seen.tag(key))).into();
-    QueueFixture::idle(Some(LastRun { lookups, ..ended(RunEnd::Validated, &seen) }))
+    QueueFixture::idle(Some(PreviousRun { lookups, ..ended(RunEnd::Validated, &seen) }))
 }
 
 fn changed(keys: &[&str]) -> Cause {

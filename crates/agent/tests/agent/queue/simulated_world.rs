@@ -10,12 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use muster_agent::applier::ApplierResult;
-use muster_agent::backoff::Backoff;
+use muster_agent::backoff::RetryBackoff;
 use muster_agent::clock::EventTime;
-use muster_agent::config::Node;
+use muster_agent::config::AgentNode;
 use muster_agent::queue::io::{AcceptedReport, Effect, Input};
 use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
-use muster_agent::report::dispatch::{Dispatch, NextSend, ReportAnswer, ReportDisposition};
+use muster_agent::report::dispatch::{Dispatch, NextSend, ReportDisposition, ServerAnswer};
 use muster_agent::report::unsent::UnsentReport;
 use muster_agent::run::{WorkOrder, report_builder};
 use muster_agent::state::directory::Layout;
@@ -47,7 +47,7 @@ pub(super) struct WorldLog {
 }
 
 pub(super) struct World {
-    node: Arc<Node>,
+    node: Arc<AgentNode>,
     disk: Disk,
     queue: RunQueue,
     dispatch: Dispatch,
@@ -68,7 +68,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(left: usize) -> Self {
-        let node = Arc::new(Node {
+        let node = Arc::new(AgentNode {
             env: EnvName::new("test").unwrap(),
             name: NodeName::new("web1").unwrap(),
             interfaces: Default::default(),
@@ -263,7 +263,7 @@ impl World {
             }
             // The answer may get lost.
             self.count_effect()?;
-            assert_eq!(self.dispatch.answered(seq, ReportAnswer::Taken(taken)), ReportDisposition::Remove);
+            assert_eq!(self.dispatch.answered(seq, ServerAnswer::Taken(taken)), ReportDisposition::Remove);
             if self.queue.published().awaited == Some(generation) {
                 assert!(self.happens(Input::ReportAccepted(of_it))?);
                 self.count_effect()?;
@@ -274,10 +274,10 @@ impl World {
     }
 }
 
-fn start(node: &Arc<Node>, disk: &Disk) -> RunQueue {
+fn start(node: &Arc<AgentNode>, disk: &Disk) -> RunQueue {
     let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).unwrap();
     let ledger = disk.ledger.as_ref().map_or_else(|| Ledger::new(node.env.clone(), node.name.clone()), read);
-    let retry = Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
+    let retry = RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
     let found = InitialState { ledger, snapshot: disk.snapshot.clone(), last_snapshot: None };
     RunQueue::new(Arc::clone(node), found, Timings { debounce: Duration::from_millis(10), retry })
 }

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_agent::backoff::Backoff;
-use muster_agent::config::Node;
+use muster_agent::backoff::RetryBackoff;
+use muster_agent::config::AgentNode;
 use muster_agent::queue::io::{Effect, Input, QueueStatus};
 use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::Dispatch;
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     pub(crate) life: u64,
     pub(crate) up: bool,
     boots: u64,
-    node: Arc<Node>,
+    node: Arc<AgentNode>,
     pub(crate) disk: Disk,
     pub(crate) queue: Option<RunQueue>,
     effects: VecDeque<Effect>,
@@ -136,8 +136,8 @@ impl Machine {
 }
 
 /// Its paths are never opened.
-fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<Node> {
-    Arc::new(Node {
+fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<AgentNode> {
+    Arc::new(AgentNode {
         env: env.clone(),
         name: name.clone(),
         interfaces: [("eth0".to_owned(), format!("10.0.0.{}", name.natural().1))].into(),
@@ -151,7 +151,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<Node> {
 /// Failed runs are retried within seconds, since simulated rollouts take minutes.
 const TIMINGS: Timings = Timings {
     debounce: Duration::from_millis(200),
-    retry: Backoff { first: Duration::from_secs(4), cap: Duration::from_secs(30) },
+    retry: RetryBackoff { first: Duration::from_secs(4), cap: Duration::from_secs(30) },
 };
 
 impl World {

@@ -1,8 +1,8 @@
 //! Sends the reports of the outbox: [`muster_agent::report::dispatch`] decides the next one, and what an answer means.
 
 use muster_agent::queue::io::{AcceptedReport, Input};
-use muster_agent::report::ANSWER_TIMEOUT;
-use muster_agent::report::dispatch::{NextSend, ReportAnswer, ReportDisposition};
+use muster_agent::report::dispatch::{NextSend, ReportDisposition, ServerAnswer};
+use muster_agent::report::sender::ANSWER_TIMEOUT;
 
 use crate::simulation::event::{AgentEvent, Event, MachineNumber};
 use crate::simulation::world::World;
@@ -26,7 +26,7 @@ impl World {
                 let connected = machine.session.and_then(|session| self.sessions.get(&session));
                 let replica = connected.map_or(machine.route % self.replicas.len(), |session| session.replica);
                 self.send_report(number, replica, ticket, report);
-                let what = AgentEvent::Answered { ticket, answer: ReportAnswer::Unknown };
+                let what = AgentEvent::Answered { ticket, answer: ServerAnswer::Unknown };
                 self.queue.schedule(self.now + ANSWER_TIMEOUT, Event::Agent { machine: number, life, what });
             }
         }
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    pub(super) fn report_answered(&mut self, number: MachineNumber, ticket: u64, answer: ReportAnswer) {
+    pub(super) fn report_answered(&mut self, number: MachineNumber, ticket: u64, answer: ServerAnswer) {
         let machine = &mut self.machines[number];
         if machine.ticket != ticket {
             return;

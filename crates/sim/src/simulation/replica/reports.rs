@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
-use muster_agent::report::dispatch::ReportAnswer as AgentAnswer;
+use muster_agent::report::dispatch::ServerAnswer;
 use muster_core::fleet::Fleet;
 use muster_core::report::group_commit::{CATCH_UP, GroupCommit, IoRequest, IoResult, Part};
 use muster_core::report::intake::{
-    Batch, Intake, IntakeView, NodeDesign, NodeKey, ObservedStatus, Rejection, ReportAnswer, Submission,
+    Batch, Intake, IntakeView, NodeDesign, ObservedStatus, ReportAnswer, ReportRejection, ReportingNode, Submission,
 };
 use muster_core::report::{Outcome, Report};
 use muster_core::txn::Revision;
@@ -25,7 +25,7 @@ use crate::simulation::world::World;
 /// A report whose agent waits for the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingReport {
-    node: NodeKey,
+    node: ReportingNode,
     machine: MachineNumber,
     agent: u64,
     ticket: u64,
@@ -33,7 +33,7 @@ pub(crate) struct PendingReport {
 }
 
 impl Submission for PendingReport {
-    fn node(&self) -> &NodeKey {
+    fn node(&self) -> &ReportingNode {
         &self.node
     }
 
@@ -67,7 +67,7 @@ pub(super) struct ReportIntake {
 
 #[derive(Clone, Debug)]
 struct GroupInFlight {
-    nodes: Vec<NodeKey>,
+    nodes: Vec<ReportingNode>,
     commit: GroupCommit<PendingReport, Failure>,
     /// Requests that are not answered yet.
     open: usize,
@@ -87,11 +87,11 @@ impl IntakeView for ServerView<'_> {
         self.fleet.map(|fleet| fleet.revision).unwrap_or_default()
     }
 
-    fn design(&self, node: &NodeKey) -> Result<NodeDesign, Rejection> {
+    fn design(&self, node: &ReportingNode) -> Result<NodeDesign, ReportRejection> {
         NodeDesign::from_fleet(self.fleet, &node.1)
     }
 
-    fn status(&self, node: &NodeKey, cached: Option<Revision>) -> Option<ObservedStatus> {
+    fn status(&self, node: &ReportingNode, cached: Option<Revision>) -> Option<ObservedStatus> {
         ObservedStatus::from_fleet(self.fleet, &node.1, cached)
     }
 
@@ -110,7 +110,7 @@ impl World {
         report: Box<Report>,
     ) {
         let Some(env) = self.replicas[replica].view.as_ref().map(|fleet| fleet.env.clone()) else {
-            self.answer_report(replica, machine, agent, ticket, AgentAnswer::Refused(ProblemCode::CannotTell));
+            self.answer_report(replica, machine, agent, ticket, ServerAnswer::Refused(ProblemCode::CannotTell));
             return;
         };
         let name = report.node.clone();
@@ -123,7 +123,7 @@ impl World {
                 self.send_updates(replica, &name);
             }
         }
-        let pending = PendingReport { node: NodeKey::new((env, name)), machine, agent, ticket, report };
+        let pending = PendingReport { node: ReportingNode::new((env, name)), machine, agent, ticket, report };
         self.replicas[replica].reports.queue.push_back(pending);
         self.start_groups(replica);
     }
@@ -251,16 +251,16 @@ impl World {
         for (pending, answer) in answers {
             self.check_durable(&pending, &answer);
             let answer = match answer {
-                ReportAnswer::Applied { .. } => AgentAnswer::Taken(ReportResult::Applied),
-                ReportAnswer::AlreadyApplied { .. } => AgentAnswer::Taken(ReportResult::AlreadyApplied),
-                ReportAnswer::Outdated { .. } => AgentAnswer::Taken(ReportResult::Outdated),
-                ReportAnswer::Rejected(Rejection::UnknownNode) => AgentAnswer::Refused(ProblemCode::UnknownNode),
-                ReportAnswer::Rejected(Rejection::Restoring) => AgentAnswer::Refused(ProblemCode::CannotTell),
-                ReportAnswer::Rejected(Rejection::Unreadable(_)) => AgentAnswer::Refused(ProblemCode::Internal),
-                ReportAnswer::Contended => AgentAnswer::Refused(ProblemCode::Conflict),
-                ReportAnswer::Failed(Failure::Full) => AgentAnswer::Refused(ProblemCode::StoreFull),
+                ReportAnswer::Applied { .. } => ServerAnswer::Taken(ReportResult::Applied),
+                ReportAnswer::AlreadyApplied { .. } => ServerAnswer::Taken(ReportResult::AlreadyApplied),
+                ReportAnswer::Outdated { .. } => ServerAnswer::Taken(ReportResult::Outdated),
+                ReportAnswer::Rejected(ReportRejection::UnknownNode) => ServerAnswer::Refused(ProblemCode::UnknownNode),
+                ReportAnswer::Rejected(ReportRejection::Restoring) => ServerAnswer::Refused(ProblemCode::CannotTell),
+                ReportAnswer::Rejected(ReportRejection::Unreadable(_)) => ServerAnswer::Refused(ProblemCode::Internal),
+                ReportAnswer::Contended => ServerAnswer::Refused(ProblemCode::Conflict),
+                ReportAnswer::Failed(Failure::Full) => ServerAnswer::Refused(ProblemCode::StoreFull),
                 ReportAnswer::Failed(Failure::Unavailable | Failure::Unknown | Failure::LeaseEnded) => {
-                    AgentAnswer::Refused(ProblemCode::StoreUnavailable)
+                    ServerAnswer::Refused(ProblemCode::StoreUnavailable)
                 }
             };
             let PendingReport { machine, agent, ticket, .. } = pending;

@@ -15,7 +15,7 @@ fn hook() -> HookTrigger {
 
 /// A converged node whose hooks have run with this snapshot.
 fn converged(hooks: &[HookTrigger], seen: &Snapshot) -> QueueFixture {
-    let last = LastRun { lookups: Lookups::new(), ..ended(RunEnd::Validated, seen) };
+    let last = PreviousRun { lookups: Lookups::new(), ..ended(RunEnd::Validated, seen) };
     let mut queue = QueueFixture::idle(Some(last));
     let validate_every = SignedDuration::try_from(EVERY).unwrap();
     queue.applied = Some(AppliedRelease { desired: desired(1, "v1"), validate_every, hooks: hooks.to_vec() });
@@ -92,7 +92,7 @@ fn change_during_a_validation_waits_for_its_end() {
 #[test]
 fn failed_validation_schedules_a_run_until_one_passes() {
     let mut queue = converged(&[], &dbs(&[]));
-    let broken = || LastRun { only_checks_failed: true, ..ended(RunEnd::Failed, &dbs(&[])) };
+    let broken = || PreviousRun { only_checks_failed: true, ..ended(RunEnd::Failed, &dbs(&[])) };
     assert_eq!(queue.after(EVERY), QueueAction::Validate);
     queue.finishes(broken());
     let causes = vec![Cause::Retry { attempt: 1 }];
