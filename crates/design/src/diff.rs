@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::compile::Design;
-use crate::inherit::Path;
+use crate::inherit::ValuePath;
 use crate::inherit::provenance::find;
 use crate::kinds::AnyKind;
 use crate::types::Type;
@@ -33,12 +33,12 @@ pub enum Difference {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ValueDiff {
     #[serde(serialize_with = "as_text")]
-    pub path: Path,
+    pub path: ValuePath,
     pub before: Option<Node>,
     pub after: Option<Node>,
 }
 
-fn as_text<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(path: &ValuePath, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(path)
 }
 
@@ -96,7 +96,7 @@ fn compare(before: Option<&Node>, after: Option<&Node>, ty: Type, path: &mut Vec
             // The members are equal, in another order.
         }
     }
-    out.push(ValueDiff { path: Path(path.clone()), before: before.cloned(), after: after.cloned() });
+    out.push(ValueDiff { path: ValuePath(path.clone()), before: before.cloned(), after: after.cloned() });
 }
 
 /// Steps to the parts of a value that are compared separately; none for a value that is compared as a whole.

@@ -1,14 +1,17 @@
-//! Texts of the files of a design, with line and span lookup.
+//! Texts of the files of a design, with line and span lookup, and the positions of values in them.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::finding::{Code, Finding, Findings, Location, excerpt, one_line};
-use crate::secrets;
-use crate::span::{FileId, Position, Span};
+use muster_core::finding::TextRange;
+
+use crate::finding::{Code, Finding, Findings, Location, excerpt, holds_secret, one_line};
+
+pub use muster_core::finding::Position;
 
 /// Text of a file, indexed by line.
 #[derive(Debug)]
@@ -123,7 +126,7 @@ impl FileText {
     /// Location of a span in this file, with an excerpt.
     pub(crate) fn location(&self, span: Span) -> Location {
         let line = self.line(span.start.line).unwrap_or_default();
-        let excerpt = (!secrets::holds_secret(line)).then(|| excerpt(line, span));
+        let excerpt = (!holds_secret(line)).then(|| excerpt(line, span));
         Location { file: self.name.clone(), span: Some(span.range()), excerpt, file_number: span.file.0 }
     }
 
@@ -213,5 +216,35 @@ impl Files {
             Some(text) => text.location(span),
             None => Location { span: Some(span.range()), file_number: span.file.0, ..Location::file("") },
         }
+    }
+}
+
+/// Number of a file of a design, in the order in which the files were added. An inherited value is in another file than
+/// the document that inherits it, so every span names its file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// A range of text in one file: from its first character to just behind its last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    pub file: FileId,
+    pub start: Position,
+    pub end: Position,
+}
+
+impl Span {
+    /// Reports whether `other` begins in this span.
+    pub fn holds(&self, other: Span) -> bool {
+        self.file == other.file && self.start <= other.start && other.start <= self.end
+    }
+
+    /// An empty span, such as the position of something that is missing.
+    pub fn at(file: FileId, position: Position) -> Self {
+        Span { file, start: position, end: position }
+    }
+
+    /// The range without the file.
+    pub fn range(self) -> TextRange {
+        TextRange { start: self.start, end: self.end }
     }
 }

@@ -1,7 +1,7 @@
 //! Topological order with detection of cycles.
 
+use crate::file_text::Span;
 use crate::finding::one_line;
-use crate::span::Span;
 
 /// A dependency and its span.
 #[derive(Clone, Copy, Debug)]

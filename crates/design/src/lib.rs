@@ -51,14 +51,20 @@ pub mod plan;
 pub mod project;
 pub mod resolve;
 mod rules;
-mod secrets;
-pub mod span;
 pub mod strategy;
-mod table;
 pub mod types;
 pub mod yaml;
+
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
 
 pub use compile::{
     CheckedDesign, CompileOptions, Design, DocumentRef, FileChange, PlannedNode, ProvenanceError, SourceDocument,
 };
 pub use plan::{PlanContent, plan};
+
+// Hash tables with a fast hash, for frequent lookups. The default hash of the standard library resists chosen keys, which
+// costs more than the lookup of a short name. This hash is seeded for each table too.
+pub(crate) type Table<K, V> = HashMap<K, V, RandomState>;
+pub(crate) type Set<T> = HashSet<T, RandomState>;

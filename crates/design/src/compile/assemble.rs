@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use muster_core::names::EnvName;
 
-use super::compose::{check_kinds, check_references, check_stack, subjects};
+use super::compose::{Bases, check_kinds, check_references, check_stack, flatten, own, report_unused, subjects};
 use super::design::{CheckedDesign, CompileOptions, FileSlot, Inner};
-use super::environments::{check_cloud, check_named, is_elsewhere, select};
-use super::flatten::{Bases, flatten, own, report_unused};
+use super::in_parallel;
 use super::load::{LoadedFile, SourceFile};
-use super::nodes::{environment_nodes, plan_nodes};
-use super::parallel::in_parallel;
+use super::nodes::{check_cloud, check_named, environment_nodes, is_elsewhere, plan_nodes, select};
 use crate::documents::{self, Document};
 use crate::environment::Environment;
 use crate::file_text::Files;

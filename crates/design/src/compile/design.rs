@@ -11,14 +11,13 @@ use super::nodes::PlannedNode;
 use crate::bundle::Bundle;
 use crate::documents::{Document, DocumentOrigin};
 use crate::environment::Environment;
-use crate::file_text::Files;
+use crate::file_text::{FileId, Files};
 use crate::finding::{Findings, Location, Report};
 use crate::inherit::lineage::{Index, Subject};
 use crate::kinds::{AnyKind, Kind};
 use crate::resolve::boot_actions::nodes_of;
 use crate::resolve::{ResolvedNode, resolve};
 use crate::rules::{NodeResults, RuleFinding, Site, Topology};
-use crate::span::FileId;
 use crate::yaml::Node;
 
 /// Options of a compilation.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use super::parallel::spread;
+use super::spread;
 use crate::documents::{self, ReaderOutput};
 use crate::documents::{Document, DocumentOrigin};
 use crate::environment::Environment;

@@ -2,12 +2,12 @@
 
 use thiserror::Error;
 
+use crate::compile::compose::verbatim;
 use crate::compile::design::Design;
-use crate::compile::flatten::verbatim;
 use crate::documents::{Document, DocumentOrigin};
 use crate::inherit::merge::{copy, merge};
 use crate::inherit::provenance::{Event, LayerStep, StepRecorder, find};
-use crate::inherit::{Path, Provenance};
+use crate::inherit::{Provenance, ValuePath};
 use crate::kinds::{AnyKind, Kind};
 use crate::yaml::Node;
 
@@ -106,7 +106,7 @@ fn existing(upto: &str, keys: &[String]) -> String {
 
 impl Design {
     /// Explains a value of a document: every layer that affected it.
-    pub fn provenance(&self, kind: &str, name: &str, path: &Path) -> Result<Provenance, ProvenanceError> {
+    pub fn provenance(&self, kind: &str, name: &str, path: &ValuePath) -> Result<Provenance, ProvenanceError> {
         let inner = &*self.inner;
         let kind = AnyKind::new(kind);
         let Some(at) = inner.index.find(&kind, name) else {
@@ -146,10 +146,10 @@ impl Design {
         })
     }
 
-    fn no_value(&self, kind: &AnyKind, name: &str, path: &Path, value: Option<&Node>) -> ProvenanceError {
+    fn no_value(&self, kind: &AnyKind, name: &str, path: &ValuePath, value: Option<&Node>) -> ProvenanceError {
         let value_at = |upto: usize| value.and_then(|value| find(value, kind.body(), &path.0[..upto]));
         let (upto, last) = (0..path.0.len()).rev().find_map(|upto| Some((upto, value_at(upto)?))).unzip();
-        let upto = Path(path.0[..upto.unwrap_or(0)].to_vec());
+        let upto = ValuePath(path.0[..upto.unwrap_or(0)].to_vec());
         let ty = upto.0.iter().fold(kind.body(), |ty, step| ty.below(step).unwrap_or(crate::types::Type::Any));
         let keys = last.map(|last| crate::inherit::provenance::steps_below(&last, ty)).unwrap_or_default();
         ProvenanceError::NoValue {

@@ -8,21 +8,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::assemble::assemble;
-use super::compose::{check_references, check_stack, sort_stack};
+use super::compose::{Bases, check_references, check_stack, flatten, own, report_unused, sort_stack};
 use super::design::{CheckedDesign, Design, FileSlot, Inner};
-use super::environments::{check_named, is_elsewhere};
-use super::flatten::{Bases, flatten, own, report_unused};
 use super::load::{LoadedFile, SourceFile, load};
-use super::nodes::{PlannedNode, in_order, is_in_environment, plan_node};
+use super::nodes::{PlannedNode, check_named, in_order, is_elsewhere, is_in_environment, plan_node};
 use crate::documents;
 use crate::documents::Document;
-use crate::file_text::FileText;
+use crate::file_text::{FileId, FileText, Span};
 use crate::finding::{Report, TextRange};
 use crate::inherit::lineage::{Subject, ancestors, edges, is_too_long, lineage};
 use crate::inherit::merge::UnusedRemovals;
 use crate::kinds::{AnyKind, Kind};
 use crate::rules::{check_fleet, check_nodes};
-use crate::span::{FileId, Span};
 
 /// A change of one file of a source.
 #[derive(Debug)]

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::{DocumentReader, ReaderOutput};
 use crate::documents::{Document, DocumentOrigin, Parent};
 use crate::environment::{Environment, RoleDesign};
-use crate::file_text::FileText;
+use crate::file_text::{FileText, Span};
 use crate::finding::Code;
 use crate::kinds::Kind;
-use crate::span::Span;
 use crate::yaml::{Entry, Key, Node};
 
 pub(super) struct EnvironmentFiles;

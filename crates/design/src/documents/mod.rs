@@ -12,10 +12,9 @@ use std::sync::Arc;
 
 use crate::drydock;
 use crate::environment::Environment;
-use crate::file_text::FileText;
+use crate::file_text::{FileText, Span};
 use crate::finding::Report;
 use crate::kinds::AnyKind;
-use crate::span::Span;
 use crate::types::KeyNames;
 use crate::yaml::Node;
 

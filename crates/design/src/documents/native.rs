@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::{DocumentReader, ReaderOutput};
 use crate::documents::{Document, DocumentOrigin, Parent};
-use crate::file_text::FileText;
+use crate::file_text::{FileText, Span};
 use crate::finding::{Code, Report, quote};
 use crate::kinds::{AnyKind, Kind};
-use crate::span::Span;
 use crate::types::wrong_type;
 use crate::yaml::{Entry, Map, Node, Value};
 use muster_core::spelling;
@@ -155,8 +154,8 @@ fn extends(node: &Node, report: &mut Report<'_>) -> Option<Vec<Parent>> {
 
 fn overlay(entry: &Entry, report: &mut Report<'_>) -> Option<Span> {
     match entry.value.kind() {
-        Some(crate::yaml::Kind::Bool(true)) => Some(entry.key.span),
-        Some(crate::yaml::Kind::Bool(false)) => None,
+        Some(crate::yaml::ScalarKind::Bool(true)) => Some(entry.key.span),
+        Some(crate::yaml::ScalarKind::Bool(false)) => None,
         _ => wrong_type(&entry.value, "\"overlay\"", "true or false", report),
     }
 }

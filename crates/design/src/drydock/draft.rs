@@ -6,8 +6,8 @@ use muster_core::names::Role;
 
 use crate::documents::{Document, DocumentOrigin, Parent};
 use crate::drydock::envelope::Envelope;
+use crate::file_text::Span;
 use crate::kinds::{AnyKind, Kind};
-use crate::span::Span;
 use crate::yaml::{Entry, Key, Node};
 
 /// A native document under construction.

@@ -3,7 +3,7 @@
 use super::DrydockKind;
 use super::draft::{Draft, generated_entry};
 use super::envelope::Envelope;
-use super::shape::{Field, Shape, ValueShape, ignored, inherited, renamed, same};
+use super::translate::{Field, Shape, ValueShape, ignored, inherited, renamed, same};
 use crate::documents::Parent;
 use crate::finding::{Code, Report};
 use crate::kinds::Kind;

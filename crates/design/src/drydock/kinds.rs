@@ -4,7 +4,7 @@ use crate::drydock::DrydockKind;
 use crate::drydock::draft::{Draft, add_role, generated_entry};
 use crate::drydock::envelope::Envelope;
 use crate::drydock::host_profile::{HOST_FIELDS, finish_host};
-use crate::drydock::shape::{Shape, ValueShape, inherited, renamed, same, shape};
+use crate::drydock::translate::{Shape, ValueShape, inherited, renamed, same, shape};
 use crate::finding::Report;
 use crate::kinds::Kind;
 use crate::types::wrong_type;

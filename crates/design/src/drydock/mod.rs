@@ -2,17 +2,15 @@
 //!
 //! A document is translated tree to tree into a native one. Each key and value keeps its span, so merge, rules and
 //! provenance work on it like on a native document. Each kind has a table of its fields and their native names
-//! ([`shape`]); one walk translates all of them ([`translate`]) and reports mistakes with Drydock's names.
+//! ([`translate`]); one walk translates all of them and reports mistakes with Drydock's names.
 //!
 //! Drydock's defaults become a second document of the lowest level
 //! ([`DocumentOrigin::Default`](crate::documents::DocumentOrigin)).
 
-mod deckhand;
 mod draft;
 mod envelope;
 mod host_profile;
 mod kinds;
-mod shape;
 mod translate;
 
 use crate::documents::{DocumentReader, ReaderOutput};
@@ -23,9 +21,8 @@ use crate::yaml::Node;
 use draft::Draft;
 use envelope::Envelope;
 use muster_core::spelling;
-use shape::Shape;
-pub(crate) use shape::drydock_key;
-use translate::translate;
+pub(crate) use translate::drydock_key;
+use translate::{Shape, translate};
 
 pub(crate) struct DrydockDocuments;
 
@@ -74,18 +71,18 @@ impl DocumentReader for DrydockDocuments {
 
 fn document(envelope: &Envelope<'_>, made: &mut ReaderOutput<'_, '_>) {
     if envelope.space != SPACE {
-        made.documents.extend(deckhand::item_document(envelope, made.source, made.report));
+        made.documents.extend(envelope::item_document(envelope, made.source, made.report));
         return;
     }
     let Some(kind) = kind(envelope, made.report) else { return };
-    if deckhand::is_abstract(envelope, made.report) {
+    if envelope::is_abstract(envelope, made.report) {
         return;
     }
     let mut draft = Draft::new(kind.becomes, envelope);
     if let Some(content) = envelope.content {
         draft.entries = translate(content, kind.shape, made.report).unwrap_or_default();
     }
-    deckhand::substitute(&mut draft, envelope, made.report);
+    envelope::substitute(&mut draft, envelope, made.report);
     (kind.finish)(&mut draft, envelope, made.report);
     made.documents.extend(draft.into_documents(made.source));
 }

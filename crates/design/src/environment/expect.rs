@@ -2,10 +2,10 @@
 //!
 //! Each function returns `None` only after reporting a finding.
 
+use crate::file_text::Span;
 use crate::finding::{Code, Report, quote};
-use crate::span::Span;
 use crate::types::wrong_type;
-use crate::yaml::{Entry, Kind, Map, Node, Value};
+use crate::yaml::{Entry, Map, Node, ScalarKind, Value};
 use muster_core::spelling;
 
 /// A mapping whose keys were checked against the known ones.
@@ -85,14 +85,14 @@ pub(crate) fn list<'n>(node: &'n Node, what: &str, expected: &str, report: &mut 
 
 pub(crate) fn integer(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<i64> {
     match node.kind() {
-        Some(Kind::Int(value)) => Some(value),
+        Some(ScalarKind::Int(value)) => Some(value),
         _ => wrong_type(node, what, expected, report),
     }
 }
 
 pub(crate) fn boolean(node: &Node, what: &str, report: &mut Report<'_>) -> Option<bool> {
     match node.kind() {
-        Some(Kind::Bool(value)) => Some(value),
+        Some(ScalarKind::Bool(value)) => Some(value),
         _ => wrong_type(node, what, "true or false", report),
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn boolean(node: &Node, what: &str, report: &mut Report<'_>) -> Optio
 /// A text, which may be empty.
 pub(crate) fn text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
     match &node.value {
-        Value::Scalar(scalar) if scalar.kind() == Kind::Text => Some(scalar.text()),
+        Value::Scalar(scalar) if scalar.kind() == ScalarKind::Text => Some(scalar.text()),
         Value::Scalar(_) | Value::Seq(_) | Value::Map(_) => wrong_type(node, what, "a text", report),
     }
 }

@@ -1,17 +1,20 @@
-//! Parser of environment files.
+//! Parser of environment files, and the start order of roles from their `after` lists.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use muster_core::names::{EnvName, Stack};
+use muster_core::spelling;
+
+use crate::file_text::{FileText, Span};
+use crate::finding::{Code, Findings, Report, WithWarnings, quote};
+use crate::graph::{Cycle, Edge};
+use crate::strategy::Section;
+use crate::yaml::{Limits, Node};
+use crate::{graph, strategy, yaml};
 
 use super::expect::Fields;
-use super::order::{self, StartDependency};
 use super::{Cloud, Environment, RoleDesign, expect, role};
-use crate::file_text::FileText;
-use crate::finding::{Code, Findings, Report, WithWarnings, quote};
-use crate::span::Span;
-use crate::strategy::{self, Section};
-use crate::yaml::{self, Entry, Limits, Node};
 
 const KEYS: &[&str] = &["version", "roles", "stack", "cloud", "rollout"];
 
@@ -39,7 +42,7 @@ pub(super) fn parse(source: &FileText) -> Result<WithWarnings<Environment>, Find
 pub(super) fn from_trees(source: &FileText, documents: &[Node], report: &mut Report<'_>) -> Option<Environment> {
     let name = name(source, report);
     let content = the_document(documents, report).and_then(|document| content(document, report));
-    let Content { stack, cloud, roles, start_order, rollout } = content.filter(|_| !report.has_errors())?;
+    let EnvironmentContent { stack, cloud, roles, start_order, rollout } = content.filter(|_| !report.has_errors())?;
     let label = rollout.as_ref().and_then(|section| section.label);
     let rollout = rollout.map(|section| section.strategy);
     Some(Environment { name: name?, stack, cloud, roles, rollout, start_order, label })
@@ -74,13 +77,13 @@ fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'
     }
 }
 
-/// State shared between the roles.
-pub(super) struct Fleet<'s> {
+/// Nodes of the roles that were parsed so far.
+pub(super) struct NodeCount<'s> {
     pub(super) stack: Option<&'s Stack>,
     nodes: u64,
 }
 
-impl Fleet<'_> {
+impl NodeCount<'_> {
     /// Counts the nodes of a role; false if the limit is exceeded, so that no names are generated.
     pub(super) fn reserve(&mut self, cardinality: u32) -> bool {
         self.nodes += u64::from(cardinality);
@@ -95,7 +98,7 @@ impl Fleet<'_> {
     }
 }
 
-struct Content {
+struct EnvironmentContent {
     stack: Option<Stack>,
     cloud: Option<Cloud>,
     roles: Vec<RoleDesign>,
@@ -103,7 +106,7 @@ struct Content {
     rollout: Option<Section>,
 }
 
-fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
+fn content(document: &Node, report: &mut Report<'_>) -> Option<EnvironmentContent> {
     let of = "the environment";
     let map = expect::mapping(document, of, "a mapping with the key \"roles\"", report)?;
     let at = map.entries().first().map_or(document.span, |entry| entry.key.span);
@@ -119,14 +122,15 @@ fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
         let finding = Code::NoRoles.finding("the environment has no roles").expected("expected a role");
         report.add(node.span, finding.help(format!("for instance: roles: {EXAMPLE}")));
     }
-    let mut fleet = Fleet { stack: stack.as_ref(), nodes: 0 };
+    let mut count = NodeCount { stack: stack.as_ref(), nodes: 0 };
     let (roles, dependencies): (Vec<_>, Vec<_>) =
-        entries.iter().map(|entry| role::parse(entry, &mut fleet, report)).unzip();
-    fleet.check_size(node.span, report);
-    let start_order = start_order(entries, &dependencies, report);
+        entries.iter().map(|entry| role::parse(entry, &mut count, report)).unzip();
+    count.check_size(node.span, report);
+    let names: Vec<&str> = entries.iter().map(|entry| &*entry.key.text).collect();
+    let start_order = start_order(&names, &dependencies, report);
     // A single invalid role invalidates the environment; its findings are in the report.
     let roles: Vec<RoleDesign> = roles.into_iter().collect::<Option<_>>()?;
-    Some(Content { stack, cloud, roles, start_order: start_order?, rollout })
+    Some(EnvironmentContent { stack, cloud, roles, start_order: start_order?, rollout })
 }
 
 fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
@@ -163,11 +167,68 @@ fn rollout(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Section> 
     strategy::section(node, names.as_deref(), report)
 }
 
+/// A name in a role's `after`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StartDependency<'n> {
+    pub(super) name: &'n str,
+    pub(super) span: Span,
+}
+
+/// Sorts roles, by index, after their dependencies, otherwise in the order of the file. `None` if there is a cycle.
 fn start_order(
-    entries: &[Entry],
+    names: &[&str],
     dependencies: &[Vec<StartDependency<'_>>],
     report: &mut Report<'_>,
 ) -> Option<Vec<usize>> {
-    let names: Vec<&str> = entries.iter().map(|entry| &*entry.key.text).collect();
-    order::start_order(&names, dependencies, report)
+    let index: HashMap<&str, usize> = names.iter().enumerate().map(|(index, name)| (*name, index)).collect();
+    let edges: Vec<Vec<Edge>> =
+        dependencies.iter().map(|dependencies| edges(dependencies, &index, names, report)).collect();
+    let found = graph::order(&edges);
+    for cycle in &found.cycles {
+        report_cycle(cycle, names, report);
+    }
+    found.cycles.is_empty().then_some(found.order)
+}
+
+fn edges(
+    dependencies: &[StartDependency<'_>],
+    index: &HashMap<&str, usize>,
+    names: &[&str],
+    report: &mut Report<'_>,
+) -> Vec<Edge> {
+    let mut edges: Vec<Edge> = Vec::new();
+    let mut seen: HashMap<&str, Span> = HashMap::new();
+    for dependency in dependencies {
+        if let Some(&first) = seen.get(dependency.name) {
+            let finding = Code::AfterTwice
+                .finding(format!("role {} is listed twice", quote(dependency.name)))
+                .help("remove one of the two");
+            report.add_with_note(dependency.span, finding, "the first one is here", first);
+            continue;
+        }
+        seen.insert(dependency.name, dependency.span);
+        match index.get(dependency.name) {
+            Some(&to) => edges.push(Edge { to, span: dependency.span }),
+            None => {
+                let help = match spelling::nearest(dependency.name, names.iter().copied()) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => "\"after\" names roles of the same file".to_owned(),
+                };
+                let finding = Code::AfterUnknown.finding(format!("there is no role {}", quote(dependency.name)));
+                report.add(dependency.span, finding.help(help));
+            }
+        }
+    }
+    edges
+}
+
+fn report_cycle(cycle: &Cycle, names: &[&str], report: &mut Report<'_>) {
+    let (message, help) = match cycle.members.as_slice() {
+        [role] => (format!("role {} comes after itself", quote(names[*role])), "remove it"),
+        _ => (
+            format!("roles come after each other in a cycle: {}", cycle.format(|role| names[role].to_owned())),
+            "remove one of these entries, so that the roles have a start order",
+        ),
+    };
+    report.add(cycle.closing.span, Code::AfterCycle.finding(message).help(help));
 }

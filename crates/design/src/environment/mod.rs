@@ -22,7 +22,6 @@
 
 pub(crate) mod expect;
 mod file;
-mod order;
 mod role;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +31,8 @@ use muster_core::names::{EnvName, NodeName, Role, Stack};
 use muster_core::rollout::strategy::Strategy;
 use serde::Serialize;
 
-use crate::file_text::FileText;
+use crate::file_text::{FileText, Span};
 use crate::finding::{Findings, Report, WithWarnings};
-use crate::span::Span;
 use crate::yaml::{Entry, Limits, Node};
 
 pub(crate) use file::MAX_NODES;

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use muster_core::names::{NodeName, Role, Stack};
 
 use super::expect::Fields;
-use super::file::{Fleet, MAX_NODES};
-use super::order::StartDependency;
+use super::file::{MAX_NODES, NodeCount, StartDependency};
 use super::{FAILURE_DOMAIN, RoleDesign, expect};
+use crate::file_text::Span;
 use crate::finding::{Code, Report, quote};
-use crate::span::Span;
 use crate::yaml::{Entry, Node};
 
 const KEYS: &[&str] = &["cardinality", "flavor", "profile", "labels", "failure_domain", "after"];
@@ -23,7 +22,7 @@ const MAX_HOST_NAME: usize = 63;
 /// Reads a role. Its start dependencies are returned even if the rest is invalid: they are checked with all roles.
 pub(super) fn parse<'n>(
     entry: &'n Entry,
-    fleet: &mut Fleet<'_>,
+    count: &mut NodeCount<'_>,
     report: &mut Report<'_>,
 ) -> (Option<RoleDesign>, Vec<StartDependency<'n>>) {
     let Entry { key, value } = entry;
@@ -47,7 +46,7 @@ pub(super) fn parse<'n>(
 
     let design = |role: Role, cardinality, flavor: &str, report: &mut Report<'_>| {
         Some(RoleDesign {
-            nodes: nodes(&role, cardinality, fleet, key.span, report)?,
+            nodes: nodes(&role, cardinality, count, key.span, report)?,
             flavor: flavor.to_owned(),
             profile: profile.map(str::to_owned),
             labels,
@@ -124,14 +123,14 @@ fn unique<'n>(dependencies: &[StartDependency<'n>]) -> impl Iterator<Item = &'n 
 fn nodes(
     role: &Role,
     cardinality: u32,
-    fleet: &mut Fleet<'_>,
+    count: &mut NodeCount<'_>,
     at: Span,
     report: &mut Report<'_>,
 ) -> Option<Vec<NodeName>> {
-    if !fleet.reserve(cardinality) {
+    if !count.reserve(cardinality) {
         return None;
     }
-    let build = |number| NodeName::build(role, number, fleet.stack);
+    let build = |number| NodeName::build(role, number, count.stack);
     let names: Result<Vec<_>, _> = (1..=cardinality).map(build).collect();
     let names = match names {
         Ok(names) => names,

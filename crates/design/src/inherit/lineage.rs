@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::Table;
 use crate::documents::{Document, Parent, title};
 use crate::finding::{Code, Report, quote};
 use crate::graph::{self, Edge};
 use crate::kinds::AnyKind;
-use crate::table::Table;
 use muster_core::spelling;
 
-/// Layers of one document. Real chains have four; without a limit a chain of 100,000 would take quadratic time.
+/// Layers of one document, itself included. Real chains have four; without a limit a chain of 100,000 would take quadratic time.
 const MAX_LAYERS: usize = 64;
 
 /// All documents of one kind and name.
@@ -95,7 +95,7 @@ pub(crate) fn trace(subjects: &mut [Subject], index: &Index, documents: &[Option
         let own = edges[at].iter().filter(|edge| is_done[edge.to]);
         let lineage = lineage(own.map(|edge| edge.to), subjects);
         if is_too_long(&lineage) {
-            let message = format!("{} extends more than {MAX_LAYERS} documents", title_of(&subjects[at]));
+            let message = format!("{} has more than {MAX_LAYERS} layers, itself included", title_of(&subjects[at]));
             let finding = Code::TooManyLayers.finding(message);
             if let Some(edge) = edges[at].first() {
                 report.add(edge.span, finding.help("extend fewer documents"));
@@ -121,7 +121,7 @@ pub(crate) fn lineage(parents: impl Iterator<Item = usize>, subjects: &[Subject]
     lineage.into()
 }
 
-/// Reports whether a lineage exceeds the limit.
+/// Reports whether a document with this lineage exceeds the limit: the document is a layer too.
 pub(crate) fn is_too_long(lineage: &[usize]) -> bool {
     lineage.len() >= MAX_LAYERS
 }

@@ -13,7 +13,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::span::Span;
+use crate::file_text::Span;
 use crate::types::{Object, Type, removal};
 use crate::yaml::{Entry, Map, Node, Value};
 

@@ -19,10 +19,10 @@ use thiserror::Error;
 /// Keys of mappings, and names of list members, from the top down. A step that holds a dot, a quote or nothing is
 /// written in quotes: `interfaces."eth0.100".mtu`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Path(pub Vec<String>);
+pub struct ValuePath(pub Vec<String>);
 
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum PathError {
+pub enum ValuePathError {
     #[error("the path {0:?} has an empty step: write it as interfaces.bond0.mtu")]
     EmptyStep(String),
     #[error(
@@ -31,41 +31,41 @@ pub enum PathError {
     Quote(String),
 }
 
-impl Path {
+impl ValuePath {
     pub fn steps(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
     #[must_use]
-    pub fn join(&self, step: &str) -> Path {
-        Path(self.0.iter().cloned().chain([step.to_owned()]).collect())
+    pub fn join(&self, step: &str) -> ValuePath {
+        ValuePath(self.0.iter().cloned().chain([step.to_owned()]).collect())
     }
 }
 
-impl FromStr for Path {
-    type Err = PathError;
+impl FromStr for ValuePath {
+    type Err = ValuePathError;
 
-    fn from_str(text: &str) -> Result<Self, PathError> {
+    fn from_str(text: &str) -> Result<Self, ValuePathError> {
         let mut steps = Vec::new();
         let mut rest = text;
         loop {
             let (step, after) = if let Some(quoted) = rest.strip_prefix('"') {
-                let (step, after) = unquote(quoted).ok_or_else(|| PathError::Quote(text.to_owned()))?;
+                let (step, after) = unquote(quoted).ok_or_else(|| ValuePathError::Quote(text.to_owned()))?;
                 if !after.is_empty() && !after.starts_with('.') {
-                    return Err(PathError::Quote(text.to_owned()));
+                    return Err(ValuePathError::Quote(text.to_owned()));
                 }
                 (step, after)
             } else {
                 let end = rest.find('.').unwrap_or(rest.len());
                 if end == 0 {
-                    return Err(PathError::EmptyStep(text.to_owned()));
+                    return Err(ValuePathError::EmptyStep(text.to_owned()));
                 }
                 (rest[..end].to_owned(), &rest[end..])
             };
             steps.push(step);
             match after.strip_prefix('.') {
                 Some(next) => rest = next,
-                None => return Ok(Path(steps)),
+                None => return Ok(ValuePath(steps)),
             }
         }
     }
@@ -85,7 +85,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     None
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for ValuePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, step) in self.0.iter().enumerate() {
             if at > 0 {
@@ -110,23 +110,23 @@ mod tests {
 
     #[test]
     fn paths_are_read() {
-        let steps = |text: &str| text.parse::<Path>().unwrap().0;
+        let steps = |text: &str| text.parse::<ValuePath>().unwrap().0;
         assert_eq!(steps("interfaces.bond0.mtu"), ["interfaces", "bond0", "mtu"]);
         assert_eq!(steps("interfaces.\"eth0.100\".mtu"), ["interfaces", "eth0.100", "mtu"]);
         assert_eq!(steps("\"\""), [""]);
         for bad in ["", ".", "a.", ".a", "a..b"] {
-            assert!(matches!(bad.parse::<Path>(), Err(PathError::EmptyStep(_))), "{bad:?}");
+            assert!(matches!(bad.parse::<ValuePath>(), Err(ValuePathError::EmptyStep(_))), "{bad:?}");
         }
         for bad in ["\"a", "\"a\"b", "a.\"b\"\""] {
-            assert!(matches!(bad.parse::<Path>(), Err(PathError::Quote(_))), "{bad:?}");
+            assert!(matches!(bad.parse::<ValuePath>(), Err(ValuePathError::Quote(_))), "{bad:?}");
         }
     }
 
     proptest! {
         #[test]
         fn what_is_written_reads_back(steps in prop::collection::vec(".{0,6}", 1..5)) {
-            let path = Path(steps);
-            prop_assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
+            let path = ValuePath(steps);
+            prop_assert_eq!(path.to_string().parse::<ValuePath>().unwrap(), path);
         }
     }
 }

@@ -2,11 +2,10 @@
 
 use serde::Serialize;
 
-use super::Path;
-use super::merge::Recorder;
-use super::merge::{ALL, is_added, removed_member, single};
+use super::ValuePath;
+use super::merge::{ALL, Recorder, is_added, removed_member, single};
+use crate::file_text::Span;
 use crate::finding::Location;
-use crate::span::Span;
 use crate::types::Type;
 use crate::yaml::{Node, Value};
 
@@ -30,7 +29,7 @@ pub struct LayerStep {
     pub location: Location,
     /// The requested path, or a path below it.
     #[serde(serialize_with = "as_text")]
-    pub path: Path,
+    pub path: ValuePath,
     #[serde(flatten)]
     pub action: Action,
 }
@@ -55,7 +54,7 @@ pub enum Action {
     Removed,
 }
 
-fn as_text<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(path: &ValuePath, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(path)
 }
 
@@ -64,7 +63,7 @@ fn as_text<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S:
 pub(crate) struct Event {
     /// Number of the document.
     pub layer: usize,
-    pub path: Path,
+    pub path: ValuePath,
     pub action: Action,
     pub span: Span,
 }
@@ -72,7 +71,7 @@ pub(crate) struct Event {
 /// Records the steps of the merge at a path and below it.
 #[derive(Debug)]
 pub(crate) struct StepRecorder<'a> {
-    requested: &'a Path,
+    requested: &'a ValuePath,
     ty: Type,
     current: Vec<String>,
     layer: usize,
@@ -84,7 +83,7 @@ pub(crate) struct StepRecorder<'a> {
 }
 
 impl<'a> StepRecorder<'a> {
-    pub(crate) fn new(requested: &'a Path, ty: Type) -> Self {
+    pub(crate) fn new(requested: &'a ValuePath, ty: Type) -> Self {
         StepRecorder { requested, ty, current: Vec::new(), layer: 0, before: None, suspended: 0, events: Vec::new() }
     }
 
@@ -108,7 +107,7 @@ impl<'a> StepRecorder<'a> {
         self.current.iter().fold(self.ty, |ty, step| ty.below(step).unwrap_or(Type::Any))
     }
 
-    fn push(&mut self, path: Path, action: Action, span: Span) {
+    fn push(&mut self, path: ValuePath, action: Action, span: Span) {
         self.events.push(Event { layer: self.layer, path, action, span });
     }
 
@@ -121,7 +120,7 @@ impl<'a> StepRecorder<'a> {
 
     fn put(&mut self, path: Vec<String>, value: Node, span: Span) {
         let action = if self.was_set(&path) { Action::Changed { value } } else { Action::Set { value } };
-        self.push(Path(path), action, span);
+        self.push(ValuePath(path), action, span);
     }
 }
 
@@ -172,7 +171,7 @@ impl Recorder for StepRecorder<'_> {
         } else if self.is_below() {
             let path = self.current.clone();
             if self.was_set(&path) {
-                self.push(Path(path), Action::Removed, at);
+                self.push(ValuePath(path), Action::Removed, at);
             }
         }
     }
@@ -181,7 +180,7 @@ impl Recorder for StepRecorder<'_> {
         if self.suspended > 0 {
             return;
         }
-        let changed = |path| (Path(path), Action::Members { written: layer.clone(), value: result.clone() });
+        let changed = |path| (ValuePath(path), Action::Members { written: layer.clone(), value: result.clone() });
         match self.remaining() {
             Some([]) => {
                 let (path, action) = changed(self.requested.0.clone());

@@ -1,6 +1,6 @@
 //! Fields of nodes, host profiles, hardware profiles and boot actions.
 
-use crate::kinds::networks::{MAX_MTU, NETWORKS};
+use crate::kinds::sites::{MAX_MTU, NETWORKS};
 use crate::kinds::{Kind, LABELS};
 use crate::types::{ANY_MAP, Field, Format, Object, TEXT, TEXT_MAP, TEXTS, Type, closed, field, integer};
 

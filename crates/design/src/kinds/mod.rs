@@ -1,8 +1,7 @@
 //! Kinds of documents and their fields.
 
 mod hosts;
-mod networks;
-mod site;
+mod sites;
 
 use std::fmt;
 use std::sync::Arc;
@@ -123,15 +122,15 @@ impl Kind {
     /// Type of the content, including labels. The content of a schema is not checked here.
     pub fn body(self) -> Type {
         match self {
-            Kind::Region => Type::Object(&site::REGION_BODY),
-            Kind::Rack => Type::Object(&site::RACK_BODY),
-            Kind::NetworkLink => Type::Object(&networks::NETWORK_LINK_BODY),
-            Kind::Network => Type::Object(&networks::NETWORK_BODY),
+            Kind::Region => Type::Object(&sites::REGION_BODY),
+            Kind::Rack => Type::Object(&sites::RACK_BODY),
+            Kind::NetworkLink => Type::Object(&sites::NETWORK_LINK_BODY),
+            Kind::Network => Type::Object(&sites::NETWORK_BODY),
             Kind::HardwareProfile => Type::Object(&hosts::HARDWARE_PROFILE_BODY),
             Kind::HostProfile => Type::Object(&hosts::HOST_PROFILE_BODY),
             Kind::Node => Type::Object(&hosts::NODE_BODY),
             Kind::BootAction => Type::Object(&hosts::BOOT_ACTION_BODY),
-            Kind::Cloud => Type::Object(&site::CLOUD_BODY),
+            Kind::Cloud => Type::Object(&sites::CLOUD_BODY),
             Kind::Schema => Type::Any,
         }
     }

@@ -44,10 +44,10 @@ pub(super) fn kernel_params(site: &Site<'_>, node: &DocumentView<'_>) -> KernelP
     for entry in params.map(|params| params.entries()).unwrap_or_default() {
         let Some(scalar) = entry.value.scalar() else { continue };
         let value = match scalar.kind() {
-            yaml::Kind::Null => continue,
-            yaml::Kind::Bool(flag) => KernelParam::Flag(flag),
-            yaml::Kind::Int(_) | yaml::Kind::Float => KernelParam::Text(scalar.text().to_owned()),
-            yaml::Kind::Text => KernelParam::Text(text(scalar.text(), profile.as_ref())),
+            yaml::ScalarKind::Null => continue,
+            yaml::ScalarKind::Bool(flag) => KernelParam::Flag(flag),
+            yaml::ScalarKind::Int(_) | yaml::ScalarKind::Float => KernelParam::Text(scalar.text().to_owned()),
+            yaml::ScalarKind::Text => KernelParam::Text(text(scalar.text(), profile.as_ref())),
         };
         written.push((&entry.key.text, value));
     }

@@ -5,23 +5,24 @@
 
 pub(crate) mod boot_actions;
 pub(crate) mod kernel_params;
-mod routes;
-
-pub use kernel_params::{KernelParam, KernelParams};
-pub use routes::Route;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::kinds::Kind;
 use crate::resolve::kernel_params::hardware_profile;
 use crate::rules::view::{entries, items};
-use crate::rules::{DocumentView, Site};
-use crate::types::address;
+use crate::rules::{DocumentView, Network, Site, attached};
+use crate::types::{Cidr, address};
 use crate::yaml::Node;
+
+pub use kernel_params::{KernelParam, KernelParams};
+
+/// Domain of a node without a primary network, or whose primary network has none.
+const DEFAULT_DOMAIN: &str = "local";
 
 /// Resolved values of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -45,7 +46,7 @@ pub(crate) fn resolve(site: &Site<'_>, node: &DocumentView<'_>) -> ResolvedNode 
         host_name: host_name(node).into_owned(),
         fqdn: fqdn(site, node),
         dns: dns(site, node),
-        routes: routes::of_node(site, node),
+        routes: node_routes(site, node),
         devices: devices(site, node),
         kernel_params: kernel_params::kernel_params(site, node),
         boot_actions: boot_actions::of_node(site, node),
@@ -65,9 +66,6 @@ pub(crate) fn host_name<'d>(node: &DocumentView<'d>) -> Cow<'d, str> {
 pub(crate) fn fqdn(site: &Site<'_>, node: &DocumentView<'_>) -> String {
     format!("{}.{}", host_name(node), domain(site, node))
 }
-
-/// Domain of a node without a primary network, or whose primary network has none.
-const DEFAULT_DOMAIN: &str = "local";
 
 /// A node's domain and name servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -144,4 +142,61 @@ fn device(name: &str, aliases: Option<&Node>) -> Device {
         })
     };
     by_address().unwrap_or_else(|| Device::Name { name: name.to_owned() })
+}
+
+/// One route of a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Route {
+    /// Network of the interface.
+    pub network: String,
+    #[serde(serialize_with = "as_text")]
+    pub subnet: Cidr,
+    pub gateway: IpAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metric: Option<i64>,
+    /// Routing domain that the route was derived from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routedomain: Option<String>,
+}
+
+/// Routes of all networks of a node, in the order of its interfaces, with routing domains expanded.
+///
+/// Networks belong to a routing domain (`routedomain: X`). A network that has a route for the domain (`domain_routes`)
+/// reaches the addresses of every other member through that route's gateway, whether it is a member itself or not. An
+/// explicit route for the same addresses wins.
+fn node_routes(site: &Site<'_>, node: &DocumentView<'_>) -> Vec<Route> {
+    let networks = attached(node).into_iter().filter_map(|name| site.topology().network(name));
+    networks.flat_map(|network| network_routes(site, network)).collect()
+}
+
+fn network_routes(site: &Site<'_>, network: &Network<'_>) -> Vec<Route> {
+    let mut routes: Vec<Route> = Vec::new();
+    let route = |subnet: Cidr, gateway, metric, routedomain: Option<&str>| Route {
+        network: network.name.to_owned(),
+        subnet: subnet.canonical(),
+        gateway,
+        metric,
+        routedomain: routedomain.map(str::to_owned),
+    };
+    for written in &network.routes {
+        if let (Some(subnet), Some(gateway)) = (written.subnet, written.gateway) {
+            routes.push(route(subnet.value, gateway.value, written.metric, None));
+        }
+    }
+    for through in &network.domain_routes {
+        let (Some(domain), Some(gateway)) = (through.domain, through.gateway) else { continue };
+        let members = site.topology().members(domain.value);
+        for subnet in members.filter_map(|member| Some(member.cidr?.value.canonical())) {
+            let is_own = network.cidr.is_some_and(|own| own.value.canonical() == subnet);
+            let is_there = routes.iter().any(|route| route.subnet == subnet);
+            if !is_own && !is_there && subnet.address.is_ipv4() == gateway.value.is_ipv4() {
+                routes.push(route(subnet, gateway.value, through.metric, Some(domain.value)));
+            }
+        }
+    }
+    routes
+}
+
+fn as_text<S: Serializer>(cidr: &Cidr, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(cidr)
 }

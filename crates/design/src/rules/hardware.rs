@@ -3,12 +3,12 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
+use crate::file_text::Span;
 use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::resolve::kernel_params::{Reference, hardware_profile, lookup, reference};
 use crate::rules::view::{Spanned, entries, interfaces};
 use crate::rules::{DocumentView, RuleOutput, Site};
-use crate::span::Span;
 use crate::yaml::{Node, Scalar};
 use muster_core::spelling;
 

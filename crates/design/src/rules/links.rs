@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use crate::file_text::Span;
 use crate::finding::{Code, quote};
 use crate::rules::view::{BondMode, Network, Spanned};
 use crate::rules::{Interface, RuleOutput, Site};
-use crate::span::Span;
 
 /// IPv6 requires 1280 bytes; the kernel accepts at most 65536.
 const MTU_RANGE: RangeInclusive<i64> = 1280..=65_536;

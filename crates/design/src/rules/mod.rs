@@ -12,18 +12,14 @@ mod items;
 mod links;
 mod networks;
 mod nodes;
-mod oob;
-mod output;
-mod rollout;
 mod run;
-mod site;
 mod storage;
 pub(crate) mod view;
 
-pub(crate) use output::{Claim, ClaimConflict, Claims, RuleFinding, RuleOutput};
-pub(crate) use run::{NodeResults, check_fleet, check_nodes, check_site};
-pub(crate) use site::{DocumentView, Site};
-pub(crate) use view::{Interface, Network, NodeAddress, Topology, attached};
+pub(crate) use run::{
+    Claim, ClaimConflict, Claims, NodeResults, RuleFinding, RuleOutput, check_fleet, check_nodes, check_site,
+};
+pub(crate) use view::{DocumentView, Interface, Network, NodeAddress, Site, Topology, attached};
 
 use crate::finding::Code;
 use crate::yaml::Node;
@@ -156,14 +152,14 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Code::AssetPathTwice, Check::Site(boot_actions::asset_path_twice)),
     rule(Code::SelectsNothing, Check::Fleet(boot_actions::selects_nothing)),
     rule(Code::UnitName, Check::Site(boot_actions::unit_name)),
-    rule(Code::DriverWithoutName, Check::Part("driver", oob::driver_without_name)),
-    rule(Code::LibvirtUri, Check::Part("oob", oob::libvirt_uri)),
-    rule(Code::LibvirtWithoutMac, Check::Node(oob::libvirt_without_mac)),
-    rule(Code::NoOobType, Check::Part("oob", oob::no_oob_type)),
-    rule(Code::OobIncomplete, Check::Part("oob", oob::oob_incomplete)),
-    rule(Code::OobWithoutAddress, Check::Node(oob::oob_without_address)),
-    rule(Code::OobTypeUnknown, Check::Parts(&["oob", "driver"], oob::oob_type_unknown)),
-    rule(Code::LabelOfNobody, Check::Fleet(rollout::budget_label_unknown)),
+    rule(Code::DriverWithoutName, Check::Part("driver", nodes::driver_without_name)),
+    rule(Code::LibvirtUri, Check::Part("oob", nodes::libvirt_uri)),
+    rule(Code::LibvirtWithoutMac, Check::Node(nodes::libvirt_without_mac)),
+    rule(Code::NoOobType, Check::Part("oob", nodes::no_oob_type)),
+    rule(Code::OobIncomplete, Check::Part("oob", nodes::oob_incomplete)),
+    rule(Code::OobWithoutAddress, Check::Node(nodes::oob_without_address)),
+    rule(Code::OobTypeUnknown, Check::Parts(&["oob", "driver"], nodes::oob_type_unknown)),
+    rule(Code::LabelOfNobody, Check::Fleet(nodes::budget_label_unknown)),
     rule(Code::ItemDoesNotFit, Check::Site(items::item_does_not_fit)),
     rule(Code::NotASchema, Check::Site(items::not_a_schema)),
 ];

@@ -6,8 +6,8 @@ use muster_core::rollout::strategy::{Amount, Deadlines, FailureLimits, MaxUnavai
 
 use super::values;
 use crate::environment::expect::{self, Fields};
+use crate::file_text::Span;
 use crate::finding::{Code, Report, quote};
-use crate::span::Span;
 use crate::yaml::{Entry, Node, Value};
 use muster_core::spelling;
 

@@ -9,14 +9,14 @@ use muster_core::rollout::strategy_check::MAX_DURATION;
 use crate::environment::{MAX_NODES, expect};
 use crate::finding::{Code, Report, one_line, quote};
 use crate::types::wrong_type;
-use crate::yaml::{Kind, Node, Value};
+use crate::yaml::{Node, ScalarKind, Value};
 use muster_core::spelling;
 
 /// Reads an amount. `0` and `0%` are valid.
 pub(super) fn read_amount(node: &Node, what: &str, report: &mut Report<'_>) -> Option<Amount> {
     match node.kind() {
-        Some(Kind::Int(number)) => Some(Amount::Nodes(nodes(number, 0, node, what, report)?)),
-        Some(Kind::Text) if node.text().is_some_and(|text| text.ends_with('%')) => {
+        Some(ScalarKind::Int(number)) => Some(Amount::Nodes(nodes(number, 0, node, what, report)?)),
+        Some(ScalarKind::Text) if node.text().is_some_and(|text| text.ends_with('%')) => {
             Some(Amount::Percent(percent(node, 0, what, report)?))
         }
         _ => not_an_amount(node, what, report),
@@ -95,7 +95,7 @@ pub(super) fn read_duration(
 
 /// Suggestion for a number without a unit, or in days. Days are not accepted, because their length varies.
 fn duration_hint(node: &Node, written: &str) -> Option<String> {
-    if let Some(Kind::Int(number)) = node.kind() {
+    if let Some(ScalarKind::Int(number)) = node.kind() {
         return Some(format!("write its unit: {number}s, {number}m or {number}h"));
     }
     let days: i64 = written.strip_suffix('d')?.trim().parse().ok()?;

@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Format, Object, Type, wrong_type};
-use crate::finding::{Code, Report, one_line, quote};
+use crate::file_text::Span;
+use crate::finding::{Code, Report, is_secret_key, one_line, quote};
 use crate::kinds::Kind;
-use crate::secrets;
-use crate::span::Span;
 use crate::yaml::{self, Entry, Key, Map, Node, Scalar, Value};
 use muster_core::spelling;
 
@@ -50,7 +49,7 @@ impl<'n> Check<'_, 'n, '_> {
             Type::Text(format) => self.text(node, *format),
             Type::Integer { min, max } => self.integer(node, *min, *max),
             Type::Bool => match node.kind() {
-                Some(yaml::Kind::Bool(_)) => {}
+                Some(yaml::ScalarKind::Bool(_)) => {}
                 _ => self.wrong(node, "true or false"),
             },
             Type::OneOf(words) => self.one_of(node, words),
@@ -84,7 +83,7 @@ impl<'n> Check<'_, 'n, '_> {
         if removal(&key.text).is_none() {
             self.path.push(&key.text);
             let is_free = matches!(ty, Type::Any | Type::Text(Format::Any));
-            if is_free && (secrets::is_secret_key(&key.text) || matches!(ty, Type::Any)) {
+            if is_free && (is_secret_key(&key.text) || matches!(ty, Type::Any)) {
                 self.parameter(&key.text, node);
             } else {
                 self.value(node, ty);
@@ -163,7 +162,7 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     fn integer(&mut self, node: &'n Node, min: i64, max: i64) {
-        let Some(yaml::Kind::Int(number)) = node.kind() else { return self.wrong(node, "an integer") };
+        let Some(yaml::ScalarKind::Int(number)) = node.kind() else { return self.wrong(node, "an integer") };
         if number < min || number > max {
             let finding = Code::OutOfRange.finding(format!("{} cannot be {number}", self.here()));
             let expected = match max {
@@ -186,7 +185,7 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     fn text(&mut self, node: &'n Node, format: Format) {
-        let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::Kind::Text) else {
+        let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::ScalarKind::Text) else {
             return self.wrong(node, "a text");
         };
         if let Err(malformed) = format.check(scalar.text()) {
@@ -221,7 +220,7 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     fn parameter(&mut self, name: &str, value: &'n Node) {
-        if secrets::is_secret_key(name) && value.scalar().is_some_and(|scalar| !scalar.text().is_empty()) {
+        if is_secret_key(name) && value.scalar().is_some_and(|scalar| !scalar.text().is_empty()) {
             self.secret(value);
         } else if !names_secret(value) {
             self.anything(value);
@@ -239,7 +238,7 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     fn filled_text(&mut self, node: &'n Node) -> Option<&'n Scalar> {
-        let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::Kind::Text) else {
+        let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::ScalarKind::Text) else {
             self.wrong(node, "a text");
             return None;
         };

@@ -4,17 +4,24 @@
 //! inheritance ([`crate::inherit`]), and the JSON Schema for editors ([`json_schema`]), so they cannot disagree.
 
 mod check;
-mod describe;
 mod format;
 mod json_schema;
 
+use crate::finding::{Code, Report, one_line, quote};
+use crate::kinds::Kind;
+use crate::yaml::{Node, ScalarKind, Value};
+
 pub(crate) use check::{KeyNames, Reference, check, removal};
-pub(crate) use describe::wrong_type;
-pub use format::{Cidr, Format};
 pub(crate) use format::{Size, address, cidr, mac, size};
+
+pub use format::{Cidr, Format};
 pub use json_schema::{json_schema, spec_schema};
 
-use crate::kinds::Kind;
+/// Shorthands for the tables of [`crate::kinds`].
+pub(crate) const TEXT: Type = Type::Text(Format::Any);
+pub(crate) const TEXTS: Type = Type::List(&TEXT);
+pub(crate) const TEXT_MAP: Type = Type::Map(&TEXT);
+pub(crate) const ANY_MAP: Type = Type::Map(&Type::Any);
 
 /// Type of a value, which also decides how the value is inherited.
 #[derive(Clone, Copy, Debug)]
@@ -103,12 +110,6 @@ impl Type {
     }
 }
 
-/// Shorthands for the tables of [`crate::kinds`].
-pub(crate) const TEXT: Type = Type::Text(Format::Any);
-pub(crate) const TEXTS: Type = Type::List(&TEXT);
-pub(crate) const TEXT_MAP: Type = Type::Map(&TEXT);
-pub(crate) const ANY_MAP: Type = Type::Map(&Type::Any);
-
 pub(crate) const fn field(name: &'static str, ty: Type, about: &'static str) -> Field {
     Field { name, ty, about }
 }
@@ -119,4 +120,54 @@ pub(crate) const fn closed(what: &'static str, groups: &'static [&'static [Field
 
 pub(crate) const fn integer(min: i64, max: i64) -> Type {
     Type::Integer { min, max }
+}
+
+/// Reports a value of the wrong type.
+pub(crate) fn wrong_type<T>(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<T> {
+    let message = format!("{what} must be {expected}, but is {}", describe(node));
+    let finding = Code::WrongType.finding(message).expected(format!("expected {expected}"));
+    report.add(node.span, finding.help_if(punctuation(node, expected)));
+    None
+}
+
+/// Describes a value.
+fn describe(node: &Node) -> String {
+    match &node.value {
+        Value::Seq(_) => "a list".to_owned(),
+        Value::Map(_) => "a mapping".to_owned(),
+        Value::Scalar(scalar) => match scalar.kind() {
+            ScalarKind::Null if scalar.text().is_empty() => "empty".to_owned(),
+            ScalarKind::Null => "null".to_owned(),
+            ScalarKind::Bool(value) => format!("the boolean {value}"),
+            ScalarKind::Int(_) => format!("the integer {}", one_line(scalar.text())),
+            ScalarKind::Float => format!("the number {}", one_line(scalar.text())),
+            ScalarKind::Text => format!("the text {}", quote(scalar.text())),
+        },
+    }
+}
+
+/// Suggests missing or wrong quotes and brackets.
+fn punctuation(node: &Node, expected: &str) -> Option<String> {
+    let Value::Scalar(scalar) = &node.value else { return None };
+    let text = one_line(scalar.text());
+    match scalar.kind() {
+        ScalarKind::Bool(_) | ScalarKind::Int(_) | ScalarKind::Float if expected == "a text" => {
+            Some(format!("put it in quotes: \"{text}\""))
+        }
+        ScalarKind::Text if expected.starts_with("an integer") && text.parse::<i64>().is_ok() => {
+            Some(format!("leave out the quotes: {text}"))
+        }
+        ScalarKind::Text if expected.starts_with("a list of the program") => {
+            let words: Vec<String> = text.split_whitespace().map(word).collect();
+            Some(format!("write it as a list: [{}]", words.join(", ")))
+        }
+        ScalarKind::Text if expected.starts_with("a list") => Some(format!("write it as a list: [{text}]")),
+        ScalarKind::Null | ScalarKind::Bool(_) | ScalarKind::Int(_) | ScalarKind::Float | ScalarKind::Text => None,
+    }
+}
+
+/// Quotes a word for a flow list, if necessary.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._=+-".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { quote(text) }
 }

@@ -10,12 +10,10 @@ use saphyr_parser::{Event, ScalarStyle, Tag};
 
 use super::limits::{Budget, Limits};
 use super::scalar::Scalar;
-use super::syntax;
 use super::tree::{Entry, Key, Map, Node, Value};
-use crate::file_text::FileText;
+use crate::file_text::{FileText, Position, Span};
 use crate::finding::{Code, Finding, Report, quote};
-use crate::span::{Position, Span};
-use crate::table::{Set, Table};
+use crate::{Set, Table, yaml};
 
 /// Parsing of the document stopped; the reason was reported.
 #[derive(Debug)]
@@ -53,7 +51,7 @@ struct Subtree {
 
 /// A list or mapping whose end was not read yet.
 struct Open {
-    content: Content,
+    content: OpenContent,
     span: Span,
     anchor: usize,
     bytes: usize,
@@ -61,17 +59,17 @@ struct Open {
 }
 
 /// Kind of an open collection. Its members are in the builder, from index `first` on.
-enum Content {
+enum OpenContent {
     Seq { first: usize },
-    Map { first: usize, has_refused: bool, index: Index, slot: FileSlot },
+    Map { first: usize, has_refused: bool, index: KeyIndex, slot: NextElement },
 }
 
 /// Next element that a mapping expects.
-enum FileSlot {
+enum NextElement {
     Key,
     Value(Key),
     /// The value of a refused key: parsed and dropped.
-    Nothing,
+    Skipped,
 }
 
 impl<'b, 'r> Builder<'b, 'r> {
@@ -119,7 +117,7 @@ impl<'b, 'r> Builder<'b, 'r> {
     }
 
     pub(super) fn syntax_error(&mut self, at: Position, complaint: &str) {
-        syntax::report(self.source, self.report, at, complaint);
+        yaml::report_syntax_error(self.source, self.report, at, complaint);
     }
 
     pub(super) fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), ParseAborted> {
@@ -136,12 +134,13 @@ impl<'b, 'r> Builder<'b, 'r> {
             }
             Event::SequenceStart(anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), span);
-                self.begin(Content::Seq { first: self.items.len() }, anchor, span)
+                self.begin(OpenContent::Seq { first: self.items.len() }, anchor, span)
             }
             Event::MappingStart(anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), span);
                 let first = self.entries.len();
-                let content = Content::Map { first, has_refused: false, index: Index::default(), slot: FileSlot::Key };
+                let content =
+                    OpenContent::Map { first, has_refused: false, index: KeyIndex::default(), slot: NextElement::Key };
                 self.begin(content, anchor, span)
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
@@ -164,7 +163,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.charge(bytes, span)?;
         // Half of all scalars are keys, and most of these are in `keys` already: they need no allocation.
         if anchor == 0
-            && let Some(Open { content: Content::Map { slot: FileSlot::Key, .. }, .. }) = self.open.last()
+            && let Some(Open { content: OpenContent::Map { slot: NextElement::Key, .. }, .. }) = self.open.last()
         {
             self.key(text, plain, span, bytes);
             return Ok(());
@@ -183,20 +182,20 @@ impl<'b, 'r> Builder<'b, 'r> {
     fn key(&mut self, text: &str, plain: bool, span: Span, bytes: usize) {
         let Some(open) = self.open.last_mut() else { return };
         open.grow(bytes, 1, span);
-        if let Content::Map { first, has_refused, index, slot } = &mut open.content {
+        if let OpenContent::Map { first, has_refused, index, slot } = &mut open.content {
             let entries = self.entries.get(*first..).unwrap_or_default();
             *slot = match accept_key(text, plain, span, entries, index, &mut self.keys, self.report) {
-                WithWarnings::As(key) => FileSlot::Value(key),
-                WithWarnings::Twice => FileSlot::Nothing,
-                WithWarnings::Not => {
+                KeyResult::Accepted(key) => NextElement::Value(key),
+                KeyResult::Duplicate => NextElement::Skipped,
+                KeyResult::Invalid => {
                     *has_refused = true;
-                    FileSlot::Nothing
+                    NextElement::Skipped
                 }
             };
         }
     }
 
-    fn begin(&mut self, content: Content, anchor: usize, span: Span) -> Result<(), ParseAborted> {
+    fn begin(&mut self, content: OpenContent, anchor: usize, span: Span) -> Result<(), ParseAborted> {
         self.check_depth(1, span)?;
         self.charge(size_of::<Entry>(), span)?;
         if anchor != 0 {
@@ -214,8 +213,8 @@ impl<'b, 'r> Builder<'b, 'r> {
             open.span.end = span.end;
         }
         let value = match open.content {
-            Content::Seq { first } => Value::Seq(self.items.drain(first..).collect()),
-            Content::Map { first, has_refused, .. } => {
+            OpenContent::Seq { first } => Value::Seq(self.items.drain(first..).collect()),
+            OpenContent::Map { first, has_refused, .. } => {
                 Value::Map(Arc::new(Map { entries: self.entries.drain(first..).collect(), has_refused }))
             }
         };
@@ -257,19 +256,19 @@ impl<'b, 'r> Builder<'b, 'r> {
         };
         open.grow(bytes, height, node.span);
         match &mut open.content {
-            Content::Seq { .. } => self.items.push(node),
-            Content::Map { has_refused, slot, .. } => match std::mem::replace(slot, FileSlot::Key) {
-                FileSlot::Key => match &node.value {
+            OpenContent::Seq { .. } => self.items.push(node),
+            OpenContent::Map { has_refused, slot, .. } => match std::mem::replace(slot, NextElement::Key) {
+                NextElement::Key => match &node.value {
                     // An alias, or a key that has an anchor itself.
                     Value::Scalar(scalar) => self.key(scalar.text(), plain, node.span, 0),
                     Value::Seq(_) | Value::Map(_) => {
-                        (*has_refused, *slot) = (true, FileSlot::Nothing);
+                        (*has_refused, *slot) = (true, NextElement::Skipped);
                         let finding = Code::KeyNotText.finding("a key must be a text, not a list or a mapping");
                         self.report.add(node.span, finding.help("a text that begins with { or [ must be in quotes"));
                     }
                 },
-                FileSlot::Value(key) => self.entries.push(Entry { key, value: node }),
-                FileSlot::Nothing => {}
+                NextElement::Value(key) => self.entries.push(Entry { key, value: node }),
+                NextElement::Skipped => {}
             },
         }
         Ok(())
@@ -345,12 +344,12 @@ impl Open {
 }
 
 /// Result of reading a key.
-enum WithWarnings {
-    As(Key),
-    /// Duplicate key; the first one counts.
-    Twice,
-    /// Invalid key. Its entry is missing in the mapping.
-    Not,
+enum KeyResult {
+    Accepted(Key),
+    /// The first one counts.
+    Duplicate,
+    /// Its entry is missing in the mapping.
+    Invalid,
 }
 
 /// Checks the next key of a mapping, and reports an invalid or duplicate one.
@@ -359,47 +358,47 @@ fn accept_key(
     plain: bool,
     span: Span,
     entries: &[Entry],
-    index: &mut Index,
+    index: &mut KeyIndex,
     keys: &mut Set<Arc<str>>,
     report: &mut Report<'_>,
-) -> WithWarnings {
+) -> KeyResult {
     if plain && text.is_empty() {
         report.add(span, Code::KeyNotText.finding("the key is empty").expected("expected a key"));
-        return WithWarnings::Not;
+        return KeyResult::Invalid;
     }
     if plain && text == "<<" {
         let finding = Code::MergeKey
             .finding("the merge key << is not supported")
             .help("it is not part of YAML 1.2; write the values out, or use an alias for the whole mapping");
         report.add(span, finding);
-        return WithWarnings::Not;
+        return KeyResult::Invalid;
     }
     if let Some(first) = index.find(entries, text) {
         let finding =
             Code::DuplicateKey.finding(format!("the key {} is there twice", quote(text))).help("remove one of the two");
         report.add_with_note(span, finding, "the first one is here", first.key.span);
-        return WithWarnings::Twice;
+        return KeyResult::Duplicate;
     }
     let text = keys.get(text).cloned().unwrap_or_else(|| {
         let new: Arc<str> = text.into();
         keys.insert(new.clone());
         new
     });
-    WithWarnings::As(Key { text, span })
+    KeyResult::Accepted(Key { text, span })
 }
 
 /// Finds an entry by its key while a mapping is being read. Short mappings are scanned. Long ones get a table, because
 /// scans would take quadratic time.
 #[derive(Default)]
-struct Index {
+struct KeyIndex {
     table: Table<Arc<str>, usize>,
 }
 
-impl Index {
-    const LOOK_THROUGH: usize = 16;
+impl KeyIndex {
+    const SCAN_LIMIT: usize = 16;
 
     fn find<'e>(&mut self, entries: &'e [Entry], key: &str) -> Option<&'e Entry> {
-        if entries.len() <= Self::LOOK_THROUGH {
+        if entries.len() <= Self::SCAN_LIMIT {
             return entries.iter().find(|entry| &*entry.key.text == key);
         }
         let known = self.table.len();

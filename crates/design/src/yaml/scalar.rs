@@ -7,12 +7,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar {
     text: Arc<str>,
-    kind: Kind,
+    kind: ScalarKind,
 }
 
 /// Type of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ScalarKind {
     Null,
     Bool(bool),
     Int(i64),
@@ -25,12 +25,12 @@ pub enum Kind {
 impl Scalar {
     /// Quoted and block scalars are text.
     pub(super) fn quoted(text: &str) -> Self {
-        Scalar { text: text.into(), kind: Kind::Text }
+        Scalar { text: text.into(), kind: ScalarKind::Text }
     }
 
     /// A generated text, which is in no file.
     pub(super) fn made(text: Arc<str>) -> Self {
-        Scalar { text, kind: Kind::Text }
+        Scalar { text, kind: ScalarKind::Text }
     }
 
     pub(super) fn plain(text: &str) -> Self {
@@ -47,38 +47,38 @@ impl Scalar {
         self.text.clone()
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ScalarKind {
         self.kind
     }
 
     /// The value of a float, or of an integer.
     pub fn as_float(&self) -> Option<f64> {
         match self.kind {
-            Kind::Int(value) => Some(value as f64),
-            Kind::Float => match self.text.trim_start_matches(['+', '-']) {
+            ScalarKind::Int(value) => Some(value as f64),
+            ScalarKind::Float => match self.text.trim_start_matches(['+', '-']) {
                 ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
                 ".inf" | ".Inf" | ".INF" if self.text.starts_with('-') => Some(f64::NEG_INFINITY),
                 ".inf" | ".Inf" | ".INF" => Some(f64::INFINITY),
                 _ => self.text.parse().ok().or_else(|| large_integer(&self.text)),
             },
-            Kind::Null | Kind::Bool(_) | Kind::Text => None,
+            ScalarKind::Null | ScalarKind::Bool(_) | ScalarKind::Text => None,
         }
     }
 }
 
-fn kind(text: &str) -> Kind {
+fn kind(text: &str) -> ScalarKind {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
-        "true" | "True" | "TRUE" => Kind::Bool(true),
-        "false" | "False" | "FALSE" => Kind::Bool(false),
-        ".nan" | ".NaN" | ".NAN" => Kind::Float,
+        "" | "~" | "null" | "Null" | "NULL" => ScalarKind::Null,
+        "true" | "True" | "TRUE" => ScalarKind::Bool(true),
+        "false" | "False" | "FALSE" => ScalarKind::Bool(false),
+        ".nan" | ".NaN" | ".NAN" => ScalarKind::Float,
         // Most scalars are words: their first character decides.
-        _ if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) => Kind::Text,
+        _ if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) => ScalarKind::Text,
         _ => match integer(text) {
-            Some(Ok(value)) => Kind::Int(value),
-            Some(Err(_)) => Kind::Float,
-            None if is_float(text) => Kind::Float,
-            None => Kind::Text,
+            Some(Ok(value)) => ScalarKind::Int(value),
+            Some(Err(_)) => ScalarKind::Float,
+            None if is_float(text) => ScalarKind::Float,
+            None => ScalarKind::Text,
         },
     }
 }
@@ -132,22 +132,25 @@ mod tests {
 
     #[test]
     fn the_core_schema() {
-        let table: &[(Kind, &[&str])] = &[
-            (Kind::Null, &["", "~", "null", "Null", "NULL"]),
-            (Kind::Bool(true), &["true", "True", "TRUE"]),
-            (Kind::Bool(false), &["false", "False", "FALSE"]),
-            (Kind::Int(0), &["0", "-0", "+0", "00", "0o0", "0x0"]),
-            (Kind::Int(12), &["12", "+12", "012", "0o14", "0xc", "0xC"]),
-            (Kind::Int(i64::MIN), &["-9223372036854775808"]),
-            (Kind::Float, &["1.5", "-.5", "1.", "1e3", "1E-3", "1.10", ".inf", "-.INF", "+.Inf", ".nan", "0e0"]),
-            (Kind::Text, &["yes", "no", "on", "off", "NO", "y", "nUll", "tRUE", "nan", "inf", "NaN"]),
-            (Kind::Text, &["1.2.3", "12:30", "2026-11-15", "1_000", "0b1", "0o8", "0xg", "0x", "-0x1", "1e", "e1"]),
-            (Kind::Text, &[".", "-", "+", "-.", "--1", "+-1", "1-", "1 2", "٣", "..inf", "-.nan", "v1"]),
+        let table: &[(ScalarKind, &[&str])] = &[
+            (ScalarKind::Null, &["", "~", "null", "Null", "NULL"]),
+            (ScalarKind::Bool(true), &["true", "True", "TRUE"]),
+            (ScalarKind::Bool(false), &["false", "False", "FALSE"]),
+            (ScalarKind::Int(0), &["0", "-0", "+0", "00", "0o0", "0x0"]),
+            (ScalarKind::Int(12), &["12", "+12", "012", "0o14", "0xc", "0xC"]),
+            (ScalarKind::Int(i64::MIN), &["-9223372036854775808"]),
+            (ScalarKind::Float, &["1.5", "-.5", "1.", "1e3", "1E-3", "1.10", ".inf", "-.INF", "+.Inf", ".nan", "0e0"]),
+            (ScalarKind::Text, &["yes", "no", "on", "off", "NO", "y", "nUll", "tRUE", "nan", "inf", "NaN"]),
+            (
+                ScalarKind::Text,
+                &["1.2.3", "12:30", "2026-11-15", "1_000", "0b1", "0o8", "0xg", "0x", "-0x1", "1e", "e1"],
+            ),
+            (ScalarKind::Text, &[".", "-", "+", "-.", "--1", "+-1", "1-", "1 2", "٣", "..inf", "-.nan", "v1"]),
         ];
         for (kind, texts) in table {
             for text in *texts {
                 assert_eq!(Scalar::plain(text).kind(), *kind, "{text:?}");
-                assert_eq!(Scalar::quoted(text).kind(), Kind::Text, "{text:?} in quotes");
+                assert_eq!(Scalar::quoted(text).kind(), ScalarKind::Text, "{text:?} in quotes");
             }
         }
     }
@@ -155,7 +158,7 @@ mod tests {
     #[test]
     fn an_integer_beyond_64_bits_is_a_float() {
         for text in ["9223372036854775808", "-9223372036854775809", "0xffffffffffffffff"] {
-            assert_eq!(Scalar::plain(text).kind(), Kind::Float, "{text:?}");
+            assert_eq!(Scalar::plain(text).kind(), ScalarKind::Float, "{text:?}");
         }
     }
 

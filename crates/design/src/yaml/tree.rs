@@ -4,8 +4,11 @@
 
 use std::sync::Arc;
 
-use super::scalar::{Kind, Scalar};
-use crate::span::Span;
+use serde::ser::{Error, Serialize, SerializeMap, SerializeSeq, Serializer};
+
+use crate::file_text::Span;
+
+use super::scalar::{Scalar, ScalarKind};
 
 /// A value and its span.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +65,7 @@ impl Map {
 impl Node {
     pub fn new(value: Value, span: Span) -> Self {
         let marked = match &value {
-            Value::Scalar(scalar) => scalar.kind() == Kind::Null || scalar.text().starts_with('!'),
+            Value::Scalar(scalar) => scalar.kind() == ScalarKind::Null || scalar.text().starts_with('!'),
             Value::Seq(items) => items.iter().any(|item| item.marked),
             Value::Map(map) => map.entries.iter().any(|entry| entry.value.marked || entry.key.text.starts_with('!')),
         };
@@ -93,7 +96,7 @@ impl Node {
     }
 
     /// Type of a scalar; `None` for a list or a mapping.
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn kind(&self) -> Option<ScalarKind> {
         match &self.value {
             Value::Scalar(scalar) => Some(scalar.kind()),
             Value::Seq(_) | Value::Map(_) => None,
@@ -109,7 +112,7 @@ impl Node {
 
     /// Text of a scalar of type text.
     pub fn text(&self) -> Option<&str> {
-        self.scalar().filter(|scalar| scalar.kind() == Kind::Text).map(Scalar::text)
+        self.scalar().filter(|scalar| scalar.kind() == ScalarKind::Text).map(Scalar::text)
     }
 
     pub fn map(&self) -> Option<&Map> {
@@ -133,6 +136,35 @@ impl Node {
 
     /// Reports whether the value is empty or `null`.
     pub fn is_null(&self) -> bool {
-        self.kind() == Some(Kind::Null)
+        self.kind() == Some(ScalarKind::Null)
+    }
+}
+
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.value {
+            Value::Map(map) => {
+                let mut out = serializer.serialize_map(Some(map.entries().len()))?;
+                for entry in map.entries() {
+                    out.serialize_entry(&*entry.key.text, &entry.value)?;
+                }
+                out.end()
+            }
+            Value::Seq(items) => {
+                let mut out = serializer.serialize_seq(Some(items.len()))?;
+                items.iter().try_for_each(|item| out.serialize_element(item))?;
+                out.end()
+            }
+            Value::Scalar(scalar) => match scalar.kind() {
+                ScalarKind::Null => serializer.serialize_unit(),
+                ScalarKind::Bool(value) => serializer.serialize_bool(value),
+                ScalarKind::Int(value) => serializer.serialize_i64(value),
+                ScalarKind::Float => match scalar.as_float() {
+                    Some(value) => serializer.serialize_f64(value),
+                    None => Err(S::Error::custom("a number that has no value")),
+                },
+                ScalarKind::Text => serializer.serialize_str(scalar.text()),
+            },
+        }
     }
 }

@@ -1,17 +1,20 @@
-//! Properties of inheritance for arbitrary documents.
+//! Properties of inheritance for arbitrary documents, and the examples of the book's page about it.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::Findings;
-use muster_design::inherit::{Action, LayerStep, Path};
-use muster_design::{CheckedDesign, CompileOptions, Design, ProvenanceError};
+use muster_design::inherit::{Action, LayerStep, ValuePath};
+use muster_design::yaml::Limits;
+use muster_design::{CheckedDesign, CompileOptions, Design, ProvenanceError, yaml};
 use proptest::prelude::*;
 
-use crate::layers::{Layer, SOURCES, body_type, world};
-use crate::replay::replay;
-use crate::value::Tree;
+use crate::document_generator::{Layer, SOURCES, body_type, world};
+use crate::findings::ROOT;
+use crate::reference_model::{Tree, replay};
 
 /// All effective documents by kind and name.
 fn effective(design: &Design) -> BTreeMap<(String, String), String> {
@@ -95,7 +98,7 @@ proptest! {
             let (whole, ty) = (value_of(&design, kind, name), body_type(kind));
             for path in &paths {
                 let value = whole.find(ty, path);
-                match design.provenance(kind, name, &Path(path.clone())) {
+                match design.provenance(kind, name, &ValuePath(path.clone())) {
                     Ok(why) => {
                         let shown = || format!("{path:?}: {}", serde_json::to_string_pretty(&why).unwrap());
                         prop_assert_eq!(&why.value.as_ref().map(Tree::of), &value.cloned(), "{}", shown());
@@ -122,7 +125,7 @@ proptest! {
         for (kind, name) in world.subjects() {
             for path in value_of(&design, kind, name).paths(body_type(kind)) {
                 // In a configuration item, a key that looks like a removal is not a valid path.
-                let Ok(why) = design.provenance(kind, name, &Path(path.clone())) else { continue };
+                let Ok(why) = design.provenance(kind, name, &ValuePath(path.clone())) else { continue };
                 let is_written = |step: &LayerStep| step.location.file != "site/environments/prod.yaml";
                 for step in why.steps.into_iter().filter(is_written) {
                     let source = SOURCES.iter().position(|source| *source == step.source).unwrap();
@@ -164,7 +167,7 @@ proptest! {
         let parents: BTreeMap<&str, Vec<String>> =
             world.layers.iter().map(|layer| (layer.name.as_str(), layer.extends.clone().unwrap_or_default())).collect();
         for (_, name) in world.subjects() {
-            let why = design.provenance("HostProfile", name, &Path(vec!["tags".into()])).unwrap();
+            let why = design.provenance("HostProfile", name, &ValuePath(vec!["tags".into()])).unwrap();
             let order: Vec<&str> = why.steps.iter().map(|step| step.name.as_str()).collect();
             let mut expected = Vec::new();
             visit(name, &parents, &mut expected);
@@ -311,7 +314,7 @@ fn why_of_an_entry_named_like_a_removal_reports_no_value() {
 ";
     let bundle = Bundle { name: "site".into(), files: vec![FileText::new("site.yaml", text)] };
     let design = Design::compile(vec![bundle], &CompileOptions::default()).design;
-    let why = |member: &str| design.provenance("acme/Rule", "child", &Path(vec!["skip".into(), member.into()]));
+    let why = |member: &str| design.provenance("acme/Rule", "child", &ValuePath(vec!["skip".into(), member.into()]));
     assert!(matches!(why("!a"), Err(ProvenanceError::NoValue { .. })), "{:?}", why("!a"));
     let removed = why("a").unwrap();
     assert_eq!(removed.value, None);
@@ -320,4 +323,81 @@ fn why_of_an_entry_named_like_a_removal_reports_no_value() {
         [LayerStep { action: Action::Set { .. }, .. }, LayerStep { action: Action::Removed, .. }]
     ));
     assert_eq!(why("b").unwrap().value.as_ref().map(Tree::of), Some(Tree::text("b")));
+}
+
+/// A YAML block of the page: the words behind ```` ```yaml ````, and its content.
+struct Block {
+    words: Vec<String>,
+    text: String,
+    line: usize,
+}
+
+fn blocks() -> Vec<Block> {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/src/inheritance.md")).unwrap();
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut is_open = false;
+    for (number, line) in page.lines().enumerate() {
+        match line.strip_prefix("```") {
+            Some(_) if is_open => is_open = false,
+            Some(words) => {
+                is_open = true;
+                let words = words.split(' ').skip(1).map(str::to_owned).collect();
+                blocks.push(Block { words, text: String::new(), line: number + 1 });
+            }
+            None if is_open => {
+                let block = blocks.last_mut().unwrap();
+                block.text.push_str(line);
+                block.text.push('\n');
+            }
+            None => {}
+        }
+    }
+    blocks.retain(|block| !block.words.is_empty());
+    blocks
+}
+
+/// Documents of a chain: each extends the previous one.
+fn chain(kind: &str, layers: &[String]) -> String {
+    let documents = layers.iter().enumerate().map(|(at, layer)| {
+        let extends = if at == 0 { String::new() } else { format!("extends: [layer{}]\n", at - 1) };
+        let spec: String = layer.lines().map(|line| format!("  {line}\n")).collect();
+        format!("kind: {kind}\nname: layer{at}\n{extends}spec:\n{spec}")
+    });
+    documents.collect::<Vec<_>>().join("---\n")
+}
+
+fn effective_tree(text: String, kind: &str, name: &str) -> Tree {
+    let files = vec![FileText::new("site.yaml", text)];
+    let CheckedDesign { design, findings } =
+        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
+    // An example may be incomplete: it may refer to networks that are not in it, and have unused documents.
+    let about = |code: &str| (code < "M1100" && code != "M1010").then_some(code.to_owned());
+    let wrong: Vec<String> = findings.iter().filter_map(|finding| about(finding.code.as_str())).collect();
+    assert!(wrong.is_empty(), "{findings}");
+    Tree::of(design.effective(kind, name).unwrap())
+}
+
+#[test]
+fn the_examples_on_the_page_about_inheritance_are_true() {
+    let (mut layers, mut documents, mut examples) = (Vec::new(), String::new(), 0);
+    for block in blocks() {
+        let words: Vec<&str> = block.words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["documents"] => documents = block.text,
+            ["below", ..] => layers = vec![block.text],
+            ["above", ..] => layers.push(block.text),
+            ["result", of @ ..] => {
+                let of = of.first().copied().unwrap_or("HostProfile");
+                let real = match of.split_once('/') {
+                    Some((kind, name)) => effective_tree(std::mem::take(&mut documents), kind, name),
+                    None => effective_tree(chain(of, &layers), of, &format!("layer{}", layers.len() - 1)),
+                };
+                let parsed = yaml::parse(&FileText::new("result.yaml", block.text), &Limits::DOCUMENTS);
+                assert_eq!(real, Tree::of(&parsed.documents[0]), "the result in line {} of the page", block.line);
+                examples += 1;
+            }
+            other => panic!("what is a block {other:?}, in line {}?", block.line),
+        }
+    }
+    assert!(examples >= 10);
 }

@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
+use muster_design::bundle::Bundle;
 use muster_design::environment::Environment;
 use muster_design::file_text::FileText;
 use muster_design::finding::Code;
 use muster_design::yaml::{self, Limits, Parsed};
+use muster_design::{CompileOptions, Design};
 
 const SMALL: Limits = Limits { file_bytes: 1000, depth: 8, tree_bytes: 100_000, alias_bytes: 10_000 };
 
@@ -145,4 +147,20 @@ fn many_roles_after_each_other() {
         findings.iter().next().unwrap().message,
         "roles come after each other in a cycle: r0x → r1x → r2x → r3x → … → r9998x → r9999x → r10000x → r0x"
     );
+}
+
+#[test]
+fn document_has_at_most_64_layers_itself_included() {
+    let findings_of_chain = |layers: usize| {
+        let mut text = "{kind: HostProfile, name: p1, spec: {}}\n".to_owned();
+        for number in 2..=layers {
+            let parent = number - 1;
+            writeln!(text, "---\n{{kind: HostProfile, name: p{number}, extends: [p{parent}], spec: {{}}}}").unwrap();
+        }
+        let source = Bundle { name: "site".into(), files: vec![FileText::new("site.yaml", text)] };
+        Design::compile(vec![source], &CompileOptions::default()).findings
+    };
+    let messages = |layers| findings_of_chain(layers).iter().map(|finding| finding.message.clone()).collect::<Vec<_>>();
+    assert_eq!(messages(64), [""; 0]);
+    assert_eq!(messages(65), ["HostProfile \"p65\" has more than 64 layers, itself included"]);
 }

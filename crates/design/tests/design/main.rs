@@ -2,36 +2,26 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod arbitrary;
-mod bad_files;
-mod bad_input;
+mod book_pages;
 mod compile;
-mod document_pages;
-mod documents;
+mod document_generator;
 mod drydock;
 mod drydock_defects;
+mod environment_files;
 mod examples;
-mod finding_example;
-mod finding_pages;
 mod findings;
-mod generated;
-mod good_files;
+mod generated_sites;
 mod host_rules;
 mod inheritance;
-mod inheritance_page;
-mod layers;
+mod invalid_input;
 mod limits;
 mod network_rules;
 mod project;
-mod rendering;
-mod replay;
+mod reference_model;
 mod resolve;
-mod resolve_host;
 mod schemas;
 mod strategy;
-mod update;
-mod value;
-mod whole_sites;
+mod yaml;
 
 use std::path::{Path, PathBuf};
 

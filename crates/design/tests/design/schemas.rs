@@ -16,9 +16,9 @@ use muster_design::{CompileOptions, Design};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::finding_example::ROOT;
-use crate::layers::world;
-use crate::value::below_type;
+use crate::document_generator::world;
+use crate::findings::ROOT;
+use crate::reference_model::below_type;
 
 /// Documents of built-in kinds in a text.
 fn documents(text: &str) -> Vec<(Kind, Value)> {

@@ -12,7 +12,7 @@ use muster_design::strategy;
 use proptest::prelude::*;
 use proptest::strategy::Strategy as Any;
 
-use crate::finding_example::ROOT;
+use crate::findings::ROOT;
 
 fn role(name: &str) -> Role {
     Role::new(name).unwrap()

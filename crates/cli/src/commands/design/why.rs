@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anstyle::{AnsiColor, Style};
 use muster_core::spelling;
 use muster_design::finding::Location;
-use muster_design::inherit::{Action, LayerStep, Path, Provenance};
+use muster_design::inherit::{Action, LayerStep, Provenance, ValuePath};
 use muster_design::yaml::{Node, Value};
 use muster_design::{Design, ProvenanceError};
 use serde::Serialize;
@@ -69,7 +69,7 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
         let failure = Failure::usage("a node and a path are required after the directories");
         return Err(failure.hint("for instance: muster design why site web1 interfaces.bond0.mtu"));
     };
-    let path: Path = path.parse().map_err(|error| Failure::usage(format!("invalid path {path:?}: {error}")))?;
+    let path: ValuePath = path.parse().map_err(|error| Failure::usage(format!("invalid path {path:?}: {error}")))?;
     let (design, exit) = design::load_design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
     let subject = DocumentRef::parse(name, args.kind.as_deref(), &design);
     let why = design
@@ -80,14 +80,14 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     Ok(exit)
 }
 
-fn unknown(error: ProvenanceError, subject: &DocumentRef, path: &Path, design: &Design) -> Failure {
+fn unknown(error: ProvenanceError, subject: &DocumentRef, path: &ValuePath, design: &Design) -> Failure {
     match error {
         ProvenanceError::NoDocument { .. } => subject.unknown(design),
         ProvenanceError::NoValue { path: asked, upto, keys, .. } => {
             let failure = Failure::failed(anyhow::anyhow!("{} has no {asked}", title(&subject.kind, &subject.name)));
             let known_keys = if upto.is_empty() { "it has".to_owned() } else { format!("{upto} has") };
             let known: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let depth = if upto.is_empty() { 0 } else { upto.parse::<Path>().map_or(0, |upto| upto.0.len()) };
+            let depth = if upto.is_empty() { 0 } else { upto.parse::<ValuePath>().map_or(0, |upto| upto.0.len()) };
             // The first part of the path that does not exist.
             let nearest = path.0.get(depth).and_then(|step| spelling::nearest(step, known.iter().copied()));
             match nearest {
@@ -104,7 +104,7 @@ fn title(kind: &str, name: &str) -> String {
     if kind == NODE { format!("node {name}") } else { format!("{kind} {name}") }
 }
 
-fn show(answer: &WhyOutput<'_>, asked: &Path, out: &mut Out) {
+fn show(answer: &WhyOutput<'_>, asked: &ValuePath, out: &mut Out) {
     let (path, title) = (text::one_line(&answer.path), title(answer.kind, answer.name));
     match &answer.why.value {
         None => out.line(format_args!("{STRONG}{path}{STRONG:#} of {title} is not set")),
@@ -124,9 +124,9 @@ fn show(answer: &WhyOutput<'_>, asked: &Path, out: &mut Out) {
 }
 
 /// "HostProfile compute (source site) sets it to 9000"
-fn describe_step(step: &LayerStep, asked: &Path) -> String {
+fn describe_step(step: &LayerStep, asked: &ValuePath) -> String {
     let LayerStep { source, kind, name, path, action, .. } = step;
-    let below = Path(path.0.get(asked.0.len()..).unwrap_or_default().to_vec());
+    let below = ValuePath(path.0.get(asked.0.len()..).unwrap_or_default().to_vec());
     let target = if below.0.is_empty() { "it".to_owned() } else { text::one_line(&below.to_string()) };
     let does = match action {
         Action::Set { value } => format!("sets {target} to {}", written(value)),

@@ -11,10 +11,10 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, Validator};
 
 use self::bounds::{Bounds, Cost, MAX_PATTERN_BYTES, SchemaError};
+use crate::file_text::Span;
 use crate::finding::{Code, quote, shortened};
 use crate::kinds::{AnyKind, Kind};
 use crate::rules::{DocumentView, RuleOutput, Site};
-use crate::span::Span;
 use crate::yaml::{Map, Node, Value};
 
 /// A schema that passed the checks of [`bounds`].

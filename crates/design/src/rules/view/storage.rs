@@ -1,9 +1,18 @@
-//! Storage layout of a node, as rules read it.
+//! Storage layout of a node, as rules read it, and the capacity of disks and volume groups from the sizes in the hardware
+//! profile.
+
+use std::collections::HashMap;
+
+use crate::file_text::Span;
+use crate::kinds::Kind;
+use crate::rules::{DocumentView, Site};
+use crate::types::{Size, size};
+use crate::yaml::{Key, Node, ScalarKind};
 
 use super::{Spanned, entries, items};
-use crate::span::Span;
-use crate::types::{Size, size};
-use crate::yaml::{Key, Kind, Node};
+
+/// Fields of a node that sizes depend on.
+pub(crate) const CAPACITY_PARTS: &[&str] = &["storage", "hardware_profile"];
 
 #[derive(Debug)]
 pub(crate) struct Storage<'n> {
@@ -98,7 +107,10 @@ impl<'n> Volume<'n> {
             volume_group: Spanned::text(node, "volume_group"),
             filesystem,
             mountpoint: filesystem.and_then(|filesystem| Spanned::text(filesystem, "mountpoint")),
-            bootable: node.get("bootable").filter(|value| value.kind() == Some(Kind::Bool(true))).map(|it| it.span),
+            bootable: node
+                .get("bootable")
+                .filter(|value| value.kind() == Some(ScalarKind::Bool(true)))
+                .map(|it| it.span),
             has_labels: !entries(node, "labels").is_empty(),
             uuids: [
                 Spanned::text(node, "part_uuid").or_else(|| Spanned::text(node, "lv_uuid")),
@@ -117,4 +129,120 @@ impl<'n> Volume<'n> {
 pub(crate) fn normalized(path: &str) -> String {
     let steps: Vec<&str> = path.split('/').filter(|step| !step.is_empty()).collect();
     format!("/{}", steps.join("/"))
+}
+
+/// Known capacities in bytes, by name.
+pub(crate) struct Capacity<'n> {
+    pub disks: HashMap<&'n str, u64>,
+    pub groups: HashMap<&'n str, u64>,
+}
+
+impl<'n> Capacity<'n> {
+    pub(crate) fn compute(site: &Site<'n>, host: &DocumentView<'n>, storage: &Storage<'n>) -> Self {
+        let profile = host.text("hardware_profile").and_then(|name| site.get(Kind::HardwareProfile, name));
+        let aliases = profile.map(|profile| entries(profile.tree, "device_aliases")).unwrap_or_default();
+        let held = |entry: &'n crate::yaml::Entry| match size(Spanned::text(&entry.value, "size")?.value)? {
+            Size::Bytes(bytes) => Some((&*entry.key.text, bytes)),
+            Size::Percent(_) | Size::AtLeast(_) => None,
+        };
+        let disks: HashMap<&str, u64> = aliases.iter().filter_map(held).collect();
+        let groups = groups(storage, &disks);
+        Capacity { disks, groups }
+    }
+}
+
+/// Capacity of volume groups whose members all have a known size.
+fn groups<'n>(storage: &Storage<'n>, disks: &HashMap<&str, u64>) -> HashMap<&'n str, u64> {
+    let mut groups: HashMap<&str, Option<u64>> = HashMap::new();
+    let mut add = |group: &'n str, bytes: Option<u64>| {
+        let held = groups.entry(group).or_insert(Some(0));
+        *held = held.zip(bytes).map(|(held, bytes)| held.saturating_add(bytes));
+    };
+    for disk in &storage.disks {
+        let whole = disks.get(&*disk.key.text).copied();
+        if let Some(group) = disk.volume_group {
+            add(group.value, whole);
+        }
+        let shares = Shares::compute(&disk.partitions, whole);
+        for partition in &disk.partitions {
+            if let Some(group) = partition.volume_group {
+                add(group.value, shares.get(partition));
+            }
+        }
+    }
+    groups.into_iter().filter_map(|(group, held)| Some((group, held?))).collect()
+}
+
+/// Sizes of the volumes of one disk or volume group.
+struct Shares {
+    whole: Option<u64>,
+    /// Minimum of all volumes together, if known.
+    least: Option<u64>,
+}
+
+impl Shares {
+    fn compute(volumes: &[Volume<'_>], whole: Option<u64>) -> Self {
+        let least = |volume: &Volume<'_>| least_bytes(volume.size?.0, whole);
+        let sum = volumes.iter().try_fold(0u64, |sum, volume| Some(sum.saturating_add(least(volume)?)));
+        Shares { whole, least: sum }
+    }
+
+    fn get(&self, one: &Volume<'_>) -> Option<u64> {
+        match one.size?.0 {
+            Size::Bytes(bytes) => Some(bytes),
+            Size::Percent(percent) => Some(percent_of(percent, self.whole?)),
+            Size::AtLeast(least) => Some(least.saturating_add(self.whole?.saturating_sub(self.least?))),
+        }
+    }
+}
+
+/// Known sizes of the file systems mounted at a path, on disks and in volume groups.
+pub(crate) fn mounted_sizes(site: &Site<'_>, host: &DocumentView<'_>, path: &str) -> Vec<(u64, Span)> {
+    let Some(node) = host.get("storage") else { return Vec::new() };
+    let storage = Storage::read(node);
+    let capacity = Capacity::compute(site, host, &storage);
+    let mut sizes = Vec::new();
+    let mut collect = |volumes: &[Volume<'_>], whole: Option<&u64>| {
+        let shares = Shares::compute(volumes, whole.copied());
+        let mounted = volumes.iter().filter(|volume| volume.is_mounted_at(path));
+        sizes.extend(mounted.filter_map(|volume| Some((shares.get(volume)?, volume.size?.1))));
+    };
+    for disk in &storage.disks {
+        collect(&disk.partitions, capacity.disks.get(&*disk.key.text));
+    }
+    for group in &storage.groups {
+        collect(&group.volumes, capacity.groups.get(&*group.key.text));
+    }
+    sizes
+}
+
+/// Minimum of a size in bytes; none for a percentage of an unknown capacity.
+pub(crate) fn least_bytes(size: Size, whole: Option<u64>) -> Option<u64> {
+    match size {
+        Size::Bytes(bytes) | Size::AtLeast(bytes) => Some(bytes),
+        Size::Percent(percent) => Some(percent_of(percent, whole?)),
+    }
+}
+
+fn percent_of(percent: f64, whole: u64) -> u64 {
+    (percent / 100.0 * whole as f64) as u64
+}
+
+/// Formats a number of bytes: `480 GB`.
+pub(crate) fn format_bytes(bytes: u64) -> String {
+    let units = [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1, "bytes"));
+    let tenths = (bytes as f64 / unit as f64 * 10.0).round() / 10.0;
+    format!("{tenths} {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_formatted_with_units() {
+        let shown = [0, 999, 20_000_000_000, 1_920_000_000_000, 21_474_836_480].map(format_bytes);
+        assert_eq!(shown, ["0 bytes", "999 bytes", "20 GB", "1.9 TB", "21.5 GB"]);
+    }
 }

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::names::NodeName;
-use muster_design::inherit::{Action, LayerStep, Path as ValuePath};
+use muster_design::inherit::{Action, LayerStep, ValuePath};
 use muster_design::yaml::{Node, Value};
 use muster_wire::design::{DesignNode, DesignNodeRow, PathProvenance, ProvenanceStep, ValueProvenance};
 use muster_wire::operator::Page;
@@ -108,7 +108,7 @@ pub(crate) async fn show_design_node(
 
 fn value_provenance(design: &Compiled, name: &NodeName, path: &str) -> Result<ValueProvenance, ApiError> {
     let parsed: ValuePath =
-        path.parse().map_err(|error: muster_design::inherit::PathError| ApiError::invalid(error.to_string()))?;
+        path.parse().map_err(|error: muster_design::inherit::ValuePathError| ApiError::invalid(error.to_string()))?;
     let found = design
         .design
         .provenance(KIND, name.as_str(), &parsed)

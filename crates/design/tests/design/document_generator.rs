@@ -10,7 +10,7 @@ use muster_design::types::{Field, Format, Object, Type};
 use muster_design::{CheckedDesign, CompileOptions, Design};
 use proptest::prelude::*;
 
-use crate::value::Tree;
+use crate::reference_model::Tree;
 
 /// Source of choices.
 #[derive(Clone, Debug)]

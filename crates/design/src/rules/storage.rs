@@ -3,14 +3,12 @@
 //! Thousands of nodes share a storage layout through a profile, so each layout is checked once. Nodes without a layout
 //! are not checked: their driver decides.
 
-mod capacity;
-
-pub(super) use capacity::CAPACITY_PARTS;
+pub(super) use super::view::storage::CAPACITY_PARTS;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use self::capacity::{Capacity, least_bytes, mounted_sizes, show};
+use super::view::storage::{Capacity, format_bytes, least_bytes, mounted_sizes};
 use crate::finding::{Code, quote};
 use crate::rules::view::storage::{Storage, Volume, normalized};
 use crate::rules::{DocumentView, RuleOutput, Site};
@@ -41,9 +39,9 @@ const MIN_BOOT_BYTES: u64 = 1_000_000_000;
 /// Reports a file system at `/boot` without room for several kernels.
 pub(super) fn boot_too_small(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     for (bytes, at) in mounted_sizes(site, host, "/boot").into_iter().filter(|(bytes, _)| *bytes < MIN_BOOT_BYTES) {
-        let message = format!("the file system at /boot has {}, which is little", show(bytes));
+        let message = format!("the file system at /boot has {}, which is little", format_bytes(bytes));
         let finding =
-            Code::BootTooSmall.finding(message).expected(format!("expected at least {}", show(MIN_BOOT_BYTES)));
+            Code::BootTooSmall.finding(message).expected(format!("expected at least {}", format_bytes(MIN_BOOT_BYTES)));
         out.add(at, finding.help("an update of the kernel fails when the next one does not fit beside the last"));
     }
 }
@@ -102,7 +100,12 @@ fn check_capacity(volumes: &[Volume<'_>], whole: Option<&u64>, what: impl Fn() -
         let Some((size, at)) = volume.size else { continue };
         total = total.saturating_add(least_bytes(size, Some(whole)).unwrap_or(0));
         if total > whole && !has_only_percents(volumes) {
-            let message = format!("{} do not fit: up to this one they take {} of {}", what(), show(total), show(whole));
+            let message = format!(
+                "{} do not fit: up to this one they take {} of {}",
+                what(),
+                format_bytes(total),
+                format_bytes(whole)
+            );
             out.add(at, Code::DoesNotFit.finding(message).help("make them smaller, or take some away"));
             return;
         }
@@ -265,9 +268,9 @@ const MIN_ROOT_BYTES: u64 = 20_000_000_000;
 /// Reports a root file system without room for an operating system and its updates.
 pub(super) fn root_too_small(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     for (bytes, at) in mounted_sizes(site, host, "/").into_iter().filter(|(bytes, _)| *bytes < MIN_ROOT_BYTES) {
-        let message = format!("the root file system has {}, which is little", show(bytes));
+        let message = format!("the root file system has {}, which is little", format_bytes(bytes));
         let finding =
-            Code::RootTooSmall.finding(message).expected(format!("expected at least {}", show(MIN_ROOT_BYTES)));
+            Code::RootTooSmall.finding(message).expected(format!("expected at least {}", format_bytes(MIN_ROOT_BYTES)));
         out.add(at, finding.help("system updates and logs fill a small root file system; make it larger"));
     }
 }
