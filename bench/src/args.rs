@@ -121,12 +121,12 @@ impl Name {
         }
     }
 
-    pub(crate) fn what(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Name::AgentMemory => "memory of an idle agent",
             Name::IdleFleet => "what an idle fleet does",
             Name::WakeUp => "from one node's validation to the next node's run",
-            Name::Data => "who is woken by a change of data, and how often",
+            Name::Data => "nodes woken by a change of data, and how often",
             Name::Overhead => "what Muster adds to a run of Puppet",
             Name::Release => "a large release on its way to many agents",
             Name::VerifyHosts => "asking about 5,000 hosts",
@@ -143,7 +143,7 @@ impl Name {
             Name::DesignCheck => "from the files of a site to its checked design",
             Name::DesignEdit => "one edited node in a large design",
             Name::RolloutEngine => "planning and deciding rollouts, and how long they take",
-            Name::RolloutFleet => "a whole rollout of a simulated fleet, with its servers, store and agents",
+            Name::RolloutFleet => "a complete rollout of a simulated fleet, with its servers, store and agents",
         }
     }
 }

@@ -31,7 +31,7 @@ impl Bench {
         let programs = match &args.programs {
             Some(dir) => dir.clone(),
             None => {
-                let own = std::env::current_exe().context("cannot tell where this program is")?;
+                let own = std::env::current_exe().context("cannot find the path of this program")?;
                 own.parent().map(Path::to_owned).unwrap_or_default()
             }
         };

@@ -68,7 +68,7 @@ async fn run_until_signal(args: &Args, bench: &Bench) -> anyhow::Result<Report> 
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut report = Report::new(bench, args.quick)?;
     for name in args.chosen() {
-        report::progress(format_args!("{}: {}", name.word(), name.what()));
+        report::progress(format_args!("{}: {}", name.word(), name.description()));
         // In its own task, so that a panic is an error here and processes are cleaned up.
         let mut task = JoinSet::new();
         let bench = bench.clone();

@@ -15,7 +15,7 @@ use crate::row::Row;
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
-    /// Whether the benchmarks were run with --quick.
+    /// True if the benchmarks were run with --quick.
     quick: bool,
     measured: Vec<Measured>,
     pub(crate) failed: Vec<Failed>,

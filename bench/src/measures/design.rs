@@ -74,7 +74,7 @@ struct Checked {
 
 async fn check(bench: &Bench, site: &Site, repeat: usize) -> anyhow::Result<Checked> {
     let words = [bench.muster()?.into(), "design".into(), "check".into(), site.dir.clone().into_os_string()];
-    // The first one brings program and files into the cache.
+    // The first one loads program and files into the cache.
     process::run_measured(bench, &site.dir, &words).await?;
     let mut all: Vec<ResourceUsage> = Vec::new();
     for _ in 0..repeat {
@@ -171,7 +171,7 @@ async fn put(bench: &Bench, texts: &[(String, String)], repeat: u32) -> anyhow::
         client.put_document(&env, "Node", "compute7", &document, &WriteOptions::default()).await?;
         times.push(begin.elapsed());
     }
-    // The first one brings the source that it is written to.
+    // The first one creates the source that it is written to.
     Ok(Sample::new(times.into_iter().skip(1)))
 }
 

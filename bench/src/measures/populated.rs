@@ -77,7 +77,7 @@ impl Populated {
         self.all_run(version).await
     }
 
-    /// The same, in answer to what the nodes were told under a generation.
+    /// The same, as the answer to a desired version of a generation.
     pub(crate) async fn report_for(&mut self, version: &Version, generation: Generation) -> anyhow::Result<()> {
         self.senders.report_for(generation);
         self.validate(version).await

@@ -1,4 +1,4 @@
-//! Rollouts in virtual time: the engine alone (planning, deciding, a whole rollout), and a simulated fleet (the delay of
+//! Rollouts in virtual time: the engine alone (planning, deciding, a complete rollout), and a simulated fleet (the delay of
 //! servers, store, network and agents over the plan).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ pub(crate) fn measure_engine(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut planning = Vec::new();
     for _ in 0..repeat {
         let begin = Instant::now();
-        let made = world.with_input(|sight| plan(sight, &request))?;
+        let made = world.with_input(|input| plan(input, &request))?;
         planning.push(begin.elapsed());
         planned = Some(made);
     }
@@ -119,7 +119,7 @@ struct Rollout {
 impl Rollout {
     fn start(mut world: FakeFleet, plan: RolloutPlan) -> anyhow::Result<Self> {
         let starting = StartOptions { request: "bench".to_owned(), by: "the benchmark".to_owned(), supersede: false };
-        let txn = world.with_input(|sight| start(sight, &plan, "digest", starting))?.txn.context("it is a new one")?;
+        let txn = world.with_input(|input| start(input, &plan, "digest", starting))?.txn.context("it is a new one")?;
         world.commit(&txn).map_err(|guard| anyhow::anyhow!("the rollout cannot start: {guard:?}"))?;
         let started = world.now;
         Ok(Self { world, plan: IndexedPlan::new(plan), started, in_progress: BTreeMap::new(), steps: Vec::new() })
@@ -133,7 +133,7 @@ impl Rollout {
     fn step(&mut self) -> anyhow::Result<(Step, Revision)> {
         let (record, at) = self.record()?;
         let begin = Instant::now();
-        let step = self.world.with_input(|sight| step(&self.plan, &record, sight));
+        let step = self.world.with_input(|input| step(&self.plan, &record, input));
         self.steps.push(begin.elapsed());
         Ok((step, at))
     }
@@ -165,7 +165,10 @@ impl Rollout {
     fn apply_writes(&mut self) -> anyhow::Result<Option<Timestamp>> {
         loop {
             let (step, at) = self.step()?;
-            anyhow::ensure!(step.checks.is_none() && step.roll_back.is_none(), "the rollout does not go on: {step:?}");
+            anyhow::ensure!(
+                step.checks.is_none() && step.roll_back.is_none(),
+                "the rollout does not continue: {step:?}"
+            );
             let Some(change) = step.change else { return Ok(step.recheck) };
             if !change.grants.is_empty() {
                 let answers = self.in_progress.entry(self.world.now.saturating_add(NODE_TIME)?).or_default();

@@ -97,11 +97,11 @@ pub(crate) async fn measure_data(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 }
 
 async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<Row>> {
-    const ASKED: usize = 10;
+    const READERS: usize = 10;
     let nodes = bench.size(1_000, 200);
     allow_open_files(u64::from(nodes) + 500)?;
     let fleet = Populated::start(bench, nodes).await?;
-    let every = fleet.project.nodes.len() / ASKED;
+    let every = fleet.project.nodes.len() / READERS;
     let looked_up = |number: usize| -> Lookups {
         let mut lookups = lookups();
         if number.is_multiple_of(every) {
@@ -115,18 +115,19 @@ async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     anyhow::ensure!(early == 0, "{early} snapshots were sent before anything had changed");
     let begin = Instant::now();
     set(bench, &fleet.server, 1).await?;
-    crowd.wait_for_snapshots(ASKED).await?;
+    crowd.wait_for_snapshots(READERS).await?;
     tokio::time::sleep(SETTLE).await;
-    let told = crowd.snapshots();
-    let tenth = told.get(ASKED - 1).context("they were told a moment ago")?.duration_since(begin);
+    let snapshots = crowd.snapshots();
+    let tenth = snapshots.get(READERS - 1).context("they were sent a moment ago")?.duration_since(begin);
     drop(crowd);
     fleet.server.stop().await?;
-    let name = |what: &str| format!("a datum changes that {ASKED} of {nodes} nodes looked up: {what}");
+    let name = |what: &str| format!("a datum changes that {READERS} of {nodes} nodes looked up: {what}");
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
-    let told = told.len() as f64;
+    let woken = snapshots.len() as f64;
     Ok(vec![
-        Row::new(name("nodes woken"), Unit::Count, told).at_most(10.0),
-        Row::new(name("until the tenth is told"), Unit::Seconds, tenth.as_secs_f64()).detail("the command included"),
+        Row::new(name("nodes woken"), Unit::Count, woken).at_most(10.0),
+        Row::new(name("until the tenth is notified"), Unit::Seconds, tenth.as_secs_f64())
+            .detail("the command included"),
     ])
 }
 

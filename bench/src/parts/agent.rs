@@ -17,7 +17,7 @@ use crate::bench::Bench;
 pub(crate) const SCRIPT: &str = r#"#!/bin/bash
 echo "$EPOCHREALTIME" >> "$MUSTER_ROOT/starts"
 
-# need ROLE NODE...: goes on only if all these nodes of the role are active.
+# need ROLE NODE...: continues only if all these nodes of the role are active.
 need() {
   local role=$1 have=0 node; shift
   echo "active_roles::$role" >> "$MUSTER_LOOKUPS_FILE"
@@ -31,7 +31,7 @@ need() {
 
 case $MUSTER_ROLE in
   db)
-    # Held back, if there is something to hold it back, until it is let go; or until the directory is taken away.
+    # Waits at its gate, if there is one, until the gate is opened or the directory is removed.
     while [ -e "$MUSTER_ROOT/hold" ]; do sleep 0.005; done ;;
   web) need db db1 ;;
   lb) need web web1 web2 ;;
@@ -96,8 +96,8 @@ impl Agent {
             text => text?,
         };
         // The last line may be half written.
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().map(time).collect()
+        let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+        complete.lines().map(time).collect()
     }
 
     pub(crate) fn log_tail(&self) -> String {

@@ -24,14 +24,14 @@ impl FanOutSample {
     pub(crate) async fn time(
         &mut self,
         pids: [u32; 3],
-        heard: &Countdown,
+        received: &Countdown,
         send: impl Future<Output = anyhow::Result<()>>,
     ) -> anyhow::Result<()> {
         wait_idle(pids).await?;
         let before = used(pids)?;
         let begin = Instant::now();
-        let (told, last) = tokio::join!(send, heard.last());
-        told?;
+        let (sent, last) = tokio::join!(send, received.last());
+        sent?;
         self.times.push(last?.duration_since(begin));
         let after = used(pids)?;
         self.server += after[0].saturating_sub(before[0]);

@@ -32,14 +32,14 @@ pub(crate) struct BenchFleet {
 #[derive(Clone, Debug)]
 pub(crate) struct FleetOptions<'a> {
     pub(crate) roles: Roles<'a>,
-    /// The nodes of this role do not end their first run before they are let go.
+    /// The nodes of this role do not end their first run before their gate is opened.
     pub(crate) held: Option<&'a str>,
     pub(crate) script: &'a str,
     /// With a manifest, Puppet is used instead of the script.
     pub(crate) manifest: Option<&'a str>,
     /// Incompressible bytes in the release of a version.
     pub(crate) ballast: Option<(&'a str, usize)>,
-    /// Whether agents connect to the server directly: a proxy would use processor time.
+    /// True if agents connect to the server directly: a proxy would use processor time.
     pub(crate) direct: bool,
 }
 

@@ -119,7 +119,7 @@ impl Messages {
         pieces
     }
 
-    /// Takes the next piece out of the buffer; false if it is not whole yet.
+    /// Takes the next piece out of the buffer; false if it is not complete yet.
     fn step(&mut self, pieces: &mut Vec<Piece>) -> bool {
         match self.state {
             State::Head => {
@@ -140,7 +140,7 @@ impl Messages {
                 true
             }
             State::Length(missing) => {
-                let part = self.take(missing);
+                let part = self.split_off(missing);
                 self.state = State::Length(missing - part.len());
                 let some = !part.is_empty();
                 if some {
@@ -164,7 +164,7 @@ impl Messages {
                 true
             }
             State::Chunk(missing) => {
-                let mut part = self.take(missing);
+                let mut part = self.split_off(missing);
                 let some = !part.is_empty();
                 self.state = State::Chunk(missing - part.len());
                 // The last two bytes of a chunk are its line end.
@@ -187,7 +187,7 @@ impl Messages {
         }
     }
 
-    fn take(&mut self, at_most: usize) -> Vec<u8> {
+    fn split_off(&mut self, at_most: usize) -> Vec<u8> {
         let length = at_most.min(self.buffer.len());
         self.buffer.drain(..length).collect()
     }

@@ -168,7 +168,7 @@ pub(crate) struct ResourceUsage {
 
 /// Runs a command in a process that does nothing else. It must succeed.
 pub(crate) async fn run_measured(bench: &Bench, dir: &Path, words: &[OsString]) -> anyhow::Result<ResourceUsage> {
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
     let mut watcher = command(bench, &own, dir);
     watcher.arg("--watch").args(words).stdin(Stdio::null());
     let output = watcher.output().await.context("cannot start this program once more")?;
@@ -188,7 +188,7 @@ pub(crate) fn watch_usage(words: &[OsString]) -> anyhow::Result<()> {
     let output = output.with_context(|| format!("cannot start {}", program.display()))?;
     let said = String::from_utf8_lossy(&output.stdout);
     anyhow::ensure!(output.status.success(), "{} ended with {}: {said}", program.display(), output.status);
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("the kernel does not tell what was used")?;
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read the resource usage")?;
     #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]
     let time = |value: nix::sys::time::TimeVal| value.tv_sec() as f64 + value.tv_usec() as f64 / 1e6;
     #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]

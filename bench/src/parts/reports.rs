@@ -203,7 +203,7 @@ impl SentReports {
     }
 }
 
-/// When to stop.
+/// Condition that stops the senders.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StopAfter {
     /// Each node has sent this many.

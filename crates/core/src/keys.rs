@@ -88,7 +88,7 @@ impl Keys {
     }
 
     /// Last run of a node that an operator requested.
-    pub fn asked(&self, node: &NodeName) -> String {
+    pub fn requested_run(&self, node: &NodeName) -> String {
         self.key(format_args!("asked/{node}"))
     }
 
@@ -354,7 +354,7 @@ mod tests {
         table.push((keys.trust(), Key::Trust));
         table.push((keys.leader(&role), Key::Leader { role: role.clone() }));
         table.push((keys.published(&node), Key::Published { node: node.clone() }));
-        table.push((keys.asked(&node), Key::Asked { node: node.clone() }));
+        table.push((keys.requested_run(&node), Key::Asked { node: node.clone() }));
         table.push((keys.desired(&node), Key::Desired { node: node.clone() }));
         table.push((keys.active_rollout(), Key::ActiveRollout));
         table.push((keys.rollout(RolloutId(12)), Key::Rollout { id: RolloutId(12) }));

@@ -99,7 +99,7 @@ fn completed_rollout_leaves_grants_and_sets_the_base() {
     let left = store.grant("web2", "v1", 1, Some(Generation { epoch: 7, number: first }));
     store.active(&ActiveRollout { completed: true, ..staged(1, Some(("v1", first)), "v2") });
     assert_eq!(store.desired("web1"), Some(("v2".into(), granted)));
-    assert_eq!(store.desired("web2"), Some(("v1".into(), first)), "set aside at revision {left}");
+    assert_eq!(store.desired("web2"), Some(("v1".into(), first)), "skipped at revision {left}");
     assert_eq!(store.desired("web3"), Some(("v2".into(), second)));
 }
 

@@ -28,7 +28,7 @@ use serde_json::Value;
 const NODES: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("k8s-node1_blue", "k8s-node")];
 const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
 
-/// What may happen to a fleet.
+/// An event in a fleet.
 #[derive(Clone, Debug)]
 enum FleetStep {
     /// The agent sends its next report.
@@ -106,7 +106,7 @@ struct World {
     in_service: Vec<bool>,
 }
 
-/// What an agent remembers, and what its node's last validation really said.
+/// State of an agent, and the real result of its node's last validation.
 #[derive(Default)]
 struct Agent {
     incarnation: u64,
@@ -119,6 +119,23 @@ struct Agent {
     boot: u32,
     /// True if that validation was made since the machine was last started.
     proved: bool,
+}
+
+impl Agent {
+    /// Records a report that was sent, and what it says of the node.
+    fn record(&mut self, report: &Report, applied_nothing: bool) {
+        match report.outcome {
+            Outcome::Validated(Verdict::Passed) => {
+                (self.passed, self.overwritten, self.proved) = (Some(report.version.clone()), false, true);
+            }
+            Outcome::Validated(Verdict::Failed) => (self.passed, self.overwritten) = (None, false),
+            Outcome::Configured(RunResult::Pending) | Outcome::Previewed(_) => {}
+            Outcome::Configured(RunResult::Failed) if applied_nothing => {}
+            // An overwritten version stays so until a validation passes.
+            Outcome::Configured(_) => self.overwritten |= self.passed.as_ref() != Some(&report.version),
+        }
+        self.sent.push(report.clone());
+    }
 }
 
 impl World {
@@ -205,7 +222,7 @@ impl World {
         Some((serde_json::from_slice(value).unwrap(), *at))
     }
 
-    fn take(&mut self, node: usize, report: &Report) -> (StatusMove, Option<Effects>) {
+    fn decide_report(&mut self, node: usize, report: &Report) -> (StatusMove, Option<Effects>) {
         let name = Self::name(node);
         let observed = self.observed(node);
         let history: RunHistory = self
@@ -227,7 +244,7 @@ impl World {
         let decided = status_move::decide(known, report).unwrap();
         let effects = match &decided {
             StatusMove::Apply(applied) => {
-                Some(self.commit(applied.txn.clone()).expect("the guard holds: nobody else writes"))
+                Some(self.commit(applied.txn.clone()).expect("the guard holds: there is no other writer"))
             }
             StatusMove::AlreadyApplied | StatusMove::Outdated => None,
         };
@@ -252,7 +269,7 @@ impl World {
                 assert_eq!(Some(version), truth.passed.as_ref(), "{name} is active at a version that it did not pass");
                 assert!(truth.proved, "{name} is active, but has not proved itself since its machine was started");
             }
-            // Who leaves is out of its role, and what it has proved does not count.
+            // A leaving node is out of its role, and its validation does not count.
             if node.is_leaving() {
                 assert!(node.active.is_empty(), "{name} leaves, and is active");
                 assert!(self.fleet.running().values().all(|nodes| !nodes.contains(&name)), "{name} leaves, and counts");
@@ -268,7 +285,7 @@ impl World {
             assert!(node.history().0.len() <= HISTORY_LENGTH);
         }
 
-        // 14: built anew from the store, the view is the same.
+        // 14: a view that is built again from the store is the same.
         let mut rebuilt = Fleet::new(self.env.clone());
         for (key, (value, at)) in self.store.iter().rev() {
             let (_, parsed) = keys::parse(key).unwrap();
@@ -277,7 +294,7 @@ impl World {
         rebuilt.revision = self.fleet.revision;
         assert_eq!(rebuilt, self.fleet);
 
-        // What the server says of a key is what an agent computes from its snapshot.
+        // The server's tag of a key equals the one that an agent computes from its snapshot.
         let snapshot = self.fleet.snapshot();
         for key in [
             "active_roles::db",
@@ -370,125 +387,121 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
     }
 }
 
+/// Applies the steps to a fleet, and checks all invariants after each.
 fn play(steps: &[FleetStep]) {
     let mut world = World::new();
     for step in steps {
-        let before = world.store.clone();
         match step {
-            FleetStep::Hello { node, rebooted } => {
-                if *rebooted {
-                    world.agents[*node].boot += 1;
-                    world.agents[*node].proved = false;
-                }
-                let boot = world.agents[*node].boot.to_string();
-                let observed = world.observed(*node);
-                let seen = observed.as_ref().map(|(observed, at)| (observed, *at));
-                let welcome =
-                    status_move::assign_incarnation(&world.keys, &World::name(*node), seen, None, Some(&boot)).unwrap();
-                world.commit(welcome.txn.expect("an agent without memory is always news")).unwrap();
-                let agent = &mut world.agents[*node];
-                assert!(welcome.incarnation > agent.incarnation, "an incarnation was given out twice");
-                (agent.incarnation, agent.seq) = (welcome.incarnation, 0);
-            }
+            FleetStep::Hello { node, rebooted } => world.hello(*node, *rebooted),
             FleetStep::Report { node, version, outcome, applied_nothing, address } => {
-                if world.agents[*node].incarnation == 0 {
-                    continue;
-                }
-                world.agents[*node].seq += 1;
-                let report = report(&world, *node, *version, *outcome, *applied_nothing, *address);
-                let name = World::name(*node);
-                let state_before: Vec<ServiceState> = world.fleet.get(&name).unwrap().states.keys().cloned().collect();
-                let active_before = world.fleet.get(&name).unwrap().active().cloned();
-                let (decided, effects) = world.take(*node, &report);
-                assert!(matches!(decided, StatusMove::Apply(_)), "a new report is applied");
-
-                let version = report.version.clone();
-                let agent = &mut world.agents[*node];
-                match report.outcome {
-                    Outcome::Validated(Verdict::Passed) => {
-                        (agent.passed, agent.overwritten, agent.proved) = (Some(version.clone()), false, true)
-                    }
-                    Outcome::Validated(Verdict::Failed) => (agent.passed, agent.overwritten) = (None, false),
-                    Outcome::Configured(RunResult::Pending) | Outcome::Previewed(_) => {}
-                    Outcome::Configured(RunResult::Failed) if *applied_nothing => {}
-                    Outcome::Configured(_) => {
-                        // What has been overwritten stays so until a validation says otherwise.
-                        agent.overwritten |= agent.passed.as_ref() != Some(&version);
-                    }
-                }
-                agent.sent.push(report.clone());
-
-                // 15: an unchanged run of a validated node touches no status leaf.
-                let was_validated = |state: &ServiceState| matches!(state, ServiceState::Validated { version: at, .. } if *at == version);
-                if report.outcome == Outcome::Configured(RunResult::Unchanged) && state_before.iter().any(was_validated)
-                {
-                    let leaves = |store: &BTreeMap<String, (Vec<u8>, Revision)>| -> Vec<(String, Revision)> {
-                        store
-                            .iter()
-                            .filter(|(key, _)| key.contains("/status/"))
-                            .map(|(key, (_, at))| (key.clone(), *at))
-                            .collect()
-                    };
-                    assert_eq!(leaves(&before), leaves(&world.store), "an unchanged run touched a status leaf");
-                }
-                // 4: a change of nothing but the version wakes nobody; an upgrade does not hide the node.
-                let active_after = world.fleet.get(&name).unwrap().active().cloned();
-                if active_before == active_after {
-                    let woken = effects.unwrap().lookups;
-                    let by_role = woken.iter().filter(|key| !key.starts_with("published::")).count();
-                    assert_eq!(by_role, 0, "woken although nothing changed for others: {woken:?}");
-                }
-                if matches!(report.outcome, Outcome::Configured(_)) {
-                    assert_eq!(active_before, active_after, "a run that was not validated yet changed what others see");
+                if world.agents[*node].incarnation > 0 {
+                    world.send_report(*node, *version, *outcome, *applied_nothing, *address);
                 }
             }
-            FleetStep::Repeat { node, back } => {
-                // 3: applied twice has the effect of one; an older one changes nothing.
-                let sent = &world.agents[*node].sent;
-                let Some(report) = sent.iter().rev().nth(*back).cloned() else { continue };
-                let (decided, _) = world.take(*node, &report);
-                assert!(!matches!(decided, StatusMove::Apply(_)), "a report was applied twice");
-                assert_eq!(before, world.store, "an old report changed something");
-            }
-            FleetStep::Withdraw { node } => {
-                let Some((observed, at)) = world.observed(*node) else { continue };
-                let Some(passed) = observed.passed else { continue };
-                let name = World::name(*node);
-                let guard = Guard::observed(world.keys.observed(&name), Some(at));
-                let txn = Txn::new().guard(guard).op(Op::delete(world.keys.active_role(&passed, &name)));
-                world.commit(txn).unwrap();
-            }
-            FleetStep::Restore { node } => {
-                let Some((observed, at)) = world.observed(*node) else { continue };
-                if observed.rebooted || world.fleet.get(&World::name(*node)).unwrap().is_leaving() {
-                    continue;
-                }
-                let Some(passed) = observed.passed else { continue };
-                let name = World::name(*node);
-                let guard = Guard::observed(world.keys.observed(&name), Some(at));
-                let role = Role::new(NODES[*node].1).unwrap();
-                let value = ActiveRole { role, interfaces: observed.interfaces };
-                let txn =
-                    Txn::new().guard(guard).op(Op::put_json(world.keys.active_role(&passed, &name), &value).unwrap());
-                world.commit(txn).unwrap();
-            }
+            FleetStep::Repeat { node, back } => world.repeat_report(*node, *back),
+            FleetStep::Withdraw { node } => world.withdraw(*node),
+            FleetStep::Restore { node } => world.restore(*node),
             FleetStep::Service { node, on } => world.in_service[*node] = *on,
-            FleetStep::Design { node, leaves } => {
-                let name = World::name(*node);
-                let known = world.fleet.get(&name).unwrap();
-                let leaving = leaves.then(|| decommission::begin(Timestamp::from_second(1_000_000).unwrap()));
-                let record = NodeRecord { leaving, ..known.record.clone().unwrap() };
-                let mut txn = Txn::new().op(Op::put_json(world.keys.node(&name), &record).unwrap());
-                if *leaves {
-                    let active = known.active.keys().map(|version| Op::delete(world.keys.active_role(version, &name)));
-                    txn.ops.extend(active);
-                }
-                let effects = world.commit(txn).unwrap();
-                assert!(effects.records && !effects.desired);
-            }
+            FleetStep::Design { node, leaves } => world.redesign(*node, *leaves),
         }
         world.check();
     }
+}
+
+impl World {
+    fn hello(&mut self, node: usize, rebooted: bool) {
+        if rebooted {
+            self.agents[node].boot += 1;
+            self.agents[node].proved = false;
+        }
+        let boot = self.agents[node].boot.to_string();
+        let observed = self.observed(node);
+        let seen = observed.as_ref().map(|(observed, at)| (observed, *at));
+        let welcome = status_move::assign_incarnation(&self.keys, &Self::name(node), seen, None, Some(&boot)).unwrap();
+        self.commit(welcome.txn.expect("an agent without an incarnation gets a new one")).unwrap();
+        let agent = &mut self.agents[node];
+        assert!(welcome.incarnation > agent.incarnation, "an incarnation was assigned twice");
+        (agent.incarnation, agent.seq) = (welcome.incarnation, 0);
+    }
+
+    fn send_report(&mut self, node: usize, version: usize, outcome: Outcome, applied_nothing: bool, address: u8) {
+        self.agents[node].seq += 1;
+        let report = report(self, node, version, outcome, applied_nothing, address);
+        let name = Self::name(node);
+        let before = self.store.clone();
+        let state_before: Vec<ServiceState> = self.fleet.get(&name).unwrap().states.keys().cloned().collect();
+        let active_before = self.fleet.get(&name).unwrap().active().cloned();
+        let (decided, effects) = self.decide_report(node, &report);
+        assert!(matches!(decided, StatusMove::Apply(_)), "a new report is applied");
+        self.agents[node].record(&report, applied_nothing);
+
+        // 15: an unchanged run of a validated node touches no status leaf.
+        let was_validated = |state: &ServiceState| matches!(state, ServiceState::Validated { version, .. } if *version == report.version);
+        if report.outcome == Outcome::Configured(RunResult::Unchanged) && state_before.iter().any(was_validated) {
+            assert_eq!(status_leaves(&before), status_leaves(&self.store), "an unchanged run touched a status leaf");
+        }
+        // 4: a change of the version alone wakes no node; an upgrade does not hide the node.
+        let active_after = self.fleet.get(&name).unwrap().active().cloned();
+        if active_before == active_after {
+            let woken = effects.unwrap().lookups;
+            let by_role = woken.iter().filter(|key| !key.starts_with("published::")).count();
+            assert_eq!(by_role, 0, "woken although nothing changed for other nodes: {woken:?}");
+        }
+        if matches!(report.outcome, Outcome::Configured(_)) {
+            assert_eq!(active_before, active_after, "a run without a validation changed what other nodes look up");
+        }
+    }
+
+    /// 3: a report that is applied twice has the effect of one; an older one is a no-op.
+    fn repeat_report(&mut self, node: usize, back: usize) {
+        let Some(report) = self.agents[node].sent.iter().rev().nth(back).cloned() else { return };
+        let before = self.store.clone();
+        let (decided, _) = self.decide_report(node, &report);
+        assert!(!matches!(decided, StatusMove::Apply(_)), "a report was applied twice");
+        assert_eq!(before, self.store, "an old report changed something");
+    }
+
+    fn withdraw(&mut self, node: usize) {
+        let Some((observed, at)) = self.observed(node) else { return };
+        let Some(passed) = observed.passed else { return };
+        let name = Self::name(node);
+        let guard = Guard::observed(self.keys.observed(&name), Some(at));
+        let txn = Txn::new().guard(guard).op(Op::delete(self.keys.active_role(&passed, &name)));
+        self.commit(txn).unwrap();
+    }
+
+    fn restore(&mut self, node: usize) {
+        let name = Self::name(node);
+        let Some((observed, at)) = self.observed(node) else { return };
+        if observed.rebooted || self.fleet.get(&name).unwrap().is_leaving() {
+            return;
+        }
+        let Some(passed) = observed.passed else { return };
+        let guard = Guard::observed(self.keys.observed(&name), Some(at));
+        let role = Role::new(NODES[node].1).unwrap();
+        let value = ActiveRole { role, interfaces: observed.interfaces };
+        let txn = Txn::new().guard(guard).op(Op::put_json(self.keys.active_role(&passed, &name), &value).unwrap());
+        self.commit(txn).unwrap();
+    }
+
+    fn redesign(&mut self, node: usize, leaves: bool) {
+        let name = Self::name(node);
+        let known = self.fleet.get(&name).unwrap();
+        let leaving = leaves.then(|| decommission::begin(Timestamp::from_second(1_000_000).unwrap()));
+        let record = NodeRecord { leaving, ..known.record.clone().unwrap() };
+        let mut txn = Txn::new().op(Op::put_json(self.keys.node(&name), &record).unwrap());
+        if leaves {
+            let active = known.active.keys().map(|version| Op::delete(self.keys.active_role(version, &name)));
+            txn.ops.extend(active);
+        }
+        let effects = self.commit(txn).unwrap();
+        assert!(effects.records && !effects.desired);
+    }
+}
+
+fn status_leaves(store: &BTreeMap<String, (Vec<u8>, Revision)>) -> Vec<(String, Revision)> {
+    let leaves = store.iter().filter(|(key, _)| key.contains("/status/"));
+    leaves.map(|(key, (_, at))| (key.clone(), *at)).collect()
 }
 
 proptest! {
@@ -518,7 +531,7 @@ fn upgrade_keeps_the_node_active() {
     let welcome = status_move::assign_incarnation(&world.keys, &name, None, None, Some("0")).unwrap();
     world.commit(welcome.txn.unwrap()).unwrap();
     world.agents[node].incarnation = 1;
-    let mut story = Vec::new();
+    let mut states = Vec::new();
     for (version, outcome) in [
         (0, Outcome::Configured(RunResult::Pending)),
         (0, Outcome::Configured(RunResult::Changed)),
@@ -531,11 +544,11 @@ fn upgrade_keeps_the_node_active() {
     ] {
         world.agents[node].seq += 1;
         let report = report(&world, node, version, outcome, false, 1);
-        world.take(node, &report);
-        story.push(format!("{} {} of {}: {}", outcome.phase(), outcome.word(), VERSIONS[version], seen(&world)));
+        world.decide_report(node, &report);
+        states.push(format!("{} {} of {}: {}", outcome.phase(), outcome.word(), VERSIONS[version], seen(&world)));
     }
     assert_eq!(
-        story,
+        states,
         [
             "configured pending of v1: pending v1, runs nothing, active at []",
             "configured changed of v1: configured v1, runs nothing, active at []",
@@ -559,10 +572,10 @@ fn validation_of_old_release_keeps_newer_reason() {
         let welcome = status_move::assign_incarnation(&world.keys, &name, None, None, Some("0")).unwrap();
         world.commit(welcome.txn.unwrap()).unwrap();
         world.agents[0].incarnation = 1;
-        let mut tell = |version, outcome, address| {
+        let mut send = |version, outcome, address| {
             world.agents[0].seq += 1;
             let report = report(&world, 0, version, outcome, true, address);
-            world.take(0, &report);
+            world.decide_report(0, &report);
             let node = world.fleet.get(&name).unwrap();
             let (state, leaf) = node.state().map(|(state, leaf)| (state.clone(), leaf.clone())).unwrap();
             let last = world.observed(0).unwrap().0.last.unwrap();
@@ -570,18 +583,18 @@ fn validation_of_old_release_keeps_newer_reason() {
             (format!("{state} {}", state.version()), leaf, last.reason, node.running.first().cloned(), active)
         };
         let (between_runs, in_a_run) = (0, 1);
-        tell(0, Outcome::Configured(RunResult::Changed), in_a_run);
-        tell(0, Outcome::Validated(Verdict::Passed), in_a_run);
-        let (state, leaf, reason, running, active) = tell(1, newer, in_a_run);
+        send(0, Outcome::Configured(RunResult::Changed), in_a_run);
+        send(0, Outcome::Validated(Verdict::Passed), in_a_run);
+        let (state, leaf, reason, running, active) = send(1, newer, in_a_run);
         assert_eq!(state, left);
         assert!(reason.is_some() && running.is_some() && active.is_some());
         for _ in 0..2 * HISTORY_LENGTH {
-            let fails = tell(0, Outcome::Validated(Verdict::Failed), between_runs);
+            let fails = send(0, Outcome::Validated(Verdict::Failed), between_runs);
             assert_eq!(fails, (state.clone(), leaf.clone(), reason.clone(), None, None));
-            let passes = tell(0, Outcome::Validated(Verdict::Passed), between_runs);
+            let passes = send(0, Outcome::Validated(Verdict::Passed), between_runs);
             assert_eq!(passes, (state.clone(), leaf.clone(), reason.clone(), running.clone(), active.clone()));
         }
-        let (state, ..) = tell(1, Outcome::Validated(Verdict::Passed), between_runs);
+        let (state, ..) = send(1, Outcome::Validated(Verdict::Passed), between_runs);
         assert_eq!(state, "validated v2", "its own checks count");
     }
 }
@@ -592,10 +605,10 @@ fn newest_incarnation_wins() {
     let name = World::name(0);
     world.agents[0] = Agent { incarnation: 2, seq: 1, ..Agent::default() };
     let newer = report(&world, 0, 0, Outcome::Configured(RunResult::Changed), false, 1);
-    assert!(matches!(world.take(0, &newer).0, StatusMove::Apply(_)));
+    assert!(matches!(world.decide_report(0, &newer).0, StatusMove::Apply(_)));
     world.agents[0] = Agent { incarnation: 1, seq: 99, ..Agent::default() };
     let zombie = report(&world, 0, 1, Outcome::Validated(Verdict::Passed), false, 1);
-    assert_eq!(world.take(0, &zombie).0, StatusMove::Outdated);
+    assert_eq!(world.decide_report(0, &zombie).0, StatusMove::Outdated);
     assert_eq!(world.fleet.get(&name).unwrap().running.len(), 0);
 }
 

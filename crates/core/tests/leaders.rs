@@ -41,7 +41,7 @@ struct World {
 }
 
 impl World {
-    /// Nobody is connected yet, and the server has been listening since second 0.
+    /// No agent is connected yet, and the server has been listening since second 0.
     fn new(now: i64) -> Self {
         let env = EnvName::new("test").unwrap();
         let silent_since = NODES.map(|name| (node(name), at(0))).into();
@@ -136,7 +136,7 @@ impl World {
     }
 
     /// Carries a decision out, as the controller does.
-    fn look(&mut self) -> ElectionDecision {
+    fn carry_out(&mut self) -> ElectionDecision {
         let decision = self.decide();
         for change in &decision.changes {
             let txn = change.txn(&self.fleet).unwrap();
@@ -145,8 +145,8 @@ impl World {
         decision
     }
 
-    /// What is decided for `db`, in short.
-    fn told(&self) -> Option<(Option<String>, u64, ElectionCause)> {
+    /// Node, epoch and cause of the decision for `db`.
+    fn db_decision(&self) -> Option<(Option<String>, u64, ElectionCause)> {
         let change = self.decide().changes.into_iter().find(|change| change.role == role("db"))?;
         assert_eq!(change.now.since, at(self.now));
         Some((change.now.node.map(String::from), change.now.epoch, change.because))
@@ -162,7 +162,7 @@ const LATER: i64 = 3600;
 
 #[test]
 fn no_leader_without_connected_nodes() {
-    assert_eq!(World::new(LATER).told(), None);
+    assert_eq!(World::new(LATER).db_decision(), None);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn first_connected_node_leads_without_active_ones() {
     let mut world = World::new(LATER);
     world.connect("db3");
     world.connect("db2");
-    assert_eq!(world.told(), named("db2", 1, ElectionCause::Vacant));
+    assert_eq!(world.db_decision(), named("db2", 1, ElectionCause::Vacant));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn active_node_leads_before_inactive_one() {
     world.connect("db1");
     world.connect("db2");
     world.active("db2", true);
-    assert_eq!(world.told(), named("db2", 1, ElectionCause::Vacant));
+    assert_eq!(world.db_decision(), named("db2", 1, ElectionCause::Vacant));
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn inactive_leader_yields_to_first_active_node() {
     world.connect("db1");
     world.connect("db2");
     world.leader(Some("db1"), 4);
-    assert_eq!(world.told(), None);
+    assert_eq!(world.db_decision(), None);
     world.active("db2", true);
-    assert_eq!(world.told(), named("db2", 5, ElectionCause::NotActive));
+    assert_eq!(world.db_decision(), named("db2", 5, ElectionCause::NotActive));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn active_leader_stays() {
         world.active(name, true);
     }
     world.leader(Some("db2"), 4);
-    assert_eq!(world.told(), None);
+    assert_eq!(world.db_decision(), None);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn sole_leader_stays_after_failed_validation() {
     world.connect("db1");
     world.connect("db2");
     world.leader(Some("db2"), 4);
-    assert_eq!(world.told(), None, "nobody is active, and it is connected");
+    assert_eq!(world.db_decision(), None, "no node is active, and it is connected");
 }
 
 #[test]
@@ -223,14 +223,14 @@ fn silent_leader_stays_until_it_is_lost() {
     world.leader(Some("db2"), 4);
     world.silence("db2");
     world.now += 29;
-    assert_eq!(world.told(), None);
-    assert_eq!(world.decide().recheck, Some(at(LATER + 30)), "somebody has to look at that moment");
+    assert_eq!(world.db_decision(), None);
+    assert_eq!(world.decide().recheck, Some(at(LATER + 30)), "the controller has to decide again at that time");
     world.now += 1;
-    assert_eq!(world.told(), named("db1", 5, ElectionCause::Lost));
+    assert_eq!(world.db_decision(), named("db1", 5, ElectionCause::Lost));
     // It is back: the other one stays.
-    world.look();
+    world.carry_out();
     world.connect("db2");
-    assert_eq!(world.told(), None);
+    assert_eq!(world.db_decision(), None);
 }
 
 #[test]
@@ -240,9 +240,9 @@ fn inactive_leader_is_lost_after_the_timeout() {
     world.leader(Some("db2"), 4);
     world.silent_since.insert(node("db2"), at(LATER));
     world.now += 29;
-    assert_eq!(world.told(), None);
+    assert_eq!(world.db_decision(), None);
     world.now += 1;
-    assert_eq!(world.told(), named("db1", 5, ElectionCause::Lost));
+    assert_eq!(world.db_decision(), named("db1", 5, ElectionCause::Lost));
 }
 
 #[test]
@@ -250,10 +250,10 @@ fn grace_period_keeps_leaders() {
     let mut world = World::new(59);
     world.connect("db1");
     world.leader(Some("db2"), 4);
-    assert_eq!(world.told(), None);
+    assert_eq!(world.db_decision(), None);
     assert_eq!(world.decide().recheck, Some(at(60)));
     world.now = 60;
-    assert_eq!(world.told(), named("db1", 5, ElectionCause::Lost));
+    assert_eq!(world.db_decision(), named("db1", 5, ElectionCause::Lost));
 }
 
 #[test]
@@ -269,18 +269,18 @@ fn silent_domain_keeps_its_leaders() {
         world.silence(name);
     }
     world.now += 3600;
-    assert_eq!(world.told(), None, "that is our fault or the network's");
+    assert_eq!(world.db_decision(), None, "the cause is the server or the network");
 }
 
 #[test]
 fn losing_the_last_leader_keeps_the_epoch() {
     let mut world = World::new(LATER);
     world.leader(Some("db1"), 4);
-    assert_eq!(world.told(), Some((None, 4, ElectionCause::Lost)));
-    world.look();
-    assert_eq!(world.told(), None, "that is written once");
+    assert_eq!(world.db_decision(), Some((None, 4, ElectionCause::Lost)));
+    world.carry_out();
+    assert_eq!(world.db_decision(), None, "that is written once");
     world.connect("db3");
-    assert_eq!(world.told(), named("db3", 5, ElectionCause::Vacant));
+    assert_eq!(world.db_decision(), named("db3", 5, ElectionCause::Vacant));
 }
 
 #[test]
@@ -296,9 +296,9 @@ fn leaving_node_loses_leadership() {
         world.active("db1", true);
         world.leader(Some("db1"), 4);
         world.machine("db1", MachinePhase::Provisioned);
-        assert_eq!(world.told(), None);
+        assert_eq!(world.db_decision(), None);
         leaves(&mut world);
-        assert_eq!(world.told(), named("db2", 5, ElectionCause::Left));
+        assert_eq!(world.db_decision(), named("db2", 5, ElectionCause::Left));
     }
 }
 
@@ -310,10 +310,10 @@ fn removed_role_keeps_its_epoch() {
         world.connect(name);
         world.designs(name, false);
     }
-    assert_eq!(world.told(), Some((None, 4, ElectionCause::Left)));
-    world.look();
+    assert_eq!(world.db_decision(), Some((None, 4, ElectionCause::Left)));
+    world.carry_out();
     world.designs("db2", true);
-    assert_eq!(world.told(), named("db2", 5, ElectionCause::Vacant));
+    assert_eq!(world.db_decision(), named("db2", 5, ElectionCause::Vacant));
 }
 
 #[test]
@@ -322,9 +322,9 @@ fn restore_keeps_the_leader_with_a_new_epoch() {
     world.connect("db1");
     world.epoch(1000);
     world.leader(Some("db1"), 1003);
-    assert_eq!(world.told(), None);
+    assert_eq!(world.db_decision(), None);
     world.epoch(2000);
-    assert_eq!(world.told(), named("db1", 2000, ElectionCause::Restored));
+    assert_eq!(world.db_decision(), named("db1", 2000, ElectionCause::Restored));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn unreadable_leader_record_is_not_changed() {
     let mut world = World::new(LATER);
     world.connect("db1");
     world.apply(vec![Op::put(world.keys.leader(&role("db")), "no JSON")]);
-    assert_eq!(world.told(), None);
+    assert_eq!(world.db_decision(), None);
 }
 
 #[derive(Clone, Debug)]
@@ -368,7 +368,7 @@ fn step() -> impl Strategy<Value = LeaderStep> {
 }
 
 proptest! {
-    /// The epoch only grows; whoever leads can, and leads for as long as it can; and nobody leads only if nobody can.
+    /// The epoch only grows. A leader is able to lead, and leads for as long as it is. There is no leader only if no node is able.
     #[test]
     fn leader_is_unique_and_sticky(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new(LATER);
@@ -386,8 +386,8 @@ proptest! {
                     world.epoch(store_epoch);
                 }
             }
-            world.look();
-            prop_assert!(world.decide().changes.is_empty(), "what was done is done");
+            world.carry_out();
+            prop_assert!(world.decide().changes.is_empty(), "a second decision is a no-op");
             for (role, (now, _)) in world.fleet.leaders() {
                 let was = before.get(role).map(|(was, _)| was);
                 let live = |name: &NodeName| match world.link(name) {

@@ -103,10 +103,63 @@ fn machine(phase: MachinePhase) -> Node {
     Node { machine: Some((record, Revision(1))), ..Node::default() }
 }
 
+/// Compares the state and the reason of nodes that should run v1.
+fn assert_states<const N: usize>(table: [(Node, Link, Activity, &str); N]) {
+    for (node, link, activity, expected) in table {
+        let status = node_status(&fleet(), &node, Some(&desired_v1()), link, &activity, None);
+        let reason = status.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        assert_eq!(format!("{}{reason}", status.state.as_str()), expected);
+    }
+}
+
+fn desired_v1() -> DesiredVersion {
+    DesiredVersion {
+        version: version("v1"),
+        generation: Generation::default(),
+        allow_older: false,
+        confirm_within: None,
+    }
+}
+
+const CONNECTED: Link = Link::Connected { since: Timestamp::UNIX_EPOCH };
+const SILENT: Link = Link::Silent { since: Timestamp::UNIX_EPOCH };
+
 #[test]
-fn every_obstacle_has_its_state_and_reason() {
-    let connected = Link::Connected { since: at(20) };
-    let silent = Link::Silent { since: at(30) };
+fn machine_of_a_node_determines_its_state() {
+    let leaves = |phase| leaving(machine(phase));
+    let failed = |during, cause: &str| MachinePhase::Failed { during, cause: cause.into(), retry: None };
+    assert_states([
+        (
+            leaves(MachinePhase::Provisioned),
+            CONNECTED,
+            Activity::Idle,
+            "leaving: waits until lb1 has run without it, at the latest until 00:03:10 UTC",
+        ),
+        (
+            Node { observed: None, ..leaves(MachinePhase::Booting) },
+            SILENT,
+            Activity::Idle,
+            "leaving: its machine is about to be released",
+        ),
+        (leaves(MachinePhase::Releasing), CONNECTED, Activity::Idle, "leaving: its machine is being released"),
+        (
+            leaves(failed(MachineStage::Releasing, "it hangs")),
+            SILENT,
+            Activity::Idle,
+            "leaving: its machine failed while releasing (attempt 3): it hangs",
+        ),
+        (machine(MachinePhase::Booting), SILENT, Activity::Idle, "provisioning: its machine is booting"),
+        (
+            machine(failed(MachineStage::Booting, "no agent")),
+            SILENT,
+            Activity::Idle,
+            "unprovisioned: its machine failed while booting (attempt 3): no agent",
+        ),
+    ]);
+}
+
+#[test]
+fn agent_and_last_run_determine_the_state() {
     let configured = |result| Some(ServiceState::Configured { result, version: version("v1") });
     let validated = |result| Some(ServiceState::Validated { result, version: version("v1") });
     let needs = vec![Need::Role { role: Role::new("db").unwrap(), want: 2, have: 0 }];
@@ -116,56 +169,27 @@ fn every_obstacle_has_its_state_and_reason() {
         line: Some(3),
         message: "no".into(),
     };
-    let failed_machine = MachinePhase::Failed { during: MachineStage::Booting, cause: "no agent".into(), retry: None };
     let applying = Activity::Applying { run: RunId::new("r9").unwrap(), version: version("v1"), since: at(40) };
-    let leaves = |phase| leaving(machine(phase));
-    let unreleased = MachinePhase::Failed { during: MachineStage::Releasing, cause: "it hangs".into(), retry: None };
-    let table = [
-        (
-            leaves(MachinePhase::Provisioned),
-            connected,
-            Activity::Idle,
-            "leaving: waits until lb1 has run without it, at the latest until 00:03:10 UTC",
-        ),
-        (
-            Node { observed: None, ..leaves(MachinePhase::Booting) },
-            silent,
-            Activity::Idle,
-            "leaving: its machine is about to be released",
-        ),
-        (leaves(MachinePhase::Releasing), connected, Activity::Idle, "leaving: its machine is being released"),
-        (
-            leaves(unreleased),
-            silent,
-            Activity::Idle,
-            "leaving: its machine failed while releasing (attempt 3): it hangs",
-        ),
-        (machine(MachinePhase::Booting), silent, Activity::Idle, "provisioning: its machine is booting"),
-        (
-            machine(failed_machine),
-            silent,
-            Activity::Idle,
-            "unprovisioned: its machine failed while booting (attempt 3): no agent",
-        ),
+    assert_states([
         (
             node(validated(ValidationResult::Success), None),
-            silent,
+            SILENT,
             Activity::Idle,
             "silent: its agent is not connected",
         ),
-        (node(validated(ValidationResult::Success), None), connected, applying, "applying: run r9 is in progress"),
-        (node(None, None), connected, Activity::Blocked { problem: "disk full".into() }, "blocked: disk full"),
-        (node(None, None), connected, Activity::Idle, "outdated: has not begun to run v1"),
+        (node(validated(ValidationResult::Success), None), CONNECTED, applying, "applying: run r9 is in progress"),
+        (node(None, None), CONNECTED, Activity::Blocked { problem: "disk full".into() }, "blocked: disk full"),
+        (node(None, None), CONNECTED, Activity::Idle, "outdated: has not begun to run v1"),
         (
             node(configured(ConfigureResult::Pending), Some(last(Some(RunReason::Waiting { needs }), vec![]))),
-            connected,
+            CONNECTED,
             Activity::Idle,
             // One is active by now, although there was none when the run stopped.
             "pending: waiting for role db: 1 of 2 active",
         ),
         (
             node(configured(ConfigureResult::Failure), Some(last(Some(RunReason::NotCompiled), vec![broken]))),
-            connected,
+            CONNECTED,
             Activity::Idle,
             "failed: File[/x]: no (site.pp:3)",
         ),
@@ -174,56 +198,37 @@ fn every_obstacle_has_its_state_and_reason() {
                 validated(ValidationResult::Failure),
                 Some(last(Some(RunReason::ChecksFailed { names: vec!["up".into()] }), vec![])),
             ),
-            connected,
+            CONNECTED,
             Activity::Idle,
             "invalid: checks failed: up",
         ),
         (
             node(configured(ConfigureResult::Success), None),
-            connected,
+            CONNECTED,
             Activity::Idle,
             "configured: configured; its validation has not been reported",
         ),
-        (node(validated(ValidationResult::Success), None), connected, Activity::Idle, "validated"),
-    ];
-    let desired = DesiredVersion {
-        version: version("v1"),
-        generation: Generation::default(),
-        allow_older: false,
-        confirm_within: None,
-    };
-    for (node, link, activity, expected) in table {
-        let standing = node_status(&fleet(), &node, Some(&desired), link, &activity, None);
-        let why = standing.reason.map(|why| format!(": {why}")).unwrap_or_default();
-        assert_eq!(format!("{}{why}", standing.state.as_str()), expected);
-    }
+        (node(validated(ValidationResult::Success), None), CONNECTED, Activity::Idle, "validated"),
+    ]);
 }
 
 #[test]
 fn validation_older_than_the_choice_does_not_count() {
     let node = node(Some(ServiceState::Validated { result: ValidationResult::Success, version: version("v1") }), None);
     let chosen_since = Generation { epoch: 0, number: 1 };
-    let desired =
-        DesiredVersion { version: version("v1"), generation: chosen_since, allow_older: false, confirm_within: None };
-    let standing =
-        node_status(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.reason.unwrap().to_string(), "has not begun to run v1");
+    let desired = DesiredVersion { generation: chosen_since, ..desired_v1() };
+    let status = node_status(&fleet(), &node, Some(&desired), CONNECTED, &Activity::Idle, None);
+    assert_eq!(status.reason.unwrap().to_string(), "has not begun to run v1");
 }
 
 #[test]
 fn new_desired_version_makes_a_node_outdated() {
     let node = node(Some(ServiceState::Validated { result: ValidationResult::Success, version: version("v1") }), None);
-    let desired = DesiredVersion {
-        version: version("v2"),
-        generation: Generation::default(),
-        allow_older: false,
-        confirm_within: None,
-    };
-    let standing =
-        node_status(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.reason.unwrap().to_string(), "has not begun to run v2");
-    let standing = node_status(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.reason.unwrap().to_string(), "no version was chosen yet: run `muster trigger-update VERSION`");
+    let desired = DesiredVersion { version: version("v2"), ..desired_v1() };
+    let status = node_status(&fleet(), &node, Some(&desired), CONNECTED, &Activity::Idle, None);
+    assert_eq!(status.reason.unwrap().to_string(), "has not begun to run v2");
+    let status = node_status(&fleet(), &node, None, CONNECTED, &Activity::Idle, None);
+    assert_eq!(status.reason.unwrap().to_string(), "no version was chosen yet: run `muster trigger-update VERSION`");
 }
 
 #[test]
@@ -235,25 +240,18 @@ fn pause_is_a_reason_only_before_a_run() {
         until: Some("2026-11-15T12:00:00Z".parse().unwrap()),
     };
     let paused = NodePause { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause };
-    let desired = DesiredVersion {
-        version: version("v1"),
-        generation: Generation::default(),
-        allow_older: false,
-        confirm_within: None,
+    let desired = desired_v1();
+    let status_of = |node: &Node, activity: &Activity, link: Link| {
+        let status = node_status(&fleet(), node, Some(&desired), link, activity, Some(&paused));
+        (status.state.as_str(), status.reason.map(|why| why.to_string()))
     };
-    let judged = |node: &Node, activity: &Activity, link: Link| {
-        let standing = node_status(&fleet(), node, Some(&desired), link, activity, Some(&paused));
-        (standing.state.as_str(), standing.reason.map(|why| why.to_string()))
-    };
-    let connected = Link::Connected { since: at(0) };
     let behind = "has not begun to run v1: role web is paused by jo@desk: disk swap (until 2026-11-15 12:00:00 UTC)";
-    assert_eq!(judged(&Node::default(), &Activity::Idle, connected), ("outdated", Some(behind.to_owned())));
-    // Whatever else is in its way is said first: it would not run if it were not paused.
-    let silent = Link::Silent { since: at(0) };
-    assert_eq!(judged(&Node::default(), &Activity::Idle, silent).0, "silent");
+    assert_eq!(status_of(&Node::default(), &Activity::Idle, CONNECTED), ("outdated", Some(behind.to_owned())));
+    // Other obstacles come first: the node would not run without the pause either.
+    assert_eq!(status_of(&Node::default(), &Activity::Idle, SILENT).0, "silent");
     let blocked = Activity::Blocked { problem: "its disk is full".into() };
-    assert_eq!(judged(&Node::default(), &blocked, connected), ("blocked", Some("its disk is full".into())));
-    // One that has run what it should stands where it should; one that failed says how.
+    assert_eq!(status_of(&Node::default(), &blocked, CONNECTED), ("blocked", Some("its disk is full".into())));
+    // A node that has validated its version, and one that failed.
     let state = |result| {
         let state = ServiceState::Validated { result, version: version("v1") };
         let leaf = StatusLeaf { since: at(60), run: RunId::new("r1").unwrap(), log: None };
@@ -261,8 +259,8 @@ fn pause_is_a_reason_only_before_a_run() {
             ObservedRecord { last: Some(last(Some(RunReason::NotCompiled), Vec::new())), ..ObservedRecord::default() };
         Node { states: BTreeMap::from([(state, leaf)]), observed: Some((observed, Revision(1))), ..Node::default() }
     };
-    assert_eq!(judged(&state(ValidationResult::Success), &Activity::Idle, connected), ("validated", None));
-    assert_eq!(judged(&state(ValidationResult::Failure), &Activity::Idle, connected).0, "invalid");
+    assert_eq!(status_of(&state(ValidationResult::Success), &Activity::Idle, CONNECTED), ("validated", None));
+    assert_eq!(status_of(&state(ValidationResult::Failure), &Activity::Idle, CONNECTED).0, "invalid");
 }
 
 /// Time at which `web2` joined its role.

@@ -85,7 +85,7 @@ fn sent(number: usize, seq: u64) -> Sent {
     Sent { node: key(number), number, report: report(number, seq) }
 }
 
-/// A store in memory, and a view that follows it only when it is told to.
+/// A store in memory, and a view that follows it only on request.
 struct Store {
     keys: Keys,
     values: BTreeMap<String, (Vec<u8>, Revision)>,

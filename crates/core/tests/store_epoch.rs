@@ -41,7 +41,7 @@ fn report(seq: u64, epoch: u64, outcome: Outcome) -> Report {
     }
 }
 
-/// What becomes of a node by a report, and which keys go.
+/// The observed record after a report, and the deleted keys.
 fn after(observed: Option<&ObservedRecord>, report: &Report) -> (ObservedRecord, Vec<String>) {
     let (keys, role) = (Keys::new(&EnvName::new("test").unwrap()), Role::new("web").unwrap());
     let known = MoveInput {
@@ -74,7 +74,7 @@ fn first_report_clears_state_of_another_epoch() {
         assert_eq!(other.running, None, "{result:?} in another");
         assert!(gone.contains(&"/muster/test/running_version/v1/web1".to_owned()), "{gone:?}");
         assert!(gone.contains(&"/muster/test/status/validated/success/v1/web1".to_owned()), "{gone:?}");
-        // Others go on counting on it: an upgrade does not hide a node either.
+        // Other nodes still use it: an upgrade does not hide a node either.
         assert_eq!(other.passed.as_ref(), Some(&v1));
         let (validated, _) = after(Some(&other), &report(3, 8, Outcome::Validated(Verdict::Passed)));
         assert_eq!(validated.running.as_ref(), Some(&v1));

@@ -19,7 +19,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// When the window is open between two moments, as what its clock shows at its openings and closings.
+/// Openings and closings of a window between two moments, by the clock of its time zone.
 fn times(window: &Window, from: &str, until: &str) -> Vec<(String, String)> {
     let (windows, until, zone) = (std::slice::from_ref(window), at(until), TimeZone::get(&window.tz).unwrap());
     let show = |at: Timestamp| at.to_zoned(zone.clone()).strftime("%m-%d %H:%M%:z").to_string();

@@ -41,7 +41,7 @@ impl Cluster {
                 attempts.client().await?.get(prefix, Some(prefixed)).await
             };
             match asked.await {
-                Ok(answer) => return Dump::of(&answer),
+                Ok(answer) => return Dump::from_response(&answer),
                 Err(error) => attempts.failed(error).await,
             }
         }
@@ -54,7 +54,7 @@ impl Cluster {
 }
 
 impl Dump {
-    fn of(answer: &GetResponse) -> Self {
+    fn from_response(answer: &GetResponse) -> Self {
         let entry = |kv: &KeyValue| DumpEntry {
             key: String::from_utf8_lossy(kv.key()).into_owned(),
             value: kv.value().to_vec(),

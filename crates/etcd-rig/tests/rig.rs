@@ -89,8 +89,8 @@ async fn compacted_recorder_panics() {
 
     let mut task = tokio::task::JoinSet::new();
     task.spawn(async move { changes.catch_up(&cluster).await });
-    let told = task.join_next().await.unwrap().unwrap_err().into_panic().downcast::<String>().unwrap();
-    assert!(told.contains("compacted at 3"), "{told}");
+    let message = task.join_next().await.unwrap().unwrap_err().into_panic().downcast::<String>().unwrap();
+    assert!(message.contains("compacted at 3"), "{message}");
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ pub(crate) fn budgets<'a>(
         }
     }
     let budget = |(role, members): (&Role, Members)| {
-        let max_unavailable = number(max.of(role).at_least_one_of(members.made));
+        let max_unavailable = number(max.for_role(role).at_least_one_of(members.made));
         (role.clone(), RoleBudget { nodes: number(members.all), max_unavailable })
     };
     Budgets {

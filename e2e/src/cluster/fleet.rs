@@ -354,7 +354,7 @@ impl Program {
         kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

@@ -53,7 +53,7 @@ impl Load {
         self.working = Some((stop, thread::spawn(move || work(&operator, &stopped))));
     }
 
-    /// Whether the load is on.
+    /// True if the load is on.
     pub fn is_on(&self) -> bool {
         self.working.is_some()
     }

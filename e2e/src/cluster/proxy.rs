@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// When one direction ends, the other ends too.
+/// Forwards one direction. The other direction ends with it.
 fn pass(mut from: &TcpStream, mut to: &TcpStream, dropping: &AtomicBool) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer) {

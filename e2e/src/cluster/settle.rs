@@ -171,7 +171,7 @@ pub(super) fn servers(dump: &Dump, replicas: usize) -> Result<(), String> {
     }
 }
 
-/// Whether the last report of a node validates this change of the version.
+/// True if the last report of a node validates this change of the version.
 fn has_validated(dump: &Dump, node: &str, trigger: &Trigger) -> bool {
     let found = dump.entries.iter().find(|entry| match parse(&entry.key) {
         Some((_, Key::Observed { node: of })) => of.as_str() == node,

@@ -12,19 +12,19 @@ use muster_e2e::server::Server;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 /// A fleet of one node.
-struct One {
+struct OneNode {
     sandbox: Sandbox,
     server: Server,
     _agent: ChildProcess,
 }
 
-impl One {
+impl OneNode {
     fn new(sandbox: Sandbox, release: &ScriptRelease) -> Self {
         let project = Project::new(&sandbox, &[("web", 1)]).release("v1", release);
-        Self::of(sandbox, &project, |node| node)
+        Self::start(sandbox, &project, |node| node)
     }
 
-    fn of(sandbox: Sandbox, project: &Project, with: impl FnOnce(SandboxNode<'_>) -> SandboxNode<'_>) -> Self {
+    fn start(sandbox: Sandbox, project: &Project, with: impl FnOnce(SandboxNode<'_>) -> SandboxNode<'_>) -> Self {
         let server = Server::start(&sandbox, project);
         let agent = with(SandboxNode::new(&sandbox, "web1", 1).without_retries()).start();
         Self { sandbox, server, _agent: agent }
@@ -59,7 +59,7 @@ fn hanging_applier_is_killed_at_its_deadline() {
          while :; do sleep 1; done",
         journal.display()
     );
-    let one = One::new(sandbox, &ScriptRelease::new(&script).deadline("1s"));
+    let one = OneNode::new(sandbox, &ScriptRelease::new(&script).deadline("1s"));
 
     let seen = one.is("failed");
     let deadline = json!({"kind": "deadline", "program": "apply", "seconds": 1});
@@ -72,18 +72,19 @@ fn hanging_applier_is_killed_at_its_deadline() {
 
 #[test]
 fn unknown_exit_code_is_a_failure() {
-    let one = One::new(Sandbox::new(), &ScriptRelease::new("echo all is well; exit 99"));
+    let one = OneNode::new(Sandbox::new(), &ScriptRelease::new("echo all checks passed; exit 99"));
     let seen = one.is("failed");
     assert_eq!(seen["why"]["reason"], json!({"kind": "exit_code", "program": "apply", "code": 99}));
     assert!(one.shown().contains("apply ended with exit code 99"), "{}", one.shown());
     let node = one.sandbox.run_muster(&["node", "show", "web1"]).stdout;
-    assert!(node.contains("all is well"), "the end of the log is shown:\n{node}");
+    assert!(node.contains("all checks passed"), "the end of the log is shown:\n{node}");
 }
 
 #[test]
 fn success_with_a_pending_reason_is_a_failure() {
     let need = r#"{"kind":"role","role":"web","want":3,"have":0}"#;
-    let one = One::new(Sandbox::new(), &ScriptRelease::new(&format!("echo '{need}' >> $MUSTER_PENDING_FILE; exit 0")));
+    let one =
+        OneNode::new(Sandbox::new(), &ScriptRelease::new(&format!("echo '{need}' >> $MUSTER_PENDING_FILE; exit 0")));
     one.is("failed");
     assert!(one.shown().contains("still waits for role web: 0 of 3 active"), "{}", one.shown());
 }
@@ -100,7 +101,7 @@ fn failing_and_hanging_checks_do_not_delay_others() {
         .check("{name: pumps, exec: no}")
         .check("{name: flows, exec: yes}")
         .check("{name: listens, tcp: \"{eth0}:7999\", deadline: 1s}");
-    let one = One::new(sandbox, &release);
+    let one = OneNode::new(sandbox, &release);
 
     let seen = one.is("invalid");
     let names = json!({"kind": "checks_failed", "names": ["hangs", "pumps", "listens"]});
@@ -141,7 +142,7 @@ fn missing_puppet_is_reported() {
     let sandbox = Sandbox::new();
     let empty = sandbox.path("elsewhere");
     let project = Project::new(&sandbox, &[("web", 1)]).puppet_release("v1", "notify { 'hello': }\n");
-    let one = One::of(sandbox, &project, |node| node.path(empty.to_str().unwrap()));
+    let one = OneNode::start(sandbox, &project, |node| node.path(empty.to_str().unwrap()));
 
     let seen = one.is("failed");
     assert_eq!(seen["why"]["reason"], json!({"kind": "not_installed", "program": "puppet"}));
@@ -153,7 +154,7 @@ fn syntax_error_in_a_manifest_has_file_and_line() {
     let sandbox = Sandbox::new();
     let manifest = "file { '/nonexistent/muster': }\nnotify { 'no comma'\n  message => 'x',\n}\n";
     let project = Project::new(&sandbox, &[("web", 1)]).puppet_release("v1", manifest);
-    let one = One::of(sandbox, &project, |node| node);
+    let one = OneNode::start(sandbox, &project, |node| node);
 
     let seen = one.is("failed");
     assert_eq!(seen["why"]["reason"]["kind"], "not_compiled", "{seen:#}");

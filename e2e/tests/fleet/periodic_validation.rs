@@ -80,7 +80,7 @@ fn node_with_a_dead_service_is_repaired_by_a_run() {
     assert_eq!(outcomes_seen.len(), 5, "unchanged validations are not reported: {outcomes_seen:#?}");
 }
 
-/// Whether the last run of a node has this cause.
+/// True if the last run of a node has this cause.
 fn saw(node: &Value, what: &str) -> bool {
     node["history"][0]["causes"].to_string().contains(what)
 }

@@ -68,12 +68,9 @@ fn watch(sandbox: &Sandbox, api: &Api, moved: &AtomicBool) -> Watched {
     watched
 }
 
-#[test]
-fn quickstart_starts_updates_and_restarts() {
-    let sandbox = Sandbox::new();
-
-    // From nothing.
-    let first = Up::start(&sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
+/// Starts the fleet from nothing. Nodes wait for those that they need.
+fn start_from_nothing(sandbox: &Sandbox) {
+    let first = Up::start(sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(first.code(), 0, "{}\n{}", first.stdout, first.stderr);
     assert!(first.stdout.contains("all 4 nodes validated at v1"), "{}", first.stdout);
     for (node, reason) in
@@ -88,20 +85,13 @@ fn quickstart_starts_updates_and_restarts() {
     }
     sandbox.assert_no_processes();
     assert!(sandbox.path("state/store").exists(), "the state is kept");
+}
 
-    // Again, from its present state.
-    let up = Up::start(&sandbox, &quickstart(), &[]);
-    let api = up.api(&sandbox, "quickstart");
-    up.process.wait_for_output("all 4 nodes validated at v1", TIMEOUT);
-    assert_eq!(api.node("db1")["incarnation"], 1, "the same incarnation");
-    both_answer(&sandbox, "v1", "Hello. db says: To pass muster is to be inspected and found fit.");
-    assert_eq!(sandbox.run_muster(&["verify-hosts", "v2", "--all"]).code(), 1);
-    assert_eq!(sandbox.run_muster(&["check-single-version", "v1"]).code(), 0);
-
-    // To v2, from a second terminal.
+/// Updates the fleet to v2 from a second terminal. `lb1` stays active and answers.
+fn update(sandbox: &Sandbox, api: &Api) {
     let moved = AtomicBool::new(false);
     let watched = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| watch(&sandbox, &api, &moved));
+        let watching = scope.spawn(|| watch(sandbox, api, &moved));
         let triggered = sandbox.run_muster_in("elsewhere", &["trigger-update", "v2", "--at-once"]);
         assert_eq!(triggered.code(), 0, "{triggered:?}");
         assert!(triggered.stdout.contains("quickstart is updated from v1 to v2"), "{triggered:?}");
@@ -114,18 +104,20 @@ fn quickstart_starts_updates_and_restarts() {
     assert!(watched.samples > 10, "only {} samples", watched.samples);
     assert_eq!(watched.inactive, 0, "lb1 left active_roles in {} of {} samples", watched.inactive, watched.samples);
     assert!(watched.answers.iter().any(|answer| answer.contains("(v1)")), "{:?}", watched.answers);
-    both_answer(&sandbox, "v2", "Welcome back. db says: To pass muster is to be found fit, again and again.");
+    both_answer(sandbox, "v2", "Welcome back. db says: To pass muster is to be found fit, again and again.");
     for node in NODES {
         let versions: Vec<_> = api.runs(node).iter().map(|run| run["version"].clone()).collect();
         assert_eq!(versions.last().unwrap(), "v2", "{node}: {versions:?}");
     }
+}
 
-    // Commands of an operator.
-    let asked = |args: &[&str]| sandbox.run_muster(args);
-    let hosts = asked(&["hosts-at-version", "v2"]).stdout;
+/// Runs the commands of an operator on the updated fleet.
+fn check_commands(sandbox: &Sandbox) {
+    let run = |args: &[&str]| sandbox.run_muster(args);
+    let hosts = run(&["hosts-at-version", "v2"]).stdout;
     assert_eq!(hosts.split_whitespace().collect::<std::collections::BTreeSet<_>>(), NODES.into());
-    assert_eq!(asked(&["check-single-version", "v2"]).code(), 0);
-    assert_eq!(asked(&["check-single-version", "v1"]).code(), 1);
+    assert_eq!(run(&["check-single-version", "v2"]).code(), 0);
+    assert_eq!(run(&["check-single-version", "v1"]).code(), 1);
     let running = sandbox.muster_json(&["running-versions"]);
     assert_eq!(running["items"], serde_json::json!([{"version": "v2", "nodes": 4}]));
     assert_eq!(sandbox.run_muster_with_input(&["verify-hosts", "v2"], "db1\nweb1 web2\n\nlb1\n").code(), 0);
@@ -137,13 +129,31 @@ fn quickstart_starts_updates_and_restarts() {
         64,
         "an empty list verifies nothing"
     );
-    assert_eq!(asked(&["verify-hosts", "v2"]).code(), 0, "every node");
-    assert_eq!(asked(&["trigger-update", "v9"]).code(), 1);
-    assert_eq!(asked(&["current-version"]).stdout.trim(), "v2");
-    assert_eq!(asked(&["failures"]).code(), 0);
-    let status = asked(&["status"]).stdout;
+    assert_eq!(run(&["verify-hosts", "v2"]).code(), 0, "every node");
+    assert_eq!(run(&["trigger-update", "v9"]).code(), 1);
+    assert_eq!(run(&["current-version"]).stdout.trim(), "v2");
+    assert_eq!(run(&["failures"]).code(), 0);
+    let status = run(&["status"]).stdout;
     assert!(status.contains("quickstart: all 4 nodes validated at v2"), "{status}");
-    assert_eq!(asked(&["status", "--server", "http://127.0.0.1:9"]).code(), 2);
+    assert_eq!(run(&["status", "--server", "http://127.0.0.1:9"]).code(), 2);
+}
+
+#[test]
+fn quickstart_starts_updates_and_restarts() {
+    let sandbox = Sandbox::new();
+    start_from_nothing(&sandbox);
+
+    // Again, from its present state.
+    let up = Up::start(&sandbox, &quickstart(), &[]);
+    let api = up.api(&sandbox, "quickstart");
+    up.process.wait_for_output("all 4 nodes validated at v1", TIMEOUT);
+    assert_eq!(api.node("db1")["incarnation"], 1, "the same incarnation");
+    both_answer(&sandbox, "v1", "Hello. db says: To pass muster is to be inspected and found fit.");
+    assert_eq!(sandbox.run_muster(&["verify-hosts", "v2", "--all"]).code(), 1);
+    assert_eq!(sandbox.run_muster(&["check-single-version", "v1"]).code(), 0);
+
+    update(&sandbox, &api);
+    check_commands(&sandbox);
 
     up.process.interrupt_group();
     assert_eq!(up.process.wait_exit(TIMEOUT).code(), 0);

@@ -58,9 +58,9 @@ async fn no_secret_leaves_the_node() {
     assert!(run.log.contains("unwrapped [secret]"), "{}", run.log);
     assert!(run.log.contains("  -old content\n  +password=[secret]\n"), "{}", run.log);
     assert!(run.log.contains("  -old content\n  +[secret]\n"), "{}", run.log);
-    let told = format!("{:?}\n{}", run.applied, run.log);
+    let output = format!("{:?}\n{}", run.applied, run.log);
     for piece in ["Tr0ub4dor", "three", "MIIBVg", "hkiG9w", "BEGIN KEY"] {
-        assert!(!told.contains(piece), "{piece} is in {told}");
+        assert!(!output.contains(piece), "{piece} is in {output}");
     }
     let errors = run.errors();
     assert!(errors.iter().any(|error| error.starts_with("Exec[login --password='[secret]']: ")), "{errors:#?}");
@@ -71,6 +71,6 @@ async fn no_secret_leaves_the_node() {
     let run = node.apply(json!({"data": data})).await;
     assert_eq!(node.read("password"), "password=correct horse\n");
     assert!(run.log.contains("  -password=[secret]\n  +password=[secret]\n"), "{}", run.log);
-    let told = format!("{:?}\n{}", run.applied, run.log);
-    assert!(!told.contains("Tr0ub4dor") && !told.contains("horse"), "{told}");
+    let output = format!("{:?}\n{}", run.applied, run.log);
+    assert!(!output.contains("Tr0ub4dor") && !output.contains("horse"), "{output}");
 }

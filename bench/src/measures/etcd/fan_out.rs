@@ -172,7 +172,7 @@ async fn latest_generation(client: &Client) -> anyhow::Result<Generation> {
 async fn start(client: &Client, version: &Version) -> anyhow::Result<RolloutId> {
     let strategy = Some(Strategy::one_wave(Amount::Percent(100)));
     let what = StartTarget::Now(PlanRequest { strategy, ..PlanRequest::to(version.clone()) });
-    // The one that brought the first version waits for agents that were never there.
+    // The rollout of the first version waits for agents that never connected.
     let request = StartRequest { what, request: format!("to {version}"), supersede: true, by: "bench".to_owned() };
     let answer = client.start_rollout(&project::env()?, &request).await?;
     Ok(answer.started().context("every node runs the version already")?.id)
@@ -188,7 +188,7 @@ async fn completed(client: &Client, id: RolloutId) -> anyhow::Result<()> {
             return Ok(());
         }
         let state = || format!("{}, {:?}", status.record.phase.word(), status.counts);
-        anyhow::ensure!(status.record.phase == RolloutPhase::Running, "rollout {id} does not go on: {}", state());
+        anyhow::ensure!(status.record.phase == RolloutPhase::Running, "rollout {id} does not continue: {}", state());
         anyhow::ensure!(
             begin.elapsed() < COMPLETION_TIMEOUT,
             "rollout {id} does not complete in {COMPLETION_TIMEOUT:?}: {}",

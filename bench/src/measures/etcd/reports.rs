@@ -67,10 +67,10 @@ pub(crate) async fn measure_reports(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     for count in [64, 256] {
         senders = senders.with(count);
         let mut puts = vec![put_rate(&etcd, count, SMALL, time / 2).await?];
-        let (before, told) = (CpuShare::read(&etcd, &server)?, server.metrics().await?);
+        let (before, metrics) = (CpuShare::read(&etcd, &server)?, server.metrics().await?);
         let sent = senders.send(StopAfter::Elapsed(time)).await?;
         let took = CpuShare::read(&etcd, &server)?.since(before);
-        let (group, commit) = waits(&told, &server.metrics().await?);
+        let (group, commit) = waits(&metrics, &server.metrics().await?);
         puts.push(put_rate(&etcd, count, SMALL, time / 2).await?);
         let large = put_rate(&etcd, count, bytes, time / 2).await?;
         rows.extend(Interval { senders: count, puts, large, bytes, sent, took, group, commit }.rows());

@@ -36,7 +36,7 @@ impl Reader<'_> {
     }
 
     fn term(&mut self, keys: &FilterKeys<'_>) -> Result<Term, FilterError> {
-        let is_not_set = self.take('!');
+        let is_not_set = self.consume('!');
         let start = self.at;
         let key = self.key()?;
         if key.is_empty() {
@@ -53,7 +53,7 @@ impl Reader<'_> {
         if not_equal {
             self.next();
         }
-        if !self.take('=') {
+        if !self.consume('=') {
             return Err(self.wrong(sign, FilterProblem::UnexpectedSign { found: '!' }));
         }
         if is_not_set {
@@ -100,7 +100,7 @@ impl Reader<'_> {
                 return Err(self.wrong(start, FilterProblem::NoValue { before, key: key.to_owned() }));
             }
             alternatives.push(Pattern::new(parts));
-            if !self.take(',') {
+            if !self.consume(',') {
                 return Ok(alternatives);
             }
             before = ",";
@@ -170,15 +170,15 @@ impl Reader<'_> {
         Some(c)
     }
 
-    fn take(&mut self, sign: char) -> bool {
+    fn consume(&mut self, sign: char) -> bool {
         self.next_if(|c| c == sign).is_some()
     }
 
     fn wrong(&self, at: usize, trouble: FilterProblem) -> FilterError {
         let term = &self.text[self.term..];
         // The end of an unclosed quote is unknown, so the rest of the filter is shown.
-        let whole = matches!(trouble, FilterProblem::Unclosed { .. });
-        let term = if whole { term } else { term.split(char::is_whitespace).next().unwrap_or(term) };
+        let is_unclosed = matches!(trouble, FilterProblem::Unclosed { .. });
+        let term = if is_unclosed { term } else { term.split(char::is_whitespace).next().unwrap_or(term) };
         FilterError { at: self.text[..at].chars().count() + 1, term: term.to_owned(), trouble }
     }
 }

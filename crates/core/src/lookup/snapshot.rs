@@ -142,11 +142,11 @@ fn address(interfaces: &Interfaces, wanted: &str) -> Option<Value> {
 fn members<T: PartialEq>(
     before: Option<BTreeMap<NodeName, T>>,
     after: Option<BTreeMap<NodeName, T>>,
-    whole: &str,
+    name: &str,
 ) -> String {
     let appeared = match (&before, &after) {
-        (None, Some(_)) => Some(format!("{whole} appeared")),
-        (Some(_), None) => Some(format!("{whole} is gone")),
+        (None, Some(_)) => Some(format!("{name} appeared")),
+        (Some(_), None) => Some(format!("{name} is gone")),
         (None, None) | (Some(_), Some(_)) => None,
     };
     let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());

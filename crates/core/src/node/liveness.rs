@@ -189,7 +189,7 @@ mod tests {
         nodes.iter().map(|(name, silent, active)| (NodeName::new(*name).unwrap(), link(silent), *active)).collect()
     }
 
-    fn judge(nodes: &[(&str, Option<i64>, bool)], now: i64) -> LivenessDecision {
+    fn decide_at(nodes: &[(&str, Option<i64>, bool)], now: i64) -> LivenessDecision {
         let fleet = fleet(nodes);
         let seen = fleet.iter().map(|(node, link, active)| LivenessInput {
             node,
@@ -208,24 +208,24 @@ mod tests {
     #[test]
     fn silent_node_is_lost_after_the_timeout() {
         let nodes = [("a1", Some(100), true), ("b1", None, true), ("c1", None, true)];
-        let early = judge(&nodes, 129);
+        let early = decide_at(&nodes, 129);
         assert_eq!((names(&early.withdraw), early.recheck), (vec![], Some(at(130))));
-        let late = judge(&nodes, 130);
+        let late = decide_at(&nodes, 130);
         assert_eq!((names(&late.withdraw), late.recheck), (vec!["a1"], None));
     }
 
     #[test]
     fn grace_period_delays_loss() {
         let nodes = [("a1", Some(0), true), ("b1", None, true), ("c1", None, true)];
-        assert_eq!(judge(&nodes, 59).withdraw, []);
-        assert_eq!(judge(&nodes, 59).recheck, Some(at(60)));
-        assert_eq!(names(&judge(&nodes, 60).withdraw), ["a1"]);
+        assert_eq!(decide_at(&nodes, 59).withdraw, []);
+        assert_eq!(decide_at(&nodes, 59).recheck, Some(at(60)));
+        assert_eq!(names(&decide_at(&nodes, 60).withdraw), ["a1"]);
     }
 
     #[test]
     fn mostly_silent_domain_is_held() {
         let nodes = [("a1", Some(100), true), ("b1", Some(100), true), ("c1", None, true)];
-        let decision = judge(&nodes, 1000);
+        let decision = decide_at(&nodes, 1000);
         assert_eq!(decision.withdraw, []);
         assert_eq!(decision.held, [SilentDomain { failure_domain: "rack1".into(), silent: 2, nodes: 3 }]);
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn held_domain_is_rechecked_after_the_grace() {
         let nodes = [("a1", Some(0), true), ("b1", Some(0), true), ("c1", None, true)];
-        let early = judge(&nodes, 10);
+        let early = decide_at(&nodes, 10);
         assert_eq!((early.held, early.recheck), (vec![], Some(at(60))));
     }
 
@@ -242,18 +242,18 @@ mod tests {
         let never_made = [("n1", Some(0), false), ("n2", Some(0), false), ("n3", Some(0), false)];
         let living = [("a1", Some(100), true), ("b1", None, true), ("c1", None, true)];
         let nodes: Vec<_> = never_made.into_iter().chain(living).collect();
-        let decision = judge(&nodes, 1000);
+        let decision = decide_at(&nodes, 1000);
         assert_eq!((names(&decision.withdraw), decision.held), (vec!["a1"], vec![]));
     }
 
     #[test]
     fn single_node_of_a_domain_can_be_lost() {
-        assert_eq!(names(&judge(&[("a1", Some(100), true)], 130).withdraw), ["a1"]);
+        assert_eq!(names(&decide_at(&[("a1", Some(100), true)], 130).withdraw), ["a1"]);
     }
 
     #[test]
     fn returning_node_is_restored() {
-        let decision = judge(&[("a1", None, false), ("b1", None, true)], 500);
+        let decision = decide_at(&[("a1", None, false), ("b1", None, true)], 500);
         assert_eq!((names(&decision.restore), decision.withdraw), (vec!["a1"], vec![]));
     }
 }

@@ -137,13 +137,13 @@ mod tests {
             contested: Vec::new(),
         };
         let contested = || PresencePlan { writes: Vec::new(), contested: vec![web1.clone()] };
-        // (case, in the design, presence in the store, view revision when last heard, expected)
+        // (case, in the design, presence in the store, view revision of the last message, expected)
         let table = [
             ("a new agent", true, None, Some(1), write(None, mine())),
             ("known to be here", true, Some((Some("me"), 3)), Some(1), PresencePlan::default()),
             ("was silent", true, Some((None, 3)), Some(1), write(Some(3), mine())),
             ("moved here from another replica", true, Some((Some("other"), 3)), Some(4), write(Some(3), mine())),
-            ("heard at the revision of the record", true, Some((Some("other"), 3)), Some(3), write(Some(3), mine())),
+            ("message at the revision of the record", true, Some((Some("other"), 3)), Some(3), write(Some(3), mine())),
             ("moved to another replica", true, Some((Some("other"), 3)), Some(2), contested()),
             ("disconnected here", true, Some((Some("me"), 3)), None, write(Some(3), silent())),
             ("connected elsewhere", true, Some((Some("other"), 3)), None, PresencePlan::default()),
@@ -153,8 +153,9 @@ mod tests {
             ("left the design, connected elsewhere", false, Some((Some("other"), 3)), None, PresencePlan::default()),
             ("not in the design", false, None, Some(4), PresencePlan::default()),
         ];
-        for (case, designed, presence, heard, expected) in table {
-            let here = heard.map(|heard| (web1.clone(), LocalSession { since: at(9), heard_at: Revision(heard) }));
+        for (case, designed, presence, received, expected) in table {
+            let here =
+                received.map(|revision| (web1.clone(), LocalSession { since: at(9), heard_at: Revision(revision) }));
             let here = here.into_iter().collect();
             assert_eq!(plan(&fleet(designed, presence), &id("me"), &here, |_| at(7)), expected, "{case}");
         }

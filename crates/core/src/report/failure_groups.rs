@@ -156,8 +156,8 @@ impl NodeTexts {
 
     /// A node-specific text at the start, as a whole word.
     fn begin(&self, text: &str) -> Option<(usize, &'static str)> {
-        let whole = |own: &str| text[own.len()..].chars().next().is_none_or(|next| !is_of_word(next));
-        let own = self.0.iter().find(|(own, _)| text.starts_with(own.as_str()) && whole(own));
+        let ends_word = |own: &str| text[own.len()..].chars().next().is_none_or(|next| !is_of_word(next));
+        let own = self.0.iter().find(|(own, _)| text.starts_with(own.as_str()) && ends_word(own));
         own.map(|(own, stands_for)| (own.len(), *stands_for))
     }
 }

@@ -1,6 +1,6 @@
 //! Commits one group of reports, without IO: the transaction of the group first, then each report alone if that fails.
 //!
-//! The host carries out each [`IoRequest`], and hands the [`IoResult`] to [`GroupCommit::resume`]. A group is refused when
+//! The host carries out each [`IoRequest`], and passes the [`IoResult`] to [`GroupCommit::resume`]. A group is refused when
 //! one of its nodes was moved by another replica. Its answer may also be lost. In both cases each report is decided again
 //! on what the store holds now: the order of reports shows whether it was applied.
 

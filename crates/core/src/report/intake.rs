@@ -10,7 +10,7 @@
 //! no other group is in flight; until then more reports join it. A single report is therefore not delayed, and a burst
 //! fills the groups without a timer.
 //!
-//! The server and the simulator are the hosts: they bring reports, carry out the IO of each [`GroupCommit`], and send the
+//! The server and the simulator are the hosts: they submit reports, carry out the IO of each [`GroupCommit`], and send the
 //! answers. They decide nothing. A host that dies loses only what is in memory: agents send their reports again, and the
 //! order of reports makes a repeated report a no-op.
 

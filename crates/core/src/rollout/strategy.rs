@@ -131,16 +131,16 @@ pub enum Amount {
 
 impl Amount {
     /// Number of nodes out of `all`, rounded down.
-    pub fn of(self, all: usize) -> usize {
+    pub fn count_of(self, all: usize) -> usize {
         match self {
             Amount::Nodes(nodes) => usize::try_from(nodes).unwrap_or(usize::MAX),
             Amount::Percent(percent) => all.saturating_mul(usize::from(percent)) / 100,
         }
     }
 
-    /// As [`Amount::of`], at least one.
+    /// As [`Amount::count_of`], at least one.
     pub fn at_least_one_of(self, all: usize) -> usize {
-        self.of(all).max(1)
+        self.count_of(all).max(1)
     }
 }
 
@@ -212,7 +212,7 @@ impl Default for MaxUnavailable {
 }
 
 impl MaxUnavailable {
-    pub fn of(&self, role: &Role) -> Amount {
+    pub fn for_role(&self, role: &Role) -> Amount {
         self.roles.get(role).copied().unwrap_or(self.default)
     }
 }
@@ -365,9 +365,9 @@ mod tests {
 
     #[test]
     fn percentages_round_down_to_at_least_one() {
-        assert_eq!((Amount::Percent(20).of(9), Amount::Percent(20).of(4)), (1, 0));
+        assert_eq!((Amount::Percent(20).count_of(9), Amount::Percent(20).count_of(4)), (1, 0));
         assert_eq!(Amount::Percent(20).at_least_one_of(4), 1);
-        assert_eq!(Amount::Nodes(3).of(2), 3);
+        assert_eq!(Amount::Nodes(3).count_of(2), 3);
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn a_file_alone_holds_what_the_section_holds() {
     let environment = Environment::parse(&FileText::new("environments/prod.yaml", environment)).unwrap();
     let alone = parse(content).unwrap();
     assert_eq!(environment.value.rollout.as_ref(), Some(&alone));
-    assert_eq!(alone.max_unavailable.of(&role("web")), Amount::Percent(20));
+    assert_eq!(alone.max_unavailable.for_role(&role("web")), Amount::Percent(20));
 }
 
 #[test]

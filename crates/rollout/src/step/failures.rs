@@ -25,12 +25,12 @@ pub(crate) fn exceeded(plan: &IndexedPlan, record: &RolloutRecord, survey: &Surv
             true => (limits.canary, Threshold::Canary),
             false => (limits.wave, Threshold::Wave),
         };
-        if failed > limit.of(all) {
+        if failed > limit.count_of(all) {
             let of_it = survey.failed().filter(|fact| fact.wave == Some(wave));
-            return Some(halt(threshold, failed, limit.of(all), of_it));
+            return Some(halt(threshold, failed, limit.count_of(all), of_it));
         }
     }
-    let limit = limits.total.of(all);
+    let limit = limits.total.count_of(all);
     (survey.failures > limit).then(|| halt(Threshold::Total, survey.failures, limit, survey.failed()))
 }
 

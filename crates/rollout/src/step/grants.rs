@@ -46,8 +46,8 @@ impl<'s> BudgetTracker<'s> {
         let roles = survey.roles.all.iter().map(|(name, tally)| {
             // A role that has shrunk since the plan was made has a smaller budget. One that has grown keeps the planned
             // budget.
-            let now =
-                Role::new(*name).map_or(1, |role| strategy.max_unavailable.of(&role).at_least_one_of(tally.nodes));
+            let now = Role::new(*name)
+                .map_or(1, |role| strategy.max_unavailable.for_role(&role).at_least_one_of(tally.nodes));
             let planned = budgets.roles.get(*name).and_then(|budget| usize::try_from(budget.max_unavailable).ok());
             Slots { used: tally.unavailable, max: planned.map_or(now, |planned| planned.min(now)) }
         });

@@ -213,7 +213,7 @@ pub(crate) async fn request_run(
     let id = run_request_id(now, &node, &by);
     let keys = Keys::new(&scope.env);
     let request = RunRequest { id: id.clone(), noop, by: by.clone(), at: now };
-    let put = Op::put_json(keys.asked(&node), &request);
+    let put = Op::put_json(keys.requested_run(&node), &request);
     let put = put.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
     // A node that has left the design meanwhile must not get a key.
     let txn = Txn::new().guard(Guard::observed(keys.node(&node), designed_at)).op(put);

@@ -208,7 +208,7 @@ pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
         keys.observed(name),
         keys.history(name),
         keys.published(name),
-        keys.asked(name),
+        keys.requested_run(name),
         keys.desired(name),
         keys.presence(name),
         keys.provisioned(true, name),

@@ -173,10 +173,10 @@ fn removal_deletes_node_keys_but_not_operator_keys() {
     let keys = Keys::new(&env());
     put(&mut fleet, keys.published(&name("web1")), &serde_json::json!({"k": 1}), 10);
     let asked = serde_json::json!({"id": "a", "by": "ann", "at": "2026-11-15T10:00:00Z"});
-    put(&mut fleet, keys.asked(&name("web1")), &asked, 11);
+    put(&mut fleet, keys.requested_run(&name("web1")), &asked, 11);
     let (txns, _) = plan(&fleet, &design(&[]), Timestamp::UNIX_EPOCH).unwrap();
     let gone = written(&txns);
-    for key in [keys.published(&name("web1")), keys.asked(&name("web1")), keys.node(&name("web1"))] {
+    for key in [keys.published(&name("web1")), keys.requested_run(&name("web1")), keys.node(&name("web1"))] {
         assert!(gone.contains(&key), "{key} stays: {gone:?}");
     }
     assert!(!gone.iter().any(|key| key.contains("/data/") || key.contains("/pauses/")));

@@ -195,7 +195,7 @@ impl Mirror {
         }
     }
 
-    /// Whether the copy has reached a revision.
+    /// True if the copy has reached a revision.
     pub fn has_reached(&self, revision: Revision) -> bool {
         !self.in_snapshot && self.revision >= revision
     }
@@ -203,11 +203,11 @@ impl Mirror {
     /// Handles one event. After an error the next call continues.
     pub async fn step(&mut self) -> Result<(), StoreError> {
         let event = self.watch.next().await?;
-        self.take(event);
+        self.apply(event);
         Ok(())
     }
 
-    fn take(&mut self, event: WatchEvent) {
+    fn apply(&mut self, event: WatchEvent) {
         match event {
             WatchEvent::Snapshot(kvs) => {
                 assert!(self.in_snapshot, "a snapshot without a gap before it");

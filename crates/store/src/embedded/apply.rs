@@ -60,8 +60,8 @@ impl<'t> Tables<'t> {
     }
 
     /// Applies the operations as one revision. Without a change no row is written.
-    pub(super) fn apply(&mut self, ops: Vec<Op>, revision: u64) -> Result<Applied, Fault> {
-        let mut applied = Applied { changes: Vec::with_capacity(ops.len()), row_bytes: 0 };
+    pub(super) fn apply(&mut self, ops: Vec<Op>, revision: u64) -> Result<AppliedOps, Fault> {
+        let mut applied = AppliedOps { changes: Vec::with_capacity(ops.len()), row_bytes: 0 };
         let mut row = Vec::new();
         for op in ops {
             match op {
@@ -144,7 +144,7 @@ impl<'t> Tables<'t> {
 }
 
 /// Changes of an applied transaction.
-pub(super) struct Applied {
+pub(super) struct AppliedOps {
     pub(super) changes: Vec<WatchChange>,
     pub(super) row_bytes: u64,
 }

@@ -146,7 +146,7 @@ macro_rules! from_redb {
 from_redb!(redb::StorageError, redb::TableError, redb::TransactionError, redb::CommitError);
 
 impl Fault {
-    /// Whether redb refuses all work until the file is reopened, as it does after any I/O error.
+    /// True if redb refuses all work until the file is reopened, as it does after any I/O error.
     pub(super) fn needs_reopening(&self) -> bool {
         match self {
             Fault::Storage(redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed) => true,

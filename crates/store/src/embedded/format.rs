@@ -185,7 +185,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], BadRow> {
+    fn next_bytes(&mut self, len: usize) -> Result<&'a [u8], BadRow> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(BadRow { what: self.what })?;
         self.rest = rest;
         Ok(taken)
@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
 
     fn bytes(&mut self) -> Result<&'a [u8], BadRow> {
         let len = u32::from_le_bytes(self.array()?);
-        self.take(len as usize)
+        self.next_bytes(len as usize)
     }
 
     fn record(&mut self) -> Result<Option<Record<'a>>, BadRow> {

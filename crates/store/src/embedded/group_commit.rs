@@ -21,7 +21,7 @@ pub(super) struct Group {
     pub(super) granted: Vec<Lease>,
     pub(super) ended: Vec<i64>,
     pub(super) conflicts: u64,
-    /// Whether anything was written. Requests without changes cost no fsync.
+    /// True if anything was written. Requests without changes cost no fsync.
     pub(super) written: bool,
 }
 

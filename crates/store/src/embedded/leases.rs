@@ -1,7 +1,7 @@
 //! Deadlines of leases. The file has the leases; their deadlines are only in memory, so that a keep-alive writes
 //! nothing.
 //!
-//! When the store is opened every lease gets its full time to live. The time of its last keep-alive is unknown, and its
+//! Every lease gets its full time to live when the store is opened. The time of its last keep-alive is unknown, and its
 //! holder could not reach the store meanwhile. (etcd does the same when its leader changes.)
 
 use std::collections::HashMap;

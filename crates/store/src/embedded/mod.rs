@@ -36,7 +36,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::limits;
 use crate::store::{CommitOutcome, KeyValue, Lease, Range, Sharing, Store, StoreError, StoreHealth, StoreStats};
 use crate::watch::{Watch, WatchFrom};
-use watch::Recent;
+use watch::RecentTxns;
 use writer::{PendingReply, Request};
 
 /// Retention, memory and clock of an embedded store.
@@ -99,7 +99,7 @@ impl EmbeddedStore {
             name: format!("embedded:{}", path.display()),
             path: path.clone(),
             slot: RwLock::new(DatabaseSlot::Open { database, generation: 0 }),
-            recent: Recent::default(),
+            recent: RecentTxns::default(),
             position,
             requests: requests.downgrade(),
             leases: LeaseDeadlines::new(Arc::clone(&options.clock)),

@@ -26,7 +26,7 @@ pub(super) fn counters(txn: &ReadTransaction) -> Result<StoreCounters, Fault> {
 pub(super) struct Page {
     pub(super) kvs: Vec<KeyValue>,
     pub(super) revision: u64,
-    /// Whether more keys follow.
+    /// True if more keys follow.
     pub(super) more: bool,
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::file::{Fault, FileLog};
 use super::leases::LeaseDeadlines;
 use super::read;
-use super::watch::Recent;
+use super::watch::RecentTxns;
 use super::writer::Request;
 use crate::store::{Member, MemberState, StoreError, StoreHealth, StoreStats, text_cause};
 
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) path: PathBuf,
     /// Readers hold the lock while they read. The writer takes it exclusively to close or reopen the file.
     pub(super) slot: RwLock<DatabaseSlot>,
-    pub(super) recent: Recent,
+    pub(super) recent: RecentTxns,
     /// The sender is in the writer: when it is dropped, the store is closed.
     pub(super) position: watch::Receiver<Position>,
     pub(super) requests: mpsc::WeakSender<Request>,

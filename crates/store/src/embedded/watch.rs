@@ -179,7 +179,7 @@ impl CommittedTxn {
 
 /// Recent transactions, shared by all watches. A watch that falls behind continues from the file.
 #[derive(Debug, Default)]
-pub(super) struct Recent(RwLock<Ring>);
+pub(super) struct RecentTxns(RwLock<Ring>);
 
 #[derive(Debug, Default)]
 struct Ring {
@@ -202,7 +202,7 @@ pub(super) enum RecentCommits {
     OnDisk,
 }
 
-impl Recent {
+impl RecentTxns {
     /// Adds the next transactions, in order.
     pub(super) fn extend(&self, commits: impl IntoIterator<Item = CommittedTxn>) {
         let mut ring = self.0.write().unwrap_or_else(PoisonError::into_inner);

@@ -172,7 +172,7 @@ pub(super) async fn revoke(shared: &Shared, lease: LeaseId) -> Result<(), StoreE
     Ok(())
 }
 
-/// Whether a lease has expired.
+/// True if a lease has expired.
 pub(super) async fn has_ended(shared: &Shared, lease: LeaseId) -> Result<bool, StoreError> {
     let response = shared
         .call(Retry::Idempotent, |connection| async move { connection.lease().time_to_live(lease.0, None).await })

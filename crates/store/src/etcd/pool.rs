@@ -138,7 +138,7 @@ pub(super) struct ConnectionId {
     pub(super) generation: u64,
 }
 
-/// How a member that has lost its leader handles requests.
+/// Handling of requests by a member that has lost its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequireLeader {
     /// It refuses requests and ends watches.

@@ -52,7 +52,7 @@ pub(super) async fn head(shared: &Shared) -> Result<u64, RequestError> {
 
 pub(super) async fn range(shared: &Shared, prefix: &str, at: Option<Revision>) -> Result<Range, StoreError> {
     let mut kvs = Vec::new();
-    let (mut at, mut rest) = (at, Span::of(prefix));
+    let (mut at, mut rest) = (at, Span::with_prefix(prefix));
     loop {
         let page = page(shared, &rest, at).await?;
         kvs.extend(page.kvs);
@@ -136,7 +136,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    pub(super) fn of(prefix: &str) -> Self {
+    pub(super) fn with_prefix(prefix: &str) -> Self {
         // A single zero byte as the end means "no end"; as the start it sorts before every possible key.
         let from = if prefix.is_empty() { vec![0] } else { prefix.as_bytes().to_vec() };
         // The prefix with its last byte incremented. Bytes of UTF-8 are below 0xff, so there is no overflow.
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn prefix_range_ends_after_its_last_key() {
         let span = |prefix| {
-            let Span { from, to } = Span::of(prefix);
+            let Span { from, to } = Span::with_prefix(prefix);
             (from, to)
         };
         assert_eq!(span("a/"), (b"a/".to_vec(), b"a0".to_vec()));

@@ -41,7 +41,7 @@ impl RequestError {
     }
 }
 
-/// Whether a request is retried when its result is unknown.
+/// Retry of a request whose result is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
     /// A read, or an idempotent request.

@@ -58,7 +58,7 @@ pub(super) struct WatchState {
 
 impl WatchState {
     pub(super) fn new(shared: Arc<Shared>, prefix: &str, from: WatchFrom) -> Self {
-        let span = Span::of(prefix);
+        let span = Span::with_prefix(prefix);
         let (phase, delivered) = match from {
             WatchFrom::Now => (Phase::Snapshot { at: None, rest: span.clone() }, 0),
             WatchFrom::After(Revision(after)) => (Phase::Open, after),

@@ -72,7 +72,7 @@ async fn store_in_use_is_refused() {
 async fn foreign_file_is_refused_and_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
-    for content in ["", "short", &"a text that somebody wrote\n".repeat(1000)] {
+    for content in ["", "short", &"a text of another program\n".repeat(1000)] {
         fs::write(&path, content).unwrap();
         let error = open(&path).await.unwrap_err();
         assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
@@ -80,7 +80,7 @@ async fn foreign_file_is_refused_and_unchanged() {
     }
 
     fs::remove_file(&path).unwrap();
-    let table: redb::TableDefinition<'_, u64, u64> = redb::TableDefinition::new("somebody's");
+    let table: redb::TableDefinition<'_, u64, u64> = redb::TableDefinition::new("foreign");
     let database = redb::Database::create(&path).unwrap();
     let txn = database.begin_write().unwrap();
     txn.open_table(table).unwrap().insert(1, 1).unwrap();
@@ -106,13 +106,13 @@ async fn later_format_is_refused() {
 #[tokio::test]
 async fn corrupt_file_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
-    let whole = directory.path().join("whole");
-    let store = open(&whole).await.unwrap();
+    let intact = directory.path().join("intact");
+    let store = open(&intact).await.unwrap();
     for n in 0..50 {
         put(&store, &format!("k/{n}"), &"x".repeat(1000)).await;
     }
     drop(store);
-    let content = fs::read(&whole).unwrap();
+    let content = fs::read(&intact).unwrap();
 
     let cut = directory.path().join("cut");
     fs::write(&cut, &content[..content.len() / 2]).unwrap();

@@ -151,7 +151,7 @@ async fn check(directory: &Path, before: Revision, counters: &mut [u64; WRITERS]
 
     for writer in 0..WRITERS {
         let log = read_log(directory, writer);
-        assert!(log.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{round}: writer {writer} went back");
+        assert!(log.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{round}: the log of writer {writer} is not in order");
         let acknowledged = log.last().map_or(0, |(n, _)| *n);
         let counter = state.get(&format!("counter/{writer}")).map_or(0, number);
         // The write after the last acknowledged one may have been in flight.

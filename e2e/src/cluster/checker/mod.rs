@@ -45,7 +45,7 @@ impl Checker {
                 self.violations.push(format!("revision {revision}: comes after {}", self.last));
             }
             self.last = *revision;
-            let changed: Vec<ChangedKey<'_>> = changes.iter().filter_map(ChangedKey::of).collect();
+            let changed: Vec<ChangedKey<'_>> = changes.iter().filter_map(ChangedKey::from_change).collect();
             let mut complain = Violations { revision: *revision, list: &mut self.violations };
             self.states.read(&changed, &mut complain);
             self.reports.read(&changed, &mut complain);
@@ -130,7 +130,7 @@ impl Violations<'_> {
 }
 
 impl<'a> ChangedKey<'a> {
-    fn of(change: &'a RawChange) -> Option<Self> {
+    fn from_change(change: &'a RawChange) -> Option<Self> {
         let (_, key) = keys::parse(change.key())?;
         Some(match change {
             RawChange::Put { value, lease, .. } => Self { key, value: Some(value), lease: *lease },

@@ -85,7 +85,7 @@ impl Seen {
         let (before, after) = ((self.incarnation, self.seq), (observed.incarnation, observed.seq));
         let last = observed.last.as_ref().map(|last| (last.run.to_string(), last.outcome));
         if after < before {
-            violations.push(format_args!("the reports of {node} went back from {before:?} to {after:?}"));
+            violations.push(format_args!("the reports of {node} are out of order: from {before:?} to {after:?}"));
         }
         if after == before && (is_report || last != self.last) {
             violations.push(format_args!("{node}: report {after:?} was applied twice, as {last:?}"));
@@ -132,7 +132,10 @@ mod tests {
     #[test]
     fn applied_older_report_is_a_violation() {
         let found = about_reports(&[report(1, 2, "r1"), report(1, 1, "r1")]);
-        assert!(found[0].contains("revision 3: the reports of web1 went back from (1, 2) to (1, 1)"), "{found:?}");
+        assert!(
+            found[0].contains("revision 3: the reports of web1 are out of order: from (1, 2) to (1, 1)"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::Rule;
 
 use super::fleet;
-use super::fleet::{Entry, What};
+use super::fleet::{Entry, JournalEvent};
 use super::operator::OperatorCommand;
 use super::trace_merge::{self, Evidence, Granted, ObservationCounts, changed};
 use crate::cluster::checker::ExecutedRun;
@@ -152,17 +152,17 @@ fn detects_forged_evidence(evidence: &Evidence<'_>) {
     };
 
     // The checks of a run never passed: the node is not what it reports.
-    let last = evidence.journal.iter().rfind(|entry| matches!(entry.what, What::ChecksEnd(_))).unwrap();
+    let last = evidence.journal.iter().rfind(|entry| matches!(entry.what, JournalEvent::ChecksEnd(_))).unwrap();
     let rules = found(&Evidence { journal: &without(&|entry| entry == last), ..evidence.clone() });
     assert!(rules.contains(&Rule::VersionTruth), "{rules:?}");
 
     // No checks ever passed: no node is back in service when the next ones are granted.
-    let none = without(&|entry| matches!(entry.what, What::ChecksEnd(_)));
+    let none = without(&|entry| matches!(entry.what, JournalEvent::ChecksEnd(_)));
     let rules = found(&Evidence { journal: &none, ..evidence.clone() });
     assert!(rules.contains(&Rule::Budget), "{rules:?}");
 
     // No gate was ever asked.
-    let none = without(&|entry| matches!(entry.what, What::Gate { .. }));
+    let none = without(&|entry| matches!(entry.what, JournalEvent::Gate { .. }));
     let rules = found(&Evidence { journal: &none, ..evidence.clone() });
     assert!(rules.contains(&Rule::GateOrder), "{rules:?}");
 
@@ -175,8 +175,11 @@ fn detects_forged_evidence(evidence: &Evidence<'_>) {
 
 fn started(entry: &Entry) -> Option<ExecutedRun> {
     match &entry.what {
-        What::ApplierStarts(of) => Some(ExecutedRun { node: of.node.to_string(), run: of.run.to_string() }),
-        What::ApplierEnds(_) | What::ChecksStart(_) | What::ChecksEnd(_) | What::Gate { .. } => None,
+        JournalEvent::ApplierStarts(of) => Some(ExecutedRun { node: of.node.to_string(), run: of.run.to_string() }),
+        JournalEvent::ApplierEnds(_)
+        | JournalEvent::ChecksStart(_)
+        | JournalEvent::ChecksEnd(_)
+        | JournalEvent::Gate { .. } => None,
     }
 }
 

@@ -136,11 +136,11 @@ fn release(journal: &Path) -> ScriptRelease {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub at: Timestamp,
-    pub what: What,
+    pub what: JournalEvent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum JournalEvent {
     ApplierStarts(OfRun),
     ApplierEnds(OfRun),
     ChecksStart(OfRun),
@@ -180,13 +180,15 @@ fn entry(line: &str) -> Option<Entry> {
         Some(OfRun { node, run, version: Version::new(third).ok()? })
     };
     let what = match kind {
-        "applier-starts" => What::ApplierStarts(of_run()?),
-        "applier-ends" => What::ApplierEnds(of_run()?),
-        "checks-start" => What::ChecksStart(of_run()?),
-        "checks-end" => What::ChecksEnd(of_run()?),
-        "gate" => {
-            What::Gate { rollout: RolloutId::parse(first)?, stage: second.parse().ok()?, wave: third.parse().ok()? }
-        }
+        "applier-starts" => JournalEvent::ApplierStarts(of_run()?),
+        "applier-ends" => JournalEvent::ApplierEnds(of_run()?),
+        "checks-start" => JournalEvent::ChecksStart(of_run()?),
+        "checks-end" => JournalEvent::ChecksEnd(of_run()?),
+        "gate" => JournalEvent::Gate {
+            rollout: RolloutId::parse(first)?,
+            stage: second.parse().ok()?,
+            wave: third.parse().ok()?,
+        },
         _ => return None,
     };
     Some(Entry { at, what })
@@ -204,7 +206,7 @@ mod tests {
             run: RunId::new("r-1").unwrap(),
             version: Version::new("v2").unwrap(),
         };
-        assert_eq!(entries[0].what, What::ChecksEnd(end));
-        assert_eq!(entries[1].what, What::Gate { rollout: RolloutId(2), stage: 1, wave: 3 });
+        assert_eq!(entries[0].what, JournalEvent::ChecksEnd(end));
+        assert_eq!(entries[1].what, JournalEvent::Gate { rollout: RolloutId(2), stage: 1, wave: 3 });
     }
 }

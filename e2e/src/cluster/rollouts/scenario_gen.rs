@@ -22,7 +22,7 @@ pub struct Scenario {
     /// It begins after the first, and ends after it.
     pub second: Option<Fault>,
     pub intervention: Intervention,
-    /// Whether the operator command is sent during the fault; otherwise after it.
+    /// True if the operator command is sent during the fault; otherwise after it.
     pub during_fault: bool,
 }
 
@@ -66,7 +66,7 @@ impl Intervention {
 }
 
 impl Scenario {
-    fn of(step: FaultStep, intervention: Intervention, rng: &mut Rng) -> Self {
+    fn from_step(step: FaultStep, intervention: Intervention, rng: &mut Rng) -> Self {
         let FaultStep { fault, lasts, second, before: _, quiet: _ } = step;
         let granted = intervention.granted(rng);
         let during_fault = rng.below(2) == 0 && leaves_a_replica(fault);
@@ -100,7 +100,7 @@ fn target_rollout_holder(fault: Fault) -> Fault {
     }
 }
 
-/// Whether a replica can accept a command during the fault.
+/// True if a replica can accept a command during the fault.
 fn leaves_a_replica(fault: Fault) -> bool {
     match fault {
         Fault::KillMember(_)
@@ -123,7 +123,7 @@ pub fn scenarios(seed: u64, time: Duration, pace: Pace) -> Vec<Scenario> {
             turns = Intervention::ALL.to_vec();
         }
         let intervention = turns.swap_remove(rng.below(turns.len()));
-        Scenario::of(step, intervention, &mut rng)
+        Scenario::from_step(step, intervention, &mut rng)
     };
     plan(seed, time, pace).into_iter().map(scenario).collect()
 }

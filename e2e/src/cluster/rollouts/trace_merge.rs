@@ -20,7 +20,7 @@ use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::{TraceChecker, TraceRun, TraceWriter};
 use muster_store::{KeyValue, WatchChange};
 
-use super::fleet::{Entry, OfRun, What};
+use super::fleet::{Entry, JournalEvent, OfRun};
 use crate::server::ENV;
 
 /// Difference between the end of a check in the journal and in the report.
@@ -158,7 +158,7 @@ impl<'a> TraceMerge<'a> {
         }
     }
 
-    /// Whether a transaction is an operator command. Decided by its content, because acknowledgements may be lost.
+    /// True if a transaction is an operator command. Decided by its content, because acknowledgements may be lost.
     fn is_operator_command(&self, changed: &[(Key, Option<&[u8]>)]) -> bool {
         let mut begun = records(changed).filter(|record| !self.records.contains_key(&record.id));
         if let Some(begun) = begun.next() {
@@ -223,21 +223,21 @@ impl<'a> TraceMerge<'a> {
     fn entry(&mut self, entry: &Entry) {
         let at = self.moment(entry.at);
         match &entry.what {
-            What::ApplierStarts(of) => {
+            JournalEvent::ApplierStarts(of) => {
                 self.counts.runs += 1;
                 let run = self.run(of);
                 self.trial.applier_starts(&of.node, &run);
             }
-            What::ApplierEnds(of) => {
+            JournalEvent::ApplierEnds(of) => {
                 let run = self.run(of);
                 self.trial.applier_ends(&of.node, &run, RunResult::Changed, at);
             }
-            What::ChecksStart(of) => self.trial.checks_start(&of.node, at),
-            What::ChecksEnd(of) => {
+            JournalEvent::ChecksStart(of) => self.trial.checks_start(&of.node, at),
+            JournalEvent::ChecksEnd(of) => {
                 let run = self.run(of);
                 self.trial.checks_end(&of.node, &run, true, at);
             }
-            What::Gate { rollout, stage, wave } => {
+            JournalEvent::Gate { rollout, stage, wave } => {
                 let (_, plan) = &self.evidence.plans[rollout];
                 let is_it = |planned: &muster_core::rollout::plan::PlannedWave| {
                     (planned.stage, planned.wave) == (*stage, *wave)

@@ -1,5 +1,5 @@
 Puppet::Type.type(:parcel).provide(:directory) do
-  desc 'Knows the versions that are in the shelf of its module.'
+  desc 'Provides the versions in the files of its module.'
 
   VERSIONS = { 'nova' => %w[1.0 1.2] }.freeze
 

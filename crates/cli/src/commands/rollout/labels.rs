@@ -101,7 +101,7 @@ pub(super) fn gate(strategy: &Strategy) -> String {
 /// The tolerated failures, and the reaction to more.
 pub(super) fn failures(strategy: &Strategy, nodes: usize) -> String {
     let failures = &strategy.failures;
-    let total = match failures.total.of(nodes) {
+    let total = match failures.total.count_of(nodes) {
         number if number.to_string() == failures.total.to_string() => number.to_string(),
         number => format!("{} ({number})", failures.total),
     };

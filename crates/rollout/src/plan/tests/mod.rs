@@ -142,7 +142,7 @@ fn rollback_ignores_windows_gates_and_failures() {
     let back = Request { allow_older: true, rolls_back: Some(RolloutId(1)), ..request("v1", strategy.clone()) };
     let plan = planned(&world, &back);
     assert_eq!((plan.strategy.windows.len(), plan.strategy.gate.checks.len()), (0, 0));
-    assert_eq!(plan.strategy.failures.total.of(2), 2);
+    assert_eq!(plan.strategy.failures.total.count_of(2), 2);
     assert_eq!(plan.strategy.max_unavailable, strategy.max_unavailable);
 }
 

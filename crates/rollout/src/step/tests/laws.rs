@@ -207,7 +207,7 @@ impl Play {
                 let excused = planned.repair || now.skipped.contains(&planned.node);
                 !excused && known.is_some_and(|node| self.has_failed(node, now))
             });
-            let most = plan.strategy.failures.total.of(plan.node_count());
+            let most = plan.strategy.failures.total.count_of(plan.node_count());
             assert!(broken.count() <= most || granted.is_empty(), "more has failed than is tolerated");
         }
         self.check_budgets(now, &granted);
@@ -233,7 +233,7 @@ impl Play {
             let record = node.record.as_ref().unwrap();
             let of_role = |node: &Node| node.record.as_ref().is_some_and(|other| other.role == record.role);
             let all = fleet.designed().filter(|(_, node, _)| of_role(node)).count();
-            assert!(after(&of_role) <= max.of(&record.role).at_least_one_of(all), "budget of {}", record.role);
+            assert!(after(&of_role) <= max.for_role(&record.role).at_least_one_of(all), "budget of {}", record.role);
             if let Some(per) = &max.per {
                 let domain = &record.failure_domain;
                 let of_domain = |node: &Node| node.record.as_ref().is_some_and(|other| other.failure_domain == *domain);

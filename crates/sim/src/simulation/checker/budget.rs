@@ -94,7 +94,7 @@ impl Checker {
             let is_down = is_down(name, standing);
             let asks = costly.contains(name);
             let share = roles.entry(standing.role.as_str()).or_default();
-            share.most = Some(strategy.max_unavailable.of(&standing.role));
+            share.most = Some(strategy.max_unavailable.for_role(&standing.role));
             share.count(name, standing, is_down, asks);
             if let (Some(value), Some(per)) = (value_of(strategy, standing), &strategy.max_unavailable.per) {
                 let share = values.entry(value).or_default();
