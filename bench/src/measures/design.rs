@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
-use muster_design::{CompileOptions, Design, FileChange};
+use muster_design::source::DesignSource;
+use muster_design::{CompileOptions, Design, SourceFileChange};
 use muster_wire::client::{Client, WriteOptions};
 use muster_wire::design::{ApplyDesign, DesignInput, DocumentText, SourceBundle as SentReports, SourceFile};
 use saphyr_parser::{Event, Parser};
@@ -132,8 +132,8 @@ pub(crate) async fn measure_design_edit(bench: &Bench) -> anyhow::Result<Vec<Row
     let texts = site::texts(nodes, Files::ByRack);
     let files = texts.iter().map(|(name, text)| FileText::new(name, text.as_str())).collect();
     let bundles = vec![
-        Bundle { name: "site".to_owned(), files },
-        Bundle { name: API.to_owned(), files: vec![overlay("unit-0")] },
+        DesignSource { name: "site".to_owned(), files },
+        DesignSource { name: API.to_owned(), files: vec![overlay("unit-0")] },
     ];
     let checked = Design::compile(bundles, &CompileOptions::default());
     anyhow::ensure!(checked.findings.is_empty(), "the site has findings:\n{}", checked.findings);
@@ -186,7 +186,7 @@ fn edit(design: &Design, source: &str, repeat: u32, file: impl Fn(u32) -> FileTe
     let mut design = design.clone();
     let mut times: Vec<Duration> = Vec::new();
     for number in 1..=repeat {
-        let change = FileChange::Put(file(number));
+        let change = SourceFileChange::Put(file(number));
         let begin = Instant::now();
         let checked = design.with(source, vec![change]);
         times.push(begin.elapsed());

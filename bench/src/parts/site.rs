@@ -244,15 +244,15 @@ spec:
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-    use muster_design::bundle::Bundle;
     use muster_design::file_text::FileText;
+    use muster_design::source::DesignSource;
     use muster_design::{CompileOptions, Design};
 
     use super::*;
 
-    fn bundle(nodes: u32, files: Files) -> Bundle {
+    fn bundle(nodes: u32, files: Files) -> DesignSource {
         let files = texts(nodes, files).into_iter().map(|(name, text)| FileText::new(name, text)).collect();
-        Bundle { name: "site".into(), files }
+        DesignSource { name: "site".into(), files }
     }
 
     #[test]

@@ -10,20 +10,20 @@ use crate::inherit::ValuePath;
 use crate::inherit::provenance::find;
 use crate::kinds::AnyKind;
 use crate::types::Type;
-use crate::yaml::{Node, Value};
+use crate::yaml::{Value, YamlNode};
 
 /// Difference of one document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DocumentDiff {
+pub struct ChangedDocument {
     pub kind: String,
     pub name: String,
     #[serde(flatten)]
-    pub what: Difference,
+    pub what: DocumentChange,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "difference", rename_all = "snake_case")]
-pub enum Difference {
+pub enum DocumentChange {
     Added,
     Removed,
     Changed { values: Vec<ValueDiff> },
@@ -34,8 +34,8 @@ pub enum Difference {
 pub struct ValueDiff {
     #[serde(serialize_with = "as_text")]
     pub path: ValuePath,
-    pub before: Option<Node>,
-    pub after: Option<Node>,
+    pub before: Option<YamlNode>,
+    pub after: Option<YamlNode>,
 }
 
 fn as_text<S: serde::Serializer>(path: &ValuePath, serializer: S) -> Result<S::Ok, S::Error> {
@@ -43,23 +43,23 @@ fn as_text<S: serde::Serializer>(path: &ValuePath, serializer: S) -> Result<S::O
 }
 
 /// Documents that differ, by kind and name.
-pub fn diff(before: &Design, after: &Design) -> Vec<DocumentDiff> {
+pub fn diff(before: &Design, after: &Design) -> Vec<ChangedDocument> {
     let all = |design| Design::effective_documents(design).map(|(kind, name, tree)| ((kind, name), tree));
     let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) = (all(before).collect(), all(after).collect());
     let mut diffs = Vec::new();
     for (&(kind, name), tree) in &old {
         let what = match new.get(&(kind, name)) {
-            None => Difference::Removed,
+            None => DocumentChange::Removed,
             Some(other) => match values(tree, other, kind) {
                 values if values.is_empty() => continue,
-                values => Difference::Changed { values },
+                values => DocumentChange::Changed { values },
             },
         };
         diffs.push(((kind, name), what));
     }
-    diffs.extend(new.keys().filter(|key| !old.contains_key(*key)).map(|key| (*key, Difference::Added)));
+    diffs.extend(new.keys().filter(|key| !old.contains_key(*key)).map(|key| (*key, DocumentChange::Added)));
     diffs.sort_by_key(|(key, _)| *key);
-    let diff = |((kind, name), what): ((&AnyKind, &str), Difference)| DocumentDiff {
+    let diff = |((kind, name), what): ((&AnyKind, &str), DocumentChange)| ChangedDocument {
         kind: kind.to_string(),
         name: name.to_owned(),
         what,
@@ -68,13 +68,19 @@ pub fn diff(before: &Design, after: &Design) -> Vec<DocumentDiff> {
 }
 
 /// Values that differ between two documents of one kind.
-pub fn values(before: &Node, after: &Node, kind: &AnyKind) -> Vec<ValueDiff> {
+pub fn values(before: &YamlNode, after: &YamlNode, kind: &AnyKind) -> Vec<ValueDiff> {
     let mut values = Vec::new();
     compare(Some(before), Some(after), kind.body(), &mut Vec::new(), &mut values);
     values
 }
 
-fn compare(before: Option<&Node>, after: Option<&Node>, ty: Type, path: &mut Vec<String>, out: &mut Vec<ValueDiff>) {
+fn compare(
+    before: Option<&YamlNode>,
+    after: Option<&YamlNode>,
+    ty: Type,
+    path: &mut Vec<String>,
+    out: &mut Vec<ValueDiff>,
+) {
     if let (Some(before), Some(after)) = (before, after) {
         if is_same(before, after) {
             return;
@@ -83,7 +89,7 @@ fn compare(before: Option<&Node>, after: Option<&Node>, ty: Type, path: &mut Vec
             let len = out.len();
             old.extend(new.into_iter().filter(|step| !old.contains(step)).collect::<Vec<_>>());
             for step in old {
-                let below = |node: &Node| find(node, ty, std::slice::from_ref(&step));
+                let below = |node: &YamlNode| find(node, ty, std::slice::from_ref(&step));
                 let (before, after) = (below(before), below(after));
                 let ty = ty.below(&step).unwrap_or(Type::Any);
                 path.push(step);
@@ -100,7 +106,7 @@ fn compare(before: Option<&Node>, after: Option<&Node>, ty: Type, path: &mut Vec
 }
 
 /// Steps to the parts of a value that are compared separately; none for a value that is compared as a whole.
-fn steps(node: &Node, ty: Type) -> Option<Vec<String>> {
+fn steps(node: &YamlNode, ty: Type) -> Option<Vec<String>> {
     match (&node.value, ty) {
         (Value::Map(_), _) | (Value::Seq(_), Type::Keyed { .. }) => {
             Some(crate::inherit::provenance::steps_below(node, ty))
@@ -110,7 +116,7 @@ fn steps(node: &Node, ty: Type) -> Option<Vec<String>> {
 }
 
 /// Reports whether two values are equal, ignoring spans and the order of keys.
-pub fn is_same(a: &Node, b: &Node) -> bool {
+pub fn is_same(a: &YamlNode, b: &YamlNode) -> bool {
     match (&a.value, &b.value) {
         (Value::Scalar(a), Value::Scalar(b)) => a == b,
         (Value::Seq(a), Value::Seq(b)) => {

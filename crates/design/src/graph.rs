@@ -5,7 +5,7 @@ use crate::finding::one_line;
 
 /// A dependency and its span.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Edge {
+pub(crate) struct GraphEdge {
     pub to: usize,
     pub span: Span,
 }
@@ -15,18 +15,18 @@ pub(crate) struct Edge {
 pub(crate) struct Order {
     /// Every index after its dependencies, otherwise in the original order.
     pub order: Vec<usize>,
-    pub cycles: Vec<Cycle>,
+    pub cycles: Vec<GraphCycle>,
 }
 
 /// A cycle: its members in order, and the edge back to the first.
 #[derive(Debug)]
-pub(crate) struct Cycle {
+pub(crate) struct GraphCycle {
     pub members: Vec<usize>,
-    pub closing: Edge,
+    pub closing: GraphEdge,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mark {
+enum VisitMark {
     Unvisited,
     /// On the current path.
     Open,
@@ -34,40 +34,40 @@ enum Mark {
 }
 
 /// Orders all indices.
-pub(crate) fn order(edges: &[Vec<Edge>]) -> Order {
+pub(crate) fn order(edges: &[Vec<GraphEdge>]) -> Order {
     order_from(edges, 0..edges.len())
 }
 
 /// Depth-first search from each start in turn; finds each cycle once. The path is a vector, not the call stack: chains may
 /// be thousands of nodes long.
-pub(crate) fn order_from(edges: &[Vec<Edge>], starts: impl IntoIterator<Item = usize>) -> Order {
-    let mut mark = vec![Mark::Unvisited; edges.len()];
+pub(crate) fn order_from(edges: &[Vec<GraphEdge>], starts: impl IntoIterator<Item = usize>) -> Order {
+    let mut mark = vec![VisitMark::Unvisited; edges.len()];
     let mut found = Order { order: Vec::with_capacity(edges.len()), cycles: Vec::new() };
     // Index, and number of its edges that were followed.
     let mut path: Vec<(usize, usize)> = Vec::new();
     for start in starts {
-        if mark[start] != Mark::Unvisited {
+        if mark[start] != VisitMark::Unvisited {
             continue;
         }
-        mark[start] = Mark::Open;
+        mark[start] = VisitMark::Open;
         path.push((start, 0));
         while let Some((at, followed)) = path.last_mut() {
             let Some(edge) = edges[*at].get(*followed).copied() else {
-                mark[*at] = Mark::Done;
+                mark[*at] = VisitMark::Done;
                 found.order.push(*at);
                 path.pop();
                 continue;
             };
             *followed += 1;
             match mark[edge.to] {
-                Mark::Done => {}
-                Mark::Unvisited => {
-                    mark[edge.to] = Mark::Open;
+                VisitMark::Done => {}
+                VisitMark::Unvisited => {
+                    mark[edge.to] = VisitMark::Open;
                     path.push((edge.to, 0));
                 }
-                Mark::Open => {
+                VisitMark::Open => {
                     let members = path.iter().map(|(at, _)| *at).skip_while(|at| *at != edge.to).collect();
-                    found.cycles.push(Cycle { members, closing: edge });
+                    found.cycles.push(GraphCycle { members, closing: edge });
                 }
             }
         }
@@ -75,7 +75,7 @@ pub(crate) fn order_from(edges: &[Vec<Edge>], starts: impl IntoIterator<Item = u
     found
 }
 
-impl Cycle {
+impl GraphCycle {
     /// `web → db → web`; a long cycle keeps its ends.
     pub(crate) fn format(&self, name: impl Fn(usize) -> String) -> String {
         const SHOWN: usize = 8;

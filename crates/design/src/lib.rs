@@ -3,7 +3,7 @@
 //! Operators write the YAML by hand, so good findings matter as much as a correct result. The steps from files to a
 //! [`Design`]:
 //!
-//! 1. [`bundle`]: reads a source into named texts ([`file_text`]). Rejects files that are too large or not UTF-8.
+//! 1. [`source`]: reads a source into named texts ([`file_text`]). Rejects files that are too large or not UTF-8.
 //! 2. [`yaml`]: parses a text into trees with positions. The types of the parser, alias bombs and tags end there. A
 //!    broken document does not hide the next one.
 //! 3. [`documents`]: turns trees into documents, whether native, of an [`environment`] file or Drydock's, and checks
@@ -36,7 +36,6 @@
 //! The crate reads files and does no other IO: no sockets, no clock, no tasks. For any input it terminates, uses bounded
 //! memory and does not panic. Text from a file reaches a terminal without its control characters.
 
-pub mod bundle;
 mod compile;
 pub mod diff;
 pub mod documents;
@@ -51,6 +50,7 @@ pub mod plan;
 pub mod project;
 pub mod resolve;
 mod rules;
+pub mod source;
 pub mod strategy;
 pub mod types;
 pub mod yaml;
@@ -60,11 +60,11 @@ use std::collections::{HashMap, HashSet};
 use foldhash::fast::RandomState;
 
 pub use compile::{
-    CheckedDesign, CompileOptions, Design, DocumentRef, FileChange, PlannedNode, ProvenanceError, SourceDocument,
+    CheckedDesign, CompileOptions, CompiledNode, Design, DocumentRef, ProvenanceError, SourceDocument, SourceFileChange,
 };
 pub use plan::{PlanContent, plan};
 
 // Hash tables with a fast hash, for frequent lookups. The default hash of the standard library resists chosen keys, which
 // costs more than the lookup of a short name. This hash is seeded for each table too.
-pub(crate) type Table<K, V> = HashMap<K, V, RandomState>;
-pub(crate) type Set<T> = HashSet<T, RandomState>;
+pub(crate) type FastMap<K, V> = HashMap<K, V, RandomState>;
+pub(crate) type FastSet<T> = HashSet<T, RandomState>;

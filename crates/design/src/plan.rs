@@ -7,9 +7,9 @@ use muster_core::names::{NodeName, Role};
 use muster_core::node::record::NodeRecord;
 
 use crate::compile::{CompileOptions, Design};
-use crate::diff::{Difference, ValueDiff, diff};
+use crate::diff::{DocumentChange, ValueDiff, diff};
 use crate::kinds::Kind;
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
 /// Content of a plan: nodes, roles and documents. The caller adds the revisions that it is based on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +23,7 @@ pub struct PlanContent {
 impl From<&ValueDiff> for ValueChange {
     fn from(value: &ValueDiff) -> Self {
         // A value without JSON form, such as NaN, becomes null.
-        let json = |node: &Node| serde_json::to_value(node).unwrap_or_default();
+        let json = |node: &YamlNode| serde_json::to_value(node).unwrap_or_default();
         ValueChange {
             path: value.path.to_string(),
             before: value.before.as_ref().map(json),
@@ -46,9 +46,9 @@ pub fn plan<'f>(
     let mut changes: HashMap<String, Vec<ValueChange>> = HashMap::new();
     for document in diff(applied.unwrap_or(&empty), next) {
         match document.what {
-            Difference::Added => documents.added += 1,
-            Difference::Removed => documents.removed += 1,
-            Difference::Changed { values } => {
+            DocumentChange::Added => documents.added += 1,
+            DocumentChange::Removed => documents.removed += 1,
+            DocumentChange::Changed { values } => {
                 documents.changed += 1;
                 if document.kind == Kind::Node.word() {
                     changes.insert(document.name, values.iter().map(ValueChange::from).collect());
@@ -162,13 +162,13 @@ fn roles(nodes: &[NodePlan], fleet: &BTreeMap<&NodeName, &NodeRecord>) -> Vec<Ro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bundle::Bundle;
     use crate::file_text::FileText;
+    use crate::source::DesignSource;
 
     fn design(web: u32, nodes: &str) -> Design {
         let roles = format!("roles:\n  db: {{cardinality: 1, flavor: s}}\n  web: {{cardinality: {web}, flavor: s}}\n");
         let files = vec![FileText::new("environments/test.yaml", roles), FileText::new("nodes.yaml", nodes)];
-        let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
+        let checked = Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default());
         assert!(!checked.findings.has_errors(), "{}", checked.findings);
         checked.design
     }

@@ -11,7 +11,7 @@ use crate::lifecycle::{
 
 /// Result of reconciling a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReconcileResult {
+pub struct MachineReconcileResult {
     /// The decision. For [`MachineDecision::Retire`] the caller deletes everything about the node, including the record.
     pub decision: MachineDecision,
     /// The new record, if it has changed. Commit it before the next call.
@@ -44,7 +44,7 @@ pub async fn reconcile(
     input: ReconcileInput<'_>,
     policy: &Policy,
     clock: &(dyn Fn() -> Timestamp + Sync),
-) -> ReconcileResult {
+) -> MachineReconcileResult {
     let ReconcileInput { record, agent_connected, leaving } = input;
     let facts = MachineFacts { observation: observe(driver, spec).await, agent_connected, leaving };
     let decision = decide(record, &facts, policy, clock());
@@ -60,7 +60,7 @@ pub async fn reconcile(
         }
         ExecuteResult::Stepped => (None, Requeue::Now),
     };
-    ReconcileResult { decision, record, next }
+    MachineReconcileResult { decision, record, next }
 }
 
 /// Result of carrying out a decision.

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::entries::{BundleEntry, EntryError, EntryKind, VisitError, visit};
 use crate::temp_path::TempPath;
-use crate::tree::{BUNDLE_LIMIT, Tree, TreeFile, WINDOW_LOG};
+use crate::tree::{BUNDLE_LIMIT, ReleaseTree, TreeFile, WINDOW_LOG};
 
 /// Text shrinks to a sixth at this level, at about 50 MB per second; higher levels cost far more than they gain. The level
 /// is part of the format: another level gives another digest.
@@ -54,7 +54,7 @@ pub struct BundleInfo {
 }
 
 /// Packs a tree into a stream.
-pub fn pack(tree: &Tree, to: impl Write) -> Result<BundleInfo, PackError> {
+pub fn pack(tree: &ReleaseTree, to: impl Write) -> Result<BundleInfo, PackError> {
     let mut hashing = HashStream::new(to);
     let mut content = ContentHash::default();
     let mut zstd = zstd::Encoder::new(&mut hashing, LEVEL).map_err(PackError::Write)?;
@@ -72,7 +72,7 @@ pub fn pack(tree: &Tree, to: impl Write) -> Result<BundleInfo, PackError> {
 
 /// Packs a tree into a file of the directory, named by its digest. A failure leaves no partial file; an existing file of
 /// the same name is replaced by the same content.
-pub fn pack_into(tree: &Tree, directory: &Path) -> Result<(PathBuf, BundleInfo), PackError> {
+pub fn pack_into(tree: &ReleaseTree, directory: &Path) -> Result<(PathBuf, BundleInfo), PackError> {
     fs::create_dir_all(directory).map_err(PackError::Write)?;
     let temporary = TempPath::in_dir(directory, "bundle");
     let mut file = BufWriter::new(File::create_new(temporary.path()).map_err(PackError::Write)?);

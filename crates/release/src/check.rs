@@ -9,7 +9,7 @@ use muster_core::spelling;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::tree::{Tree, TreeError};
+use crate::tree::{ReleaseTree, ReleaseTreeError};
 
 /// The file that describes a release.
 pub const SPEC: &str = "release.yaml";
@@ -29,7 +29,7 @@ pub enum CheckError {
     #[error("{}", join_problems(.0))]
     Problems(Vec<SpecProblem>),
     #[error(transparent)]
-    Tree(#[from] TreeError),
+    Tree(#[from] ReleaseTreeError),
 }
 
 /// A problem of `release.yaml`, with its line if it is known.
@@ -54,11 +54,11 @@ fn join_problems(problems: &[SpecProblem]) -> String {
 
 /// Checks the release in a directory.
 pub fn check_directory(directory: &Path) -> Result<ReleaseSpec, CheckError> {
-    check(&Tree::read(directory)?)
+    check(&ReleaseTree::read(directory)?)
 }
 
 /// Checks a release before it is packed.
-pub fn check(tree: &Tree) -> Result<ReleaseSpec, CheckError> {
+pub fn check(tree: &ReleaseTree) -> Result<ReleaseSpec, CheckError> {
     let file = tree.file(SPEC).ok_or(CheckError::NoSpec)?;
     if file.size > SPEC_LIMIT {
         return Err(CheckError::TooLong);
@@ -96,7 +96,7 @@ fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, PathRequiremen
 }
 
 impl PathRequirement {
-    fn problem(self, tree: &Tree, path: &str, text: &str) -> Option<SpecProblem> {
+    fn problem(self, tree: &ReleaseTree, path: &str, text: &str) -> Option<SpecProblem> {
         let normal = normalized(path);
         let file = tree.file(&normal);
         let directory = normal.is_empty() || tree.has_directory(&normal);

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::bundle::digest_of;
 use crate::entries::{EntryError, EntryKind, VisitError, visit};
-use crate::tree::{Tree, TreeError};
+use crate::tree::{ReleaseTree, ReleaseTreeError};
 
 /// Bytes of a text file that is compared line by line; larger files are compared by digest only.
 const TEXT_LIMIT: u64 = 256 * 1024;
@@ -33,7 +33,7 @@ pub enum ContentsError {
         source: EntryError,
     },
     #[error(transparent)]
-    Tree(#[from] TreeError),
+    Tree(#[from] ReleaseTreeError),
 }
 
 /// Properties of one file of a release.
@@ -50,7 +50,7 @@ pub type ReleaseContents = BTreeMap<String, FileInfo>;
 /// Location of the files of a release.
 #[derive(Clone, Debug)]
 pub enum ReleaseSource {
-    Directory(Tree),
+    Directory(ReleaseTree),
     /// A `tar.zst`. All limits are checked; signatures are not.
     Bundle(PathBuf),
 }

@@ -18,7 +18,7 @@ use crate::bundle::{self, BundleInfo, PackError};
 use crate::key::SigningKey;
 use crate::manifest::{self, ReleaseLabel};
 use crate::temp_path::TempPath;
-use crate::tree::Tree;
+use crate::tree::ReleaseTree;
 
 /// Format marker of the manifest file.
 const FORMAT_MARK: &str = "muster release 1";
@@ -27,7 +27,7 @@ const MANIFEST_SUFFIX: &str = ".release.json";
 const MANIFEST_LIMIT: u64 = 64 * 1024;
 
 #[derive(Debug, Error)]
-pub enum BuildError {
+pub enum BuildReleaseError {
     #[error(transparent)]
     Pack(#[from] PackError),
     #[error("cannot create the manifest")]
@@ -91,12 +91,12 @@ pub struct BuiltRelease {
 /// An existing manifest of the same content, signed by the same keys, is kept: a second build is a no-op.
 /// `fixed_serial` means that the serial of the label was chosen by the operator and must match.
 pub fn build(
-    tree: &Tree,
+    tree: &ReleaseTree,
     directory: &Path,
     label: ReleaseLabel,
     fixed_serial: bool,
     keys: &[SigningKey],
-) -> Result<BuiltRelease, BuildError> {
+) -> Result<BuiltRelease, BuildReleaseError> {
     let (bundle, packed) = bundle::pack_into(tree, directory)?;
     let manifest_file = directory.join(manifest_name(&label.version));
     let wanted = manifest::create(label, &packed);
@@ -109,7 +109,7 @@ pub fn build(
     }
     let signed = manifest::sign(&wanted, keys)?;
     let written = write_manifest(directory, &manifest_file, &signed);
-    written.map_err(|source| BuildError::Write { path: manifest_file.clone(), source })?;
+    written.map_err(|source| BuildReleaseError::Write { path: manifest_file.clone(), source })?;
     Ok(BuiltRelease { bundle, manifest_file, manifest: wanted, signed, packed, unchanged: false })
 }
 

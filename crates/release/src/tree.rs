@@ -27,7 +27,7 @@ pub const WINDOW_LOG_LIMIT: u32 = 23;
 pub const BUNDLE_LIMIT: u64 = SIZE_LIMIT + SIZE_LIMIT / 8;
 
 #[derive(Debug, Error)]
-pub enum TreeError {
+pub enum ReleaseTreeError {
     #[error("cannot read {}", path.display())]
     Io {
         path: PathBuf,
@@ -68,70 +68,70 @@ pub struct TreeFile {
 
 /// Files by their path in the release; this order is the order in the bundle.
 #[derive(Clone, Debug, Default)]
-pub struct Tree {
+pub struct ReleaseTree {
     root: PathBuf,
     files: BTreeMap<String, TreeFile>,
     size: u64,
 }
 
-impl Tree {
+impl ReleaseTree {
     /// Reads a directory, without `.git`.
-    pub fn read(root: &Path) -> Result<Self, TreeError> {
+    pub fn read(root: &Path) -> Result<Self, ReleaseTreeError> {
         let mut tree = Self { root: root.to_owned(), ..Self::default() };
         let mut pending = vec![String::new()];
         let mut directories = 0;
         while let Some(directory) = pending.pop() {
             let full = if directory.is_empty() { root.to_owned() } else { root.join(&directory) };
-            let failed = |source| TreeError::Io { path: full.clone(), source };
+            let failed = |source| ReleaseTreeError::Io { path: full.clone(), source };
             for entry in fs::read_dir(&full).map_err(failed)? {
                 let path = entry.map_err(failed)?.path();
                 let name = path.file_name().and_then(|name| name.to_str());
-                let Some(name) = name else { return Err(TreeError::Name { path }) };
+                let Some(name) = name else { return Err(ReleaseTreeError::Name { path }) };
                 if name == GIT {
                     continue;
                 }
                 let inside = if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") };
-                let failed = |source| TreeError::Io { path: path.clone(), source };
+                let failed = |source| ReleaseTreeError::Io { path: path.clone(), source };
                 let meta = fs::symlink_metadata(&path).map_err(failed)?;
                 if meta.is_dir() {
                     directories += 1;
                     if directories > DIRECTORY_LIMIT {
-                        return Err(TreeError::TooManyDirectories { root: root.to_owned() });
+                        return Err(ReleaseTreeError::TooManyDirectories { root: root.to_owned() });
                     }
                     if let Some(problem) = path_problem(&inside) {
-                        return Err(TreeError::Path { path: inside, problem });
+                        return Err(ReleaseTreeError::Path { path: inside, problem });
                     }
                     pending.push(inside);
                 } else if meta.is_file() {
                     let executable = meta.permissions().mode() & 0o111 != 0;
                     tree.put(inside, TreeFile { executable, size: meta.len(), source: path })?;
                 } else {
-                    return Err(TreeError::NotAFile { path });
+                    return Err(ReleaseTreeError::NotAFile { path });
                 }
             }
         }
         Ok(tree)
     }
 
-    fn put(&mut self, path: String, file: TreeFile) -> Result<(), TreeError> {
+    fn put(&mut self, path: String, file: TreeFile) -> Result<(), ReleaseTreeError> {
         if let Some(problem) = path_problem(&path) {
-            return Err(TreeError::Path { path, problem });
+            return Err(ReleaseTreeError::Path { path, problem });
         }
         self.size = self.size.saturating_add(file.size);
         if self.size > SIZE_LIMIT {
-            return Err(TreeError::TooLarge { root: self.root.clone() });
+            return Err(ReleaseTreeError::TooLarge { root: self.root.clone() });
         }
         self.files.insert(path, file);
         if self.files.len() > FILE_LIMIT {
-            return Err(TreeError::TooManyFiles { root: self.root.clone() });
+            return Err(ReleaseTreeError::TooManyFiles { root: self.root.clone() });
         }
         Ok(())
     }
 
     /// Adds another tree as a directory of this one, which must not exist yet.
-    pub fn add(&mut self, directory: &str, other: Tree) -> Result<(), TreeError> {
+    pub fn add(&mut self, directory: &str, other: ReleaseTree) -> Result<(), ReleaseTreeError> {
         if let Some(path) = self.occupied_by(directory) {
-            return Err(TreeError::PathInUse { path });
+            return Err(ReleaseTreeError::PathInUse { path });
         }
         for (path, file) in other.files {
             self.put(format!("{directory}/{path}"), file)?;

@@ -10,7 +10,7 @@ use muster_core::release::manifest::{Manifest, SignedManifest};
 use muster_release::bundle::pack;
 use muster_release::key::SigningKey;
 use muster_release::manifest::{ReleaseLabel, create, sign};
-use muster_release::tree::Tree;
+use muster_release::tree::ReleaseTree;
 
 use crate::records::version;
 
@@ -91,7 +91,7 @@ impl SignedBundle {
     /// Packs a release directory and signs its manifest with all keys.
     pub fn build(dir: &Path, name: &str, serial: u64, expires: Option<Timestamp>, keys: &[SigningKey]) -> Self {
         let mut bundle = Vec::new();
-        let packed = pack(&Tree::read(dir).unwrap(), &mut bundle).unwrap();
+        let packed = pack(&ReleaseTree::read(dir).unwrap(), &mut bundle).unwrap();
         let created = Timestamp::from_second(1_800_000_000).unwrap();
         let label = ReleaseLabel { version: version(name), serial, created, expires, previous: None };
         let manifest = create(label, &packed);

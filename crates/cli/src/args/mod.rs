@@ -49,7 +49,7 @@ pub struct Globals {
     pub min_revision: Option<u64>,
     /// Output format
     #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
-    pub output: Format,
+    pub output: OutputFormat,
     /// Use of colors; `auto` respects NO_COLOR
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
@@ -60,7 +60,7 @@ pub struct Globals {
 
 /// Output format. Tables are for people; their layout may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     Table,
     Json,
     Yaml,

@@ -5,7 +5,7 @@ use muster_wire::doctor::{DoctorFinding, DoctorReport, DoctorVerdict};
 
 use crate::args::Globals;
 use crate::args::store::StoreArgs;
-use crate::connect::Connection;
+use crate::connect::ServerConnection;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Table, Terminal, count};
 
@@ -40,7 +40,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
 }
 
 async fn check_by_server(globals: &Globals) -> Result<DoctorReport, Failure> {
-    let server = Connection::find(globals)?;
+    let server = ServerConnection::find(globals)?;
     // A fast request measures the round trip without the time of the checks.
     let sent = now();
     server.client.alive().await.map_err(|error| server.failure(error))?;

@@ -15,7 +15,7 @@ use muster_wire::problem::ProblemCode;
 
 use crate::args::Globals;
 use crate::args::store::StoreArgs;
-use crate::connect::Connection;
+use crate::connect::ServerConnection;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, age, count, version_cell};
 use crate::variables;
@@ -91,7 +91,7 @@ async fn restore_by_server(
     contents: &Contents,
     env: EnvName,
 ) -> Result<RestoreResponse, Failure> {
-    let server = Connection::find(globals)?;
+    let server = ServerConnection::find(globals)?;
     if args.replace && !args.check && !args.yes {
         let existing = match server.client.status(&env).await {
             Ok(status) => Some(format!("{} at {}", count(status.nodes, "node"), version_cell(status.desired.as_ref()))),

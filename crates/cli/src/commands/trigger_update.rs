@@ -5,7 +5,7 @@ use muster_wire::client::new_request_id;
 use muster_wire::operator::{TriggerUpdate, UpdateResponse};
 use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget};
 
-use crate::args::{Format, Globals};
+use crate::args::{Globals, OutputFormat};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
@@ -65,7 +65,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     }
     let update = TriggerUpdate { version, allow_older, at_once, by: author() };
     let done = session.map_err(session.client().trigger(&session.env, &update).await)?;
-    if !args.watch || globals.output == Format::Table {
+    if !args.watch || globals.output == OutputFormat::Table {
         terminal.out.answer(&done, |out| out.line(result(&session, &done)));
         terminal.out.flush();
     }

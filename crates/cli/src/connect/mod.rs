@@ -15,4 +15,4 @@ mod session;
 
 pub use announcement::{AnnounceError, Announcement, AnnouncementGuard, SERVER_FILE, STATE_DIR, SearchPaths, announce};
 pub use find::{FindServerError, FoundServer, SearchResult, SearchedPath, find, find_by_state};
-pub(crate) use session::{Connection, Session, is_retryable};
+pub(crate) use session::{ServerConnection, Session, is_retryable};

@@ -12,7 +12,7 @@ use super::{FindServerError, FoundServer, SearchPaths, find, find_by_state};
 
 /// A client for the server that was found.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ServerConnection {
     pub(crate) client: Client,
     found: FoundServer,
     min_revision: Option<Revision>,
@@ -21,11 +21,11 @@ pub(crate) struct Connection {
 /// A connection and the selected environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    pub(crate) server: Connection,
+    pub(crate) server: ServerConnection,
     pub(crate) env: EnvName,
 }
 
-impl Connection {
+impl ServerConnection {
     pub(crate) fn find(globals: &Globals) -> Result<Self, Failure> {
         let found = match (&globals.server, &globals.state) {
             (Some(url), _) => FoundServer::Explicit { url: url.clone() },
@@ -67,7 +67,7 @@ impl Connection {
 impl Session {
     /// Finds the server and the environment: the one of `--env`, the one that the server was started for, or the only one.
     pub(crate) async fn open(globals: &Globals) -> Result<Self, Failure> {
-        let server = Connection::find(globals)?;
+        let server = ServerConnection::find(globals)?;
         let announced = match &server.found {
             FoundServer::Announced { announcement, .. } => announcement.env.clone(),
             FoundServer::Explicit { .. } => None,
@@ -83,12 +83,12 @@ impl Session {
         &self.server.client
     }
 
-    /// See [`Connection::rediscover`].
+    /// See [`ServerConnection::rediscover`].
     pub(crate) fn rediscover(&mut self) -> Result<(), Failure> {
         self.server.rediscover()
     }
 
-    /// Converts the error of a request. See [`Connection::failure`].
+    /// Converts the error of a request. See [`ServerConnection::failure`].
     pub(crate) fn map_err<T>(&self, result: Result<T, ClientError>) -> Result<T, Failure> {
         result.map_err(|error| self.server.failure(error))
     }
@@ -113,7 +113,7 @@ fn client(found: &FoundServer, min_revision: Option<Revision>) -> Result<Client,
     })
 }
 
-async fn only_environment(server: &Connection) -> Result<EnvName, Failure> {
+async fn only_environment(server: &ServerConnection) -> Result<EnvName, Failure> {
     let page = server.client.environments().await.map_err(|error| server.failure(error))?;
     let mut envs: Vec<EnvName> = page.items.into_iter().map(|row| row.env).collect();
     match envs.len() {

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
 
-use crate::args::Format;
+use crate::args::OutputFormat;
 use crate::failure::Failure;
 
 use super::Table;
@@ -17,7 +17,7 @@ use super::Table;
 /// reader that closes the pipe (`muster node list | head -1`) is not an error: the command keeps its exit code.
 pub struct Out {
     to: BufWriter<Box<dyn Write>>,
-    format: Format,
+    format: OutputFormat,
     /// Width of the terminal; none if it is a file or a pipe.
     width: Option<u16>,
     state: State,
@@ -32,14 +32,14 @@ enum State {
 }
 
 impl Out {
-    pub fn stdout(choice: ColorChoice, format: Format) -> Self {
+    pub fn stdout(choice: ColorChoice, format: OutputFormat) -> Self {
         let stdout = io::stdout();
         let width = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         let width = width.map(|size| size.ws_col).filter(|columns| *columns > 0);
         Self::new(Box::new(AutoStream::new(stdout, choice)), format, width)
     }
 
-    pub fn new(to: Box<dyn Write>, format: Format, width: Option<u16>) -> Self {
+    pub fn new(to: Box<dyn Write>, format: OutputFormat, width: Option<u16>) -> Self {
         // Large enough for 5,000 lines in few writes.
         Self { to: BufWriter::with_capacity(64 * 1024, to), format, width, state: State::Open }
     }
@@ -50,15 +50,15 @@ impl Out {
     }
 
     /// Prints an answer in another format than the chosen one, for data that has no form for people.
-    pub fn answer_as<T: Serialize>(&mut self, format: Format, answer: &T, table: impl FnOnce(&mut Self)) {
+    pub fn answer_as<T: Serialize>(&mut self, format: OutputFormat, answer: &T, table: impl FnOnce(&mut Self)) {
         match format {
-            Format::Table => table(self),
-            Format::Json => match serde_json::to_string_pretty(answer) {
+            OutputFormat::Table => table(self),
+            OutputFormat::Json => match serde_json::to_string_pretty(answer) {
                 // JSON does not require this escape, but removing colors would drop the raw character.
                 Ok(text) => self.line(text.replace('\u{7f}', "\\u007f")),
                 Err(error) => self.fail(error.into()),
             },
-            Format::Yaml => match serde_saphyr::to_string(answer) {
+            OutputFormat::Yaml => match serde_saphyr::to_string(answer) {
                 Ok(text) => self.line(text.trim_end()),
                 Err(error) => self.fail(anyhow::Error::msg(error.to_string())),
             },
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn failing(error: io::ErrorKind) -> Out {
-        Out::new(Box::new(Buffer { error: Some(error), ..Buffer::default() }), Format::Table, None)
+        Out::new(Box::new(Buffer { error: Some(error), ..Buffer::default() }), OutputFormat::Table, None)
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             "version": "1.10", "octal": "0755", "truth": "yes", "nothing": "null", "empty": "", "time": "12:30",
             "log": "two\nlines\n", "colon": "a: b", "dash": "- a", "quote": "it's \"so\"", "list": [], "none": null,
         });
-        insta::assert_snapshot!(render(Format::Yaml, |out| out.answer(&answer, |_| {})), @r#"
+        insta::assert_snapshot!(render(OutputFormat::Yaml, |out| out.answer(&answer, |_| {})), @r#"
         colon: "a: b"
         dash: "- a"
         empty: ""

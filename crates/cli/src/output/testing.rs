@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::rc::Rc;
 
-use crate::args::Format;
+use crate::args::OutputFormat;
 
 use super::Out;
 
@@ -29,7 +29,7 @@ impl Write for Buffer {
 }
 
 /// The output of `write`, without colors.
-pub fn render(format: Format, write: impl FnOnce(&mut Out)) -> String {
+pub fn render(format: OutputFormat, write: impl FnOnce(&mut Out)) -> String {
     let buffer = Buffer::default();
     let mut out = Out::new(Box::new(buffer.clone()), format, None);
     write(&mut out);
@@ -39,5 +39,5 @@ pub fn render(format: Format, write: impl FnOnce(&mut Out)) -> String {
 
 /// The output of `write` in the form for people, without colors.
 pub fn render_table(write: impl FnOnce(&mut Out)) -> String {
-    render(Format::Table, write)
+    render(OutputFormat::Table, write)
 }

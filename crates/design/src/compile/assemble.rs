@@ -8,27 +8,27 @@ use muster_core::names::EnvName;
 use super::compose::{Bases, check_kinds, check_references, check_stack, flatten, own, report_unused, subjects};
 use super::design::{CheckedDesign, CompileOptions, FileSlot, Inner};
 use super::in_parallel;
-use super::load::{LoadedFile, SourceFile};
+use super::load::{DesignFile, LoadedFile};
 use super::nodes::{check_cloud, check_named, environment_nodes, is_elsewhere, plan_nodes, select};
 use crate::documents::{self, Document};
 use crate::environment::Environment;
 use crate::file_text::Files;
-use crate::finding::Report;
-use crate::inherit::lineage::{Index, Subject, trace};
+use crate::finding::FindingCollector;
+use crate::inherit::lineage::{Subject, SubjectIndex, trace};
 use crate::inherit::merge::UnusedRemovals;
-use crate::rules::{NodeResults, RuleFinding, Site, Topology, check_fleet, check_nodes, check_site};
-use crate::yaml::Node;
+use crate::rules::{NodeResults, RuleFinding, SiteView, Topology, check_fleet, check_nodes, check_site};
+use crate::yaml::YamlNode;
 
-type Loads = [(SourceFile, Arc<LoadedFile>)];
+type Loads = [(DesignFile, Arc<LoadedFile>)];
 
 /// Builds a design and runs all rules.
 pub(super) fn assemble(
     files: Files,
     sources: Vec<String>,
-    loads: Vec<(SourceFile, Arc<LoadedFile>)>,
+    loads: Vec<(DesignFile, Arc<LoadedFile>)>,
     options: CompileOptions,
 ) -> CheckedDesign {
-    let mut report = Report::of_design(&files);
+    let mut report = FindingCollector::of_design(&files);
     let (mut documents, slots) = collect(&loads);
     let environments: BTreeSet<EnvName> =
         loads.iter().flat_map(|(_, loaded)| &loaded.environments).map(|environment| environment.name.clone()).collect();
@@ -44,7 +44,7 @@ pub(super) fn assemble(
     check_references(loads.iter().flat_map(|(_, loaded)| &loaded.references), &index, &mut report);
     let trees = effective_values(&mut subjects, &index, &documents, &mut report);
 
-    let site = Site {
+    let site = SiteView {
         documents: &documents,
         subjects: &subjects,
         trees: &trees,
@@ -105,7 +105,7 @@ fn select_environment(
     environments: &BTreeSet<EnvName>,
     options: &CompileOptions,
     documents: &mut Vec<Option<Document>>,
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
 ) -> Option<Arc<Environment>> {
     let selected = select(loads, environments, options, report);
     if let Some((environment, source)) = &selected {
@@ -136,7 +136,7 @@ fn check_composition(
     subjects: &[Subject],
     documents: &[Option<Document>],
     sources: &[String],
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
 ) {
     let is_overlay = |at: &usize| documents[*at].as_ref().is_some_and(|document| document.overlay.is_some());
     let has_layers = |subject: &&Subject| subject.stack.len() > 1 || subject.stack.iter().any(is_overlay);
@@ -148,15 +148,19 @@ fn check_composition(
 /// Computes the lineage and the effective value of each subject.
 fn effective_values(
     subjects: &mut [Subject],
-    index: &Index,
+    index: &SubjectIndex,
     documents: &[Option<Document>],
-    report: &mut Report<'_>,
-) -> Vec<Option<Node>> {
+    report: &mut FindingCollector<'_>,
+) -> Vec<Option<YamlNode>> {
     trace(subjects, index, documents, report);
     flatten_all(subjects, documents, report)
 }
 
-fn flatten_all(subjects: &[Subject], documents: &[Option<Document>], report: &mut Report<'_>) -> Vec<Option<Node>> {
+fn flatten_all(
+    subjects: &[Subject],
+    documents: &[Option<Document>],
+    report: &mut FindingCollector<'_>,
+) -> Vec<Option<YamlNode>> {
     let mut bases = Bases::default();
     let lineages: HashSet<&[usize]> = subjects.iter().map(|subject| &*subject.lineage).collect();
     for lineage in lineages {

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use muster_core::spelling;
 
-use crate::Table;
+use crate::FastMap;
 use crate::documents::{Document, DocumentOrigin, title};
-use crate::finding::{Code, Report, quote};
-use crate::inherit::lineage::{Index, Subject};
-use crate::inherit::merge::{NoRecorder, Recorder, UnusedRemovals, merge};
+use crate::finding::{Code, FindingCollector, quote};
+use crate::inherit::lineage::{Subject, SubjectIndex};
+use crate::inherit::merge::{MergeRecorder, NoRecorder, UnusedRemovals, merge};
 use crate::kinds::{AnyKind, Kind};
-use crate::types::{Reference, Type};
-use crate::yaml::Node;
+use crate::types::{DocumentReference, Type};
+use crate::yaml::YamlNode;
 
 /// Groups documents by kind and name, each from the lowest layer.
-pub(super) fn subjects(documents: &[Option<Document>]) -> (Vec<Subject>, Index) {
-    let (mut subjects, mut index) = (Vec::<Subject>::new(), Index::default());
+pub(super) fn subjects(documents: &[Option<Document>]) -> (Vec<Subject>, SubjectIndex) {
+    let (mut subjects, mut index) = (Vec::<Subject>::new(), SubjectIndex::default());
     for (at, document) in documents.iter().enumerate() {
         let Some(document) = document else { continue };
         let subject = index.find(&document.kind, &document.name).unwrap_or_else(|| {
@@ -44,7 +44,7 @@ pub(super) fn check_stack(
     subject: &Subject,
     documents: &[Option<Document>],
     sources: &[String],
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
 ) {
     let layers: Vec<&Document> = subject.stack.iter().filter_map(|at| documents[*at].as_ref()).collect();
     let title = || title(&subject.kind, &subject.name);
@@ -81,7 +81,7 @@ pub(super) fn check_stack(
 }
 
 /// Reports unknown kinds. Kinds that are not built in have a `/` in their name, or a schema.
-pub(super) fn check_kinds(documents: &[Option<Document>], index: &Index, report: &mut Report<'_>) {
+pub(super) fn check_kinds(documents: &[Option<Document>], index: &SubjectIndex, report: &mut FindingCollector<'_>) {
     let schemas = AnyKind::Known(Kind::Schema);
     let mut known: HashMap<Arc<str>, bool> = HashMap::new();
     for document in documents.iter().flatten() {
@@ -105,11 +105,11 @@ pub(super) fn check_kinds(documents: &[Option<Document>], index: &Index, report:
 
 /// Reports references to documents that do not exist.
 pub(super) fn check_references<'r>(
-    references: impl Iterator<Item = &'r Reference>,
-    index: &Index,
-    report: &mut Report<'_>,
+    references: impl Iterator<Item = &'r DocumentReference>,
+    index: &SubjectIndex,
+    report: &mut FindingCollector<'_>,
 ) {
-    for Reference { kind, name, span } in references {
+    for DocumentReference { kind, name, span } in references {
         let any = AnyKind::Known(*kind);
         if index.find(&any, name).is_none() {
             let finding = Code::DanglingReference.finding(format!("there is no {}", title(&any, name)));
@@ -126,7 +126,7 @@ pub(super) fn check_references<'r>(
 /// once.
 #[derive(Debug, Default)]
 pub(super) struct Bases {
-    known: Table<Box<[usize]>, Option<Node>>,
+    known: FastMap<Box<[usize]>, Option<YamlNode>>,
 }
 
 impl Bases {
@@ -136,7 +136,7 @@ impl Bases {
         lineage: &[usize],
         subjects: &[Subject],
         documents: &[Option<Document>],
-    ) -> Option<Node> {
+    ) -> Option<YamlNode> {
         if let Some(known) = self.known.get(lineage) {
             return known.clone();
         }
@@ -152,18 +152,18 @@ impl Bases {
     }
 
     /// Merged value of a lineage that is in the cache.
-    pub(super) fn cached(&self, lineage: &[usize]) -> Option<Node> {
+    pub(super) fn cached(&self, lineage: &[usize]) -> Option<YamlNode> {
         self.known.get(lineage).cloned().flatten()
     }
 }
 
 /// Merges a subject's own documents over its inherited value.
-pub(crate) fn own<R: Recorder>(
-    base: Option<Node>,
+pub(crate) fn own<R: MergeRecorder>(
+    base: Option<YamlNode>,
     subject: &Subject,
     documents: &[Option<Document>],
     record: &mut R,
-) -> Option<Node> {
+) -> Option<YamlNode> {
     let ty = subject.kind.body();
     let layers = subject.stack.iter().filter_map(|at| documents[*at].as_ref());
     layers.fold(base, |value, document| merge(value.as_ref(), &document.body, &ty, record))
@@ -178,17 +178,17 @@ pub(super) fn verbatim<'d>(subject: &Subject, documents: &'d [Option<Document>])
 }
 
 /// Effective value of a subject. A document without content has an empty mapping.
-pub(super) fn flatten(value: Option<Node>, subject: &Subject, documents: &[Option<Document>]) -> Option<Node> {
+pub(super) fn flatten(value: Option<YamlNode>, subject: &Subject, documents: &[Option<Document>]) -> Option<YamlNode> {
     if let Some(document) = verbatim(subject, documents) {
         return Some(document.body.clone());
     }
     let span = subject.stack.last().and_then(|at| documents[*at].as_ref()).map(|document| document.span);
-    value.or_else(|| Some(Node::from_entries(Vec::new(), span?)))
+    value.or_else(|| Some(YamlNode::from_entries(Vec::new(), span?)))
 }
 
 /// Reports removals without effect in the document itself, not again for documents that inherit from it. Configuration
 /// items may use `!` for something else.
-pub(super) fn report_unused(subject: &Subject, unused: &mut UnusedRemovals, report: &mut Report<'_>) {
+pub(super) fn report_unused(subject: &Subject, unused: &mut UnusedRemovals, report: &mut FindingCollector<'_>) {
     for (name, span) in unused.0.drain(..) {
         if matches!(subject.kind, AnyKind::Known(_)) {
             let finding = Code::RemovesNothing.finding(format!("there is no {} to remove here", quote(&name)));

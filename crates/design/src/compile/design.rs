@@ -6,19 +6,19 @@ use std::sync::Arc;
 use muster_core::names::{EnvName, Role};
 
 use super::assemble::assemble;
-use super::load::{LoadedFile, SourceFile, load};
-use super::nodes::PlannedNode;
-use crate::bundle::Bundle;
+use super::load::{DesignFile, LoadedFile, load};
+use super::nodes::CompiledNode;
 use crate::documents::{Document, DocumentOrigin};
 use crate::environment::Environment;
 use crate::file_text::{FileId, Files};
-use crate::finding::{Findings, Location, Report};
-use crate::inherit::lineage::{Index, Subject};
+use crate::finding::{FindingCollector, Findings, Location};
+use crate::inherit::lineage::{Subject, SubjectIndex};
 use crate::kinds::{AnyKind, Kind};
 use crate::resolve::boot_actions::nodes_of;
 use crate::resolve::{ResolvedNode, resolve};
-use crate::rules::{NodeResults, RuleFinding, Site, Topology};
-use crate::yaml::Node;
+use crate::rules::{NodeResults, RuleFinding, SiteView, Topology};
+use crate::source::DesignSource;
+use crate::yaml::YamlNode;
 
 /// Options of a compilation.
 #[derive(Clone, Debug, Default)]
@@ -54,15 +54,15 @@ pub(super) struct Inner {
     /// Documents keep their number; a removed one leaves a gap.
     pub documents: Vec<Option<Document>>,
     pub subjects: Vec<Subject>,
-    pub index: Index,
+    pub index: SubjectIndex,
     /// Effective value of each subject.
-    pub trees: Vec<Option<Node>>,
+    pub trees: Vec<Option<YamlNode>>,
     /// Environments that have a file.
     pub environments: Arc<BTreeSet<EnvName>>,
     pub environment: Option<Arc<Environment>>,
     /// An environment file could not be parsed.
     pub lacks_environment: bool,
-    pub nodes: Arc<[Arc<PlannedNode>]>,
+    pub nodes: Arc<[Arc<CompiledNode>]>,
     /// Findings of the composition.
     pub composed: Findings,
     /// Findings of the rules that read no nodes, and of those that read all nodes.
@@ -91,19 +91,19 @@ pub struct DocumentRef<'d> {
     /// Location of the name.
     pub location: Location,
     /// The spec with the labels.
-    pub body: &'d Node,
+    pub body: &'d YamlNode,
     pub extends: Vec<&'d str>,
     pub origin: DocumentOrigin,
 }
 
 impl Design {
     /// Compiles the files of all sources; a later source wins. Terminates for any input; mistakes become findings.
-    pub fn compile(bundles: Vec<Bundle>, options: &CompileOptions) -> CheckedDesign {
+    pub fn compile(bundles: Vec<DesignSource>, options: &CompileOptions) -> CheckedDesign {
         let mut files = Files::default();
         let (mut sources, mut assigned) = (Vec::new(), Vec::new());
         for (source, bundle) in bundles.into_iter().enumerate() {
             sources.push(bundle.name);
-            assigned.extend(bundle.files.into_iter().map(|file| SourceFile { text: files.add(file), source }));
+            assigned.extend(bundle.files.into_iter().map(|file| DesignFile { text: files.add(file), source }));
         }
         let loaded = load(&assigned);
         let loads = assigned.into_iter().zip(loaded.into_iter().map(Arc::new)).collect();
@@ -130,7 +130,7 @@ impl Design {
     }
 
     /// Nodes of the environment, in display and start order.
-    pub fn nodes(&self) -> &[Arc<PlannedNode>] {
+    pub fn nodes(&self) -> &[Arc<CompiledNode>] {
         &self.inner.nodes
     }
 
@@ -150,13 +150,13 @@ impl Design {
     }
 
     /// All effective documents, with kind and name.
-    pub fn effective_documents(&self) -> impl Iterator<Item = (&AnyKind, &str, &Node)> {
+    pub fn effective_documents(&self) -> impl Iterator<Item = (&AnyKind, &str, &YamlNode)> {
         let all = self.inner.subjects.iter().zip(&self.inner.trees);
         all.filter_map(|(subject, tree)| Some((&subject.kind, &*subject.name, tree.as_ref()?)))
     }
 
     /// Effective value of a document.
-    pub fn effective(&self, kind: &str, name: &str) -> Option<&Node> {
+    pub fn effective(&self, kind: &str, name: &str) -> Option<&YamlNode> {
         let subject = self.inner.index.find(&AnyKind::new(kind), name)?;
         self.inner.trees.get(subject)?.as_ref()
     }
@@ -175,8 +175,8 @@ impl Design {
 }
 
 impl Inner {
-    pub(super) fn site(&self) -> Site<'_> {
-        Site {
+    pub(super) fn site(&self) -> SiteView<'_> {
+        SiteView {
             documents: &self.documents,
             subjects: &self.subjects,
             trees: &self.trees,
@@ -191,7 +191,7 @@ impl Inner {
 
     /// The design with all findings.
     pub(super) fn checked(self) -> CheckedDesign {
-        let mut report = Report::of_design(&self.files);
+        let mut report = FindingCollector::of_design(&self.files);
         for slot in self.slots.values() {
             if !slot.loaded.findings.is_empty() {
                 report.extend(slot.loaded.findings.clone());

@@ -11,9 +11,9 @@ use crate::documents::{self, ReaderOutput};
 use crate::documents::{Document, DocumentOrigin};
 use crate::environment::Environment;
 use crate::file_text::FileText;
-use crate::finding::{Findings, Report};
-use crate::types::{self, Reference, TEXT_MAP, Type};
-use crate::yaml::{self, Budget, Limits};
+use crate::finding::{FindingCollector, Findings};
+use crate::types::{self, DocumentReference, TEXT_MAP, Type};
+use crate::yaml::{self, Limits, TreeBudget};
 
 /// Content of a file.
 #[derive(Clone, Debug, Default)]
@@ -21,13 +21,13 @@ pub(super) struct LoadedFile {
     pub documents: Vec<Document>,
     pub environments: Vec<Environment>,
     /// Documents that values refer to.
-    pub references: Vec<Reference>,
+    pub references: Vec<DocumentReference>,
     pub findings: Findings,
 }
 
 /// A file and the number of its source.
 #[derive(Clone, Debug)]
-pub(super) struct SourceFile {
+pub(super) struct DesignFile {
     pub text: Arc<FileText>,
     pub source: usize,
 }
@@ -36,8 +36,8 @@ pub(super) struct SourceFile {
 const CUT_BYTES: usize = 256 << 10;
 
 /// Loads files on all processors. The result is in the order of the files.
-pub(super) fn load(files: &[SourceFile]) -> Vec<LoadedFile> {
-    let pieces: Vec<Piece<'_>> = files.iter().enumerate().flat_map(|(at, file)| cut(at, file)).collect();
+pub(super) fn load(files: &[DesignFile]) -> Vec<LoadedFile> {
+    let pieces: Vec<FilePiece<'_>> = files.iter().enumerate().flat_map(|(at, file)| cut(at, file)).collect();
     let mut loaded: Vec<LoadedFile> = files.iter().map(|_| LoadedFile::default()).collect();
     for (piece, made) in pieces.iter().zip(load_pieces(&pieces)) {
         let of_file = &mut loaded[piece.at];
@@ -51,17 +51,17 @@ pub(super) fn load(files: &[SourceFile]) -> Vec<LoadedFile> {
 }
 
 /// A file, or documents of a large one.
-struct Piece<'f> {
+struct FilePiece<'f> {
     /// Index of the file.
     at: usize,
-    file: &'f SourceFile,
+    file: &'f DesignFile,
     lines: Range<u32>,
     /// Share of the file's limits.
     limits: Limits,
 }
 
-fn cut(at: usize, file: &SourceFile) -> Vec<Piece<'_>> {
-    let piece = |(lines, limits)| Piece { at, file, lines, limits };
+fn cut(at: usize, file: &DesignFile) -> Vec<FilePiece<'_>> {
+    let piece = |(lines, limits)| FilePiece { at, file, lines, limits };
     let size = file.text.text().len();
     if size <= CUT_BYTES || documents::is_environment_file(file.text.name()) {
         return vec![piece((file.text.all_lines(), Limits::DOCUMENTS))];
@@ -72,8 +72,8 @@ fn cut(at: usize, file: &SourceFile) -> Vec<Piece<'_>> {
 }
 
 /// Loads pieces from a shared queue.
-fn load_pieces(pieces: &[Piece<'_>]) -> Vec<LoadedFile> {
-    let budget = Budget::new(Budget::OF_A_DESIGN);
+fn load_pieces(pieces: &[FilePiece<'_>]) -> Vec<LoadedFile> {
+    let budget = TreeBudget::new(TreeBudget::OF_A_DESIGN);
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(pieces.len().div_ceil(2));
     if threads <= 1 {
         return pieces.iter().map(|piece| load_piece(piece, &budget)).collect();
@@ -91,9 +91,9 @@ fn load_pieces(pieces: &[Piece<'_>]) -> Vec<LoadedFile> {
     done.into_iter().map(|(_, loaded)| loaded).collect()
 }
 
-fn load_piece(piece: &Piece<'_>, budget: &Budget) -> LoadedFile {
+fn load_piece(piece: &FilePiece<'_>, budget: &TreeBudget) -> LoadedFile {
     let text = &*piece.file.text;
-    let mut report = Report::new(text);
+    let mut report = FindingCollector::new(text);
     let trees = yaml::parse_lines(text, piece.lines.clone(), &mut report, &piece.limits, budget);
     let (mut documents, mut environments, mut references) = (Vec::new(), Vec::new(), Vec::new());
     let mut made = ReaderOutput {

@@ -20,9 +20,9 @@ use std::num::NonZero;
 use std::thread;
 
 pub use design::{CheckedDesign, CompileOptions, Design, DocumentRef};
-pub use nodes::PlannedNode;
+pub use nodes::CompiledNode;
 pub use query::{ProvenanceError, SourceDocument};
-pub use update::FileChange;
+pub use update::SourceFileChange;
 
 pub(crate) use nodes::surplus;
 

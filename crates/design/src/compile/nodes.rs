@@ -11,21 +11,21 @@ use crate::compile::in_parallel;
 use crate::documents::{Document, DocumentOrigin};
 use crate::environment::{Environment, FAILURE_DOMAIN};
 use crate::file_text::Span;
-use crate::finding::{Code, Report, quote};
-use crate::inherit::lineage::{Index, Subject};
+use crate::finding::{Code, FindingCollector, quote};
+use crate::inherit::lineage::{Subject, SubjectIndex};
 use crate::kinds::{AnyKind, Kind};
-use crate::rules::{DocumentView, RuleFinding, RuleOutput, Site};
-use crate::yaml::Node;
+use crate::rules::{DocumentView, RuleFinding, RuleOutput, SiteView};
+use crate::yaml::YamlNode;
 
 use super::design::CompileOptions;
-use super::load::{LoadedFile, SourceFile};
+use super::load::{DesignFile, LoadedFile};
 
 /// The failure domain of a node whose design names none.
 const DEFAULT_DOMAIN: &str = "default";
 
 /// A node of the design.
 #[derive(Clone, Debug)]
-pub struct PlannedNode {
+pub struct CompiledNode {
     pub name: NodeName,
     /// Record for the store.
     pub record: NodeRecord,
@@ -34,7 +34,7 @@ pub struct PlannedNode {
 }
 
 /// Derives the record of a node from its effective document. The position is set by [`in_order`].
-pub(super) fn plan_record(site: &Site<'_>, subject: usize, out: &mut RuleOutput) -> Option<PlannedNode> {
+pub(super) fn plan_record(site: &SiteView<'_>, subject: usize, out: &mut RuleOutput) -> Option<CompiledNode> {
     let view = site.view(subject)?;
     let name = NodeName::new(view.name).map_err(|error| {
         let finding = Code::NodeName.finding(format!("{} is not a legal name of a node", quote(view.name)));
@@ -53,10 +53,10 @@ pub(super) fn plan_record(site: &Site<'_>, subject: usize, out: &mut RuleOutput)
         flavor: cloud_flavor.clone().or_else(|| view.text("flavor").map(str::to_owned)),
         leaving: None,
     };
-    Some(PlannedNode { name: name.ok()?, record, cloud_flavor })
+    Some(CompiledNode { name: name.ok()?, record, cloud_flavor })
 }
 
-fn role(site: &Site<'_>, view: &DocumentView<'_>, out: &mut RuleOutput) -> Option<Role> {
+fn role(site: &SiteView<'_>, view: &DocumentView<'_>, out: &mut RuleOutput) -> Option<Role> {
     let Some(node) = view.get("role") else {
         // A broken environment file, which would set the role, was reported.
         if site.lacks_environment {
@@ -76,12 +76,12 @@ fn role(site: &Site<'_>, view: &DocumentView<'_>, out: &mut RuleOutput) -> Optio
 }
 
 /// Last profile that the node extends.
-fn profile(site: &Site<'_>, subject: &Subject) -> Option<String> {
+fn profile(site: &SiteView<'_>, subject: &Subject) -> Option<String> {
     subject.lineage.last().map(|profile| site.subjects[*profile].name.to_string())
 }
 
 /// Name of the flavor in the environment's cloud.
-fn cloud_flavor(site: &Site<'_>, view: &DocumentView<'_>, out: &mut RuleOutput) -> Option<String> {
+fn cloud_flavor(site: &SiteView<'_>, view: &DocumentView<'_>, out: &mut RuleOutput) -> Option<String> {
     let cloud = site.environment?.cloud.as_ref()?;
     let flavors = site.get(Kind::Cloud, &cloud.name)?.get("flavor")?.map()?;
     let flavor = view.get("flavor")?;
@@ -99,16 +99,19 @@ fn cloud_flavor(site: &Site<'_>, view: &DocumentView<'_>, out: &mut RuleOutput) 
     None
 }
 
-fn texts(node: &Node) -> BTreeMap<String, String> {
+fn texts(node: &YamlNode) -> BTreeMap<String, String> {
     let entries = node.map().map(|map| map.entries()).unwrap_or_default();
     entries.iter().filter_map(|entry| Some((entry.key.text.to_string(), entry.value.text()?.to_owned()))).collect()
 }
 
 /// Sorts and numbers the nodes: those of the environment file in its order, then the rest by name.
-pub(super) fn in_order(mut nodes: Vec<Arc<PlannedNode>>, environment: Option<&Environment>) -> Arc<[Arc<PlannedNode>]> {
+pub(super) fn in_order(
+    mut nodes: Vec<Arc<CompiledNode>>,
+    environment: Option<&Environment>,
+) -> Arc<[Arc<CompiledNode>]> {
     let names = environment.into_iter().flat_map(|environment| &environment.roles).flat_map(|role| &role.nodes);
     let positions: HashMap<&NodeName, usize> = names.enumerate().map(|(at, name)| (name, at)).collect();
-    let position_of = |node: &PlannedNode| positions.get(&node.name).copied().unwrap_or(usize::MAX);
+    let position_of = |node: &CompiledNode| positions.get(&node.name).copied().unwrap_or(usize::MAX);
     nodes.sort_by(|a, b| (position_of(a), a.name.natural()).cmp(&(position_of(b), b.name.natural())));
     for (position, node) in nodes.iter_mut().enumerate() {
         let position = u32::try_from(position).unwrap_or(u32::MAX);
@@ -128,7 +131,7 @@ pub(crate) struct SurplusNode {
 /// Returns the surplus of a node beyond the cardinality of its role: its name is one that the environment file would
 /// generate with a higher cardinality, and it names no role itself. A role can shrink without edits to the documents of
 /// its nodes.
-pub(crate) fn surplus(site: &Site<'_>, view: &DocumentView<'_>) -> Option<SurplusNode> {
+pub(crate) fn surplus(site: &SiteView<'_>, view: &DocumentView<'_>) -> Option<SurplusNode> {
     let environment = site.environment.filter(|_| view.get("role").is_none())?;
     let name = NodeName::new(view.name).ok()?;
     let (role, number, stack) = name.natural();
@@ -139,7 +142,7 @@ pub(crate) fn surplus(site: &Site<'_>, view: &DocumentView<'_>) -> Option<Surplu
 }
 
 /// Nodes of the environment, by subject.
-pub(super) fn environment_nodes(site: &Site<'_>, report: &mut Report<'_>) -> Vec<usize> {
+pub(super) fn environment_nodes(site: &SiteView<'_>, report: &mut FindingCollector<'_>) -> Vec<usize> {
     let nodes = AnyKind::Known(Kind::Node);
     let mut hosts: Vec<usize> = site.index.of_kind(&nodes).collect();
     hosts.sort_unstable();
@@ -148,7 +151,7 @@ pub(super) fn environment_nodes(site: &Site<'_>, report: &mut Report<'_>) -> Vec
 }
 
 /// Reports whether a node belongs to the environment; adds a finding if that is ambiguous.
-pub(super) fn is_in_environment(site: &Site<'_>, host: usize, report: &mut Report<'_>) -> bool {
+pub(super) fn is_in_environment(site: &SiteView<'_>, host: usize, report: &mut FindingCollector<'_>) -> bool {
     let Some(view) = site.view(host) else { return false };
     let names_environment = view.get("environment").is_some_and(|node| node.text().is_some());
     if !names_environment && site.environments.len() > 1 && site.environment.is_some() && !is_generated(site, host) {
@@ -165,16 +168,16 @@ pub(super) fn is_in_environment(site: &Site<'_>, host: usize, report: &mut Repor
     true
 }
 
-fn is_generated(site: &Site<'_>, subject: usize) -> bool {
+fn is_generated(site: &SiteView<'_>, subject: usize) -> bool {
     let stack = &site.subjects[subject].stack;
     stack
         .iter()
         .any(|at| site.documents[*at].as_ref().is_some_and(|document| document.origin == DocumentOrigin::Environment))
 }
 
-type PlannedNodes = (Arc<[Arc<PlannedNode>]>, HashMap<usize, Arc<[RuleFinding]>>);
+type CompiledNodes = (Arc<[Arc<CompiledNode>]>, HashMap<usize, Arc<[RuleFinding]>>);
 
-pub(super) fn plan_nodes(site: &Site<'_>, hosts: &[usize]) -> PlannedNodes {
+pub(super) fn plan_nodes(site: &SiteView<'_>, hosts: &[usize]) -> CompiledNodes {
     let parts = in_parallel(hosts, |hosts| hosts.iter().map(|&host| plan_node(site, host)).collect::<Vec<_>>());
     let (mut nodes, mut found) = (Vec::with_capacity(hosts.len()), HashMap::new());
     for (&host, (node, raws)) in hosts.iter().zip(parts.into_iter().flatten()) {
@@ -186,7 +189,7 @@ pub(super) fn plan_nodes(site: &Site<'_>, hosts: &[usize]) -> PlannedNodes {
     (in_order(nodes, site.environment), found)
 }
 
-pub(super) fn plan_node(site: &Site<'_>, host: usize) -> (Option<PlannedNode>, Vec<RuleFinding>) {
+pub(super) fn plan_node(site: &SiteView<'_>, host: usize) -> (Option<CompiledNode>, Vec<RuleFinding>) {
     let mut out = RuleOutput::for_node(site.subjects[host].name.clone());
     let node = plan_record(site, host, &mut out);
     (node, out.into_findings())
@@ -194,10 +197,10 @@ pub(super) fn plan_node(site: &Site<'_>, host: usize) -> (Option<PlannedNode>, V
 
 /// Selects the environment file, and returns it with its source.
 pub(super) fn select(
-    loads: &[(SourceFile, Arc<LoadedFile>)],
+    loads: &[(DesignFile, Arc<LoadedFile>)],
     environments: &BTreeSet<EnvName>,
     options: &CompileOptions,
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
 ) -> Option<(Environment, usize)> {
     let all = loads.iter().flat_map(|(assigned, loaded)| loaded.environments.iter().map(|env| (env, assigned.source)));
     let names = || environments.iter().map(EnvName::as_str).collect::<Vec<_>>().join(", ");
@@ -238,7 +241,7 @@ pub(super) fn select(
 }
 
 /// Reports two files of one environment.
-fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, report: &mut Report<'_>) {
+fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, report: &mut FindingCollector<'_>) {
     let at = |environment: &Environment| environment.roles.first().map(|role| role.written.key.span);
     let (Some(other), Some(span)) = (at(lower), at(upper)) else { return };
     let name = quote(upper.name.as_str());
@@ -255,7 +258,7 @@ fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, re
 }
 
 /// Reports a cloud without a map file.
-pub(super) fn check_cloud(environment: &Environment, index: &Index, report: &mut Report<'_>) {
+pub(super) fn check_cloud(environment: &Environment, index: &SubjectIndex, report: &mut FindingCollector<'_>) {
     let Some(cloud) = &environment.cloud else { return };
     let clouds = AnyKind::Known(Kind::Cloud);
     if index.find(&clouds, &cloud.name).is_none() {
@@ -269,7 +272,7 @@ pub(super) fn check_cloud(environment: &Environment, index: &Index, report: &mut
 }
 
 /// Reports a node of an environment that has no file.
-pub(super) fn check_named(document: &Document, environments: &BTreeSet<EnvName>, report: &mut Report<'_>) {
+pub(super) fn check_named(document: &Document, environments: &BTreeSet<EnvName>, report: &mut FindingCollector<'_>) {
     let Some((named, span)) = named(document) else { return };
     if !environments.is_empty() && !environments.contains(named) {
         let finding = Code::UnknownEnvironment.finding(format!("there is no environment {}", quote(named)));

@@ -6,10 +6,10 @@ use crate::compile::compose::verbatim;
 use crate::compile::design::Design;
 use crate::documents::{Document, DocumentOrigin};
 use crate::inherit::merge::{copy, merge};
-use crate::inherit::provenance::{Event, LayerStep, StepRecorder, find};
+use crate::inherit::provenance::{LayerEvent, LayerStep, StepRecorder, find};
 use crate::inherit::{Provenance, ValuePath};
 use crate::kinds::{AnyKind, Kind};
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
 /// One document as a source wrote it, without the excerpt of its line.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub struct SourceDocument<'d> {
 
 impl<'d> SourceDocument<'d> {
     /// The spec with the labels.
-    pub fn body(&self) -> &'d Node {
+    pub fn body(&self) -> &'d YamlNode {
         &self.document.body
     }
 
@@ -117,7 +117,7 @@ impl Design {
         let mut recorder = StepRecorder::new(path, ty);
         let lineage = inner.subjects[at].lineage.iter().copied().chain([at]);
         let layers: Vec<usize> = lineage.flat_map(|subject| inner.subjects[subject].stack.iter().copied()).collect();
-        let mut value: Option<Node> = None;
+        let mut value: Option<YamlNode> = None;
         for &layer in &layers {
             let Some(document) = &inner.documents[layer] else { continue };
             recorder.begin(layer, value.as_ref());
@@ -134,7 +134,7 @@ impl Design {
         Ok(Provenance { value: found, steps })
     }
 
-    fn step(&self, event: Event) -> Option<LayerStep> {
+    fn step(&self, event: LayerEvent) -> Option<LayerStep> {
         let document = self.inner.documents[event.layer].as_ref()?;
         Some(LayerStep {
             source: self.inner.sources[document.source].clone(),
@@ -146,7 +146,7 @@ impl Design {
         })
     }
 
-    fn no_value(&self, kind: &AnyKind, name: &str, path: &ValuePath, value: Option<&Node>) -> ProvenanceError {
+    fn no_value(&self, kind: &AnyKind, name: &str, path: &ValuePath, value: Option<&YamlNode>) -> ProvenanceError {
         let value_at = |upto: usize| value.and_then(|value| find(value, kind.body(), &path.0[..upto]));
         let (upto, last) = (0..path.0.len()).rev().find_map(|upto| Some((upto, value_at(upto)?))).unzip();
         let upto = ValuePath(path.0[..upto.unwrap_or(0)].to_vec());

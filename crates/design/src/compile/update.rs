@@ -10,12 +10,12 @@ use std::sync::Arc;
 use super::assemble::assemble;
 use super::compose::{Bases, check_references, check_stack, flatten, own, report_unused, sort_stack};
 use super::design::{CheckedDesign, Design, FileSlot, Inner};
-use super::load::{LoadedFile, SourceFile, load};
-use super::nodes::{PlannedNode, check_named, in_order, is_elsewhere, is_in_environment, plan_node};
+use super::load::{DesignFile, LoadedFile, load};
+use super::nodes::{CompiledNode, check_named, in_order, is_elsewhere, is_in_environment, plan_node};
 use crate::documents;
 use crate::documents::Document;
 use crate::file_text::{FileId, FileText, Span};
-use crate::finding::{Report, TextRange};
+use crate::finding::{FindingCollector, TextRange};
 use crate::inherit::lineage::{Subject, ancestors, edges, is_too_long, lineage};
 use crate::inherit::merge::UnusedRemovals;
 use crate::kinds::{AnyKind, Kind};
@@ -23,7 +23,7 @@ use crate::rules::{check_fleet, check_nodes};
 
 /// A change of one file of a source.
 #[derive(Debug)]
-pub enum FileChange {
+pub enum SourceFileChange {
     /// Creates or replaces the file.
     Put(FileText),
     /// Removes the file.
@@ -35,7 +35,7 @@ const MAX_GAPS: usize = 10_000;
 
 impl Design {
     /// The design with changed files of one source. A new source is added last.
-    pub fn with(&self, source: &str, changes: Vec<FileChange>) -> CheckedDesign {
+    pub fn with(&self, source: &str, changes: Vec<SourceFileChange>) -> CheckedDesign {
         let mut inner = (*self.inner).clone();
         let number = inner.sources.iter().position(|name| name == source).unwrap_or_else(|| {
             inner.sources.push(source.to_owned());
@@ -56,7 +56,7 @@ impl Design {
         }
         let kept = inner.slots.iter().filter_map(|((source, _), slot)| {
             let text = files.get(slot.file)?.clone();
-            Some((SourceFile { text, source: *source }, slot.loaded.clone()))
+            Some((DesignFile { text, source: *source }, slot.loaded.clone()))
         });
         let loads = kept.collect();
         assemble(files, inner.sources, loads, inner.options)
@@ -70,8 +70,8 @@ fn recompile(
     slots: BTreeMap<(usize, String), FileSlot>,
     options: super::CompileOptions,
 ) -> CheckedDesign {
-    let mut bundles: Vec<crate::bundle::Bundle> =
-        sources.into_iter().map(|name| crate::bundle::Bundle { name, files: Vec::new() }).collect();
+    let mut bundles: Vec<crate::source::DesignSource> =
+        sources.into_iter().map(|name| crate::source::DesignSource { name, files: Vec::new() }).collect();
     for ((source, name), slot) in slots {
         if let Some(text) = files.get(slot.file) {
             bundles[source].files.push(FileText::new(name, text.text()));
@@ -88,10 +88,10 @@ struct FileSwap {
 }
 
 /// Replaces the text of a file and loads the new one.
-fn swap(inner: &mut Inner, source: usize, change: FileChange) -> FileSwap {
+fn swap(inner: &mut Inner, source: usize, change: SourceFileChange) -> FileSwap {
     let (name, text) = match change {
-        FileChange::Put(text) => (text.name().to_owned(), Some(text)),
-        FileChange::Remove { file } => (file, None),
+        SourceFileChange::Put(text) => (text.name().to_owned(), Some(text)),
+        SourceFileChange::Remove { file } => (file, None),
     };
     let file = (source, name);
     let before = inner.slots.remove(&file);
@@ -99,7 +99,7 @@ fn swap(inner: &mut Inner, source: usize, change: FileChange) -> FileSwap {
         inner.files.remove(before.file);
     }
     let after = text.map(|text| {
-        let assigned = SourceFile { text: inner.files.add(text), source };
+        let assigned = DesignFile { text: inner.files.add(text), source };
         let loaded = load(std::slice::from_ref(&assigned)).into_iter().next().unwrap_or_default();
         (assigned.text.id(), Arc::new(loaded))
     });
@@ -186,7 +186,7 @@ impl Inner {
     fn recheck(mut self, swaps: &[FileSwap], names: &HashSet<Arc<str>>, spans: &[Span]) -> CheckedDesign {
         let nodes = AnyKind::Known(Kind::Node);
         let files = self.files.clone();
-        let mut report = Report::of_design(&files);
+        let mut report = FindingCollector::of_design(&files);
         let composed = std::mem::take(&mut self.composed);
         let stays = |finding: &crate::finding::Finding| {
             let Some(location) = &finding.location else { return true };
@@ -228,7 +228,7 @@ impl Inner {
         let mut of_nodes = std::mem::take(&mut self.of_nodes);
         let site = self.site();
         changed.retain(|&at| is_in_environment(&site, at, &mut report));
-        let stays = |node: &&Arc<PlannedNode>| !names.contains(node.name.as_str());
+        let stays = |node: &&Arc<CompiledNode>| !names.contains(node.name.as_str());
         let mut planned: Vec<_> = self.nodes.iter().filter(stays).cloned().collect();
         let mut of_plan = Vec::new();
         for &at in &changed {

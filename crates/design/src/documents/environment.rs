@@ -9,7 +9,7 @@ use crate::environment::{Environment, RoleDesign};
 use crate::file_text::{FileText, Span};
 use crate::finding::Code;
 use crate::kinds::Kind;
-use crate::yaml::{Entry, Key, Node};
+use crate::yaml::{YamlEntry, YamlKey, YamlNode};
 
 pub(super) struct EnvironmentFiles;
 
@@ -33,11 +33,11 @@ impl DocumentReader for EnvironmentFiles {
         "environment"
     }
 
-    fn claims(&self, file: &FileText, _: Option<&Node>) -> bool {
+    fn claims(&self, file: &FileText, _: Option<&YamlNode>) -> bool {
         is_environment_file(file.name())
     }
 
-    fn read(&self, file: &FileText, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
+    fn read(&self, file: &FileText, trees: &[YamlNode], made: &mut ReaderOutput<'_, '_>) {
         match cloud_of(file.name()) {
             Some(cloud) => consume_map(cloud, trees, made),
             None => made.environments.extend(Environment::from_trees(file, trees, made.report)),
@@ -46,7 +46,7 @@ impl DocumentReader for EnvironmentFiles {
 }
 
 /// Reads a map file: one mapping, named after the cloud.
-fn consume_map(cloud: &str, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
+fn consume_map(cloud: &str, trees: &[YamlNode], made: &mut ReaderOutput<'_, '_>) {
     let Some(tree) = trees.first().filter(|tree| !tree.is_null()) else {
         let finding = Code::EmptyFile.finding("the map file is empty");
         made.report.add_to_file(finding.help("write at least: flavor: {small: NAME_IN_THIS_CLOUD}"));
@@ -94,16 +94,16 @@ fn parent(role: &RoleDesign) -> Option<Parent> {
     Some(Parent { name: profile.scalar()?.shared_text(), span: profile.span })
 }
 
-fn body(role: &RoleDesign) -> Node {
+fn body(role: &RoleDesign) -> YamlNode {
     let at = role.written.key.span;
-    let made = |name: &str, value: Node| Entry { key: key(name, value.span), value };
-    let mut entries = vec![made("role", Node::from_text(role.written.key.text.clone(), at))];
+    let made = |name: &str, value: YamlNode| YamlEntry { key: key(name, value.span), value };
+    let mut entries = vec![made("role", YamlNode::from_text(role.written.key.text.clone(), at))];
     for name in ["flavor", "failure_domain", "labels"] {
         entries.extend(role.written.value.get(name).map(|value| made(name, value.clone())));
     }
-    Node::from_entries(entries, at)
+    YamlNode::from_entries(entries, at)
 }
 
-fn key(text: &str, span: Span) -> Key {
-    Key { text: Arc::from(text), span }
+fn key(text: &str, span: Span) -> YamlKey {
+    YamlKey { text: Arc::from(text), span }
 }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use crate::drydock;
 use crate::environment::Environment;
 use crate::file_text::{FileText, Span};
-use crate::finding::Report;
+use crate::finding::FindingCollector;
 use crate::kinds::AnyKind;
 use crate::types::KeyNames;
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
 /// One document: one layer of a subject, from one source.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Document {
     /// Span of `overlay: true`: the document overlays one of an earlier source.
     pub overlay: Option<Span>,
     /// The spec with the labels: everything that is inherited.
-    pub body: Node,
+    pub body: YamlNode,
     pub span: Span,
     /// Number of the source; a later source wins.
     pub source: usize,
@@ -90,10 +90,10 @@ pub trait DocumentReader: Sync {
     fn name(&self) -> &'static str;
 
     /// Reports whether this reader handles a tree of the file; `None` stands for a file without trees.
-    fn claims(&self, file: &FileText, tree: Option<&Node>) -> bool;
+    fn claims(&self, file: &FileText, tree: Option<&YamlNode>) -> bool;
 
     /// Reads the claimed trees of one file.
-    fn read(&self, file: &FileText, trees: &[Node], made: &mut ReaderOutput<'_, '_>);
+    fn read(&self, file: &FileText, trees: &[YamlNode], made: &mut ReaderOutput<'_, '_>);
 }
 
 /// Documents and findings of one file.
@@ -102,7 +102,7 @@ pub struct ReaderOutput<'m, 'r> {
     pub(crate) source: usize,
     pub(crate) documents: &'m mut Vec<Document>,
     pub(crate) environments: &'m mut Vec<Environment>,
-    pub(crate) report: &'m mut Report<'r>,
+    pub(crate) report: &'m mut FindingCollector<'r>,
 }
 
 /// All readers. The first that claims a tree reads it; the native reader claims everything.
@@ -118,8 +118,8 @@ pub(crate) fn key_names(origin: DocumentOrigin) -> KeyNames {
 }
 
 /// Passes the trees of a file to the readers that claim them.
-pub(crate) fn read_trees(file: &FileText, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
-    let claimant = |tree: Option<&Node>| READERS.iter().position(|reader| reader.claims(file, tree));
+pub(crate) fn read_trees(file: &FileText, trees: &[YamlNode], made: &mut ReaderOutput<'_, '_>) {
+    let claimant = |tree: Option<&YamlNode>| READERS.iter().position(|reader| reader.claims(file, tree));
     if trees.is_empty() {
         if let Some(reader) = claimant(None).and_then(|at| READERS.get(at)) {
             reader.read(file, trees, made);
@@ -129,7 +129,7 @@ pub(crate) fn read_trees(file: &FileText, trees: &[Node], made: &mut ReaderOutpu
     let holds_any = trees.iter().any(|tree| !tree.is_null());
     for run in trees.chunk_by(|a, b| claimant(Some(a)) == claimant(Some(b))) {
         // Empty documents are ignored, unless the file holds nothing else.
-        if holds_any && run.iter().all(Node::is_null) {
+        if holds_any && run.iter().all(YamlNode::is_null) {
             continue;
         }
         if let Some(reader) = claimant(run.first()).and_then(|at| READERS.get(at)) {

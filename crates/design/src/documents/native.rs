@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::{DocumentReader, ReaderOutput};
 use crate::documents::{Document, DocumentOrigin, Parent};
 use crate::file_text::{FileText, Span};
-use crate::finding::{Code, Report, quote};
+use crate::finding::{Code, FindingCollector, quote};
 use crate::kinds::{AnyKind, Kind};
 use crate::types::wrong_type;
-use crate::yaml::{Entry, Map, Node, Value};
+use crate::yaml::{Value, YamlEntry, YamlMap, YamlNode};
 use muster_core::spelling;
 
 pub(super) struct NativeDocuments;
@@ -22,11 +22,11 @@ impl DocumentReader for NativeDocuments {
     }
 
     /// Claims everything that no other reader claims, so that invalid documents are reported.
-    fn claims(&self, _: &FileText, _: Option<&Node>) -> bool {
+    fn claims(&self, _: &FileText, _: Option<&YamlNode>) -> bool {
         true
     }
 
-    fn read(&self, _: &FileText, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
+    fn read(&self, _: &FileText, trees: &[YamlNode], made: &mut ReaderOutput<'_, '_>) {
         let filled = trees.iter().filter(|tree| !tree.is_null());
         if filled.clone().next().is_none() {
             if !made.report.has_errors() {
@@ -43,7 +43,7 @@ impl DocumentReader for NativeDocuments {
     }
 }
 
-fn document(tree: &Node, source: usize, report: &mut Report<'_>) -> Option<Document> {
+fn document(tree: &YamlNode, source: usize, report: &mut FindingCollector<'_>) -> Option<Document> {
     let Value::Map(map) = &tree.value else {
         let finding = Code::NotADocument.finding("a document must be a mapping with a kind and a name");
         report.add(tree.span, finding.help(EXAMPLE));
@@ -51,7 +51,7 @@ fn document(tree: &Node, source: usize, report: &mut Report<'_>) -> Option<Docum
     };
     let at = map.entries().first().map_or(tree.span, |entry| entry.key.span);
     let misspelt = unknown_keys(map, report);
-    let missing = |key: &str, report: &mut Report<'_>| {
+    let missing = |key: &str, report: &mut FindingCollector<'_>| {
         if !map.has_refused() && !misspelt.contains(&key) {
             let finding = Code::NotADocument.finding(format!("the document has no \"{key}\""));
             report.add(at, finding.help(EXAMPLE));
@@ -89,9 +89,9 @@ fn document(tree: &Node, source: usize, report: &mut Report<'_>) -> Option<Docum
 }
 
 /// Reports unknown keys; returns the known keys that were probably meant.
-fn unknown_keys(map: &Map, report: &mut Report<'_>) -> Vec<&'static str> {
+fn unknown_keys(map: &YamlMap, report: &mut FindingCollector<'_>) -> Vec<&'static str> {
     let mut meant = Vec::new();
-    for Entry { key, .. } in map.entries() {
+    for YamlEntry { key, .. } in map.entries() {
         if KEYS.contains(&&*key.text) {
             continue;
         }
@@ -111,7 +111,7 @@ fn unknown_keys(map: &Map, report: &mut Report<'_>) -> Vec<&'static str> {
     meant
 }
 
-fn filled<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
+fn filled<'n>(node: &'n YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<&'n str> {
     match node.text() {
         Some(text) if !text.trim().is_empty() => Some(text),
         Some(_) => {
@@ -122,14 +122,14 @@ fn filled<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n
     }
 }
 
-fn name(node: &Node, report: &mut Report<'_>) -> Option<(Arc<str>, Span)> {
+fn name(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<(Arc<str>, Span)> {
     let text = filled(node, "\"name\"", report)?;
     check_name(text, node.span, report)?;
     Some((node.scalar()?.shared_text(), node.span))
 }
 
 /// Checks a name. Names are parts of paths, of store keys and of API paths, and `'!name'` is a removal.
-pub(crate) fn check_name(text: &str, span: Span, report: &mut Report<'_>) -> Option<()> {
+pub(crate) fn check_name(text: &str, span: Span, report: &mut FindingCollector<'_>) -> Option<()> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.+:@/".contains(c);
     let fits = text.len() <= 128 && text.chars().all(legal) && text.starts_with(|c: char| c.is_ascii_alphanumeric());
     if !fits {
@@ -140,8 +140,8 @@ pub(crate) fn check_name(text: &str, span: Span, report: &mut Report<'_>) -> Opt
     fits.then_some(())
 }
 
-fn extends(node: &Node, report: &mut Report<'_>) -> Option<Vec<Parent>> {
-    let parent = |node: &Node, report: &mut Report<'_>| {
+fn extends(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<Vec<Parent>> {
+    let parent = |node: &YamlNode, report: &mut FindingCollector<'_>| {
         filled(node, "a member of \"extends\"", report)?;
         Some(Parent { name: node.scalar()?.shared_text(), span: node.span })
     };
@@ -152,7 +152,7 @@ fn extends(node: &Node, report: &mut Report<'_>) -> Option<Vec<Parent>> {
     }
 }
 
-fn overlay(entry: &Entry, report: &mut Report<'_>) -> Option<Span> {
+fn overlay(entry: &YamlEntry, report: &mut FindingCollector<'_>) -> Option<Span> {
     match entry.value.kind() {
         Some(crate::yaml::ScalarKind::Bool(true)) => Some(entry.key.span),
         Some(crate::yaml::ScalarKind::Bool(false)) => None,
@@ -161,7 +161,7 @@ fn overlay(entry: &Entry, report: &mut Report<'_>) -> Option<Span> {
 }
 
 /// The spec with the labels as one of its keys; without labels, the spec itself.
-fn body(map: &Map, at: Span, report: &mut Report<'_>) -> Option<Node> {
+fn body(map: &YamlMap, at: Span, report: &mut FindingCollector<'_>) -> Option<YamlNode> {
     let labels = map.get("labels").filter(|labels| !labels.value.is_null());
     let spec = map.get("spec").map(|entry| &entry.value).filter(|spec| !spec.is_null());
     if let Some(spec) = spec {
@@ -174,9 +174,9 @@ fn body(map: &Map, at: Span, report: &mut Report<'_>) -> Option<Node> {
     Some(match (spec, labels) {
         (Some(spec), None) => spec.clone(),
         (spec, labels) => {
-            let fields = spec.and_then(Node::map).map(Map::entries).unwrap_or_default();
+            let fields = spec.and_then(YamlNode::map).map(YamlMap::entries).unwrap_or_default();
             let labels = labels.cloned();
-            Node::from_entries(fields.iter().cloned().chain(labels).collect(), spec.map_or(at, |spec| spec.span))
+            YamlNode::from_entries(fields.iter().cloned().chain(labels).collect(), spec.map_or(at, |spec| spec.span))
         }
     })
 }

@@ -8,7 +8,7 @@ use crate::documents::{Document, DocumentOrigin, Parent};
 use crate::drydock::envelope::Envelope;
 use crate::file_text::Span;
 use crate::kinds::{AnyKind, Kind};
-use crate::yaml::{Entry, Key, Node};
+use crate::yaml::{YamlEntry, YamlKey, YamlNode};
 
 /// A native document under construction.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ pub(super) struct Draft {
     span: Span,
     content_at: Span,
     pub extends: Option<Vec<Parent>>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<YamlEntry>,
     /// Default values, below all documents of this name.
-    pub defaults: Vec<Entry>,
+    pub defaults: Vec<YamlEntry>,
 }
 
 impl Draft {
@@ -38,24 +38,27 @@ impl Draft {
         }
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, key: &str) -> Option<&YamlEntry> {
         self.entries.iter().find(|entry| &*entry.key.text == key)
     }
 
-    pub(super) fn remove(&mut self, key: &str) -> Option<Entry> {
+    pub(super) fn remove(&mut self, key: &str) -> Option<YamlEntry> {
         let at = self.entries.iter().position(|entry| &*entry.key.text == key)?;
         Some(self.entries.remove(at))
     }
 
     /// Adds Deckhand's labels to the document's own labels, which win.
     pub(super) fn add_labels(&mut self, envelope: &Envelope<'_>) {
-        let Some(map) = envelope.metadata("labels").and_then(Node::map) else { return };
+        let Some(map) = envelope.metadata("labels").and_then(YamlNode::map) else { return };
         let own = self.remove("labels");
-        let mut labels: Vec<Entry> =
+        let mut labels: Vec<YamlEntry> =
             own.as_ref().and_then(|own| own.value.map()).map(|map| map.entries().to_vec()).unwrap_or_default();
-        let text = |entry: &Entry| {
+        let text = |entry: &YamlEntry| {
             let scalar = entry.value.scalar().filter(|_| !entry.value.is_null())?;
-            Some(Entry { key: entry.key.clone(), value: Node::from_text(scalar.shared_text(), entry.value.span) })
+            Some(YamlEntry {
+                key: entry.key.clone(),
+                value: YamlNode::from_text(scalar.shared_text(), entry.value.span),
+            })
         };
         for entry in map.entries() {
             if !labels.iter().any(|label| label.key.text == entry.key.text) {
@@ -63,7 +66,7 @@ impl Draft {
             }
         }
         let at = own.map_or(self.name_at, |own| own.key.span);
-        self.entries.push(generated_entry("labels", Node::from_entries(labels, at)));
+        self.entries.push(generated_entry("labels", YamlNode::from_entries(labels, at)));
     }
 
     /// The document and its defaults. Empty if the document has no name, which was reported.
@@ -81,16 +84,17 @@ impl Draft {
             origin,
         };
         let lower = name.as_ref().filter(|_| !defaults.is_empty());
-        let lower = lower.map(|name| layer(name, None, Node::from_entries(defaults, name_at), DocumentOrigin::Default));
-        let body = Node::from_entries(entries, content_at);
+        let lower =
+            lower.map(|name| layer(name, None, YamlNode::from_entries(defaults, name_at), DocumentOrigin::Default));
+        let body = YamlNode::from_entries(entries, content_at);
         let upper = name.as_ref().map(|name| layer(name, extends, body, DocumentOrigin::Drydock));
         lower.into_iter().chain(upper)
     }
 }
 
 /// An entry whose key is not in a file: the key has the span of its value.
-pub(super) fn generated_entry(key: &str, value: Node) -> Entry {
-    Entry { key: Key { text: key.into(), span: value.span }, value }
+pub(super) fn generated_entry(key: &str, value: YamlNode) -> YamlEntry {
+    YamlEntry { key: YamlKey { text: key.into(), span: value.span }, value }
 }
 
 /// Key of the owner data that names the role.
@@ -111,7 +115,7 @@ pub(super) fn add_role(draft: &mut Draft, envelope: &Envelope<'_>) {
     let role = |(name, span): (&str, Span)| Some((role_name(name)?, span));
     let (role, span) =
         profile.and_then(role).or_else(|| own.and_then(role)).unwrap_or((DEFAULT_ROLE.into(), envelope.name_at));
-    draft.defaults.push(generated_entry(ROLE, Node::from_text(role, span)));
+    draft.defaults.push(generated_entry(ROLE, YamlNode::from_text(role, span)));
 }
 
 /// Derives a legal role from a name: `CP_r720` becomes `cp-r`.

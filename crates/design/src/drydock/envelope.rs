@@ -14,10 +14,10 @@ use crate::documents::native::check_name;
 use crate::documents::{Document, DocumentOrigin};
 use crate::drydock::draft::{Draft, generated_entry};
 use crate::file_text::Span;
-use crate::finding::{Code, Report, quote};
+use crate::finding::{Code, FindingCollector, quote};
 use crate::kinds::AnyKind;
 use crate::types::wrong_type;
-use crate::yaml::{Entry, Map, Node, ScalarKind, Value};
+use crate::yaml::{ScalarKind, Value, YamlEntry, YamlMap, YamlNode};
 
 const NAMED: &str = "for instance: metadata: {name: rack1}";
 const RENDER: &str = "give Muster the documents that Deckhand renders";
@@ -37,9 +37,9 @@ pub(super) struct Envelope<'n> {
     /// A missing name was reported; the content is checked anyway.
     pub name: Option<Arc<str>>,
     pub name_at: Span,
-    pub metadata: Option<&'n Map>,
+    pub metadata: Option<&'n YamlMap>,
     /// `data` or `spec`; none if it is empty.
-    pub content: Option<&'n Node>,
+    pub content: Option<&'n YamlNode>,
     pub span: Span,
 }
 
@@ -66,11 +66,11 @@ impl Form {
 }
 
 /// Reports whether a tree has one of these envelopes.
-pub(super) fn is_envelope(tree: &Node) -> bool {
+pub(super) fn is_envelope(tree: &YamlNode) -> bool {
     form(tree).is_some()
 }
 
-fn form(tree: &Node) -> Option<Form> {
+fn form(tree: &YamlNode) -> Option<Form> {
     let map = tree.map()?;
     let has_path =
         |key: &str| map.get(key).is_some_and(|entry| entry.value.text().is_some_and(|text| text.contains('/')));
@@ -83,7 +83,7 @@ fn form(tree: &Node) -> Option<Form> {
 
 impl<'n> Envelope<'n> {
     /// Parses an envelope; none if its kind is unknown.
-    pub(super) fn open(tree: &'n Node, report: &mut Report<'_>) -> Option<Self> {
+    pub(super) fn open(tree: &'n YamlNode, report: &mut FindingCollector<'_>) -> Option<Self> {
         let (form, map) = (form(tree)?, tree.map()?);
         unknown_keys(map, form, report);
         let (space, kind, kind_at, version, version_at) = match form {
@@ -134,12 +134,12 @@ impl<'n> Envelope<'n> {
     }
 
     /// A value of the metadata; `null` counts as absent.
-    pub(super) fn metadata(&self, key: &str) -> Option<&'n Node> {
+    pub(super) fn metadata(&self, key: &str) -> Option<&'n YamlNode> {
         self.metadata?.get(key).map(|entry| &entry.value).filter(|value| !value.is_null())
     }
 }
 
-fn unknown_keys(map: &Map, form: Form, report: &mut Report<'_>) {
+fn unknown_keys(map: &YamlMap, form: Form, report: &mut FindingCollector<'_>) {
     let keys = form.keys();
     for key in map.entries().iter().map(|entry| &entry.key).filter(|key| !keys.contains(&&*key.text)) {
         let help = match spelling::nearest(&key.text, keys.iter().copied()) {
@@ -152,7 +152,7 @@ fn unknown_keys(map: &Map, form: Form, report: &mut Report<'_>) {
     }
 }
 
-fn metadata<'n>(map: &'n Map, at: Span, report: &mut Report<'_>) -> Option<&'n Map> {
+fn metadata<'n>(map: &'n YamlMap, at: Span, report: &mut FindingCollector<'_>) -> Option<&'n YamlMap> {
     let Some(node) = map.get("metadata").map(|entry| &entry.value) else {
         let finding = Code::NotADocument.finding("the document has no \"metadata\"");
         report.add(at, finding.help(NAMED));
@@ -164,7 +164,7 @@ fn metadata<'n>(map: &'n Map, at: Span, report: &mut Report<'_>) -> Option<&'n M
     }
 }
 
-fn name(metadata: Option<&Map>, at: Span, report: &mut Report<'_>) -> Option<(Arc<str>, Span)> {
+fn name(metadata: Option<&YamlMap>, at: Span, report: &mut FindingCollector<'_>) -> Option<(Arc<str>, Span)> {
     let Some(entry) = metadata?.get("name") else {
         let finding = Code::NotADocument.finding("the document has no \"metadata.name\"");
         report.add(at, finding.help(NAMED));
@@ -181,8 +181,8 @@ fn name(metadata: Option<&Map>, at: Span, report: &mut Report<'_>) -> Option<(Ar
 }
 
 /// Reports whether a document is abstract: a base for layering that is not part of the site.
-pub(super) fn is_abstract(envelope: &Envelope<'_>, report: &mut Report<'_>) -> bool {
-    let Some(layering) = envelope.metadata("layeringDefinition").and_then(Node::map) else { return false };
+pub(super) fn is_abstract(envelope: &Envelope<'_>, report: &mut FindingCollector<'_>) -> bool {
+    let Some(layering) = envelope.metadata("layeringDefinition").and_then(YamlNode::map) else { return false };
     let flag = layering.get("abstract").filter(|entry| entry.value.kind() == Some(ScalarKind::Bool(true)));
     if let Some(entry) = flag {
         not_rendered(entry.key.span, "the document is abstract, and is left out".to_owned(), report);
@@ -195,17 +195,17 @@ pub(super) fn is_abstract(envelope: &Envelope<'_>, report: &mut Report<'_>) -> b
 }
 
 /// Replaces the substitution of a credential by a reference to the secret.
-pub(super) fn substitute(draft: &mut Draft, envelope: &Envelope<'_>, report: &mut Report<'_>) {
-    for substitution in envelope.metadata("substitutions").and_then(Node::items).unwrap_or_default() {
+pub(super) fn substitute(draft: &mut Draft, envelope: &Envelope<'_>, report: &mut FindingCollector<'_>) {
+    for substitution in envelope.metadata("substitutions").and_then(YamlNode::items).unwrap_or_default() {
         let Some(to) = substitution.get("dest") else { continue };
         let from = substitution.get("src").and_then(|from| from.get("name"));
         for to in to.items().unwrap_or(std::slice::from_ref(to)) {
             let Some(path) = to.get("path") else { continue };
             let steps = path.text().unwrap_or_default().trim_start_matches('$').trim_start_matches('.');
-            match from.and_then(Node::scalar) {
+            match from.and_then(YamlNode::scalar) {
                 Some(name) if steps == "oob.credential" => {
                     let at = from.map_or(path.span, |from| from.span);
-                    credential(draft, Node::from_text(name.shared_text(), at), path.span);
+                    credential(draft, YamlNode::from_text(name.shared_text(), at), path.span);
                 }
                 _ => {
                     let message = format!("nothing is substituted at {}", quote(path.text().unwrap_or_default()));
@@ -216,25 +216,29 @@ pub(super) fn substitute(draft: &mut Draft, envelope: &Envelope<'_>, report: &mu
     }
 }
 
-fn credential(draft: &mut Draft, name: Node, at: Span) {
-    let secret = Node::from_entries(vec![generated_entry("secret", name)], at);
+fn credential(draft: &mut Draft, name: YamlNode, at: Span) {
+    let secret = YamlNode::from_entries(vec![generated_entry("secret", name)], at);
     let own = draft.remove("oob");
     let (key, written) = match &own {
-        Some(Entry { key, value }) => (key.clone(), value.map().map(|map| map.entries()).unwrap_or_default()),
+        Some(YamlEntry { key, value }) => (key.clone(), value.map().map(|map| map.entries()).unwrap_or_default()),
         None => (generated_entry("oob", secret.clone()).key, Default::default()),
     };
     let others = written.iter().filter(|entry| &*entry.key.text != "credential").cloned();
     let entries = others.chain([generated_entry("credential", secret)]).collect();
     let span = own.as_ref().map_or(at, |own| own.value.span);
-    draft.entries.push(Entry { key, value: Node::from_entries(entries, span) });
+    draft.entries.push(YamlEntry { key, value: YamlNode::from_entries(entries, span) });
 }
 
-fn not_rendered(at: Span, message: String, report: &mut Report<'_>) {
+fn not_rendered(at: Span, message: String, report: &mut FindingCollector<'_>) {
     report.add(at, Code::NotRendered.finding(message).help(RENDER));
 }
 
 /// A configuration item whose kind is the name of its schema, such as `promenade/Docker/v1`.
-pub(super) fn item_document(envelope: &Envelope<'_>, source: usize, report: &mut Report<'_>) -> Option<Document> {
+pub(super) fn item_document(
+    envelope: &Envelope<'_>,
+    source: usize,
+    report: &mut FindingCollector<'_>,
+) -> Option<Document> {
     if holds_secret(envelope)
         && let Some(content) = envelope.content.filter(|content| content.get("secret").is_none())
     {
@@ -258,17 +262,17 @@ pub(super) fn item_document(envelope: &Envelope<'_>, source: usize, report: &mut
 }
 
 fn holds_secret(envelope: &Envelope<'_>) -> bool {
-    let is_encrypted = envelope.metadata("storagePolicy").and_then(Node::text) == Some("encrypted");
+    let is_encrypted = envelope.metadata("storagePolicy").and_then(YamlNode::text) == Some("encrypted");
     is_encrypted || (envelope.space == "deckhand" && SECRETS.contains(&envelope.kind))
 }
 
 /// The content, with Deckhand's labels among its keys as in a native document.
-fn body(envelope: &Envelope<'_>) -> Node {
-    let Some(content) = envelope.content else { return Node::from_entries(Vec::new(), envelope.name_at) };
+fn body(envelope: &Envelope<'_>) -> YamlNode {
+    let Some(content) = envelope.content else { return YamlNode::from_entries(Vec::new(), envelope.name_at) };
     let labels = envelope.metadata.and_then(|metadata| metadata.get("labels"));
     match (content.map(), labels) {
-        (Some(map), Some(Entry { value, .. })) if value.map().is_some() && map.get("labels").is_none() => {
-            Node::from_entries(map.entries().iter().chain(labels).cloned().collect(), content.span)
+        (Some(map), Some(YamlEntry { value, .. })) if value.map().is_some() && map.get("labels").is_none() => {
+            YamlNode::from_entries(map.entries().iter().chain(labels).cloned().collect(), content.span)
         }
         _ => content.clone(),
     }

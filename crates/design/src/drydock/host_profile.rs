@@ -3,18 +3,18 @@
 use super::DrydockKind;
 use super::draft::{Draft, generated_entry};
 use super::envelope::Envelope;
-use super::translate::{Field, Shape, ValueShape, ignored, inherited, renamed, same};
+use super::translate::{DrydockField, Shape, ValueShape, ignored, inherited, renamed, same};
 use crate::documents::Parent;
-use crate::finding::{Code, Report};
+use crate::finding::{Code, FindingCollector};
 use crate::kinds::Kind;
-use crate::yaml::{Entry, Key, Node};
+use crate::yaml::{YamlEntry, YamlKey, YamlNode};
 
 pub(super) const KIND: DrydockKind =
     DrydockKind { word: "HostProfile", becomes: Kind::HostProfile, shape: &HOST_PROFILE, finish };
 
 const HOST_PROFILE: Shape = inherited("a host profile", HOST_FIELDS);
 
-pub(super) const HOST_FIELDS: &[Field] = &[
+pub(super) const HOST_FIELDS: &[DrydockField] = &[
     same(PARENT, ValueShape::Text),
     same("hardware_profile", ValueShape::Text),
     same("primary_network", ValueShape::Text),
@@ -142,7 +142,7 @@ const SRIOV: Shape = inherited(
     ],
 );
 
-fn finish(draft: &mut Draft, _: &Envelope<'_>, report: &mut Report<'_>) {
+fn finish(draft: &mut Draft, _: &Envelope<'_>, report: &mut FindingCollector<'_>) {
     finish_host(draft);
     if let Some(mac) = draft.remove(BOOT_MAC) {
         let finding = Code::NotInherited.finding("no node inherits \"boot_mac\" from a profile");
@@ -158,23 +158,24 @@ pub(super) fn finish_host(draft: &mut Draft) {
     }
     boot_drive(draft);
     // Boot actions select nodes by their owner data, under the name of labels.
-    let labels = draft
-        .get(OWNER_DATA)
-        .map(|Entry { key, value }| Entry { key: Key { text: "labels".into(), span: key.span }, value: value.clone() });
+    let labels = draft.get(OWNER_DATA).map(|YamlEntry { key, value }| YamlEntry {
+        key: YamlKey { text: "labels".into(), span: key.span },
+        value: value.clone(),
+    });
     draft.entries.extend(labels);
 }
 
 /// Adds the boot drive: the disk with the label `bootdrive: true`.
 fn boot_drive(draft: &mut Draft) {
     let Some(storage) = draft.entries.iter_mut().find(|entry| &*entry.key.text == STORAGE_KEY) else { return };
-    let entries = |node: &Node| node.map().map(|map| map.entries().to_vec()).unwrap_or_default();
-    let is_labelled = |disk: &Entry| {
+    let entries = |node: &YamlNode| node.map().map(|map| map.entries().to_vec()).unwrap_or_default();
+    let is_labelled = |disk: &YamlEntry| {
         let label = disk.value.get("labels").and_then(|labels| labels.get("bootdrive"));
-        label.and_then(Node::text).is_some_and(|label| label.eq_ignore_ascii_case("true"))
+        label.and_then(YamlNode::text).is_some_and(|label| label.eq_ignore_ascii_case("true"))
     };
     let disks = storage.value.get(DISKS).map(entries).unwrap_or_default();
     let Some(disk) = disks.iter().find(|disk| is_labelled(disk)) else { return };
-    let drive = generated_entry("boot_drive", Node::from_text(disk.key.text.clone(), disk.key.span));
+    let drive = generated_entry("boot_drive", YamlNode::from_text(disk.key.text.clone(), disk.key.span));
     let all = [drive].into_iter().chain(entries(&storage.value)).collect();
-    storage.value = Node::from_entries(all, storage.value.span);
+    storage.value = YamlNode::from_entries(all, storage.value.span);
 }

@@ -5,10 +5,10 @@ use crate::drydock::draft::{Draft, add_role, generated_entry};
 use crate::drydock::envelope::Envelope;
 use crate::drydock::host_profile::{HOST_FIELDS, finish_host};
 use crate::drydock::translate::{Shape, ValueShape, inherited, renamed, same, shape};
-use crate::finding::Report;
+use crate::finding::FindingCollector;
 use crate::kinds::Kind;
 use crate::types::wrong_type;
-use crate::yaml::{Entry, Key, Map, Node, Value};
+use crate::yaml::{Value, YamlEntry, YamlKey, YamlMap, YamlNode};
 
 pub(super) const REGION_KIND: DrydockKind =
     DrydockKind { word: "Region", becomes: Kind::Region, shape: &REGION, finish: finish_region };
@@ -56,16 +56,17 @@ const REPOSITORY: Shape = shape(
     ],
 );
 
-fn finish_region(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>) {
-    if let Some(Entry { key, value }) = draft.remove("repositories") {
+fn finish_region(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut FindingCollector<'_>) {
+    if let Some(YamlEntry { key, value }) = draft.remove("repositories") {
         let all = value.map().map(|map| map.entries()).unwrap_or_default().iter().cloned();
-        let (switch, listed): (Vec<Entry>, Vec<Entry>) = all.partition(|entry| &*entry.key.text == REMOVE_UNLISTED);
-        let switch = switch.into_iter().map(|entry| Entry {
-            key: Key { text: "remove_unlisted_repositories".into(), span: entry.key.span },
+        let (switch, listed): (Vec<YamlEntry>, Vec<YamlEntry>) =
+            all.partition(|entry| &*entry.key.text == REMOVE_UNLISTED);
+        let switch = switch.into_iter().map(|entry| YamlEntry {
+            key: YamlKey { text: "remove_unlisted_repositories".into(), span: entry.key.span },
             value: entry.value,
         });
         draft.entries.extend(switch);
-        draft.entries.push(Entry { key, value: Node::from_entries(listed, value.span) });
+        draft.entries.push(YamlEntry { key, value: YamlNode::from_entries(listed, value.span) });
     }
     draft.add_labels(envelope);
 }
@@ -95,7 +96,7 @@ const SWITCH: Shape = shape(
 
 const LOCATION: Shape = shape("a location", &[same("clli", ValueShape::Text), same("grid", ValueShape::Text)]);
 
-fn finish_rack(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>) {
+fn finish_rack(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut FindingCollector<'_>) {
     draft.add_labels(envelope);
 }
 
@@ -133,7 +134,7 @@ const TRUNKING: Shape =
 const BOND_DEFAULTS: &[(&str, &str)] = &[("mon_rate", "100"), ("up_delay", "200"), ("down_delay", "200")];
 const LACP_DEFAULTS: &[(&str, &str)] = &[("hash", "layer3+4"), ("peer_rate", "fast")];
 
-fn finish_network_link(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>) {
+fn finish_network_link(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut FindingCollector<'_>) {
     draft.add_labels(envelope);
     let Some(mode) = draft.get("bonding").and_then(|bonding| bonding.value.get("mode")) else { return };
     let defaults: &[&[(&str, &str)]] = match mode.text() {
@@ -143,8 +144,9 @@ fn finish_network_link(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Repor
     };
     // The mode implies the defaults, so they have its span.
     let span = mode.span;
-    let entries = defaults.concat().into_iter().map(|(key, value)| generated_entry(key, Node::from_plain(value, span)));
-    draft.defaults.push(generated_entry("bonding", Node::from_entries(entries.collect(), span)));
+    let entries =
+        defaults.concat().into_iter().map(|(key, value)| generated_entry(key, YamlNode::from_plain(value, span)));
+    draft.defaults.push(generated_entry("bonding", YamlNode::from_entries(entries.collect(), span)));
 }
 
 pub(super) const NETWORK_KIND: DrydockKind =
@@ -186,7 +188,7 @@ const DHCP_RELAY: Shape =
 const DOMAIN: &str = "routedomain";
 const SUBNET: &str = "subnet";
 
-fn finish_network(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>) {
+fn finish_network(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut FindingCollector<'_>) {
     draft.add_labels(envelope);
     split_routes(draft);
 }
@@ -194,13 +196,13 @@ fn finish_network(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>
 /// Splits the routes: in a native document, routes to a subnet and routes to a routing domain are two lists with
 /// different primary keys. A route that names both is added to both.
 fn split_routes(draft: &mut Draft) {
-    let Some(Entry { key, value }) = draft.remove("routes") else { return };
+    let Some(YamlEntry { key, value }) = draft.remove("routes") else { return };
     let (mut subnets, mut domains) = (Vec::new(), Vec::new());
     for route in value.items().unwrap_or_default() {
         let entries = route.map().map(|map| map.entries()).unwrap_or_default();
         let without = |left_out: &str| {
             let kept = entries.iter().filter(|entry| &*entry.key.text != left_out);
-            Node::from_entries(kept.cloned().collect(), route.span)
+            YamlNode::from_entries(kept.cloned().collect(), route.span)
         };
         let names_domain = route.get(DOMAIN).is_some();
         if names_domain {
@@ -211,11 +213,11 @@ fn split_routes(draft: &mut Draft) {
         }
     }
     if !domains.is_empty() {
-        let key = Key { text: "domain_routes".into(), span: key.span };
-        draft.entries.push(Entry { key, value: Node::from_items(domains, value.span) });
+        let key = YamlKey { text: "domain_routes".into(), span: key.span };
+        draft.entries.push(YamlEntry { key, value: YamlNode::from_items(domains, value.span) });
     }
     if !subnets.is_empty() {
-        draft.entries.push(Entry { key, value: Node::from_items(subnets, value.span) });
+        draft.entries.push(YamlEntry { key, value: YamlNode::from_items(subnets, value.span) });
     }
 }
 
@@ -250,7 +252,7 @@ const ALIAS: Shape = shape(
 const HUGEPAGES: Shape =
     shape("a sort of huge pages", &[same("size", ValueShape::Text), same("count", ValueShape::Integer)]);
 
-fn finish_hardware_profile(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>) {
+fn finish_hardware_profile(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut FindingCollector<'_>) {
     draft.add_labels(envelope);
     // Drydock's schema requires a number here: the index of an interface, in an undefined order. No code reads it.
     let is_number = |text: &str| text.parse::<u32>().is_ok();
@@ -269,7 +271,7 @@ const BAREMETAL_NODE: Shape = Shape {
 
 const ADDRESS: Shape = shape("an address", &[same("network", ValueShape::Text), same("address", ValueShape::Text)]);
 
-fn finish_baremetal_node(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>) {
+fn finish_baremetal_node(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut FindingCollector<'_>) {
     finish_host(draft);
     add_role(draft, envelope);
 }
@@ -322,47 +324,52 @@ const FILTER: Shape = shape(
     ],
 );
 
-fn finish_boot_action(draft: &mut Draft, envelope: &Envelope<'_>, report: &mut Report<'_>) {
+fn finish_boot_action(draft: &mut Draft, envelope: &Envelope<'_>, report: &mut FindingCollector<'_>) {
     draft.add_labels(envelope);
-    let Some(Entry { key, value }) = draft.remove(ASSETS) else { return };
+    let Some(YamlEntry { key, value }) = draft.remove(ASSETS) else { return };
     let assets = value.items().unwrap_or_default().iter().zip(1_u32..);
     let assets = assets.map(|(node, number)| asset(node, number, report)).collect();
-    draft.entries.push(Entry { key, value: Node::from_items(assets, value.span) });
+    draft.entries.push(YamlEntry { key, value: YamlNode::from_items(assets, value.span) });
 }
 
 /// Translates an asset. Drydock's assets have no names, so the number becomes the name.
-fn asset(node: &Node, number: u32, report: &mut Report<'_>) -> Node {
-    let entries = node.map().map(Map::entries).unwrap_or_default().iter();
-    let name = generated_entry("name", Node::from_text(format!("asset-{number}"), node.span));
+fn asset(node: &YamlNode, number: u32, report: &mut FindingCollector<'_>) -> YamlNode {
+    let entries = node.map().map(YamlMap::entries).unwrap_or_default().iter();
+    let name = generated_entry("name", YamlNode::from_text(format!("asset-{number}"), node.span));
     let entries = entries.cloned().filter_map(|entry| match &*entry.key.text {
         DATA => data(entry, report),
         _ => Some(entry),
     });
-    Node::from_entries([name].into_iter().chain(entries).collect(), node.span)
+    YamlNode::from_entries([name].into_iter().chain(entries).collect(), node.span)
 }
 
 /// Translates the content of a file, or packages with their versions.
-fn data(entry: Entry, report: &mut Report<'_>) -> Option<Entry> {
+fn data(entry: YamlEntry, report: &mut FindingCollector<'_>) -> Option<YamlEntry> {
     match &entry.value.value {
-        Value::Scalar(_) => Some(Entry { value: text(&entry.value, report)?, key: entry.key }),
+        Value::Scalar(_) => Some(YamlEntry { value: text(&entry.value, report)?, key: entry.key }),
         Value::Map(packages) => {
-            let version = |package: &Entry| Some(Entry { key: package.key.clone(), value: version(package, report)? });
+            let version =
+                |package: &YamlEntry| Some(YamlEntry { key: package.key.clone(), value: version(package, report)? });
             let packages = packages.entries().iter().filter_map(version).collect();
-            let key = Key { text: "packages".into(), span: entry.key.span };
-            Some(Entry { key, value: Node::from_entries(packages, entry.value.span) })
+            let key = YamlKey { text: "packages".into(), span: entry.key.span };
+            Some(YamlEntry { key, value: YamlNode::from_entries(packages, entry.value.span) })
         }
         Value::Seq(_) => wrong_type(&entry.value, "\"data\"", "a text, or a mapping of packages", report),
     }
 }
 
 /// Translates the version of a package. A package without a version is still installed; `null` would remove it.
-fn version(package: &Entry, report: &mut Report<'_>) -> Option<Node> {
-    if package.value.is_null() { Some(Node::from_text("", package.value.span)) } else { text(&package.value, report) }
+fn version(package: &YamlEntry, report: &mut FindingCollector<'_>) -> Option<YamlNode> {
+    if package.value.is_null() {
+        Some(YamlNode::from_text("", package.value.span))
+    } else {
+        text(&package.value, report)
+    }
 }
 
-fn text(node: &Node, report: &mut Report<'_>) -> Option<Node> {
+fn text(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<YamlNode> {
     match node.scalar() {
-        Some(scalar) => Some(Node::from_text(scalar.shared_text(), node.span)),
+        Some(scalar) => Some(YamlNode::from_text(scalar.shared_text(), node.span)),
         None => wrong_type(node, "a package's version", "a text", report),
     }
 }

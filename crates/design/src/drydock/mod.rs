@@ -15,9 +15,9 @@ mod translate;
 
 use crate::documents::{DocumentReader, ReaderOutput};
 use crate::file_text::FileText;
-use crate::finding::{Code, Report, quote};
+use crate::finding::{Code, FindingCollector, quote};
 use crate::kinds::Kind;
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 use draft::Draft;
 use envelope::Envelope;
 use muster_core::spelling;
@@ -37,7 +37,7 @@ struct DrydockKind {
     becomes: Kind,
     shape: &'static Shape,
     /// Completes the translation beyond the table of fields.
-    finish: fn(&mut Draft, &Envelope<'_>, &mut Report<'_>),
+    finish: fn(&mut Draft, &Envelope<'_>, &mut FindingCollector<'_>),
 }
 
 const KINDS: &[&DrydockKind] = &[
@@ -56,11 +56,11 @@ impl DocumentReader for DrydockDocuments {
         SPACE
     }
 
-    fn claims(&self, _: &FileText, tree: Option<&Node>) -> bool {
+    fn claims(&self, _: &FileText, tree: Option<&YamlNode>) -> bool {
         tree.is_some_and(envelope::is_envelope)
     }
 
-    fn read(&self, _: &FileText, trees: &[Node], made: &mut ReaderOutput<'_, '_>) {
+    fn read(&self, _: &FileText, trees: &[YamlNode], made: &mut ReaderOutput<'_, '_>) {
         for tree in trees {
             if let Some(envelope) = Envelope::open(tree, made.report) {
                 document(&envelope, made);
@@ -88,7 +88,7 @@ fn document(envelope: &Envelope<'_>, made: &mut ReaderOutput<'_, '_>) {
 }
 
 /// Kind of a document. An unknown version is reported, and the document is read.
-fn kind(envelope: &Envelope<'_>, report: &mut Report<'_>) -> Option<&'static DrydockKind> {
+fn kind(envelope: &Envelope<'_>, report: &mut FindingCollector<'_>) -> Option<&'static DrydockKind> {
     let known = KINDS.iter().copied().find(|kind| kind.word == envelope.kind);
     if known.is_none() {
         let message = format!("{} is not one of Drydock's kinds", quote(envelope.kind));

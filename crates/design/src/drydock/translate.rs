@@ -8,12 +8,16 @@ use std::sync::Arc;
 
 use muster_core::spelling;
 
-use crate::finding::{Code, Report, one_line, quote};
+use crate::finding::{Code, FindingCollector, one_line, quote};
 use crate::types::{removal, wrong_type};
-use crate::yaml::{Entry, Key, Map, Node, ScalarKind, Value};
+use crate::yaml::{ScalarKind, Value, YamlEntry, YamlKey, YamlMap, YamlNode};
 
 /// Entries of the native mapping; none if the content is not a mapping.
-pub(super) fn translate(content: &Node, shape: &Shape, report: &mut Report<'_>) -> Option<Vec<Entry>> {
+pub(super) fn translate(
+    content: &YamlNode,
+    shape: &Shape,
+    report: &mut FindingCollector<'_>,
+) -> Option<Vec<YamlEntry>> {
     Translation { path: Vec::new(), is_member: false, report }.entries(content, shape)
 }
 
@@ -22,15 +26,15 @@ struct Translation<'t, 'n, 'r> {
     path: Vec<&'n str>,
     /// The value is a member of the list at the path.
     is_member: bool,
-    report: &'t mut Report<'r>,
+    report: &'t mut FindingCollector<'r>,
 }
 
 impl<'n> Translation<'_, 'n, '_> {
-    fn entries(&mut self, node: &'n Node, shape: &Shape) -> Option<Vec<Entry>> {
+    fn entries(&mut self, node: &'n YamlNode, shape: &Shape) -> Option<Vec<YamlEntry>> {
         let map = self.mapping(node)?;
         let is_member = std::mem::take(&mut self.is_member);
-        let mut made: Vec<Entry> = Vec::with_capacity(map.entries().len());
-        for Entry { key, value } in map.entries() {
+        let mut made: Vec<YamlEntry> = Vec::with_capacity(map.entries().len());
+        for YamlEntry { key, value } in map.entries() {
             let (to, is) = match (shape.field(&key.text), shape.others) {
                 (Some(field), _) => (Arc::from(field.to), field.shape),
                 (None, Some(is)) => (key.text.clone(), is),
@@ -47,10 +51,10 @@ impl<'n> Translation<'_, 'n, '_> {
             if let ValueShape::Beside(shape) = is {
                 made.extend(self.entries(value, shape).unwrap_or_default());
             } else if shape.inherits && is.is_single() && unsets(value) {
-                let value = Node::from_plain("null", value.span);
-                self.add(&mut made, Entry { key: Key { text: to, span: key.span }, value });
+                let value = YamlNode::from_plain("null", value.span);
+                self.add(&mut made, YamlEntry { key: YamlKey { text: to, span: key.span }, value });
             } else if let Some(value) = self.value(value, is) {
-                self.add(&mut made, Entry { key: Key { text: to, span: key.span }, value });
+                self.add(&mut made, YamlEntry { key: YamlKey { text: to, span: key.span }, value });
             }
             self.path.pop();
         }
@@ -59,7 +63,7 @@ impl<'n> Translation<'_, 'n, '_> {
     }
 
     /// Adds an entry. Some fields have an old and a new name.
-    fn add(&mut self, made: &mut Vec<Entry>, entry: Entry) {
+    fn add(&mut self, made: &mut Vec<YamlEntry>, entry: YamlEntry) {
         match made.iter().find(|known| known.key.text == entry.key.text) {
             None => made.push(entry),
             Some(first) => {
@@ -70,7 +74,7 @@ impl<'n> Translation<'_, 'n, '_> {
         }
     }
 
-    fn value(&mut self, node: &'n Node, is: ValueShape) -> Option<Node> {
+    fn value(&mut self, node: &'n YamlNode, is: ValueShape) -> Option<YamlNode> {
         match is {
             ValueShape::Anything => Some(node.clone()),
             ValueShape::Text => self.single(node, "a text", as_text),
@@ -83,7 +87,7 @@ impl<'n> Translation<'_, 'n, '_> {
             ValueShape::Values => {
                 self.named(node, |this, value| this.single(value, "a single value", |node| Some(node.clone())))
             }
-            ValueShape::Object(shape) => Some(Node::from_entries(self.entries(node, shape)?, node.span)),
+            ValueShape::Object(shape) => Some(YamlNode::from_entries(self.entries(node, shape)?, node.span)),
             ValueShape::Beside(_) | ValueShape::Ignored => None,
             ValueShape::Named(shape) => self.named(node, |this, value| this.value(value, ValueShape::Object(shape))),
             ValueShape::Members(shape) => self.list(node, |this, member| match removed(member) {
@@ -94,7 +98,12 @@ impl<'n> Translation<'_, 'n, '_> {
     }
 
     /// A single value, converted by `make`.
-    fn single(&mut self, node: &'n Node, expected: &str, make: fn(&Node) -> Option<Node>) -> Option<Node> {
+    fn single(
+        &mut self,
+        node: &'n YamlNode,
+        expected: &str,
+        make: fn(&YamlNode) -> Option<YamlNode>,
+    ) -> Option<YamlNode> {
         let made = node.scalar().and_then(|_| make(node));
         if made.is_none() {
             self.wrong(node, expected);
@@ -102,7 +111,11 @@ impl<'n> Translation<'_, 'n, '_> {
         made
     }
 
-    fn list(&mut self, node: &'n Node, mut member: impl FnMut(&mut Self, &'n Node) -> Option<Node>) -> Option<Node> {
+    fn list(
+        &mut self,
+        node: &'n YamlNode,
+        mut member: impl FnMut(&mut Self, &'n YamlNode) -> Option<YamlNode>,
+    ) -> Option<YamlNode> {
         let Value::Seq(items) = &node.value else {
             self.wrong(node, "a list");
             return None;
@@ -110,11 +123,15 @@ impl<'n> Translation<'_, 'n, '_> {
         let was_member = std::mem::replace(&mut self.is_member, true);
         let made = items.iter().filter(|item| !item.is_null()).filter_map(|item| member(self, item)).collect();
         self.is_member = was_member;
-        Some(Node::from_items(made, node.span))
+        Some(YamlNode::from_items(made, node.span))
     }
 
     /// A mapping with free keys: `'!name'` and `null` remove.
-    fn named(&mut self, node: &'n Node, mut value: impl FnMut(&mut Self, &'n Node) -> Option<Node>) -> Option<Node> {
+    fn named(
+        &mut self,
+        node: &'n YamlNode,
+        mut value: impl FnMut(&mut Self, &'n YamlNode) -> Option<YamlNode>,
+    ) -> Option<YamlNode> {
         let map = self.mapping(node)?;
         let mut made = Vec::with_capacity(map.entries().len());
         for entry in map.entries() {
@@ -123,22 +140,22 @@ impl<'n> Translation<'_, 'n, '_> {
                 continue;
             }
             self.path.push(&entry.key.text);
-            made.extend(value(self, &entry.value).map(|value| Entry { key: entry.key.clone(), value }));
+            made.extend(value(self, &entry.value).map(|value| YamlEntry { key: entry.key.clone(), value }));
             self.path.pop();
         }
-        Some(Node::from_entries(made, node.span))
+        Some(YamlNode::from_entries(made, node.span))
     }
 
-    fn commas(&mut self, node: &'n Node) -> Option<Node> {
+    fn commas(&mut self, node: &'n YamlNode) -> Option<YamlNode> {
         if node.items().is_some() {
             return self.value(node, ValueShape::Texts);
         }
         let text = self.single(node, "texts separated by commas", as_text)?;
         let parts = text.text().unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty());
-        Some(Node::from_items(parts.map(|part| Node::from_text(part, node.span)).collect(), node.span))
+        Some(YamlNode::from_items(parts.map(|part| YamlNode::from_text(part, node.span)).collect(), node.span))
     }
 
-    fn mapping(&mut self, node: &'n Node) -> Option<&'n Map> {
+    fn mapping(&mut self, node: &'n YamlNode) -> Option<&'n YamlMap> {
         let map = node.map();
         if map.is_none() {
             self.wrong(node, "a mapping");
@@ -146,7 +163,7 @@ impl<'n> Translation<'_, 'n, '_> {
         map
     }
 
-    fn unknown_key(&mut self, key: &Key, shape: &Shape) {
+    fn unknown_key(&mut self, key: &YamlKey, shape: &Shape) {
         let known = || shape.fields().map(|field| field.key);
         let help = match spelling::nearest(&key.text, known()) {
             Some(near) => format!("did you mean \"{near}\"?"),
@@ -156,7 +173,7 @@ impl<'n> Translation<'_, 'n, '_> {
         self.report.add(key.span, Code::UnknownKey.finding(message).help(help));
     }
 
-    fn wrong(&mut self, node: &Node, expected: &str) {
+    fn wrong(&mut self, node: &YamlNode, expected: &str) {
         let here = self.here();
         let _: Option<()> = wrong_type(node, &here, expected, self.report);
     }
@@ -171,53 +188,53 @@ impl<'n> Translation<'_, 'n, '_> {
 }
 
 /// Drops the text of a secret. The check of native documents reports it.
-fn secret(node: &Node) -> Node {
+fn secret(node: &YamlNode) -> YamlNode {
     match &node.value {
         Value::Map(_) => node.clone(),
-        Value::Scalar(_) | Value::Seq(_) => Node::from_text("", node.span),
+        Value::Scalar(_) | Value::Seq(_) => YamlNode::from_text("", node.span),
     }
 }
 
 /// Reports whether a single value unsets the inherited one.
-fn unsets(node: &Node) -> bool {
+fn unsets(node: &YamlNode) -> bool {
     node.scalar().is_some_and(|scalar| matches!(scalar.text(), "!" | "-1"))
 }
 
-fn removed(member: &Node) -> bool {
+fn removed(member: &YamlNode) -> bool {
     member.text().is_some_and(|text| removal(text).is_some())
 }
 
-fn as_text(node: &Node) -> Option<Node> {
+fn as_text(node: &YamlNode) -> Option<YamlNode> {
     let scalar = node.scalar()?;
     match scalar.kind() {
         ScalarKind::Text => Some(node.clone()),
-        ScalarKind::Int(_) | ScalarKind::Float => Some(Node::from_text(scalar.shared_text(), node.span)),
+        ScalarKind::Int(_) | ScalarKind::Float => Some(YamlNode::from_text(scalar.shared_text(), node.span)),
         ScalarKind::Null | ScalarKind::Bool(_) => None,
     }
 }
 
 /// Text of a label; `true` becomes the text as written.
-fn as_word(node: &Node) -> Option<Node> {
+fn as_word(node: &YamlNode) -> Option<YamlNode> {
     let scalar = node.scalar()?;
     match scalar.kind() {
-        ScalarKind::Bool(_) => Some(Node::from_text(scalar.shared_text(), node.span)),
+        ScalarKind::Bool(_) => Some(YamlNode::from_text(scalar.shared_text(), node.span)),
         ScalarKind::Null | ScalarKind::Int(_) | ScalarKind::Float | ScalarKind::Text => as_text(node),
     }
 }
 
-fn as_integer(node: &Node) -> Option<Node> {
+fn as_integer(node: &YamlNode) -> Option<YamlNode> {
     let scalar = node.scalar()?;
     match scalar.kind() {
         ScalarKind::Int(_) => Some(node.clone()),
         ScalarKind::Text => {
-            let made = Node::from_plain(scalar.text().trim(), node.span);
+            let made = YamlNode::from_plain(scalar.text().trim(), node.span);
             matches!(made.kind(), Some(ScalarKind::Int(_))).then_some(made)
         }
         ScalarKind::Null | ScalarKind::Bool(_) | ScalarKind::Float => None,
     }
 }
 
-fn as_bool(node: &Node) -> Option<Node> {
+fn as_bool(node: &YamlNode) -> Option<YamlNode> {
     matches!(node.kind(), Some(ScalarKind::Bool(_))).then(|| node.clone())
 }
 
@@ -226,9 +243,9 @@ fn as_bool(node: &Node) -> Option<Node> {
 pub(super) struct Shape {
     /// Name for messages: `a partition`.
     pub what: &'static str,
-    pub fields: &'static [Field],
+    pub fields: &'static [DrydockField],
     /// Further fields; `fields` can be shared between kinds.
-    pub more: &'static [Field],
+    pub more: &'static [DrydockField],
     /// Shape of unknown keys; without it they are reported.
     pub others: Option<ValueShape>,
     /// The mapping is inherited: `'!'` and `-1` unset a single value.
@@ -237,7 +254,7 @@ pub(super) struct Shape {
 
 /// A field: its key, its native key and the shape of its value.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct DrydockField {
     pub key: &'static str,
     pub to: &'static str,
     pub shape: ValueShape,
@@ -294,38 +311,38 @@ impl ValueShape {
 }
 
 impl Shape {
-    pub(super) fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = &'static DrydockField> + use<> {
         self.fields.iter().chain(self.more)
     }
 
-    pub(super) fn field(&self, key: &str) -> Option<&'static Field> {
+    pub(super) fn field(&self, key: &str) -> Option<&'static DrydockField> {
         self.fields().find(|field| field.key == key)
     }
 }
 
 /// A mapping without other keys.
-pub(super) const fn shape(what: &'static str, fields: &'static [Field]) -> Shape {
+pub(super) const fn shape(what: &'static str, fields: &'static [DrydockField]) -> Shape {
     Shape { what, fields, more: &[], others: None, inherits: false }
 }
 
 /// A mapping without other keys in a document that inherits.
-pub(super) const fn inherited(what: &'static str, fields: &'static [Field]) -> Shape {
+pub(super) const fn inherited(what: &'static str, fields: &'static [DrydockField]) -> Shape {
     Shape { what, fields, more: &[], others: None, inherits: true }
 }
 
 /// A field that keeps its name.
-pub(super) const fn same(key: &'static str, is: ValueShape) -> Field {
-    Field { key, to: key, shape: is }
+pub(super) const fn same(key: &'static str, is: ValueShape) -> DrydockField {
+    DrydockField { key, to: key, shape: is }
 }
 
 /// A field that is left out.
-pub(super) const fn ignored(key: &'static str) -> Field {
-    Field { key, to: key, shape: ValueShape::Ignored }
+pub(super) const fn ignored(key: &'static str) -> DrydockField {
+    DrydockField { key, to: key, shape: ValueShape::Ignored }
 }
 
 /// A field that has another name in a native document.
-pub(super) const fn renamed(key: &'static str, to: &'static str, is: ValueShape) -> Field {
-    Field { key, to, shape: is }
+pub(super) const fn renamed(key: &'static str, to: &'static str, is: ValueShape) -> DrydockField {
+    DrydockField { key, to, shape: is }
 }
 
 /// Drydock's name of a native key, for findings. Keys that several Drydock keys map to, such as `type`, stay unchanged.

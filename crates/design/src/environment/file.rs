@@ -7,13 +7,13 @@ use muster_core::names::{EnvName, Stack};
 use muster_core::spelling;
 
 use crate::file_text::{FileText, Span};
-use crate::finding::{Code, Findings, Report, WithWarnings, quote};
-use crate::graph::{Cycle, Edge};
-use crate::strategy::Section;
-use crate::yaml::{Limits, Node};
+use crate::finding::{Code, FindingCollector, Findings, WithWarnings, quote};
+use crate::graph::{GraphCycle, GraphEdge};
+use crate::strategy::StrategySection;
+use crate::yaml::{Limits, YamlNode};
 use crate::{graph, strategy, yaml};
 
-use super::expect::Fields;
+use super::expect::MapFields;
 use super::{Cloud, Environment, RoleDesign, expect, role};
 
 const KEYS: &[&str] = &["version", "roles", "stack", "cloud", "rollout"];
@@ -28,7 +28,7 @@ pub(crate) const MAX_NODES: u64 = 100_000;
 const EXAMPLE: &str = "{web: {cardinality: 2, flavor: small}}";
 
 pub(super) fn parse(source: &FileText) -> Result<WithWarnings<Environment>, Findings> {
-    let mut report = Report::new(source);
+    let mut report = FindingCollector::new(source);
     let documents = yaml::parse_into(source, &mut report, &Limits::HANDWRITTEN);
     let environment = from_trees(source, &documents, &mut report);
     let findings = report.finish();
@@ -39,7 +39,11 @@ pub(super) fn parse(source: &FileText) -> Result<WithWarnings<Environment>, Find
 }
 
 /// Returns none only after reporting a finding.
-pub(super) fn from_trees(source: &FileText, documents: &[Node], report: &mut Report<'_>) -> Option<Environment> {
+pub(super) fn from_trees(
+    source: &FileText,
+    documents: &[YamlNode],
+    report: &mut FindingCollector<'_>,
+) -> Option<Environment> {
     let name = name(source, report);
     let content = the_document(documents, report).and_then(|document| content(document, report));
     let EnvironmentContent { stack, cloud, roles, start_order, rollout } = content.filter(|_| !report.has_errors())?;
@@ -48,7 +52,7 @@ pub(super) fn from_trees(source: &FileText, documents: &[Node], report: &mut Rep
     Some(Environment { name: name?, stack, cloud, roles, rollout, start_order, label })
 }
 
-fn name(source: &FileText, report: &mut Report<'_>) -> Option<EnvName> {
+fn name(source: &FileText, report: &mut FindingCollector<'_>) -> Option<EnvName> {
     let stem = Path::new(source.name()).file_stem().unwrap_or_default().to_string_lossy();
     EnvName::new(stem.clone())
         .map_err(|error| {
@@ -59,7 +63,7 @@ fn name(source: &FileText, report: &mut Report<'_>) -> Option<EnvName> {
 }
 
 /// The single document of the file. A file that cannot be parsed was reported, and is not reported as empty.
-fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'d Node> {
+fn the_document<'d>(documents: &'d [YamlNode], report: &mut FindingCollector<'_>) -> Option<&'d YamlNode> {
     if let Some(second) = documents.get(1) {
         let finding = Code::SeveralDocuments
             .finding("an environment file must hold one document; this is a second one")
@@ -90,7 +94,7 @@ impl NodeCount<'_> {
         self.nodes <= MAX_NODES
     }
 
-    fn check_size(&self, at: Span, report: &mut Report<'_>) {
+    fn check_size(&self, at: Span, report: &mut FindingCollector<'_>) {
         if self.nodes > MAX_NODES {
             let message = format!("the environment has {} nodes; {MAX_NODES} is the most", self.nodes);
             report.add(at, Code::TooManyNodes.finding(message).help("split it into several environments"));
@@ -103,14 +107,14 @@ struct EnvironmentContent {
     cloud: Option<Cloud>,
     roles: Vec<RoleDesign>,
     start_order: Vec<usize>,
-    rollout: Option<Section>,
+    rollout: Option<StrategySection>,
 }
 
-fn content(document: &Node, report: &mut Report<'_>) -> Option<EnvironmentContent> {
+fn content(document: &YamlNode, report: &mut FindingCollector<'_>) -> Option<EnvironmentContent> {
     let of = "the environment";
     let map = expect::mapping(document, of, "a mapping with the key \"roles\"", report)?;
     let at = map.entries().first().map_or(document.span, |entry| entry.key.span);
-    let fields = Fields::check(map, of, at, KEYS, report);
+    let fields = MapFields::check(map, of, at, KEYS, report);
     check_format(&fields, report);
     let stack = stack(&fields, report);
     let cloud = cloud(&fields, report);
@@ -133,7 +137,7 @@ fn content(document: &Node, report: &mut Report<'_>) -> Option<EnvironmentConten
     Some(EnvironmentContent { stack, cloud, roles, start_order: start_order?, rollout })
 }
 
-fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
+fn check_format(fields: &MapFields<'_, '_>, report: &mut FindingCollector<'_>) {
     let Some(node) = fields.optional("version") else { return };
     let Some(version) = expect::integer(node, "\"version\"", "an integer", report) else { return };
     if version != FORMAT {
@@ -143,7 +147,7 @@ fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
     }
 }
 
-fn stack(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Stack> {
+fn stack(fields: &MapFields<'_, '_>, report: &mut FindingCollector<'_>) -> Option<Stack> {
     let node = fields.optional("stack")?;
     let text = expect::text(node, "\"stack\"", report)?;
     Stack::new(text)
@@ -154,15 +158,15 @@ fn stack(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Stack> {
         .ok()
 }
 
-fn cloud(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Cloud> {
+fn cloud(fields: &MapFields<'_, '_>, report: &mut FindingCollector<'_>) -> Option<Cloud> {
     let node = fields.optional("cloud")?;
     let name = expect::filled_text(node, "\"cloud\"", report)?;
     Some(Cloud { name: name.to_owned(), span: node.span })
 }
 
-fn rollout(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Section> {
+fn rollout(fields: &MapFields<'_, '_>, report: &mut FindingCollector<'_>) -> Option<StrategySection> {
     let node = fields.optional("rollout")?;
-    let roles = fields.optional("roles").and_then(Node::map).filter(|roles| !roles.has_refused());
+    let roles = fields.optional("roles").and_then(YamlNode::map).filter(|roles| !roles.has_refused());
     let names: Option<Vec<&str>> = roles.map(|roles| roles.entries().iter().map(|entry| &*entry.key.text).collect());
     strategy::section(node, names.as_deref(), report)
 }
@@ -178,10 +182,10 @@ pub(super) struct StartDependency<'n> {
 fn start_order(
     names: &[&str],
     dependencies: &[Vec<StartDependency<'_>>],
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
 ) -> Option<Vec<usize>> {
     let index: HashMap<&str, usize> = names.iter().enumerate().map(|(index, name)| (*name, index)).collect();
-    let edges: Vec<Vec<Edge>> =
+    let edges: Vec<Vec<GraphEdge>> =
         dependencies.iter().map(|dependencies| edges(dependencies, &index, names, report)).collect();
     let found = graph::order(&edges);
     for cycle in &found.cycles {
@@ -194,9 +198,9 @@ fn edges(
     dependencies: &[StartDependency<'_>],
     index: &HashMap<&str, usize>,
     names: &[&str],
-    report: &mut Report<'_>,
-) -> Vec<Edge> {
-    let mut edges: Vec<Edge> = Vec::new();
+    report: &mut FindingCollector<'_>,
+) -> Vec<GraphEdge> {
+    let mut edges: Vec<GraphEdge> = Vec::new();
     let mut seen: HashMap<&str, Span> = HashMap::new();
     for dependency in dependencies {
         if let Some(&first) = seen.get(dependency.name) {
@@ -208,7 +212,7 @@ fn edges(
         }
         seen.insert(dependency.name, dependency.span);
         match index.get(dependency.name) {
-            Some(&to) => edges.push(Edge { to, span: dependency.span }),
+            Some(&to) => edges.push(GraphEdge { to, span: dependency.span }),
             None => {
                 let help = match spelling::nearest(dependency.name, names.iter().copied()) {
                     Some(near) => format!("did you mean \"{near}\"?"),
@@ -222,7 +226,7 @@ fn edges(
     edges
 }
 
-fn report_cycle(cycle: &Cycle, names: &[&str], report: &mut Report<'_>) {
+fn report_cycle(cycle: &GraphCycle, names: &[&str], report: &mut FindingCollector<'_>) {
     let (message, help) = match cycle.members.as_slice() {
         [role] => (format!("role {} comes after itself", quote(names[*role])), "remove it"),
         _ => (

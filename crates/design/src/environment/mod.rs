@@ -32,8 +32,8 @@ use muster_core::rollout::strategy::Strategy;
 use serde::Serialize;
 
 use crate::file_text::{FileText, Span};
-use crate::finding::{Findings, Report, WithWarnings};
-use crate::yaml::{Entry, Limits, Node};
+use crate::finding::{FindingCollector, Findings, WithWarnings};
+use crate::yaml::{Limits, YamlEntry, YamlNode};
 
 pub(crate) use file::MAX_NODES;
 
@@ -76,7 +76,7 @@ pub struct RoleDesign {
     pub failure_domain: Option<String>,
     pub after: Vec<Role>,
     /// The role as written, for spans.
-    pub(crate) written: Entry,
+    pub(crate) written: YamlEntry,
 }
 
 /// A node that an environment file defines.
@@ -102,7 +102,11 @@ impl Environment {
     }
 
     /// Checks parsed trees; returns none only after reporting a finding.
-    pub(crate) fn from_trees(source: &FileText, trees: &[Node], report: &mut Report<'_>) -> Option<Environment> {
+    pub(crate) fn from_trees(
+        source: &FileText,
+        trees: &[YamlNode],
+        report: &mut FindingCollector<'_>,
+    ) -> Option<Environment> {
         file::from_trees(source, trees, report)
     }
 

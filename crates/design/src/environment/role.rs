@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use muster_core::names::{NodeName, Role, Stack};
 
-use super::expect::Fields;
+use super::expect::MapFields;
 use super::file::{MAX_NODES, NodeCount, StartDependency};
 use super::{FAILURE_DOMAIN, RoleDesign, expect};
 use crate::file_text::Span;
-use crate::finding::{Code, Report, quote};
-use crate::yaml::{Entry, Node};
+use crate::finding::{Code, FindingCollector, quote};
+use crate::yaml::{YamlEntry, YamlNode};
 
 const KEYS: &[&str] = &["cardinality", "flavor", "profile", "labels", "failure_domain", "after"];
 
@@ -21,17 +21,17 @@ const MAX_HOST_NAME: usize = 63;
 
 /// Reads a role. Its start dependencies are returned even if the rest is invalid: they are checked with all roles.
 pub(super) fn parse<'n>(
-    entry: &'n Entry,
+    entry: &'n YamlEntry,
     count: &mut NodeCount<'_>,
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
 ) -> (Option<RoleDesign>, Vec<StartDependency<'n>>) {
-    let Entry { key, value } = entry;
+    let YamlEntry { key, value } = entry;
     let of = format!("role {}", quote(&key.text));
     let role = name(&key.text, key.span, report);
     let Some(map) = expect::mapping(value, &of, "a mapping with cardinality and flavor", report) else {
         return (None, Vec::new());
     };
-    let fields = Fields::check(map, &of, key.span, KEYS, report);
+    let fields = MapFields::check(map, &of, key.span, KEYS, report);
     let cardinality = fields.required("cardinality", "1", report).and_then(|node| cardinality(node, &of, report));
     let flavor = fields
         .required("flavor", "small", report)
@@ -44,7 +44,7 @@ pub(super) fn parse<'n>(
     let labels = fields.optional("labels").map(|node| labels(node, &of, report)).unwrap_or_default();
     let dependencies = fields.optional("after").map(|node| after(node, &of, report)).unwrap_or_default();
 
-    let design = |role: Role, cardinality, flavor: &str, report: &mut Report<'_>| {
+    let design = |role: Role, cardinality, flavor: &str, report: &mut FindingCollector<'_>| {
         Some(RoleDesign {
             nodes: nodes(&role, cardinality, count, key.span, report)?,
             flavor: flavor.to_owned(),
@@ -64,7 +64,7 @@ pub(super) fn parse<'n>(
     (design, dependencies)
 }
 
-fn name(text: &str, at: Span, report: &mut Report<'_>) -> Option<Role> {
+fn name(text: &str, at: Span, report: &mut FindingCollector<'_>) -> Option<Role> {
     Role::new(text)
         .map_err(|error| {
             let finding = Code::RoleName.finding(format!("{} is not a legal name of a role", quote(text)));
@@ -73,7 +73,7 @@ fn name(text: &str, at: Span, report: &mut Report<'_>) -> Option<Role> {
         .ok()
 }
 
-fn cardinality(node: &Node, of: &str, report: &mut Report<'_>) -> Option<u32> {
+fn cardinality(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Option<u32> {
     let expected = format!("an integer from 0 to {MAX_CARDINALITY}");
     let number = expect::integer(node, &format!("\"cardinality\" of {of}"), &expected, report)?;
     let legal = u32::try_from(number).ok().filter(|&number| number <= MAX_CARDINALITY);
@@ -84,11 +84,11 @@ fn cardinality(node: &Node, of: &str, report: &mut Report<'_>) -> Option<u32> {
     legal
 }
 
-fn labels(node: &Node, of: &str, report: &mut Report<'_>) -> BTreeMap<String, String> {
+fn labels(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> BTreeMap<String, String> {
     let what = format!("\"labels\" of {of}");
     let Some(map) = expect::mapping(node, &what, "a mapping of texts", report) else { return BTreeMap::new() };
     let mut labels = BTreeMap::new();
-    for Entry { key, value } in map.entries() {
+    for YamlEntry { key, value } in map.entries() {
         let what = format!("label {} of {of}", quote(&key.text));
         if key.text.is_empty() {
             report.add(key.span, Code::EmptyText.finding(format!("a label of {of} has an empty name")));
@@ -105,10 +105,10 @@ fn labels(node: &Node, of: &str, report: &mut Report<'_>) -> BTreeMap<String, St
     labels
 }
 
-fn after<'n>(node: &'n Node, of: &str, report: &mut Report<'_>) -> Vec<StartDependency<'n>> {
+fn after<'n>(node: &'n YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Vec<StartDependency<'n>> {
     let what = format!("\"after\" of {of}");
     let items = expect::list(node, &what, "a list of role names", report).unwrap_or_default();
-    let dependency = |item: &'n Node| {
+    let dependency = |item: &'n YamlNode| {
         Some(StartDependency { name: expect::text(item, &format!("a member of {what}"), report)?, span: item.span })
     };
     items.iter().filter_map(dependency).collect()
@@ -125,7 +125,7 @@ fn nodes(
     cardinality: u32,
     count: &mut NodeCount<'_>,
     at: Span,
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
 ) -> Option<Vec<NodeName>> {
     if !count.reserve(cardinality) {
         return None;

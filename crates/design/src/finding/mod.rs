@@ -2,7 +2,7 @@
 //! itself is in `muster-core`.
 
 mod code;
-mod report;
+mod collector;
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub use muster_core::finding::{
 
 pub use code::{Code, example};
 
-pub(crate) use report::{Report, holds_secret, is_secret_key};
+pub(crate) use collector::{FindingCollector, holds_secret, is_secret_key};
 
 /// Characters of an excerpt. A file may be one line of megabytes.
 const MAX_WIDTH: usize = 120;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::Table;
+use crate::FastMap;
 use crate::documents::{Document, Parent, title};
-use crate::finding::{Code, Report, quote};
-use crate::graph::{self, Edge};
+use crate::finding::{Code, FindingCollector, quote};
+use crate::graph::{self, GraphEdge};
 use crate::kinds::AnyKind;
 use muster_core::spelling;
 
@@ -25,11 +25,11 @@ pub(crate) struct Subject {
 
 /// Index of subjects by kind and name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Index {
-    by_kind: Table<AnyKind, Table<Arc<str>, usize>>,
+pub(crate) struct SubjectIndex {
+    by_kind: FastMap<AnyKind, FastMap<Arc<str>, usize>>,
 }
 
-impl Index {
+impl SubjectIndex {
     pub(crate) fn find(&self, kind: &AnyKind, name: &str) -> Option<usize> {
         self.by_kind.get(kind)?.get(name).copied()
     }
@@ -69,8 +69,13 @@ pub(crate) fn parents<'d>(subject: &Subject, documents: &'d [Option<Document>]) 
 }
 
 /// Computes the lineage of every subject. Missing parents and cycles are reported and skipped.
-pub(crate) fn trace(subjects: &mut [Subject], index: &Index, documents: &[Option<Document>], report: &mut Report<'_>) {
-    let edges: Vec<Vec<Edge>> = subjects.iter().map(|subject| edges(subject, index, documents, report)).collect();
+pub(crate) fn trace(
+    subjects: &mut [Subject],
+    index: &SubjectIndex,
+    documents: &[Option<Document>],
+    report: &mut FindingCollector<'_>,
+) {
+    let edges: Vec<Vec<GraphEdge>> = subjects.iter().map(|subject| edges(subject, index, documents, report)).collect();
     let mut found = graph::order(&edges);
     if !found.cycles.is_empty() {
         // With cycles the result depends on the start, which must not depend on the order of documents.
@@ -130,7 +135,7 @@ pub(crate) fn is_too_long(lineage: &[usize]) -> bool {
 pub(crate) fn ancestors(
     subject: &Subject,
     subjects: &[Subject],
-    index: &Index,
+    index: &SubjectIndex,
     documents: &[Option<Document>],
 ) -> Arc<[usize]> {
     let kind = subject.kind.parents();
@@ -141,10 +146,10 @@ pub(crate) fn ancestors(
 /// Existing parents of a subject; missing ones are reported.
 pub(crate) fn edges(
     subject: &Subject,
-    index: &Index,
+    index: &SubjectIndex,
     documents: &[Option<Document>],
-    report: &mut Report<'_>,
-) -> Vec<Edge> {
+    report: &mut FindingCollector<'_>,
+) -> Vec<GraphEdge> {
     let parents = parents(subject, documents);
     if parents.is_empty() {
         return Vec::new();
@@ -153,7 +158,7 @@ pub(crate) fn edges(
     let mut edges = Vec::new();
     for Parent { name, span } in parents {
         match index.find(&kind, name) {
-            Some(to) => edges.push(Edge { to, span: *span }),
+            Some(to) => edges.push(GraphEdge { to, span: *span }),
             None => {
                 let message = format!("there is no {} to extend", title(&kind, name));
                 let help = match index.nearest(&kind, name) {

@@ -15,13 +15,18 @@ use std::collections::{HashMap, HashSet};
 
 use crate::file_text::Span;
 use crate::types::{Object, Type, removal};
-use crate::yaml::{Entry, Map, Node, Value};
+use crate::yaml::{Value, YamlEntry, YamlMap, YamlNode};
 
 /// The name in `'!*'`, which removes all inherited members of a list.
 pub(super) const ALL: &str = "*";
 
 /// Merges `upper` over `lower`; none if the value is unset. Unchanged values are shared.
-pub(crate) fn merge<R: Recorder>(lower: Option<&Node>, upper: &Node, ty: &Type, recorder: &mut R) -> Option<Node> {
+pub(crate) fn merge<R: MergeRecorder>(
+    lower: Option<&YamlNode>,
+    upper: &YamlNode,
+    ty: &Type,
+    recorder: &mut R,
+) -> Option<YamlNode> {
     if upper.is_null() {
         if lower.is_some() {
             recorder.removed(upper.span);
@@ -45,13 +50,13 @@ pub(crate) fn merge<R: Recorder>(lower: Option<&Node>, upper: &Node, ty: &Type, 
 }
 
 /// Copies a single layer verbatim, including values that look like removals.
-pub(crate) fn copy<R: Recorder>(layer: &Node, recorder: &mut R) -> Node {
+pub(crate) fn copy<R: MergeRecorder>(layer: &YamlNode, recorder: &mut R) -> YamlNode {
     recorder.set(layer);
     layer.clone()
 }
 
 /// A layer with nothing below it: removals and `null` are dropped.
-fn lowest<R: Recorder>(upper: &Node, ty: &Type, recorder: &mut R) -> Node {
+fn lowest<R: MergeRecorder>(upper: &YamlNode, ty: &Type, recorder: &mut R) -> YamlNode {
     if !upper.is_marked() {
         recorder.set(upper);
         return upper.clone();
@@ -70,10 +75,16 @@ fn lowest<R: Recorder>(upper: &Node, ty: &Type, recorder: &mut R) -> Node {
     value
 }
 
-fn maps<R: Recorder>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, recorder: &mut R) -> Node {
-    let lower = below.map(Map::entries).unwrap_or_default();
-    let upper_keys = Names::new(above.entries().iter().map(|entry| &*entry.key.text));
-    let lower_keys = Names::new(lower.iter().map(|entry| &*entry.key.text));
+fn maps<R: MergeRecorder>(
+    below: Option<&YamlMap>,
+    above: &YamlMap,
+    upper: &YamlNode,
+    ty: &Type,
+    recorder: &mut R,
+) -> YamlNode {
+    let lower = below.map(YamlMap::entries).unwrap_or_default();
+    let upper_keys = MemberNames::new(above.entries().iter().map(|entry| &*entry.key.text));
+    let lower_keys = MemberNames::new(lower.iter().map(|entry| &*entry.key.text));
     let removals = above.entries().iter().filter_map(|entry| Some((removal(&entry.key.text)?, entry.key.span)));
     let removes: HashMap<&str, Span> = removals.collect();
     let removed = |name: &str| removes.get(name).copied();
@@ -95,7 +106,7 @@ fn maps<R: Recorder>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, 
         if let Some(over) = over {
             let lower = gone.is_none().then_some(&entry.value);
             if let Some(value) = merge(lower, &over.value, &type_of(name), recorder) {
-                entries.push(Entry { key: over.key.clone(), value });
+                entries.push(YamlEntry { key: over.key.clone(), value });
             }
         }
         recorder.leave();
@@ -109,24 +120,29 @@ fn maps<R: Recorder>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, 
         } else if lower_keys.find(name).is_none() {
             recorder.enter(name);
             if let Some(value) = merge(None, &entry.value, &type_of(name), recorder) {
-                entries.push(Entry { key: entry.key.clone(), value });
+                entries.push(YamlEntry { key: entry.key.clone(), value });
             }
             recorder.leave();
         }
     }
-    Node::from_entries(entries, upper.span)
+    YamlNode::from_entries(entries, upper.span)
 }
 
-fn list<R: Recorder>(below: Option<&[Node]>, above: &[Node], upper: &Node, recorder: &mut R) -> Node {
+fn list<R: MergeRecorder>(
+    below: Option<&[YamlNode]>,
+    above: &[YamlNode],
+    upper: &YamlNode,
+    recorder: &mut R,
+) -> YamlNode {
     let lower = below.unwrap_or_default();
     let removes: HashSet<&str> = above.iter().filter_map(removed_member).collect();
-    let mut items: Vec<Node> = Vec::with_capacity(lower.len() + above.len());
+    let mut items: Vec<YamlNode> = Vec::with_capacity(lower.len() + above.len());
     items.extend(above.iter().filter(|member| is_added(member)).cloned());
     // Duplicates within one layer are kept: `-o a -o b` may be intended, and rules report them where they matter.
     let there: HashSet<&str> = items.iter().filter_map(single).collect();
     let stays = |text: &str| !there.contains(text) && !removes.contains(text) && !removes.contains(ALL);
     // A member that is not a single value was reported; it is kept.
-    let inherited: Vec<Node> = lower.iter().filter(|member| single(member).is_none_or(stays)).cloned().collect();
+    let inherited: Vec<YamlNode> = lower.iter().filter(|member| single(member).is_none_or(stays)).cloned().collect();
     drop(there);
     items.extend(inherited);
     if !removes.is_empty() {
@@ -138,25 +154,25 @@ fn list<R: Recorder>(below: Option<&[Node]>, above: &[Node], upper: &Node, recor
             }
         }
     }
-    let value = Node::from_items(items, upper.span);
+    let value = YamlNode::from_items(items, upper.span);
     if below.is_some() {
         recorder.members(upper, &value);
     }
     value
 }
 
-fn keyed<R: Recorder>(
-    below: Option<&[Node]>,
-    above: &[Node],
-    upper: &Node,
+fn keyed<R: MergeRecorder>(
+    below: Option<&[YamlNode]>,
+    above: &[YamlNode],
+    upper: &YamlNode,
     key: &str,
     item: &'static Object,
     recorder: &mut R,
-) -> Node {
+) -> YamlNode {
     let lower = below.unwrap_or_default();
-    let removes: HashMap<&str, &Node> =
+    let removes: HashMap<&str, &YamlNode> =
         above.iter().filter_map(|member| Some((member_removal(member, key)?, member))).collect();
-    let mut over: HashMap<&str, &Node> = HashMap::new();
+    let mut over: HashMap<&str, &YamlNode> = HashMap::new();
     for member in above.iter().filter(|member| member_removal(member, key).is_none()) {
         if let Some(name) = member_name(member, key) {
             // The first one wins; duplicates were reported.
@@ -207,80 +223,80 @@ fn keyed<R: Recorder>(
             None => items.extend((!member.is_null()).then(|| member.clone())),
         }
     }
-    Node::from_items(items, upper.span)
+    YamlNode::from_items(items, upper.span)
 }
 
 /// Reports whether a member of a list of single values adds a value: it is neither a removal nor `null`.
-pub(super) fn is_added(member: &Node) -> bool {
+pub(super) fn is_added(member: &YamlNode) -> bool {
     removed_member(member).is_none() && !member.is_null()
 }
 
 /// The name that a member of a list of single values removes: `a` for `'!a'`.
-pub(super) fn removed_member(member: &Node) -> Option<&str> {
+pub(super) fn removed_member(member: &YamlNode) -> Option<&str> {
     member.text().and_then(removal)
 }
 
 /// Primary key of a member.
-fn member_name<'n>(member: &'n Node, key: &str) -> Option<&'n str> {
+fn member_name<'n>(member: &'n YamlNode, key: &str) -> Option<&'n str> {
     single(member.get(key)?)
 }
 
 /// Name that a member removes: `'!root'` or `{name: '!root'}`.
-fn member_removal<'n>(member: &'n Node, key: &str) -> Option<&'n str> {
+fn member_removal<'n>(member: &'n YamlNode, key: &str) -> Option<&'n str> {
     removal(member.text().or_else(|| member_name(member, key))?)
 }
 
 /// Text of a single value.
-pub(super) fn single(node: &Node) -> Option<&str> {
+pub(super) fn single(node: &YamlNode) -> Option<&str> {
     node.scalar().map(|scalar| scalar.text())
 }
 
-fn all_single(items: &[Node]) -> bool {
+fn all_single(items: &[YamlNode]) -> bool {
     items.iter().all(|item| item.scalar().is_some())
 }
 
 /// Index of the keys of a mapping. Short mappings are scanned; long ones use a hash table, because a scan for each key
 /// would be quadratic.
-enum Names<'m> {
+enum MemberNames<'m> {
     Few(Vec<&'m str>),
     Many(HashMap<&'m str, usize>),
 }
 
-impl<'m> Names<'m> {
+impl<'m> MemberNames<'m> {
     const MAX_SCANNED: usize = 16;
 
     fn new(names: impl ExactSizeIterator<Item = &'m str>) -> Self {
         if names.len() <= Self::MAX_SCANNED {
-            Names::Few(names.collect())
+            MemberNames::Few(names.collect())
         } else {
-            Names::Many(names.enumerate().map(|(at, name)| (name, at)).collect())
+            MemberNames::Many(names.enumerate().map(|(at, name)| (name, at)).collect())
         }
     }
 
     fn find(&self, name: &str) -> Option<usize> {
         match self {
-            Names::Few(names) => names.iter().position(|known| *known == name),
-            Names::Many(names) => names.get(name).copied(),
+            MemberNames::Few(names) => names.iter().position(|known| *known == name),
+            MemberNames::Many(names) => names.get(name).copied(),
         }
     }
 }
 
 /// Receives the steps of the merge at the current path. All methods default to no-ops, which the compiler removes.
-pub(crate) trait Recorder {
+pub(crate) trait MergeRecorder {
     /// Appends a key, or the primary key of a list member, to the current path.
     fn enter(&mut self, _step: &str) {}
     /// Removes the last step of the current path.
     fn leave(&mut self) {}
     /// The next steps are part of one value that is recorded as a whole: ignore all but removals without effect.
     fn suspend(&mut self) {}
-    /// Ends [`Recorder::suspend`].
+    /// Ends [`MergeRecorder::suspend`].
     fn resume(&mut self) {}
     /// The layer sets the value, replacing the previous one.
-    fn set(&mut self, _value: &Node) {}
+    fn set(&mut self, _value: &YamlNode) {}
     /// The layer unsets or removes the value.
     fn removed(&mut self, _at: Span) {}
     /// The layer changes the members of a list of single values.
-    fn members(&mut self, _layer: &Node, _result: &Node) {}
+    fn members(&mut self, _layer: &YamlNode, _result: &YamlNode) {}
     /// A removal has no effect.
     fn removes_nothing(&mut self, _what: &str, _at: Span) {}
 }
@@ -289,13 +305,13 @@ pub(crate) trait Recorder {
 #[derive(Debug)]
 pub(crate) struct NoRecorder;
 
-impl Recorder for NoRecorder {}
+impl MergeRecorder for NoRecorder {}
 
 /// Collects removals without effect.
 #[derive(Debug, Default)]
 pub(crate) struct UnusedRemovals(pub Vec<(String, Span)>);
 
-impl Recorder for UnusedRemovals {
+impl MergeRecorder for UnusedRemovals {
     fn removes_nothing(&mut self, what: &str, at: Span) {
         self.0.push((what.to_owned(), at));
     }

@@ -9,7 +9,7 @@ pub(crate) mod lineage;
 pub(crate) mod merge;
 pub(crate) mod provenance;
 
-pub use provenance::{Action, LayerStep, Provenance};
+pub use provenance::{LayerAction, LayerStep, Provenance};
 
 use std::fmt;
 use std::str::FromStr;

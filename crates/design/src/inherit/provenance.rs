@@ -3,17 +3,17 @@
 use serde::Serialize;
 
 use super::ValuePath;
-use super::merge::{ALL, Recorder, is_added, removed_member, single};
+use super::merge::{ALL, MergeRecorder, is_added, removed_member, single};
 use crate::file_text::Span;
 use crate::finding::Location;
 use crate::types::Type;
-use crate::yaml::{Node, Value};
+use crate::yaml::{Value, YamlNode};
 
 /// A value and the steps that produced it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Provenance {
     /// None if the value is not set.
-    pub value: Option<Node>,
+    pub value: Option<YamlNode>,
     /// Steps that set, changed or removed the value or a part of it, from the lowest layer up.
     pub steps: Vec<LayerStep>,
 }
@@ -31,25 +31,25 @@ pub struct LayerStep {
     #[serde(serialize_with = "as_text")]
     pub path: ValuePath,
     #[serde(flatten)]
-    pub action: Action,
+    pub action: LayerAction,
 }
 
 /// Effect of a layer on a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
-pub enum Action {
+pub enum LayerAction {
     /// The value was not set before.
     Set {
-        value: Node,
+        value: YamlNode,
     },
     /// The value was set before.
     Changed {
-        value: Node,
+        value: YamlNode,
     },
     /// The layer changed the members of a list: its own list, and the result.
     Members {
-        written: Node,
-        value: Node,
+        written: YamlNode,
+        value: YamlNode,
     },
     Removed,
 }
@@ -60,11 +60,11 @@ fn as_text<S: serde::Serializer>(path: &ValuePath, serializer: S) -> Result<S::O
 
 /// A recorded step, before names and lines are looked up.
 #[derive(Clone, Debug)]
-pub(crate) struct Event {
+pub(crate) struct LayerEvent {
     /// Number of the document.
     pub layer: usize,
     pub path: ValuePath,
-    pub action: Action,
+    pub action: LayerAction,
     pub span: Span,
 }
 
@@ -76,10 +76,10 @@ pub(crate) struct StepRecorder<'a> {
     current: Vec<String>,
     layer: usize,
     /// Value at the requested path before the layer.
-    before: Option<Node>,
+    before: Option<YamlNode>,
     /// Number of unfinished calls of `suspend`.
     suspended: usize,
-    pub events: Vec<Event>,
+    pub events: Vec<LayerEvent>,
 }
 
 impl<'a> StepRecorder<'a> {
@@ -88,7 +88,7 @@ impl<'a> StepRecorder<'a> {
     }
 
     /// Starts a layer over this value.
-    pub(crate) fn begin(&mut self, layer: usize, lower: Option<&Node>) {
+    pub(crate) fn begin(&mut self, layer: usize, lower: Option<&YamlNode>) {
         self.layer = layer;
         self.before = lower.and_then(|lower| find(lower, self.ty, &self.requested.0));
     }
@@ -107,8 +107,8 @@ impl<'a> StepRecorder<'a> {
         self.current.iter().fold(self.ty, |ty, step| ty.below(step).unwrap_or(Type::Any))
     }
 
-    fn push(&mut self, path: ValuePath, action: Action, span: Span) {
-        self.events.push(Event { layer: self.layer, path, action, span });
+    fn push(&mut self, path: ValuePath, action: LayerAction, span: Span) {
+        self.events.push(LayerEvent { layer: self.layer, path, action, span });
     }
 
     /// Reports whether a path, at or below the requested one, had a value before this layer.
@@ -118,13 +118,13 @@ impl<'a> StepRecorder<'a> {
         self.before.as_ref().is_some_and(|before| find(before, ty, below).is_some())
     }
 
-    fn put(&mut self, path: Vec<String>, value: Node, span: Span) {
-        let action = if self.was_set(&path) { Action::Changed { value } } else { Action::Set { value } };
+    fn put(&mut self, path: Vec<String>, value: YamlNode, span: Span) {
+        let action = if self.was_set(&path) { LayerAction::Changed { value } } else { LayerAction::Set { value } };
         self.push(ValuePath(path), action, span);
     }
 }
 
-impl Recorder for StepRecorder<'_> {
+impl MergeRecorder for StepRecorder<'_> {
     fn enter(&mut self, step: &str) {
         self.current.push(step.to_owned());
     }
@@ -141,7 +141,7 @@ impl Recorder for StepRecorder<'_> {
         self.suspended -= 1;
     }
 
-    fn set(&mut self, value: &Node) {
+    fn set(&mut self, value: &YamlNode) {
         if self.suspended > 0 {
             return;
         }
@@ -152,7 +152,7 @@ impl Recorder for StepRecorder<'_> {
                     self.put(self.requested.0.clone(), part, span);
                 }
                 // A value of another shape replaced an ancestor.
-                None if self.before.is_some() => self.push(self.requested.clone(), Action::Removed, value.span),
+                None if self.before.is_some() => self.push(self.requested.clone(), LayerAction::Removed, value.span),
                 None => {}
             }
         } else if self.is_below() {
@@ -166,21 +166,21 @@ impl Recorder for StepRecorder<'_> {
         }
         if self.remaining().is_some() {
             if self.before.take().is_some() {
-                self.push(self.requested.clone(), Action::Removed, at);
+                self.push(self.requested.clone(), LayerAction::Removed, at);
             }
         } else if self.is_below() {
             let path = self.current.clone();
             if self.was_set(&path) {
-                self.push(ValuePath(path), Action::Removed, at);
+                self.push(ValuePath(path), LayerAction::Removed, at);
             }
         }
     }
 
-    fn members(&mut self, layer: &Node, result: &Node) {
+    fn members(&mut self, layer: &YamlNode, result: &YamlNode) {
         if self.suspended > 0 {
             return;
         }
-        let changed = |path| (ValuePath(path), Action::Members { written: layer.clone(), value: result.clone() });
+        let changed = |path| (ValuePath(path), LayerAction::Members { written: layer.clone(), value: result.clone() });
         match self.remaining() {
             Some([]) => {
                 let (path, action) = changed(self.requested.0.clone());
@@ -197,7 +197,7 @@ impl Recorder for StepRecorder<'_> {
                         self.put(self.requested.0.clone(), value, span);
                     }
                     (None, Some(removal)) if self.before.is_some() => {
-                        self.push(self.requested.clone(), Action::Removed, removal.span);
+                        self.push(self.requested.clone(), LayerAction::Removed, removal.span);
                     }
                     (None, _) => {}
                 }
@@ -213,13 +213,13 @@ impl Recorder for StepRecorder<'_> {
 }
 
 /// Value at a path of mapping keys, primary keys and single list members.
-pub(crate) fn find(node: &Node, ty: Type, steps: &[String]) -> Option<Node> {
+pub(crate) fn find(node: &YamlNode, ty: Type, steps: &[String]) -> Option<YamlNode> {
     let Some((step, rest)) = steps.split_first() else { return Some(node.clone()) };
     let below = match (&node.value, ty) {
         (Value::Map(map), _) => map.get(step).map(|entry| &entry.value),
-        (Value::Seq(items), Type::Keyed { key, .. }) => {
-            items.iter().find(|item| item.get(key).and_then(Node::scalar).is_some_and(|scalar| scalar.text() == step))
-        }
+        (Value::Seq(items), Type::Keyed { key, .. }) => items
+            .iter()
+            .find(|item| item.get(key).and_then(YamlNode::scalar).is_some_and(|scalar| scalar.text() == step)),
         (Value::Seq(items), _) => items.iter().find(|item| item.scalar().is_some_and(|scalar| scalar.text() == step)),
         (Value::Scalar(_), _) => None,
     }?;
@@ -227,7 +227,7 @@ pub(crate) fn find(node: &Node, ty: Type, steps: &[String]) -> Option<Node> {
 }
 
 /// Steps from a value to its direct parts.
-pub(crate) fn steps_below(node: &Node, ty: Type) -> Vec<String> {
+pub(crate) fn steps_below(node: &YamlNode, ty: Type) -> Vec<String> {
     match (&node.value, ty) {
         (Value::Map(map), _) => map.entries().iter().map(|entry| entry.key.text.to_string()).collect(),
         (Value::Seq(items), Type::Keyed { key, .. }) => {

@@ -2,7 +2,7 @@
 
 use crate::kinds::sites::{MAX_MTU, NETWORKS};
 use crate::kinds::{Kind, LABELS};
-use crate::types::{ANY_MAP, Field, Format, Object, TEXT, TEXT_MAP, TEXTS, Type, closed, field, integer};
+use crate::types::{ANY_MAP, Field, Object, TEXT, TEXT_MAP, TEXTS, TextFormat, Type, closed, field, integer};
 
 pub(super) const HOST_PROFILE_BODY: Object = closed("a host profile", &[HOST_PROFILE_FIELDS, LABELS]);
 
@@ -19,7 +19,7 @@ pub(super) const HOST_PROFILE_FIELDS: &[Field] = &[
     field("rack", Type::Reference(Kind::Rack), "The rack that it stands in."),
     field("tags", TEXTS, "Tags to select nodes by."),
     field("owner_data", TEXT_MAP, "Labels for the owner of the machine."),
-    field("boot_mac", Type::Text(Format::Mac), "The hardware address that it is installed through."),
+    field("boot_mac", Type::Text(TextFormat::Mac), "The hardware address that it is installed through."),
     field("oob", Type::Object(&OUT_OF_BAND), "How the machine is switched on and off when nothing runs on it."),
     field("driver", Type::Object(&DRIVER), "The driver that provisions it."),
     field("storage", Type::Object(&STORAGE), "How its disks are laid out."),
@@ -67,8 +67,8 @@ const PARTITION: Object = closed(
     "a partition",
     &[&[
         field("name", TEXT, "Its name."),
-        field("size", Type::Text(Format::Size), "`20g`, `30%`, or `>20g` for at least that and all that is left."),
-        field("part_uuid", Type::Text(Format::Uuid), "Its identity."),
+        field("size", Type::Text(TextFormat::Size), "`20g`, `30%`, or `>20g` for at least that and all that is left."),
+        field("part_uuid", Type::Text(TextFormat::Uuid), "Its identity."),
         field("bootable", Type::Bool, "Whether the machine starts from it."),
         field("volume_group", TEXT, "The volume group that it belongs to."),
         field("labels", TEXT_MAP, "Labels of the partition."),
@@ -79,10 +79,10 @@ const PARTITION: Object = closed(
 const FILESYSTEM: Object = closed(
     "a file system",
     &[&[
-        field("mountpoint", Type::Text(Format::AbsolutePath), "Where it is mounted; `none` for swap."),
+        field("mountpoint", Type::Text(TextFormat::AbsolutePath), "Where it is mounted; `none` for swap."),
         field("fstype", TEXT, "`ext4`, `xfs`, …"),
         field("mount_options", TEXT, "Options of mount."),
-        field("fs_uuid", Type::Text(Format::Uuid), "Its identity."),
+        field("fs_uuid", Type::Text(TextFormat::Uuid), "Its identity."),
         field("fs_label", TEXT, "Its label."),
     ]],
 );
@@ -90,7 +90,7 @@ const FILESYSTEM: Object = closed(
 const VOLUME_GROUP: Type = Type::Object(&closed(
     "a volume group",
     &[&[
-        field("vg_uuid", Type::Text(Format::Uuid), "Its identity."),
+        field("vg_uuid", Type::Text(TextFormat::Uuid), "Its identity."),
         field("logical_volumes", Type::Keyed { key: "name", item: &LOGICAL_VOLUME }, "Its volumes, in order."),
     ]],
 ));
@@ -99,8 +99,8 @@ const LOGICAL_VOLUME: Object = closed(
     "a logical volume",
     &[&[
         field("name", TEXT, "Its name."),
-        field("lv_uuid", Type::Text(Format::Uuid), "Its identity."),
-        field("size", Type::Text(Format::Size), "`20g`, `30%`, or `>20g` for at least that and all that is left."),
+        field("lv_uuid", Type::Text(TextFormat::Uuid), "Its identity."),
+        field("size", Type::Text(TextFormat::Size), "`20g`, `30%`, or `>20g` for at least that and all that is left."),
         field("filesystem", Type::Object(&FILESYSTEM), "What is on it."),
     ]],
 );
@@ -142,7 +142,7 @@ pub(super) const NODE_BODY: Object = closed("a node", &[NODE_FIELDS, HOST_PROFIL
 const NODE_FIELDS: &[Field] = &[
     field("role", TEXT, "What it is for."),
     field("environment", TEXT, "The environment that it belongs to, where there are several."),
-    field("host_name", Type::Text(Format::HostName), "Its host name, if it is not the node's name."),
+    field("host_name", Type::Text(TextFormat::HostName), "Its host name, if it is not the node's name."),
     field("addresses", Type::Keyed { key: "network", item: &ADDRESS }, "Its addresses, one a network."),
 ];
 
@@ -150,7 +150,7 @@ const ADDRESS: Object = closed(
     "an address",
     &[&[
         field("network", Type::Reference(Kind::Network), "The network."),
-        field("address", Type::Text(Format::AddressOrDhcp), "The address, or `dhcp`."),
+        field("address", Type::Text(TextFormat::AddressOrDhcp), "The address, or `dhcp`."),
     ]],
 );
 
@@ -165,7 +165,11 @@ const HARDWARE_PROFILE_FIELDS: &[Field] = &[
     field("bootstrap_protocol", Type::OneOf(&["pxe", "usb", "hdd"]), "What it is installed from."),
     field("pxe_interface", TEXT, "The interface that it is installed through: an alias or a name."),
     field("device_aliases", Type::Map(&ALIAS), "Names for devices by where they are plugged in."),
-    field("cpu_sets", Type::Map(&Type::Text(Format::CpuSet)), "Sets of processors, for kernel parameters: `2,4-7`."),
+    field(
+        "cpu_sets",
+        Type::Map(&Type::Text(TextFormat::CpuSet)),
+        "Sets of processors, for kernel parameters: `2,4-7`.",
+    ),
     field("hugepages", Type::Map(&HUGEPAGES), "Sorts of huge pages, for kernel parameters."),
 ];
 
@@ -175,7 +179,7 @@ const ALIAS: Type = Type::Object(&closed(
         field("address", TEXT, "`0000:00:03.0` on PCI, `2:0.0.0` on SCSI."),
         field("bus_type", Type::OneOf(&["pci", "scsi"]), "The bus that the address is on."),
         field("dev_type", TEXT, "What sits there, as the hardware names itself."),
-        field("size", Type::Text(Format::Bytes), "How much a disk holds: `480g`."),
+        field("size", Type::Text(TextFormat::Bytes), "How much a disk holds: `480g`."),
     ]],
 ));
 
@@ -197,7 +201,7 @@ const ASSET: Object = closed(
     &[&[
         field("name", TEXT, "Its name within the boot action."),
         field("type", Type::OneOf(&["unit", "file", "pkg_list"]), "A systemd unit, a file, or packages."),
-        field("path", Type::Text(Format::AbsolutePath), "Where it goes."),
+        field("path", Type::Text(TextFormat::AbsolutePath), "Where it goes."),
         field("location", TEXT, "Where its content comes from."),
         field("data", TEXT, "Its content."),
         field("packages", TEXT_MAP, "Packages and their versions."),
@@ -211,7 +215,7 @@ const ASSET: Object = closed(
             Type::Whole(&Type::OneOf(&["base64_encode", "base64_decode", "utf8_encode", "utf8_decode", "template"])),
             "What is done with the content, in order.",
         ),
-        field("permissions", Type::Text(Format::Permissions), "The file's mode: `0644`."),
+        field("permissions", Type::Text(TextFormat::Permissions), "The file's mode: `0644`."),
     ]],
 );
 

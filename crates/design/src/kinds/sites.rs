@@ -1,14 +1,14 @@
 //! Fields of the kinds that describe a site: networks, network links, regions, racks and clouds.
 
 use crate::kinds::{Kind, LABELS};
-use crate::types::{ANY_MAP, Field, Format, Object, TEXT, TEXT_MAP, TEXTS, Type, closed, field, integer};
+use crate::types::{ANY_MAP, Field, Object, TEXT, TEXT_MAP, TEXTS, TextFormat, Type, closed, field, integer};
 
 pub(super) const NETWORK_BODY: Object = closed("a network", &[NETWORK_FIELDS, LABELS]);
 
 const NETWORK_FIELDS: &[Field] = &[
     field("vlan", integer(1, 4094), "Its number on trunked links; without one it is untagged."),
     field("mtu", integer(0, MAX_MTU), "The largest packet, in bytes."),
-    field("cidr", Type::Text(Format::Cidr), "Its addresses, IPv4 or IPv6: `10.1.0.0/24`."),
+    field("cidr", Type::Text(TextFormat::Cidr), "Its addresses, IPv4 or IPv6: `10.1.0.0/24`."),
     field("routedomain", TEXT, "Networks of one routing domain reach each other by the routes that name it."),
     field("ranges", Type::Keyed { key: "start", item: &RANGE }, "What parts of it are for."),
     field("routes", Type::Keyed { key: "subnet", item: &ROUTE }, "How other networks are reached from here."),
@@ -25,16 +25,16 @@ const RANGE: Object = closed(
     "a range",
     &[&[
         field("type", Type::OneOf(&["static", "dhcp", "reserved"]), "What the addresses are for."),
-        field("start", Type::Text(Format::Address), "The first address."),
-        field("end", Type::Text(Format::Address), "The last address."),
+        field("start", Type::Text(TextFormat::Address), "The first address."),
+        field("end", Type::Text(TextFormat::Address), "The last address."),
     ]],
 );
 
 const ROUTE: Object = closed(
     "a route",
     &[&[
-        field("subnet", Type::Text(Format::Cidr), "What is reached."),
-        field("gateway", Type::Text(Format::Address), "The router, an address of this network."),
+        field("subnet", Type::Text(TextFormat::Cidr), "What is reached."),
+        field("gateway", Type::Text(TextFormat::Address), "The router, an address of this network."),
         field("metric", METRIC, "The lower wins."),
     ]],
 );
@@ -44,7 +44,7 @@ const DOMAIN_ROUTE: Object = closed(
     "a route to a routing domain",
     &[&[
         field("routedomain", TEXT, "The routing domain: every network of it is reached through the gateway."),
-        field("gateway", Type::Text(Format::Address), "The router, an address of this network."),
+        field("gateway", Type::Text(TextFormat::Address), "The router, an address of this network."),
         field("metric", METRIC, "The lower wins."),
     ]],
 );
@@ -54,16 +54,16 @@ const METRIC: Type = integer(0, u32::MAX as i64);
 const DNS: Object = closed(
     "a DNS section",
     &[&[
-        field("domain", Type::Text(Format::Domain), "What is added to a host's name."),
-        field("servers", Type::List(&Type::Text(Format::Address)), "Who answers."),
+        field("domain", Type::Text(TextFormat::Domain), "What is added to a host's name."),
+        field("servers", Type::List(&Type::Text(TextFormat::Address)), "Who answers."),
     ]],
 );
 
 const DHCP_RELAY: Object = closed(
     "a DHCP relay",
     &[&[
-        field("self_ip", Type::Text(Format::Address), "The relay's own address in this network."),
-        field("upstream_target", Type::Text(Format::Address), "The server that it passes on to."),
+        field("self_ip", Type::Text(TextFormat::Address), "The relay's own address in this network."),
+        field("upstream_target", Type::Text(TextFormat::Address), "The server that it passes on to."),
     ]],
 );
 
@@ -169,7 +169,7 @@ const RACK_FIELDS: &[Field] = &[
 const SWITCH: Type = Type::Object(&closed(
     "a switch",
     &[&[
-        field("mgmt_ip", Type::Text(Format::Address), "The address that the switch is managed at."),
+        field("mgmt_ip", Type::Text(TextFormat::Address), "The address that the switch is managed at."),
         field("sdn_api_uri", TEXT, "Where the switch is programmed."),
     ]],
 ));

@@ -9,19 +9,19 @@ use std::collections::HashSet;
 
 use crate::kinds::Kind;
 use crate::rules::view::{entries, items};
-use crate::rules::{DocumentView, Site};
-use crate::yaml::Node;
+use crate::rules::{DocumentView, SiteView};
+use crate::yaml::YamlNode;
 
 /// Node filter of a boot action. The cost of a match does not depend on the number of names in the filter.
 #[derive(Debug)]
 pub(crate) struct Selector<'d> {
     is_union: bool,
     /// None selects all nodes.
-    filters: Option<Vec<Filter<'d>>>,
+    filters: Option<Vec<BootActionFilter<'d>>>,
 }
 
 #[derive(Debug)]
-struct Filter<'d> {
+struct BootActionFilter<'d> {
     is_union: bool,
     node_names: Option<HashSet<&'d str>>,
     node_tags: Vec<&'d str>,
@@ -36,7 +36,7 @@ impl<'d> Selector<'d> {
         let filters = node_filter.map(|filter| items(filter, "filters")).unwrap_or_default();
         Selector {
             is_union: node_filter.and_then(|filter| filter.get("set")?.text()) != Some("intersection"),
-            filters: (!filters.is_empty()).then(|| filters.iter().map(Filter::read).collect()),
+            filters: (!filters.is_empty()).then(|| filters.iter().map(BootActionFilter::read).collect()),
         }
     }
 
@@ -44,34 +44,34 @@ impl<'d> Selector<'d> {
         self.filters.is_none()
     }
 
-    pub(crate) fn selects(&self, site: &Site<'_>, node: &DocumentView<'_>) -> bool {
+    pub(crate) fn selects(&self, site: &SiteView<'_>, node: &DocumentView<'_>) -> bool {
         let Some(filters) = &self.filters else { return true };
         let mut fits = filters.iter().map(|filter| filter.fits(site, node));
         if self.is_union { fits.any(|fits| fits) } else { fits.all(|fits| fits) }
     }
 }
 
-impl<'d> Filter<'d> {
-    fn read(node: &'d Node) -> Self {
+impl<'d> BootActionFilter<'d> {
+    fn read(node: &'d YamlNode) -> Self {
         let names = |key: &str| {
             let names = node.get(key)?.items()?;
-            Some(names.iter().filter_map(Node::text).collect())
+            Some(names.iter().filter_map(YamlNode::text).collect())
         };
         let labels = |key: &str| {
             let labels = entries(node, key).iter();
             labels.filter_map(|entry| Some((&*entry.key.text, entry.value.text()?))).collect()
         };
-        Filter {
-            is_union: node.get("type").and_then(Node::text) == Some("union"),
+        BootActionFilter {
+            is_union: node.get("type").and_then(YamlNode::text) == Some("union"),
             node_names: names("node_names"),
-            node_tags: items(node, "node_tags").iter().filter_map(Node::text).collect(),
+            node_tags: items(node, "node_tags").iter().filter_map(YamlNode::text).collect(),
             node_labels: labels("node_labels"),
             rack_names: names("rack_names"),
             rack_labels: labels("rack_labels"),
         }
     }
 
-    fn fits(&self, site: &Site<'_>, node: &DocumentView<'_>) -> bool {
+    fn fits(&self, site: &SiteView<'_>, node: &DocumentView<'_>) -> bool {
         let rack = node.text("rack");
         let labels_of_rack = || rack.and_then(|rack| site.get(Kind::Rack, rack)?.get("labels"));
         let is_named = self.node_names.iter().map(|names| names.contains(node.name));
@@ -88,18 +88,18 @@ fn has_tag(node: &DocumentView<'_>, tag: &str) -> bool {
     items(node.tree, "tags").iter().any(|has| has.text() == Some(tag))
 }
 
-fn has_label(labels: Option<&Node>, (name, value): &(&str, &str)) -> bool {
+fn has_label(labels: Option<&YamlNode>, (name, value): &(&str, &str)) -> bool {
     labels.and_then(|labels| labels.get(name)?.text()) == Some(value)
 }
 
 /// Names of the boot actions that select a node.
-pub(super) fn of_node(site: &Site<'_>, node: &DocumentView<'_>) -> Vec<String> {
+pub(super) fn of_node(site: &SiteView<'_>, node: &DocumentView<'_>) -> Vec<String> {
     let all = site.all(Kind::BootAction).into_iter();
     all.filter(|action| Selector::of(action).selects(site, node)).map(|action| action.name.to_owned()).collect()
 }
 
 /// Names of the nodes that a boot action selects.
-pub(crate) fn nodes_of(site: &Site<'_>, boot_action: &DocumentView<'_>) -> Vec<String> {
+pub(crate) fn nodes_of(site: &SiteView<'_>, boot_action: &DocumentView<'_>) -> Vec<String> {
     let selector = Selector::of(boot_action);
     let nodes = site.nodes().into_iter().filter(|node| selector.selects(site, node));
     nodes.map(|node| node.name.to_owned()).collect()

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::kinds::Kind;
-use crate::rules::{DocumentView, Site};
-use crate::yaml::{self, Node};
+use crate::rules::{DocumentView, SiteView};
+use crate::yaml::{self, YamlNode};
 
 /// Kernel parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -28,7 +28,7 @@ pub enum KernelParam {
 
 /// Reference to a value of the hardware profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reference<'t> {
+pub(crate) enum ProfileReference<'t> {
     /// `hardwareprofile:cpuset.NAME`
     CpuSet(&'t str),
     /// `hardwareprofile:hugepages.NAME.size` or `….count`
@@ -37,7 +37,7 @@ pub(crate) enum Reference<'t> {
     Malformed,
 }
 
-pub(super) fn kernel_params(site: &Site<'_>, node: &DocumentView<'_>) -> KernelParams {
+pub(super) fn kernel_params(site: &SiteView<'_>, node: &DocumentView<'_>) -> KernelParams {
     let params = node.get("platform").and_then(|platform| platform.get("kernel_params")?.map());
     let profile = hardware_profile(site, node);
     let mut written: Vec<(&str, KernelParam)> = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn kernel_params(site: &Site<'_>, node: &DocumentView<'_>) -> KernelP
     KernelParams { values, command_line: words.join(" ") }
 }
 
-pub(crate) fn hardware_profile<'d>(site: &Site<'d>, node: &DocumentView<'d>) -> Option<DocumentView<'d>> {
+pub(crate) fn hardware_profile<'d>(site: &SiteView<'d>, node: &DocumentView<'d>) -> Option<DocumentView<'d>> {
     site.get(Kind::HardwareProfile, node.text("hardware_profile")?)
 }
 
@@ -72,24 +72,24 @@ fn text(text: &str, profile: Option<&DocumentView<'_>>) -> String {
 }
 
 /// Parses a reference; none for a plain text.
-pub(crate) fn reference(text: &str) -> Option<Reference<'_>> {
+pub(crate) fn reference(text: &str) -> Option<ProfileReference<'_>> {
     let path = text.strip_prefix("hardwareprofile:")?;
     if let Some(name) = path.strip_prefix("cpuset.").filter(|name| !name.is_empty()) {
-        return Some(Reference::CpuSet(name));
+        return Some(ProfileReference::CpuSet(name));
     }
     let hugepages = path.strip_prefix("hugepages.").and_then(|path| path.rsplit_once('.'));
     Some(match hugepages {
-        Some((name, field @ ("size" | "count"))) if !name.is_empty() => Reference::Hugepages { name, field },
-        Some(_) | None => Reference::Malformed,
+        Some((name, field @ ("size" | "count"))) if !name.is_empty() => ProfileReference::Hugepages { name, field },
+        Some(_) | None => ProfileReference::Malformed,
     })
 }
 
 /// Value of a reference in a hardware profile.
-pub(crate) fn lookup<'d>(reference: &Reference<'_>, profile: &'d Node) -> Option<&'d Node> {
+pub(crate) fn lookup<'d>(reference: &ProfileReference<'_>, profile: &'d YamlNode) -> Option<&'d YamlNode> {
     match reference {
-        Reference::CpuSet(name) => profile.get("cpu_sets")?.get(name),
-        Reference::Hugepages { name, field } => profile.get("hugepages")?.get(name)?.get(field),
-        Reference::Malformed => None,
+        ProfileReference::CpuSet(name) => profile.get("cpu_sets")?.get(name),
+        ProfileReference::Hugepages { name, field } => profile.get("hugepages")?.get(name)?.get(field),
+        ProfileReference::Malformed => None,
     }
 }
 
@@ -111,12 +111,12 @@ mod tests {
 
     #[test]
     fn references_are_parsed() {
-        let pages = |name, field| Some(Reference::Hugepages { name, field });
-        assert_eq!(reference("hardwareprofile:cpuset.guests"), Some(Reference::CpuSet("guests")));
+        let pages = |name, field| Some(ProfileReference::Hugepages { name, field });
+        assert_eq!(reference("hardwareprofile:cpuset.guests"), Some(ProfileReference::CpuSet("guests")));
         assert_eq!(reference("hardwareprofile:hugepages.a.b.size"), pages("a.b", "size"));
         assert_eq!(reference("hardwareprofile:hugepages.dpdk.count"), pages("dpdk", "count"));
         for text in ["", "cpuset", "cpuset.", "hugepages.dpdk", "hugepages..size", "hugepages.dpdk.sizes", "x.y"] {
-            assert_eq!(reference(&format!("hardwareprofile:{text}")), Some(Reference::Malformed), "{text}");
+            assert_eq!(reference(&format!("hardwareprofile:{text}")), Some(ProfileReference::Malformed), "{text}");
         }
         assert_eq!(reference("ttyS0,115200"), None);
     }

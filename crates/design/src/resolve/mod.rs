@@ -15,9 +15,9 @@ use serde::{Serialize, Serializer};
 use crate::kinds::Kind;
 use crate::resolve::kernel_params::hardware_profile;
 use crate::rules::view::{entries, items};
-use crate::rules::{DocumentView, Network, Site, attached};
+use crate::rules::{DocumentView, NetworkView, SiteView, attached};
 use crate::types::{Cidr, address};
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
 pub use kernel_params::{KernelParam, KernelParams};
 
@@ -41,7 +41,7 @@ pub struct ResolvedNode {
     pub boot_actions: Vec<String>,
 }
 
-pub(crate) fn resolve(site: &Site<'_>, node: &DocumentView<'_>) -> ResolvedNode {
+pub(crate) fn resolve(site: &SiteView<'_>, node: &DocumentView<'_>) -> ResolvedNode {
     ResolvedNode {
         host_name: host_name(node).into_owned(),
         fqdn: fqdn(site, node),
@@ -63,7 +63,7 @@ pub(crate) fn host_name<'d>(node: &DocumentView<'d>) -> Cow<'d, str> {
 }
 
 /// The host name with the domain of the primary network.
-pub(crate) fn fqdn(site: &Site<'_>, node: &DocumentView<'_>) -> String {
+pub(crate) fn fqdn(site: &SiteView<'_>, node: &DocumentView<'_>) -> String {
     format!("{}.{}", host_name(node), domain(site, node))
 }
 
@@ -74,20 +74,20 @@ pub struct Dns {
     pub servers: Vec<IpAddr>,
 }
 
-fn dns(site: &Site<'_>, node: &DocumentView<'_>) -> Dns {
+fn dns(site: &SiteView<'_>, node: &DocumentView<'_>) -> Dns {
     let section = dns_section(site, node);
-    let servers = section.and_then(|dns| dns.get("servers")).and_then(Node::items).unwrap_or_default();
+    let servers = section.and_then(|dns| dns.get("servers")).and_then(YamlNode::items).unwrap_or_default();
     Dns {
         domain: domain(site, node).to_owned(),
         servers: servers.iter().filter_map(|server| address(server.text()?)).collect(),
     }
 }
 
-pub(crate) fn domain<'d>(site: &Site<'d>, node: &DocumentView<'d>) -> &'d str {
+pub(crate) fn domain<'d>(site: &SiteView<'d>, node: &DocumentView<'d>) -> &'d str {
     dns_section(site, node).and_then(|dns| dns.get("domain")?.text()).unwrap_or(DEFAULT_DOMAIN)
 }
 
-fn dns_section<'d>(site: &Site<'d>, node: &DocumentView<'d>) -> Option<&'d Node> {
+fn dns_section<'d>(site: &SiteView<'d>, node: &DocumentView<'d>) -> Option<&'d YamlNode> {
     site.get(Kind::Network, node.text("primary_network")?)?.get("dns")
 }
 
@@ -117,11 +117,11 @@ pub enum Device {
     },
 }
 
-fn devices(site: &Site<'_>, node: &DocumentView<'_>) -> Devices {
+fn devices(site: &SiteView<'_>, node: &DocumentView<'_>) -> Devices {
     let profile = hardware_profile(site, node);
     let aliases = profile.as_ref().and_then(|profile| profile.get("device_aliases"));
     let interfaces = entries(node.tree, "interfaces").iter().map(|entry| {
-        let names = items(&entry.value, "devices").iter().filter_map(Node::text);
+        let names = items(&entry.value, "devices").iter().filter_map(YamlNode::text);
         (entry.key.text.to_string(), names.map(|name| device(name, aliases)).collect())
     });
     let disks = node.get("storage").map(|storage| entries(storage, "disks")).unwrap_or_default();
@@ -130,10 +130,10 @@ fn devices(site: &Site<'_>, node: &DocumentView<'_>) -> Devices {
 }
 
 /// An alias without an address counts as a system name.
-fn device(name: &str, aliases: Option<&Node>) -> Device {
+fn device(name: &str, aliases: Option<&YamlNode>) -> Device {
     let by_address = || {
         let alias = aliases?.get(name)?;
-        let text = |key: &str| alias.get(key).and_then(Node::text).map(str::to_owned);
+        let text = |key: &str| alias.get(key).and_then(YamlNode::text).map(str::to_owned);
         Some(Device::Address {
             alias: name.to_owned(),
             address: text("address")?,
@@ -164,12 +164,12 @@ pub struct Route {
 /// Networks belong to a routing domain (`routedomain: X`). A network that has a route for the domain (`domain_routes`)
 /// reaches the addresses of every other member through that route's gateway, whether it is a member itself or not. An
 /// explicit route for the same addresses wins.
-fn node_routes(site: &Site<'_>, node: &DocumentView<'_>) -> Vec<Route> {
+fn node_routes(site: &SiteView<'_>, node: &DocumentView<'_>) -> Vec<Route> {
     let networks = attached(node).into_iter().filter_map(|name| site.topology().network(name));
     networks.flat_map(|network| network_routes(site, network)).collect()
 }
 
-fn network_routes(site: &Site<'_>, network: &Network<'_>) -> Vec<Route> {
+fn network_routes(site: &SiteView<'_>, network: &NetworkView<'_>) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     let route = |subnet: Cidr, gateway, metric, routedomain: Option<&str>| Route {
         network: network.name.to_owned(),

@@ -4,10 +4,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::finding::{Code, quote};
 use crate::rules::view::{RangeKind, addresses, interface_networks, is_attached};
-use crate::rules::{Claim, ClaimConflict, Claims, DocumentView, NodeAddress, RuleOutput, Site, attached};
+use crate::rules::{Claim, ClaimConflict, Claims, DocumentView, NodeAddress, RuleOutput, SiteView, attached};
 
 /// Reports an entry of `addresses` that names a network and no address.
-pub(super) fn address_missing(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn address_missing(_: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     for given in addresses(node).filter(|given| given.written.is_none()) {
         let message = format!("the address in network {} is missing", quote(given.network.value));
         let help = "add address: ADDRESS, or address: dhcp if the node is given one";
@@ -105,7 +105,7 @@ pub(super) fn address_in_no_range(assigned: &NodeAddress<'_>, out: &mut RuleOutp
 }
 
 /// Claims each address of a node within its routing domain.
-pub(super) fn claim_addresses(site: &Site<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
+pub(super) fn claim_addresses(site: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
     for given in addresses(node) {
         if let Some(address) = given.address() {
             let scope = address_scope(site, given.network.value);
@@ -115,7 +115,7 @@ pub(super) fn claim_addresses(site: &Site<'_>, node: &DocumentView<'_>, claims: 
 }
 
 /// Scope in which an address must be unique: the routing domain of its network, or the network if it has none.
-fn address_scope(site: &Site<'_>, network: &str) -> u64 {
+fn address_scope(site: &SiteView<'_>, network: &str) -> u64 {
     let domain = site.topology().network(network).and_then(|network| network.routedomain);
     let mut hasher = DefaultHasher::new();
     domain.map(|domain| domain.value).ok_or(network).hash(&mut hasher);
@@ -133,7 +133,7 @@ pub(super) fn address_conflict(taken: &ClaimConflict<'_>) -> String {
 }
 
 /// Reports an address in a network that none of the node's interfaces is in.
-pub(super) fn address_without_interface(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn address_without_interface(_: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(part) = node.get("interfaces") else { return };
     let mut networks: Vec<&str> = interface_networks(part).map(|network| network.value).collect();
     // Without networks, the interfaces are configured outside of the design.
@@ -152,7 +152,7 @@ pub(super) fn address_without_interface(_: &Site<'_>, node: &DocumentView<'_>, o
 }
 
 /// Reports a primary network that the node is not in.
-pub(super) fn primary_not_attached(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn primary_not_attached(_: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(primary) = node.get("primary_network") else { return };
     let Some(name) = primary.text() else { return };
     if is_attached(node, name) {
@@ -168,7 +168,7 @@ pub(super) fn primary_not_attached(_: &Site<'_>, node: &DocumentView<'_>, out: &
 }
 
 /// Reports a node that has addresses, but none in its primary network.
-pub(super) fn primary_without_address(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn primary_without_address(_: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(primary) = node.get("primary_network") else { return };
     let Some(name) = primary.text() else { return };
     let mut given = addresses(node).peekable();

@@ -8,20 +8,20 @@ use crate::kinds::Kind;
 use crate::resolve::boot_actions::Selector;
 use crate::rules::view::storage::normalized;
 use crate::rules::view::{Spanned, entries, items};
-use crate::rules::{DocumentView, RuleOutput, Site};
-use crate::yaml::Node;
+use crate::rules::{DocumentView, RuleOutput, SiteView};
+use crate::yaml::YamlNode;
 use muster_core::spelling;
 
 /// A file, unit or package list that a boot action installs.
 struct Asset<'d> {
     name: Spanned<&'d str>,
     kind: Option<Spanned<&'d str>>,
-    node: &'d Node,
+    node: &'d YamlNode,
 }
 
 /// Assets of all boot actions.
-fn assets<'d>(site: &Site<'d>) -> impl Iterator<Item = (DocumentView<'d>, Vec<Asset<'d>>)> + use<'d> {
-    let asset = |node: &'d Node| {
+fn assets<'d>(site: &SiteView<'d>) -> impl Iterator<Item = (DocumentView<'d>, Vec<Asset<'d>>)> + use<'d> {
+    let asset = |node: &'d YamlNode| {
         let kind = Spanned::text(node, "type");
         Some(Asset { name: Spanned::text(node, "name")?, kind, node })
     };
@@ -46,7 +46,7 @@ impl<'d> Asset<'d> {
 }
 
 /// Reports an asset without a type, content or path.
-pub(super) fn asset_incomplete(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn asset_incomplete(site: &SiteView<'_>, out: &mut RuleOutput) {
     for asset in assets(site).flat_map(|(_, assets)| assets) {
         let has_content = asset.has("data") || asset.has("location");
         let (missing, help) = if asset.kind.is_none() && !asset.has("type") {
@@ -71,7 +71,7 @@ pub(super) fn asset_incomplete(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports an asset with both `data` and `location`.
-pub(super) fn asset_content_twice(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn asset_content_twice(site: &SiteView<'_>, out: &mut RuleOutput) {
     for asset in assets(site).flat_map(|(_, assets)| assets) {
         let entry = |key: &str| asset.node.map().and_then(|map| map.get(key)).filter(|entry| !entry.value.is_null());
         let (Some(location), Some(data)) = (entry("location"), entry("data")) else { continue };
@@ -86,7 +86,7 @@ pub(super) fn asset_content_twice(site: &Site<'_>, out: &mut RuleOutput) {
 const MAX_SUGGESTIONS: usize = 20;
 
 /// Reports a filter that names a node or a rack that does not exist.
-pub(super) fn filter_name_unknown(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn filter_name_unknown(site: &SiteView<'_>, out: &mut RuleOutput) {
     let mut guesses = 0;
     for action in site.all(Kind::BootAction) {
         for filter in action.get("node_filter").map(|filter| items(filter, "filters")).unwrap_or_default() {
@@ -99,7 +99,7 @@ pub(super) fn filter_name_unknown(site: &Site<'_>, out: &mut RuleOutput) {
     }
 }
 
-fn check_names(site: &Site<'_>, kind: Kind, names: Vec<Spanned<&str>>, guesses: &mut usize, out: &mut RuleOutput) {
+fn check_names(site: &SiteView<'_>, kind: Kind, names: Vec<Spanned<&str>>, guesses: &mut usize, out: &mut RuleOutput) {
     for name in names.into_iter().filter(|name| !site.has(kind, name.value)) {
         *guesses += 1;
         let near = || spelling::nearest(name.value, site.all(kind).into_iter().map(|view| view.name));
@@ -114,7 +114,7 @@ fn check_names(site: &Site<'_>, kind: Kind, names: Vec<Spanned<&str>>, guesses: 
 }
 
 /// Reports nodes without a boot action, at the first boot action of a design that has some.
-pub(super) fn node_without_boot_action(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn node_without_boot_action(site: &SiteView<'_>, out: &mut RuleOutput) {
     let actions = site.all(Kind::BootAction);
     let Some(at) = actions.iter().map(|action| action.at).min() else { return };
     let selectors: Vec<Selector<'_>> = actions.iter().map(Selector::of).collect();
@@ -131,7 +131,7 @@ pub(super) fn node_without_boot_action(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports package names and versions that package managers do not accept.
-pub(super) fn package_version(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn package_version(site: &SiteView<'_>, out: &mut RuleOutput) {
     for asset in assets(site).flat_map(|(_, assets)| assets) {
         for entry in entries(asset.node, "packages") {
             if !is_package(&entry.key.text) {
@@ -164,7 +164,7 @@ fn is_version(text: &str) -> bool {
 }
 
 /// Reports two assets of a boot action with the same path.
-pub(super) fn asset_path_twice(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn asset_path_twice(site: &SiteView<'_>, out: &mut RuleOutput) {
     for (_, assets) in assets(site) {
         let mut seen = HashMap::new();
         for asset in &assets {
@@ -189,7 +189,7 @@ pub(super) fn asset_path_twice(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a boot action that selects no node.
-pub(super) fn selects_nothing(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn selects_nothing(site: &SiteView<'_>, out: &mut RuleOutput) {
     let all = site.all(Kind::BootAction).into_iter().map(|action| (Selector::of(&action), action));
     let filtered: Vec<_> = all.filter(|(selector, _)| !selector.is_for_all()).collect();
     // With several environments, it may select nodes of another one.
@@ -214,7 +214,7 @@ const UNIT_SUFFIXES: &[&str] =
     &["service", "socket", "device", "mount", "automount", "swap", "target", "path", "timer", "slice", "scope"];
 
 /// Reports a systemd unit whose path does not end like that of a unit.
-pub(super) fn unit_name(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn unit_name(site: &SiteView<'_>, out: &mut RuleOutput) {
     for asset in assets(site).flat_map(|(_, assets)| assets).filter(|asset| asset.is("unit")) {
         let Some(path) = asset.path() else { continue };
         let name = path.value.rsplit('/').next().unwrap_or_default();

@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet};
 use crate::file_text::Span;
 use crate::finding::{Code, quote};
 use crate::kinds::Kind;
-use crate::resolve::kernel_params::{Reference, hardware_profile, lookup, reference};
+use crate::resolve::kernel_params::{ProfileReference, hardware_profile, lookup, reference};
 use crate::rules::view::{Spanned, entries, interfaces};
-use crate::rules::{DocumentView, RuleOutput, Site};
-use crate::yaml::{Node, Scalar};
+use crate::rules::{DocumentView, RuleOutput, SiteView};
+use crate::yaml::{Scalar, YamlNode};
 use muster_core::spelling;
 
 /// Reports whether a name may be an interface name of an operating system: `eth0`, `eno1`, `ens3f0np0`, `enp94s0f1`, `p1p2`.
@@ -38,7 +38,7 @@ fn is_disk_name(word: &str) -> bool {
 }
 
 /// Reports a device address that does not have the form of its bus.
-pub(super) fn address_malformed(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn address_malformed(site: &SiteView<'_>, out: &mut RuleOutput) {
     for profile in site.all(Kind::HardwareProfile) {
         for entry in entries(profile.tree, "device_aliases") {
             let text = |key: &str| Spanned::text(&entry.value, key);
@@ -81,7 +81,7 @@ fn is_scsi(text: &str) -> bool {
 }
 
 /// Reports a device alias without an address or a bus, in profiles that a node uses. A base profile may omit them.
-pub(super) fn alias_incomplete(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn alias_incomplete(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(profile) = hardware_profile(site, host) else { return };
     for entry in entries(profile.tree, "device_aliases") {
         let missing: Vec<&str> =
@@ -98,7 +98,7 @@ pub(super) fn alias_incomplete(site: &Site<'_>, host: &DocumentView<'_>, out: &m
 }
 
 /// Reports two aliases of the same device.
-pub(super) fn alias_twice(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn alias_twice(site: &SiteView<'_>, out: &mut RuleOutput) {
     for profile in site.all(Kind::HardwareProfile) {
         let mut seen = HashMap::new();
         for entry in entries(profile.tree, "device_aliases") {
@@ -122,7 +122,7 @@ pub(super) fn alias_twice(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a device that is neither an alias of the hardware profile nor a name that an operating system uses.
-pub(super) fn device_unknown(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn device_unknown(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(profile) = hardware_profile(site, host) else { return };
     let aliases: HashSet<&str> = entries(profile.tree, "device_aliases").iter().map(|entry| &*entry.key.text).collect();
     if aliases.is_empty() {
@@ -150,8 +150,8 @@ const HUGEPAGES: &str = "hugepages";
 const HUGEPAGE_SIZE: &str = "hugepagesz";
 
 /// Reports a number of huge pages without their size, or a size without a number.
-pub(super) fn hugepages_alone(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
-    let Some(params) = node.get("kernel_params").and_then(Node::map) else { return };
+pub(super) fn hugepages_alone(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
+    let Some(params) = node.get("kernel_params").and_then(YamlNode::map) else { return };
     let (there, missing) = match (params.get(HUGEPAGES), params.get(HUGEPAGE_SIZE)) {
         (Some(there), None) => (there, HUGEPAGE_SIZE),
         (None, Some(there)) => (there, HUGEPAGES),
@@ -163,7 +163,7 @@ pub(super) fn hugepages_alone(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports an image that the map file of the cloud does not list.
-pub(super) fn image_unknown(site: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn image_unknown(site: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let Some(cloud) = site.environment.and_then(|environment| environment.cloud.as_ref()) else { return };
     let Some(image) = Spanned::text(node, "image") else { return };
     let Some(map) = site.get(Kind::Cloud, &cloud.name) else { return };
@@ -182,7 +182,7 @@ pub(super) fn image_unknown(site: &Site<'_>, node: &Node, out: &mut RuleOutput) 
 }
 
 /// Reports a kernel parameter that cannot be on the kernel's command line.
-pub(super) fn kernel_param_text(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn kernel_param_text(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     for entry in entries(node, "kernel_params") {
         let value = entry.value.scalar().map(Scalar::text).unwrap_or_default();
         let breaks = |text: &str| text.contains(char::is_control);
@@ -205,14 +205,14 @@ pub(super) fn kernel_param_text(_: &Site<'_>, node: &Node, out: &mut RuleOutput)
 }
 
 /// Reports a kernel parameter that refers to a value that the hardware profile does not have.
-pub(super) fn kernel_reference(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn kernel_reference(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(platform) = host.get("platform") else { return };
     let profile = hardware_profile(site, host);
     for entry in entries(platform, "kernel_params") {
         let Some(text) = entry.value.text() else { continue };
         let Some(reference) = reference(text) else { continue };
         let (message, help) = match (&reference, &profile) {
-            (Reference::Malformed, _) => (
+            (ProfileReference::Malformed, _) => (
                 format!("{} refers to nothing that a hardware profile has", quote(text)),
                 "a reference is hardwareprofile:cpuset.NAME, or hardwareprofile:hugepages.NAME.size or .count"
                     .to_owned(),
@@ -223,13 +223,15 @@ pub(super) fn kernel_reference(site: &Site<'_>, host: &DocumentView<'_>, out: &m
             ),
             (reference, Some(profile)) if lookup(reference, profile.tree).is_none() => {
                 let (what, name, section) = match reference {
-                    Reference::CpuSet(name) => ("no set of processors".to_owned(), *name, "cpu_sets"),
-                    Reference::Hugepages { name, .. } if has(profile, "hugepages", name) => {
+                    ProfileReference::CpuSet(name) => ("no set of processors".to_owned(), *name, "cpu_sets"),
+                    ProfileReference::Hugepages { name, .. } if has(profile, "hugepages", name) => {
                         let missing = text.rsplit('.').next().unwrap_or_default();
                         (format!("no {} of the huge pages", quote(missing)), *name, "hugepages")
                     }
-                    Reference::Hugepages { name, .. } => ("no sort of huge pages".to_owned(), *name, "hugepages"),
-                    Reference::Malformed => continue,
+                    ProfileReference::Hugepages { name, .. } => {
+                        ("no sort of huge pages".to_owned(), *name, "hugepages")
+                    }
+                    ProfileReference::Malformed => continue,
                 };
                 let known = entries(profile.tree, section).iter().map(|entry| &*entry.key.text);
                 let help = match spelling::nearest(name, known.filter(|known| *known != name)) {
@@ -249,7 +251,7 @@ fn has(profile: &DocumentView<'_>, section: &str, name: &str) -> bool {
 }
 
 /// Reports a PXE interface that is not a device of the hardware profile, in profiles that a node uses.
-pub(super) fn pxe_interface(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn pxe_interface(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(profile) = hardware_profile(site, host) else { return };
     let Some(name) = Spanned::text(profile.tree, "pxe_interface") else { return };
     let aliases = entries(profile.tree, "device_aliases");

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::rules::view::{BondMode, NetworkCidr, Spanned, interface_networks, overlapping};
-use crate::rules::{DocumentView, Interface, RuleOutput, Site};
+use crate::rules::{DocumentView, InterfaceView, RuleOutput, SiteView};
 
 /// Reports an interface in a network that its link does not carry.
-pub(super) fn network_not_allowed(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn network_not_allowed(site: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     for interface in interfaces {
         let Some(link) = interface.link.and_then(|link| site.topology().link(link.value)) else { continue };
         // A network that does not exist was reported.
@@ -30,7 +30,7 @@ pub(super) fn network_not_allowed(site: &Site<'_>, interfaces: &[Interface<'_>],
 }
 
 /// Reports an interface without a link, although a link carries its network.
-pub(super) fn interface_without_link(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn interface_without_link(site: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     for interface in interfaces.iter().filter(|interface| interface.link.is_none()) {
         let carriers = interface.networks.iter();
         let mut carriers = carriers.filter_map(|network| Some((network, site.topology().carrier(network.value)?)));
@@ -44,7 +44,7 @@ pub(super) fn interface_without_link(site: &Site<'_>, interfaces: &[Interface<'_
 }
 
 /// Reports an interface whose MTU is larger than the MTU of its link.
-pub(super) fn interface_mtu_above_link(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn interface_mtu_above_link(site: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     for interface in interfaces {
         let Some(link) = interface.link.and_then(|link| site.topology().link(link.value)) else { continue };
         let (Some(mtu), Some(most)) = (interface.mtu, link.mtu) else { continue };
@@ -64,7 +64,7 @@ pub(super) fn interface_mtu_above_link(site: &Site<'_>, interfaces: &[Interface<
 }
 
 /// Reports an interface whose MTU is smaller than the MTU of one of its networks.
-pub(super) fn network_mtu_above_interface(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn network_mtu_above_interface(site: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     for interface in interfaces {
         let Some(most) = interface.mtu else { continue };
         for network in interface.networks.iter().filter_map(|network| site.topology().network(network.value)) {
@@ -86,7 +86,7 @@ pub(super) fn network_mtu_above_interface(site: &Site<'_>, interfaces: &[Interfa
 }
 
 /// Reports an interface with several devices on a link without a bond.
-pub(super) fn devices_without_bond(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn devices_without_bond(site: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     for interface in interfaces {
         let Some(link) = interface.link.and_then(|link| site.topology().link(link.value)) else { continue };
         if let [_, second, ..] = interface.devices.as_slice()
@@ -107,7 +107,7 @@ pub(super) fn devices_without_bond(site: &Site<'_>, interfaces: &[Interface<'_>]
 }
 
 /// Reports a bond with fewer than two devices.
-pub(super) fn bond_of_one(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn bond_of_one(site: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     for interface in interfaces.iter().filter(|interface| interface.devices.len() < 2) {
         let Some(link) = interface.link.and_then(|link| site.topology().link(link.value)) else { continue };
         let mode = match link.bond_mode() {
@@ -128,7 +128,7 @@ pub(super) fn bond_of_one(site: &Site<'_>, interfaces: &[Interface<'_>], out: &m
 }
 
 /// Reports a device that is a member of two bonds.
-pub(super) fn device_in_two_bonds(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn device_in_two_bonds(_: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     let mut members = HashMap::new();
     // An interface of one device may use a device of a bond: many machines are installed over a device that is bonded
     // later.
@@ -152,7 +152,7 @@ pub(super) fn device_in_two_bonds(_: &Site<'_>, interfaces: &[Interface<'_>], ou
 }
 
 /// Reports a device that is two interfaces on the same link.
-pub(super) fn device_twice(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn device_twice(_: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     let mut alone = HashMap::new();
     for interface in interfaces {
         // Bonds have a rule of their own. On another link the device may be used at another time: during the
@@ -175,7 +175,7 @@ pub(super) fn device_twice(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut
 }
 
 /// Reports a node that is in one network through two interfaces.
-pub(super) fn network_twice(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn network_twice(_: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     let mut through = HashMap::new();
     for interface in interfaces {
         for network in &interface.networks {
@@ -197,7 +197,7 @@ pub(super) fn network_twice(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mu
 }
 
 /// Reports networks of one node that share addresses: the node could not choose an interface.
-pub(super) fn networks_overlap_on_node(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn networks_overlap_on_node(site: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     let mut seen = HashSet::new();
     let mut networks: Vec<NetworkCidr<'_, '_>> = Vec::new();
     for network in interfaces.iter().flat_map(|interface| &interface.networks) {
@@ -223,7 +223,7 @@ pub(super) fn networks_overlap_on_node(site: &Site<'_>, interfaces: &[Interface<
 }
 
 /// Reports a node that uses a network local to another rack.
-pub(super) fn network_of_other_rack(site: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn network_of_other_rack(site: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     let (Some(part), Some(rack)) = (node.get("interfaces"), node.get("rack")) else { return };
     let Some(name) = rack.text() else { return };
     for network in interface_networks(part) {

@@ -5,20 +5,20 @@ use std::ops::RangeInclusive;
 
 use crate::file_text::Span;
 use crate::finding::{Code, quote};
-use crate::rules::view::{BondMode, Network, Spanned};
-use crate::rules::{Interface, RuleOutput, Site};
+use crate::rules::view::{BondMode, NetworkView, Spanned};
+use crate::rules::{InterfaceView, RuleOutput, SiteView};
 
 /// IPv6 requires 1280 bytes; the kernel accepts at most 65536.
 const MTU_RANGE: RangeInclusive<i64> = 1280..=65_536;
 
 /// Reports an MTU of a network or a link that is out of range.
-pub(super) fn mtu_range(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn mtu_range(site: &SiteView<'_>, out: &mut RuleOutput) {
     let topology = site.topology();
     topology.networks.iter().for_each(|network| check_mtu(network.mtu, out));
     topology.links.iter().for_each(|link| check_mtu(link.mtu, out));
 }
 
-pub(super) fn interface_mtu_range(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut RuleOutput) {
+pub(super) fn interface_mtu_range(_: &SiteView<'_>, interfaces: &[InterfaceView<'_>], out: &mut RuleOutput) {
     interfaces.iter().for_each(|interface| check_mtu(interface.mtu, out));
 }
 
@@ -30,7 +30,7 @@ fn check_mtu(mtu: Option<Spanned<i64>>, out: &mut RuleOutput) {
 }
 
 /// Reports a network whose MTU is larger than the MTU of its link.
-pub(super) fn mtu_above_link(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn mtu_above_link(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in &site.topology().links {
         let Some(most) = link.mtu else { continue };
         for network in link.allowed.iter().filter_map(|name| site.topology().network(name.value)) {
@@ -50,7 +50,7 @@ pub(super) fn mtu_above_link(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a network that two links carry.
-pub(super) fn network_on_two_links(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn network_on_two_links(site: &SiteView<'_>, out: &mut RuleOutput) {
     let mut carried = HashMap::new();
     for link in &site.topology().links {
         for network in &link.allowed {
@@ -74,7 +74,7 @@ pub(super) fn network_on_two_links(site: &Site<'_>, out: &mut RuleOutput) {
 const BOND_OPTIONS: &[&str] = &["hash", "peer_rate", "mon_rate", "up_delay", "down_delay"];
 
 /// Reports bonding options of a link that has no bond.
-pub(super) fn bond_options_without_bond(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn bond_options_without_bond(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in site.topology().links.iter().filter(|link| link.bond_mode() == Some(BondMode::Disabled)) {
         let set: Vec<&str> =
             BOND_OPTIONS.iter().copied().filter(|option| link.bonding_option(option).is_some()).collect();
@@ -89,7 +89,7 @@ pub(super) fn bond_options_without_bond(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a bond whose delays are shorter than its monitoring interval.
-pub(super) fn bond_delay(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn bond_delay(site: &SiteView<'_>, out: &mut RuleOutput) {
     let bonds = site.topology().links.iter().filter(|link| link.bond_mode() != Some(BondMode::Disabled));
     for link in bonds {
         let Some(rate) = link.bonding_integer("mon_rate") else { continue };
@@ -111,7 +111,7 @@ pub(super) fn bond_delay(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a bond that does not monitor its members.
-pub(super) fn bond_unwatched(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn bond_unwatched(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in site.topology().links.iter().filter(|link| link.bond_mode() != Some(BondMode::Disabled)) {
         if let Some(rate) = link.bonding_integer("mon_rate").filter(|rate| rate.value == 0) {
             let message = format!("the bond of link {} never looks at its members", quote(link.name));
@@ -122,7 +122,7 @@ pub(super) fn bond_unwatched(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports options of mode 802.3ad on a bond of another mode.
-pub(super) fn bond_option_of_other_mode(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn bond_option_of_other_mode(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in &site.topology().links {
         let mode = match link.bond_mode() {
             Some(mode @ (BondMode::ActiveBackup | BondMode::BalanceRr)) => mode,
@@ -139,7 +139,7 @@ pub(super) fn bond_option_of_other_mode(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a link that carries several networks and is not a trunk.
-pub(super) fn trunking_needed(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn trunking_needed(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in site.topology().links.iter().filter(|link| !link.is_trunk) {
         let Some((first, others)) = link.allowed.split_first() else { continue };
         // An IPv4 and an IPv6 network can share an untagged link.
@@ -159,7 +159,7 @@ pub(super) fn trunking_needed(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a network with a VLAN on a link that is not a trunk.
-pub(super) fn tagged_without_trunk(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn tagged_without_trunk(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in site.topology().links.iter().filter(|link| !link.is_trunk) {
         // Several networks without a trunk are a different finding.
         let [only] = link.allowed.as_slice() else { continue };
@@ -178,14 +178,14 @@ pub(super) fn tagged_without_trunk(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a trunk with more than one untagged network.
-pub(super) fn several_untagged(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn several_untagged(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in site.topology().links.iter().filter(|link| link.is_trunk) {
         let default = link.default_network.filter(|default| link.allows(default.value));
         let is_default = |name: &str| default.is_some_and(|default| default.value == name);
         let others = link.allowed.iter().copied().filter(|allowed| !is_default(allowed.value));
         let others = others.filter(|other| site.topology().network(other.value).is_some_and(|it| it.vlan.is_none()));
         // The default network is untagged, even if it has a VLAN elsewhere.
-        let mut untagged: Vec<(Span, &Network<'_>)> = Vec::new();
+        let mut untagged: Vec<(Span, &NetworkView<'_>)> = Vec::new();
         for place in default.into_iter().chain(others) {
             let Some(network) = site.topology().network(place.value) else { continue };
             // An IPv4 and an IPv6 network can share an untagged link.
@@ -210,7 +210,7 @@ pub(super) fn several_untagged(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a default network that its link does not carry.
-pub(super) fn default_not_allowed(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn default_not_allowed(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in &site.topology().links {
         if let Some(default) = link.default_network.filter(|default| !link.allows(default.value)) {
             let message = format!(
@@ -225,7 +225,7 @@ pub(super) fn default_not_allowed(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports two networks of the same IP version that share a VLAN on one link.
-pub(super) fn vlan_twice(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn vlan_twice(site: &SiteView<'_>, out: &mut RuleOutput) {
     for link in site.topology().links.iter().filter(|link| link.is_trunk) {
         let mut first = HashMap::new();
         for network in link.allowed.iter().filter_map(|name| site.topology().network(name.value)) {

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::rules::view::{NetworkCidr, RangeOverlap, overlapping, overlaps};
-use crate::rules::{RuleOutput, Site};
+use crate::rules::{RuleOutput, SiteView};
 use muster_core::spelling;
 
 /// Reports a network or a subnet written with the address of a host: bits beyond the prefix are set.
-pub(super) fn host_bits_set(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn host_bits_set(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         let subnets = network.routes.iter().filter_map(|route| route.subnet);
         for cidr in network.cidr.into_iter().chain(subnets) {
@@ -27,7 +27,7 @@ pub(super) fn host_bits_set(site: &Site<'_>, out: &mut RuleOutput) {
 const ADDRESS_FIELDS: &[&str] = &["ranges", "routes", "domain_routes", "dhcp_relay"];
 
 /// Reports a network that has ranges, routes or a relay, but no CIDR.
-pub(super) fn no_cidr(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn no_cidr(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in site.all(Kind::Network).iter().filter(|network| network.get("cidr").is_none()) {
         if let Some(key) = ADDRESS_FIELDS.iter().find(|key| network.get(key).is_some()) {
             let message = format!("network {} has {}, but no \"cidr\"", quote(network.name), quote(key));
@@ -38,7 +38,7 @@ pub(super) fn no_cidr(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports networks of one routing domain that share addresses: a router could not choose between them.
-pub(super) fn networks_overlap(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn networks_overlap(site: &SiteView<'_>, out: &mut RuleOutput) {
     let mut domains: BTreeMap<&str, Vec<NetworkCidr<'_, '_>>> = BTreeMap::new();
     for network in &site.topology().networks {
         if let (Some(domain), Some(cidr)) = (network.routedomain, network.cidr) {
@@ -62,7 +62,7 @@ pub(super) fn networks_overlap(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a range without a type or without an end.
-pub(super) fn range_incomplete(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn range_incomplete(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         for range in &network.ranges {
             let missing: Vec<&str> = ["type", "end"].into_iter().filter(|key| range.node.get(key).is_none()).collect();
@@ -77,7 +77,7 @@ pub(super) fn range_incomplete(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a range that ends before it starts, or that mixes IPv4 and IPv6.
-pub(super) fn range_backwards(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn range_backwards(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         for range in &network.ranges {
             let (Some(start), Some(end)) = (range.start, range.end) else { continue };
@@ -95,7 +95,7 @@ pub(super) fn range_backwards(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a range that is not inside its network.
-pub(super) fn range_outside(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn range_outside(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         let Some(cidr) = network.cidr else { continue };
         for range in &network.ranges {
@@ -112,7 +112,7 @@ pub(super) fn range_outside(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports ranges of different types that share addresses.
-pub(super) fn ranges_overlap(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn ranges_overlap(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         for RangeOverlap { range, with } in overlaps(network).filter(|overlap| overlap.range.kind != overlap.with.kind)
         {
@@ -130,7 +130,7 @@ pub(super) fn ranges_overlap(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports ranges of the same type that share addresses.
-pub(super) fn ranges_repeat(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn ranges_repeat(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         for RangeOverlap { range, with } in overlaps(network).filter(|overlap| overlap.range.kind == overlap.with.kind)
         {
@@ -144,7 +144,7 @@ pub(super) fn ranges_repeat(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a route without a gateway.
-pub(super) fn route_without_gateway(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn route_without_gateway(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         let routes = network.routes.iter().map(|route| route.node);
         for route in routes.chain(network.domain_routes.iter().map(|route| route.node)) {
@@ -158,7 +158,7 @@ pub(super) fn route_without_gateway(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a gateway that is not in the network of its route.
-pub(super) fn gateway_outside(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn gateway_outside(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         let Some(cidr) = network.cidr else { continue };
         for gateway in network.gateways() {
@@ -181,7 +181,7 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// Reports a gateway that has the network address or the broadcast address.
-pub(super) fn gateway_of_no_host(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn gateway_of_no_host(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         let Some(cidr) = network.cidr else { continue };
         for gateway in network.gateways().filter(|gateway| cidr.value.is_of_no_host(gateway.value)) {
@@ -194,7 +194,7 @@ pub(super) fn gateway_of_no_host(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports an IPv6 subnet behind an IPv4 gateway. The opposite is allowed by RFC 8950.
-pub(super) fn gateway_of_other_family(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn gateway_of_other_family(site: &SiteView<'_>, out: &mut RuleOutput) {
     let routes = site.topology().networks.iter().flat_map(|network| &network.routes);
     for (subnet, gateway) in routes.filter_map(|route| route.subnet.zip(route.gateway)) {
         if subnet.value.address.is_ipv6() && gateway.value.is_ipv4() {
@@ -206,7 +206,7 @@ pub(super) fn gateway_of_other_family(site: &Site<'_>, out: &mut RuleOutput) {
 }
 
 /// Reports a route to a routing domain that has no other network.
-pub(super) fn empty_routedomain(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn empty_routedomain(site: &SiteView<'_>, out: &mut RuleOutput) {
     let networks = &site.topology().networks;
     for network in networks {
         for domain in network.domain_routes.iter().filter_map(|route| route.domain) {
@@ -226,7 +226,7 @@ pub(super) fn empty_routedomain(site: &Site<'_>, out: &mut RuleOutput) {
 
 /// Reports a DHCP relay whose address is not in the network that it serves. The DHCP server identifies the network by
 /// it.
-pub(super) fn relay_outside(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn relay_outside(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in &site.topology().networks {
         let (Some(cidr), Some(relay)) = (network.cidr, network.relay) else { continue };
         if !cidr.value.contains(relay.value) {

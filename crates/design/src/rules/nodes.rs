@@ -9,12 +9,12 @@ use crate::environment::FAILURE_DOMAIN;
 use crate::finding::{Code, quote};
 use crate::resolve::{domain, host_name};
 use crate::rules::view::{Spanned, addresses};
-use crate::rules::{Claim, ClaimConflict, Claims, DocumentView, RuleOutput, Site};
+use crate::rules::{Claim, ClaimConflict, Claims, DocumentView, RuleOutput, SiteView};
 use crate::types::mac;
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
 /// Claims the boot MAC of a node.
-pub(super) fn claim_mac(_: &Site<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
+pub(super) fn claim_mac(_: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
     if let Some(given) = node.get("boot_mac")
         && let Some(mac) = given.text().and_then(mac)
     {
@@ -27,7 +27,7 @@ pub(super) fn mac_conflict(taken: &ClaimConflict<'_>) -> String {
 }
 
 /// Claims the host name of a node without its domain: agents are identified by it.
-pub(super) fn claim_host_name(_: &Site<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
+pub(super) fn claim_host_name(_: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
     let at = node.get("host_name").map_or(node.at, |given| given.span);
     claims.add(Claim::Name(host_name(node).into()), at);
 }
@@ -45,7 +45,7 @@ pub(super) fn host_name_conflict(taken: &ClaimConflict<'_>) -> String {
 const MAX_LABEL_LENGTH: usize = 63;
 
 /// Reports a host name derived from the node's name that is longer than a DNS label.
-pub(super) fn host_name_too_long(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn host_name_too_long(_: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     // A written host name, and an invalid name of a node, are reported where they are read.
     if node.get("host_name").is_none() && node.name.len() > MAX_LABEL_LENGTH && NodeName::new(node.name).is_ok() {
         let message = format!("the host name {} is {} characters long", quote(&host_name(node)), node.name.len());
@@ -58,7 +58,7 @@ pub(super) fn host_name_too_long(_: &Site<'_>, node: &DocumentView<'_>, out: &mu
 const MAX_NAME_LENGTH: usize = 253;
 
 /// Reports a host name that is too long for DNS together with its domain.
-pub(super) fn fqdn_too_long(site: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn fqdn_too_long(site: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     // Computes the length without building the name: nearly all names are short.
     let length = host_name(node).len() + 1 + domain(site, node).len();
     if length > MAX_NAME_LENGTH {
@@ -74,7 +74,7 @@ pub(super) fn fqdn_too_long(site: &Site<'_>, node: &DocumentView<'_>, out: &mut 
 const MULTICAST_BIT: u8 = 1;
 
 /// Reports a MAC address that is all zero or a multicast address.
-pub(super) fn mac_of_no_device(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn mac_of_no_device(_: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(given) = node.get("boot_mac") else { return };
     let Some(mac) = given.text().and_then(mac) else { return };
     let what = if mac == [0; 6] {
@@ -93,20 +93,20 @@ pub(super) fn mac_of_no_device(_: &Site<'_>, node: &DocumentView<'_>, out: &mut 
 const TYPES: &[&str] = &["ipmi", "redfish", "libvirt", "manual"];
 
 /// Type of an access over a network with a password.
-fn remote_type(oob: &Node) -> Option<Spanned<&str>> {
+fn remote_type(oob: &YamlNode) -> Option<Spanned<&str>> {
     Spanned::text(oob, "type").filter(|access| matches!(access.value, "ipmi" | "redfish"))
 }
 
-fn is_libvirt(oob: &Node) -> bool {
+fn is_libvirt(oob: &YamlNode) -> bool {
     Spanned::text(oob, "type").is_some_and(|access| access.value == "libvirt")
 }
 
-fn has(node: &Node, key: &str) -> bool {
+fn has(node: &YamlNode, key: &str) -> bool {
     node.get(key).is_some_and(|value| !value.is_null())
 }
 
 /// Reports driver parameters without the name of a driver.
-pub(super) fn driver_without_name(_: &Site<'_>, driver: &Node, out: &mut RuleOutput) {
+pub(super) fn driver_without_name(_: &SiteView<'_>, driver: &YamlNode, out: &mut RuleOutput) {
     let Some(parameters) = driver.map().and_then(|map| map.get("parameters")).filter(|entry| !entry.value.is_null())
     else {
         return;
@@ -125,7 +125,7 @@ const LIBVIRT_SCHEMES: &[&str] =
     &["qemu", "qemu+ssh", "qemu+libssh", "qemu+libssh2", "qemu+tls", "qemu+tcp", "qemu+unix"];
 
 /// Reports a virtual machine without a valid libvirt URI.
-pub(super) fn libvirt_uri(_: &Site<'_>, oob: &Node, out: &mut RuleOutput) {
+pub(super) fn libvirt_uri(_: &SiteView<'_>, oob: &YamlNode, out: &mut RuleOutput) {
     if !is_libvirt(oob) {
         return;
     }
@@ -148,7 +148,7 @@ pub(super) fn libvirt_uri(_: &Site<'_>, oob: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports a virtual machine without a MAC address. Its host identifies it by the boot MAC.
-pub(super) fn libvirt_without_mac(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn libvirt_without_mac(_: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(oob) = node.get("oob").filter(|oob| is_libvirt(oob)) else { return };
     if !has(node.tree, "boot_mac") {
         let finding = Code::LibvirtWithoutMac.finding("the node is a virtual machine, and has no \"boot_mac\"");
@@ -158,7 +158,7 @@ pub(super) fn libvirt_without_mac(_: &Site<'_>, node: &DocumentView<'_>, out: &m
 }
 
 /// Reports an out-of-band access without a type.
-pub(super) fn no_oob_type(_: &Site<'_>, oob: &Node, out: &mut RuleOutput) {
+pub(super) fn no_oob_type(_: &SiteView<'_>, oob: &YamlNode, out: &mut RuleOutput) {
     if oob.map().is_some_and(|map| !map.entries().is_empty()) && !has(oob, "type") {
         let finding = Code::NoOobType.finding("the out-of-band access does not say of which type it is");
         out.add(oob.span, finding.help(format!("add \"type\", one of {}, or a driver's own word", TYPES.join(", "))));
@@ -166,7 +166,7 @@ pub(super) fn no_oob_type(_: &Site<'_>, oob: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports an out-of-band access without a network, an account or a credential.
-pub(super) fn oob_incomplete(_: &Site<'_>, oob: &Node, out: &mut RuleOutput) {
+pub(super) fn oob_incomplete(_: &SiteView<'_>, oob: &YamlNode, out: &mut RuleOutput) {
     let Some(access) = remote_type(oob) else { return };
     let missing: Vec<&str> = ["network", "account", "credential"].into_iter().filter(|key| !has(oob, key)).collect();
     if missing.is_empty() {
@@ -179,7 +179,7 @@ pub(super) fn oob_incomplete(_: &Site<'_>, oob: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports a node without an address in the network of its out-of-band access.
-pub(super) fn oob_without_address(_: &Site<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn oob_without_address(_: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(oob) = node.get("oob") else { return };
     let (Some(_), Some(network)) = (remote_type(oob), Spanned::text(oob, "network")) else { return };
     if !addresses(node).any(|address| address.network.value == network.value) {
@@ -192,7 +192,7 @@ pub(super) fn oob_without_address(_: &Site<'_>, node: &DocumentView<'_>, out: &m
 }
 
 /// Reports an out-of-band type that is neither built in nor handled by a custom driver.
-pub(super) fn oob_type_unknown(_: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn oob_type_unknown(_: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(access) = host.get("oob").and_then(|oob| Spanned::text(oob, "type")) else { return };
     // A custom driver has types of its own.
     let has_driver = host.get("driver").is_some_and(|driver| has(driver, "name"));
@@ -208,7 +208,7 @@ pub(super) fn oob_type_unknown(_: &Site<'_>, host: &DocumentView<'_>, out: &mut 
 }
 
 /// Reports a budget that is counted by a label that no node has.
-pub(super) fn budget_label_unknown(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn budget_label_unknown(site: &SiteView<'_>, out: &mut RuleOutput) {
     let Some(environment) = site.environment else { return };
     let per = environment.rollout.as_ref().and_then(|strategy| strategy.max_unavailable.per.as_ref());
     // Every node has a failure domain, if only the default one.

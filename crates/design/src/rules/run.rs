@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::Table;
+use crate::FastMap;
 use crate::file_text::Span;
-use crate::finding::{Finding, Report};
-use crate::yaml::{Node, Value};
+use crate::finding::{Finding, FindingCollector};
+use crate::yaml::{Value, YamlNode};
 
-use super::view::{DocumentView, Interface, Site, interfaces, node_addresses};
-use super::{Check, RULES};
+use super::view::{DocumentView, InterfaceView, SiteView, interfaces, node_addresses};
+use super::{RULES, RuleCheck};
 
 /// Findings that are kept. Bounds the memory for a design with mistakes in many nodes.
 const MAX_FINDINGS: usize = 20_000;
@@ -19,11 +19,11 @@ const MAX_FINDINGS: usize = 20_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeResults {
     /// Findings by subject; subjects without findings are absent.
-    findings: Table<usize, Arc<[RuleFinding]>>,
+    findings: FastMap<usize, Arc<[RuleFinding]>>,
     /// Nodes that make a claim, by rule and claim.
-    claims: Table<(usize, Claim), Vec<Claimant>>,
+    claims: FastMap<(usize, Claim), Vec<Claimant>>,
     /// Claims by subject, for their removal.
-    claimed: Table<usize, Arc<[(usize, Claim)]>>,
+    claimed: FastMap<usize, Arc<[(usize, Claim)]>>,
 }
 
 #[derive(Clone, Debug)]
@@ -34,16 +34,19 @@ struct Claimant {
 }
 
 /// Runs the rules that do not read nodes. They need not run again after a change of nodes alone.
-pub(crate) fn check_site(site: &Site<'_>) -> Vec<RuleFinding> {
-    run_once(site, |check| if let Check::Site(check) = check { Some(*check) } else { None })
+pub(crate) fn check_site(site: &SiteView<'_>) -> Vec<RuleFinding> {
+    run_once(site, |check| if let RuleCheck::Site(check) = check { Some(*check) } else { None })
 }
 
 /// Runs the rules that read all nodes together.
-pub(crate) fn check_fleet(site: &Site<'_>) -> Vec<RuleFinding> {
-    run_once(site, |check| if let Check::Fleet(check) = check { Some(*check) } else { None })
+pub(crate) fn check_fleet(site: &SiteView<'_>) -> Vec<RuleFinding> {
+    run_once(site, |check| if let RuleCheck::Fleet(check) = check { Some(*check) } else { None })
 }
 
-fn run_once(site: &Site<'_>, select: impl Fn(&Check) -> Option<fn(&Site<'_>, &mut RuleOutput)>) -> Vec<RuleFinding> {
+fn run_once(
+    site: &SiteView<'_>,
+    select: impl Fn(&RuleCheck) -> Option<fn(&SiteView<'_>, &mut RuleOutput)>,
+) -> Vec<RuleFinding> {
     let mut out = RuleOutput::default();
     for check in RULES.iter().filter_map(|rule| select(&rule.check)) {
         check(site, &mut out);
@@ -52,7 +55,7 @@ fn run_once(site: &Site<'_>, select: impl Fn(&Check) -> Option<fn(&Site<'_>, &mu
 }
 
 /// Checks nodes, given by subject, and replaces their results.
-pub(crate) fn check_nodes(site: &Site<'_>, hosts: &[usize], results: &mut NodeResults) {
+pub(crate) fn check_nodes(site: &SiteView<'_>, hosts: &[usize], results: &mut NodeResults) {
     for part in crate::compile::in_parallel(hosts, |hosts| check_part(site, hosts)) {
         for NodeResult { subject, name, findings, claims } in part {
             results.remove(subject);
@@ -100,7 +103,7 @@ fn conflicts(rule: usize, claim: &Claim, claimants: &[Claimant]) -> Vec<RuleFind
     // By name: file numbers depend on which file was changed last.
     claimants.sort_by_key(|claimant| (&claimant.name, claimant.span.start, claimant.span.end));
     let (Some((first, others)), Some(rule)) = (claimants.split_first(), RULES.get(rule)) else { return Vec::new() };
-    let Check::Unique { conflict, .. } = &rule.check else { return Vec::new() };
+    let RuleCheck::Unique { conflict, .. } = &rule.check else { return Vec::new() };
     let raw = |other: &&Claimant| {
         let message = conflict(&ClaimConflict { claim, first: &first.name, second: &other.name });
         RuleFinding {
@@ -121,7 +124,7 @@ struct NodeResult {
     claims: Vec<(usize, Claim, Span)>,
 }
 
-fn check_part(site: &Site<'_>, hosts: &[usize]) -> Vec<NodeResult> {
+fn check_part(site: &SiteView<'_>, hosts: &[usize]) -> Vec<NodeResult> {
     let mut parts = PartCache::default();
     let mut claimed = Vec::new();
     let mut all = Vec::with_capacity(hosts.len());
@@ -132,18 +135,18 @@ fn check_part(site: &Site<'_>, hosts: &[usize]) -> Vec<NodeResult> {
         let mut claims = Vec::new();
         for (number, rule) in RULES.iter().enumerate() {
             match &rule.check {
-                Check::Site(_) | Check::Fleet(_) | Check::Interfaces(_) | Check::Address(_) => {}
-                Check::Node(check) => check(site, &host, &mut out),
-                Check::Part(key, check) => {
+                RuleCheck::Site(_) | RuleCheck::Fleet(_) | RuleCheck::Interfaces(_) | RuleCheck::Address(_) => {}
+                RuleCheck::Node(check) => check(site, &host, &mut out),
+                RuleCheck::Part(key, check) => {
                     if let Some(part) = host.get(key) {
                         parts.check(number, &[Some(part)], |out| check(site, part, out), &mut out);
                     }
                 }
-                Check::Parts(keys, check) => {
-                    let values: Vec<Option<&Node>> = keys.iter().map(|key| host.get(key)).collect();
+                RuleCheck::Parts(keys, check) => {
+                    let values: Vec<Option<&YamlNode>> = keys.iter().map(|key| host.get(key)).collect();
                     parts.check(number, &values, |out| check(site, &host, out), &mut out);
                 }
-                Check::Unique { claim, .. } => {
+                RuleCheck::Unique { claim, .. } => {
                     claim(site, &host, &mut Claims { claimed: &mut claimed });
                     claims.extend(claimed.drain(..).map(|(claim, span)| (number, claim, span)));
                 }
@@ -158,22 +161,22 @@ fn check_part(site: &Site<'_>, hosts: &[usize]) -> Vec<NodeResult> {
     all
 }
 
-/// Number of the group of all [`Check::Interfaces`] rules in the cache.
+/// Number of the group of all [`RuleCheck::Interfaces`] rules in the cache.
 const INTERFACE_RULES: usize = usize::MAX;
 
-fn check_interfaces(site: &Site<'_>, part: &Node, out: &mut RuleOutput) {
-    let interfaces: Vec<Interface<'_>> = interfaces(part).collect();
+fn check_interfaces(site: &SiteView<'_>, part: &YamlNode, out: &mut RuleOutput) {
+    let interfaces: Vec<InterfaceView<'_>> = interfaces(part).collect();
     for rule in RULES {
-        if let Check::Interfaces(check) = &rule.check {
+        if let RuleCheck::Interfaces(check) = &rule.check {
             check(site, &interfaces, out);
         }
     }
 }
 
-fn check_addresses(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+fn check_addresses(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     for address in node_addresses(site, host) {
         for rule in RULES {
-            if let Check::Address(check) = &rule.check {
+            if let RuleCheck::Address(check) = &rule.check {
                 check(&address, out);
             }
         }
@@ -184,7 +187,7 @@ fn check_addresses(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutpu
 /// that they inherit from a profile. The site outlives the cache, so no address is reused.
 #[derive(Default)]
 struct PartCache {
-    checked: Table<(usize, PartAddresses), Vec<RuleFinding>>,
+    checked: FastMap<(usize, PartAddresses), Vec<RuleFinding>>,
 }
 
 /// Addresses of the parts that a rule reads; null for an absent part.
@@ -195,7 +198,7 @@ impl PartCache {
     fn check(
         &mut self,
         rule: usize,
-        parts: &[Option<&Node>],
+        parts: &[Option<&YamlNode>],
         check: impl FnOnce(&mut RuleOutput),
         out: &mut RuleOutput,
     ) {
@@ -215,7 +218,7 @@ impl PartCache {
     }
 }
 
-fn address_of(part: &Node) -> *const () {
+fn address_of(part: &YamlNode) -> *const () {
     match &part.value {
         Value::Map(map) => Arc::as_ptr(map).cast::<()>(),
         Value::Seq(items) => Arc::as_ptr(items).cast::<()>(),
@@ -274,7 +277,7 @@ impl RuleOutput {
 
 impl RuleFinding {
     /// Adds the finding to a report, with its lines.
-    pub(crate) fn add_to(&self, report: &mut Report<'_>) {
+    pub(crate) fn add_to(&self, report: &mut FindingCollector<'_>) {
         let notes = self.notes.iter();
         let finding = notes
             .fold(self.finding.clone(), |finding, (note, span)| finding.note(note.clone(), report.location(*span)));

@@ -11,13 +11,13 @@ use std::collections::{HashMap, HashSet};
 use super::view::storage::{Capacity, format_bytes, least_bytes, mounted_sizes};
 use crate::finding::{Code, quote};
 use crate::rules::view::storage::{Storage, Volume, normalized};
-use crate::rules::{DocumentView, RuleOutput, Site};
-use crate::types::Size;
-use crate::yaml::Node;
+use crate::rules::{DocumentView, RuleOutput, SiteView};
+use crate::types::VolumeSize;
+use crate::yaml::YamlNode;
 use muster_core::spelling;
 
 /// Reports a boot drive that is not one of the described disks.
-pub(super) fn boot_drive_unknown(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn boot_drive_unknown(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     let Some(drive) = storage.boot_drive else { return };
     let names = || storage.disks.iter().map(|disk| &*disk.key.text);
@@ -37,7 +37,7 @@ pub(super) fn boot_drive_unknown(_: &Site<'_>, node: &Node, out: &mut RuleOutput
 const MIN_BOOT_BYTES: u64 = 1_000_000_000;
 
 /// Reports a file system at `/boot` without room for several kernels.
-pub(super) fn boot_too_small(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn boot_too_small(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     for (bytes, at) in mounted_sizes(site, host, "/boot").into_iter().filter(|(bytes, _)| *bytes < MIN_BOOT_BYTES) {
         let message = format!("the file system at /boot has {}, which is little", format_bytes(bytes));
         let finding =
@@ -47,7 +47,7 @@ pub(super) fn boot_too_small(site: &Site<'_>, host: &DocumentView<'_>, out: &mut
 }
 
 /// Reports a disk that has partitions and belongs to a volume group as a whole.
-pub(super) fn disk_two_ways(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn disk_two_ways(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     for disk in Storage::read(node).disks {
         let (Some(group), Some(first)) = (disk.volume_group, disk.partitions.first()) else { continue };
         let message = format!(
@@ -62,7 +62,7 @@ pub(super) fn disk_two_ways(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports a disk that is described and not used.
-pub(super) fn disk_unused(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn disk_unused(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     if storage.partitions_the_rest {
         return;
@@ -79,7 +79,7 @@ pub(super) fn disk_unused(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports partitions or logical volumes that exceed the capacity of their disk or volume group.
-pub(super) fn does_not_fit(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn does_not_fit(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     let Some(node) = host.get("storage") else { return };
     let storage = Storage::read(node);
     let capacity = Capacity::compute(site, host, &storage);
@@ -114,11 +114,14 @@ fn check_capacity(volumes: &[Volume<'_>], whole: Option<&u64>, what: impl Fn() -
 
 /// Percentages over 100 are reported by [`percents`].
 fn has_only_percents(volumes: &[Volume<'_>]) -> bool {
-    volumes.iter().filter_map(|volume| volume.size).all(|(size, _)| matches!(size, crate::types::Size::Percent(_)))
+    volumes
+        .iter()
+        .filter_map(|volume| volume.size)
+        .all(|(size, _)| matches!(size, crate::types::VolumeSize::Percent(_)))
 }
 
 /// Reports a disk or partition of a volume group that does not exist.
-pub(super) fn group_unknown(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn group_unknown(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     let groups: HashSet<&str> = storage.groups.iter().map(|group| &*group.key.text).collect();
     for group in storage.physical_volumes().filter(|group| !groups.contains(group.value)) {
@@ -132,7 +135,7 @@ pub(super) fn group_unknown(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports a volume group without a disk or partition.
-pub(super) fn group_without_disk(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn group_without_disk(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     let given: HashSet<&str> = storage.physical_volumes().map(|group| group.value).collect();
     for group in storage.groups.iter().filter(|group| !given.contains(&*group.key.text)) {
@@ -146,7 +149,7 @@ pub(super) fn group_without_disk(_: &Site<'_>, node: &Node, out: &mut RuleOutput
 const NO_MOUNTPOINT: &str = "none";
 
 /// Reports two file systems with the same mount point.
-pub(super) fn mountpoint_twice(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn mountpoint_twice(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     let mut seen = HashMap::new();
     for (volume, at) in storage.volumes().filter_map(|volume| Some((volume, volume.mountpoint?))) {
@@ -168,7 +171,7 @@ pub(super) fn mountpoint_twice(_: &Site<'_>, node: &Node, out: &mut RuleOutput) 
 }
 
 /// Reports described disks without a file system at `/`.
-pub(super) fn no_root(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn no_root(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     // The boot drive may be a disk that is not described.
     if storage.disks.is_empty() || storage.partitions_the_rest {
@@ -184,7 +187,7 @@ pub(super) fn no_root(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports a partition or logical volume without a size.
-pub(super) fn no_size(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn no_size(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     for volume in storage.volumes().filter(|volume| !volume.has_size) {
         let finding = Code::NoSize.finding(format!("{} does not say how large it is", quote(volume.name.value)));
@@ -196,7 +199,7 @@ pub(super) fn no_size(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
 }
 
 /// Reports a partition that has a file system and belongs to a volume group.
-pub(super) fn partition_two_ways(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn partition_two_ways(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     for partition in Storage::read(node).disks.iter().flat_map(|disk| &disk.partitions) {
         let (Some(group), Some(filesystem)) = (partition.volume_group, partition.filesystem) else { continue };
         let message = format!(
@@ -211,7 +214,7 @@ pub(super) fn partition_two_ways(_: &Site<'_>, node: &Node, out: &mut RuleOutput
 }
 
 /// Reports a partition without a file system, a volume group or labels.
-pub(super) fn partition_unused(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn partition_unused(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     for partition in Storage::read(node).disks.iter().flat_map(|disk| &disk.partitions) {
         let is_used = partition.filesystem.is_some() || partition.volume_group.is_some();
         // Boot loaders and some programs use a raw partition; a label marks that.
@@ -227,7 +230,7 @@ pub(super) fn partition_unused(_: &Site<'_>, node: &Node, out: &mut RuleOutput) 
 }
 
 /// Reports percentages of a disk or volume group that leave no space for the rest, or exceed 100.
-pub(super) fn percents(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn percents(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     for disk in &storage.disks {
         check_percents(&disk.partitions, || format!("disk {}", quote(&disk.key.text)), out);
@@ -241,15 +244,15 @@ fn check_percents(volumes: &[Volume<'_>], what: impl Fn() -> String, out: &mut R
     let sizes = || volumes.iter().filter_map(|volume| volume.size);
     let (mut total, mut last) = (0.0, None);
     for (size, at) in sizes() {
-        if let Size::Percent(percent) = size {
+        if let VolumeSize::Percent(percent) = size {
             total += percent;
             last = Some(at);
         }
     }
     let Some(last) = last else { return };
     let others = sizes().any(|(size, _)| match size {
-        Size::Percent(_) => false,
-        Size::Bytes(bytes) | Size::AtLeast(bytes) => bytes > 0,
+        VolumeSize::Percent(_) => false,
+        VolumeSize::Bytes(bytes) | VolumeSize::AtLeast(bytes) => bytes > 0,
     });
     let message = if total > 100.0 {
         format!("{total} percent of {} are given away", what())
@@ -266,7 +269,7 @@ fn check_percents(volumes: &[Volume<'_>], what: impl Fn() -> String, out: &mut R
 const MIN_ROOT_BYTES: u64 = 20_000_000_000;
 
 /// Reports a root file system without room for an operating system and its updates.
-pub(super) fn root_too_small(site: &Site<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
+pub(super) fn root_too_small(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     for (bytes, at) in mounted_sizes(site, host, "/").into_iter().filter(|(bytes, _)| *bytes < MIN_ROOT_BYTES) {
         let message = format!("the root file system has {}, which is little", format_bytes(bytes));
         let finding =
@@ -277,7 +280,7 @@ pub(super) fn root_too_small(site: &Site<'_>, host: &DocumentView<'_>, out: &mut
 
 /// Reports several bootable partitions on one disk. One on each of two disks is common: the machine boots when a disk
 /// fails.
-pub(super) fn several_bootable(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn several_bootable(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     for disk in Storage::read(node).disks {
         let mut bootable = disk.partitions.iter().filter_map(|partition| Some((partition, partition.bootable?)));
         let Some((_, first)) = bootable.next() else { continue };
@@ -291,7 +294,7 @@ pub(super) fn several_bootable(_: &Site<'_>, node: &Node, out: &mut RuleOutput) 
 }
 
 /// Reports two volumes that both take the remaining space.
-pub(super) fn two_remainders(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn two_remainders(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     for disk in &storage.disks {
         check_remainders(&disk.partitions, || format!("disk {}", quote(&disk.key.text)), out);
@@ -303,8 +306,8 @@ pub(super) fn two_remainders(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
 
 fn check_remainders(volumes: &[Volume<'_>], what: impl Fn() -> String, out: &mut RuleOutput) {
     let remainders = volumes.iter().filter_map(|volume| match volume.size? {
-        (Size::AtLeast(_), at) => Some((volume, at)),
-        (Size::Bytes(_) | Size::Percent(_), _) => None,
+        (VolumeSize::AtLeast(_), at) => Some((volume, at)),
+        (VolumeSize::Bytes(_) | VolumeSize::Percent(_), _) => None,
     });
     let mut remainders = remainders.peekable();
     let Some((_, first)) = remainders.next() else { return };
@@ -317,7 +320,7 @@ fn check_remainders(volumes: &[Volume<'_>], what: impl Fn() -> String, out: &mut
 }
 
 /// Reports a UUID that is used twice on one machine. The same layout on many machines shares its UUIDs.
-pub(super) fn uuid_twice(_: &Site<'_>, node: &Node, out: &mut RuleOutput) {
+pub(super) fn uuid_twice(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     let of_volumes = storage.volumes().flat_map(|volume| volume.uuids).flatten();
     let of_groups = storage.groups.iter().filter_map(|group| group.uuid);

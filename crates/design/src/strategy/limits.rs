@@ -5,10 +5,10 @@ use muster_core::names::Role;
 use muster_core::rollout::strategy::{Amount, Deadlines, FailureLimits, MaxUnavailable, PerLabel};
 
 use super::values;
-use crate::environment::expect::{self, Fields};
+use crate::environment::expect::{self, MapFields};
 use crate::file_text::Span;
-use crate::finding::{Code, Report, quote};
-use crate::yaml::{Entry, Node, Value};
+use crate::finding::{Code, FindingCollector, quote};
+use crate::yaml::{Value, YamlEntry, YamlNode};
 use muster_core::spelling;
 
 /// Keys of the mapping that are not roles. A role with one of these names gets the default.
@@ -16,14 +16,18 @@ const DEFAULT: &str = "default";
 const PER: &str = "per";
 
 #[derive(Debug, Default)]
-pub(super) struct Budget {
+pub(super) struct UnavailabilityBudget {
     pub(super) budget: MaxUnavailable,
     /// Span of the label of `per`.
     pub(super) label: Option<Span>,
 }
 
-pub(super) fn read_budget(node: &Node, roles: Option<&[&str]>, report: &mut Report<'_>) -> Option<Budget> {
-    let mut budget = Budget::default();
+pub(super) fn read_budget(
+    node: &YamlNode,
+    roles: Option<&[&str]>,
+    report: &mut FindingCollector<'_>,
+) -> Option<UnavailabilityBudget> {
+    let mut budget = UnavailabilityBudget::default();
     let map = match &node.value {
         Value::Map(map) => map,
         Value::Scalar(_) | Value::Seq(_) => {
@@ -31,7 +35,7 @@ pub(super) fn read_budget(node: &Node, roles: Option<&[&str]>, report: &mut Repo
             return Some(budget);
         }
     };
-    for Entry { key, value } in map.entries() {
+    for YamlEntry { key, value } in map.entries() {
         match &*key.text {
             DEFAULT => {
                 let what = "\"default\" of \"max_unavailable\"";
@@ -66,23 +70,23 @@ pub(super) fn read_budget(node: &Node, roles: Option<&[&str]>, report: &mut Repo
 }
 
 /// Reads an amount greater than zero.
-fn allowance(node: &Node, what: &str, report: &mut Report<'_>) -> Option<Amount> {
+fn allowance(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<Amount> {
     match values::read_amount(node, what, report)? {
         Amount::Nodes(0) | Amount::Percent(0) => nothing(node, what, report),
         amount @ (Amount::Nodes(_) | Amount::Percent(_)) => Some(amount),
     }
 }
 
-fn nothing<T>(node: &Node, what: &str, report: &mut Report<'_>) -> Option<T> {
+fn nothing<T>(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<T> {
     let finding = Code::BudgetOfNothing.finding(format!("{what} is nothing, so no node could ever be moved"));
     report.add(node.span, finding.expected("expected at least 1").help("to stop an environment, pause it"));
     None
 }
 
-fn per(node: &Node, report: &mut Report<'_>) -> Option<(PerLabel, Span)> {
+fn per(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<(PerLabel, Span)> {
     let of = "\"per\" of \"max_unavailable\"";
     let map = expect::mapping(node, of, "a mapping such as {label: rack, count: 1}", report)?;
-    let fields = Fields::check(map, of, node.span, &["label", "count"], report);
+    let fields = MapFields::check(map, of, node.span, &["label", "count"], report);
     let label = fields.required("label", "rack", report);
     let count = fields.required("count", "1", report);
     let text = label.and_then(|node| expect::filled_text(node, &format!("\"label\" of {of}"), report));
@@ -96,10 +100,10 @@ fn per(node: &Node, report: &mut Report<'_>) -> Option<(PerLabel, Span)> {
     Some((PerLabel { label: text?.to_owned(), count: count? }, label?.span))
 }
 
-pub(super) fn read_failures(node: &Node, report: &mut Report<'_>) -> Option<FailureLimits> {
+pub(super) fn read_failures(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<FailureLimits> {
     let of = "\"failures\"";
     let map = expect::mapping(node, of, "a mapping such as {canary: 0, wave: 1, total: 5%}", report)?;
-    let fields = Fields::check(map, of, node.span, &["canary", "wave", "total"], report);
+    let fields = MapFields::check(map, of, node.span, &["canary", "wave", "total"], report);
     let default = FailureLimits::default();
     let mut read = |key: &str, default: Amount| {
         let node = fields.optional(key);
@@ -112,10 +116,10 @@ pub(super) fn read_failures(node: &Node, report: &mut Report<'_>) -> Option<Fail
     })
 }
 
-pub(super) fn read_deadlines(node: &Node, report: &mut Report<'_>) -> Option<Deadlines> {
+pub(super) fn read_deadlines(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<Deadlines> {
     let of = "\"deadlines\"";
     let map = expect::mapping(node, of, "a mapping such as {node: 15m, pending: 30m, progress: 1h}", report)?;
-    let fields = Fields::check(map, of, node.span, &["node", "pending", "progress"], report);
+    let fields = MapFields::check(map, of, node.span, &["node", "pending", "progress"], report);
     let default = Deadlines::default();
     let mut read = |key: &str, default: SignedDuration| {
         let what = format!("\"{key}\" of {of}");

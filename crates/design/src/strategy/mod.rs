@@ -28,11 +28,11 @@ use muster_core::rollout::strategy::{Deadlines, Gate, OnFailure, Strategy};
 use muster_core::rollout::strategy_check::MAX_DURATION;
 
 use crate::environment::expect;
-use crate::environment::expect::Fields;
+use crate::environment::expect::MapFields;
 use crate::file_text::{FileText, Span};
-use crate::finding::{Code, Findings, Report, WithWarnings};
+use crate::finding::{Code, FindingCollector, Findings, WithWarnings};
 use crate::yaml;
-use crate::yaml::{Limits, Node};
+use crate::yaml::{Limits, YamlNode};
 
 const KEYS: &[&str] = &[
     "waves",
@@ -56,7 +56,7 @@ pub fn read(path: &Path, roles: &[Role]) -> Result<WithWarnings<Strategy>, Findi
 
 /// Parses and checks a strategy file.
 pub fn parse(source: &FileText, roles: &[Role]) -> Result<WithWarnings<Strategy>, Findings> {
-    let mut report = Report::new(source);
+    let mut report = FindingCollector::new(source);
     let documents = yaml::parse_into(source, &mut report, &Limits::HANDWRITTEN);
     let roles: Vec<&str> = roles.iter().map(Role::as_str).collect();
     let section = the_document(&documents, &mut report).and_then(|node| section(node, Some(&roles), &mut report));
@@ -68,7 +68,7 @@ pub fn parse(source: &FileText, roles: &[Role]) -> Result<WithWarnings<Strategy>
 }
 
 /// The single document of the file. A file that cannot be parsed was reported, and is not reported as empty.
-fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'d Node> {
+fn the_document<'d>(documents: &'d [YamlNode], report: &mut FindingCollector<'_>) -> Option<&'d YamlNode> {
     if let Some(second) = documents.get(1) {
         let message = "a strategy file must hold one document; this is a second one";
         let finding = Code::SeveralDocuments.finding(message).help("remove the line ---, or the second document");
@@ -87,7 +87,7 @@ fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'
 
 /// A strategy, and the span that a later rule needs.
 #[derive(Debug)]
-pub(crate) struct Section {
+pub(crate) struct StrategySection {
     pub(crate) strategy: Strategy,
     /// Span of the label of the budget.
     pub(crate) label: Option<Span>,
@@ -95,10 +95,14 @@ pub(crate) struct Section {
 
 /// Reads the section of an environment with these roles, if they are known. Returns none only after reporting
 /// a finding; the result is valid only without findings.
-pub(crate) fn section(node: &Node, roles: Option<&[&str]>, report: &mut Report<'_>) -> Option<Section> {
+pub(crate) fn section(
+    node: &YamlNode,
+    roles: Option<&[&str]>,
+    report: &mut FindingCollector<'_>,
+) -> Option<StrategySection> {
     let of = "the rollout strategy";
     let map = expect::mapping(node, of, "a mapping such as {max_unavailable: 1}", report)?;
-    let fields = Fields::check(map, of, node.span, KEYS, report);
+    let fields = MapFields::check(map, of, node.span, KEYS, report);
     let default = Strategy::default();
     let waves = fields.optional("waves").and_then(|node| waves::read(node, report));
     let budget = fields.optional("max_unavailable").and_then(|node| limits::read_budget(node, roles, report));
@@ -136,12 +140,18 @@ pub(crate) fn section(node: &Node, roles: Option<&[&str]>, report: &mut Report<'
             .optional("confirm_within")
             .and_then(|node| values::read_duration(node, "\"confirm_within\"", values::MinDuration::Positive, report)),
     };
-    Some(Section { strategy, label: budget.label })
+    Some(StrategySection { strategy, label: budget.label })
 }
 
 /// Checks written values and defaults. The defaults are consistent, so at least one value of each conflict is written and
 /// has a span.
-fn check(deadlines: Deadlines, soak: Option<SignedDuration>, gate: &Gate, section: &Node, report: &mut Report<'_>) {
+fn check(
+    deadlines: Deadlines,
+    soak: Option<SignedDuration>,
+    gate: &Gate,
+    section: &YamlNode,
+    report: &mut FindingCollector<'_>,
+) {
     check_deadlines(deadlines, section, report);
     if let Some(soak) = soak {
         check_soak(soak, deadlines.node, section, report);
@@ -150,7 +160,7 @@ fn check(deadlines: Deadlines, soak: Option<SignedDuration>, gate: &Gate, sectio
 }
 
 /// The progress deadline must be the longest: otherwise the rollout would stop before a node can fail.
-fn check_deadlines(deadlines: Deadlines, section: &Node, report: &mut Report<'_>) {
+fn check_deadlines(deadlines: Deadlines, section: &YamlNode, report: &mut FindingCollector<'_>) {
     let parts = [("node", deadlines.node), ("pending", deadlines.pending)];
     for (part, longest) in parts.into_iter().filter(|(_, duration)| deadlines.progress <= *duration) {
         let message = format!(
@@ -165,7 +175,7 @@ fn check_deadlines(deadlines: Deadlines, section: &Node, report: &mut Report<'_>
 }
 
 /// A node is healthy after its soak and failed at its deadline, so the soak must be shorter.
-fn check_soak(soak: SignedDuration, deadline: SignedDuration, section: &Node, report: &mut Report<'_>) {
+fn check_soak(soak: SignedDuration, deadline: SignedDuration, section: &YamlNode, report: &mut FindingCollector<'_>) {
     if soak >= deadline {
         let message = format!(
             "no node could become healthy: it must be healthy for {}, but fails after {}",
@@ -180,8 +190,8 @@ fn check_soak(soak: SignedDuration, deadline: SignedDuration, section: &Node, re
 }
 
 /// No deadline applies to a gate. A gate that may take months is a typing error.
-fn check_gate(gate: &Gate, section: &Node, report: &mut Report<'_>) {
-    let written = section.get("gate").and_then(|gate| gate.get("checks")).and_then(Node::items).unwrap_or_default();
+fn check_gate(gate: &Gate, section: &YamlNode, report: &mut FindingCollector<'_>) {
+    let written = section.get("gate").and_then(|gate| gate.get("checks")).and_then(YamlNode::items).unwrap_or_default();
     // An invalid check was reported and is missing here.
     if written.len() != gate.checks.len() {
         return;
@@ -197,7 +207,7 @@ fn check_gate(gate: &Gate, section: &Node, report: &mut Report<'_>) {
 }
 
 /// First of these that is written.
-fn place(section: &Node, paths: &[&[&str]]) -> Span {
+fn place(section: &YamlNode, paths: &[&[&str]]) -> Span {
     let find = |path: &&[&str]| path.iter().try_fold(section, |node, key| node.get(key));
     paths.iter().find_map(find).unwrap_or(section).span
 }

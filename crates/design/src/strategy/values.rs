@@ -7,13 +7,13 @@ use muster_core::rollout::strategy::Amount;
 use muster_core::rollout::strategy_check::MAX_DURATION;
 
 use crate::environment::{MAX_NODES, expect};
-use crate::finding::{Code, Report, one_line, quote};
+use crate::finding::{Code, FindingCollector, one_line, quote};
 use crate::types::wrong_type;
-use crate::yaml::{Node, ScalarKind, Value};
+use crate::yaml::{ScalarKind, Value, YamlNode};
 use muster_core::spelling;
 
 /// Reads an amount. `0` and `0%` are valid.
-pub(super) fn read_amount(node: &Node, what: &str, report: &mut Report<'_>) -> Option<Amount> {
+pub(super) fn read_amount(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<Amount> {
     match node.kind() {
         Some(ScalarKind::Int(number)) => Some(Amount::Nodes(nodes(number, 0, node, what, report)?)),
         Some(ScalarKind::Text) if node.text().is_some_and(|text| text.ends_with('%')) => {
@@ -24,7 +24,13 @@ pub(super) fn read_amount(node: &Node, what: &str, report: &mut Report<'_>) -> O
 }
 
 /// A number of nodes, at least `least`.
-pub(super) fn nodes(number: i64, least: u32, node: &Node, what: &str, report: &mut Report<'_>) -> Option<u32> {
+pub(super) fn nodes(
+    number: i64,
+    least: u32,
+    node: &YamlNode,
+    what: &str,
+    report: &mut FindingCollector<'_>,
+) -> Option<u32> {
     let legal =
         u32::try_from(number).ok().filter(|number| (u64::from(least)..=MAX_NODES).contains(&u64::from(*number)));
     if legal.is_none() {
@@ -35,7 +41,7 @@ pub(super) fn nodes(number: i64, least: u32, node: &Node, what: &str, report: &m
 }
 
 /// A percentage, at least `least`, with or without its sign.
-pub(super) fn percent(node: &Node, least: u8, what: &str, report: &mut Report<'_>) -> Option<u8> {
+pub(super) fn percent(node: &YamlNode, least: u8, what: &str, report: &mut FindingCollector<'_>) -> Option<u8> {
     let written = node.scalar().map(|scalar| scalar.text()).unwrap_or_default();
     let digits = written.strip_suffix('%').unwrap_or(written);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -50,7 +56,7 @@ pub(super) fn percent(node: &Node, least: u8, what: &str, report: &mut Report<'_
     legal
 }
 
-fn not_an_amount<T>(node: &Node, what: &str, report: &mut Report<'_>) -> Option<T> {
+fn not_an_amount<T>(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<T> {
     let finding = Code::NotAnAmount.finding(format!("{what} is neither a number of nodes nor a percentage"));
     // Often the text has only a space or a sign too many.
     let written = node.scalar().map(|scalar| scalar.text()).unwrap_or_default();
@@ -69,10 +75,10 @@ pub(super) enum MinDuration {
 }
 
 pub(super) fn read_duration(
-    node: &Node,
+    node: &YamlNode,
     what: &str,
     min: MinDuration,
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
 ) -> Option<SignedDuration> {
     let written = node.scalar().map(|scalar| scalar.text()).unwrap_or_default();
     let Some(duration) = node.text().and_then(|text| text.parse::<SignedDuration>().ok()) else {
@@ -94,7 +100,7 @@ pub(super) fn read_duration(
 }
 
 /// Suggestion for a number without a unit, or in days. Days are not accepted, because their length varies.
-fn duration_hint(node: &Node, written: &str) -> Option<String> {
+fn duration_hint(node: &YamlNode, written: &str) -> Option<String> {
     if let Some(ScalarKind::Int(number)) = node.kind() {
         return Some(format!("write its unit: {number}s, {number}m or {number}h"));
     }
@@ -103,7 +109,12 @@ fn duration_hint(node: &Node, written: &str) -> Option<String> {
 }
 
 /// Reads one of a fixed set of words.
-pub(super) fn read_word<T: Copy>(node: &Node, what: &str, words: &[(&str, T)], report: &mut Report<'_>) -> Option<T> {
+pub(super) fn read_word<T: Copy>(
+    node: &YamlNode,
+    what: &str,
+    words: &[(&str, T)],
+    report: &mut FindingCollector<'_>,
+) -> Option<T> {
     let text = expect::filled_text(node, what, report)?;
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
         return Some(*value);
@@ -117,7 +128,7 @@ pub(super) fn read_word<T: Copy>(node: &Node, what: &str, words: &[(&str, T)], r
 }
 
 /// Reads a URL. Checks the scheme, the host and the port; the rest is not checked.
-pub(super) fn read_url(node: &Node, what: &str, report: &mut Report<'_>) -> Option<String> {
+pub(super) fn read_url(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<String> {
     let text = expect::filled_text(node, what, report)?;
     let authority = authority(text);
     if authority.is_some_and(|authority| authority.contains('@')) {
@@ -172,7 +183,7 @@ pub(super) fn all_days() -> Vec<u8> {
 }
 
 /// Reads days: sorted, without duplicates, at least one.
-pub(super) fn read_days(node: &Node, what: &str, report: &mut Report<'_>) -> Option<Vec<u8>> {
+pub(super) fn read_days(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<Vec<u8>> {
     let days: BTreeSet<u8> = match &node.value {
         Value::Scalar(_) => day_or_range(node, what, report)?,
         Value::Seq(items) => {
@@ -190,7 +201,7 @@ pub(super) fn read_days(node: &Node, what: &str, report: &mut Report<'_>) -> Opt
     Some(days.into_iter().collect())
 }
 
-fn day_or_range(node: &Node, what: &str, report: &mut Report<'_>) -> Option<BTreeSet<u8>> {
+fn day_or_range(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<BTreeSet<u8>> {
     let text = expect::filled_text(node, what, report)?;
     let word = text.to_ascii_lowercase();
     let days = match word.split_once('-') {

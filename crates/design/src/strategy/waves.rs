@@ -6,10 +6,10 @@ use muster_core::rollout::strategy::{Gate, GateCheck, GateCheckKind, GateHttpChe
 use muster_core::rollout::strategy_check::MAX_WAVES;
 
 use crate::environment::expect;
-use crate::environment::expect::Fields;
+use crate::environment::expect::MapFields;
 use crate::file_text::Span;
-use crate::finding::{Code, Report, quote};
-use crate::yaml::{Node, Value};
+use crate::finding::{Code, FindingCollector, quote};
+use crate::yaml::{Value, YamlNode};
 
 use super::values;
 
@@ -22,7 +22,7 @@ const CHECK_KEYS: &[&str] = &["name", "http", "command", "timeout", "retries", "
 /// Retries of a check. With the default pause this takes more than an hour.
 const MAX_RETRIES: i64 = 1000;
 
-pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Vec<Wave>> {
+pub(super) fn read(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<Vec<Wave>> {
     let items = expect::list(node, "\"waves\"", "a list of waves", report)?;
     let read = items.iter().enumerate().map(|(index, item)| wave(item, &format!("wave {}", index + 1), report));
     // All waves are read, so that every mistake is reported; their order is checked only if all are valid.
@@ -38,9 +38,9 @@ pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Vec<Wave>> {
     Some(waves)
 }
 
-fn wave(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Wave> {
+fn wave(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Option<Wave> {
     let map = expect::mapping(node, of, "a mapping such as {percent: 10}", report)?;
-    let fields = Fields::check(map, of, node.span, KEYS, report);
+    let fields = MapFields::check(map, of, node.span, KEYS, report);
     let soak = fields
         .optional("soak")
         .map(|node| values::read_duration(node, &format!("\"soak\" of {of}"), values::MinDuration::Zero, report));
@@ -73,7 +73,7 @@ fn wave(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Wave> {
 
 /// Reports waves that do not extend the previous ones. Numbers are compared with numbers and percentages with percentages:
 /// the number of nodes of a percentage depends on the stage. No wave can follow 100 percent.
-fn check_growth(items: &[Node], waves: &[Wave], report: &mut Report<'_>) {
+fn check_growth(items: &[YamlNode], waves: &[Wave], report: &mut FindingCollector<'_>) {
     let mut nodes: Option<(u32, Span)> = None;
     let mut percent: Option<(u8, Span)> = None;
     for (index, (item, wave)) in items.iter().zip(waves).enumerate() {
@@ -96,7 +96,7 @@ fn check_growth(items: &[Node], waves: &[Wave], report: &mut Report<'_>) {
     }
 }
 
-fn check_last(node: &Node, items: &[Node], waves: &[Wave], report: &mut Report<'_>) {
+fn check_last(node: &YamlNode, items: &[YamlNode], waves: &[Wave], report: &mut FindingCollector<'_>) {
     if waves.iter().any(|wave| wave.reach == ALL) {
         // Waves behind it are reported by `check_growth`.
         return;
@@ -110,10 +110,10 @@ fn check_last(node: &Node, items: &[Node], waves: &[Wave], report: &mut Report<'
     report.add(at, finding);
 }
 
-pub(super) fn read_gate(node: &Node, report: &mut Report<'_>) -> Option<Gate> {
+pub(super) fn read_gate(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<Gate> {
     let of = "\"gate\"";
     let map = expect::mapping(node, of, "a mapping such as {validated: true}", report)?;
-    let fields = Fields::check(map, of, node.span, &["validated", "checks"], report);
+    let fields = MapFields::check(map, of, node.span, &["validated", "checks"], report);
     let validated = fields.optional("validated");
     let validated = validated.and_then(|node| expect::boolean(node, "\"validated\" of \"gate\"", report));
     let checks = fields.optional("checks");
@@ -132,9 +132,9 @@ pub(super) fn read_gate(node: &Node, report: &mut Report<'_>) -> Option<Gate> {
     Some(Gate { validated: validated.unwrap_or(Gate::default().validated), checks: read_gate })
 }
 
-fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
+fn check(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Option<GateCheck> {
     let map = expect::mapping(node, of, "a mapping such as {http: \"http://127.0.0.1/\"}", report)?;
-    let fields = Fields::check(map, of, node.span, CHECK_KEYS, report);
+    let fields = MapFields::check(map, of, node.span, CHECK_KEYS, report);
     let name = fields.optional("name").map(|node| expect::filled_text(node, &format!("\"name\" of {of}"), report));
     let mut time = |key: &str, least, default| match fields.optional(key) {
         Some(node) => values::read_duration(node, &format!("\"{key}\" of {of}"), least, report),
@@ -174,12 +174,12 @@ fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
 }
 
 /// A URL, or a mapping of a URL and the expected status.
-fn http(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateHttpCheck> {
+fn http(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Option<GateHttpCheck> {
     let what = format!("\"http\" of {of}");
     let Value::Map(map) = &node.value else {
         return Some(GateHttpCheck { url: values::read_url(node, &what, report)?, status: None });
     };
-    let fields = Fields::check(map, &what, node.span, &["url", "status"], report);
+    let fields = MapFields::check(map, &what, node.span, &["url", "status"], report);
     let url = fields.required("url", "http://127.0.0.1/", report);
     let url = url.and_then(|node| values::read_url(node, &format!("\"url\" of {what}"), report));
     let status = fields.optional("status").map(|node| number(node, &format!("\"status\" of {what}"), 100, 599, report));
@@ -190,7 +190,7 @@ fn http(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateHttpCheck>
     Some(GateHttpCheck { url: url?, status })
 }
 
-fn command(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Vec<String>> {
+fn command(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Option<Vec<String>> {
     let what = format!("\"command\" of {of}");
     let items = expect::list(node, &what, "a list of the program and its arguments", report)?;
     let text = |item| expect::text(item, &format!("a member of {what}"), report).map(str::to_owned);
@@ -203,7 +203,7 @@ fn command(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Vec<String>
     Some(words)
 }
 
-fn number(node: &Node, what: &str, least: i64, most: i64, report: &mut Report<'_>) -> Option<u32> {
+fn number(node: &YamlNode, what: &str, least: i64, most: i64, report: &mut FindingCollector<'_>) -> Option<u32> {
     let number = expect::integer(node, what, "an integer", report)?;
     if !(least..=most).contains(&number) {
         let finding = Code::OutOfRange.finding(format!("{what} cannot be {number}"));

@@ -6,24 +6,24 @@ use muster_core::rollout::strategy::Window;
 use muster_core::rollout::windows;
 
 use super::values;
-use crate::environment::expect::{self, Fields};
-use crate::finding::{Code, Report, quote};
-use crate::yaml::Node;
+use crate::environment::expect::{self, MapFields};
+use crate::finding::{Code, FindingCollector, quote};
+use crate::yaml::YamlNode;
 use muster_core::spelling;
 
 const KEYS: &[&str] = &["days", "from", "to", "tz"];
 
 const MIDNIGHT: &str = "24:00";
 
-pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Vec<Window>> {
+pub(super) fn read(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<Vec<Window>> {
     let items = expect::list(node, "\"windows\"", "a list of windows", report)?;
     let window = |(index, item)| window(item, &format!("window {}", index + 1), report);
     Some(items.iter().enumerate().filter_map(window).collect())
 }
 
-fn window(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Window> {
+fn window(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Option<Window> {
     let map = expect::mapping(node, of, "a mapping such as {days: mon-thu, from: \"22:00\", to: \"04:00\"}", report)?;
-    let fields = Fields::check(map, of, node.span, KEYS, report);
+    let fields = MapFields::check(map, of, node.span, KEYS, report);
     let days = match fields.optional("days") {
         Some(node) => values::read_days(node, &format!("\"days\" of {of}"), report),
         None => Some(values::all_days()),
@@ -49,7 +49,7 @@ fn window(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Window> {
 }
 
 /// Reports windows that daylight saving time affects.
-fn check_clocks(window: &Window, node: &Node, of: &str, report: &mut Report<'_>) {
+fn check_clocks(window: &Window, node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) {
     if windows::never_opens(window) {
         let message = format!("{of} never opens: the clocks of {} skip it each time", window.tz);
         report.add(node.span, Code::WindowNeverOpens.finding(message).help("begin earlier, or end later"));
@@ -61,7 +61,7 @@ fn check_clocks(window: &Window, node: &Node, of: &str, report: &mut Report<'_>)
 }
 
 /// Reads a time of day in minutes. Only an end may be `24:00`.
-fn time(node: &Node, what: &str, is_end: bool, report: &mut Report<'_>) -> Option<Time> {
+fn time(node: &YamlNode, what: &str, is_end: bool, report: &mut FindingCollector<'_>) -> Option<Time> {
     let text = node.text();
     let time = match text {
         Some(MIDNIGHT) if is_end => Some(Time::midnight()),
@@ -89,7 +89,7 @@ fn clock(text: &str) -> Option<Time> {
 }
 
 /// Reads the name of a time zone, as spelt in the time zone database.
-fn time_zone(node: &Node, what: &str, report: &mut Report<'_>) -> Option<String> {
+fn time_zone(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<String> {
     let text = expect::filled_text(node, what, report)?;
     let zone = windows::time_zone(text);
     if zone.is_none() {

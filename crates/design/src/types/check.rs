@@ -7,40 +7,46 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Format, Object, Type, wrong_type};
+use super::{Object, TextFormat, Type, wrong_type};
 use crate::file_text::Span;
-use crate::finding::{Code, Report, is_secret_key, one_line, quote};
+use crate::finding::{Code, FindingCollector, is_secret_key, one_line, quote};
 use crate::kinds::Kind;
-use crate::yaml::{self, Entry, Key, Map, Node, Scalar, Value};
+use crate::yaml::{self, Scalar, Value, YamlEntry, YamlKey, YamlMap, YamlNode};
 use muster_core::spelling;
 
 /// A value that names a document.
 #[derive(Clone, Debug)]
-pub(crate) struct Reference {
+pub(crate) struct DocumentReference {
     pub kind: Kind,
     pub name: Arc<str>,
     pub span: Span,
 }
 
 /// Checks a value and everything in it. References are collected and resolved when all documents are loaded.
-pub(crate) fn check(node: &Node, ty: &Type, words: KeyNames, references: &mut Vec<Reference>, report: &mut Report<'_>) {
-    let mut check = Check { path: Vec::new(), words, references, report };
+pub(crate) fn check(
+    node: &YamlNode,
+    ty: &Type,
+    words: KeyNames,
+    references: &mut Vec<DocumentReference>,
+    report: &mut FindingCollector<'_>,
+) {
+    let mut check = DocumentCheck { path: Vec::new(), words, references, report };
     check.value(node, ty);
 }
 
 /// Maps a native key to the key in the syntax of the document.
 pub(crate) type KeyNames = fn(&str) -> &str;
 
-struct Check<'c, 'n, 'r> {
+struct DocumentCheck<'c, 'n, 'r> {
     /// Path in the document, for messages.
     path: Vec<&'n str>,
     words: KeyNames,
-    references: &'c mut Vec<Reference>,
-    report: &'c mut Report<'r>,
+    references: &'c mut Vec<DocumentReference>,
+    report: &'c mut FindingCollector<'r>,
 }
 
-impl<'n> Check<'_, 'n, '_> {
-    fn value(&mut self, node: &'n Node, ty: &Type) {
+impl<'n> DocumentCheck<'_, 'n, '_> {
+    fn value(&mut self, node: &'n YamlNode, ty: &Type) {
         if node.is_null() {
             return;
         }
@@ -61,7 +67,7 @@ impl<'n> Check<'_, 'n, '_> {
             Type::Reference(kind) => {
                 if let Some(scalar) = self.filled_text(node) {
                     let name = scalar.shared_text();
-                    self.references.push(Reference { kind: *kind, name, span: node.span });
+                    self.references.push(DocumentReference { kind: *kind, name, span: node.span });
                 }
             }
             Type::Secret => self.secret(node),
@@ -70,7 +76,7 @@ impl<'n> Check<'_, 'n, '_> {
             Type::Keyed { key, item } => self.keyed(node, key, item),
             Type::Map(value) => {
                 let Some(map) = self.mapping(node) else { return };
-                for Entry { key, value: node } in map.entries() {
+                for YamlEntry { key, value: node } in map.entries() {
                     self.below(key, node, value);
                 }
             }
@@ -78,11 +84,11 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn below(&mut self, key: &'n Key, node: &'n Node, ty: &Type) {
+    fn below(&mut self, key: &'n YamlKey, node: &'n YamlNode, ty: &Type) {
         // The value of a removal is ignored: it is empty, `{}` or `null`.
         if removal(&key.text).is_none() {
             self.path.push(&key.text);
-            let is_free = matches!(ty, Type::Any | Type::Text(Format::Any));
+            let is_free = matches!(ty, Type::Any | Type::Text(TextFormat::Any));
             if is_free && (is_secret_key(&key.text) || matches!(ty, Type::Any)) {
                 self.parameter(&key.text, node);
             } else {
@@ -92,9 +98,9 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn object(&mut self, node: &'n Node, object: &Object) {
+    fn object(&mut self, node: &'n YamlNode, object: &Object) {
         let Some(map) = self.mapping(node) else { return };
-        for Entry { key, value } in map.entries() {
+        for YamlEntry { key, value } in map.entries() {
             let name = removal(&key.text).unwrap_or(&key.text);
             match object.field(name) {
                 Some(ty) => self.below(key, value, &ty),
@@ -103,7 +109,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn unknown_key(&mut self, key: &Key, name: &str, object: &Object) {
+    fn unknown_key(&mut self, key: &YamlKey, name: &str, object: &Object) {
         let known = || object.fields().map(|field| field.name);
         let help = match spelling::nearest(name, known()) {
             Some(near) => format!("did you mean \"{near}\"?"),
@@ -113,7 +119,7 @@ impl<'n> Check<'_, 'n, '_> {
         self.report.add(key.span, Code::UnknownKey.finding(message).help(help));
     }
 
-    fn list(&mut self, node: &'n Node, item: &Type, may_remove: bool) {
+    fn list(&mut self, node: &'n YamlNode, item: &Type, may_remove: bool) {
         let Value::Seq(items) = &node.value else { return self.wrong(node, "a list") };
         for member in items.iter() {
             let is_removal = may_remove && member.text().is_some_and(|text| removal(text).is_some());
@@ -123,7 +129,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn keyed(&mut self, node: &'n Node, key: &'static str, item: &Object) {
+    fn keyed(&mut self, node: &'n YamlNode, key: &'static str, item: &Object) {
         let Value::Seq(items) = &node.value else { return self.wrong(node, "a list") };
         let mut first: HashMap<&str, Span> = HashMap::new();
         for member in items.iter() {
@@ -161,7 +167,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn integer(&mut self, node: &'n Node, min: i64, max: i64) {
+    fn integer(&mut self, node: &'n YamlNode, min: i64, max: i64) {
         let Some(yaml::ScalarKind::Int(number)) = node.kind() else { return self.wrong(node, "an integer") };
         if number < min || number > max {
             let finding = Code::OutOfRange.finding(format!("{} cannot be {number}", self.here()));
@@ -173,7 +179,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn one_of(&mut self, node: &'n Node, words: &'static [&'static str]) {
+    fn one_of(&mut self, node: &'n YamlNode, words: &'static [&'static str]) {
         let Some(scalar) = self.filled_text(node) else { return };
         if words.contains(&scalar.text()) {
             return;
@@ -184,7 +190,7 @@ impl<'n> Check<'_, 'n, '_> {
         self.report.add(node.span, finding.help_if(near.map(|near| format!("did you mean \"{near}\"?"))));
     }
 
-    fn text(&mut self, node: &'n Node, format: Format) {
+    fn text(&mut self, node: &'n YamlNode, format: TextFormat) {
         let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::ScalarKind::Text) else {
             return self.wrong(node, "a text");
         };
@@ -195,7 +201,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn secret(&mut self, node: &'n Node) {
+    fn secret(&mut self, node: &'n YamlNode) {
         if !names_secret(node) {
             // The finding contains neither the value nor its line.
             let message = format!("{} must name a secret, not be one", self.here());
@@ -205,12 +211,12 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     /// Checks a value of type `Any` for secrets, by the names of keys.
-    fn anything(&mut self, node: &'n Node) {
+    fn anything(&mut self, node: &'n YamlNode) {
         match &node.value {
             Value::Scalar(_) => {}
             Value::Seq(items) => items.iter().for_each(|item| self.anything(item)),
             Value::Map(map) => {
-                for Entry { key, value } in map.entries() {
+                for YamlEntry { key, value } in map.entries() {
                     self.path.push(&key.text);
                     self.parameter(&key.text, value);
                     self.path.pop();
@@ -219,7 +225,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn parameter(&mut self, name: &str, value: &'n Node) {
+    fn parameter(&mut self, name: &str, value: &'n YamlNode) {
         if is_secret_key(name) && value.scalar().is_some_and(|scalar| !scalar.text().is_empty()) {
             self.secret(value);
         } else if !names_secret(value) {
@@ -227,7 +233,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn mapping(&mut self, node: &'n Node) -> Option<&'n Map> {
+    fn mapping(&mut self, node: &'n YamlNode) -> Option<&'n YamlMap> {
         match &node.value {
             Value::Map(map) => Some(map),
             Value::Scalar(_) | Value::Seq(_) => {
@@ -237,7 +243,7 @@ impl<'n> Check<'_, 'n, '_> {
         }
     }
 
-    fn filled_text(&mut self, node: &'n Node) -> Option<&'n Scalar> {
+    fn filled_text(&mut self, node: &'n YamlNode) -> Option<&'n Scalar> {
         let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::ScalarKind::Text) else {
             self.wrong(node, "a text");
             return None;
@@ -250,7 +256,7 @@ impl<'n> Check<'_, 'n, '_> {
         Some(scalar)
     }
 
-    fn wrong(&mut self, node: &Node, expected: &str) {
+    fn wrong(&mut self, node: &YamlNode, expected: &str) {
         let here = self.here();
         let _: Option<()> = wrong_type(node, &here, expected, self.report);
     }
@@ -275,8 +281,8 @@ fn is_name_of_secret(name: &str) -> bool {
 }
 
 /// Reports whether a value is `{secret: NAME}`.
-fn names_secret(node: &Node) -> bool {
-    let only = node.map().map(Map::entries);
+fn names_secret(node: &YamlNode) -> bool {
+    let only = node.map().map(YamlMap::entries);
     matches!(only, Some([only]) if &*only.key.text == "secret" && only.value.text().is_some_and(is_name_of_secret))
 }
 

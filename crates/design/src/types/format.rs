@@ -7,7 +7,7 @@ use crate::finding::Code;
 
 /// Format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TextFormat {
     Any,
     /// `10.0.0.1`, `fd00::1`
     Address,
@@ -38,64 +38,68 @@ pub(crate) struct FormatError {
     pub expected: &'static str,
 }
 
-impl Format {
+impl TextFormat {
     pub(crate) fn check(self, text: &str) -> Result<(), FormatError> {
         let (fits, code, expected) = match self {
-            Format::Any => return Ok(()),
-            Format::Address => {
+            TextFormat::Any => return Ok(()),
+            TextFormat::Address => {
                 (address(text).is_some(), Code::NotAnAddress, "an IP address, such as 10.0.0.1 or fd00::1")
             }
-            Format::AddressOrDhcp => (
+            TextFormat::AddressOrDhcp => (
                 text == "dhcp" || address(text).is_some(),
                 Code::NotAnAddress,
                 "an IP address, such as 10.0.0.1 or fd00::1, or dhcp",
             ),
-            Format::Cidr => {
+            TextFormat::Cidr => {
                 (cidr(text).is_some(), Code::NotACidr, "a network in CIDR notation, such as 10.0.0.0/24 or fd00::/64")
             }
-            Format::Mac => (is_mac(text), Code::NotAMac, "a hardware address, such as 52:54:00:12:34:56"),
-            Format::Size => (size(text).is_some(), Code::NotASize, "a size, such as 20g, 512mi, 30% or >20g"),
-            Format::Bytes => {
-                (matches!(size(text), Some(Size::Bytes(_))), Code::NotASize, "a size in bytes, such as 480g or 2ti")
-            }
-            Format::HostName => {
+            TextFormat::Mac => (is_mac(text), Code::NotAMac, "a hardware address, such as 52:54:00:12:34:56"),
+            TextFormat::Size => (size(text).is_some(), Code::NotASize, "a size, such as 20g, 512mi, 30% or >20g"),
+            TextFormat::Bytes => (
+                matches!(size(text), Some(VolumeSize::Bytes(_))),
+                Code::NotASize,
+                "a size in bytes, such as 480g or 2ti",
+            ),
+            TextFormat::HostName => {
                 (is_label(text), Code::NotAHostName, "1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'")
             }
-            Format::Domain => (
+            TextFormat::Domain => (
                 text.len() <= 253 && text.split('.').all(is_label),
                 Code::NotADomain,
                 "a domain: host names joined by dots, such as example.org",
             ),
-            Format::Uuid => (is_uuid(text), Code::NotAUuid, "a UUID, such as 8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00"),
-            Format::AbsolutePath => (
+            TextFormat::Uuid => (is_uuid(text), Code::NotAUuid, "a UUID, such as 8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00"),
+            TextFormat::AbsolutePath => (
                 (text.starts_with('/') && !text.contains('\0')) || text == "none",
                 Code::NotAPath,
                 "an absolute path, such as /var/lib",
             ),
-            Format::Permissions => (
+            TextFormat::Permissions => (
                 (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit)),
                 Code::NotPermissions,
                 "a file mode in base 8, in quotes, such as '0644'",
             ),
-            Format::CpuSet => (is_cpu_set(text), Code::NotACpuSet, "processors and ranges of them, such as '2,4-7'"),
+            TextFormat::CpuSet => {
+                (is_cpu_set(text), Code::NotACpuSet, "processors and ranges of them, such as '2,4-7'")
+            }
         };
         if fits { Ok(()) } else { Err(FormatError { code, expected }) }
     }
 
-    /// Regular expression for editors. It is weaker than [`Format::check`].
+    /// Regular expression for editors. It is weaker than [`TextFormat::check`].
     pub(crate) fn pattern(self) -> Option<&'static str> {
         match self {
-            Format::Any | Format::Address | Format::AddressOrDhcp => None,
-            Format::Cidr => Some("^[0-9A-Fa-f:.]+/[0-9]{1,3}$"),
-            Format::Mac => Some("^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"),
-            Format::Size => Some("^(>?[0-9]+(\\.[0-9]+)?[kKmMgGtT][iI]?[bB]?|[0-9]+(\\.[0-9]+)?%)$"),
-            Format::Bytes => Some("^[0-9]+(\\.[0-9]+)?[kKmMgGtT][iI]?[bB]?$"),
-            Format::HostName => Some("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
-            Format::Domain => Some("^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"),
-            Format::Uuid => Some("^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"),
-            Format::AbsolutePath => Some("^(/.*|none)$"),
-            Format::Permissions => Some("^[0-7]{3,4}$"),
-            Format::CpuSet => Some("^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"),
+            TextFormat::Any | TextFormat::Address | TextFormat::AddressOrDhcp => None,
+            TextFormat::Cidr => Some("^[0-9A-Fa-f:.]+/[0-9]{1,3}$"),
+            TextFormat::Mac => Some("^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"),
+            TextFormat::Size => Some("^(>?[0-9]+(\\.[0-9]+)?[kKmMgGtT][iI]?[bB]?|[0-9]+(\\.[0-9]+)?%)$"),
+            TextFormat::Bytes => Some("^[0-9]+(\\.[0-9]+)?[kKmMgGtT][iI]?[bB]?$"),
+            TextFormat::HostName => Some("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
+            TextFormat::Domain => Some("^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"),
+            TextFormat::Uuid => Some("^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"),
+            TextFormat::AbsolutePath => Some("^(/.*|none)$"),
+            TextFormat::Permissions => Some("^[0-7]{3,4}$"),
+            TextFormat::CpuSet => Some("^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"),
         }
     }
 }
@@ -181,7 +185,7 @@ impl fmt::Display for Cidr {
 
 /// Size of a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Size {
+pub(crate) enum VolumeSize {
     Bytes(u64),
     Percent(f64),
     /// Minimum in bytes, plus the remaining space.
@@ -189,7 +193,7 @@ pub(crate) enum Size {
 }
 
 /// `20g`, `20gb`: powers of 1000; `20gi`, `20gib`: powers of 1024; `30%`; `>20g`.
-pub(crate) fn size(text: &str) -> Option<Size> {
+pub(crate) fn size(text: &str) -> Option<VolumeSize> {
     let (at_least, rest) = text.strip_prefix('>').map_or((false, text), |rest| (true, rest));
     let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     let (number, unit) = rest.split_at(digits);
@@ -198,7 +202,7 @@ pub(crate) fn size(text: &str) -> Option<Size> {
     }
     let number: f64 = number.parse().ok()?;
     if unit == "%" {
-        return (!at_least).then_some(Size::Percent(number));
+        return (!at_least).then_some(VolumeSize::Percent(number));
     }
     let unit = unit.to_ascii_lowercase();
     let unit = unit.strip_suffix('b').filter(|_| unit.len() > 1).unwrap_or(&unit);
@@ -219,7 +223,7 @@ pub(crate) fn size(text: &str) -> Option<Size> {
         return None;
     }
     let bytes = bytes.round() as u64;
-    Some(if at_least { Size::AtLeast(bytes) } else { Size::Bytes(bytes) })
+    Some(if at_least { VolumeSize::AtLeast(bytes) } else { VolumeSize::Bytes(bytes) })
 }
 
 /// Bytes of a hardware address, for the comparison of different spellings.
@@ -264,39 +268,39 @@ mod tests {
 
     #[test]
     fn every_format_takes_what_it_says() {
-        let table: &[(Format, &[&str], &[&str])] = &[
+        let table: &[(TextFormat, &[&str], &[&str])] = &[
             (
-                Format::Address,
+                TextFormat::Address,
                 &["10.0.0.1", "fd00::1"],
                 &["10.0.0", "10.0.0.256", "fd00::g", "dhcp", "", "10.0.0.1/24"],
             ),
-            (Format::AddressOrDhcp, &["dhcp", "10.0.0.1"], &["DHCP", "none"]),
+            (TextFormat::AddressOrDhcp, &["dhcp", "10.0.0.1"], &["DHCP", "none"]),
             (
-                Format::Cidr,
+                TextFormat::Cidr,
                 &["10.0.0.0/24", "fd00::/64", "0.0.0.0/0", "10.0.0.1/32"],
                 &["10.0.0.0/33", "10.0.0.0/99", "10.0.0.0", "/24", "fd00::/129", "10.0.0.0/+8", "10.0.0.0/"],
             ),
             (
-                Format::Mac,
+                TextFormat::Mac,
                 &["52:54:00:12:34:56", "52-54-00-AB-cd-EF"],
                 &["52:54:00:12:34", "52:54:00:12:34:5g", "525400123456", "52:54:00:12:34:56:78"],
             ),
             (
-                Format::Size,
+                TextFormat::Size,
                 &["20g", "20GB", "20gi", "20GiB", "30%", ">20g", "1.5t", "512m"],
                 &["20", "g", ">30%", "20x", "-1g", "", "20b", "1e3g", ".5g", "5.g", "9999999999999t"],
             ),
-            (Format::Bytes, &["480g", "2ti"], &[">480g", "30%"]),
-            (Format::HostName, &["web1", "a", "0", "a-b"], &["Web1", "-a", "a-", "a.b", "a_b", "", "ä"]),
-            (Format::Domain, &["example.org", "local"], &["example..org", ".org", "Example.org", ""]),
+            (TextFormat::Bytes, &["480g", "2ti"], &[">480g", "30%"]),
+            (TextFormat::HostName, &["web1", "a", "0", "a-b"], &["Web1", "-a", "a-", "a.b", "a_b", "", "ä"]),
+            (TextFormat::Domain, &["example.org", "local"], &["example..org", ".org", "Example.org", ""]),
             (
-                Format::Uuid,
+                TextFormat::Uuid,
                 &["8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00"],
                 &["8e3d3c04", "8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a0x"],
             ),
-            (Format::AbsolutePath, &["/", "/var", "none"], &["var", ""]),
-            (Format::Permissions, &["0644", "644"], &["0o644", "888", "64", "u+x"]),
-            (Format::CpuSet, &["2,4", "0", "2-7,9"], &["", "a", "7-2", "1,", "-1", "1-2-3"]),
+            (TextFormat::AbsolutePath, &["/", "/var", "none"], &["var", ""]),
+            (TextFormat::Permissions, &["0644", "644"], &["0o644", "888", "64", "u+x"]),
+            (TextFormat::CpuSet, &["2,4", "0", "2-7,9"], &["", "a", "7-2", "1,", "-1", "1-2-3"]),
         ];
         for (format, good, bad) in table {
             for text in *good {
@@ -324,10 +328,10 @@ mod tests {
 
     #[test]
     fn sizes_count_as_written() {
-        assert_eq!(size("20g"), Some(Size::Bytes(20_000_000_000)));
-        assert_eq!(size("20gi"), Some(Size::Bytes(20 << 30)));
-        assert_eq!(size("1.5k"), Some(Size::Bytes(1500)));
-        assert_eq!(size(">20g"), Some(Size::AtLeast(20_000_000_000)));
-        assert_eq!(size("99.5%"), Some(Size::Percent(99.5)));
+        assert_eq!(size("20g"), Some(VolumeSize::Bytes(20_000_000_000)));
+        assert_eq!(size("20gi"), Some(VolumeSize::Bytes(20 << 30)));
+        assert_eq!(size("1.5k"), Some(VolumeSize::Bytes(1500)));
+        assert_eq!(size(">20g"), Some(VolumeSize::AtLeast(20_000_000_000)));
+        assert_eq!(size("99.5%"), Some(VolumeSize::Percent(99.5)));
     }
 }

@@ -7,18 +7,18 @@ mod check;
 mod format;
 mod json_schema;
 
-use crate::finding::{Code, Report, one_line, quote};
+use crate::finding::{Code, FindingCollector, one_line, quote};
 use crate::kinds::Kind;
-use crate::yaml::{Node, ScalarKind, Value};
+use crate::yaml::{ScalarKind, Value, YamlNode};
 
-pub(crate) use check::{KeyNames, Reference, check, removal};
-pub(crate) use format::{Size, address, cidr, mac, size};
+pub(crate) use check::{DocumentReference, KeyNames, check, removal};
+pub(crate) use format::{VolumeSize, address, cidr, mac, size};
 
-pub use format::{Cidr, Format};
+pub use format::{Cidr, TextFormat};
 pub use json_schema::{json_schema, spec_schema};
 
 /// Shorthands for the tables of [`crate::kinds`].
-pub(crate) const TEXT: Type = Type::Text(Format::Any);
+pub(crate) const TEXT: Type = Type::Text(TextFormat::Any);
 pub(crate) const TEXTS: Type = Type::List(&TEXT);
 pub(crate) const TEXT_MAP: Type = Type::Map(&TEXT);
 pub(crate) const ANY_MAP: Type = Type::Map(&Type::Any);
@@ -27,7 +27,7 @@ pub(crate) const ANY_MAP: Type = Type::Map(&Type::Any);
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
     /// A text with a format.
-    Text(Format),
+    Text(TextFormat),
     /// An integer, both bounds included.
     Integer {
         min: i64,
@@ -123,7 +123,12 @@ pub(crate) const fn integer(min: i64, max: i64) -> Type {
 }
 
 /// Reports a value of the wrong type.
-pub(crate) fn wrong_type<T>(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<T> {
+pub(crate) fn wrong_type<T>(
+    node: &YamlNode,
+    what: &str,
+    expected: &str,
+    report: &mut FindingCollector<'_>,
+) -> Option<T> {
     let message = format!("{what} must be {expected}, but is {}", describe(node));
     let finding = Code::WrongType.finding(message).expected(format!("expected {expected}"));
     report.add(node.span, finding.help_if(punctuation(node, expected)));
@@ -131,7 +136,7 @@ pub(crate) fn wrong_type<T>(node: &Node, what: &str, expected: &str, report: &mu
 }
 
 /// Describes a value.
-fn describe(node: &Node) -> String {
+fn describe(node: &YamlNode) -> String {
     match &node.value {
         Value::Seq(_) => "a list".to_owned(),
         Value::Map(_) => "a mapping".to_owned(),
@@ -147,7 +152,7 @@ fn describe(node: &Node) -> String {
 }
 
 /// Suggests missing or wrong quotes and brackets.
-fn punctuation(node: &Node, expected: &str) -> Option<String> {
+fn punctuation(node: &YamlNode, expected: &str) -> Option<String> {
     let Value::Scalar(scalar) = &node.value else { return None };
     let text = one_line(scalar.text());
     match scalar.kind() {

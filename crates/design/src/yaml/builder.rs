@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, ScalarStyle, Tag};
 
-use super::limits::{Budget, Limits};
+use super::limits::{Limits, TreeBudget};
 use super::scalar::Scalar;
-use super::tree::{Entry, Key, Map, Node, Value};
+use super::tree::{Value, YamlEntry, YamlKey, YamlMap, YamlNode};
 use crate::file_text::{FileText, Position, Span};
-use crate::finding::{Code, Finding, Report, quote};
-use crate::{Set, Table, yaml};
+use crate::finding::{Code, Finding, FindingCollector, quote};
+use crate::{FastMap, FastSet, yaml};
 
 /// Parsing of the document stopped; the reason was reported.
 #[derive(Debug)]
@@ -22,18 +22,18 @@ pub(super) struct ParseAborted;
 pub(super) struct Builder<'b, 'r> {
     source: &'b FileText,
     limits: &'b Limits,
-    budget: &'b Budget,
-    report: &'b mut Report<'r>,
-    documents: Vec<Node>,
+    budget: &'b TreeBudget,
+    report: &'b mut FindingCollector<'r>,
+    documents: Vec<YamlNode>,
     open: Vec<Open>,
     /// Members of all open lists, those of the innermost list last. `entries` does the same for mappings. At the end of
     /// a collection its members move into memory of their exact size.
-    items: Vec<Node>,
-    entries: Vec<Entry>,
+    items: Vec<YamlNode>,
+    entries: Vec<YamlEntry>,
     /// `None` while the anchored value is still being read.
     anchors: HashMap<usize, Option<Subtree>>,
     /// Texts of keys, shared: most documents use the same keys.
-    keys: Set<Arc<str>>,
+    keys: FastSet<Arc<str>>,
     tree_bytes: usize,
     alias_bytes: usize,
     /// Memory taken from the budget in bytes. At least the memory of the trees.
@@ -44,7 +44,7 @@ pub(super) struct Builder<'b, 'r> {
 /// A finished value, with the cost of a copy.
 #[derive(Clone)]
 struct Subtree {
-    node: Node,
+    node: YamlNode,
     bytes: usize,
     height: usize,
 }
@@ -67,7 +67,7 @@ enum OpenContent {
 /// Next element that a mapping expects.
 enum NextElement {
     Key,
-    Value(Key),
+    Value(YamlKey),
     /// The value of a refused key: parsed and dropped.
     Skipped,
 }
@@ -76,8 +76,8 @@ impl<'b, 'r> Builder<'b, 'r> {
     pub(super) fn new(
         source: &'b FileText,
         limits: &'b Limits,
-        budget: &'b Budget,
-        report: &'b mut Report<'r>,
+        budget: &'b TreeBudget,
+        report: &'b mut FindingCollector<'r>,
     ) -> Self {
         Builder {
             source,
@@ -89,7 +89,7 @@ impl<'b, 'r> Builder<'b, 'r> {
             items: Vec::new(),
             entries: Vec::new(),
             anchors: HashMap::new(),
-            keys: Set::default(),
+            keys: FastSet::default(),
             tree_bytes: 0,
             alias_bytes: 0,
             taken: 0,
@@ -98,7 +98,7 @@ impl<'b, 'r> Builder<'b, 'r> {
     }
 
     /// Documents that were parsed completely.
-    pub(super) fn into_documents(self) -> Vec<Node> {
+    pub(super) fn into_documents(self) -> Vec<YamlNode> {
         self.budget.give_back(self.taken.saturating_sub(self.tree_bytes));
         self.documents
     }
@@ -159,7 +159,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         // For an empty value the parser gives the span of the next token.
         let plain = style == ScalarStyle::Plain;
         let span = if text.is_empty() && plain { Span::at(span.file, span.start) } else { span };
-        let bytes = size_of::<Entry>() + text.len();
+        let bytes = size_of::<YamlEntry>() + text.len();
         self.charge(bytes, span)?;
         // Half of all scalars are keys, and most of these are in `keys` already: they need no allocation.
         if anchor == 0
@@ -174,7 +174,7 @@ impl<'b, 'r> Builder<'b, 'r> {
             (None, true) => Scalar::plain(text),
             (Some(_), _) | (None, false) => Scalar::quoted(text),
         };
-        let node = Node::new(Value::Scalar(scalar), span);
+        let node = YamlNode::new(Value::Scalar(scalar), span);
         self.finished(Subtree { node, bytes, height: 1 }, anchor, plain)
     }
 
@@ -197,11 +197,11 @@ impl<'b, 'r> Builder<'b, 'r> {
 
     fn begin(&mut self, content: OpenContent, anchor: usize, span: Span) -> Result<(), ParseAborted> {
         self.check_depth(1, span)?;
-        self.charge(size_of::<Entry>(), span)?;
+        self.charge(size_of::<YamlEntry>(), span)?;
         if anchor != 0 {
             self.anchors.insert(anchor, None);
         }
-        self.open.push(Open { content, span, anchor, bytes: size_of::<Entry>(), height: 1 });
+        self.open.push(Open { content, span, anchor, bytes: size_of::<YamlEntry>(), height: 1 });
         Ok(())
     }
 
@@ -215,10 +215,10 @@ impl<'b, 'r> Builder<'b, 'r> {
         let value = match open.content {
             OpenContent::Seq { first } => Value::Seq(self.items.drain(first..).collect()),
             OpenContent::Map { first, has_refused, .. } => {
-                Value::Map(Arc::new(Map { entries: self.entries.drain(first..).collect(), has_refused }))
+                Value::Map(Arc::new(YamlMap { entries: self.entries.drain(first..).collect(), has_refused }))
             }
         };
-        let node = Node::new(value, open.span);
+        let node = YamlNode::new(value, open.span);
         self.finished(Subtree { node, bytes: open.bytes, height: open.height }, open.anchor, false)
     }
 
@@ -267,7 +267,7 @@ impl<'b, 'r> Builder<'b, 'r> {
                         self.report.add(node.span, finding.help("a text that begins with { or [ must be in quotes"));
                     }
                 },
-                NextElement::Value(key) => self.entries.push(Entry { key, value: node }),
+                NextElement::Value(key) => self.entries.push(YamlEntry { key, value: node }),
                 NextElement::Skipped => {}
             },
         }
@@ -306,8 +306,10 @@ impl<'b, 'r> Builder<'b, 'r> {
         }
         while self.taken < self.tree_bytes {
             let Some(part) = self.budget.take_part() else {
-                let message =
-                    format!("the files of the design hold more than fits into {} bytes of memory", Budget::OF_A_DESIGN);
+                let message = format!(
+                    "the files of the design hold more than fits into {} bytes of memory",
+                    TreeBudget::OF_A_DESIGN
+                );
                 let finding = Code::TooLarge.finding(message);
                 return self
                     .exhausted(span, finding.help("is it the right directory? The rest of this file is not read"));
@@ -345,7 +347,7 @@ impl Open {
 
 /// Result of reading a key.
 enum KeyResult {
-    Accepted(Key),
+    Accepted(YamlKey),
     /// The first one counts.
     Duplicate,
     /// Its entry is missing in the mapping.
@@ -357,10 +359,10 @@ fn accept_key(
     text: &str,
     plain: bool,
     span: Span,
-    entries: &[Entry],
+    entries: &[YamlEntry],
     index: &mut KeyIndex,
-    keys: &mut Set<Arc<str>>,
-    report: &mut Report<'_>,
+    keys: &mut FastSet<Arc<str>>,
+    report: &mut FindingCollector<'_>,
 ) -> KeyResult {
     if plain && text.is_empty() {
         report.add(span, Code::KeyNotText.finding("the key is empty").expected("expected a key"));
@@ -384,20 +386,20 @@ fn accept_key(
         keys.insert(new.clone());
         new
     });
-    KeyResult::Accepted(Key { text, span })
+    KeyResult::Accepted(YamlKey { text, span })
 }
 
 /// Finds an entry by its key while a mapping is being read. Short mappings are scanned. Long ones get a table, because
 /// scans would take quadratic time.
 #[derive(Default)]
 struct KeyIndex {
-    table: Table<Arc<str>, usize>,
+    table: FastMap<Arc<str>, usize>,
 }
 
 impl KeyIndex {
     const SCAN_LIMIT: usize = 16;
 
-    fn find<'e>(&mut self, entries: &'e [Entry], key: &str) -> Option<&'e Entry> {
+    fn find<'e>(&mut self, entries: &'e [YamlEntry], key: &str) -> Option<&'e YamlEntry> {
         if entries.len() <= Self::SCAN_LIMIT {
             return entries.iter().find(|entry| &*entry.key.text == key);
         }

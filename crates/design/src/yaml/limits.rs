@@ -37,18 +37,18 @@ impl Limits {
 
 /// Memory for the trees of all files of a design, because the limits of single files add up.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct TreeBudget {
     left: AtomicUsize,
 }
 
-impl Budget {
+impl TreeBudget {
     /// Enough for 100 MB of typical documents: a site of 200,000 nodes.
     pub(crate) const OF_A_DESIGN: usize = 1 << 30;
     /// Unit of allocation. Large enough to avoid contention between threads, small enough for one file per node.
     pub(super) const PART: usize = 8 << 10;
 
     pub(crate) fn new(bytes: usize) -> Self {
-        Budget { left: AtomicUsize::new(bytes) }
+        TreeBudget { left: AtomicUsize::new(bytes) }
     }
 
     /// Allocates a unit, if one is left.
@@ -67,15 +67,15 @@ impl Budget {
 mod tests {
     use super::*;
     use crate::file_text::FileText;
-    use crate::finding::{Code, Report};
+    use crate::finding::{Code, FindingCollector};
     use crate::yaml::parse_lines;
 
     #[test]
     fn files_share_a_budget_and_give_back_what_they_do_not_need() {
-        let budget = Budget::new(2 * Budget::PART);
+        let budget = TreeBudget::new(2 * TreeBudget::PART);
         let read = |text: &str| {
             let file = FileText::new("a.yaml", text);
-            let mut report = Report::new(&file);
+            let mut report = FindingCollector::new(&file);
             let trees = parse_lines(&file, file.all_lines(), &mut report, &Limits::DOCUMENTS, &budget);
             (
                 trees.len(),

@@ -26,28 +26,28 @@ use std::ops::Range;
 use saphyr_parser::{Event, Marker, Parser};
 
 use crate::file_text::{FileText, Position, Span};
-use crate::finding::{Code, Findings, Report};
+use crate::finding::{Code, FindingCollector, Findings};
 
 use builder::Builder;
 
-pub(crate) use limits::Budget;
+pub(crate) use limits::TreeBudget;
 
 pub use limits::Limits;
 pub use scalar::{Scalar, ScalarKind};
-pub use tree::{Entry, Key, Map, Node, Value};
+pub use tree::{Value, YamlEntry, YamlKey, YamlMap, YamlNode};
 
 /// Content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
     /// Documents that could be parsed. A document with a syntax error is dropped and reported; a finding about a part, such
     /// as a duplicate key or a tag, keeps the rest of the document.
-    pub documents: Vec<Node>,
+    pub documents: Vec<YamlNode>,
     pub findings: Findings,
 }
 
 /// Parses all documents of a file.
 pub fn parse(source: &FileText, limits: &Limits) -> Parsed {
-    let mut report = Report::new(source);
+    let mut report = FindingCollector::new(source);
     let documents = parse_into(source, &mut report, limits);
     Parsed { documents, findings: report.finish() }
 }
@@ -72,18 +72,18 @@ pub(crate) fn document_ranges(source: &FileText, bytes: usize) -> Vec<Range<u32>
 }
 
 /// Parses all documents of a file into the report of the caller.
-pub(crate) fn parse_into(source: &FileText, report: &mut Report<'_>, limits: &Limits) -> Vec<Node> {
-    parse_lines(source, source.all_lines(), report, limits, &Budget::new(Budget::OF_A_DESIGN))
+pub(crate) fn parse_into(source: &FileText, report: &mut FindingCollector<'_>, limits: &Limits) -> Vec<YamlNode> {
+    parse_lines(source, source.all_lines(), report, limits, &TreeBudget::new(TreeBudget::OF_A_DESIGN))
 }
 
 /// Parses a range of lines with complete documents, within a shared budget.
 pub(crate) fn parse_lines(
     source: &FileText,
     lines: Range<u32>,
-    report: &mut Report<'_>,
+    report: &mut FindingCollector<'_>,
     limits: &Limits,
-    budget: &Budget,
-) -> Vec<Node> {
+    budget: &TreeBudget,
+) -> Vec<YamlNode> {
     let mut builder = Builder::new(source, limits, budget, report);
     let mut first_line = lines.start;
     while let Err(Stopped { line }) = read(source, first_line..lines.end, &mut builder) {
@@ -149,7 +149,7 @@ fn next_document(source: &FileText, line: u32) -> Option<u32> {
 }
 
 /// Reports that the text is not YAML from `at` on.
-fn report_syntax_error(source: &FileText, report: &mut Report<'_>, at: Position, complaint: &str) {
+fn report_syntax_error(source: &FileText, report: &mut FindingCollector<'_>, at: Position, complaint: &str) {
     // The parser has its own limit for nested brackets, and reads ahead to that limit or to the end of a possible key.
     if complaint.contains("recursion limit") {
         return report.add(Span::at(source.id(), at), Code::TooDeep.finding("values are nested too deep"));

@@ -12,7 +12,7 @@ use super::scalar::{Scalar, ScalarKind};
 
 /// A value and its span.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct YamlNode {
     pub value: Value,
     pub span: Span,
     /// The tree may hold a removal or `null`. Without one it can be inherited as it is.
@@ -22,31 +22,31 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     Scalar(Scalar),
-    Seq(Arc<[Node]>),
-    Map(Arc<Map>),
+    Seq(Arc<[YamlNode]>),
+    Map(Arc<YamlMap>),
 }
 
 /// A mapping with unique keys, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Map {
-    pub(super) entries: Vec<Entry>,
+pub struct YamlMap {
+    pub(super) entries: Vec<YamlEntry>,
     pub(super) has_refused: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub key: Key,
-    pub value: Node,
+pub struct YamlEntry {
+    pub key: YamlKey,
+    pub value: YamlNode,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct YamlKey {
     pub text: Arc<str>,
     pub span: Span,
 }
 
-impl Map {
-    pub fn entries(&self) -> &[Entry] {
+impl YamlMap {
+    pub fn entries(&self) -> &[YamlEntry] {
         &self.entries
     }
 
@@ -57,19 +57,19 @@ impl Map {
     }
 
     /// Scans the entries: mappings of documents are short. Use an index to look up many keys of a long mapping.
-    pub fn get(&self, key: &str) -> Option<&Entry> {
+    pub fn get(&self, key: &str) -> Option<&YamlEntry> {
         self.entries.iter().find(|entry| &*entry.key.text == key)
     }
 }
 
-impl Node {
+impl YamlNode {
     pub fn new(value: Value, span: Span) -> Self {
         let marked = match &value {
             Value::Scalar(scalar) => scalar.kind() == ScalarKind::Null || scalar.text().starts_with('!'),
             Value::Seq(items) => items.iter().any(|item| item.marked),
             Value::Map(map) => map.entries.iter().any(|entry| entry.value.marked || entry.key.text.starts_with('!')),
         };
-        Node { value, span, marked }
+        YamlNode { value, span, marked }
     }
 
     pub(crate) fn is_marked(&self) -> bool {
@@ -77,22 +77,22 @@ impl Node {
     }
 
     /// A generated mapping.
-    pub(crate) fn from_entries(entries: Vec<Entry>, span: Span) -> Self {
-        Node::new(Value::Map(Arc::new(Map { entries, has_refused: false })), span)
+    pub(crate) fn from_entries(entries: Vec<YamlEntry>, span: Span) -> Self {
+        YamlNode::new(Value::Map(Arc::new(YamlMap { entries, has_refused: false })), span)
     }
 
-    pub(crate) fn from_items(items: Vec<Node>, span: Span) -> Self {
-        Node::new(Value::Seq(items.into()), span)
+    pub(crate) fn from_items(items: Vec<YamlNode>, span: Span) -> Self {
+        YamlNode::new(Value::Seq(items.into()), span)
     }
 
     /// A generated text.
     pub(crate) fn from_text(text: impl Into<Arc<str>>, span: Span) -> Self {
-        Node::new(Value::Scalar(Scalar::made(text.into())), span)
+        YamlNode::new(Value::Scalar(Scalar::made(text.into())), span)
     }
 
     /// A generated plain scalar.
     pub(crate) fn from_plain(text: &str, span: Span) -> Self {
-        Node::new(Value::Scalar(Scalar::plain(text)), span)
+        YamlNode::new(Value::Scalar(Scalar::plain(text)), span)
     }
 
     /// Type of a scalar; `None` for a list or a mapping.
@@ -115,14 +115,14 @@ impl Node {
         self.scalar().filter(|scalar| scalar.kind() == ScalarKind::Text).map(Scalar::text)
     }
 
-    pub fn map(&self) -> Option<&Map> {
+    pub fn map(&self) -> Option<&YamlMap> {
         match &self.value {
             Value::Map(map) => Some(map),
             Value::Scalar(_) | Value::Seq(_) => None,
         }
     }
 
-    pub fn items(&self) -> Option<&[Node]> {
+    pub fn items(&self) -> Option<&[YamlNode]> {
         match &self.value {
             Value::Seq(items) => Some(items),
             Value::Scalar(_) | Value::Map(_) => None,
@@ -130,7 +130,7 @@ impl Node {
     }
 
     /// Value at a key of a mapping.
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&YamlNode> {
         self.map()?.get(key).map(|entry| &entry.value)
     }
 
@@ -140,7 +140,7 @@ impl Node {
     }
 }
 
-impl Serialize for Node {
+impl Serialize for YamlNode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.value {
             Value::Map(map) => {

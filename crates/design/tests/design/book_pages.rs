@@ -8,7 +8,7 @@ use std::path::Path;
 
 use muster_design::finding::Code;
 use muster_design::kinds::Kind;
-use muster_design::types::{Field, Format, Object, Type, json_schema};
+use muster_design::types::{Field, Object, TextFormat, Type, json_schema};
 
 use crate::findings::{ELSEWHERE, Example, ROOT, example, printed};
 
@@ -288,21 +288,21 @@ fn words(ty: &Type) -> String {
     }
 }
 
-fn of_form(format: Format) -> &'static str {
+fn of_form(format: TextFormat) -> &'static str {
     match format {
-        Format::Any => "text",
-        Format::Address => "IP address",
-        Format::AddressOrDhcp => "IP address, or `dhcp`",
-        Format::Cidr => "network: `10.1.0.0/24`",
-        Format::Mac => "hardware address: `52:54:00:12:34:56`",
-        Format::Size => "size: `20g`, `512mi`, `30%`, `>20g`",
-        Format::Bytes => "size in bytes: `480g`, `2ti`",
-        Format::HostName => "host name",
-        Format::Domain => "domain",
-        Format::Uuid => "UUID",
-        Format::AbsolutePath => "absolute path",
-        Format::Permissions => "file mode: `'0644'`",
-        Format::CpuSet => "processors: `'2,4-7'`",
+        TextFormat::Any => "text",
+        TextFormat::Address => "IP address",
+        TextFormat::AddressOrDhcp => "IP address, or `dhcp`",
+        TextFormat::Cidr => "network: `10.1.0.0/24`",
+        TextFormat::Mac => "hardware address: `52:54:00:12:34:56`",
+        TextFormat::Size => "size: `20g`, `512mi`, `30%`, `>20g`",
+        TextFormat::Bytes => "size in bytes: `480g`, `2ti`",
+        TextFormat::HostName => "host name",
+        TextFormat::Domain => "domain",
+        TextFormat::Uuid => "UUID",
+        TextFormat::AbsolutePath => "absolute path",
+        TextFormat::Permissions => "file mode: `'0644'`",
+        TextFormat::CpuSet => "processors: `'2,4-7'`",
     }
 }
 

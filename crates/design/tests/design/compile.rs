@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use muster_design::bundle::Bundle;
 use muster_design::diff::diff;
 use muster_design::file_text::FileText;
 use muster_design::inherit::ValuePath;
-use muster_design::{CheckedDesign, CompileOptions, Design, FileChange};
+use muster_design::source::DesignSource;
+use muster_design::{CheckedDesign, CompileOptions, Design, SourceFileChange};
 use proptest::prelude::*;
 
 fn compile(files: &[(&str, &str)]) -> CheckedDesign {
     let files = files.iter().map(|(name, text)| FileText::new(*name, *text)).collect();
-    Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default())
+    Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default())
 }
 
 const PROFILES: &str = "\
@@ -187,7 +187,8 @@ fn each_environment_may_say_its_own_of_a_node_of_one_name() {
     for (env, site) in [("prod", "\"hall\""), ("test", "\"desk\""), ("spare", "null")] {
         let files = all.iter().map(|(name, text)| FileText::new(*name, *text)).collect();
         let options = CompileOptions { env: Some(env.parse().unwrap()), ..CompileOptions::default() };
-        let CheckedDesign { design, findings } = Design::compile(vec![Bundle { name: "site".into(), files }], &options);
+        let CheckedDesign { design, findings } =
+            Design::compile(vec![DesignSource { name: "site".into(), files }], &options);
         assert_eq!(findings.to_string(), "", "{env}");
         assert_eq!(design.nodes().len(), 1, "{env}");
         let tree = design.effective("Node", "web1").unwrap();
@@ -238,7 +239,7 @@ fn compile_files(files: &Files) -> CheckedDesign {
     let bundle = |number: usize| {
         let of_source = files.iter().filter(|((source, _), _)| *source == number);
         let files = of_source.map(|((_, name), text)| FileText::new(name, text)).collect();
-        Bundle { name: SOURCES[number].into(), files }
+        DesignSource { name: SOURCES[number].into(), files }
     };
     Design::compile(vec![bundle(0), bundle(1)], &CompileOptions::default())
 }
@@ -296,8 +297,8 @@ proptest! {
                 None => files.remove(&(source, name.clone())),
             };
             let change = match text {
-                Some(text) => FileChange::Put(FileText::new(name, text)),
-                None => FileChange::Remove { file: name },
+                Some(text) => SourceFileChange::Put(FileText::new(name, text)),
+                None => SourceFileChange::Remove { file: name },
             };
             checked = checked.design.with(SOURCES[source], vec![change]);
             let expected = compile_files(&files);
@@ -317,7 +318,7 @@ fn broken_environment_file_is_noticed_by_update() {
     for before in [None, Some("roles: {web: {cardinality: 1, flavor: small}}")] {
         let mut files: Files = BTreeMap::from([node.clone()]);
         files.extend(before.map(|text| (name(), text.to_owned())));
-        let change = FileChange::Put(FileText::new(name().1, "roles: {web: ["));
+        let change = SourceFileChange::Put(FileText::new(name().1, "roles: {web: ["));
         let changed = compile_files(&files).design.with("site", vec![change]);
         files.insert(name(), "roles: {web: [".to_owned());
         assert_eq!(changed.findings.to_string(), compile_files(&files).findings.to_string());

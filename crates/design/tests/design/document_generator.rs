@@ -3,10 +3,10 @@
 //! The vocabulary is small, so that layers often set the same values. Choices are read from bytes. Missing bytes mean
 //! the smallest choice, so that failures can be shrunk.
 
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::kinds::Kind;
-use muster_design::types::{Field, Format, Object, Type};
+use muster_design::source::DesignSource;
+use muster_design::types::{Field, Object, TextFormat, Type};
 use muster_design::{CheckedDesign, CompileOptions, Design};
 use proptest::prelude::*;
 
@@ -172,19 +172,19 @@ fn value(ty: &Type, dice: &mut Dice, depth: usize) -> Tree {
     }
 }
 
-fn texts(format: Format) -> &'static [&'static str] {
+fn texts(format: TextFormat) -> &'static [&'static str] {
     match format {
-        Format::Any => &["a", "b", "c"],
-        Format::Address | Format::AddressOrDhcp => &["10.0.0.1", "10.0.0.2", "fd00::1"],
-        Format::Cidr => &["10.0.0.0/24", "10.0.1.0/24", "fd00::/64"],
-        Format::Mac => &["52:54:00:12:34:56", "52:54:00:12:34:57"],
-        Format::Size | Format::Bytes => &["10g", "20g", "30g"],
-        Format::HostName => &["web1", "web2"],
-        Format::Domain => &["example.org", "example.net"],
-        Format::Uuid => &["8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00", "8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a01"],
-        Format::AbsolutePath => &["/a", "/b"],
-        Format::Permissions => &["0644", "0600"],
-        Format::CpuSet => &["1-2", "3"],
+        TextFormat::Any => &["a", "b", "c"],
+        TextFormat::Address | TextFormat::AddressOrDhcp => &["10.0.0.1", "10.0.0.2", "fd00::1"],
+        TextFormat::Cidr => &["10.0.0.0/24", "10.0.1.0/24", "fd00::/64"],
+        TextFormat::Mac => &["52:54:00:12:34:56", "52:54:00:12:34:57"],
+        TextFormat::Size | TextFormat::Bytes => &["10g", "20g", "30g"],
+        TextFormat::HostName => &["web1", "web2"],
+        TextFormat::Domain => &["example.org", "example.net"],
+        TextFormat::Uuid => &["8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00", "8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a01"],
+        TextFormat::AbsolutePath => &["/a", "/b"],
+        TextFormat::Permissions => &["0644", "0600"],
+        TextFormat::CpuSet => &["1-2", "3"],
     }
 }
 
@@ -310,9 +310,9 @@ impl Layer {
 
 impl World {
     /// Files of the design by source, with documents in the given order.
-    pub(crate) fn files(&self, order: &[usize], files: usize) -> Vec<Bundle> {
-        let mut bundles: Vec<Bundle> =
-            SOURCES.iter().map(|name| Bundle { name: (*name).to_owned(), files: Vec::new() }).collect();
+    pub(crate) fn files(&self, order: &[usize], files: usize) -> Vec<DesignSource> {
+        let mut bundles: Vec<DesignSource> =
+            SOURCES.iter().map(|name| DesignSource { name: (*name).to_owned(), files: Vec::new() }).collect();
         for (source, bundle) in bundles.iter_mut().enumerate() {
             for file in 0..files {
                 let of_file = order.iter().filter(|&&at| at % files == file && self.layers[at].source == source);

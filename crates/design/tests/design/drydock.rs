@@ -1,12 +1,12 @@
 //! Translation of Drydock's documents, and findings of invalid ones.
 
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
+use muster_design::source::DesignSource;
 use muster_design::{CheckedDesign, CompileOptions, Design};
 
 fn compile(files: &[(&str, &str)]) -> CheckedDesign {
     let files = files.iter().map(|(name, text)| FileText::new(*name, *text)).collect();
-    Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default())
+    Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default())
 }
 
 /// A document after translation and inheritance, in a site without findings.
@@ -191,8 +191,10 @@ fn a_node_has_the_role_that_is_nearest() {
 
 #[test]
 fn defaults_are_below_everything_and_say_where_they_come_from() {
-    let bundle =
-        |name: &str, text: &str| Bundle { name: name.into(), files: vec![FileText::new(format!("{name}.yaml"), text)] };
+    let bundle = |name: &str, text: &str| DesignSource {
+        name: name.into(),
+        files: vec![FileText::new(format!("{name}.yaml"), text)],
+    };
     let native = "{kind: NetworkLink, name: l, spec: {bonding: {mon_rate: 50}}}";
     let drydock =
         "schema: drydock/NetworkLink/v1\nmetadata: {name: l}\ndata:\n  bonding: {mode: 802.3ad, up_delay: 400}\n";

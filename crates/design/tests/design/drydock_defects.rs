@@ -1,14 +1,14 @@
 //! Defects of Drydock, each with a test of Muster's correct behaviour. Most were reproduced in Drydock with these
 //! inputs.
 
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::Code;
+use muster_design::source::DesignSource;
 use muster_design::{CheckedDesign, CompileOptions, Design};
 
 fn compile(text: &str) -> CheckedDesign {
     let files = vec![FileText::new("site.yaml", text)];
-    Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default())
+    Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default())
 }
 
 /// A profile, and a node that extends it.

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use muster_design::bundle::{Directory, DocumentSource};
+use muster_design::source::SourceDir;
 use muster_design::{CheckedDesign, CompileOptions, Design};
 
 /// Compiles an example that is free of findings.
 fn example(name: &str) -> Design {
     let path = Path::new("../../examples").join(name);
-    let (bundle, unreadable) = Directory { name: name.to_owned(), path }.read();
+    let (bundle, unreadable) = SourceDir { name: name.to_owned(), path }.read();
     assert_eq!(unreadable.to_string(), "");
     let CheckedDesign { design, findings } = Design::compile(vec![bundle], &CompileOptions::default());
     assert_eq!(findings.to_string(), "", "examples/{name}");

@@ -9,9 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_core::names::Role;
-use muster_design::bundle::{Bundle, Directory, DocumentSource};
 use muster_design::file_text::FileText;
 use muster_design::finding::{Code, Finding, Findings};
+use muster_design::source::{DesignSource, SourceDir};
 use muster_design::{CompileOptions, Design};
 
 /// Codes that no example directory triggers alone: the reason, and the test that covers the code.
@@ -86,7 +86,7 @@ fn a_cardinality_for_a_role_that_is_not_there() {
 
 fn compile(text: String, options: &CompileOptions) -> Findings {
     let files = vec![FileText::new("environments/prod.yaml", text)];
-    Design::compile(vec![Bundle { name: "site".into(), files }], options).findings
+    Design::compile(vec![DesignSource { name: "site".into(), files }], options).findings
 }
 
 /// Codes that a directory triggers.
@@ -114,7 +114,7 @@ pub(crate) const ROOT: &str = "../..";
 pub(crate) struct Example {
     /// Relative to the root of the repository.
     pub path: String,
-    pub sources: Vec<Directory>,
+    pub sources: Vec<SourceDir>,
 }
 
 /// Example `bad` or `good` of a code, if it exists.
@@ -122,16 +122,16 @@ pub(crate) fn example(code: Code, which: &str) -> Option<Example> {
     let path = format!("examples/findings/{code}/{which}");
     let directory = Path::new(ROOT).join(&path);
     let numbered = entries(&directory).into_iter().filter(|entry| is_numbered(entry));
-    let mut sources: Vec<Directory> = numbered.map(source).collect();
+    let mut sources: Vec<SourceDir> = numbered.map(source).collect();
     if sources.is_empty() && directory.is_dir() {
         sources.push(source(directory));
     }
     (!sources.is_empty()).then_some(Example { path, sources })
 }
 
-fn source(path: PathBuf) -> Directory {
+fn source(path: PathBuf) -> SourceDir {
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-    Directory { name, path }
+    SourceDir { name, path }
 }
 
 /// Reports whether a directory is one of several sources: `1-site`.
@@ -150,8 +150,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Findings for all environments, without duplicates.
-pub(crate) fn findings(sources: &[Directory]) -> Findings {
-    let read = || -> (Vec<Bundle>, Vec<Findings>) { sources.iter().map(DocumentSource::read).unzip() };
+pub(crate) fn findings(sources: &[SourceDir]) -> Findings {
+    let read = || -> (Vec<DesignSource>, Vec<Findings>) { sources.iter().map(SourceDir::read).unzip() };
     let (bundles, unread) = read();
     let mut all: Vec<Finding> = unread.into_iter().flatten().collect();
     let first = Design::compile(bundles, &CompileOptions::default());

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::Code;
 use muster_design::kinds::Kind;
-use muster_design::types::{Format, Object, Type};
+use muster_design::source::DesignSource;
+use muster_design::types::{Object, TextFormat, Type};
 use muster_design::{CheckedDesign, CompileOptions, Design};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -121,10 +121,10 @@ impl Choices {
     }
 }
 
-fn texts(format: Format) -> &'static [&'static str] {
+fn texts(format: TextFormat) -> &'static [&'static str] {
     match format {
-        Format::Any => &["a", "b", "web"],
-        Format::Address | Format::AddressOrDhcp => &[
+        TextFormat::Any => &["a", "b", "web"],
+        TextFormat::Address | TextFormat::AddressOrDhcp => &[
             "10.0.0.1",
             "10.0.0.255",
             "10.0.0.0",
@@ -139,7 +139,7 @@ fn texts(format: Format) -> &'static [&'static str] {
             "::ffff:10.0.0.1",
             "dhcp",
         ],
-        Format::Cidr => &[
+        TextFormat::Cidr => &[
             "10.0.0.0/24",
             "10.0.0.0/16",
             "10.0.0.1/31",
@@ -149,14 +149,14 @@ fn texts(format: Format) -> &'static [&'static str] {
             "fd00::1/128",
             "::/0",
         ],
-        Format::Mac => &["52:54:00:12:34:56", "52-54-00-12-34-56", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"],
-        Format::Size | Format::Bytes => &["10g", "60%", "100%", ">1g", "0g", "9000t", "0.1%", "1ki"],
-        Format::HostName => &["web1", "a"],
-        Format::Domain => &["example.org", "local"],
-        Format::Uuid => &["8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00"],
-        Format::AbsolutePath => &["/", "/boot", "/a", "none"],
-        Format::Permissions => &["0644", "777"],
-        Format::CpuSet => &["1-2", "0-65535"],
+        TextFormat::Mac => &["52:54:00:12:34:56", "52-54-00-12-34-56", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"],
+        TextFormat::Size | TextFormat::Bytes => &["10g", "60%", "100%", ">1g", "0g", "9000t", "0.1%", "1ki"],
+        TextFormat::HostName => &["web1", "a"],
+        TextFormat::Domain => &["example.org", "local"],
+        TextFormat::Uuid => &["8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00"],
+        TextFormat::AbsolutePath => &["/", "/boot", "/a", "none"],
+        TextFormat::Permissions => &["0644", "777"],
+        TextFormat::CpuSet => &["1-2", "0-65535"],
     }
 }
 
@@ -175,7 +175,7 @@ fn site() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn compile(files: &[String]) -> CheckedDesign {
-    let bundle = |(number, text): (usize, &String)| Bundle {
+    let bundle = |(number, text): (usize, &String)| DesignSource {
         name: format!("source{number}"),
         files: vec![FileText::new(format!("site{number}.yaml"), text.clone())],
     };

@@ -1,14 +1,14 @@
 //! Rules for storage, hardware, boot actions, out-of-band access and configuration items: findings, and inputs without
 //! findings.
 
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
+use muster_design::source::DesignSource;
 use muster_design::{CompileOptions, Design};
 
 /// Findings as code and line: `M1302 3`.
 fn found(text: &str) -> Vec<String> {
     let files = vec![FileText::new("site.yaml", text)];
-    let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
+    let checked = Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default());
     let tell = |finding: &muster_design::finding::Finding| {
         let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
         format!("{} {}", finding.code, at.line)
@@ -187,7 +187,7 @@ fn boot_actions_of_several_environments_are_left_alone() {
         let mut files = vec![FileText::new("actions.yaml", action)];
         files.extend(environments.iter().map(|name| FileText::new(format!("environments/{name}.yaml"), environment)));
         let options = CompileOptions { env: Some("prod".parse().unwrap()), ..CompileOptions::default() };
-        let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &options);
+        let checked = Design::compile(vec![DesignSource { name: "site".into(), files }], &options);
         checked.findings.iter().map(|finding| finding.code.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(found(&["prod"]), ["M1508", "M1506", "M1507"]);

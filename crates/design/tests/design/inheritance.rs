@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::Findings;
-use muster_design::inherit::{Action, LayerStep, ValuePath};
+use muster_design::inherit::{LayerAction, LayerStep, ValuePath};
+use muster_design::source::DesignSource;
 use muster_design::yaml::Limits;
 use muster_design::{CheckedDesign, CompileOptions, Design, ProvenanceError, yaml};
 use proptest::prelude::*;
@@ -140,12 +140,12 @@ proptest! {
                     prop_assert_eq!(above, &format!("name: {}", step.name));
                     let rest = lines[line].get(column..).unwrap_or_default();
                     match step.action {
-                        Action::Set { value } | Action::Changed { value } => {
+                        LayerAction::Set { value } | LayerAction::Changed { value } => {
                             if let Tree::One(written) = Tree::of(&value) {
                                 prop_assert!(rest.starts_with(&written), "{rest:?} is not {written}");
                             }
                         }
-                        Action::Removed | Action::Members { .. } => {}
+                        LayerAction::Removed | LayerAction::Members { .. } => {}
                     }
                 }
             }
@@ -195,7 +195,7 @@ fn visit<'w>(name: &'w str, parents: &'w BTreeMap<&str, Vec<String>>, order: &mu
 fn inherited(text: &str, kind: &str, name: &str, path: &[&str]) -> String {
     let files = vec![FileText::new("site.yaml", text)];
     let CheckedDesign { design, findings } =
-        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
+        Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default());
     let mistakes = findings.iter().filter(|finding| finding.code.as_str() < "M1100").count();
     assert_eq!(mistakes, 0, "{findings}");
     let whole = design.effective(kind, name).unwrap();
@@ -312,7 +312,7 @@ fn why_of_an_entry_named_like_a_removal_reports_no_value() {
 ---
 {kind: acme/Rule, name: child, extends: [base], spec: {skip: [b, '!a']}}
 ";
-    let bundle = Bundle { name: "site".into(), files: vec![FileText::new("site.yaml", text)] };
+    let bundle = DesignSource { name: "site".into(), files: vec![FileText::new("site.yaml", text)] };
     let design = Design::compile(vec![bundle], &CompileOptions::default()).design;
     let why = |member: &str| design.provenance("acme/Rule", "child", &ValuePath(vec!["skip".into(), member.into()]));
     assert!(matches!(why("!a"), Err(ProvenanceError::NoValue { .. })), "{:?}", why("!a"));
@@ -320,7 +320,7 @@ fn why_of_an_entry_named_like_a_removal_reports_no_value() {
     assert_eq!(removed.value, None);
     assert!(matches!(
         removed.steps.as_slice(),
-        [LayerStep { action: Action::Set { .. }, .. }, LayerStep { action: Action::Removed, .. }]
+        [LayerStep { action: LayerAction::Set { .. }, .. }, LayerStep { action: LayerAction::Removed, .. }]
     ));
     assert_eq!(why("b").unwrap().value.as_ref().map(Tree::of), Some(Tree::text("b")));
 }
@@ -369,7 +369,7 @@ fn chain(kind: &str, layers: &[String]) -> String {
 fn effective_tree(text: String, kind: &str, name: &str) -> Tree {
     let files = vec![FileText::new("site.yaml", text)];
     let CheckedDesign { design, findings } =
-        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
+        Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default());
     // An example may be incomplete: it may refer to networks that are not in it, and have unused documents.
     let about = |code: &str| (code < "M1100" && code != "M1010").then_some(code.to_owned());
     let wrong: Vec<String> = findings.iter().filter_map(|finding| about(finding.code.as_str())).collect();

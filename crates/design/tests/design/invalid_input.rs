@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use muster_design::bundle::{Bundle, Directory, DocumentSource};
 use muster_design::file_text::FileText;
 use muster_design::finding::{Finding, Findings};
+use muster_design::source::{DesignSource, SourceDir};
 use muster_design::{CheckedDesign, CompileOptions, Design};
 
 /// A document with a mistake of its own. Its finding shows that the other inputs did not hide it.
@@ -16,14 +16,14 @@ const WITNESSED: &str = "M1021 z.yaml:3:33";
 
 /// Findings of the sources, without the finding of the witness.
 fn found_in(sources: &[(&str, &[(&str, &str)])]) -> Vec<String> {
-    let mut bundles: Vec<Bundle> = sources
+    let mut bundles: Vec<DesignSource> = sources
         .iter()
-        .map(|(source, files)| Bundle {
+        .map(|(source, files)| DesignSource {
             name: (*source).to_owned(),
             files: files.iter().map(|(name, text)| FileText::new(*name, *text)).collect(),
         })
         .collect();
-    bundles.push(Bundle { name: "witness".to_owned(), files: vec![FileText::new("z.yaml", WITNESS)] });
+    bundles.push(DesignSource { name: "witness".to_owned(), files: vec![FileText::new("z.yaml", WITNESS)] });
     besides_the_witness(&Design::compile(bundles, &CompileOptions::default()))
 }
 
@@ -202,7 +202,7 @@ fn characters_that_are_no_text() {
 
 /// Reads a directory as the commands do.
 fn read(directory: &Path) -> (Vec<String>, CheckedDesign) {
-    let (bundle, unread) = Directory { name: "site".to_owned(), path: directory.to_owned() }.read();
+    let (bundle, unread) = SourceDir { name: "site".to_owned(), path: directory.to_owned() }.read();
     let root = format!("{}/", directory.display());
     let lines = lines(&unread).into_iter().map(|line| line.replace(&root, "")).collect();
     (lines, Design::compile(vec![bundle], &CompileOptions::default()))

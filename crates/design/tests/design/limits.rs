@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use muster_design::bundle::Bundle;
 use muster_design::environment::Environment;
 use muster_design::file_text::FileText;
 use muster_design::finding::Code;
+use muster_design::source::DesignSource;
 use muster_design::yaml::{self, Limits, Parsed};
 use muster_design::{CompileOptions, Design};
 
@@ -157,7 +157,7 @@ fn document_has_at_most_64_layers_itself_included() {
             let parent = number - 1;
             writeln!(text, "---\n{{kind: HostProfile, name: p{number}, extends: [p{parent}], spec: {{}}}}").unwrap();
         }
-        let source = Bundle { name: "site".into(), files: vec![FileText::new("site.yaml", text)] };
+        let source = DesignSource { name: "site".into(), files: vec![FileText::new("site.yaml", text)] };
         Design::compile(vec![source], &CompileOptions::default()).findings
     };
     let messages = |layers| findings_of_chain(layers).iter().map(|finding| finding.message.clone()).collect::<Vec<_>>();

@@ -1,13 +1,13 @@
 //! Rules for networks, links, interfaces and addresses: findings, and inputs without findings.
 
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::{Finding, Findings};
+use muster_design::source::DesignSource;
 use muster_design::{CompileOptions, Design};
 
 fn findings(text: &str) -> Findings {
     let files = vec![FileText::new("site.yaml", text)];
-    Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default()).findings
+    Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default()).findings
 }
 
 /// Findings as code and line: `M1212 3`.

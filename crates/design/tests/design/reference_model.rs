@@ -1,8 +1,8 @@
 //! Reference implementation of inheritance and provenance on plain values, without the code of the merge.
 
-use muster_design::inherit::{Action, LayerStep, Provenance};
+use muster_design::inherit::{LayerAction, LayerStep, Provenance};
 use muster_design::types::Type;
-use muster_design::yaml::{Node, ScalarKind, Value};
+use muster_design::yaml::{ScalarKind, Value, YamlNode};
 
 /// A value. Keys keep their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Tree {
         Tree::One(serde_json::to_string(text).unwrap())
     }
 
-    pub(crate) fn of(node: &Node) -> Tree {
+    pub(crate) fn of(node: &YamlNode) -> Tree {
         match &node.value {
             Value::Map(map) => Tree::Map(
                 map.entries().iter().map(|entry| (entry.key.text.to_string(), Tree::of(&entry.value))).collect(),
@@ -159,10 +159,10 @@ pub(crate) fn replay(why: &Provenance, asked: &[String], body: Type) -> Result<O
             let below = step.path.0.strip_prefix(asked).ok_or("a step is about something else")?;
             let stood = before.as_ref().is_some_and(|before| before.find(ty, below).is_some());
             let result = match &step.action {
-                Action::Set { value: set } => Some(Tree::of(set)),
-                Action::Changed { value } if stood => Some(Tree::of(value)),
-                Action::Changed { .. } => return Err("a value has changed that was not there".into()),
-                Action::Members { written, value: result } => {
+                LayerAction::Set { value: set } => Some(Tree::of(set)),
+                LayerAction::Changed { value } if stood => Some(Tree::of(value)),
+                LayerAction::Changed { .. } => return Err("a value has changed that was not there".into()),
+                LayerAction::Members { written, value: result } => {
                     let lower = value.as_ref().and_then(|value| value.find(ty, below));
                     let made = members(lower, &Tree::of(written)).ok_or("the members of no list have changed")?;
                     if made != Tree::of(result) {
@@ -170,8 +170,8 @@ pub(crate) fn replay(why: &Provenance, asked: &[String], body: Type) -> Result<O
                     }
                     Some(made)
                 }
-                Action::Removed if stood => Some(Tree::Gone),
-                Action::Removed => return Err("something was removed that was not there".into()),
+                LayerAction::Removed if stood => Some(Tree::Gone),
+                LayerAction::Removed => return Err("something was removed that was not there".into()),
             };
             put(&mut value, ty, below, result)?;
         }

@@ -1,14 +1,14 @@
 //! Resolved values of nodes, and selection of boot actions.
 
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
+use muster_design::source::DesignSource;
 use muster_design::{CheckedDesign, CompileOptions, Design};
 use serde_json::json;
 
 fn compile(text: &str) -> Design {
     let files = vec![FileText::new("site.yaml", text)];
     let CheckedDesign { design, .. } =
-        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
+        Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default());
     design
 }
 
@@ -145,7 +145,7 @@ fn filters_select_by_everything_they_know() {
 fn resolved_in(text: &str, node: &str) -> serde_json::Value {
     let files = vec![FileText::new("site.yaml", text)];
     let CheckedDesign { design, findings } =
-        Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default());
+        Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default());
     assert_eq!(findings.to_string(), "");
     let first = design.resolved(node).unwrap();
     assert_eq!(design.resolved(node).unwrap(), first, "resolving changes nothing");

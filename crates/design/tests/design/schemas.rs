@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use jsonschema::Validator;
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::Code;
 use muster_design::kinds::Kind;
+use muster_design::source::DesignSource;
 use muster_design::types::{Type, json_schema};
 use muster_design::yaml::{self, Limits};
 use muster_design::{CompileOptions, Design};
@@ -54,7 +54,8 @@ fn is_valid(kind: Kind, document: &Value) -> bool {
 fn is_refused(document: &Value) -> bool {
     // JSON is YAML.
     let files = vec![FileText::new("site.yaml", document.to_string())];
-    let findings = Design::compile(vec![Bundle { name: "site".into(), files }], &CompileOptions::default()).findings;
+    let findings =
+        Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default()).findings;
     let of_types = [Code::WrongType, Code::UnknownKey, Code::NotADocument, Code::SecretAsText, Code::UnknownKind];
     findings.iter().any(|finding| of_types.iter().any(|code| finding.code == *code))
 }

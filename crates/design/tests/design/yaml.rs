@@ -5,7 +5,7 @@ use std::fmt::Write;
 use muster_design::environment::Environment;
 use muster_design::file_text::{FileText, Position, Span};
 use muster_design::yaml;
-use muster_design::yaml::{Limits, Node, Parsed, ScalarKind, Value};
+use muster_design::yaml::{Limits, Parsed, ScalarKind, Value, YamlNode};
 use proptest::prelude::*;
 
 /// One line for each value of a tree: its position, path and content.
@@ -23,7 +23,7 @@ fn outline(text: &str) -> String {
     lines
 }
 
-fn describe(node: &Node, path: &str, lines: &mut String) {
+fn describe(node: &YamlNode, path: &str, lines: &mut String) {
     let (start, end) = (node.span.start, node.span.end);
     write!(lines, "{}:{}-{}:{} {path} = ", start.line, start.column, end.line, end.column).unwrap();
     match &node.value {
@@ -192,7 +192,7 @@ fn parse(source: &FileText) -> Parsed {
     yaml::parse(source, &Limits::HANDWRITTEN)
 }
 
-fn walk(node: &Node, visit: &mut dyn FnMut(Span)) {
+fn walk(node: &YamlNode, visit: &mut dyn FnMut(Span)) {
     visit(node.span);
     match &node.value {
         Value::Scalar(_) => {}
@@ -262,7 +262,7 @@ proptest! {
         let json = serde_json::to_string(&text).unwrap();
         let parsed = parse(&FileText::new("test.yaml", json));
         // JSON allows characters that YAML does not.
-        if let [Node { value: Value::Scalar(scalar), .. }] = parsed.documents.as_slice() {
+        if let [YamlNode { value: Value::Scalar(scalar), .. }] = parsed.documents.as_slice() {
             prop_assert_eq!(scalar.text(), text);
         }
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use muster_core::names::NodeName;
 
 use super::machine_dir::MachineFile;
-use super::network::Network;
+use super::network::LoopbackNetwork;
 use crate::driver::MachineSpec;
 
 /// The interface of a machine without requested interfaces.
@@ -16,11 +16,11 @@ const DEFAULT_INTERFACE: &str = "eth0";
 
 /// Reason that a machine cannot get its addresses.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum AddressError {
+pub enum AssignAddressError {
     #[error("{network} is exhausted: all {size} addresses are in use; choose a larger network, such as 127.78.0.0/16")]
-    Exhausted { network: Network, size: u32 },
+    Exhausted { network: LoopbackNetwork, size: u32 },
     #[error("{address}, requested for {interface}, is not in {network}")]
-    Outside { address: IpAddr, interface: String, network: Network },
+    Outside { address: IpAddr, interface: String, network: LoopbackNetwork },
     #[error("{address}, requested for {interface}, is the address of {owner}")]
     InUse { address: Ipv4Addr, interface: String, owner: NodeName },
 }
@@ -41,7 +41,11 @@ impl Addresses {
     }
 
     /// The addresses of a machine, if they match its spec.
-    pub(super) fn matching(&self, spec: &MachineSpec, network: &Network) -> Option<&BTreeMap<String, Ipv4Addr>> {
+    pub(super) fn matching(
+        &self,
+        spec: &MachineSpec,
+        network: &LoopbackNetwork,
+    ) -> Option<&BTreeMap<String, Ipv4Addr>> {
         let has = self.by_node.get(&spec.node)?;
         let requests = requests(spec);
         let met = |(name, address): &(&str, Option<IpAddr>)| {
@@ -54,8 +58,8 @@ impl Addresses {
     pub(super) fn choose(
         &self,
         spec: &MachineSpec,
-        network: &Network,
-    ) -> Result<BTreeMap<String, Ipv4Addr>, AddressError> {
+        network: &LoopbackNetwork,
+    ) -> Result<BTreeMap<String, Ipv4Addr>, AssignAddressError> {
         let mut taken: BTreeSet<Ipv4Addr> = self
             .by_node
             .iter()
@@ -84,7 +88,7 @@ impl Addresses {
         }
         for (name, _) in &requests {
             if !chosen.contains_key(*name) {
-                let exhausted = || AddressError::Exhausted { network: *network, size: network.size() };
+                let exhausted = || AssignAddressError::Exhausted { network: *network, size: network.size() };
                 let address = network.pick(spec.position, &taken).ok_or_else(exhausted)?;
                 taken.insert(address);
                 chosen.insert((*name).to_owned(), address);
@@ -98,19 +102,25 @@ impl Addresses {
         spec: &MachineSpec,
         name: &str,
         request: IpAddr,
-        network: &Network,
-    ) -> Result<Ipv4Addr, AddressError> {
+        network: &LoopbackNetwork,
+    ) -> Result<Ipv4Addr, AssignAddressError> {
         let interface = || name.to_owned();
         let address = match request {
             IpAddr::V4(address) if network.contains(address) => address,
             IpAddr::V4(_) | IpAddr::V6(_) => {
-                return Err(AddressError::Outside { address: request, interface: interface(), network: *network });
+                return Err(AssignAddressError::Outside {
+                    address: request,
+                    interface: interface(),
+                    network: *network,
+                });
             }
         };
         let owner =
             self.by_node.iter().find(|(node, has)| **node != spec.node && has.values().any(|has| *has == address));
         match owner {
-            Some((owner, _)) => Err(AddressError::InUse { address, interface: interface(), owner: owner.clone() }),
+            Some((owner, _)) => {
+                Err(AssignAddressError::InUse { address, interface: interface(), owner: owner.clone() })
+            }
             None => Ok(address),
         }
     }
@@ -148,7 +158,11 @@ mod tests {
         }
     }
 
-    fn allocate(addresses: &mut Addresses, spec: &MachineSpec, network: &Network) -> Result<String, AddressError> {
+    fn allocate(
+        addresses: &mut Addresses,
+        spec: &MachineSpec,
+        network: &LoopbackNetwork,
+    ) -> Result<String, AssignAddressError> {
         let interfaces = addresses.choose(spec, network)?;
         let text: Vec<String> = interfaces.iter().map(|(name, address)| format!("{name}={address}")).collect();
         addresses.put(&MachineFile { env: spec.env.clone(), node: spec.node.clone(), interfaces });
@@ -157,7 +171,7 @@ mod tests {
 
     #[test]
     fn addresses_follow_the_order_of_the_design() {
-        let network = Network::default();
+        let network = LoopbackNetwork::default();
         let mut addresses = Addresses::default();
         for (node, position, expected) in [
             ("lb1", 3, "eth0=127.77.0.4"),
@@ -177,7 +191,7 @@ mod tests {
 
     #[test]
     fn requested_addresses_are_assigned_or_refused() {
-        let network = Network::default();
+        let network = LoopbackNetwork::default();
         let mut addresses = Addresses::default();
         let two = spec("web1", 0, &[("eth0", None), ("eth1", Some("127.77.0.1"))]);
         assert_eq!(allocate(&mut addresses, &two, &network).unwrap(), "eth0=127.77.0.2 eth1=127.77.0.1");
@@ -192,7 +206,7 @@ mod tests {
 
     #[test]
     fn exhausted_network_is_an_error() {
-        let network: Network = "127.1.2.0/30".parse().unwrap();
+        let network: LoopbackNetwork = "127.1.2.0/30".parse().unwrap();
         let mut addresses = Addresses::default();
         allocate(&mut addresses, &spec("web1", 0, &[]), &network).unwrap();
         allocate(&mut addresses, &spec("web2", 1, &[]), &network).unwrap();
@@ -204,8 +218,8 @@ mod tests {
     fn changed_network_assigns_new_addresses() {
         let mut addresses = Addresses::default();
         let spec = spec("web1", 0, &[]);
-        allocate(&mut addresses, &spec, &Network::default()).unwrap();
-        let other: Network = "127.99.0.0/24".parse().unwrap();
+        allocate(&mut addresses, &spec, &LoopbackNetwork::default()).unwrap();
+        let other: LoopbackNetwork = "127.99.0.0/24".parse().unwrap();
         assert!(addresses.matching(&spec, &other).is_none());
         assert_eq!(allocate(&mut addresses, &spec, &other).unwrap(), "eth0=127.99.0.1");
     }
@@ -215,7 +229,7 @@ mod tests {
         fn no_two_interfaces_share_an_address(
             machines in prop::collection::vec((1..40_u32, 0..40_u32, 1..3_usize), 1..60),
         ) {
-            let network: Network = "127.1.2.0/26".parse().unwrap();
+            let network: LoopbackNetwork = "127.1.2.0/26".parse().unwrap();
             let mut addresses = Addresses::default();
             for (number, position, interfaces) in machines {
                 let names = [("eth0", None), ("eth1", None)];

@@ -57,7 +57,7 @@ pub(super) fn new_boot_id() -> io::Result<String> {
 }
 
 #[derive(Debug, Error)]
-pub enum StartError {
+pub enum StartAgentError {
     #[error("cannot open the log {path}")]
     Log {
         path: PathBuf,
@@ -80,10 +80,10 @@ pub(super) struct StartedAgent {
 }
 
 impl AgentProgram {
-    pub(super) fn start(&self) -> Result<StartedAgent, StartError> {
+    pub(super) fn start(&self) -> Result<StartedAgent, StartAgentError> {
         let path = self.dir.agent_log();
         let ready = open(&path).and_then(|(log, from)| Ok((log.try_clone()?, log, from)));
-        let (out, err, log_from): (File, File, u64) = ready.map_err(|source| StartError::Log { path, source })?;
+        let (out, err, log_from): (File, File, u64) = ready.map_err(|source| StartAgentError::Log { path, source })?;
         let mut command = Command::new(&self.agent);
         command
             .args(self.arguments())
@@ -97,7 +97,7 @@ impl AgentProgram {
             .stderr(err)
             // Ctrl-C in a terminal goes to the foreground group; the driver stops the agents itself.
             .process_group(0);
-        let child = command.spawn().map_err(|source| StartError::Spawn { agent: self.agent.clone(), source })?;
+        let child = command.spawn().map_err(|source| StartAgentError::Spawn { agent: self.agent.clone(), source })?;
         Ok(StartedAgent { child, log_from })
     }
 

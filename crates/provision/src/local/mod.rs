@@ -40,10 +40,10 @@ use addresses::Addresses;
 use machine_dir::{MachineDir, machine_dirs};
 use supervisor::{AgentStatus, SupervisorHandle};
 
-pub use addresses::AddressError;
-pub use agent_process::{AGENT, FindAgentError, MACHINE_MARK, StartError, find_agent};
+pub use addresses::AssignAddressError;
+pub use agent_process::{AGENT, FindAgentError, MACHINE_MARK, StartAgentError, find_agent};
 pub use machine_dir::ReadMachineError;
-pub use network::{Network, NetworkError};
+pub use network::{LoopbackNetwork, NetworkError};
 pub use release::{PowerOffError, PowerOffResult, ReleaseError, ReleaseOthersError};
 pub use steps::{AllocateError, BootError, DeployError, WriteConfigError};
 
@@ -52,7 +52,7 @@ pub use steps::{AllocateError, BootError, DeployError, WriteConfigError};
 pub struct LocalConfig {
     /// State directory; created if missing.
     pub state: PathBuf,
-    pub network: Network,
+    pub network: LoopbackNetwork,
     /// URL of the server for the agents.
     pub server: String,
     /// Keys that sign releases.
@@ -67,7 +67,7 @@ pub struct LocalConfig {
 #[derive(Debug)]
 pub struct LocalDriver {
     nodes: PathBuf,
-    network: Network,
+    network: LoopbackNetwork,
     server: String,
     trusted_keys: Vec<PublicKey>,
     agent: PathBuf,
@@ -86,7 +86,7 @@ pub struct LocalDriver {
 type MachineSlot = Arc<tokio::sync::Mutex<Option<SupervisorHandle>>>;
 
 #[derive(Debug, Error)]
-pub enum OpenStateError {
+pub enum OpenDriverError {
     #[error(transparent)]
     Agent(#[from] FindAgentError),
     #[error("cannot use {path} for machines")]
@@ -103,11 +103,11 @@ pub enum OpenStateError {
 
 impl LocalDriver {
     /// Opens a state directory. Agents of an earlier driver are not touched until their machine is booted.
-    pub fn open(config: LocalConfig) -> Result<Self, OpenStateError> {
+    pub fn open(config: LocalConfig) -> Result<Self, OpenDriverError> {
         let agent = find_agent(config.agent.as_deref())?;
         let (nodes, lock) = lock_nodes(&config.state)?;
         let mut addresses = Addresses::default();
-        for dir in machine_dirs(&nodes).map_err(|source| OpenStateError::State { path: nodes.clone(), source })? {
+        for dir in machine_dirs(&nodes).map_err(|source| OpenDriverError::State { path: nodes.clone(), source })? {
             if let Some(machine) = dir.read()? {
                 addresses.put(&machine);
             }
@@ -130,8 +130,8 @@ impl LocalDriver {
 }
 
 /// The canonical path of the machines' directory, which marks their processes, and its lock.
-fn lock_nodes(state: &Path) -> Result<(PathBuf, File), OpenStateError> {
-    let failed = |source| OpenStateError::State { path: state.to_owned(), source };
+fn lock_nodes(state: &Path) -> Result<(PathBuf, File), OpenDriverError> {
+    let failed = |source| OpenDriverError::State { path: state.to_owned(), source };
     fs::create_dir_all(state.join("nodes")).map_err(failed)?;
     let nodes = state.join("nodes").canonicalize().map_err(failed)?;
     let path = nodes.join(".lock");
@@ -146,7 +146,7 @@ fn lock_nodes(state: &Path) -> Result<(PathBuf, File), OpenStateError> {
                 Ok(1..) => format!(" (pid {})", pid.trim()),
                 Ok(0) | Err(_) => String::new(),
             };
-            return Err(OpenStateError::InUse { path: nodes, by });
+            return Err(OpenDriverError::InUse { path: nodes, by });
         }
     }
     // The pid is only for the error message above.

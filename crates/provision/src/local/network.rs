@@ -13,7 +13,7 @@ use thiserror::Error;
 /// Linux answers on all of 127.0.0.0/8, so that each machine can have its own address without configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Network {
+pub struct LoopbackNetwork {
     first: u32,
     prefix: u8,
 }
@@ -32,16 +32,16 @@ pub enum NetworkError {
     #[error("{text} is too small: the prefix must be at most 30")]
     TooSmall { text: String },
     #[error("{text} has bits set beyond its prefix: do you mean {meant}?")]
-    HostBits { text: String, meant: Network },
+    HostBits { text: String, meant: LoopbackNetwork },
 }
 
-impl Default for Network {
+impl Default for LoopbackNetwork {
     fn default() -> Self {
         Self { first: Ipv4Addr::new(127, 77, 0, 0).to_bits(), prefix: 24 }
     }
 }
 
-impl Network {
+impl LoopbackNetwork {
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address.to_bits() & self.mask() == self.first
     }
@@ -73,13 +73,13 @@ impl Network {
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for LoopbackNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", Ipv4Addr::from_bits(self.first), self.prefix)
     }
 }
 
-impl FromStr for Network {
+impl FromStr for LoopbackNetwork {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
@@ -106,15 +106,15 @@ impl FromStr for Network {
     }
 }
 
-impl TryFrom<String> for Network {
+impl TryFrom<String> for LoopbackNetwork {
     type Error = NetworkError;
     fn try_from(text: String) -> Result<Self, NetworkError> {
         text.parse()
     }
 }
 
-impl From<Network> for String {
-    fn from(network: Network) -> String {
+impl From<LoopbackNetwork> for String {
+    fn from(network: LoopbackNetwork) -> String {
         network.to_string()
     }
 }
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn network(text: &str) -> Network {
+    fn network(text: &str) -> LoopbackNetwork {
         text.parse().unwrap()
     }
 
@@ -150,7 +150,7 @@ mod tests {
                 "{text} {index}"
             );
         }
-        assert_eq!(Network::default().to_string(), "127.77.0.0/24");
+        assert_eq!(LoopbackNetwork::default().to_string(), "127.77.0.0/24");
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
             ("127.77.0.1/32", "127.77.0.1/32 is too small: the prefix must be at most 30"),
             ("127.77.0.7/24", "127.77.0.7/24 has bits set beyond its prefix: do you mean 127.77.0.0/24?"),
         ] {
-            assert_eq!(text.parse::<Network>().unwrap_err().to_string(), says);
+            assert_eq!(text.parse::<LoopbackNetwork>().unwrap_err().to_string(), says);
         }
     }
 
@@ -214,7 +214,7 @@ mod tests {
         fn network_round_trips_as_text(prefix in 9..=30_u8, bits: u32) {
             let masked = (0x7f00_0000 | (bits & 0x00ff_ffff)) & (u32::MAX << (32 - prefix));
             let text = format!("{}/{prefix}", Ipv4Addr::from_bits(masked));
-            if let Ok(network) = text.parse::<Network>() {
+            if let Ok(network) = text.parse::<LoopbackNetwork>() {
                 prop_assert_eq!(network.to_string(), text);
                 prop_assert_eq!(network.nth(network.size()), None);
                 prop_assert!(network.nth(network.size() - 1).is_some_and(|last| network.contains(last)));

@@ -16,14 +16,14 @@ use crate::driver::{MachineSpec, StepError};
 use super::agent_process::{AgentProgram, end_agents, new_boot_id};
 use super::machine_dir::{MachineFile, ReadMachineError, replace};
 use super::supervisor::{AgentStatus, SupervisorHandle, supervise};
-use super::{AddressError, LocalDriver, StartError, is_transient, locked, step_error};
+use super::{AssignAddressError, LocalDriver, StartAgentError, is_transient, locked, step_error};
 
 #[derive(Debug, Error)]
 pub enum AllocateError {
     #[error("{path} is a machine of environment {owner}: choose another --state")]
     OtherEnvironment { path: PathBuf, owner: EnvName },
     #[error(transparent)]
-    Address(#[from] AddressError),
+    Address(#[from] AssignAddressError),
     #[error(transparent)]
     Read(#[from] ReadMachineError),
     #[error("cannot create the machine's directory {path}")]
@@ -59,8 +59,8 @@ impl From<AllocateError> for StepError {
         let transient = match &error {
             AllocateError::OtherEnvironment { .. } | AllocateError::Read(ReadMachineError::Content { .. }) => false,
             // A released machine frees its address.
-            AllocateError::Address(AddressError::Exhausted { .. } | AddressError::InUse { .. }) => true,
-            AllocateError::Address(AddressError::Outside { .. }) => false,
+            AllocateError::Address(AssignAddressError::Exhausted { .. } | AssignAddressError::InUse { .. }) => true,
+            AllocateError::Address(AssignAddressError::Outside { .. }) => false,
             AllocateError::Read(ReadMachineError::Io { source, .. }) | AllocateError::Write { source, .. } => {
                 is_transient(source)
             }
@@ -190,7 +190,7 @@ pub enum BootError {
     #[error("cannot create a boot id for the machine")]
     Identity(#[source] io::Error),
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] StartAgentError),
 }
 
 pub(super) async fn boot(driver: &LocalDriver, spec: &MachineSpec) -> Result<(), BootError> {
@@ -247,7 +247,9 @@ impl From<BootError> for StepError {
             BootError::ShuttingDown | BootError::LeftOver(_) => true,
             BootError::Identity(source) => is_transient(source),
             BootError::Deploy(error) => error.is_transient(),
-            BootError::Start(StartError::Log { source, .. } | StartError::Spawn { source, .. }) => is_transient(source),
+            BootError::Start(StartAgentError::Log { source, .. } | StartAgentError::Spawn { source, .. }) => {
+                is_transient(source)
+            }
         };
         step_error(error, transient)
     }

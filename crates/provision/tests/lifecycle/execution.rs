@@ -105,7 +105,7 @@ async fn turn(
     model: &Model,
     record: Option<&MachineRecord>,
     connected: bool,
-) -> muster_provision::executor::ReconcileResult {
+) -> muster_provision::executor::MachineReconcileResult {
     reconcile(model, &spec(), ReconcileInput { record, agent_connected: connected, leaving: None }, &policy(), &now)
         .await
 }

@@ -9,7 +9,7 @@ use muster_core::node::record::{MachinePhase, MachineRecord};
 use muster_provision::driver::{Driver, MachineState, StepError};
 use muster_provision::executor::{ReconcileInput, Requeue, reconcile};
 use muster_provision::lifecycle::Policy;
-use muster_provision::local::{LocalConfig, LocalDriver, OpenStateError};
+use muster_provision::local::{LocalConfig, LocalDriver, OpenDriverError};
 
 use super::site::{STAYS, Site, bring_up, observed_state, spec};
 
@@ -128,7 +128,7 @@ async fn two_drivers_never_share_a_directory() {
     let site = Site::new(STAYS);
     let first = site.driver();
     let second = LocalDriver::open(site.config()).unwrap_err();
-    assert!(matches!(second, OpenStateError::InUse { .. }));
+    assert!(matches!(second, OpenDriverError::InUse { .. }));
     let text = second.to_string();
     assert!(
         text.contains(&format!("(pid {})", std::process::id())) && text.contains("choose another --state"),

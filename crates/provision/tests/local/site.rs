@@ -12,7 +12,7 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver};
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_marked::{Process, Signal};
 use muster_provision::driver::{Driver, MachineSpec, MachineState};
-use muster_provision::local::{LocalConfig, LocalDriver, MACHINE_MARK, Network};
+use muster_provision::local::{LocalConfig, LocalDriver, LoopbackNetwork, MACHINE_MARK};
 
 /// Runs until it is terminated.
 pub(crate) const STAYS: &str = "trap 'say bye; exit 0' TERM; say started $$; while :; do sleep 3600 & wait $!; done";
@@ -52,7 +52,7 @@ impl Site {
     pub(crate) fn config(&self) -> LocalConfig {
         LocalConfig {
             state: self.place.path().join("state"),
-            network: Network::default(),
+            network: LoopbackNetwork::default(),
             server: "http://127.0.0.1:7077".into(),
             trusted_keys: Vec::new(),
             agent: Some(self.agent_path()),

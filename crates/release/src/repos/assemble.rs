@@ -14,7 +14,7 @@ use super::git::{CancelHandle, Git, GitError};
 use super::repos_files::{self, REPOS, Repo, Repos, ReposError};
 use super::repos_files::{Commit, LOCK, Lock, LockError, Pin};
 use crate::temp_path::TempPath;
-use crate::tree::{Tree, TreeError};
+use crate::tree::{ReleaseTree, ReleaseTreeError};
 
 /// Default number of repositories that are fetched at a time: enough to hide latency, and few enough for a shared git
 /// server.
@@ -60,7 +60,7 @@ pub enum FetchProgress {
 #[derive(Debug, Error)]
 pub enum AssembleError {
     #[error(transparent)]
-    Tree(#[from] TreeError),
+    Tree(#[from] ReleaseTreeError),
     #[error(transparent)]
     Repos(#[from] ReposError),
     #[error(transparent)]
@@ -112,7 +112,7 @@ pub enum RepoError {
     #[error("{0}")]
     Export(ExportError),
     #[error("{0}")]
-    Tree(TreeError),
+    Tree(ReleaseTreeError),
 }
 
 impl RepoFailure {
@@ -150,7 +150,7 @@ impl RepoFailure {
 /// The files of a release, ready to be checked and packed.
 #[derive(Debug)]
 pub struct AssembledRelease {
-    pub tree: Tree,
+    pub tree: ReleaseTree,
     pub repos: Vec<AssembledRepo>,
     /// Keeps the exported files of the repositories while the tree is in use.
     _staging: Option<TempPath>,
@@ -173,7 +173,7 @@ pub fn assemble(
     settings: &FetchSettings<'_>,
     progress: &(dyn Fn(FetchProgress) + Sync),
 ) -> Result<AssembledRelease, AssembleError> {
-    let tree = Tree::read(directory)?;
+    let tree = ReleaseTree::read(directory)?;
     if tree.file(REPOS).is_none() {
         return Ok(AssembledRelease { tree, repos: Vec::new(), _staging: None });
     }
@@ -208,7 +208,7 @@ pub fn assemble(
         write_lock(directory, &lock_file, &after)?;
     }
     // Read again: the lock is part of the release.
-    let mut tree = Tree::read(directory)?;
+    let mut tree = ReleaseTree::read(directory)?;
     let mut assembled = Vec::new();
     for (name, (_, exported)) in fetched {
         let (Some(repo), Some(pin)) = (repos.repos.get(&name), after.pins.get(&name)) else { continue };
@@ -230,7 +230,7 @@ fn check_names(update: &PinUpdate, repos: &Repos) -> Result<(), AssembleError> {
     }
 }
 
-type FetchedTrees = BTreeMap<String, (Commit, Tree)>;
+type FetchedTrees = BTreeMap<String, (Commit, ReleaseTree)>;
 
 /// Fetches all repositories, `settings.parallel` at a time. After a failure the remaining ones are still tried, to report
 /// all failures together.
@@ -245,14 +245,14 @@ fn fetch_all(
     let mirror = settings.mirror.or(repos.mirror.as_deref());
     let waiting = Mutex::new(repos.repos.iter());
     let done: Mutex<(FetchedTrees, Vec<RepoFailure>)> = Mutex::default();
-    let one = |name: &str, repo: &Repo| -> Result<(Commit, Tree, FetchOrigin), RepoError> {
+    let one = |name: &str, repo: &Repo| -> Result<(Commit, ReleaseTree, FetchOrigin), RepoError> {
         let git = Git { directory, temporary: staging, deadline: repo.deadline, cancel: settings.cancel };
         let pinned = lock.commit_of(name, repo).filter(|_| !settings.update.moves(name));
         let fetched = fetch(&git, repo, pinned, mirror, settings.cache).map_err(RepoError::Fetch)?;
         let FetchedCommit { commit, repository, from } = fetched;
         let target = staging.join(name);
         export(&git, &repository, &commit, repo.path.as_deref(), &target).map_err(RepoError::Export)?;
-        Ok((commit, Tree::read(&target).map_err(RepoError::Tree)?, from))
+        Ok((commit, ReleaseTree::read(&target).map_err(RepoError::Tree)?, from))
     };
     let work = || {
         while !settings.cancel.is_cancelled()

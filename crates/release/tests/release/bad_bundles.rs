@@ -6,7 +6,7 @@ use std::{fs, io};
 use muster_release::bundle::{OpenBundleError, UnpackError, pack_into, unpack};
 use muster_release::entries::EntryError;
 use muster_release::manifest::create;
-use muster_release::tree::{SIZE_LIMIT, Tree};
+use muster_release::tree::{ReleaseTree, SIZE_LIMIT};
 use proptest::prelude::*;
 use tar::EntryType;
 
@@ -224,7 +224,7 @@ fn flipped_bit_is_found_before_unpacking() {
     let noise = std::iter::successors(Some(1u64), |n| Some(n ^ n << 13).map(|n| n ^ n >> 7).map(|n| n ^ n << 17));
     let noise: Vec<u8> = noise.map(|n| (n >> 32) as u8).take(200_000).collect();
     write(from.path(), "noise", &noise, 0o644);
-    let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
+    let (bundle, packed) = pack_into(&ReleaseTree::read(from.path()).unwrap(), out.path()).unwrap();
     let manifest = create(label("v1"), &packed);
     let bytes = fs::read(&bundle).unwrap();
     assert!(bytes.len() > 50_000, "{} bytes are too few for this test", bytes.len());
@@ -247,7 +247,7 @@ proptest! {
     fn damaged_bundle_with_matching_digest_is_refused(place in any::<prop::sample::Index>(), bit in 0..8u8) {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         small_release(from.path());
-        let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
+        let (bundle, packed) = pack_into(&ReleaseTree::read(from.path()).unwrap(), out.path()).unwrap();
         let mut bytes = fs::read(&bundle).unwrap();
         let place = place.index(bytes.len());
         bytes[place] ^= 1 << bit;
@@ -266,7 +266,7 @@ proptest! {
     ) {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         small_release(from.path());
-        let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
+        let (bundle, packed) = pack_into(&ReleaseTree::read(from.path()).unwrap(), out.path()).unwrap();
         let mut tar = zstd::decode_all(fs::File::open(&bundle).unwrap()).unwrap();
         for (place, byte) in changes {
             let place = place.index(tar.len());

@@ -9,12 +9,12 @@ use muster_release::contents::{ContentsError, FileChangeKind, ReleaseSource, dif
 use muster_release::key::SigningKey;
 use muster_release::manifest::ReleaseLabel;
 use muster_release::release_files::{BuiltRelease, FindReleaseError, build, find};
-use muster_release::tree::Tree;
+use muster_release::tree::ReleaseTree;
 
 use crate::support::{label, small_release, write};
 
 fn built(from: &Path, out: &Path, label: ReleaseLabel, keys: &[SigningKey]) -> BuiltRelease {
-    build(&Tree::read(from).unwrap(), out, label, false, keys).unwrap()
+    build(&ReleaseTree::read(from).unwrap(), out, label, false, keys).unwrap()
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn unchanged_release_is_not_signed_again() {
     let again = built(from.path(), out.path(), later.clone(), &keys);
     assert!(again.unchanged);
     assert_eq!((again.manifest, again.signed), (first.manifest, first.signed));
-    let fixed = build(&Tree::read(from.path()).unwrap(), out.path(), later.clone(), true, &keys).unwrap();
+    let fixed = build(&ReleaseTree::read(from.path()).unwrap(), out.path(), later.clone(), true, &keys).unwrap();
     assert_eq!((fixed.unchanged, fixed.manifest.serial), (false, 9));
     assert!(!built(from.path(), out.path(), later.clone(), &[]).unchanged, "other signers");
     write(from.path(), "apply", b"#!/bin/sh\nexit 2\n", 0o755);
@@ -74,7 +74,7 @@ fn unchanged_release_is_not_signed_again() {
 fn bundle_equals_its_directory_until_a_change() {
     let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     small_release(dir.path());
-    let tree = Tree::read(dir.path()).unwrap();
+    let tree = ReleaseTree::read(dir.path()).unwrap();
     let bundle = ReleaseSource::Bundle(pack_into(&tree, out.path()).unwrap().0);
     let before = bundle.contents().unwrap();
     assert_eq!(diff(&before, &ReleaseSource::Directory(tree).contents().unwrap()), []);
@@ -83,7 +83,7 @@ fn bundle_equals_its_directory_until_a_change() {
     write(dir.path(), "new", b"\0\x01", 0o644);
     write(dir.path(), "release.yaml", b"applier: script\nmanifest: apply\n", 0o755);
     fs::remove_file(dir.path().join("data/empty")).unwrap();
-    let after = ReleaseSource::Directory(Tree::read(dir.path()).unwrap());
+    let after = ReleaseSource::Directory(ReleaseTree::read(dir.path()).unwrap());
     let changes = diff(&before, &after.contents().unwrap());
 
     let changed: Vec<_> = changes.iter().map(|change| (change.path.as_str(), &change.what)).collect();

@@ -19,7 +19,7 @@ use muster_core::node::decommission;
 use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Revision, Txn};
 use muster_provision::driver::{Driver, MachineSpec};
-use muster_provision::executor::{ReconcileInput, ReconcileResult, Requeue, reconcile};
+use muster_provision::executor::{MachineReconcileResult, ReconcileInput, Requeue, reconcile};
 use muster_provision::lifecycle::{MachineDecision, PendingDecommission, Policy};
 use muster_provision::record::record_txn;
 
@@ -242,7 +242,7 @@ impl TurnState {
     }
 
     /// Transaction of a turn, if there is anything to write. Guarded by the node's record in the design.
-    fn txn(&self, keys: &Keys, result: &ReconcileResult) -> Result<Option<Txn>, serde_json::Error> {
+    fn txn(&self, keys: &Keys, result: &MachineReconcileResult) -> Result<Option<Txn>, serde_json::Error> {
         let name = &self.spec.node;
         if result.decision == MachineDecision::Retire {
             return Ok(Some(removal(keys, name, &self.node)));

@@ -10,10 +10,10 @@ use muster_core::design::DesignRevision;
 use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::node::record::NodeRecord;
-use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::{Findings, Severity};
-use muster_design::{CheckedDesign, CompileOptions, Design, FileChange};
+use muster_design::source::DesignSource;
+use muster_design::{CheckedDesign, CompileOptions, Design, SourceFileChange};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
@@ -63,17 +63,17 @@ impl Compiled {
             let mut checked = CheckedDesign { design: near.design.clone(), findings: near.findings.clone() };
             for (source, files) in edits {
                 let change = |(path, file): (String, Option<FileRef>)| match file {
-                    Some(file) => text(&file).map(FileChange::Put),
-                    None => Ok(FileChange::Remove { file: path }),
+                    Some(file) => text(&file).map(SourceFileChange::Put),
+                    None => Ok(SourceFileChange::Remove { file: path }),
                 };
-                let changes: Vec<FileChange> = files.into_iter().map(change).collect::<Result<_, _>>()?;
+                let changes: Vec<SourceFileChange> = files.into_iter().map(change).collect::<Result<_, _>>()?;
                 checked = checked.design.with(&source, changes);
             }
             return Ok(Self::new(tree, checked));
         }
         let bundle = |source: &SourceTree| {
             let files = source.files().map(text).collect::<Result<_, _>>()?;
-            Ok(Bundle { name: source.name.clone(), files })
+            Ok(DesignSource { name: source.name.clone(), files })
         };
         let bundles = tree.sources.iter().map(bundle).collect::<Result<_, TreeError>>()?;
         let checked = Design::compile(bundles, &options(env, &tree));

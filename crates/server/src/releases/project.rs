@@ -17,7 +17,7 @@ use muster_release::bundle::{BundleInfo, PackError, pack};
 use muster_release::check::{CheckError, check};
 use muster_release::key::SigningKey;
 use muster_release::manifest::{ReleaseLabel, create, sign};
-use muster_release::tree::{BUNDLE_LIMIT, Tree, TreeError};
+use muster_release::tree::{BUNDLE_LIMIT, ReleaseTree, ReleaseTreeError};
 use thiserror::Error;
 
 use crate::app::Reader;
@@ -32,7 +32,7 @@ pub enum BuildError {
     Read {
         version: Version,
         #[source]
-        source: TreeError,
+        source: ReleaseTreeError,
     },
     #[error("cannot pack release {version}")]
     Pack {
@@ -65,7 +65,7 @@ pub enum SourceError {
     Read {
         directory: PathBuf,
         #[source]
-        source: TreeError,
+        source: ReleaseTreeError,
     },
     #[error("{} cannot be used", directory.display())]
     Check {
@@ -98,7 +98,7 @@ pub struct Source {
 impl Source {
     /// Checks a directory, and computes the digest of its content.
     pub fn check(directory: PathBuf) -> Result<Self, SourceError> {
-        let read = Tree::read(&directory);
+        let read = ReleaseTree::read(&directory);
         let tree = read.map_err(|source| SourceError::Read { directory: directory.clone(), source })?;
         check(&tree).map_err(|source| SourceError::Check { directory: directory.clone(), source })?;
         // Nothing is fetched while a fleet starts.
@@ -208,7 +208,8 @@ async fn keep(reader: &Reader, version: &Version, source: &Source) -> Result<Bun
 
 fn pack_blob(blobs: &Blobs, version: &Version, source: &Source) -> Result<BundleInfo, BuildError> {
     let not_kept = |source| BuildError::Keep { version: version.clone(), source };
-    let tree = Tree::read(&source.directory).map_err(|source| BuildError::Read { version: version.clone(), source })?;
+    let tree =
+        ReleaseTree::read(&source.directory).map_err(|source| BuildError::Read { version: version.clone(), source })?;
     let incoming = blobs.receive(BUNDLE_LIMIT).map_err(not_kept)?;
     let mut to = io::BufWriter::with_capacity(crate::blobs::downloads::PIECE, incoming);
     let packed = pack(&tree, &mut to).map_err(|source| BuildError::Pack { version: version.clone(), source })?;

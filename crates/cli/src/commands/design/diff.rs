@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use muster_core::names::EnvName;
 use muster_design::Design;
-use muster_design::diff::{Difference, DocumentDiff, diff};
-use muster_design::yaml::Node;
+use muster_design::diff::{ChangedDocument, DocumentChange, diff};
+use muster_design::yaml::YamlNode;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ struct DesignDifferences {
 #[derive(Debug, Serialize)]
 struct EnvironmentDiff {
     env: Option<EnvName>,
-    documents: Vec<DocumentDiff>,
+    documents: Vec<ChangedDocument>,
 }
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -112,12 +112,12 @@ fn show(differences: &DesignDifferences, out: &mut Out) {
         if several && let Some(env) = env {
             out.line(format_args!("environment {env}"));
         }
-        let values: Vec<Vec<ValueChange>> = documents.iter().map(values).collect();
+        let values: Vec<Vec<ChangedValueRow>> = documents.iter().map(values).collect();
         let entries = documents.iter().zip(&values).map(|(document, values)| ChangeEntry {
             change: match document.what {
-                Difference::Added => ChangeKind::Add,
-                Difference::Removed => ChangeKind::Remove,
-                Difference::Changed { .. } => ChangeKind::Change,
+                DocumentChange::Added => ChangeKind::Add,
+                DocumentChange::Removed => ChangeKind::Remove,
+                DocumentChange::Changed { .. } => ChangeKind::Change,
             },
             kind: Some(document.kind.clone()),
             name: document.name.clone(),
@@ -133,9 +133,9 @@ fn show(differences: &DesignDifferences, out: &mut Out) {
         changes::show(entries.collect(), verb, out);
         for document in documents {
             match document.what {
-                Difference::Added => added += 1,
-                Difference::Removed => removed += 1,
-                Difference::Changed { .. } => changed += 1,
+                DocumentChange::Added => added += 1,
+                DocumentChange::Removed => removed += 1,
+                DocumentChange::Changed { .. } => changed += 1,
             }
         }
     }
@@ -149,13 +149,13 @@ fn show(differences: &DesignDifferences, out: &mut Out) {
 }
 
 /// Path, old value, new value.
-type ValueChange = (String, Option<Value>, Option<Value>);
+type ChangedValueRow = (String, Option<Value>, Option<Value>);
 
-fn values(document: &DocumentDiff) -> Vec<ValueChange> {
-    let json = |node: &Option<Node>| node.as_ref().and_then(|node| serde_json::to_value(node).ok());
+fn values(document: &ChangedDocument) -> Vec<ChangedValueRow> {
+    let json = |node: &Option<YamlNode>| node.as_ref().and_then(|node| serde_json::to_value(node).ok());
     match &document.what {
-        Difference::Added | Difference::Removed => Vec::new(),
-        Difference::Changed { values } => {
+        DocumentChange::Added | DocumentChange::Removed => Vec::new(),
+        DocumentChange::Changed { values } => {
             values.iter().map(|value| (value.path.to_string(), json(&value.before), json(&value.after))).collect()
         }
     }

@@ -3,7 +3,7 @@
 use muster_core::spelling;
 use muster_design::Design;
 use muster_design::kinds::Kind;
-use muster_design::yaml::Node;
+use muster_design::yaml::YamlNode;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::failure::Failure;
@@ -15,12 +15,12 @@ const LABELS: &str = "labels";
 
 /// Kind and name of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DocumentRef {
+pub(super) struct DocumentArg {
     pub(super) kind: String,
     pub(super) name: String,
 }
 
-impl DocumentRef {
+impl DocumentArg {
     /// Parses `NODE`, `KIND/NAME`, or a name of the kind of `--kind`. Kinds and names may contain slashes: a split that
     /// names an existing document is preferred.
     pub(super) fn parse(arg: &str, kind: Option<&str>, design: &Design) -> Self {
@@ -86,7 +86,7 @@ pub(super) fn first_names(names: &[&str]) -> String {
 pub(super) struct EffectiveDocument<'d> {
     pub(super) kind: &'d str,
     pub(super) name: &'d str,
-    pub(super) body: &'d Node,
+    pub(super) body: &'d YamlNode,
 }
 
 impl Serialize for EffectiveDocument<'_> {
@@ -103,7 +103,7 @@ impl Serialize for EffectiveDocument<'_> {
 }
 
 /// The values of a document without its labels.
-struct Spec<'d>(&'d Node);
+struct Spec<'d>(&'d YamlNode);
 
 impl Serialize for Spec<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -11,9 +11,9 @@ pub(super) mod why;
 use std::collections::BTreeMap;
 
 use muster_core::names::{EnvName, Role};
-use muster_design::bundle::{Bundle, Directory, DocumentSource};
 use muster_design::file_text::FileText;
 use muster_design::finding::{Code, Finding, Findings};
+use muster_design::source::{DesignSource, SourceDir};
 use muster_design::{CheckedDesign, CompileOptions, Design};
 
 use crate::args::design::NamedDir;
@@ -33,7 +33,7 @@ pub enum Command {
 /// The files of a design. They can be compiled for several environments.
 #[derive(Debug)]
 pub(crate) struct LoadedDesign {
-    pub(crate) bundles: Vec<Bundle>,
+    pub(crate) bundles: Vec<DesignSource>,
     /// Files that could not be read.
     pub(crate) read_errors: Findings,
 }
@@ -41,7 +41,7 @@ pub(crate) struct LoadedDesign {
 pub(crate) fn read_dirs(dirs: &[NamedDir]) -> LoadedDesign {
     let mut read_errors: Vec<Finding> = Vec::new();
     let bundles = dirs.iter().map(|dir| {
-        let (bundle, findings) = Directory { name: dir.name.clone(), path: dir.path.clone() }.read();
+        let (bundle, findings) = SourceDir { name: dir.name.clone(), path: dir.path.clone() }.read();
         read_errors.extend(findings);
         bundle
     });
@@ -51,7 +51,7 @@ pub(crate) fn read_dirs(dirs: &[NamedDir]) -> LoadedDesign {
 impl LoadedDesign {
     /// Compiles the design for an environment; for none, for the only one.
     pub(crate) fn compile(&self, env: Option<&EnvName>, cardinality: BTreeMap<Role, u32>) -> CheckedDesign {
-        let copy = |bundle: &Bundle| Bundle {
+        let copy = |bundle: &DesignSource| DesignSource {
             name: bundle.name.clone(),
             files: bundle.files.iter().map(|file| FileText::new(file.name(), file.text())).collect(),
         };

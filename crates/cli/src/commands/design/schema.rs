@@ -8,7 +8,7 @@ use muster_design::kinds::Kind;
 use muster_design::types::json_schema;
 use serde_json::{Value, json};
 
-use crate::args::{Format, Globals};
+use crate::args::{Globals, OutputFormat};
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
 
@@ -51,7 +51,7 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     };
     let kind = Kind::parse(name).ok_or_else(|| unknown(name))?;
     // Schemas are JSON, also for people.
-    let format = if globals.output == Format::Table { Format::Json } else { globals.output };
+    let format = if globals.output == OutputFormat::Table { OutputFormat::Json } else { globals.output };
     terminal.out.answer_as(format, &json_schema(kind), |_| {});
     Ok(Exit::Yes)
 }

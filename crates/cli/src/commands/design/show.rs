@@ -6,11 +6,11 @@ use muster_design::Design;
 use serde::Serialize;
 
 use crate::args::design::split;
-use crate::args::{Format, Globals};
+use crate::args::{Globals, OutputFormat};
 use crate::failure::{Exit, Failure};
 use crate::output::{NONE, Out, Table, Terminal};
 
-use super::document::{DocumentRef, EffectiveDocument, NODE};
+use super::document::{DocumentArg, EffectiveDocument, NODE};
 use crate::commands::design;
 
 /// Show the effective design with all layers merged, or one node or document of it
@@ -62,24 +62,24 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     let given = split(&args.args, &args.dirs, 1)?;
     let (design, exit) = design::load_design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
     // Designs are YAML, also for people.
-    let format = if globals.output == Format::Table { Format::Yaml } else { globals.output };
+    let format = if globals.output == OutputFormat::Table { OutputFormat::Yaml } else { globals.output };
     let out = &mut terminal.out;
     match given.names.first() {
         Some(_) if args.list => {
             return Err(Failure::usage("--list takes no name: omit the name, or --list"));
         }
         Some(name) => {
-            let subject = DocumentRef::parse(name, args.kind.as_deref(), &design);
+            let subject = DocumentArg::parse(name, args.kind.as_deref(), &design);
             out.answer_as(format, &subject.find(&design)?, |_| {});
         }
         None if args.list => list(&design, out),
         None => {
             let documents = all(&design).into_iter().filter(|it| args.kind.as_ref().is_none_or(|kind| it.kind == kind));
             match format {
-                Format::Json => out.answer_as(format, &documents.collect::<Vec<_>>(), |_| {}),
-                Format::Yaml | Format::Table => documents.for_each(|document| {
+                OutputFormat::Json => out.answer_as(format, &documents.collect::<Vec<_>>(), |_| {}),
+                OutputFormat::Yaml | OutputFormat::Table => documents.for_each(|document| {
                     out.line("---");
-                    out.answer_as(Format::Yaml, &document, |_| {});
+                    out.answer_as(OutputFormat::Yaml, &document, |_| {});
                 }),
             }
         }

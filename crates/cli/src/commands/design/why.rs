@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use anstyle::{AnsiColor, Style};
 use muster_core::spelling;
 use muster_design::finding::Location;
-use muster_design::inherit::{Action, LayerStep, Provenance, ValuePath};
-use muster_design::yaml::{Node, Value};
+use muster_design::inherit::{LayerAction, LayerStep, Provenance, ValuePath};
+use muster_design::yaml::{Value, YamlNode};
 use muster_design::{Design, ProvenanceError};
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::args::design::split;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, text};
 
-use super::document::{DocumentRef, NODE, first_names};
+use super::document::{DocumentArg, NODE, first_names};
 use crate::commands::design;
 
 const FRAME: Style = AnsiColor::Blue.on_default();
@@ -71,7 +71,7 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     };
     let path: ValuePath = path.parse().map_err(|error| Failure::usage(format!("invalid path {path:?}: {error}")))?;
     let (design, exit) = design::load_design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
-    let subject = DocumentRef::parse(name, args.kind.as_deref(), &design);
+    let subject = DocumentArg::parse(name, args.kind.as_deref(), &design);
     let why = design
         .provenance(&subject.kind, &subject.name, &path)
         .map_err(|error| unknown(error, &subject, &path, &design))?;
@@ -80,7 +80,7 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     Ok(exit)
 }
 
-fn unknown(error: ProvenanceError, subject: &DocumentRef, path: &ValuePath, design: &Design) -> Failure {
+fn unknown(error: ProvenanceError, subject: &DocumentArg, path: &ValuePath, design: &Design) -> Failure {
     match error {
         ProvenanceError::NoDocument { .. } => subject.unknown(design),
         ProvenanceError::NoValue { path: asked, upto, keys, .. } => {
@@ -129,12 +129,12 @@ fn describe_step(step: &LayerStep, asked: &ValuePath) -> String {
     let below = ValuePath(path.0.get(asked.0.len()..).unwrap_or_default().to_vec());
     let target = if below.0.is_empty() { "it".to_owned() } else { text::one_line(&below.to_string()) };
     let does = match action {
-        Action::Set { value } => format!("sets {target} to {}", written(value)),
-        Action::Changed { value } => format!("changes {target} to {}", written(value)),
-        Action::Members { written: own, value } => {
+        LayerAction::Set { value } => format!("sets {target} to {}", written(value)),
+        LayerAction::Changed { value } => format!("changes {target} to {}", written(value)),
+        LayerAction::Members { written: own, value } => {
             format!("merges {} into {target}, which gives {}", written(own), written(value))
         }
-        Action::Removed => format!("removes {target}"),
+        LayerAction::Removed => format!("removes {target}"),
     };
     format!("{STRONG}{}{STRONG:#} (source {source}) {does}", text::one_line(&format!("{kind} {name}")))
 }
@@ -155,19 +155,19 @@ fn in_order(steps: &[LayerStep]) -> Vec<&LayerStep> {
 }
 
 /// A map or list that is too long for one line, as YAML.
-fn block(node: &Node) -> Option<String> {
+fn block(node: &YamlNode) -> Option<String> {
     match &node.value {
         Value::Map(_) | Value::Seq(_) if !text::fits(&in_one_line(node)) => serde_saphyr::to_string(node).ok(),
         Value::Map(_) | Value::Seq(_) | Value::Scalar(_) => None,
     }
 }
 
-fn written(node: &Node) -> String {
+fn written(node: &YamlNode) -> String {
     text::cut(&in_one_line(node))
 }
 
 /// A value on one line, with its keys in their order.
-fn in_one_line(node: &Node) -> String {
+fn in_one_line(node: &YamlNode) -> String {
     match &node.value {
         Value::Map(map) => {
             let entries = map.entries().iter();

@@ -14,9 +14,9 @@ use muster_wire::operator::NodeRow;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use crate::args::{Format, Globals};
+use crate::args::{Globals, OutputFormat};
 use crate::commands::fleet_progress::{FleetNode, FleetProgress, fleet_progress};
-use crate::connect::{Connection, is_retryable};
+use crate::connect::{ServerConnection, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{Notes, Terminal, count, node_table};
 use crate::variables::author;
@@ -94,7 +94,7 @@ struct ApplyOutput {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let mut server = Connection::find(globals)?;
+    let mut server = ServerConnection::find(globals)?;
     let env = &args.name;
     let saved = args.plan.as_deref().map(read_plan).transpose()?;
     let input = args.input.read(&server, env, saved.as_ref(), &mut terminal.notes).await?;
@@ -113,7 +113,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         return Ok(Exit::Yes);
     }
     // Before the request, to see what is being executed.
-    if globals.output == Format::Table {
+    if globals.output == OutputFormat::Table {
         show_plan(&plan, &mut terminal.out);
         terminal.out.flush();
     }
@@ -199,7 +199,7 @@ struct Convergence {
 /// Polls until all nodes of the plan have converged, no node makes progress, or the timeout expires. Waits for a server
 /// that becomes unreachable.
 async fn wait_until_converged(
-    server: &mut Connection,
+    server: &mut ServerConnection,
     env: &EnvName,
     plan: &DesignPlan,
     revision: Revision,

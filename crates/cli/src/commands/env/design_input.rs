@@ -13,7 +13,7 @@ use muster_wire::problem::ProblemCode;
 
 use crate::args::design::{NamedDir, only_dirs};
 use crate::commands::design;
-use crate::connect::Connection;
+use crate::connect::ServerConnection;
 use crate::failure::Failure;
 use crate::output::Notes;
 
@@ -52,7 +52,7 @@ impl DesignInputArgs {
     /// plan is the default.
     pub(super) async fn read(
         &self,
-        server: &Connection,
+        server: &ServerConnection,
         env: &EnvName,
         plan: Option<&DesignPlan>,
         notes: &mut Notes,
@@ -95,7 +95,7 @@ impl DesignInputArgs {
     /// Sources of the design on the server that are neither given nor removed.
     async fn other_sources(
         &self,
-        server: &Connection,
+        server: &ServerConnection,
         env: &EnvName,
         dirs: &[NamedDir],
     ) -> Result<Vec<String>, Failure> {
@@ -115,7 +115,7 @@ impl DesignInputArgs {
 
 impl SentDesign {
     /// Converts an error of the server; findings get local paths.
-    pub(super) fn failure(&self, server: &Connection, mut error: ClientError) -> Failure {
+    pub(super) fn failure(&self, server: &ServerConnection, mut error: ClientError) -> Failure {
         if let ClientError::Refused(problem) = &mut error {
             self.localize(&mut problem.findings);
         }
@@ -142,7 +142,7 @@ impl SentDesign {
 }
 
 /// A directory in the form of the API.
-pub(crate) fn bundle(dir: &NamedDir, read: &muster_design::bundle::Bundle) -> SourceBundle {
+pub(crate) fn bundle(dir: &NamedDir, read: &muster_design::source::DesignSource) -> SourceBundle {
     SourceBundle { name: dir.name.clone(), files: read.files.iter().map(|file| sent(dir, file)).collect() }
 }
 

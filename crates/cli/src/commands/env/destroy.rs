@@ -11,7 +11,7 @@ use muster_wire::problem::ProblemCode;
 use tokio::time::{Instant, sleep_until};
 
 use crate::args::Globals;
-use crate::connect::{Connection, is_retryable};
+use crate::connect::{ServerConnection, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{Notes, Terminal, count};
 use crate::variables::author;
@@ -52,7 +52,7 @@ pub struct Args {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let mut server = Connection::find(globals)?;
+    let mut server = ServerConnection::find(globals)?;
     let env = &args.name;
     let detail = server.client.environment(env).await.map_err(|error| server.failure(error))?;
     confirm(args, &detail, &mut terminal.notes)?;
@@ -121,7 +121,7 @@ fn affected(detail: &EnvironmentDetail) -> String {
 }
 
 async fn wait_until_destroyed(
-    server: &mut Connection,
+    server: &mut ServerConnection,
     env: &EnvName,
     timeout: Duration,
     notes: &mut Notes,

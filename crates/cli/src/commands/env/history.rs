@@ -3,7 +3,7 @@
 use muster_core::names::EnvName;
 
 use crate::args::Globals;
-use crate::connect::Connection;
+use crate::connect::ServerConnection;
 use crate::failure::{Exit, Failure};
 use crate::output::{NONE, Table, Terminal, age};
 
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let server = Connection::find(globals)?;
+    let server = ServerConnection::find(globals)?;
     let page = server.client.design_revisions(&args.name).await.map_err(|error| server.failure(error))?;
     let now = terminal.now;
     let none = page.items.is_empty();

@@ -8,7 +8,7 @@ pub(super) mod plan;
 pub(super) mod show;
 
 use crate::args::Globals;
-use crate::connect::Connection;
+use crate::connect::ServerConnection;
 use crate::failure::{Exit, Failure};
 use crate::output::{Table, Terminal, version_cell};
 
@@ -35,7 +35,7 @@ Examples:
 pub struct ListArgs {}
 
 pub(super) async fn list(_: &ListArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let server = Connection::find(globals)?;
+    let server = ServerConnection::find(globals)?;
     let page = server.client.environments().await.map_err(|error| server.failure(error))?;
     terminal.out.answer(&page, |out| {
         let mut table = Table::new(["ENVIRONMENT", "NODES", "VERSION"]);

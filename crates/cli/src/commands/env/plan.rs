@@ -8,7 +8,7 @@ use muster_core::names::EnvName;
 use serde::Deserialize;
 
 use crate::args::Globals;
-use crate::connect::Connection;
+use crate::connect::ServerConnection;
 use crate::failure::{Exit, Failure};
 use crate::output::changes::{self, ChangeEntry, ChangeKind, ChangedValue};
 use crate::output::{Out, Terminal, count};
@@ -51,7 +51,7 @@ pub struct Args {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let server = Connection::find(globals)?;
+    let server = ServerConnection::find(globals)?;
     let input = args.input.read(&server, &args.name, None, &mut terminal.notes).await?;
     let planned = server.client.plan_design(&args.name, &input.design).await;
     let mut planned = planned.map_err(|error| input.failure(&server, error))?;

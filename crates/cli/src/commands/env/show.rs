@@ -9,7 +9,7 @@ use muster_wire::operator::EnvironmentDetail;
 use serde::Serialize;
 
 use crate::args::Globals;
-use crate::connect::Connection;
+use crate::connect::ServerConnection;
 use crate::failure::{Exit, Failure};
 use crate::output::{NONE, Out, Table, Terminal, age, count, text, version_cell};
 
@@ -37,7 +37,7 @@ struct EnvironmentOutput {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let server = Connection::find(globals)?;
+    let server = ServerConnection::find(globals)?;
     let environment = server.client.environment(&args.name).await.map_err(|error| server.failure(error))?;
     let design = server.client.design(&args.name).await.map_err(|error| server.failure(error))?;
     let output = EnvironmentOutput { environment, design };

@@ -8,7 +8,7 @@ use muster_core::design::DesignRevision;
 use muster_core::names::EnvName;
 use muster_wire::design::DocumentChangesResponse;
 
-use crate::args::{Format, Globals};
+use crate::args::{Globals, OutputFormat};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
@@ -66,7 +66,7 @@ pub(super) async fn get(args: &GetArgs, globals: &Globals, terminal: &mut Termin
     let session = Session::open(globals).await?;
     let detail = session.map_err(session.client().document(&session.env, &args.kind, &args.name, args.design).await)?;
     // Documents are YAML, also for people.
-    let format = if globals.output == Format::Table { Format::Yaml } else { globals.output };
+    let format = if globals.output == OutputFormat::Table { OutputFormat::Yaml } else { globals.output };
     terminal.out.answer_as(format, &detail, |_| {});
     Ok(Exit::Yes)
 }

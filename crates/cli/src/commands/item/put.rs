@@ -82,7 +82,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     Ok(Exit::Yes)
 }
 
-fn localize_error(mut error: ClientError, documents: &[DocumentSource]) -> ClientError {
+fn localize_error(mut error: ClientError, documents: &[FileDocument]) -> ClientError {
     if let ClientError::Refused(problem) = &mut error {
         localize(&mut problem.findings, documents);
     }
@@ -90,8 +90,8 @@ fn localize_error(mut error: ClientError, documents: &[DocumentSource]) -> Clien
 }
 
 /// Replaces the server's file names and lines in findings by the local ones. The server stores one file per document.
-fn localize(findings: &mut [Finding], documents: &[DocumentSource]) {
-    let sources: BTreeMap<String, &DocumentSource> =
+fn localize(findings: &mut [Finding], documents: &[FileDocument]) {
+    let sources: BTreeMap<String, &FileDocument> =
         documents.iter().map(|source| (api_file(&source.kind, &source.name), source)).collect();
     let localize = |location: &mut Location| {
         let Some(source) = sources.get(&location.file) else { return };
@@ -119,7 +119,7 @@ fn read(path: &Path) -> Result<String, Failure> {
 
 /// A document, with its text and its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct DocumentSource {
+struct FileDocument {
     kind: String,
     name: String,
     text: String,
@@ -129,7 +129,7 @@ struct DocumentSource {
 }
 
 /// Splits a file into documents at YAML document markers: lines that start with `---` or `...`.
-fn split_documents(file: &str, text: &str) -> Result<Vec<DocumentSource>, Failure> {
+fn split_documents(file: &str, text: &str) -> Result<Vec<FileDocument>, Failure> {
     let mut documents = Vec::new();
     for (line, text) in pieces(text) {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
@@ -163,15 +163,15 @@ fn pieces(text: &str) -> Vec<(u32, String)> {
     pieces
 }
 
-fn parse_document(file: &str, line: u32, text: String) -> Result<DocumentSource, Failure> {
+fn parse_document(file: &str, line: u32, text: String) -> Result<FileDocument, Failure> {
     #[derive(Deserialize)]
-    struct Envelope {
+    struct DocumentHead {
         kind: String,
         name: String,
     }
-    let envelope: Result<Envelope, _> = serde_saphyr::from_str(&text);
+    let envelope: Result<DocumentHead, _> = serde_saphyr::from_str(&text);
     match envelope {
-        Ok(Envelope { kind, name }) => Ok(DocumentSource { kind, name, text, file: file.to_owned(), line }),
+        Ok(DocumentHead { kind, name }) => Ok(FileDocument { kind, name, text, file: file.to_owned(), line }),
         Err(error) => {
             let context = format!("the document at line {line} of {file} has no valid kind and name");
             let failure = Failure::failed(anyhow::Error::msg(error.to_string()).context(context));

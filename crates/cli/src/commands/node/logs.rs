@@ -11,7 +11,7 @@ use muster_wire::runs::{LogEnd, LogEvent};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
-use crate::args::{Format, Globals, node_or_host_arg};
+use crate::args::{Globals, OutputFormat, node_or_host_arg};
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{Terminal, text};
@@ -58,7 +58,7 @@ pub struct Args {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    if globals.output == Format::Yaml {
+    if globals.output == OutputFormat::Yaml {
         return Err(Failure::usage("logs cannot be printed as YAML").hint("use -o json: one object per line"));
     }
     let mut session = Session::open(globals).await?;
@@ -173,7 +173,7 @@ struct LineRow<'a> {
 #[derive(Debug)]
 pub(super) struct LogPrinter<'a> {
     pub(super) terminal: &'a mut Terminal,
-    pub(super) format: Format,
+    pub(super) format: OutputFormat,
     pub(super) node: &'a NodeName,
     pub(super) run: &'a RunId,
 }
@@ -186,9 +186,9 @@ impl LogPrinter<'_> {
 
     pub(super) fn line(&mut self, line: &str) {
         match self.format {
-            Format::Table => self.terminal.out.line(text::without_controls(line)),
+            OutputFormat::Table => self.terminal.out.line(text::without_controls(line)),
             // One object per line, for readers that process the stream.
-            Format::Json | Format::Yaml => {
+            OutputFormat::Json | OutputFormat::Yaml => {
                 let row = LineRow { node: self.node, run: self.run, line };
                 if let Ok(text) = serde_json::to_string(&row) {
                     self.terminal.out.line(text.replace('\u{7f}', "\\u007f"));

@@ -8,7 +8,7 @@ use muster_wire::operator::RunDetail;
 use muster_wire::runs::{RunRequestProgress, StartRunRequest};
 use tokio::time::sleep;
 
-use crate::args::{Format, Globals, node_or_host_arg};
+use crate::args::{Globals, OutputFormat, node_or_host_arg};
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Table, Terminal, age, run_result, text};
@@ -116,14 +116,14 @@ async fn follow_run(
             RunRequestProgress::Running { run } if followed.as_ref() == Some(&run) => sleep(POLL_PAUSE).await,
             RunRequestProgress::Running { run } => {
                 terminal.notes.note(format_args!("run {run} of {node}"));
-                if globals.output == Format::Table {
+                if globals.output == OutputFormat::Table {
                     let mut printer = LogPrinter { terminal, format: globals.output, node, run: &run };
                     follow(session, &mut printer, 0).await?;
                 }
                 followed = Some(run);
             }
             RunRequestProgress::Done { run } => {
-                if followed.is_none() && globals.output == Format::Table {
+                if followed.is_none() && globals.output == OutputFormat::Table {
                     let log = session.map_err(session.client().run_log(&session.env, node, &run).await)?;
                     LogPrinter { terminal, format: globals.output, node, run: &run }.text(&log.text);
                 }

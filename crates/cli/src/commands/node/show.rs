@@ -10,7 +10,7 @@ use muster_core::rollout::progress::Hold;
 use muster_wire::operator::{NodeDetail, RunDetail};
 use muster_wire::problem::ProblemCode;
 
-use crate::args::{Format, Globals, node_or_host_arg};
+use crate::args::{Globals, OutputFormat, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{NONE, Out, Table, Terminal, age, count, duration, reason_text, run_result, text, version_cell};
@@ -39,7 +39,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let session = Session::open(globals).await?;
     let detail = session.map_err(session.client().node(&session.env, &args.node).await)?;
     // The table also has the results of checks, which are in the report of the run.
-    let run = if globals.output == Format::Table { last_run(&session, &detail).await? } else { None };
+    let run = if globals.output == OutputFormat::Table { last_run(&session, &detail).await? } else { None };
     let now = terminal.now;
     terminal.out.answer(&detail, |out| {
         facts(&detail, now, out);

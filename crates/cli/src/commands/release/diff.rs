@@ -9,7 +9,7 @@ use muster_core::names::Version;
 use muster_release::contents::{ContentsError, FileInfo, ReleaseSource};
 use muster_release::contents::{FileChange, FileChangeKind, diff};
 use muster_release::release_files;
-use muster_release::tree::Tree;
+use muster_release::tree::ReleaseTree;
 use serde::Serialize;
 use similar::TextDiff;
 
@@ -117,7 +117,7 @@ fn compare(before: &ReleaseSource, after: &ReleaseSource, text: bool) -> Result<
 async fn source(arg: &str, globals: &Globals, target: &Path) -> Result<ReleaseSource, Failure> {
     let path = Path::new(arg);
     if path.is_dir() {
-        return Ok(ReleaseSource::Directory(Tree::read(path).map_err(Failure::cannot_tell)?));
+        return Ok(ReleaseSource::Directory(ReleaseTree::read(path).map_err(Failure::cannot_tell)?));
     }
     if !path.exists() {
         let Ok(version) = Version::new(arg) else {

@@ -8,14 +8,14 @@ use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::windows;
 use muster_wire::rollout::StrategySource;
 
-use crate::args::{Format, Globals};
+use crate::args::{Globals, OutputFormat};
 use crate::commands::release::diff::{ReleaseDifferences, compare_versions};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal};
 
 use super::plan_args::{PlanArgs, shell_word, write_plan};
-use super::plan_view::{self, Scope};
+use super::plan_view::{self, NodeListing};
 
 /// Changed files that are listed.
 const FILES: usize = 8;
@@ -64,12 +64,12 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     }
     let plan = &answer.plan;
     let differences = match globals.output {
-        Format::Table => differences(&session, plan, args.diff).await,
-        Format::Json | Format::Yaml => None,
+        OutputFormat::Table => differences(&session, plan, args.diff).await,
+        OutputFormat::Json | OutputFormat::Yaml => None,
     };
     let opening = closed_until(plan, terminal.now);
     terminal.out.answer(plan, |out| {
-        plan_view::show(plan, Scope { all: args.all }, opening, out);
+        plan_view::show(plan, NodeListing { all: args.all }, opening, out);
         if let Some((from, compared)) = differences {
             show_differences(&from, plan, compared, args.diff, out);
         }

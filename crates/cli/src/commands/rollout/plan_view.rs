@@ -11,28 +11,28 @@ use crate::output::{Out, Table, count};
 
 use super::labels;
 
-/// The amount of detail.
+/// The nodes that are listed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scope {
+pub(super) struct NodeListing {
     /// All nodes, not only the first 10 of each wave.
     pub(super) all: bool,
 }
 
-pub(super) fn show(plan: &RolloutPlan, scope: Scope, opening: Option<Timestamp>, out: &mut Out) {
+pub(super) fn show(plan: &RolloutPlan, listing: NodeListing, opening: Option<Timestamp>, out: &mut Out) {
     out.line(headline(plan));
     if plan.node_count() == 0 {
-        return show_already(plan, scope, out);
+        return show_already(plan, listing, out);
     }
     out.gap();
     if plan.at_once {
-        show_at_once(plan, scope, out);
+        show_at_once(plan, listing, out);
     } else {
-        plan.waves.iter().enumerate().for_each(|(index, wave)| show_wave(plan, index, wave, scope, out));
+        plan.waves.iter().enumerate().for_each(|(index, wave)| show_wave(plan, index, wave, listing, out));
         out.gap();
         show_conditions(plan, opening, out);
     }
-    show_already(plan, scope, out);
-    show_unhealthy(plan, scope, out);
+    show_already(plan, listing, out);
+    show_unhealthy(plan, listing, out);
 }
 
 /// "prod: v2 → v3, 40 nodes in 4 waves, in about 47m"
@@ -51,13 +51,13 @@ fn about(plan: &RolloutPlan) -> String {
     format!("about {}", labels::duration(plan.predicted.total))
 }
 
-fn show_at_once(plan: &RolloutPlan, scope: Scope, out: &mut Out) {
+fn show_at_once(plan: &RolloutPlan, listing: NodeListing, out: &mut Out) {
     let nodes: Vec<&NodeName> = plan.nodes().map(|node| &node.node).collect();
-    out.line(format_args!("  {}", labels::names(nodes.into_iter(), scope.all)));
+    out.line(format_args!("  {}", labels::names(nodes.into_iter(), listing.all)));
     out.line("All nodes are granted the version in one transaction, without waves, budgets and gates.");
 }
 
-fn show_wave(plan: &RolloutPlan, index: usize, wave: &PlannedWave, scope: Scope, out: &mut Out) {
+fn show_wave(plan: &RolloutPlan, index: usize, wave: &PlannedWave, listing: NodeListing, out: &mut Out) {
     let mut roles: BTreeMap<&Role, usize> = BTreeMap::new();
     wave.nodes.iter().for_each(|node| *roles.entry(&node.role).or_default() += 1);
     let roles: Vec<String> = roles.iter().map(|(role, nodes)| format!("{nodes} {role}")).collect();
@@ -65,7 +65,7 @@ fn show_wave(plan: &RolloutPlan, index: usize, wave: &PlannedWave, scope: Scope,
     let stage = if stages > 1 { format!(", stage {} of {stages}", wave.stage) } else { String::new() };
     let (number, nodes) = (index + 1, roles.join(", "));
     out.line(format_args!("wave {number}{stage}: {nodes}{}", then(wave, number == plan.waves.len())));
-    out.line(format_args!("  {}", nodes_of(wave, scope)));
+    out.line(format_args!("  {}", nodes_of(wave, listing)));
 }
 
 /// The steps after the nodes of a wave are healthy.
@@ -81,9 +81,9 @@ fn then(wave: &PlannedWave, is_last: bool) -> String {
 }
 
 /// The nodes in their order, with the number of repairs at the front.
-fn nodes_of(wave: &PlannedWave, scope: Scope) -> String {
+fn nodes_of(wave: &PlannedWave, listing: NodeListing) -> String {
     let repairs = wave.nodes.iter().filter(|node| node.repair).count();
-    let names = labels::names(wave.nodes.iter().map(|node| &node.node), scope.all);
+    let names = labels::names(wave.nodes.iter().map(|node| &node.node), listing.all);
     match repairs {
         0 => names,
         _ => format!(
@@ -143,18 +143,18 @@ fn predicted(prediction: &Prediction) -> String {
     format!("{}; {basis}; without windows and manual promotions", labels::duration(prediction.total))
 }
 
-fn show_already(plan: &RolloutPlan, scope: Scope, out: &mut Out) {
+fn show_already(plan: &RolloutPlan, listing: NodeListing, out: &mut Out) {
     if !plan.already.is_empty() {
         out.gap();
         let nodes = count(plan.already.len(), "node");
         let run = if plan.already.len() == 1 { "runs" } else { "run" };
-        let names = labels::names(plan.already.iter(), scope.all);
+        let names = labels::names(plan.already.iter(), listing.all);
         out.line(format_args!("{nodes} {run} {} already: {names}", plan.to));
     }
 }
 
 /// Nodes that are not healthy before the start, and how the rollout treats them.
-fn show_unhealthy(plan: &RolloutPlan, scope: Scope, out: &mut Out) {
+fn show_unhealthy(plan: &RolloutPlan, listing: NodeListing, out: &mut Out) {
     const ROWS: usize = 10;
     if plan.unwell.is_empty() {
         return;
@@ -167,7 +167,7 @@ fn show_unhealthy(plan: &RolloutPlan, scope: Scope, out: &mut Out) {
         count(plan.unwell.len(), "node")
     ));
     let mut table = Table::new(["NODE", "STATE", "WHAT IS DONE", "WHY"]).color_column(1);
-    let most = if scope.all { usize::MAX } else { ROWS };
+    let most = if listing.all { usize::MAX } else { ROWS };
     for node in plan.unwell.iter().take(most) {
         let action = match (node.repaired, number_of(&node.node)) {
             (true, Some(index)) => format!("repaired in wave {}", index + 1),
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn plan_shows_waves_and_conditions() {
         let opening = Timestamp::from_second(1_800_309_600).unwrap();
-        insta::assert_snapshot!(render_table(|out| show(&plan(), Scope::default(), Some(opening), out)), @"
+        insta::assert_snapshot!(render_table(|out| show(&plan(), NodeListing::default(), Some(opening), out)), @"
         prod, v2 → v3: 21 nodes in 4 waves, in about 20m 50s
 
         wave 1, stage 1 of 2: 1 db; then soaks for 5m; then waits for `muster rollout promote`
@@ -226,14 +226,14 @@ mod tests {
 
     #[test]
     fn all_nodes_are_listed_with_all() {
-        let text = render_table(|out| show(&plan(), Scope { all: true }, None, out));
+        let text = render_table(|out| show(&plan(), NodeListing { all: true }, None, out));
         assert!(text.contains("web14, web15, web16") && text.contains("; open now"), "{text}");
         assert!(!text.contains('…'), "{text}");
     }
 
     #[test]
     fn plan_at_once_empty_plan_and_rollback_are_named() {
-        let short = |plan: RolloutPlan| render_table(|out| show(&plan, Scope::default(), None, out));
+        let short = |plan: RolloutPlan| render_table(|out| show(&plan, NodeListing::default(), None, out));
         let once = RolloutPlan { at_once: true, unwell: Vec::new(), already: BTreeSet::new(), from: None, ..plan() };
         insta::assert_snapshot!(short(once), @"
         prod, v3: 21 nodes, all at once

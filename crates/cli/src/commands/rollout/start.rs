@@ -6,7 +6,7 @@ use muster_core::names::Version;
 use muster_wire::client::new_request_id;
 use muster_wire::rollout::{AlreadyAtVersion, StartRequest, StartResponse, StartTarget};
 
-use crate::args::{Format, Globals};
+use crate::args::{Globals, OutputFormat};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal};
@@ -85,7 +85,7 @@ pub(in crate::commands) async fn show_started(
     session: &mut Session,
     answer: &StartResponse,
     watch: bool,
-    format: Format,
+    format: OutputFormat,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let started = match answer {
@@ -95,7 +95,7 @@ pub(in crate::commands) async fn show_started(
             return Ok(Exit::Yes);
         }
     };
-    if !watch || format == Format::Table {
+    if !watch || format == OutputFormat::Table {
         let env = session.env.clone();
         let line = |out: &mut Out| {
             // A superseding rollout may have the same version.

@@ -5,7 +5,7 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_wire::client::StatusQuery;
 
-use crate::args::{Format, Globals};
+use crate::args::{Globals, OutputFormat};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
@@ -54,7 +54,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         return watch::follow(&mut session, which, args.timeout, globals.output, terminal).await;
     }
     // The table has no single nodes.
-    let query = StatusQuery { numbers: globals.output == Format::Table, ..StatusQuery::default() };
+    let query = StatusQuery { numbers: globals.output == OutputFormat::Table, ..StatusQuery::default() };
     let status = session.map_err(session.client().rollout(&session.env, which, query).await)?;
     terminal.out.answer(&status, |out| status_view::show(&session.env, &status, out));
     Ok(RolloutOutcome::of_phase(&status.record.phase).exit())

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::node::status::NodeState;
 use muster_core::replica::ControllerRecord;
-use muster_provision::local::Network;
+use muster_provision::local::LoopbackNetwork;
 use muster_wire::operator::NodeRow;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -69,7 +69,7 @@ pub struct Args {
     listen: SocketAddr,
     /// Loopback network for the addresses of the nodes
     #[arg(long, value_name = "NETWORK", default_value = "127.77.0.0/24")]
-    network: Network,
+    network: LoopbackNetwork,
     #[command(flatten)]
     store: StoreArgs,
     /// Agent binary [default: `muster-agent` next to this binary, or on the PATH]

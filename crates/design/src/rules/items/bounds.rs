@@ -56,7 +56,8 @@ pub(super) struct Cost {
 
 impl Bounds {
     pub(super) fn compute(root: &Value) -> Result<Self, SchemaError> {
-        let mut walk = Walk { root, schemas: Vec::new(), known: HashMap::new(), waiting: Vec::new(), patterns: 0 };
+        let mut walk =
+            SchemaWalk { root, schemas: Vec::new(), known: HashMap::new(), waiting: Vec::new(), patterns: 0 };
         no_identities(root)?;
         walk.add(root, String::new())?;
         while let Some((number, value)) = walk.waiting.pop() {
@@ -108,7 +109,7 @@ impl Cost {
     }
 }
 
-struct Walk<'s> {
+struct SchemaWalk<'s> {
     root: &'s Value,
     schemas: Vec<Schema>,
     /// Keyed by address: the schema is not moved during the walk.
@@ -117,7 +118,7 @@ struct Walk<'s> {
     patterns: usize,
 }
 
-impl<'s> Walk<'s> {
+impl<'s> SchemaWalk<'s> {
     fn add(&mut self, value: &'s Value, at: String) -> Result<usize, SchemaError> {
         if let Some(known) = self.known.get(&std::ptr::from_ref(value)) {
             return Ok(*known);

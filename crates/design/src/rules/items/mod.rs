@@ -14,8 +14,8 @@ use self::bounds::{Bounds, Cost, MAX_PATTERN_BYTES, SchemaError};
 use crate::file_text::Span;
 use crate::finding::{Code, quote, shortened};
 use crate::kinds::{AnyKind, Kind};
-use crate::rules::{DocumentView, RuleOutput, Site};
-use crate::yaml::{Map, Node, Value};
+use crate::rules::{DocumentView, RuleOutput, SiteView};
+use crate::yaml::{Value, YamlMap, YamlNode};
 
 /// A schema that passed the checks of [`bounds`].
 struct CompiledSchema {
@@ -39,7 +39,7 @@ fn compile_schema(schema: &DocumentView<'_>) -> Result<CompiledSchema, SchemaErr
 }
 
 /// Reports a document of kind Schema that holds no usable JSON Schema.
-pub(super) fn not_a_schema(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn not_a_schema(site: &SiteView<'_>, out: &mut RuleOutput) {
     for schema in site.all(Kind::Schema) {
         if let Err(error) = compile_schema(&schema) {
             let finding = Code::NotASchema.finding(error.message);
@@ -53,7 +53,7 @@ const MAX_FINDINGS_PER_ITEM: usize = 20;
 const MAX_STEPS: u64 = 20_000_000;
 
 /// Reports an item that violates the schema of its kind.
-pub(super) fn item_does_not_fit(site: &Site<'_>, out: &mut RuleOutput) {
+pub(super) fn item_does_not_fit(site: &SiteView<'_>, out: &mut RuleOutput) {
     // A schema that cannot be used is reported by itself.
     let mut schemas: HashMap<&str, Option<CompiledSchema>> = HashMap::new();
     let mut costs: HashMap<(&str, usize), Cost> = HashMap::new();
@@ -94,7 +94,7 @@ fn check_item(schema: &CompiledSchema, kind: &str, item: &DocumentView<'_>, out:
 }
 
 /// Span of the unexpected key, if there is one; the name of the item if the error is about the whole spec.
-fn error_span(kind: &ValidationErrorKind, node: &Node, item: &DocumentView<'_>) -> Span {
+fn error_span(kind: &ValidationErrorKind, node: &YamlNode, item: &DocumentView<'_>) -> Span {
     let unexpected = if let ValidationErrorKind::AdditionalProperties { unexpected } = kind {
         let first = unexpected.first().and_then(|key| node.map()?.get(key));
         first.map(|entry| entry.key.span)
@@ -105,8 +105,8 @@ fn error_span(kind: &ValidationErrorKind, node: &Node, item: &DocumentView<'_>) 
 }
 
 /// Number of values in a value, and their depth.
-fn extent(node: &Node) -> (u64, usize) {
-    let below = |nodes: &mut dyn Iterator<Item = &Node>| {
+fn extent(node: &YamlNode) -> (u64, usize) {
+    let below = |nodes: &mut dyn Iterator<Item = &YamlNode>| {
         nodes.map(extent).fold((1, 0), |(values, depth), (more, deeper)| (values + more, depth.max(deeper + 1)))
     };
     match &node.value {
@@ -117,7 +117,7 @@ fn extent(node: &Node) -> (u64, usize) {
 }
 
 /// Spec of a document as JSON: its body without the labels.
-fn spec(body: &Node) -> Option<serde_json::Value> {
+fn spec(body: &YamlNode) -> Option<serde_json::Value> {
     let mut spec = serde_json::to_value(body).ok()?;
     if let serde_json::Value::Object(fields) = &mut spec {
         fields.remove("labels");
@@ -126,12 +126,12 @@ fn spec(body: &Node) -> Option<serde_json::Value> {
 }
 
 /// Value at a JSON pointer, or its nearest ancestor.
-fn at_pointer<'n>(node: &'n Node, pointer: &str) -> &'n Node {
+fn at_pointer<'n>(node: &'n YamlNode, pointer: &str) -> &'n YamlNode {
     let mut at = node;
     for step in pointer.split('/').skip(1) {
         let step = step.replace("~1", "/").replace("~0", "~");
         let below = match &at.value {
-            Value::Map(map) => Map::get(map, &step).map(|entry| &entry.value),
+            Value::Map(map) => YamlMap::get(map, &step).map(|entry| &entry.value),
             Value::Seq(items) => step.parse::<usize>().ok().and_then(|number| items.get(number)),
             Value::Scalar(_) => None,
         };

@@ -15,14 +15,14 @@ use crate::compile;
 use crate::documents::Document;
 use crate::environment::Environment;
 use crate::file_text::Span;
-use crate::inherit::lineage::{Index, Subject};
+use crate::inherit::lineage::{Subject, SubjectIndex};
 use crate::kinds::{AnyKind, Kind};
 use crate::types::{Cidr, address, cidr};
-use crate::yaml::{Entry, Node, ScalarKind};
+use crate::yaml::{ScalarKind, YamlEntry, YamlNode};
 
 pub(crate) use networks::{
-    BondMode, Interface, Link, Network, NodeAddress, Range, RangeKind, addresses, attached, interface_networks,
-    interfaces, is_attached, node_addresses,
+    BondMode, InterfaceView, LinkView, NetworkView, NodeAddress, RangeKind, RangeView, addresses, attached,
+    interface_networks, interfaces, is_attached, node_addresses,
 };
 pub(crate) use topology::{NetworkCidr, RangeOverlap, Topology, overlapping, overlaps};
 
@@ -34,26 +34,26 @@ pub(crate) struct Spanned<T> {
 }
 
 impl<T> Spanned<T> {
-    fn read<'n>(from: &'n Node, key: &str, read: impl FnOnce(&'n Node) -> Option<T>) -> Option<Self> {
+    fn read<'n>(from: &'n YamlNode, key: &str, read: impl FnOnce(&'n YamlNode) -> Option<T>) -> Option<Self> {
         let node = from.get(key)?;
         Some(Spanned { value: read(node)?, span: node.span })
     }
 }
 
 impl<'n> Spanned<&'n str> {
-    pub(crate) fn text(from: &'n Node, key: &str) -> Option<Self> {
-        Spanned::read(from, key, Node::text)
+    pub(crate) fn text(from: &'n YamlNode, key: &str) -> Option<Self> {
+        Spanned::read(from, key, YamlNode::text)
     }
 
     /// The texts of a list.
-    pub(crate) fn texts(from: &'n Node, key: &str) -> Vec<Self> {
-        let items = from.get(key).and_then(Node::items).unwrap_or_default();
+    pub(crate) fn texts(from: &'n YamlNode, key: &str) -> Vec<Self> {
+        let items = from.get(key).and_then(YamlNode::items).unwrap_or_default();
         items.iter().filter_map(|item| Some(Spanned { value: item.text()?, span: item.span })).collect()
     }
 }
 
 impl Spanned<i64> {
-    pub(super) fn integer(from: &Node, key: &str) -> Option<Self> {
+    pub(super) fn integer(from: &YamlNode, key: &str) -> Option<Self> {
         Spanned::read(from, key, |node| match node.kind()? {
             ScalarKind::Int(number) => Some(number),
             ScalarKind::Null | ScalarKind::Bool(_) | ScalarKind::Float | ScalarKind::Text => None,
@@ -62,42 +62,42 @@ impl Spanned<i64> {
 }
 
 impl Spanned<std::net::IpAddr> {
-    pub(super) fn address(from: &Node, key: &str) -> Option<Self> {
+    pub(super) fn address(from: &YamlNode, key: &str) -> Option<Self> {
         Spanned::read(from, key, |node| address(node.text()?))
     }
 }
 
 impl Spanned<Cidr> {
-    pub(super) fn cidr(from: &Node, key: &str) -> Option<Self> {
+    pub(super) fn cidr(from: &YamlNode, key: &str) -> Option<Self> {
         Spanned::read(from, key, |node| cidr(node.text()?))
     }
 }
 
 /// The entries of a mapping at a key.
-pub(crate) fn entries<'n>(node: &'n Node, key: &str) -> &'n [Entry] {
-    node.get(key).and_then(Node::map).map(|map| map.entries()).unwrap_or_default()
+pub(crate) fn entries<'n>(node: &'n YamlNode, key: &str) -> &'n [YamlEntry] {
+    node.get(key).and_then(YamlNode::map).map(|map| map.entries()).unwrap_or_default()
 }
 
 /// The members of a list at a key.
-pub(crate) fn items<'n>(node: &'n Node, key: &str) -> &'n [Node] {
-    node.get(key).and_then(Node::items).unwrap_or_default()
+pub(crate) fn items<'n>(node: &'n YamlNode, key: &str) -> &'n [YamlNode] {
+    node.get(key).and_then(YamlNode::items).unwrap_or_default()
 }
 
 /// All documents of a design after inheritance.
 #[derive(Debug)]
-pub(crate) struct Site<'d> {
+pub(crate) struct SiteView<'d> {
     pub(crate) documents: &'d [Option<Document>],
     pub(crate) subjects: &'d [Subject],
     /// Effective value of each subject; none if the subject was removed.
-    pub(crate) trees: &'d [Option<Node>],
-    pub(crate) index: &'d Index,
+    pub(crate) trees: &'d [Option<YamlNode>],
+    pub(crate) index: &'d SubjectIndex,
     /// Environments that have a file. Only the nodes of one of them are in the site.
     pub(crate) environments: &'d BTreeSet<EnvName>,
     /// The selected environment.
     pub(crate) environment: Option<&'d Environment>,
     /// An environment file could not be parsed: its content is missing.
     pub(crate) lacks_environment: bool,
-    /// Built by [`Site::with_topology`].
+    /// Built by [`SiteView::with_topology`].
     pub(crate) topology: Topology<'d>,
 }
 
@@ -108,10 +108,10 @@ pub(crate) struct DocumentView<'d> {
     /// Span of the name in the topmost layer.
     pub at: Span,
     /// Effective fields: a mapping.
-    pub tree: &'d Node,
+    pub tree: &'d YamlNode,
 }
 
-impl<'d> Site<'d> {
+impl<'d> SiteView<'d> {
     /// Indexes the networks, links and racks.
     pub(crate) fn with_topology(mut self) -> Self {
         self.topology = Topology::new(&self);
@@ -155,7 +155,7 @@ impl<'d> Site<'d> {
 }
 
 impl<'d> DocumentView<'d> {
-    pub(crate) fn get(&self, field: &str) -> Option<&'d Node> {
+    pub(crate) fn get(&self, field: &str) -> Option<&'d YamlNode> {
         self.tree.get(field)
     }
 

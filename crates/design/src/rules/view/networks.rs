@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use crate::file_text::Span;
-use crate::rules::{DocumentView, Site};
+use crate::rules::{DocumentView, SiteView};
 use crate::types::{Cidr, address};
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
 use super::Spanned;
 
 #[derive(Debug)]
-pub(crate) struct Network<'d> {
+pub(crate) struct NetworkView<'d> {
     pub name: &'d str,
     pub at: Span,
     pub cidr: Option<Spanned<Cidr>>,
@@ -20,8 +20,8 @@ pub(crate) struct Network<'d> {
     pub vlan: Option<Spanned<i64>>,
     pub mtu: Option<Spanned<i64>>,
     pub routedomain: Option<Spanned<&'d str>>,
-    pub ranges: Vec<Range<'d>>,
-    pub routes: Vec<Route<'d>>,
+    pub ranges: Vec<RangeView<'d>>,
+    pub routes: Vec<RouteView<'d>>,
 
     pub domain_routes: Vec<DomainRoute<'d>>,
     /// The relay's own address.
@@ -30,11 +30,11 @@ pub(crate) struct Network<'d> {
 
 /// A range of a network's addresses. Missing fields are reported by a rule.
 #[derive(Debug)]
-pub(crate) struct Range<'d> {
+pub(crate) struct RangeView<'d> {
     pub kind: Option<RangeKind>,
     pub start: Option<Spanned<IpAddr>>,
     pub end: Option<Spanned<IpAddr>>,
-    pub node: &'d Node,
+    pub node: &'d YamlNode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +46,11 @@ pub(crate) enum RangeKind {
 
 /// Route to a subnet.
 #[derive(Debug)]
-pub(crate) struct Route<'d> {
+pub(crate) struct RouteView<'d> {
     pub subnet: Option<Spanned<Cidr>>,
     pub gateway: Option<Spanned<IpAddr>>,
     pub metric: Option<i64>,
-    pub node: &'d Node,
+    pub node: &'d YamlNode,
 }
 
 /// Route to the networks of a routing domain.
@@ -59,14 +59,14 @@ pub(crate) struct DomainRoute<'d> {
     pub domain: Option<Spanned<&'d str>>,
     pub gateway: Option<Spanned<IpAddr>>,
     pub metric: Option<i64>,
-    pub node: &'d Node,
+    pub node: &'d YamlNode,
 }
 
-impl<'d> Network<'d> {
+impl<'d> NetworkView<'d> {
     pub(super) fn read(thing: &DocumentView<'d>) -> Self {
         let tree = thing.tree;
-        let items = |key: &str| tree.get(key).and_then(Node::items).unwrap_or_default().iter();
-        Network {
+        let items = |key: &str| tree.get(key).and_then(YamlNode::items).unwrap_or_default().iter();
+        NetworkView {
             name: thing.name,
             at: thing.at,
             cidr: Spanned::cidr(tree, "cidr"),
@@ -74,8 +74,8 @@ impl<'d> Network<'d> {
             vlan: Spanned::integer(tree, "vlan"),
             mtu: Spanned::integer(tree, "mtu"),
             routedomain: Spanned::text(tree, "routedomain"),
-            ranges: items("ranges").map(Range::read).collect(),
-            routes: items("routes").map(Route::read).collect(),
+            ranges: items("ranges").map(RangeView::read).collect(),
+            routes: items("routes").map(RouteView::read).collect(),
             domain_routes: items("domain_routes").map(DomainRoute::read).collect(),
             relay: tree.get("dhcp_relay").and_then(|relay| Spanned::address(relay, "self_ip")),
         }
@@ -92,33 +92,33 @@ impl<'d> Network<'d> {
     }
 
     /// Ranges that contain an address.
-    pub(crate) fn ranges_of(&self, address: IpAddr) -> impl Iterator<Item = &Range<'d>> {
+    pub(crate) fn ranges_of(&self, address: IpAddr) -> impl Iterator<Item = &RangeView<'d>> {
         self.ranges.iter().filter(move |range| range.contains(address))
     }
 
     /// A range of this kind that contains the address, unless a static range contains it too. Overlapping ranges are
     /// reported by a rule.
-    pub(crate) fn only_range(&self, address: IpAddr, kind: RangeKind) -> Option<&Range<'d>> {
+    pub(crate) fn only_range(&self, address: IpAddr, kind: RangeKind) -> Option<&RangeView<'d>> {
         let is_static = self.ranges_of(address).any(|range| range.kind == Some(RangeKind::Static));
         self.ranges_of(address).find(|range| !is_static && range.kind == Some(kind))
     }
 
     /// Reports whether one network is IPv4 and the other IPv6: these can share an untagged link.
-    pub(crate) fn is_other_family(&self, other: &Network<'_>) -> bool {
+    pub(crate) fn is_other_family(&self, other: &NetworkView<'_>) -> bool {
         self.cidr.zip(other.cidr).is_some_and(|(a, b)| a.value.address.is_ipv4() != b.value.address.is_ipv4())
     }
 }
 
-impl<'d> Range<'d> {
-    fn read(node: &'d Node) -> Self {
-        let kind = match node.get("type").and_then(Node::text) {
+impl<'d> RangeView<'d> {
+    fn read(node: &'d YamlNode) -> Self {
+        let kind = match node.get("type").and_then(YamlNode::text) {
             Some("static") => Some(RangeKind::Static),
             Some("dhcp") => Some(RangeKind::Dhcp),
             Some("reserved") => Some(RangeKind::Reserved),
             Some(_) | None => None,
         };
         let (start, end) = (Spanned::address(node, "start"), Spanned::address(node, "end"));
-        Range { kind, start, end, node }
+        RangeView { kind, start, end, node }
     }
 
     /// First and last address, if they are of one family and in order.
@@ -145,9 +145,9 @@ impl RangeKind {
     }
 }
 
-impl<'d> Route<'d> {
-    fn read(node: &'d Node) -> Self {
-        Route {
+impl<'d> RouteView<'d> {
+    fn read(node: &'d YamlNode) -> Self {
+        RouteView {
             subnet: Spanned::cidr(node, "subnet"),
             gateway: Spanned::address(node, "gateway"),
             metric: Spanned::integer(node, "metric").map(|metric| metric.value),
@@ -157,7 +157,7 @@ impl<'d> Route<'d> {
 }
 
 impl<'d> DomainRoute<'d> {
-    fn read(node: &'d Node) -> Self {
+    fn read(node: &'d YamlNode) -> Self {
         DomainRoute {
             domain: Spanned::text(node, "routedomain"),
             gateway: Spanned::address(node, "gateway"),
@@ -168,12 +168,12 @@ impl<'d> DomainRoute<'d> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Link<'d> {
+pub(crate) struct LinkView<'d> {
     pub name: &'d str,
     pub at: Span,
     pub mtu: Option<Spanned<i64>>,
     /// The section `bonding`.
-    pub bonding: Option<&'d Node>,
+    pub bonding: Option<&'d YamlNode>,
     pub is_trunk: bool,
     pub default_network: Option<Spanned<&'d str>>,
     pub allowed: Vec<Spanned<&'d str>>,
@@ -187,10 +187,10 @@ pub(crate) enum BondMode {
     BalanceRr,
 }
 
-impl<'d> Link<'d> {
+impl<'d> LinkView<'d> {
     pub(super) fn read(thing: &DocumentView<'d>) -> Self {
         let trunking = thing.get("trunking");
-        Link {
+        LinkView {
             name: thing.name,
             at: thing.at,
             mtu: Spanned::integer(thing.tree, "mtu"),
@@ -203,7 +203,7 @@ impl<'d> Link<'d> {
 
     /// Bonding mode; `Disabled` if the section is absent, none if the mode is unknown, which was reported.
     pub(crate) fn bond_mode(&self) -> Option<BondMode> {
-        match self.bonding.and_then(|bonding| bonding.get("mode")).map(Node::text) {
+        match self.bonding.and_then(|bonding| bonding.get("mode")).map(YamlNode::text) {
             None | Some(Some("disabled")) => Some(BondMode::Disabled),
             Some(Some("802.3ad")) => Some(BondMode::Lacp),
             Some(Some("active-backup")) => Some(BondMode::ActiveBackup),
@@ -217,7 +217,7 @@ impl<'d> Link<'d> {
     }
 
     /// An option of the section `bonding`.
-    pub(crate) fn bonding_option(&self, key: &str) -> Option<&'d Node> {
+    pub(crate) fn bonding_option(&self, key: &str) -> Option<&'d YamlNode> {
         self.bonding?.get(key)
     }
 
@@ -239,7 +239,7 @@ impl BondMode {
 }
 
 #[derive(Debug)]
-pub(crate) struct Interface<'d> {
+pub(crate) struct InterfaceView<'d> {
     pub name: &'d str,
     pub at: Span,
     pub link: Option<Spanned<&'d str>>,
@@ -249,9 +249,9 @@ pub(crate) struct Interface<'d> {
 }
 
 /// The interfaces under a node's key `interfaces`.
-pub(crate) fn interfaces(node: &Node) -> impl Iterator<Item = Interface<'_>> {
+pub(crate) fn interfaces(node: &YamlNode) -> impl Iterator<Item = InterfaceView<'_>> {
     let entries = node.map().map(|map| map.entries()).unwrap_or_default();
-    entries.iter().map(|entry| Interface {
+    entries.iter().map(|entry| InterfaceView {
         name: &entry.key.text,
         at: entry.key.span,
         link: Spanned::text(&entry.value, "device_link"),
@@ -262,7 +262,7 @@ pub(crate) fn interfaces(node: &Node) -> impl Iterator<Item = Interface<'_>> {
 }
 
 /// Networks of all interfaces under a node's key `interfaces`.
-pub(crate) fn interface_networks(node: &Node) -> impl Iterator<Item = Spanned<&str>> {
+pub(crate) fn interface_networks(node: &YamlNode) -> impl Iterator<Item = Spanned<&str>> {
     let entries = node.map().map(|map| map.entries()).unwrap_or_default();
     let lists = entries.iter().filter_map(|entry| entry.value.get("networks")?.items());
     lists.flatten().filter_map(|item| Some(Spanned { value: item.text()?, span: item.span }))
@@ -292,7 +292,7 @@ pub(crate) fn is_attached(node: &DocumentView<'_>, network: &str) -> bool {
 pub(crate) struct AddressEntry<'d> {
     pub network: Spanned<&'d str>,
     /// The field `address`.
-    pub written: Option<&'d Node>,
+    pub written: Option<&'d YamlNode>,
     pub span: Span,
 }
 
@@ -309,7 +309,7 @@ impl AddressEntry<'_> {
 #[derive(Debug)]
 pub(crate) struct NodeAddress<'s> {
     pub address: Spanned<IpAddr>,
-    pub network: &'s Network<'s>,
+    pub network: &'s NetworkView<'s>,
     /// Span of the network's name in the node.
     pub network_at: Span,
 }
@@ -323,14 +323,17 @@ impl NodeAddress<'_> {
 
 /// Entries of a node's `addresses` that name a network.
 pub(crate) fn addresses<'d>(node: &DocumentView<'d>) -> impl Iterator<Item = AddressEntry<'d>> + use<'d> {
-    let items = node.get("addresses").and_then(Node::items).unwrap_or_default();
+    let items = node.get("addresses").and_then(YamlNode::items).unwrap_or_default();
     items.iter().filter_map(|item| {
         Some(AddressEntry { network: Spanned::text(item, "network")?, written: item.get("address"), span: item.span })
     })
 }
 
 /// Static addresses of a node whose network exists.
-pub(crate) fn node_addresses<'s>(site: &'s Site<'_>, node: &DocumentView<'s>) -> impl Iterator<Item = NodeAddress<'s>> {
+pub(crate) fn node_addresses<'s>(
+    site: &'s SiteView<'_>,
+    node: &DocumentView<'s>,
+) -> impl Iterator<Item = NodeAddress<'s>> {
     addresses(node).filter_map(|given| {
         let network = site.topology().network(given.network.value)?;
         Some(NodeAddress { address: given.address()?, network, network_at: given.network.span })

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use crate::file_text::Span;
 use crate::kinds::Kind;
-use crate::rules::{DocumentView, Site};
-use crate::types::{Size, size};
-use crate::yaml::{Key, Node, ScalarKind};
+use crate::rules::{DocumentView, SiteView};
+use crate::types::{VolumeSize, size};
+use crate::yaml::{ScalarKind, YamlKey, YamlNode};
 
 use super::{Spanned, entries, items};
 
@@ -19,13 +19,13 @@ pub(crate) struct Storage<'n> {
     pub boot_drive: Option<Spanned<&'n str>>,
     /// Disks that are not described are partitioned by the driver.
     pub partitions_the_rest: bool,
-    pub disks: Vec<Disk<'n>>,
-    pub groups: Vec<Group<'n>>,
+    pub disks: Vec<DiskLayout<'n>>,
+    pub groups: Vec<VolumeGroup<'n>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Disk<'n> {
-    pub key: &'n Key,
+pub(crate) struct DiskLayout<'n> {
+    pub key: &'n YamlKey,
     /// Volume group that owns the whole disk.
     pub volume_group: Option<Spanned<&'n str>>,
     pub partitions: Vec<Volume<'n>>,
@@ -34,8 +34,8 @@ pub(crate) struct Disk<'n> {
 
 /// A volume group.
 #[derive(Debug)]
-pub(crate) struct Group<'n> {
-    pub key: &'n Key,
+pub(crate) struct VolumeGroup<'n> {
+    pub key: &'n YamlKey,
     pub uuid: Option<Spanned<&'n str>>,
     pub volumes: Vec<Volume<'n>>,
 }
@@ -45,11 +45,11 @@ pub(crate) struct Group<'n> {
 pub(crate) struct Volume<'n> {
     pub name: Spanned<&'n str>,
     /// None if absent or malformed.
-    pub size: Option<(Size, Span)>,
+    pub size: Option<(VolumeSize, Span)>,
     pub has_size: bool,
     /// Volume group of a partition.
     pub volume_group: Option<Spanned<&'n str>>,
-    pub filesystem: Option<&'n Node>,
+    pub filesystem: Option<&'n YamlNode>,
     pub mountpoint: Option<Spanned<&'n str>>,
     /// Span of `bootable: true`.
     pub bootable: Option<Span>,
@@ -58,18 +58,18 @@ pub(crate) struct Volume<'n> {
 }
 
 impl<'n> Storage<'n> {
-    pub(crate) fn read(node: &'n Node) -> Self {
-        let disk = |entry: &'n crate::yaml::Entry| Disk {
+    pub(crate) fn read(node: &'n YamlNode) -> Self {
+        let disk = |entry: &'n crate::yaml::YamlEntry| DiskLayout {
             key: &entry.key,
             volume_group: Spanned::text(&entry.value, "volume_group"),
             partitions: items(&entry.value, "partitions").iter().filter_map(Volume::read).collect(),
             has_labels: entry
                 .value
                 .get("labels")
-                .and_then(Node::map)
+                .and_then(YamlNode::map)
                 .is_some_and(|labels| !labels.entries().is_empty()),
         };
-        let group = |entry: &'n crate::yaml::Entry| Group {
+        let group = |entry: &'n crate::yaml::YamlEntry| VolumeGroup {
             key: &entry.key,
             uuid: Spanned::text(&entry.value, "vg_uuid"),
             volumes: items(&entry.value, "logical_volumes").iter().filter_map(Volume::read).collect(),
@@ -98,7 +98,7 @@ impl<'n> Storage<'n> {
 }
 
 impl<'n> Volume<'n> {
-    fn read(node: &'n Node) -> Option<Self> {
+    fn read(node: &'n YamlNode) -> Option<Self> {
         let filesystem = node.get("filesystem").filter(|filesystem| !filesystem.is_null());
         Some(Volume {
             name: Spanned::text(node, "name")?,
@@ -138,12 +138,12 @@ pub(crate) struct Capacity<'n> {
 }
 
 impl<'n> Capacity<'n> {
-    pub(crate) fn compute(site: &Site<'n>, host: &DocumentView<'n>, storage: &Storage<'n>) -> Self {
+    pub(crate) fn compute(site: &SiteView<'n>, host: &DocumentView<'n>, storage: &Storage<'n>) -> Self {
         let profile = host.text("hardware_profile").and_then(|name| site.get(Kind::HardwareProfile, name));
         let aliases = profile.map(|profile| entries(profile.tree, "device_aliases")).unwrap_or_default();
-        let held = |entry: &'n crate::yaml::Entry| match size(Spanned::text(&entry.value, "size")?.value)? {
-            Size::Bytes(bytes) => Some((&*entry.key.text, bytes)),
-            Size::Percent(_) | Size::AtLeast(_) => None,
+        let held = |entry: &'n crate::yaml::YamlEntry| match size(Spanned::text(&entry.value, "size")?.value)? {
+            VolumeSize::Bytes(bytes) => Some((&*entry.key.text, bytes)),
+            VolumeSize::Percent(_) | VolumeSize::AtLeast(_) => None,
         };
         let disks: HashMap<&str, u64> = aliases.iter().filter_map(held).collect();
         let groups = groups(storage, &disks);
@@ -189,15 +189,15 @@ impl Shares {
 
     fn get(&self, one: &Volume<'_>) -> Option<u64> {
         match one.size?.0 {
-            Size::Bytes(bytes) => Some(bytes),
-            Size::Percent(percent) => Some(percent_of(percent, self.whole?)),
-            Size::AtLeast(least) => Some(least.saturating_add(self.whole?.saturating_sub(self.least?))),
+            VolumeSize::Bytes(bytes) => Some(bytes),
+            VolumeSize::Percent(percent) => Some(percent_of(percent, self.whole?)),
+            VolumeSize::AtLeast(least) => Some(least.saturating_add(self.whole?.saturating_sub(self.least?))),
         }
     }
 }
 
 /// Known sizes of the file systems mounted at a path, on disks and in volume groups.
-pub(crate) fn mounted_sizes(site: &Site<'_>, host: &DocumentView<'_>, path: &str) -> Vec<(u64, Span)> {
+pub(crate) fn mounted_sizes(site: &SiteView<'_>, host: &DocumentView<'_>, path: &str) -> Vec<(u64, Span)> {
     let Some(node) = host.get("storage") else { return Vec::new() };
     let storage = Storage::read(node);
     let capacity = Capacity::compute(site, host, &storage);
@@ -217,10 +217,10 @@ pub(crate) fn mounted_sizes(site: &Site<'_>, host: &DocumentView<'_>, path: &str
 }
 
 /// Minimum of a size in bytes; none for a percentage of an unknown capacity.
-pub(crate) fn least_bytes(size: Size, whole: Option<u64>) -> Option<u64> {
+pub(crate) fn least_bytes(size: VolumeSize, whole: Option<u64>) -> Option<u64> {
     match size {
-        Size::Bytes(bytes) | Size::AtLeast(bytes) => Some(bytes),
-        Size::Percent(percent) => Some(percent_of(percent, whole?)),
+        VolumeSize::Bytes(bytes) | VolumeSize::AtLeast(bytes) => Some(bytes),
+        VolumeSize::Percent(percent) => Some(percent_of(percent, whole?)),
     }
 }
 

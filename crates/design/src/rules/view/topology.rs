@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use crate::kinds::Kind;
-use crate::rules::Site;
-use crate::rules::view::{Link, Network, Range, RangeKind, Spanned};
+use crate::rules::SiteView;
+use crate::rules::view::{LinkView, NetworkView, RangeKind, RangeView, Spanned};
 use crate::types::Cidr;
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
 #[derive(Debug, Default)]
 pub(crate) struct Topology<'d> {
     /// By name, in order.
-    pub networks: Vec<Network<'d>>,
-    pub links: Vec<Link<'d>>,
+    pub networks: Vec<NetworkView<'d>>,
+    pub links: Vec<LinkView<'d>>,
     network_by_name: HashMap<&'d str, usize>,
     link_by_name: HashMap<&'d str, usize>,
     /// Link of a network: the first by name, if there are several.
@@ -24,9 +24,9 @@ pub(crate) struct Topology<'d> {
 }
 
 impl<'d> Topology<'d> {
-    pub(crate) fn new(site: &Site<'d>) -> Self {
-        let networks: Vec<Network<'d>> = site.all(Kind::Network).iter().map(Network::read).collect();
-        let links: Vec<Link<'d>> = site.all(Kind::NetworkLink).iter().map(Link::read).collect();
+    pub(crate) fn new(site: &SiteView<'d>) -> Self {
+        let networks: Vec<NetworkView<'d>> = site.all(Kind::Network).iter().map(NetworkView::read).collect();
+        let links: Vec<LinkView<'d>> = site.all(Kind::NetworkLink).iter().map(LinkView::read).collect();
         let network_by_name = networks.iter().enumerate().map(|(at, network)| (network.name, at)).collect();
         let link_by_name = links.iter().enumerate().map(|(at, link)| (link.name, at)).collect();
         let mut carriers = HashMap::new();
@@ -43,24 +43,24 @@ impl<'d> Topology<'d> {
         }
         let mut racks: HashMap<&str, Vec<&str>> = HashMap::new();
         for rack in site.all(Kind::Rack) {
-            let local = rack.get("local_networks").and_then(Node::items).unwrap_or_default();
-            for network in local.iter().filter_map(Node::text) {
+            let local = rack.get("local_networks").and_then(YamlNode::items).unwrap_or_default();
+            for network in local.iter().filter_map(YamlNode::text) {
                 racks.entry(network).or_default().push(rack.name);
             }
         }
         Topology { networks, links, network_by_name, link_by_name, carriers, domains, racks }
     }
 
-    pub(crate) fn network(&self, name: &str) -> Option<&Network<'d>> {
+    pub(crate) fn network(&self, name: &str) -> Option<&NetworkView<'d>> {
         self.networks.get(*self.network_by_name.get(name)?)
     }
 
-    pub(crate) fn link(&self, name: &str) -> Option<&Link<'d>> {
+    pub(crate) fn link(&self, name: &str) -> Option<&LinkView<'d>> {
         self.links.get(*self.link_by_name.get(name)?)
     }
 
     /// The link that carries a network.
-    pub(crate) fn carrier(&self, network: &str) -> Option<&Link<'d>> {
+    pub(crate) fn carrier(&self, network: &str) -> Option<&LinkView<'d>> {
         self.links.get(*self.carriers.get(network)?)
     }
 
@@ -70,13 +70,13 @@ impl<'d> Topology<'d> {
     }
 
     /// The networks of a routing domain, by name.
-    pub(crate) fn members(&self, domain: &str) -> impl Iterator<Item = &Network<'d>> {
+    pub(crate) fn members(&self, domain: &str) -> impl Iterator<Item = &NetworkView<'d>> {
         self.domains.get(domain).into_iter().flatten().filter_map(|at| self.networks.get(*at))
     }
 }
 
 /// A network with its CIDR, and the span to report.
-pub(crate) type NetworkCidr<'n, 'd> = (&'n Network<'d>, Spanned<Cidr>);
+pub(crate) type NetworkCidr<'n, 'd> = (&'n NetworkView<'d>, Spanned<Cidr>);
 
 /// Pairs of overlapping networks: the widest of each group with each of the rest.
 pub(crate) fn overlapping<'n, 'd>(
@@ -99,18 +99,18 @@ pub(crate) fn overlapping<'n, 'd>(
 /// A range and an earlier range that it overlaps.
 #[derive(Debug)]
 pub(crate) struct RangeOverlap<'n, 'd> {
-    pub range: &'n Range<'d>,
-    pub with: &'n Range<'d>,
+    pub range: &'n RangeView<'d>,
+    pub with: &'n RangeView<'d>,
 }
 
 /// At most one overlap of each range with each type of range. That is enough to correct them, and linear in the number
 /// of ranges.
-pub(crate) fn overlaps<'n, 'd>(network: &'n Network<'d>) -> impl Iterator<Item = RangeOverlap<'n, 'd>> {
+pub(crate) fn overlaps<'n, 'd>(network: &'n NetworkView<'d>) -> impl Iterator<Item = RangeOverlap<'n, 'd>> {
     let mut ranges: Vec<_> =
         network.ranges.iter().filter_map(|range| Some((range.bounds()?, range.kind?, range))).collect();
     // The sort is stable: of two ranges with the same start, the first in the file stays first.
     ranges.sort_by_key(|(bounds, ..)| bounds.0);
-    let mut furthest: [Option<(std::net::IpAddr, &Range<'d>)>; RangeKind::ALL.len()] = Default::default();
+    let mut furthest: [Option<(std::net::IpAddr, &RangeView<'d>)>; RangeKind::ALL.len()] = Default::default();
     let mut found = Vec::new();
     for ((start, end), kind, range) in ranges {
         for (upto, with) in furthest.iter().flatten() {

@@ -11,7 +11,7 @@ use muster_core::filter::{Fields, Filter, FilterKeys};
 use muster_design::SourceDocument;
 use muster_design::kinds::Kind;
 use muster_design::types::json_schema;
-use muster_design::yaml::Node;
+use muster_design::yaml::YamlNode;
 use muster_wire::design::{
     DocumentChange, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow, DocumentText, SchemaRow,
     WrittenDocument,
@@ -36,7 +36,7 @@ const KEYS: FilterKeys<'static> =
 /// State of the node that a document describes: the only key that is not part of the design.
 const STATE: &str = "state";
 
-/// Lists documents by kind and name; all, or those that match a filter such as `kind=Node role=compute label.rack=r1
+/// Lists documents by kind and name; all, or those that match a filter such as `kind=YamlNode role=compute label.rack=r1
 /// state!=validated`. Keys: kind, name, source, file, extends, role, label.NAME, and state of a registered node.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/documents",
     params(("env" = String, Path), FilterQuery, RevisionQuery, PageQuery),
@@ -108,12 +108,12 @@ struct Chosen<'d> {
     name: &'d str,
     state: Option<&'static str>,
     layers: &'d [SourceDocument<'d>],
-    effective: Option<&'d Node>,
+    effective: Option<&'d YamlNode>,
 }
 
 impl<'d> Chosen<'d> {
     fn labels(&self) -> impl Iterator<Item = (&'d str, &'d str)> + use<'d> {
-        let labels = self.effective.and_then(|tree| tree.get("labels")).and_then(Node::map);
+        let labels = self.effective.and_then(|tree| tree.get("labels")).and_then(YamlNode::map);
         let entries = labels.map(|labels| labels.entries()).unwrap_or_default();
         entries.iter().filter_map(|entry| Some((&*entry.key.text, entry.value.scalar()?.text())))
     }
@@ -128,7 +128,7 @@ impl Fields for Chosen<'_> {
             "file" => self.layers.iter().any(|layer| test(layer.file)),
             "extends" => self.layers.iter().flat_map(SourceDocument::extends).any(test),
             STATE => self.state.is_some_and(test),
-            "role" => self.effective.and_then(|tree| tree.get("role")).and_then(Node::text).is_some_and(test),
+            "role" => self.effective.and_then(|tree| tree.get("role")).and_then(YamlNode::text).is_some_and(test),
             key => match key.strip_prefix("label.") {
                 Some(name) => self.labels().filter(|(label, _)| *label == name).any(|(_, value)| test(value)),
                 None => false,

@@ -11,7 +11,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::design::{DesignRevision, DesignRevisionRecord, DesignState};
 use muster_design::Design;
-use muster_design::diff::{Difference, diff};
+use muster_design::diff::{DocumentChange, diff};
 use muster_wire::design::{DesignDiff, DesignSummary, DiffKind, DocumentDiff, RevisionRow, SourceRow, ValueChange};
 use muster_wire::operator::Page;
 use serde::Deserialize;
@@ -178,11 +178,11 @@ pub(crate) async fn diff_revisions(
 
 /// Documents that differ between two designs.
 fn document_diffs(before: &Design, after: &Design) -> Vec<DocumentDiff> {
-    let to_wire = |found: muster_design::diff::DocumentDiff| {
+    let to_wire = |found: muster_design::diff::ChangedDocument| {
         let (sort, changes) = match found.what {
-            Difference::Added => (DiffKind::Added, Vec::new()),
-            Difference::Removed => (DiffKind::Removed, Vec::new()),
-            Difference::Changed { values } => (DiffKind::Changed, values.iter().map(ValueChange::from).collect()),
+            DocumentChange::Added => (DiffKind::Added, Vec::new()),
+            DocumentChange::Removed => (DiffKind::Removed, Vec::new()),
+            DocumentChange::Changed { values } => (DiffKind::Changed, values.iter().map(ValueChange::from).collect()),
         };
         DocumentDiff { kind: found.kind, name: found.name, sort, changes }
     };

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::names::NodeName;
-use muster_design::inherit::{Action, LayerStep, ValuePath};
-use muster_design::yaml::{Node, Value};
+use muster_design::inherit::{LayerAction, LayerStep, ValuePath};
+use muster_design::yaml::{Value, YamlNode};
 use muster_wire::design::{DesignNode, DesignNodeRow, PathProvenance, ProvenanceStep, ValueProvenance};
 use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
@@ -28,7 +28,7 @@ pub(crate) async fn list_design_nodes(
 ) -> Result<Json<Page<DesignNodeRow>>, ApiError> {
     let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (_, design) = revision.design(&reader, &scope).await?;
-    let row = |node: &muster_design::PlannedNode| DesignNodeRow {
+    let row = |node: &muster_design::CompiledNode| DesignNodeRow {
         node: node.name.clone(),
         role: node.record.role.clone(),
         flavor: node.record.flavor.clone(),
@@ -119,10 +119,10 @@ fn value_provenance(design: &Compiled, name: &NodeName, path: &str) -> Result<Va
 
 fn step(step: &LayerStep) -> ProvenanceStep {
     let (action, fragment) = match &step.action {
-        Action::Set { value } => ("set", json(value)),
-        Action::Changed { value } => ("changed", json(value)),
-        Action::Members { written, .. } => ("members", json(written)),
-        Action::Removed => ("removed", None),
+        LayerAction::Set { value } => ("set", json(value)),
+        LayerAction::Changed { value } => ("changed", json(value)),
+        LayerAction::Members { written, .. } => ("members", json(written)),
+        LayerAction::Removed => ("removed", None),
     };
     let at = step.location.span.map(|span| span.start);
     ProvenanceStep {
@@ -139,7 +139,7 @@ fn step(step: &LayerStep) -> ProvenanceStep {
 }
 
 /// Calls `visit` for each leaf of a tree; a list is one value.
-fn leaves(node: &Node, path: &ValuePath, visit: &mut dyn FnMut(&ValuePath, &Node)) {
+fn leaves(node: &YamlNode, path: &ValuePath, visit: &mut dyn FnMut(&ValuePath, &YamlNode)) {
     match &node.value {
         Value::Map(map) => {
             map.entries().iter().for_each(|entry| leaves(&entry.value, &path.join(&entry.key.text), visit));
@@ -148,6 +148,6 @@ fn leaves(node: &Node, path: &ValuePath, visit: &mut dyn FnMut(&ValuePath, &Node
     }
 }
 
-fn json(node: &Node) -> Option<serde_json::Value> {
+fn json(node: &YamlNode) -> Option<serde_json::Value> {
     serde_json::to_value(node).ok()
 }

@@ -12,7 +12,7 @@ use muster_wire::client::{RolloutRef, StatusQuery};
 use muster_wire::rollout::RolloutStatus;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::args::Format;
+use crate::args::OutputFormat;
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{LiveLines, Out, Terminal, text};
@@ -41,7 +41,7 @@ pub(in crate::commands) async fn follow(
     session: &mut Session,
     which: RolloutRef,
     timeout: Option<SignedDuration>,
-    format: Format,
+    format: OutputFormat,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let mut which = which;
@@ -62,7 +62,7 @@ async fn follow_until_end(
     session: &mut Session,
     which: &mut RolloutRef,
     timeout: Option<SignedDuration>,
-    format: Format,
+    format: OutputFormat,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let deadline = timeout.and_then(|timeout| Duration::try_from(timeout).ok()).map(|timeout| Instant::now() + timeout);
@@ -102,11 +102,11 @@ async fn full_status(
     session: &Session,
     which: RolloutRef,
     status: RolloutStatus,
-    format: Format,
+    format: OutputFormat,
 ) -> Result<RolloutStatus, Failure> {
     match format {
-        Format::Table => Ok(status),
-        Format::Json | Format::Yaml => {
+        OutputFormat::Table => Ok(status),
+        OutputFormat::Json | OutputFormat::Yaml => {
             session.map_err(session.client().rollout(&session.env, which, StatusQuery::default()).await)
         }
     }
@@ -178,13 +178,13 @@ enum RolloutView {
 }
 
 impl RolloutView {
-    fn new(format: Format, terminal: &Terminal) -> Self {
+    fn new(format: OutputFormat, terminal: &Terminal) -> Self {
         match format {
-            Format::Json | Format::Yaml => RolloutView::Silent,
-            Format::Table if terminal.notes.shows_progress() && terminal.out.is_terminal() => {
+            OutputFormat::Json | OutputFormat::Yaml => RolloutView::Silent,
+            OutputFormat::Table if terminal.notes.shows_progress() && terminal.out.is_terminal() => {
                 RolloutView::Live(LiveLines::new())
             }
-            Format::Table => RolloutView::Transcript(RolloutTranscript::default()),
+            OutputFormat::Table => RolloutView::Transcript(RolloutTranscript::default()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Sources of a design: directories that are read into named bundles of files.
+//! Sources of a design: named sets of files, read from a directory.
 
 use std::fs;
 use std::io;
@@ -11,22 +11,16 @@ use crate::yaml::Limits;
 
 /// The files of one source.
 #[derive(Debug)]
-pub struct Bundle {
+pub struct DesignSource {
     /// Name of the source, unique within a design.
     pub name: String,
     /// Sorted by name, for a deterministic order of findings.
     pub files: Vec<FileText>,
 }
 
-/// A source that documents can be read from.
-pub trait DocumentSource {
-    /// Reads all files. A file that cannot be read becomes a finding; the rest is returned.
-    fn read(&self) -> (Bundle, Findings);
-}
-
 /// All `*.yaml` and `*.yml` files below a directory, except hidden files and the releases of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
+pub struct SourceDir {
     pub name: String,
     pub path: PathBuf,
 }
@@ -40,8 +34,9 @@ const MAX_BYTES: u64 = 256 << 20;
 /// Files of one source. A design of 50,000 nodes with a file each fits twice.
 const MAX_FILES: usize = 100_000;
 
-impl DocumentSource for Directory {
-    fn read(&self) -> (Bundle, Findings) {
+impl SourceDir {
+    /// Reads all files. A file that cannot be read becomes a finding; the rest is returned.
+    pub fn read(&self) -> (DesignSource, Findings) {
         let mut reader = DirectoryReader::default();
         if self.path.is_dir() {
             reader.directory(&self.path, 0);
@@ -51,7 +46,7 @@ impl DocumentSource for Directory {
         }
         let DirectoryReader { mut files, findings, .. } = reader;
         files.sort_by(|a, b| a.name().cmp(b.name()));
-        (Bundle { name: self.name.clone(), files }, findings.into())
+        (DesignSource { name: self.name.clone(), files }, findings.into())
     }
 }
 

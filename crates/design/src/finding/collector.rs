@@ -20,7 +20,7 @@ const SECRET_KEYS: [&str; 9] =
     ["password", "passwd", "passphrase", "secret", "token", "credential", "credentials", "private_key", "api_key"];
 
 #[derive(Debug)]
-pub(crate) struct Report<'s> {
+pub(crate) struct FindingCollector<'s> {
     texts: Texts<'s>,
     limit: usize,
     findings: Vec<Finding>,
@@ -36,17 +36,24 @@ enum Texts<'s> {
     All(&'s Files),
 }
 
-impl<'s> Report<'s> {
+impl<'s> FindingCollector<'s> {
     pub(crate) fn new(text: &'s FileText) -> Self {
-        Report::over(Texts::One(text), MAX_PER_FILE)
+        FindingCollector::over(Texts::One(text), MAX_PER_FILE)
     }
 
     pub(crate) fn of_design(files: &'s Files) -> Self {
-        Report::over(Texts::All(files), MAX_PER_DESIGN)
+        FindingCollector::over(Texts::All(files), MAX_PER_DESIGN)
     }
 
     fn over(texts: Texts<'s>, limit: usize) -> Self {
-        Report { texts, limit, findings: Vec::new(), reported: HashMap::new(), omitted: 0, omitted_an_error: false }
+        FindingCollector {
+            texts,
+            limit,
+            findings: Vec::new(),
+            reported: HashMap::new(),
+            omitted: 0,
+            omitted_an_error: false,
+        }
     }
 
     /// Adds a finding about a span.
