@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muster_core::names::NodeName;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_server::{Clock, Config, FirstVersion, LeasePace, Registration, register};
+use muster_server::{Clock, FirstVersion, LeasePace, Registration, ServerConfig, register};
 use muster_store::EmbeddedStore;
 use muster_store::embedded::Options;
 use muster_testkit::records::{node_record, release_records};
@@ -128,7 +128,7 @@ impl InProcessServer {
         let started = handle.spawn(async move {
             let store = Arc::new(EmbeddedStore::open(store_path, Options::default()).await?);
             let listen = "127.0.0.1:0".parse()?;
-            let config = Config {
+            let config = ServerConfig {
                 listen,
                 blobs,
                 liveness_timeouts: LivenessTimeouts::default(),

@@ -44,7 +44,7 @@ mod server;
 mod transactions;
 mod view;
 
-pub use agents::{Admission, AgentLink, AgentLocation, Hub, Links, PING};
+pub use agents::{Admission, AgentConnection, AgentLink, Hub, Links, PING};
 pub use api::openapi;
 pub use app::{Agents, App, Clock, Reader, ReplicaState, Writer};
 pub use blobs::downloads::Downloads;
@@ -53,5 +53,5 @@ pub use fleet_change::{FleetChange, FollowError, follow_design};
 pub use registration::{FirstVersion, RegisterError, Registration, RegistrationResult, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;
-pub use server::{Config, Server, StartError};
+pub use server::{Server, ServerConfig, ServerStartError};
 pub use view::{LatestRevision, View, ViewChange, node_rows};

@@ -48,7 +48,7 @@ pub enum StrategySource {
 #[serde(untagged)]
 pub enum StartResponse {
     Started(RolloutStarted),
-    AlreadyThere(AlreadyAtVersion),
+    AlreadyThere(AlreadyAtVersionResponse),
 }
 
 impl StartResponse {
@@ -63,7 +63,8 @@ impl StartResponse {
 
 /// Every node runs the version already. Nothing was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AlreadyAtVersion {
+#[schema(as = AlreadyAtVersion)]
+pub struct AlreadyAtVersionResponse {
     pub to: Version,
     /// Always false.
     pub changed: bool,

@@ -9,7 +9,9 @@ use anyhow::Context;
 use jiff::Timestamp;
 use muster_core::names::EnvName;
 use muster_server::Blobs;
-use muster_server::backup::{self, Contents, Progress, ReadError, RefusedRestore, RestoreError, Target, verify};
+use muster_server::backup::{
+    self, BackupReadError, Contents, RefusedRestore, RestoreError, RestoreProgress, RestoreTarget, verify,
+};
 use muster_wire::backup::{RestoreQuery, RestoreResponse};
 use muster_wire::problem::ProblemCode;
 
@@ -128,7 +130,7 @@ async fn restore_to_store(
         .with_context(|| format!("cannot use {}", dir.display()))
         .map_err(Failure::failed)?;
     let by = format!("process {} with muster restore", std::process::id());
-    let target = Target { store, blobs: Arc::new(blobs), env, replace: args.replace, by, now: terminal.now };
+    let target = RestoreTarget { store, blobs: Arc::new(blobs), env, replace: args.replace, by, now: terminal.now };
     let planned = file.try_clone().context("cannot read the backup again").map_err(Failure::failed)?;
     let planned = backup::check(planned, contents, &target).await.map_err(refused)?;
     if args.check {
@@ -140,7 +142,7 @@ async fn restore_to_store(
     }
     let notes = &mut terminal.notes;
     let (keys, blobs) = (contents.manifest.keys, contents.ending.blobs);
-    let progress = |Progress { keys: key, blobs: blob }: Progress| {
+    let progress = |RestoreProgress { keys: key, blobs: blob }: RestoreProgress| {
         // Not for each of a hundred thousand keys.
         if (key + blob).is_multiple_of(64) {
             notes.progress(format_args!("{key} of {keys} keys, {blob} of {blobs} logs …"));
@@ -199,13 +201,13 @@ fn open(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-fn unreadable(path: &Path, error: ReadError) -> Failure {
+fn unreadable(path: &Path, error: BackupReadError) -> Failure {
     let hint = match &error {
-        ReadError::Truncated | ReadError::Damaged { .. } => {
+        BackupReadError::Truncated | BackupReadError::Damaged { .. } => {
             Some("copy the file again, or use an older backup; nothing was changed")
         }
-        ReadError::Foreign(_) => Some("`muster backup FILE` creates one"),
-        ReadError::Format { .. } | ReadError::Io(_) | ReadError::Stopped => None,
+        BackupReadError::Foreign(_) => Some("`muster backup FILE` creates one"),
+        BackupReadError::Format { .. } | BackupReadError::Io(_) | BackupReadError::Stopped => None,
     };
     let failure = Failure::failed(anyhow::Error::new(error).context(format!("cannot restore {}", path.display())));
     hint.into_iter().fold(failure, Failure::hint)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_server::{Clock, Config, LeasePace, Server, register_design};
+use muster_server::{Clock, LeasePace, Server, ServerConfig, register_design};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Globals;
@@ -68,7 +68,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     };
     let clock = Clock::system();
     let blobs = args.store.blobs.clone().unwrap_or_else(|| blobs_in(&state));
-    let config = Config {
+    let config = ServerConfig {
         listen: args.listen,
         blobs,
         liveness_timeouts: LivenessTimeouts::default(),

@@ -18,7 +18,7 @@ use muster_core::report::{
     Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
 };
 use muster_core::txn::Generation;
-use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
+use muster_server::{App, Clock, FirstVersion, LeasePace, Registration, Server, ServerConfig, register};
 use muster_testkit::records::{node_records, release_records};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{SyncEvent, SyncOpen};
@@ -181,7 +181,7 @@ impl Fleet {
         let start = Timestamp::now().as_second() - 5 * 86_400 - 43_200;
         let clock = Arc::new(AtomicI64::new(start));
         let time = clock.clone();
-        let config = Config {
+        let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: state.join("blobs"),
             liveness_timeouts: LivenessTimeouts {

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::live_logs::LiveLogs;
 use super::lookup_index::{Comparisons, LookupDiff, LookupIndex, SeenLookups};
-use super::session::{JoinRequest, Session, SessionState, Sessions};
+use super::session::{AgentSession, JoinRequest, SessionState, Sessions};
 use crate::app::Clock;
 use crate::view::{View, ViewChange};
 
@@ -63,7 +63,7 @@ struct Inner {
 /// Ends the session when the stream is dropped.
 #[derive(Debug)]
 pub struct SessionGuard {
-    pub session: Arc<Session>,
+    pub session: Arc<AgentSession>,
     hub: Arc<Hub>,
 }
 
@@ -140,7 +140,7 @@ impl Hub {
     /// Begins the session of an agent. An older session of the same node ends.
     pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, request: JoinRequest) -> SessionGuard {
         let JoinRequest { lookups, activity, away } = request;
-        let session = Arc::new(Session {
+        let session = Arc::new(AgentSession {
             env: env.clone(),
             node: node.clone(),
             since: self.clock.now(),
@@ -172,7 +172,7 @@ impl Hub {
         SessionGuard { session, hub: self.clone() }
     }
 
-    fn leave(&self, session: &Arc<Session>) {
+    fn leave(&self, session: &Arc<AgentSession>) {
         let mut inner = self.inner();
         if inner.sessions.remove(session) {
             inner.remove_lookups(session);
@@ -207,7 +207,7 @@ impl Hub {
         }
     }
 
-    fn message_received(&self, session: &Session) {
+    fn message_received(&self, session: &AgentSession) {
         {
             let mut state = session.state();
             state.last_message = Instant::now();
@@ -229,16 +229,16 @@ impl Hub {
     }
 
     /// All sessions.
-    pub fn all_sessions(&self) -> Vec<Arc<Session>> {
+    pub fn all_sessions(&self) -> Vec<Arc<AgentSession>> {
         self.inner().sessions.all().cloned().collect()
     }
 
     /// The sessions of an environment.
-    pub fn sessions(&self, env: &EnvName) -> Vec<Arc<Session>> {
+    pub fn sessions(&self, env: &EnvName) -> Vec<Arc<AgentSession>> {
         self.inner().sessions.in_env(env).cloned().collect()
     }
 
-    pub fn session(&self, env: &EnvName, node: &NodeName) -> Option<Arc<Session>> {
+    pub fn session(&self, env: &EnvName, node: &NodeName) -> Option<Arc<AgentSession>> {
         self.inner().sessions.get(env, node).cloned()
     }
 
@@ -299,13 +299,13 @@ impl Inner {
         self.silent_since.get(env)?.get(node).copied()
     }
 
-    fn set_lookups(&mut self, session: &Session, lookups: Lookups) {
+    fn set_lookups(&mut self, session: &AgentSession, lookups: Lookups) {
         self.remove_lookups(session);
         let index = self.lookups.entry(session.env.clone()).or_default();
         session.state().lookups = Some(index.add(&session.node, lookups));
     }
 
-    fn remove_lookups(&mut self, session: &Session) {
+    fn remove_lookups(&mut self, session: &AgentSession) {
         let Some(seen) = session.state().lookups.take() else { return };
         if let Some(index) = self.lookups.get_mut(&session.env) {
             index.remove(&session.node, &seen);

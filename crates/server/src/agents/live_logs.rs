@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::EnvNode;
-pub(crate) use super::live_run::LiveRun;
+pub(crate) use super::live_run::LiveRunLog;
 
 /// Bytes of one log that are stored, and that a late reader sees.
 const MAX_RUN_BYTES: usize = 256 * 1024;
@@ -49,7 +49,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct StoredLog {
-    run: Arc<LiveRun>,
+    run: Arc<LiveRunLog>,
     bytes: usize,
     last_write: u64,
 }
@@ -82,14 +82,14 @@ impl LiveLogs {
     }
 
     /// The log of a run in progress, if a piece of it has arrived.
-    pub(crate) fn get(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Option<Arc<LiveRun>> {
+    pub(crate) fn get(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Option<Arc<LiveRunLog>> {
         let inner = self.inner();
         let kept = inner.runs.get(&(env.clone(), node.clone())).filter(|kept| kept.run.id == *run);
         kept.map(|kept| kept.run.clone())
     }
 
     /// The log of a run in progress, which may still be empty.
-    pub(crate) fn get_or_create(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Arc<LiveRun> {
+    pub(crate) fn get_or_create(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Arc<LiveRunLog> {
         self.inner().log_of(&(env.clone(), node.clone()), run)
     }
 
@@ -132,7 +132,7 @@ impl LiveLogs {
 
 impl Inner {
     /// The log of a run. The log of an earlier run of the node ends.
-    fn log_of(&mut self, place: &EnvNode, run: &RunId) -> Arc<LiveRun> {
+    fn log_of(&mut self, place: &EnvNode, run: &RunId) -> Arc<LiveRunLog> {
         if let Some(kept) = self.runs.get(place) {
             if kept.run.id == *run {
                 return kept.run.clone();
@@ -141,7 +141,7 @@ impl Inner {
             self.end(place, &former);
         }
         self.writes += 1;
-        let live = Arc::new(LiveRun::new(run.clone()));
+        let live = Arc::new(LiveRunLog::new(run.clone()));
         self.runs.insert(place.clone(), StoredLog { run: live.clone(), bytes: 0, last_write: self.writes });
         live
     }

@@ -15,9 +15,9 @@ const MAX_READ: usize = 64 * 1024;
 const MAX_REQUESTS: usize = 32;
 
 #[derive(Debug)]
-pub(crate) struct LiveRun {
+pub(crate) struct LiveRunLog {
     pub(crate) id: RunId,
-    state: Mutex<State>,
+    state: Mutex<LiveRunState>,
     progress: watch::Sender<LogProgress>,
 }
 
@@ -31,7 +31,7 @@ struct LogProgress {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LiveRunState {
     /// Offset of the first byte that is stored.
     start: u64,
     text: String,
@@ -52,7 +52,7 @@ pub(crate) struct LogRead {
     pub(crate) end: Option<LogEnd>,
 }
 
-impl LiveRun {
+impl LiveRunLog {
     pub(super) fn new(id: RunId) -> Self {
         Self { id, state: Mutex::default(), progress: watch::Sender::default() }
     }
@@ -132,19 +132,19 @@ impl LiveRun {
         }
     }
 
-    fn notify(&self, state: MutexGuard<'_, State>) {
+    fn notify(&self, state: MutexGuard<'_, LiveRunState>) {
         let last = state.start + state.text.len() as u64;
         let now = LogProgress { last, ended: state.end.is_some(), ends_at: state.ends_at };
         drop(state);
         self.progress.send_replace(now);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LiveRunState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LiveRunState {
     /// Removes the first lines until the rest fits.
     fn truncate_front(&mut self, limit: usize) {
         if self.text.len() <= limit {
@@ -173,15 +173,15 @@ fn whole_lines(text: &str, limit: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn live() -> LiveRun {
-        LiveRun::new(RunId::new("r1").unwrap())
+    fn live() -> LiveRunLog {
+        LiveRunLog::new(RunId::new("r1").unwrap())
     }
 
     fn piece(offset: u64, text: &str) -> LogPiece {
         LogPiece { offset, text: text.into(), ..LogPiece::default() }
     }
 
-    fn all(live: &LiveRun, from: u64) -> (u64, u64, String) {
+    fn all(live: &LiveRunLog, from: u64) -> (u64, u64, String) {
         let LogRead { cut, offset, text, .. } = live.read(from);
         (cut, offset, text)
     }

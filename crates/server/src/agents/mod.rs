@@ -13,5 +13,5 @@ pub use admission::Admission;
 pub use hub::Hub;
 pub(crate) use hub::{EnvNode, SessionGuard};
 pub(crate) use session::JoinRequest;
-pub use session::{AgentLink, AgentLocation, Links, Session};
+pub use session::{AgentConnection, AgentLink, AgentSession, Links};
 pub use stream::PING;

@@ -61,8 +61,8 @@ async fn memory_of_a_session_does_not_grow_with_lookups() {
     let before = resident();
     let sessions: Vec<SessionGuard> = (0..SESSIONS)
         .map(|number| {
-            let arrival = JoinRequest { lookups: many(2000), ..JoinRequest::default() };
-            hub.join(&env(), &node(&format!("web{}", number + 1)), arrival)
+            let request = JoinRequest { lookups: many(2000), ..JoinRequest::default() };
+            hub.join(&env(), &node(&format!("web{}", number + 1)), request)
         })
         .collect();
     let shared = resident().saturating_sub(before);

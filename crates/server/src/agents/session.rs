@@ -27,7 +27,7 @@ use super::lookup_index::SeenLookups;
 
 /// Connection of one agent.
 #[derive(Debug)]
-pub struct Session {
+pub struct AgentSession {
     pub env: EnvName,
     pub node: NodeName,
     pub since: Timestamp,
@@ -57,7 +57,7 @@ pub(super) struct SessionState {
     pub(super) asked_to_move: Option<Instant>,
 }
 
-impl Session {
+impl AgentSession {
     /// The lookups of the node's last run, with the tags of the values that it saw or was sent since.
     pub(crate) fn lookups(&self) -> Option<Arc<SeenLookups>> {
         self.state().lookups.clone()
@@ -118,20 +118,20 @@ pub struct JoinRequest {
 
 /// The sessions, by environment and node.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(HashMap<EnvName, HashMap<NodeName, Arc<Session>>>);
+pub(super) struct Sessions(HashMap<EnvName, HashMap<NodeName, Arc<AgentSession>>>);
 
 impl Sessions {
-    pub(super) fn get(&self, env: &EnvName, node: &NodeName) -> Option<&Arc<Session>> {
+    pub(super) fn get(&self, env: &EnvName, node: &NodeName) -> Option<&Arc<AgentSession>> {
         self.0.get(env)?.get(node)
     }
 
     /// Adds a session, and returns the one that it replaces.
-    pub(super) fn insert(&mut self, session: Arc<Session>) -> Option<Arc<Session>> {
+    pub(super) fn insert(&mut self, session: Arc<AgentSession>) -> Option<Arc<AgentSession>> {
         self.0.entry(session.env.clone()).or_default().insert(session.node.clone(), session)
     }
 
     /// Removes a session; false if it is not there, or was replaced.
-    pub(super) fn remove(&mut self, session: &Arc<Session>) -> bool {
+    pub(super) fn remove(&mut self, session: &Arc<AgentSession>) -> bool {
         let Some(there) = self.0.get_mut(&session.env) else { return false };
         if !there.get(&session.node).is_some_and(|current| Arc::ptr_eq(current, session)) {
             return false;
@@ -144,11 +144,11 @@ impl Sessions {
     }
 
     /// The sessions of one environment.
-    pub(super) fn in_env(&self, env: &EnvName) -> impl Iterator<Item = &Arc<Session>> {
+    pub(super) fn in_env(&self, env: &EnvName) -> impl Iterator<Item = &Arc<AgentSession>> {
         self.0.get(env).into_iter().flat_map(HashMap::values)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Session>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<AgentSession>> {
         self.0.values().flat_map(HashMap::values)
     }
 
@@ -159,8 +159,8 @@ impl Sessions {
 
 /// Replica that a node's agent is connected to.
 #[derive(Clone, Debug)]
-pub enum AgentLocation {
-    Local(Arc<Session>),
+pub enum AgentConnection {
+    Local(Arc<AgentSession>),
     /// Only that replica knows the agent's activity.
     Remote(ReplicaId),
     Disconnected,
@@ -170,7 +170,7 @@ pub enum AgentLocation {
 #[derive(Clone, Debug)]
 pub struct AgentLink {
     pub link: Link,
-    pub at: AgentLocation,
+    pub at: AgentConnection,
 }
 
 /// Connections of all agents.
@@ -210,11 +210,11 @@ impl Links {
             Some(session) => LocalLink::Connected { since: session.since },
             None => LocalLink::Not { since: self.hub.silent_since(&fleet.env, name) },
         };
-        let (link, place) = self.absences().link(fleet, name, here, self.clock.now());
-        let at = match (place, session) {
-            (LinkLocation::Here, Some(session)) => AgentLocation::Local(session),
-            (LinkLocation::Elsewhere(replica), _) => AgentLocation::Remote(replica),
-            (LinkLocation::Nowhere, _) | (LinkLocation::Here, None) => AgentLocation::Disconnected,
+        let (link, location) = self.absences().link(fleet, name, here, self.clock.now());
+        let at = match (location, session) {
+            (LinkLocation::Here, Some(session)) => AgentConnection::Local(session),
+            (LinkLocation::Elsewhere(replica), _) => AgentConnection::Remote(replica),
+            (LinkLocation::Nowhere, _) | (LinkLocation::Here, None) => AgentConnection::Disconnected,
         };
         AgentLink { link, at }
     }

@@ -20,7 +20,7 @@ use muster_wire::sync::SyncEvent;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::agents::admission::AdmissionPermit;
-use crate::agents::{Session, SessionGuard};
+use crate::agents::{AgentSession, SessionGuard};
 use crate::app::Clock;
 use crate::view::View;
 
@@ -44,7 +44,7 @@ pub(crate) struct StreamInit {
 }
 
 #[derive(Debug)]
-struct State {
+struct StreamState {
     view: Arc<View>,
     guard: SessionGuard,
     ping: Interval,
@@ -74,7 +74,7 @@ pub(crate) fn events(
     let mut ping = interval_at(Instant::now() + PING, PING);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let StreamInit { incarnation, role, generation, has_snapshot, snapshot, pause, asked, trust, permit } = init;
-    let mut state = State {
+    let mut state = StreamState {
         view,
         guard: session,
         ping,
@@ -100,7 +100,7 @@ pub(crate) fn events(
     })
 }
 
-impl State {
+impl StreamState {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -109,7 +109,7 @@ impl State {
             if self.compared {
                 self.permit = None;
             }
-            let session: &Session = &self.guard.session;
+            let session: &AgentSession = &self.guard.session;
             tokio::select! {
                 biased;
                 () = session.ended.cancelled() => return None,

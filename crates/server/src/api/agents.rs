@@ -16,7 +16,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::agents::stream::{StreamInit, events};
-use crate::agents::{JoinRequest, Session, incarnation};
+use crate::agents::{AgentSession, JoinRequest, incarnation};
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
@@ -180,7 +180,7 @@ pub(crate) async fn list_activities(
     Ok(Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() }))
 }
 
-fn activity_of(agents: &Agents, session: &Session, with_lookups: bool) -> AgentActivity {
+fn activity_of(agents: &Agents, session: &AgentSession, with_lookups: bool) -> AgentActivity {
     let doing = session.activity();
     let (lookups, asked) = if with_lookups {
         let asked = agents.hub.live_logs.requests(&session.env, &session.node);

@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use crate::api::error::{ApiError, chain};
 use crate::api::request::{Scope, fresh_enough};
 use crate::app::{Reader, ReplicaState, Writer};
-use crate::backup::{self, BackupError, Contents, ReadError, RefusedRestore, RestoreError, Target, verify};
+use crate::backup::{
+    self, BackupError, BackupReadError, Contents, RefusedRestore, RestoreError, RestoreTarget, verify,
+};
 
 /// Streams a backup of the environment: its keys at one revision and their blobs, as a tar archive in a zstd stream.
 #[utoipa::path(get, path = "/v1/envs/{env}/backup", params(("env" = String, Path)),
@@ -56,7 +58,7 @@ pub(crate) async fn restore_backup(
     fresh_enough(&parts, &writer).await?;
     let env = EnvName::new(env).map_err(|error| ApiError::invalid(error.to_string()))?;
     let (file, contents) = receive_backup(&writer, body).await?;
-    let target = Target {
+    let target = RestoreTarget {
         store: writer.store.clone(),
         blobs: writer.blobs.clone(),
         env: env.clone(),
@@ -99,7 +101,7 @@ async fn receive_backup(reader: &Reader, body: Body) -> Result<(File, Contents),
     file.flush().await.map_err(kept)?;
     let mut file = file.into_std().await;
     let looked = tokio::task::spawn_blocking(move || {
-        io::Seek::rewind(&mut file).map_err(ReadError::Io)?;
+        io::Seek::rewind(&mut file).map_err(BackupReadError::Io)?;
         verify(&file).map(|contents| (file, contents))
     });
     let looked = looked.await.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
@@ -117,8 +119,8 @@ impl From<BackupError> for ApiError {
     }
 }
 
-impl From<ReadError> for ApiError {
-    fn from(error: ReadError) -> Self {
+impl From<BackupReadError> for ApiError {
+    fn from(error: BackupReadError) -> Self {
         Self::invalid(chain(&error))
     }
 }

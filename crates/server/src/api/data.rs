@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 use crate::app::{Reader, Writer};
 
 use crate::api::error::{ApiError, JsonBody};
-use crate::api::key_write::{Condition, Write, write};
+use crate::api::key_write::{Condition, PlannedWrite, write};
 use crate::api::request::{Author, LayerQuery, LayerTarget, PageQuery, Scope, unknown_target};
 
 /// Largest value as JSON, in bytes. A key of the store holds at most 16 KiB, including author and message.
@@ -132,7 +132,7 @@ pub(crate) async fn set_datum(
         let current = fleet.data().get(&layer, &key);
         let seen = current.map(|(_, at)| *at);
         if current.is_some_and(|(current, _)| *current == record) {
-            return Ok(Write { seen, op: None, about: (true, None) });
+            return Ok(PlannedWrite { seen, op: None, about: (true, None) });
         }
         condition.check(seen, || refused(fleet, &layer, &key))?;
         if !body.force && !layer_exists(fleet, &layer) {
@@ -141,10 +141,10 @@ pub(crate) async fn set_datum(
         if let Some((current, _)) =
             current.filter(|(current, _)| current.value == record.value && current.secret == record.secret)
         {
-            return Ok(Write { seen, op: None, about: (false, Some(current.clone())) });
+            return Ok(PlannedWrite { seen, op: None, about: (false, Some(current.clone())) });
         }
         let op = Op::put_json(store_key.clone(), &record).map_err(|error| ApiError::invalid(error.to_string()))?;
-        Ok(Write { seen, op: Some(op), about: (true, None) })
+        Ok(PlannedWrite { seen, op: Some(op), about: (true, None) })
     })
     .await?;
     let datum = scope.read(&writer, |fleet| {
@@ -181,7 +181,7 @@ pub(crate) async fn unset_datum(
         let seen = current.map(|(_, at)| *at);
         condition.check(seen, || refused(fleet, &layer, &key))?;
         let about = current.map(|datum| row(fleet, &layer, &key, datum));
-        Ok(Write { seen, op: about.as_ref().map(|_| Op::delete(store_key.clone())), about })
+        Ok(PlannedWrite { seen, op: about.as_ref().map(|_| Op::delete(store_key.clone())), about })
     })
     .await?;
     if before.is_some() {

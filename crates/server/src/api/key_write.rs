@@ -17,7 +17,7 @@ use crate::transactions::ConflictRetry;
 const ATTEMPTS: usize = 5;
 
 /// A planned write, and the revision of its key that the plan was made on.
-pub(super) struct Write<T> {
+pub(super) struct PlannedWrite<T> {
     pub(super) seen: Option<Revision>,
     /// None if the key already has the value.
     pub(super) op: Option<Op>,
@@ -31,7 +31,7 @@ pub(super) struct Write<T> {
 pub(super) async fn write<T>(
     writer: &Writer,
     scope: &Scope,
-    plan: impl Fn(&Fleet) -> Result<Write<T>, ApiError>,
+    plan: impl Fn(&Fleet) -> Result<PlannedWrite<T>, ApiError>,
 ) -> Result<(T, Revision), ApiError> {
     let keys = Keys::new(&scope.env);
     let mut unconfirmed: Option<T> = None;
@@ -42,7 +42,7 @@ pub(super) async fn write<T>(
             check_writable(fleet)?;
             Ok::<_, ApiError>((plan(fleet)?, fleet.revision))
         })??;
-        let Write { seen, op, about } = planned;
+        let PlannedWrite { seen, op, about } = planned;
         let Some(op) = op else {
             // The attempt whose reply was lost was committed.
             return Ok((unconfirmed.take().unwrap_or(about), at));

@@ -21,26 +21,21 @@ use muster_wire::client::Download;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::runs::{LogEnd, LogEvent, LogPiece, LogQuery, PIECE, RunLog};
 use muster_wire::sse;
-use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
 use crate::agents::Hub;
-use crate::agents::live_logs::LiveRun;
+use crate::agents::live_logs::LiveRunLog;
 use crate::agents::stream::PING;
 use crate::api::agents::ends_run;
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
+use crate::api::runs::RunPath;
 use crate::app::{Agents, Reader};
 
 /// A character takes up to six bytes in JSON.
 pub(crate) const BODY_LIMIT: usize = 6 * PIECE + 4096;
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct RunPath {
-    run: String,
-}
 
 /// Receives a piece of the log of a run in progress. It is kept in memory for a short time; duplicates are ignored.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/runs/{run}/log",
@@ -108,7 +103,7 @@ pub(crate) async fn show_log(
 }
 
 /// The run in progress at this replica. A run without output counts if the agent reports it as its activity.
-fn live_run(agents: &Agents, scope: &Scope, node: &NodeName, run: &RunId) -> Option<Arc<LiveRun>> {
+fn live_run(agents: &Agents, scope: &Scope, node: &NodeName, run: &RunId) -> Option<Arc<LiveRunLog>> {
     let logs = &agents.hub.live_logs;
     if let Some(live) = logs.get(&scope.env, node, run) {
         return Some(live);
@@ -120,7 +115,7 @@ fn live_run(agents: &Agents, scope: &Scope, node: &NodeName, run: &RunId) -> Opt
     makes_it.then(|| logs.get_or_create(&scope.env, node, run))
 }
 
-fn answer_live(agents: &Agents, live: Arc<LiveRun>, query: LogQuery) -> Result<Response, ApiError> {
+fn answer_live(agents: &Agents, live: Arc<LiveRunLog>, query: LogQuery) -> Result<Response, ApiError> {
     if query.follow {
         return follow_log(agents, live, query.from);
     }
@@ -185,7 +180,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const COME_BACK: u16 = 5;
 
 /// Follows a run in progress.
-pub(super) fn follow_log(agents: &Agents, live: Arc<LiveRun>, from: u64) -> Result<Response, ApiError> {
+pub(super) fn follow_log(agents: &Agents, live: Arc<LiveRunLog>, from: u64) -> Result<Response, ApiError> {
     let Ok(permit) = agents.log_readers.clone().try_acquire_owned() else {
         let problem = Problem::new(ProblemCode::Busy, "too many clients follow logs at this server");
         return Err(ApiError(problem.retry_after(COME_BACK).hint("close some of them, or read without following")));
@@ -203,7 +198,7 @@ pub(super) fn follow_log(agents: &Agents, live: Arc<LiveRun>, from: u64) -> Resu
 /// Writes events until the log or its reader ends.
 async fn write_events(
     hub: Arc<Hub>,
-    live: Arc<LiveRun>,
+    live: Arc<LiveRunLog>,
     mut at: u64,
     events: mpsc::Sender<Result<Bytes, Infallible>>,
     _permit: OwnedSemaphorePermit,

@@ -10,7 +10,7 @@ use muster_wire::data::LookupResponse;
 use muster_wire::operator::{NodeDetail, NodeRow, Page};
 use serde::Deserialize;
 
-use crate::agents::AgentLocation;
+use crate::agents::AgentConnection;
 use crate::api::error::ApiError;
 use crate::api::request::{FilterQuery, PageQuery, Scope};
 use crate::app::{Agents, Reader};
@@ -167,9 +167,9 @@ pub(crate) async fn lookup_key(
         let near = if found.is_none() { explain::suggest(fleet, &node, &key) } else { None };
         let recorded = explain::recorded_key(&key);
         let looked_up = match agents.links.agent(fleet, &node).at {
-            AgentLocation::Local(session) => Some(session.has_looked_up(&recorded)),
-            AgentLocation::Remote(_) => elsewhere.get(&node).map(|agent| agent.lookups.contains(&recorded)),
-            AgentLocation::Disconnected => None,
+            AgentConnection::Local(session) => Some(session.has_looked_up(&recorded)),
+            AgentConnection::Remote(_) => elsewhere.get(&node).map(|agent| agent.lookups.contains(&recorded)),
+            AgentConnection::Disconnected => None,
         };
         LookupResponse { node: node.clone(), key: key.clone(), found, near, looked_up, revision: fleet.revision }
     })?;

@@ -14,7 +14,7 @@ use muster_wire::operator::Page;
 use crate::app::{Reader, Writer};
 
 use crate::api::error::{ApiError, JsonBody};
-use crate::api::key_write::{Write, write};
+use crate::api::key_write::{PlannedWrite, write};
 use crate::api::request::{Author, LayerQuery, LayerTarget, PageQuery, Scope, unknown_target};
 
 /// Longest reason, in characters.
@@ -74,13 +74,13 @@ pub(crate) async fn set_pause(
         let about = (there.map(|(pause, _)| paused(&of, pause)), row(fleet, &of, &pause));
         let seen = there.map(|(_, at)| *at);
         if there.is_some_and(|(there, _)| *there == pause) {
-            return Ok(Write { seen, op: None, about });
+            return Ok(PlannedWrite { seen, op: None, about });
         }
         if !force && !matches!(of, PauseScope::Global) && about.1.nodes == 0 {
             return Err(unknown_target(fleet, &LayerTarget::from_scope(&of)));
         }
         let op = Op::put_json(store_key.clone(), &pause).map_err(|error| ApiError::invalid(error.to_string()))?;
-        Ok(Write { seen, op: Some(op), about })
+        Ok(PlannedWrite { seen, op: Some(op), about })
     })
     .await?;
     tracing::info!(env = %scope.env, "{}", row.paused);
@@ -112,7 +112,7 @@ pub(crate) async fn end_pause(
         let still: Vec<PauseRow> = others.map(|(other, (pause, _))| row(fleet, other, pause)).collect();
         let op = there.map(|_| Op::delete(store_key.clone()));
         let before = there.map(|(pause, _)| paused(&of, pause)).filter(|before| !before.pause.is_over(now));
-        Ok(Write { seen: there.map(|(_, at)| *at), op, about: (before, still) })
+        Ok(PlannedWrite { seen: there.map(|(_, at)| *at), op, about: (before, still) })
     })
     .await?;
     if before.is_some() {

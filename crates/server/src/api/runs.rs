@@ -152,9 +152,9 @@ fn failure_before_retry(last: &LastRun) -> Option<Reason> {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct RunPath {
-    run: String,
+    pub(super) run: String,
 }
 
 /// Shows the reports of one run.

@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::blobs::{Blobs, is_digest};
 use crate::design::tree::name_all;
 
-use super::writer::{Archive, Pieces, WriteError};
+use super::writer::{Archive, BackupWriteError, BlobPieces};
 use super::{CURRENT_VERSION, DESTROYING, EPOCH, FORMAT, HELD, RESTORING, is_kept};
 
 #[derive(Debug, Error)]
@@ -95,7 +95,7 @@ impl Backup {
     ///
     /// A blob that has just left the history counts as missing, like a lost one: the ending lists both, and neither prevents a
     /// restore.
-    pub fn write<W: Write>(self, blobs: &Blobs, to: W) -> Result<WrittenBackup<W>, WriteError> {
+    pub fn write<W: Write>(self, blobs: &Blobs, to: W) -> Result<WrittenBackup<W>, BackupWriteError> {
         let Self { mut manifest, prefix, kvs, mut named } = self;
         named.expand(blobs);
         manifest.blobs = named.needed.len();
@@ -115,7 +115,7 @@ impl Backup {
 }
 
 /// Adds a blob; false if it is missing or damaged.
-fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Result<bool, WriteError> {
+fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Result<bool, BackupWriteError> {
     let Ok(Some(stored)) = blobs.stored(digest) else { return Ok(false) };
     if stored.size() <= HELD {
         let Some(content) = blobs.get(digest) else { return Ok(false) };
@@ -124,8 +124,10 @@ fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Resul
     }
     // Read twice: the content must be verified before it is written, and its size comes first.
     let mut found = Sha256::new();
-    let read =
-        io::copy(&mut Pieces { content: &*stored, place: 0, seen: |piece: &[u8]| found.update(piece) }, &mut sink());
+    let read = io::copy(
+        &mut BlobPieces { content: &*stored, place: 0, seen: |piece: &[u8]| found.update(piece) },
+        &mut sink(),
+    );
     if read.is_err() || hex(&found.finalize()) != digest {
         return Ok(false);
     }

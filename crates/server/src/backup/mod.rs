@@ -23,10 +23,10 @@ mod restore_plan;
 mod writer;
 
 pub use create::{Backup, BackupError, WrittenBackup, read_environment};
-pub use reader::{Contents, ReadError, verify};
-pub use restore::{Progress, RestoreError, Target, check, restore};
+pub use reader::{BackupReadError, Contents, verify};
+pub use restore::{RestoreError, RestoreProgress, RestoreTarget, check, restore};
 pub use restore_plan::RefusedRestore;
-pub use writer::WriteError;
+pub use writer::BackupWriteError;
 
 /// Format of the archive that this version writes, and the newest that it reads.
 const FORMAT: u32 = 1;

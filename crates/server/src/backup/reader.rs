@@ -10,7 +10,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::writer::{Checksum, Line};
+use super::writer::{Checksum, KeyLine};
 use super::{BLOBS, CURRENT_VERSION, END, FORMAT, HELD, KEYS, MANIFEST, is_kept};
 
 /// Largest entry that is not a blob, in bytes. An entry of keys has a megabyte.
@@ -24,7 +24,7 @@ const LONGEST_KEY: usize = MAX_KEY - 128;
 
 /// Reason why a file is not a valid backup.
 #[derive(Debug, Error)]
-pub enum ReadError {
+pub enum BackupReadError {
     #[error("this is not a backup of Muster, or it is damaged at its beginning")]
     Foreign(#[source] Option<io::Error>),
     #[error("the backup has format {found}, and this version of Muster reads format {FORMAT}: use a newer one")]
@@ -50,7 +50,7 @@ pub struct Contents {
 }
 
 /// An item of a backup.
-pub(super) enum Item<'a> {
+pub(super) enum BackupItem<'a> {
     Key {
         key: String,
         value: Vec<u8>,
@@ -66,11 +66,11 @@ pub(super) enum Item<'a> {
 }
 
 /// Reads and verifies a whole backup. Writes nothing.
-pub fn verify(from: impl Read) -> Result<Contents, ReadError> {
+pub fn verify(from: impl Read) -> Result<Contents, BackupReadError> {
     let mut keys = Vec::new();
     let mut current_version = None;
     let (manifest, ending) = read(from, |item| {
-        if let Item::Key { key, value } = item {
+        if let BackupItem::Key { key, value } = item {
             if key == CURRENT_VERSION {
                 let text = String::from_utf8(value).unwrap_or_default();
                 current_version = Some(Version::new(text).map_err(|error| damaged(error.to_string()))?);
@@ -85,15 +85,15 @@ pub fn verify(from: impl Read) -> Result<Contents, ReadError> {
 /// Reads a backup, and passes its items to `take`: keys first. They are verified only once this returns.
 pub(super) fn read(
     from: impl Read,
-    mut take: impl FnMut(Item<'_>) -> Result<(), ReadError>,
-) -> Result<(BackupManifest, BackupTrailer), ReadError> {
+    mut take: impl FnMut(BackupItem<'_>) -> Result<(), BackupReadError>,
+) -> Result<(BackupManifest, BackupTrailer), BackupReadError> {
     let mut from = BufReader::new(from);
-    if !from.fill_buf().map_err(ReadError::Io)?.starts_with(&MAGIC) {
-        return Err(ReadError::Foreign(None));
+    if !from.fill_buf().map_err(BackupReadError::Io)?.starts_with(&MAGIC) {
+        return Err(BackupReadError::Foreign(None));
     }
-    let zstd = zstd::Decoder::with_buffer(from).map_err(ReadError::Io)?;
+    let zstd = zstd::Decoder::with_buffer(from).map_err(BackupReadError::Io)?;
     let mut archive = tar::Archive::new(zstd);
-    let mut state = State::default();
+    let mut state = ReadState::default();
     let mut entries = archive.entries().map_err(|error| state.broken(error))?;
     for entry in &mut entries {
         let mut entry = entry.map_err(|error| state.broken(error))?;
@@ -111,7 +111,7 @@ pub(super) fn read(
         let mut content = Vec::new();
         entry.read_to_end(&mut content).map_err(|error| state.broken(error))?;
         if content.len() as u64 != size {
-            return Err(ReadError::Truncated);
+            return Err(BackupReadError::Truncated);
         }
         state.entry(&name, content, &mut take)?;
     }
@@ -120,17 +120,17 @@ pub(super) fn read(
     io::copy(&mut rest, &mut io::sink()).map_err(|error| state.broken(error))?;
     match (state.manifest, state.ending) {
         (Some(manifest), Some(ending)) => Ok((manifest, ending)),
-        (None, _) => Err(ReadError::Foreign(None)),
-        (Some(_), None) => Err(ReadError::Truncated),
+        (None, _) => Err(BackupReadError::Foreign(None)),
+        (Some(_), None) => Err(BackupReadError::Truncated),
     }
 }
 
-fn damaged(what: impl Into<String>) -> ReadError {
-    ReadError::Damaged { what: what.into() }
+fn damaged(what: impl Into<String>) -> BackupReadError {
+    BackupReadError::Damaged { what: what.into() }
 }
 
 #[derive(Default)]
-struct State {
+struct ReadState {
     manifest: Option<BackupManifest>,
     ending: Option<BackupTrailer>,
     checksum: Checksum,
@@ -139,19 +139,19 @@ struct State {
     blobs: usize,
 }
 
-impl State {
+impl ReadState {
     fn entry(
         &mut self,
         name: &str,
         content: Vec<u8>,
-        take: &mut impl FnMut(Item<'_>) -> Result<(), ReadError>,
-    ) -> Result<(), ReadError> {
+        take: &mut impl FnMut(BackupItem<'_>) -> Result<(), BackupReadError>,
+    ) -> Result<(), BackupReadError> {
         if self.ending.is_some() {
             return Err(damaged(format!("{name} comes after the end")));
         }
         if self.manifest.is_none() {
             if name != MANIFEST {
-                return Err(ReadError::Foreign(None));
+                return Err(BackupReadError::Foreign(None));
             }
             self.manifest = Some(manifest(&content)?);
         } else if name == END {
@@ -168,7 +168,7 @@ impl State {
             }
             self.blobs += 1;
             self.checksum.add(name, &content);
-            return take(Item::Blob { content });
+            return take(BackupItem::Blob { content });
         } else {
             return Err(damaged(format!("{name} is not part of a backup")));
         }
@@ -182,27 +182,28 @@ impl State {
         digest: &str,
         size: u64,
         from: &mut dyn Read,
-        take: &mut impl FnMut(Item<'_>) -> Result<(), ReadError>,
-    ) -> Result<(), ReadError> {
+        take: &mut impl FnMut(BackupItem<'_>) -> Result<(), BackupReadError>,
+    ) -> Result<(), BackupReadError> {
         let name = format!("{BLOBS}{digest}");
         if self.ending.is_some() {
             return Err(damaged(format!("{name} comes after the end")));
         }
         if self.manifest.is_none() {
-            return Err(ReadError::Foreign(None));
+            return Err(BackupReadError::Foreign(None));
         }
         self.checksum.begin(&name, size);
-        let mut pieces = Pieces { from, digest: Sha256::new(), read: 0, failed: None, checksum: &mut self.checksum };
-        let taken = take(Item::LargeBlob { digest, content: &mut pieces });
+        let mut pieces =
+            BlobContent { from, digest: Sha256::new(), read: 0, failed: None, checksum: &mut self.checksum };
+        let taken = take(BackupItem::LargeBlob { digest, content: &mut pieces });
         // The rest is read in any case, to verify it.
         let rest = if taken.is_ok() { io::copy(&mut pieces, &mut io::sink()).map(drop) } else { Ok(()) };
-        let Pieces { digest: found, read, failed, .. } = pieces;
+        let BlobContent { digest: found, read, failed, .. } = pieces;
         if let Some(error) = failed.or(rest.err()) {
             return Err(self.broken(error));
         }
         taken?;
         if read != size {
-            return Err(ReadError::Truncated);
+            return Err(BackupReadError::Truncated);
         }
         if hex(&found.finalize()) != digest {
             return Err(damaged(format!("{name} does not match its name")));
@@ -211,8 +212,8 @@ impl State {
         Ok(())
     }
 
-    fn key(&mut self, name: &str, line: &[u8]) -> Result<Item<'static>, ReadError> {
-        let line: Line<'_> = serde_json::from_slice(line).map_err(|error| damaged(format!("{name}: {error}")))?;
+    fn key(&mut self, name: &str, line: &[u8]) -> Result<BackupItem<'static>, BackupReadError> {
+        let line: KeyLine<'_> = serde_json::from_slice(line).map_err(|error| damaged(format!("{name}: {error}")))?;
         let key = line.key.into_owned();
         let value = line.value.bytes().ok_or_else(|| damaged(format!("the value of {key} cannot be read")))?;
         if key.is_empty() || key.len() > LONGEST_KEY || value.len() > MAX_VALUE || !is_kept(&key) {
@@ -223,10 +224,10 @@ impl State {
         }
         self.keys += 1;
         self.last_key = Some(key.clone());
-        Ok(Item::Key { key, value })
+        Ok(BackupItem::Key { key, value })
     }
 
-    fn end(&mut self, ending: BackupTrailer) -> Result<(), ReadError> {
+    fn end(&mut self, ending: BackupTrailer) -> Result<(), BackupReadError> {
         let checksum = std::mem::take(&mut self.checksum).end();
         if checksum != ending.checksum {
             return Err(damaged("its checksum does not match its content"));
@@ -239,20 +240,20 @@ impl State {
     }
 
     /// Error of the archive, depending on how far it was read.
-    fn broken(&self, error: io::Error) -> ReadError {
+    fn broken(&self, error: io::Error) -> BackupReadError {
         // Message of zstd for a truncated stream.
         let cut_off = error.to_string().contains("incomplete frame");
         match (&self.manifest, error.kind()) {
-            _ if cut_off => ReadError::Truncated,
-            (None, _) => ReadError::Foreign(Some(error)),
-            (Some(_), io::ErrorKind::UnexpectedEof) => ReadError::Truncated,
+            _ if cut_off => BackupReadError::Truncated,
+            (None, _) => BackupReadError::Foreign(Some(error)),
+            (Some(_), io::ErrorKind::UnexpectedEof) => BackupReadError::Truncated,
             (Some(_), _) => damaged(error.to_string()),
         }
     }
 }
 
 /// Reads a large blob, and computes its size and digest.
-struct Pieces<'a> {
+struct BlobContent<'a> {
     from: &'a mut dyn Read,
     digest: Sha256,
     read: u64,
@@ -261,7 +262,7 @@ struct Pieces<'a> {
     checksum: &'a mut Checksum,
 }
 
-impl Read for Pieces<'_> {
+impl Read for BlobContent<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.from.read(buffer) {
             Ok(read) => {
@@ -281,16 +282,16 @@ impl Read for Pieces<'_> {
     }
 }
 
-fn manifest(content: &[u8]) -> Result<BackupManifest, ReadError> {
+fn manifest(content: &[u8]) -> Result<BackupManifest, BackupReadError> {
     /// Field that every format has.
     #[derive(Deserialize)]
     struct Any {
         format: u32,
     }
-    let not_one = |error: serde_json::Error| ReadError::Foreign(Some(error.into()));
+    let not_one = |error: serde_json::Error| BackupReadError::Foreign(Some(error.into()));
     let Any { format } = serde_json::from_slice(content).map_err(not_one)?;
     if format == 0 || format > FORMAT {
-        return Err(ReadError::Format { found: format });
+        return Err(BackupReadError::Format { found: format });
     }
     serde_json::from_slice(content).map_err(not_one)
 }

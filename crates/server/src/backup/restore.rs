@@ -24,8 +24,8 @@ use tokio::sync::mpsc;
 use crate::blobs::{Blobs, ReceiveError};
 
 use super::CURRENT_VERSION;
-use super::reader::{Contents, Item, MAX_BLOB, ReadError, read};
-use super::restore_plan::{Batch, ExistingKeys, RefusedRestore};
+use super::reader::{BackupItem, BackupReadError, Contents, MAX_BLOB, read};
+use super::restore_plan::{ExistingKeys, OpBatch, RefusedRestore};
 
 /// Attempts of one write while the store is unavailable. The election of a new leader takes a second or two.
 const ATTEMPTS: u32 = 8;
@@ -38,7 +38,7 @@ pub enum RestoreError {
     #[error(transparent)]
     Refused(#[from] RefusedRestore),
     #[error("the backup cannot be read")]
-    Read(#[source] ReadError),
+    Read(#[source] BackupReadError),
     #[error("a blob of the backup cannot be stored")]
     Blobs(#[source] io::Error),
     #[error("the environment cannot be read")]
@@ -53,7 +53,7 @@ pub enum RestoreError {
 
 /// Target of a restore.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct RestoreTarget {
     pub store: Arc<dyn Store>,
     pub blobs: Arc<Blobs>,
     pub env: EnvName,
@@ -66,19 +66,19 @@ pub struct Target {
 
 /// Progress of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct RestoreProgress {
     pub keys: usize,
     pub blobs: usize,
 }
 
 /// Computes what a restore would do. Writes nothing.
-pub async fn check(file: File, contents: &Contents, target: &Target) -> Result<RestoreResponse, RestoreError> {
+pub async fn check(file: File, contents: &Contents, target: &RestoreTarget) -> Result<RestoreResponse, RestoreError> {
     let existing = read_existing(target).await?;
     let resumed = existing.admit(&target.env, contents, target.replace)?;
     let mut done = RestoreResponse { check: true, ..initial_response(contents, target, &existing, resumed) };
     done.removed = existing.surplus(contents).count();
     done.blobs = contents.ending.blobs;
-    let mut reader = Reader::start(file, None)?;
+    let mut reader = BackupReader::start(file, None)?;
     while let Some(found) = reader.next().await? {
         if let ReadItem::Key { key, value } = found {
             if existing.has(&key, &value) { done.unchanged += 1 } else { done.put += 1 }
@@ -91,8 +91,8 @@ pub async fn check(file: File, contents: &Contents, target: &Target) -> Result<R
 pub async fn restore(
     file: File,
     contents: &Contents,
-    target: &Target,
-    mut progress: impl FnMut(Progress),
+    target: &RestoreTarget,
+    mut progress: impl FnMut(RestoreProgress),
 ) -> Result<RestoreResponse, RestoreError> {
     let keys = Keys::new(&target.env);
     let before = read_existing(target).await?;
@@ -100,15 +100,15 @@ pub async fn restore(
     let mut done = initial_response(contents, target, &before, resumed);
     // Counted against the state before the fence.
     done.removed = before.surplus(contents).count();
-    let writer = Writer { target, keys: &keys, marker: mark(target, &keys, contents, &before).await? };
+    let writer = KeyWriter { target, keys: &keys, marker: mark(target, &keys, contents, &before).await? };
 
     writer.delete(before.fence()).await?;
     // From here on no other process changes keys of nodes.
     let fenced = read_existing(target).await?;
     writer.delete(fenced.surplus(contents)).await?;
 
-    let mut batch = Batch::default();
-    let mut reader = Reader::start(file, Some(target.blobs.clone()))?;
+    let mut batch = OpBatch::default();
+    let mut reader = BackupReader::start(file, Some(target.blobs.clone()))?;
     while let Some(found) = reader.next().await? {
         match found {
             ReadItem::Blob => done.blobs += 1,
@@ -123,14 +123,19 @@ pub async fn restore(
                 }
             }
         }
-        progress(Progress { keys: done.put + done.unchanged, blobs: done.blobs });
+        progress(RestoreProgress { keys: done.put + done.unchanged, blobs: done.blobs });
     }
     writer.commit(batch.drain()).await?;
     let (epoch, revision) = writer.finish(contents, fenced).await?;
     Ok(RestoreResponse { epoch, revision: Some(revision), ..done })
 }
 
-fn initial_response(contents: &Contents, target: &Target, existing: &ExistingKeys, resumed: bool) -> RestoreResponse {
+fn initial_response(
+    contents: &Contents,
+    target: &RestoreTarget,
+    existing: &ExistingKeys,
+    resumed: bool,
+) -> RestoreResponse {
     RestoreResponse {
         env: target.env.clone(),
         manifest: contents.manifest.clone(),
@@ -146,7 +151,7 @@ fn initial_response(contents: &Contents, target: &Target, existing: &ExistingKey
     }
 }
 
-async fn read_existing(target: &Target) -> Result<ExistingKeys, RestoreError> {
+async fn read_existing(target: &RestoreTarget) -> Result<ExistingKeys, RestoreError> {
     let keys = Keys::new(&target.env);
     let range = target.store.range(keys.prefix(), None).await.map_err(RestoreError::ReadStore)?;
     Ok(ExistingKeys::from_range(&keys, range))
@@ -154,7 +159,7 @@ async fn read_existing(target: &Target) -> Result<ExistingKeys, RestoreError> {
 
 /// Puts the marker. Its revision guards all further writes.
 async fn mark(
-    target: &Target,
+    target: &RestoreTarget,
     keys: &Keys,
     contents: &Contents,
     existing: &ExistingKeys,
@@ -203,15 +208,15 @@ fn is_transient(error: &StoreError) -> bool {
 }
 
 /// Writes while the marker is its own.
-struct Writer<'a> {
-    target: &'a Target,
+struct KeyWriter<'a> {
+    target: &'a RestoreTarget,
     keys: &'a Keys,
     marker: Revision,
 }
 
-impl Writer<'_> {
+impl KeyWriter<'_> {
     async fn delete(&self, keys: impl Iterator<Item = &str>) -> Result<(), RestoreError> {
-        let mut batch = Batch::default();
+        let mut batch = OpBatch::default();
         for key in keys {
             self.commit(batch.add(Op::delete(format!("{}{key}", self.keys.prefix())))).await?;
         }
@@ -282,7 +287,7 @@ impl Writer<'_> {
 }
 
 /// Reads the file on its own thread, and stores the blobs on the way.
-struct Reader {
+struct BackupReader {
     found: mpsc::Receiver<ReadItem>,
     reading: Option<tokio::task::JoinHandle<Result<(), RestoreError>>>,
 }
@@ -293,35 +298,35 @@ enum ReadItem {
     Blob,
 }
 
-impl Reader {
+impl BackupReader {
     fn start(mut file: File, blobs: Option<Arc<Blobs>>) -> Result<Self, RestoreError> {
-        file.rewind().map_err(|error| RestoreError::Read(ReadError::Io(error)))?;
+        file.rewind().map_err(|error| RestoreError::Read(BackupReadError::Io(error)))?;
         let (sender, found) = mpsc::channel(AHEAD);
         let reading = tokio::task::spawn_blocking(move || {
             let mut failed = None;
             let taken = read(file, |item| {
                 let found = match item {
-                    Item::Key { key, value } => ReadItem::Key { key, value },
-                    Item::Blob { content } => {
+                    BackupItem::Key { key, value } => ReadItem::Key { key, value },
+                    BackupItem::Blob { content } => {
                         if let Some(Err(error)) = blobs.as_ref().map(|blobs| blobs.put(&content)) {
                             failed = Some(error);
-                            return Err(ReadError::Stopped);
+                            return Err(BackupReadError::Stopped);
                         }
                         ReadItem::Blob
                     }
-                    Item::LargeBlob { digest, content } => {
+                    BackupItem::LargeBlob { digest, content } => {
                         if let Some(Err(error)) = blobs.as_ref().map(|blobs| blobs.keep_all(digest, MAX_BLOB, content))
                         {
                             failed = Some(not_kept(error));
-                            return Err(ReadError::Stopped);
+                            return Err(BackupReadError::Stopped);
                         }
                         ReadItem::Blob
                     }
                 };
-                sender.blocking_send(found).map_err(|_| ReadError::Stopped)
+                sender.blocking_send(found).map_err(|_| BackupReadError::Stopped)
             });
             match (failed, taken) {
-                (Some(error), Ok(_) | Err(ReadError::Stopped)) => Err(RestoreError::Blobs(error)),
+                (Some(error), Ok(_) | Err(BackupReadError::Stopped)) => Err(RestoreError::Blobs(error)),
                 (_, Err(error)) => Err(RestoreError::Read(error)),
                 (None, Ok(_)) => Ok(()),
             }
@@ -338,7 +343,7 @@ impl Reader {
             None => Ok(None),
             Some(reading) => match reading.await {
                 Ok(ended) => ended.map(|()| None),
-                Err(panicked) => Err(RestoreError::Read(ReadError::Io(io::Error::other(panicked)))),
+                Err(panicked) => Err(RestoreError::Read(BackupReadError::Io(io::Error::other(panicked)))),
             },
         }
     }

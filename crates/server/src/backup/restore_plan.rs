@@ -122,12 +122,12 @@ impl ExistingKeys {
 
 /// Collects operations for one transaction.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct OpBatch {
     ops: Vec<Op>,
     bytes: usize,
 }
 
-impl Batch {
+impl OpBatch {
     /// Adds an operation. Returns the batch that must be committed before it.
     pub(super) fn add(&mut self, op: Op) -> Option<Vec<Op>> {
         let bytes = match &op {

@@ -18,7 +18,7 @@ const PIECE: usize = 1024 * 1024;
 const LEVEL: i32 = 3;
 
 #[derive(Debug, Error)]
-pub enum WriteError {
+pub enum BackupWriteError {
     #[error("the backup cannot be written")]
     Io(#[from] io::Error),
     #[error("an entry of the backup cannot be written")]
@@ -27,34 +27,34 @@ pub enum WriteError {
 
 /// One key, on its own line.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Line<'a> {
+pub(super) struct KeyLine<'a> {
     /// Without the prefix of the environment.
     pub(super) key: std::borrow::Cow<'a, str>,
     #[serde(flatten)]
-    pub(super) value: Value<'a>,
+    pub(super) value: LineValue<'a>,
 }
 
 /// Values of Muster are text. A key of another program may hold any bytes.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Value<'a> {
+pub(super) enum LineValue<'a> {
     Value(std::borrow::Cow<'a, str>),
     Hex(String),
 }
 
-impl<'a> Value<'a> {
+impl<'a> LineValue<'a> {
     pub(super) fn from_bytes(bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Value::Value(text.into()),
-            Err(_) => Value::Hex(hex(bytes)),
+            Ok(text) => LineValue::Value(text.into()),
+            Err(_) => LineValue::Hex(hex(bytes)),
         }
     }
 
     /// None if the digits are invalid.
     pub(super) fn bytes(&self) -> Option<Vec<u8>> {
         match self {
-            Value::Value(text) => Some(text.as_bytes().to_vec()),
-            Value::Hex(digits) => {
+            LineValue::Value(text) => Some(text.as_bytes().to_vec()),
+            LineValue::Hex(digits) => {
                 let pairs = digits.as_bytes().chunks(2).map(|pair| {
                     let text = std::str::from_utf8(pair).ok().filter(|text| text.len() == 2)?;
                     u8::from_str_radix(text, 16).ok()
@@ -102,7 +102,7 @@ pub(super) struct Archive<W: Write> {
 }
 
 impl<W: Write> Archive<W> {
-    pub(super) fn begin(to: W, manifest: &BackupManifest) -> Result<Self, WriteError> {
+    pub(super) fn begin(to: W, manifest: &BackupManifest) -> Result<Self, BackupWriteError> {
         let mut zstd = zstd::Encoder::new(to, LEVEL)?;
         zstd.include_checksum(true)?;
         let mut archive = Self {
@@ -118,33 +118,33 @@ impl<W: Write> Archive<W> {
         Ok(archive)
     }
 
-    pub(super) fn key(&mut self, key: &str, value: &[u8]) -> Result<(), WriteError> {
-        serde_json::to_writer(&mut self.piece, &Line { key: key.into(), value: Value::from_bytes(value) })?;
+    pub(super) fn key(&mut self, key: &str, value: &[u8]) -> Result<(), BackupWriteError> {
+        serde_json::to_writer(&mut self.piece, &KeyLine { key: key.into(), value: LineValue::from_bytes(value) })?;
         self.piece.push(b'\n');
         self.keys += 1;
         if self.piece.len() >= PIECE { self.end_piece() } else { Ok(()) }
     }
 
     /// Adds a blob; its content must match the digest. All keys come before all blobs.
-    pub(super) fn blob(&mut self, digest: &str, content: &[u8]) -> Result<(), WriteError> {
+    pub(super) fn blob(&mut self, digest: &str, content: &[u8]) -> Result<(), BackupWriteError> {
         self.end_piece()?;
         self.blobs += 1;
         self.entry(&format!("{BLOBS}{digest}"), content)
     }
 
     /// Adds a blob that is read in pieces. A blob that has become shorter fails the backup.
-    pub(super) fn large_blob(&mut self, digest: &str, content: &dyn BlobReader) -> Result<(), WriteError> {
+    pub(super) fn large_blob(&mut self, digest: &str, content: &dyn BlobReader) -> Result<(), BackupWriteError> {
         self.end_piece()?;
         self.blobs += 1;
         let (name, size) = (format!("{BLOBS}{digest}"), content.size());
         let mut header = self.header(size);
         self.checksum.begin(&name, size);
         let checksum = &mut self.checksum;
-        let pieces = Pieces { content, place: 0, seen: |piece: &[u8]| checksum.go_on(piece) };
+        let pieces = BlobPieces { content, place: 0, seen: |piece: &[u8]| checksum.go_on(piece) };
         Ok(self.tar.append_data(&mut header, name, pieces)?)
     }
 
-    pub(super) fn end(mut self, missing: Vec<String>) -> Result<(BackupTrailer, W), WriteError> {
+    pub(super) fn end(mut self, missing: Vec<String>) -> Result<(BackupTrailer, W), BackupWriteError> {
         self.end_piece()?;
         let checksum = std::mem::take(&mut self.checksum).end();
         let ending = BackupTrailer { keys: self.keys, blobs: self.blobs, missing, checksum };
@@ -154,7 +154,7 @@ impl<W: Write> Archive<W> {
         Ok((ending, to))
     }
 
-    fn end_piece(&mut self) -> Result<(), WriteError> {
+    fn end_piece(&mut self) -> Result<(), BackupWriteError> {
         if self.piece.is_empty() {
             return Ok(());
         }
@@ -167,7 +167,7 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    fn entry(&mut self, name: &str, content: &[u8]) -> Result<(), WriteError> {
+    fn entry(&mut self, name: &str, content: &[u8]) -> Result<(), BackupWriteError> {
         self.tar.append_data(&mut self.header(content.len() as u64), name, content)?;
         self.checksum.add(name, content);
         Ok(())
@@ -183,13 +183,13 @@ impl<W: Write> Archive<W> {
 }
 
 /// Reads a blob in pieces, up to the size that it had, and passes each piece to `seen`.
-pub(super) struct Pieces<'a, F> {
+pub(super) struct BlobPieces<'a, F> {
     pub(super) content: &'a dyn BlobReader,
     pub(super) place: u64,
     pub(super) seen: F,
 }
 
-impl<F: FnMut(&[u8])> Read for Pieces<'_, F> {
+impl<F: FnMut(&[u8])> Read for BlobPieces<'_, F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.content.size() - self.place;
         let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
@@ -211,13 +211,14 @@ mod tests {
     #[test]
     fn any_value_reads_back_from_its_line() {
         for bytes in [&b""[..], b"v1", b"{\"a\":1}", "ä\n\t\"".as_bytes(), b"\xff\x00\x80", b"\0"] {
-            let text = serde_json::to_string(&Line { key: "x/y".into(), value: Value::from_bytes(bytes) }).unwrap();
+            let text =
+                serde_json::to_string(&KeyLine { key: "x/y".into(), value: LineValue::from_bytes(bytes) }).unwrap();
             assert!(!text.contains('\n'));
-            let line: Line<'_> = serde_json::from_str(&text).unwrap();
+            let line: KeyLine<'_> = serde_json::from_str(&text).unwrap();
             assert_eq!((&*line.key, line.value.bytes().unwrap()), ("x/y", bytes.to_vec()), "{text}");
         }
         for broken in ["0", "0g", "ä"] {
-            assert_eq!(Value::Hex(broken.into()).bytes(), None, "{broken}");
+            assert_eq!(LineValue::Hex(broken.into()).bytes(), None, "{broken}");
         }
     }
 }

@@ -36,14 +36,14 @@ const FEW: usize = 16;
 pub(super) const YOUNG: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct BlobDirectory {
     root: PathBuf,
     /// Makes the names of unfinished files unique.
     replica: ReplicaId,
     counter: AtomicU64,
 }
 
-impl Directory {
+impl BlobDirectory {
     /// Opens the directory, and creates it if it does not exist.
     pub(super) fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
         std::fs::create_dir_all(root)?;
@@ -61,7 +61,7 @@ impl Directory {
     }
 }
 
-impl BlobStore for Directory {
+impl BlobStore for BlobDirectory {
     fn keep(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(digest);
         match create(&path) {

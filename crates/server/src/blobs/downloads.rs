@@ -32,7 +32,7 @@ const STALLED: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Error)]
 #[error("{served} downloads are being served and {waiting} more wait for their turn")]
-pub(crate) struct Overloaded {
+pub(crate) struct DownloadsOverloaded {
     served: usize,
     waiting: usize,
 }
@@ -54,23 +54,23 @@ impl Default for Downloads {
 
 /// Permit of one download.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct DownloadPermit {
     _slot: OwnedSemaphorePermit,
 }
 
 impl Downloads {
     /// Waits for a turn, in order.
-    pub(crate) async fn turn(&self) -> Result<Turn, Overloaded> {
+    pub(crate) async fn turn(&self) -> Result<DownloadPermit, DownloadsOverloaded> {
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-            return Ok(Turn { _slot: slot });
+            return Ok(DownloadPermit { _slot: slot });
         }
-        let waits = Waits::begin(&self.waiting);
-        let overloaded = || Overloaded { served: SERVED, waiting: waits.before };
+        let waits = QueuedDownload::begin(&self.waiting);
+        let overloaded = || DownloadsOverloaded { served: SERVED, waiting: waits.before };
         if waits.before >= WAITING {
             return Err(overloaded());
         }
         match timeout(TURN, self.slots.clone().acquire_owned()).await {
-            Ok(Ok(slot)) => Ok(Turn { _slot: slot }),
+            Ok(Ok(slot)) => Ok(DownloadPermit { _slot: slot }),
             Ok(Err(_)) | Err(_) => Err(overloaded()),
         }
     }
@@ -78,7 +78,7 @@ impl Downloads {
     /// Streams a range of a blob. The stream ends with an error if the blob cannot be read.
     pub(crate) fn send(
         &self,
-        turn: Turn,
+        turn: DownloadPermit,
         what: Arc<dyn BlobReader>,
         part: Range<u64>,
     ) -> impl Stream<Item = io::Result<Bytes>> + use<> {
@@ -95,18 +95,18 @@ impl Downloads {
 }
 
 /// Counts a waiting download until it is dropped.
-struct Waits<'a> {
+struct QueuedDownload<'a> {
     all: &'a AtomicUsize,
     before: usize,
 }
 
-impl<'a> Waits<'a> {
+impl<'a> QueuedDownload<'a> {
     fn begin(all: &'a AtomicUsize) -> Self {
         Self { all, before: all.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for QueuedDownload<'_> {
     fn drop(&mut self) {
         self.all.fetch_sub(1, Ordering::Relaxed);
     }

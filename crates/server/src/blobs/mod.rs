@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 use crate::replica::identity::{host, new_id};
 use crate::replica::shared_blobs::BlobMarks;
 
-use directory::Directory;
+use directory::BlobDirectory;
 
 pub use store::{BlobReader, BlobStore, BlobUpload, PendingBlob, ReceiveError};
 
@@ -44,7 +44,7 @@ pub struct Blobs {
 impl Blobs {
     /// Opens a directory, and creates it if it does not exist.
     pub fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
-        let place = Box::new(Directory::open(root, replica)?);
+        let place = Box::new(BlobDirectory::open(root, replica)?);
         let (written, written_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Self { place, marks: BlobMarks::new(root), written, written_bytes })
     }
@@ -270,7 +270,7 @@ mod tests {
         assert!(open(dir.path(), "two-2").belong_to("embedded:/state/store").unwrap());
         for half in ["", "embedded:/st"] {
             std::fs::write(dir.path().join(STORE), half).unwrap();
-            assert!(blobs.belong_to("embedded:/state/store").unwrap(), "whoever wrote {half:?} was killed");
+            assert!(blobs.belong_to("embedded:/state/store").unwrap(), "the writer of {half:?} was killed");
             assert!(!blobs.belong_to("etcd://127.0.0.1:2379").unwrap());
         }
     }
@@ -304,7 +304,7 @@ mod tests {
         cut_off.write_piece(&bytes[..1000]).unwrap();
         assert_eq!(files(), 1);
         drop(cut_off);
-        assert_eq!(files(), 0, "what did not arrive whole leaves nothing behind");
+        assert_eq!(files(), 0, "an incomplete upload leaves no file");
 
         let mut flipped = bytes.clone();
         flipped[150_000] ^= 1;

@@ -17,7 +17,7 @@ use muster_core::node::status::Activity;
 use muster_core::replica::ControllerName;
 use muster_core::txn::Txn;
 
-use crate::agents::{AgentLocation, Hub, Links};
+use crate::agents::{AgentConnection, Hub, Links};
 use crate::app::Clock;
 use crate::replica::{ControllerLock, ControllerLocks, FencedOutcome};
 use crate::view::{LatestRevision, View};
@@ -174,8 +174,8 @@ impl Liveness {
         let seen = fleet.designed().map(|(name, node, record)| {
             let contact = self.links.agent(fleet, name);
             let running = match &contact.at {
-                AgentLocation::Local(session) => is_running(&session.activity()),
-                AgentLocation::Remote(_) | AgentLocation::Disconnected => false,
+                AgentConnection::Local(session) => is_running(&session.activity()),
+                AgentConnection::Remote(_) | AgentConnection::Disconnected => false,
             };
             LivenessInput {
                 node: name,

@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Provision {
     context: Arc<Context>,
-    machines: BTreeMap<NodeName, Machine>,
+    machines: BTreeMap<NodeName, ManagedMachine>,
 }
 
 /// State that every turn needs.
@@ -48,7 +48,7 @@ struct Context {
 }
 
 #[derive(Debug)]
-struct Machine {
+struct ManagedMachine {
     next: Requeue,
     /// A turn is in progress. A slow one does not delay other machines.
     busy: bool,
@@ -162,7 +162,7 @@ impl Provision {
         let inputs = self.inputs();
         self.machines.retain(|name, machine| machine.busy || inputs.contains_key(name));
         for (name, input) in inputs {
-            let new = || Machine { next: Requeue::Now, busy: false, last: TurnInput::default() };
+            let new = || ManagedMachine { next: Requeue::Now, busy: false, last: TurnInput::default() };
             let machine = self.machines.entry(name).or_insert_with(new);
             if machine.last != input {
                 machine.next = Requeue::Now;
@@ -174,7 +174,7 @@ impl Provision {
     /// Starts a turn for each machine that is due, up to the limit.
     fn begin_turns(&mut self, held: &ControllerLock, turns: &Turns) {
         let now = self.context.app.clock.now();
-        let is_due = |machine: &Machine| match machine.next {
+        let is_due = |machine: &ManagedMachine| match machine.next {
             Requeue::Now => true,
             Requeue::At(at) => at <= now,
             Requeue::OnChange => false,

@@ -13,10 +13,10 @@ use muster_wire::design::DesignInput;
 use thiserror::Error;
 use tokio::time::timeout;
 
-use super::compiled::{Compiled, DesignRef, ReadDesignError, Texts};
+use super::compiled::{CompiledDesign, DesignRef, ReadDesignError, Texts};
 use super::input::{InputError, merge_sources};
 use super::revision::{Attribution, BaseError, RevisionBase, RevisionError, RevisionOutcome, RevisionRequest, revise};
-use super::tree::{Tree, TreeError};
+use super::tree::{DesignTree, DesignTreeError};
 use crate::app::{Reader, Writer};
 use crate::fleet_change::compare;
 use crate::transactions::ConflictRetry;
@@ -60,7 +60,7 @@ impl From<BaseError> for ApplyError {
 #[derive(Debug)]
 pub struct DesignProposal {
     pub base: RevisionBase,
-    pub next: Arc<Compiled>,
+    pub next: Arc<CompiledDesign>,
     pub texts: Texts,
 }
 
@@ -70,7 +70,7 @@ pub struct AppliedDesign {
     pub number: DesignRevision,
     pub changed: bool,
     pub plan: DesignPlan,
-    pub next: Arc<Compiled>,
+    pub next: Arc<CompiledDesign>,
     pub followed: bool,
     pub revision: Revision,
 }
@@ -90,15 +90,15 @@ pub async fn propose(reader: &Reader, env: &EnvName, input: &Arc<DesignInput>) -
 pub async fn compile(
     reader: &Reader,
     base: &RevisionBase,
-    tree: Tree,
+    tree: DesignTree,
     texts: &Texts,
-) -> Result<Arc<Compiled>, ApplyError> {
+) -> Result<Arc<CompiledDesign>, ApplyError> {
     if tree == base.compiled.tree {
         return Ok(base.compiled.clone());
     }
     let (blobs, env, near, texts) = (reader.blobs.clone(), base.env.clone(), base.compiled.clone(), texts.clone());
-    let making = tokio::task::spawn_blocking(move || Compiled::make(&blobs, &env, tree, Some(&near), &texts));
-    let made: Result<Compiled, TreeError> = making.await.map_err(|_| RevisionError::CutOff)?;
+    let making = tokio::task::spawn_blocking(move || CompiledDesign::make(&blobs, &env, tree, Some(&near), &texts));
+    let made: Result<CompiledDesign, DesignTreeError> = making.await.map_err(|_| RevisionError::CutOff)?;
     let number = base.head.map(|(number, _)| number).unwrap_or_default();
     let unreadable = |source| ReadDesignError::Tree { env: base.env.clone(), number, source };
     Ok(Arc::new(made.map_err(unreadable)?))
@@ -183,7 +183,7 @@ pub async fn apply(
 }
 
 /// Waits until the registered nodes equal the design. Returns whether they do, and the revision that shows it.
-async fn followed(reader: &Reader, env: &EnvName, design: &Compiled, revision: Revision) -> (bool, Revision) {
+async fn followed(reader: &Reader, env: &EnvName, design: &CompiledDesign, revision: Revision) -> (bool, Revision) {
     let records = design.records();
     let mut steps = reader.view.subscribe();
     let following = async {

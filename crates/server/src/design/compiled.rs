@@ -19,17 +19,17 @@ use tokio::sync::Semaphore;
 
 use crate::blobs::Blobs;
 
-use super::tree::{FileRef, SourceTree, Tree, TreeError};
+use super::tree::{DesignTree, DesignTreeError, FileRef, SourceTree};
 
 /// A design that differs from another one in more files than this is compiled from scratch, which shares work between files.
 const FEW_CHANGES: usize = 64;
 
 /// A compiled design.
 #[derive(Debug)]
-pub struct Compiled {
+pub struct CompiledDesign {
     /// Digest of the manifest.
     pub manifest: String,
-    pub tree: Tree,
+    pub tree: DesignTree,
     pub design: Design,
     pub findings: Findings,
     records: OnceLock<Arc<BTreeMap<NodeName, NodeRecord>>>,
@@ -38,26 +38,31 @@ pub struct Compiled {
 /// Texts in memory, by digest.
 pub type Texts = HashMap<String, Arc<str>>;
 
-impl Compiled {
+impl CompiledDesign {
     /// Design of an environment that has none.
     pub fn empty(env: &EnvName) -> Self {
-        let checked = Design::compile(Vec::new(), &options(env, &Tree::default()));
-        Self::new(Tree::default(), checked)
+        let checked = Design::compile(Vec::new(), &options(env, &DesignTree::default()));
+        Self::new(DesignTree::default(), checked)
     }
 
     /// Reads a design from its blobs, and compiles it, starting from `near` if that is similar.
-    pub fn read(blobs: &Blobs, env: &EnvName, manifest: &str, near: Option<&Compiled>) -> Result<Self, TreeError> {
-        Self::make(blobs, env, Tree::read(blobs, manifest)?, near, &Texts::new())
+    pub fn read(
+        blobs: &Blobs,
+        env: &EnvName,
+        manifest: &str,
+        near: Option<&CompiledDesign>,
+    ) -> Result<Self, DesignTreeError> {
+        Self::make(blobs, env, DesignTree::read(blobs, manifest)?, near, &Texts::new())
     }
 
     /// Compiles a tree of files. Texts that are not in `texts` are read from blobs.
     pub fn make(
         blobs: &Blobs,
         env: &EnvName,
-        tree: Tree,
-        near: Option<&Compiled>,
+        tree: DesignTree,
+        near: Option<&CompiledDesign>,
         texts: &Texts,
-    ) -> Result<Self, TreeError> {
+    ) -> Result<Self, DesignTreeError> {
         let text = |file: &FileRef| file_text(blobs, file, texts);
         if let Some((near, edits)) = near.and_then(|near| Some((near, tree.edits_from(&near.tree, FEW_CHANGES)?))) {
             let mut checked = CheckedDesign { design: near.design.clone(), findings: near.findings.clone() };
@@ -75,12 +80,12 @@ impl Compiled {
             let files = source.files().map(text).collect::<Result<_, _>>()?;
             Ok(DesignSource { name: source.name.clone(), files })
         };
-        let bundles = tree.sources.iter().map(bundle).collect::<Result<_, TreeError>>()?;
+        let bundles = tree.sources.iter().map(bundle).collect::<Result<_, DesignTreeError>>()?;
         let checked = Design::compile(bundles, &options(env, &tree));
         Ok(Self::new(tree, checked))
     }
 
-    fn new(tree: Tree, checked: CheckedDesign) -> Self {
+    fn new(tree: DesignTree, checked: CheckedDesign) -> Self {
         let CheckedDesign { design, findings } = checked;
         Self { manifest: tree.digest(), tree, design, findings, records: OnceLock::new() }
     }
@@ -97,19 +102,19 @@ impl Compiled {
     }
 }
 
-fn options(env: &EnvName, tree: &Tree) -> CompileOptions {
+fn options(env: &EnvName, tree: &DesignTree) -> CompileOptions {
     CompileOptions { env: Some(env.clone()), cardinality: tree.cardinality.clone() }
 }
 
-fn file_text(blobs: &Blobs, file: &FileRef, texts: &Texts) -> Result<FileText, TreeError> {
+fn file_text(blobs: &Blobs, file: &FileRef, texts: &Texts) -> Result<FileText, DesignTreeError> {
     if let Some(text) = texts.get(&file.digest) {
         return Ok(FileText::new(file.path.clone(), text.as_ref()));
     }
     let FileRef { path, digest } = file.clone();
-    let Some(bytes) = blobs.get(&digest) else { return Err(TreeError::Missing { digest, what: path }) };
+    let Some(bytes) = blobs.get(&digest) else { return Err(DesignTreeError::Missing { digest, what: path }) };
     match String::from_utf8(bytes) {
         Ok(text) => Ok(FileText::new(path, text)),
-        Err(error) => Err(TreeError::NotUnderstood { digest, what: path, why: error.to_string() }),
+        Err(error) => Err(DesignTreeError::NotUnderstood { digest, what: path, why: error.to_string() }),
     }
 }
 
@@ -130,7 +135,7 @@ pub enum ReadDesignError {
         env: EnvName,
         number: DesignRevision,
         #[source]
-        source: TreeError,
+        source: DesignTreeError,
     },
     #[error("the server stopped during the work")]
     CutOff,
@@ -140,7 +145,7 @@ pub enum ReadDesignError {
 pub struct Designs {
     blobs: Arc<Blobs>,
     /// Most recently used first.
-    kept: Mutex<BTreeMap<EnvName, VecDeque<Arc<Compiled>>>>,
+    kept: Mutex<BTreeMap<EnvName, VecDeque<Arc<CompiledDesign>>>>,
     making: Semaphore,
 }
 
@@ -170,7 +175,7 @@ impl Designs {
     }
 
     /// Returns a revision of an environment's design.
-    pub async fn get(&self, env: &EnvName, design_ref: &DesignRef) -> Result<Arc<Compiled>, ReadDesignError> {
+    pub async fn get(&self, env: &EnvName, design_ref: &DesignRef) -> Result<Arc<CompiledDesign>, ReadDesignError> {
         if let Some(found) = self.find(env, &design_ref.manifest) {
             return Ok(found);
         }
@@ -181,8 +186,8 @@ impl Designs {
         }
         let near = self.kept().get(env).and_then(|kept| kept.front().cloned());
         let (blobs, manifest, of) = (self.blobs.clone(), design_ref.manifest.clone(), env.clone());
-        let making = tokio::task::spawn_blocking(move || Compiled::read(&blobs, &of, &manifest, near.as_deref()));
-        let made: Result<Compiled, TreeError> = making.await.map_err(|_| ReadDesignError::CutOff)?;
+        let making = tokio::task::spawn_blocking(move || CompiledDesign::read(&blobs, &of, &manifest, near.as_deref()));
+        let made: Result<CompiledDesign, DesignTreeError> = making.await.map_err(|_| ReadDesignError::CutOff)?;
         let unreadable = |source| ReadDesignError::Tree { env: env.clone(), number: design_ref.number, source };
         let made = Arc::new(made.map_err(unreadable)?);
         self.keep(env, made.clone());
@@ -190,7 +195,7 @@ impl Designs {
     }
 
     /// Adds a design that was compiled elsewhere and is about to be used.
-    pub fn keep(&self, env: &EnvName, design: Arc<Compiled>) {
+    pub fn keep(&self, env: &EnvName, design: Arc<CompiledDesign>) {
         let mut kept = self.kept();
         let kept = kept.entry(env.clone()).or_default();
         kept.retain(|other| other.manifest != design.manifest);
@@ -203,7 +208,7 @@ impl Designs {
         self.kept().remove(env);
     }
 
-    fn find(&self, env: &EnvName, manifest: &str) -> Option<Arc<Compiled>> {
+    fn find(&self, env: &EnvName, manifest: &str) -> Option<Arc<CompiledDesign>> {
         let mut kept = self.kept();
         let kept = kept.get_mut(env)?;
         let at = kept.iter().position(|design| design.manifest == manifest)?;
@@ -212,7 +217,7 @@ impl Designs {
         Some(found)
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<EnvName, VecDeque<Arc<Compiled>>>> {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<EnvName, VecDeque<Arc<CompiledDesign>>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

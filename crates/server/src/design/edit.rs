@@ -6,8 +6,8 @@ use std::sync::Arc;
 use muster_wire::design::{API_SOURCE, DocumentChange, DocumentText, api_file};
 use thiserror::Error;
 
-use super::compiled::{Compiled, Texts};
-use super::tree::{SourceTree, Tree};
+use super::compiled::{CompiledDesign, Texts};
+use super::tree::{DesignTree, SourceTree};
 use crate::blobs::Blobs;
 
 /// Longest kind or name, in bytes. Both become part of a file name.
@@ -53,14 +53,14 @@ pub struct DocumentName {
 /// Result of edits.
 #[derive(Debug)]
 pub struct EditResult {
-    pub tree: Tree,
+    pub tree: DesignTree,
     pub texts: Texts,
     /// Files that were put, each with the document that it must hold, and its etag.
     pub put: Vec<(String, DocumentName, String)>,
 }
 
 /// Applies edits to the source `api`.
-pub fn edit(base: &Compiled, changes: &[DocumentChange]) -> Result<EditResult, EditError> {
+pub fn edit(base: &CompiledDesign, changes: &[DocumentChange]) -> Result<EditResult, EditError> {
     let mut files: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut texts = Texts::new();
     let mut put = Vec::new();
@@ -114,7 +114,7 @@ impl DocumentName {
 }
 
 /// Etag that `If-Match` compares: the digest of the document as the last source wrote it.
-pub fn etag(design: &Compiled, document: &DocumentName) -> Option<String> {
+pub fn etag(design: &CompiledDesign, document: &DocumentName) -> Option<String> {
     let written = design.tree.source(API_SOURCE).and_then(|source| source.get(&document.path()));
     if let Some(file) = written {
         return Some(file.digest.clone());
@@ -150,7 +150,7 @@ fn expect(change: &DocumentChange, document: &DocumentName, etag: Option<String>
 }
 
 /// Checks that a document was written through the API: only those can be deleted through it.
-fn deletable(base: &Compiled, document: &DocumentName) -> Result<(), EditError> {
+fn deletable(base: &CompiledDesign, document: &DocumentName) -> Result<(), EditError> {
     let is_ours = base.tree.source(API_SOURCE).is_some_and(|source| source.get(&document.path()).is_some());
     if is_ours {
         return Ok(());

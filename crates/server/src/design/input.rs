@@ -7,7 +7,7 @@ use muster_wire::design::{API_SOURCE, DesignInput, SourceBundle};
 use thiserror::Error;
 
 use super::compiled::Texts;
-use super::tree::{FileRef, SourceTree, Tree};
+use super::tree::{DesignTree, FileRef, SourceTree};
 use crate::blobs::Blobs;
 
 /// Longest name of a source and path of a file, in bytes.
@@ -38,7 +38,7 @@ pub enum InputError {
 }
 
 /// Merges sent sources into a tree. Returns the new tree, and the texts that were sent.
-pub fn merge_sources(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), InputError> {
+pub fn merge_sources(base: &DesignTree, input: &DesignInput) -> Result<(DesignTree, Texts), InputError> {
     let mut texts = Texts::new();
     let mut given: BTreeMap<&str, SourceTree> = BTreeMap::new();
     for bundle in &input.bundles {
@@ -67,7 +67,7 @@ pub fn merge_sources(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), 
     let written = base.source(API_SOURCE).filter(|_| !is_removed(API_SOURCE)).cloned();
     sources.push(written.unwrap_or_else(|| SourceTree::new(API_SOURCE, [])));
     let cardinality = if input.is_empty() { base.cardinality.clone() } else { input.cardinality.clone() };
-    Ok((Tree { cardinality, sources }, texts))
+    Ok((DesignTree { cardinality, sources }, texts))
 }
 
 /// Order of the sources without `api`, which is always last. Sent sources keep the order in which they were sent, in the
@@ -125,13 +125,13 @@ mod tests {
         DesignInput { bundles, ..DesignInput::default() }
     }
 
-    fn names(tree: &Tree) -> Vec<&str> {
+    fn names(tree: &DesignTree) -> Vec<&str> {
         tree.sources.iter().map(|source| source.name.as_str()).collect()
     }
 
     #[test]
     fn sources_keep_their_order_and_the_api_source_is_last() {
-        let (three, _) = merge_sources(&Tree::default(), &given(&["a", "b", "c"])).unwrap();
+        let (three, _) = merge_sources(&DesignTree::default(), &given(&["a", "b", "c"])).unwrap();
         assert_eq!(names(&three), ["a", "b", "c", "api"]);
         for (given_now, expected) in [
             (&["b"][..], &["a", "b", "c", "api"][..]),
@@ -151,7 +151,7 @@ mod tests {
             bundles: vec![bundle("site", &[("a.yaml", "1"), ("b.yaml", "2")]), bundle("lab", &[("a.yaml", "3")])],
             ..DesignInput::default()
         };
-        let (base, _) = merge_sources(&Tree::default(), &first).unwrap();
+        let (base, _) = merge_sources(&DesignTree::default(), &first).unwrap();
         let again = DesignInput { bundles: vec![bundle("site", &[("b.yaml", "4")])], ..DesignInput::default() };
         let (next, texts) = merge_sources(&base, &again).unwrap();
         assert_eq!(next.source("site").unwrap().len(), 1);
@@ -163,14 +163,14 @@ mod tests {
     #[test]
     fn empty_input_keeps_cardinalities() {
         let cardinality = BTreeMap::from([(Role::new("web").unwrap(), 3)]);
-        let (base, _) = merge_sources(&Tree::default(), &DesignInput { cardinality, ..given(&["a"]) }).unwrap();
+        let (base, _) = merge_sources(&DesignTree::default(), &DesignInput { cardinality, ..given(&["a"]) }).unwrap();
         assert_eq!(merge_sources(&base, &DesignInput::default()).unwrap().0.cardinality, base.cardinality);
         assert!(merge_sources(&base, &given(&["a"])).unwrap().0.cardinality.is_empty());
     }
 
     #[test]
     fn invalid_sources_are_refused() {
-        let base = merge_sources(&Tree::default(), &given(&["a"])).unwrap().0;
+        let base = merge_sources(&DesignTree::default(), &given(&["a"])).unwrap().0;
         let removing = |name: &str| DesignInput { remove_sources: vec![name.into()], ..given(&["b"]) };
         let with = |bundle| DesignInput { bundles: vec![bundle], ..DesignInput::default() };
         for (input, expected) in [

@@ -13,8 +13,8 @@ use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
-use super::compiled::{Compiled, DesignRef, ReadDesignError, Texts};
-use super::tree::Tree;
+use super::compiled::{CompiledDesign, DesignRef, ReadDesignError, Texts};
+use super::tree::DesignTree;
 use crate::app::{Reader, Writer};
 use crate::fleet_change::beginning;
 use crate::view::StaleView;
@@ -50,7 +50,7 @@ pub struct RevisionBase {
     /// Applied revision, and the store revision of `design/applied`.
     pub applied: Option<(AppliedRecord, Revision)>,
     /// The compiled newest revision; an empty design if there is none.
-    pub compiled: Arc<Compiled>,
+    pub compiled: Arc<CompiledDesign>,
     /// Creates the environment's epoch, if it has none.
     beginning: Option<Txn>,
 }
@@ -66,7 +66,7 @@ pub struct Attribution {
 #[derive(Clone, Debug)]
 pub struct RevisionRequest<'a> {
     /// The new design; none: the newest revision stays.
-    pub next: Option<(&'a Arc<Compiled>, &'a Texts)>,
+    pub next: Option<(&'a Arc<CompiledDesign>, &'a Texts)>,
     /// True if the revision is also applied.
     pub apply: bool,
     pub by: Attribution,
@@ -104,7 +104,7 @@ impl RevisionBase {
         let (head, applied, beginning) = base;
         let compiled = match design_ref {
             Some(design_ref) => reader.designs.get(env, &design_ref).await?,
-            None => Arc::new(Compiled::empty(env)),
+            None => Arc::new(CompiledDesign::empty(env)),
         };
         Ok(Self { env: env.clone(), head, applied, compiled, beginning })
     }
@@ -197,11 +197,16 @@ pub async fn revise(
 }
 
 /// Stores the blobs of a design durably, except those of the base.
-async fn keep(reader: &Reader, base: &RevisionBase, next: &Arc<Compiled>, texts: &Texts) -> Result<(), RevisionError> {
-    let before: Option<&Tree> = base.head.map(|_| &base.compiled.tree);
+async fn keep(
+    reader: &Reader,
+    base: &RevisionBase,
+    next: &Arc<CompiledDesign>,
+    texts: &Texts,
+) -> Result<(), RevisionError> {
+    let before: Option<&DesignTree> = base.head.map(|_| &base.compiled.tree);
     let mut new: Vec<(String, Vec<u8>)> =
         next.tree.new_blobs(before).into_iter().map(|blob| (blob.digest, blob.bytes)).collect();
-    let known = before.filter(|_| texts.len() > FEW_TEXTS).map(Tree::digests).unwrap_or_default();
+    let known = before.filter(|_| texts.len() > FEW_TEXTS).map(DesignTree::digests).unwrap_or_default();
     let missing = texts.iter().filter(|(digest, _)| !known.contains(digest.as_str()));
     new.extend(missing.map(|(digest, text)| (digest.clone(), text.as_bytes().to_vec())));
     let blobs = reader.blobs.clone();

@@ -24,7 +24,7 @@ const PART: u64 = 64;
 
 /// Files of a design.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tree {
+pub struct DesignTree {
     /// Number of nodes of roles, in place of the environment file.
     pub cardinality: BTreeMap<Role, u32>,
     /// In order; a later source wins.
@@ -35,11 +35,11 @@ pub struct Tree {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceTree {
     pub name: String,
-    parts: Vec<Arc<Part>>,
+    parts: Vec<Arc<TreePart>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Part {
+struct TreePart {
     digest: String,
     files: Vec<FileRef>,
 }
@@ -62,7 +62,7 @@ pub struct NewBlob {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Manifest {
+struct TreeManifest {
     format: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     cardinality: BTreeMap<Role, u32>,
@@ -73,12 +73,12 @@ struct Manifest {
 struct ManifestSource {
     name: String,
     #[serde(flatten)]
-    content: Content,
+    content: PartContent,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Content {
+enum PartContent {
     /// The only part, or none.
     Files(Vec<FileRef>),
     /// Digests of several parts.
@@ -87,7 +87,7 @@ enum Content {
 
 /// Reason why the files of a revision cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TreeError {
+pub enum DesignTreeError {
     #[error("the blob {digest} ({what}) is missing, or is not what its digest says")]
     Missing { digest: String, what: String },
     #[error("the blob {digest} ({what}) is invalid: {why}")]
@@ -96,14 +96,14 @@ pub enum TreeError {
     Newer { digest: String, format: u32 },
 }
 
-impl Tree {
+impl DesignTree {
     /// Reads the tree of a manifest.
-    pub fn read(blobs: &Blobs, digest: &str) -> Result<Self, TreeError> {
+    pub fn read(blobs: &Blobs, digest: &str) -> Result<Self, DesignTreeError> {
         let manifest = manifest(blobs, digest)?;
         let sources = manifest.sources.into_iter().map(|source| {
             let parts = match source.content {
-                Content::Files(files) => return Ok(SourceTree::new(source.name, files)),
-                Content::Parts(parts) => parts,
+                PartContent::Files(files) => return Ok(SourceTree::new(source.name, files)),
+                PartContent::Parts(parts) => parts,
             };
             let parts = parts.iter().map(|part| read_part(blobs, part).map(Arc::new));
             Ok(SourceTree { name: source.name, parts: parts.collect::<Result<_, _>>()? })
@@ -117,7 +117,7 @@ impl Tree {
 
     /// Differences to another tree by source: files that were put, or removed (none). None if more than `most` files differ, or
     /// the sources themselves.
-    pub fn edits_from(&self, other: &Tree, most: usize) -> Option<Vec<(String, SourceEdits)>> {
+    pub fn edits_from(&self, other: &DesignTree, most: usize) -> Option<Vec<(String, SourceEdits)>> {
         let same_sources = self.sources.len() == other.sources.len()
             && self.sources.iter().zip(&other.sources).all(|(mine, theirs)| mine.name == theirs.name);
         if !same_sources || self.cardinality != other.cardinality {
@@ -154,10 +154,11 @@ impl Tree {
     }
 
     /// Manifest and parts that `before` does not have, without the files.
-    pub fn new_blobs(&self, before: Option<&Tree>) -> Vec<NewBlob> {
-        let several =
-            |tree: &Tree| tree.sources.iter().filter(|source| source.parts.len() > 1).cloned().collect::<Vec<_>>();
-        let parts = |tree: &Tree| several(tree).into_iter().flat_map(|source| source.parts).collect::<Vec<_>>();
+    pub fn new_blobs(&self, before: Option<&DesignTree>) -> Vec<NewBlob> {
+        let several = |tree: &DesignTree| {
+            tree.sources.iter().filter(|source| source.parts.len() > 1).cloned().collect::<Vec<_>>()
+        };
+        let parts = |tree: &DesignTree| several(tree).into_iter().flat_map(|source| source.parts).collect::<Vec<_>>();
         let known: HashSet<String> = before.map(parts).into_iter().flatten().map(|part| part.digest.clone()).collect();
         let mut seen = HashSet::new();
         let new =
@@ -173,12 +174,12 @@ impl Tree {
         let source = |source: &SourceTree| ManifestSource {
             name: source.name.clone(),
             content: match source.parts.as_slice() {
-                [] | [_] => Content::Files(source.files().cloned().collect()),
-                several => Content::Parts(several.iter().map(|part| part.digest.clone()).collect()),
+                [] | [_] => PartContent::Files(source.files().cloned().collect()),
+                several => PartContent::Parts(several.iter().map(|part| part.digest.clone()).collect()),
             },
         };
         let sources = self.sources.iter().map(source).collect();
-        text(&Manifest { format: FORMAT, cardinality: self.cardinality.clone(), sources })
+        text(&TreeManifest { format: FORMAT, cardinality: self.cardinality.clone(), sources })
     }
 }
 
@@ -209,10 +210,10 @@ impl SourceTree {
     }
 
     fn edits_from(&self, other: &SourceTree) -> SourceEdits {
-        let digests = |parts: &[Arc<Part>]| parts.iter().map(|part| part.digest.clone()).collect::<HashSet<_>>();
+        let digests = |parts: &[Arc<TreePart>]| parts.iter().map(|part| part.digest.clone()).collect::<HashSet<_>>();
         let (mine, theirs) = (digests(&self.parts), digests(&other.parts));
         // Parts that both trees have are equal.
-        let own = |parts: &[Arc<Part>], shared: &HashSet<String>| -> BTreeMap<String, FileRef> {
+        let own = |parts: &[Arc<TreePart>], shared: &HashSet<String>| -> BTreeMap<String, FileRef> {
             let own = parts.iter().filter(|part| !shared.contains(&part.digest));
             own.flat_map(|part| part.files.iter().map(|file| (file.path.clone(), file.clone()))).collect()
         };
@@ -260,20 +261,20 @@ fn edit<'a>(open: &mut BTreeMap<&'a str, &'a str>, edits: Vec<(&'a String, &'a O
 }
 
 /// Closes the parts that are complete.
-fn close<'a>(open: &mut BTreeMap<&'a str, &'a str>, parts: &mut Vec<Arc<Part>>) {
+fn close<'a>(open: &mut BTreeMap<&'a str, &'a str>, parts: &mut Vec<Arc<TreePart>>) {
     while let Some(end) = open.keys().copied().find(|path| ends_part(path)) {
         let mut after = open.split_off(end);
         let last = after.remove_entry(end);
-        let mut whole = std::mem::replace(open, after);
-        whole.extend(last);
-        parts.extend(part_of(whole));
+        let mut full = std::mem::replace(open, after);
+        full.extend(last);
+        parts.extend(part_of(full));
     }
 }
 
-fn part_of(files: BTreeMap<&str, &str>) -> Option<Arc<Part>> {
+fn part_of(files: BTreeMap<&str, &str>) -> Option<Arc<TreePart>> {
     let file = |(path, digest): (&str, &str)| FileRef { path: path.to_owned(), digest: digest.to_owned() };
     let files: Vec<FileRef> = files.into_iter().map(file).collect();
-    (!files.is_empty()).then(|| Arc::new(Part { digest: Blobs::digest(&text(&files)), files }))
+    (!files.is_empty()).then(|| Arc::new(TreePart { digest: Blobs::digest(&text(&files)), files }))
 }
 
 /// FNV-1a: the same on every machine and in every version.
@@ -285,17 +286,17 @@ fn ends_part(path: &str) -> bool {
 }
 
 /// Adds all digests of a manifest to a set, including its own. Manifests and parts in the set are not read again.
-pub fn name_all(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Result<(), TreeError> {
+pub fn name_all(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Result<(), DesignTreeError> {
     if !named.insert(digest.to_owned()) {
         return Ok(());
     }
     for source in manifest(blobs, digest)?.sources {
         let parts = match source.content {
-            Content::Files(files) => {
+            PartContent::Files(files) => {
                 named.extend(files.into_iter().map(|file| file.digest));
                 continue;
             }
-            Content::Parts(parts) => parts,
+            PartContent::Parts(parts) => parts,
         };
         for part in parts {
             if named.insert(part.clone()) {
@@ -306,22 +307,26 @@ pub fn name_all(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Res
     Ok(())
 }
 
-fn manifest(blobs: &Blobs, digest: &str) -> Result<Manifest, TreeError> {
-    let manifest: Manifest = understand(blobs, digest, "the list of sources")?;
+fn manifest(blobs: &Blobs, digest: &str) -> Result<TreeManifest, DesignTreeError> {
+    let manifest: TreeManifest = understand(blobs, digest, "the list of sources")?;
     if manifest.format > FORMAT {
-        return Err(TreeError::Newer { digest: digest.to_owned(), format: manifest.format });
+        return Err(DesignTreeError::Newer { digest: digest.to_owned(), format: manifest.format });
     }
     Ok(manifest)
 }
 
-fn read_part(blobs: &Blobs, digest: &str) -> Result<Part, TreeError> {
-    Ok(Part { digest: digest.to_owned(), files: understand(blobs, digest, "a list of files")? })
+fn read_part(blobs: &Blobs, digest: &str) -> Result<TreePart, DesignTreeError> {
+    Ok(TreePart { digest: digest.to_owned(), files: understand(blobs, digest, "a list of files")? })
 }
 
-fn understand<T: serde::de::DeserializeOwned>(blobs: &Blobs, digest: &str, what: &str) -> Result<T, TreeError> {
+fn understand<T: serde::de::DeserializeOwned>(blobs: &Blobs, digest: &str, what: &str) -> Result<T, DesignTreeError> {
     let (digest, what) = (digest.to_owned(), what.to_owned());
-    let Some(bytes) = blobs.get(&digest) else { return Err(TreeError::Missing { digest, what }) };
-    serde_json::from_slice(&bytes).map_err(|error| TreeError::NotUnderstood { digest, what, why: error.to_string() })
+    let Some(bytes) = blobs.get(&digest) else { return Err(DesignTreeError::Missing { digest, what }) };
+    serde_json::from_slice(&bytes).map_err(|error| DesignTreeError::NotUnderstood {
+        digest,
+        what,
+        why: error.to_string(),
+    })
 }
 
 /// Strings, numbers and lists: serialisation cannot fail.
@@ -367,9 +372,9 @@ mod tests {
 
     #[test]
     fn one_changed_file_rewrites_one_part_and_the_manifest() {
-        let before = Tree { sources: vec![source(0..5000)], ..Tree::default() };
+        let before = DesignTree { sources: vec![source(0..5000)], ..DesignTree::default() };
         let edits = BTreeMap::from([(file(2500).path, Some("f".repeat(64)))]);
-        let after = Tree { sources: vec![before.sources[0].with(&edits)], ..Tree::default() };
+        let after = DesignTree { sources: vec![before.sources[0].with(&edits)], ..DesignTree::default() };
         let new = after.new_blobs(Some(&before));
         assert_eq!(new.len(), 2);
         let bytes: usize = new.iter().map(|blob| blob.bytes.len()).sum();
@@ -380,16 +385,16 @@ mod tests {
 
     #[test]
     fn edits_between_trees_are_found() {
-        let before = Tree { sources: vec![source(0..5000)], ..Tree::default() };
+        let before = DesignTree { sources: vec![source(0..5000)], ..DesignTree::default() };
         let changed = FileRef { path: file(7).path, digest: "f".repeat(64) };
         let edits = BTreeMap::from([(changed.path.clone(), Some(changed.digest.clone())), (file(9).path, None)]);
-        let after = Tree { sources: vec![before.sources[0].with(&edits)], ..Tree::default() };
+        let after = DesignTree { sources: vec![before.sources[0].with(&edits)], ..DesignTree::default() };
         let seen = after.edits_from(&before, 2).unwrap();
         let expected = BTreeMap::from([(changed.path.clone(), Some(changed)), (file(9).path, None)]);
         assert_eq!(seen, [("api".to_owned(), expected)]);
         assert_eq!(after.edits_from(&before, 1), None);
         assert_eq!(after.edits_from(&after, 0), Some(Vec::new()));
-        let renamed = Tree { sources: vec![SourceTree::new("site", [])], ..Tree::default() };
+        let renamed = DesignTree { sources: vec![SourceTree::new("site", [])], ..DesignTree::default() };
         assert_eq!(after.edits_from(&renamed, 10_000), None);
     }
 
@@ -398,17 +403,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path(), ReplicaId::new("one-1").unwrap()).unwrap();
         let cardinality = BTreeMap::from([(Role::new("web").unwrap(), 3)]);
-        let tree = Tree { cardinality, sources: vec![source(0..1000), SourceTree::new("site", [])] };
+        let tree = DesignTree { cardinality, sources: vec![source(0..1000), SourceTree::new("site", [])] };
         let new = tree.new_blobs(None);
         for blob in &new {
             assert_eq!(blobs.put(&blob.bytes).unwrap(), blob.digest);
         }
-        assert_eq!(Tree::read(&blobs, &tree.digest()).unwrap(), tree);
+        assert_eq!(DesignTree::read(&blobs, &tree.digest()).unwrap(), tree);
         // A small source has no blob of its own, and reads back as well.
-        let small = Tree { sources: vec![SourceTree::new("api", [file(1), file(2)])], ..Tree::default() };
+        let small = DesignTree { sources: vec![SourceTree::new("api", [file(1), file(2)])], ..DesignTree::default() };
         assert_eq!(small.new_blobs(None).len(), 1);
         blobs.put(&small.new_blobs(None)[0].bytes).unwrap();
-        assert_eq!(Tree::read(&blobs, &small.digest()).unwrap(), small);
+        assert_eq!(DesignTree::read(&blobs, &small.digest()).unwrap(), small);
         let mut few = HashSet::new();
         name_all(&blobs, &small.digest(), &mut few).unwrap();
         assert_eq!(few.len(), 3);
@@ -417,8 +422,8 @@ mod tests {
         assert_eq!(named.len(), new.len() + 1000);
 
         blobs.remove(&new[0].digest);
-        let missing = TreeError::Missing { digest: new[0].digest.clone(), what: "a list of files".into() };
-        assert_eq!(Tree::read(&blobs, &tree.digest()), Err(missing.clone()));
+        let missing = DesignTreeError::Missing { digest: new[0].digest.clone(), what: "a list of files".into() };
+        assert_eq!(DesignTree::read(&blobs, &tree.digest()), Err(missing.clone()));
         assert_eq!(name_all(&blobs, &tree.digest(), &mut HashSet::new()), Err(missing));
     }
 }

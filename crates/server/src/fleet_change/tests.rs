@@ -1,4 +1,4 @@
-//! Transactions that bring a fleet to a design, computed without a store.
+//! Transactions that make a fleet follow a design, computed without a store.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -163,7 +163,7 @@ fn removed_node_without_machine_is_deleted_at_once() {
     let (txns, change) = plan(&before, &design(&[("web1", 0)]), Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(change, FleetChange { removed: vec![name("web2")], ..FleetChange::default() });
     let machine = Guard::Absent { key: "/muster/test/machines/web2".into() };
-    assert!(txns[0].guards.contains(&machine), "nobody has begun with one meanwhile: {txns:?}");
+    assert!(txns[0].guards.contains(&machine), "no machine was begun meanwhile: {txns:?}");
     assert!(written(&txns).contains(&"/muster/test/nodes/web2".to_owned()));
 }
 

@@ -170,7 +170,7 @@ const GROUPS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0];
 const ANSWERS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 /// Buckets of times in a service state, from a run of seconds to a month.
 const STATES: [f64; 11] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0];
-/// The words of [`muster_core::node::service_state::ServiceState::word`].
+/// Values of [`muster_core::node::service_state::ServiceState::word`].
 pub(super) const STATE_WORDS: [&str; 5] = ["configured", "failed", "pending", "validated", "invalid"];
 
 type Durations = Family<Label, Histogram, fn() -> Histogram>;

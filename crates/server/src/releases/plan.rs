@@ -18,20 +18,20 @@ pub enum RefusedRelease {
     SerialTaken { version: Version, serial: u64, other: Version },
 }
 
-/// Decision about a release.
+/// ReleaseDecision about a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum ReleaseDecision {
     /// It is registered already.
     Known(Box<ReleaseRecord>),
     Register,
 }
 
-pub(super) fn decide(fleet: &Fleet, manifest: &Manifest) -> Result<Decision, RefusedRelease> {
+pub(super) fn decide(fleet: &Fleet, manifest: &Manifest) -> Result<ReleaseDecision, RefusedRelease> {
     let Manifest { version, serial, digest, .. } = manifest;
     if let Some(known) = fleet.releases().get(version) {
         // A rebuilt release has another serial by default; the registered one stays.
         if known.digest == digest.as_str() {
-            return Ok(Decision::Known(Box::new(known.clone())));
+            return Ok(ReleaseDecision::Known(Box::new(known.clone())));
         }
         let ReleaseRecord { digest: registered, pushed: at, by, .. } = known.clone();
         return Err(RefusedRelease::Another { version: version.clone(), registered, pushed: digest.clone(), at, by });
@@ -40,7 +40,7 @@ pub(super) fn decide(fleet: &Fleet, manifest: &Manifest) -> Result<Decision, Ref
         Some((other, _)) => {
             Err(RefusedRelease::SerialTaken { version: version.clone(), serial: *serial, other: other.clone() })
         }
-        None => Ok(Decision::Register),
+        None => Ok(ReleaseDecision::Register),
     }
 }
 
@@ -78,11 +78,19 @@ mod tests {
         let change = KeyChange { key: "/muster/test/releases/v1", value: Some(&value), revision: Revision(1) };
         fleet.apply(Revision(1), [(change, Key::Release { version: known.version.clone() })]);
 
-        assert_eq!(decide(&fleet, &known), Ok(Decision::Known(Box::new(record.clone()))));
-        assert_eq!(decide(&fleet, &manifest("v1", 8, 'a')), Ok(Decision::Known(Box::new(record))), "built again");
+        assert_eq!(decide(&fleet, &known), Ok(ReleaseDecision::Known(Box::new(record.clone()))));
+        assert_eq!(
+            decide(&fleet, &manifest("v1", 8, 'a')),
+            Ok(ReleaseDecision::Known(Box::new(record))),
+            "built again"
+        );
         assert!(matches!(decide(&fleet, &manifest("v1", 7, 'b')), Err(RefusedRelease::Another { .. })));
         assert!(matches!(decide(&fleet, &manifest("v2", 7, 'b')), Err(RefusedRelease::SerialTaken { .. })));
-        assert_eq!(decide(&fleet, &manifest("v2", 8, 'b')), Ok(Decision::Register));
-        assert_eq!(decide(&fleet, &manifest("v0", 6, 'c')), Ok(Decision::Register), "an older one may come later");
+        assert_eq!(decide(&fleet, &manifest("v2", 8, 'b')), Ok(ReleaseDecision::Register));
+        assert_eq!(
+            decide(&fleet, &manifest("v0", 6, 'c')),
+            Ok(ReleaseDecision::Register),
+            "an older one may come later"
+        );
     }
 }

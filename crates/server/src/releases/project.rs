@@ -27,7 +27,7 @@ use crate::blobs::{Blobs, ReceiveError};
 const REPOS: &str = "repos.yaml";
 
 #[derive(Debug, Error)]
-pub enum BuildError {
+pub enum ProjectBuildError {
     #[error("cannot read release {version}")]
     Read {
         version: Version,
@@ -89,13 +89,13 @@ pub enum SourceError {
 
 /// A release in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct ReleaseSource {
     pub directory: PathBuf,
     /// Digest of its content.
     pub content: String,
 }
 
-impl Source {
+impl ReleaseSource {
     /// Checks a directory, and computes the digest of its content.
     pub fn check(directory: PathBuf) -> Result<Self, SourceError> {
         let read = ReleaseTree::read(&directory);
@@ -110,16 +110,16 @@ impl Source {
             content.begin(path, file.executable, file.size);
             let failed = |source| SourceError::Content { path: file.source.clone(), source };
             let mut from = File::open(&file.source).map_err(failed)?;
-            io::copy(&mut from, &mut Hash(&mut content)).map_err(failed)?;
+            io::copy(&mut from, &mut HashWriter(&mut content)).map_err(failed)?;
         }
         Ok(Self { directory, content: content.finish().to_string() })
     }
 }
 
 /// Writer that feeds a digest.
-struct Hash<'a>(&'a mut ContentHash);
+struct HashWriter<'a>(&'a mut ContentHash);
 
-impl io::Write for Hash<'_> {
+impl io::Write for HashWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.add(bytes);
         Ok(bytes.len())
@@ -132,7 +132,7 @@ impl io::Write for Hash<'_> {
 
 /// Signing key, author and time of a build.
 #[derive(Clone, Debug)]
-pub struct Builder {
+pub struct ReleaseBuilder {
     pub key: Arc<SigningKey>,
     pub by: String,
     pub now: Timestamp,
@@ -143,9 +143,9 @@ pub struct Builder {
 pub async fn build_new(
     reader: &Reader,
     env: &EnvName,
-    sources: &[(Version, Source)],
-    builder: &Builder,
-) -> Result<BTreeMap<Version, ReleaseRecord>, BuildError> {
+    sources: &[(Version, ReleaseSource)],
+    builder: &ReleaseBuilder,
+) -> Result<BTreeMap<Version, ReleaseRecord>, ProjectBuildError> {
     let known = {
         let fleets = reader.view.fleets();
         fleets.get(env).map(|fleet| fleet.releases().clone()).unwrap_or_default()
@@ -180,39 +180,39 @@ fn is_kept(reader: &Reader, known: &ReleaseRecord) -> bool {
 async fn build(
     reader: &Reader,
     version: &Version,
-    source: &Source,
+    source: &ReleaseSource,
     serial: u64,
-    builder: &Builder,
-) -> Result<ReleaseRecord, BuildError> {
+    builder: &ReleaseBuilder,
+) -> Result<ReleaseRecord, ProjectBuildError> {
     let packed = keep(reader, version, source).await?;
-    let Builder { key, by, now } = builder;
+    let ReleaseBuilder { key, by, now } = builder;
     let label = ReleaseLabel { version: version.clone(), serial, created: *now, expires: None, previous: None };
     let signed = sign(&create(label, &packed), std::slice::from_ref(key.as_ref()));
-    let signed = signed.map_err(|source| BuildError::Manifest { version: version.clone(), source })?;
+    let signed = signed.map_err(|source| ProjectBuildError::Manifest { version: version.clone(), source })?;
     let BundleInfo { digest, size, content, .. } = packed;
     let (digest, content) = (digest.to_string(), content.to_string());
     Ok(ReleaseRecord { digest, serial, size, content, signed, pushed: *now, by: by.clone() })
 }
 
 /// Packs a release into the blob store.
-async fn keep(reader: &Reader, version: &Version, source: &Source) -> Result<BundleInfo, BuildError> {
+async fn keep(reader: &Reader, version: &Version, source: &ReleaseSource) -> Result<BundleInfo, ProjectBuildError> {
     let (blobs, of, from) = (reader.blobs.clone(), version.clone(), source.clone());
     let packing = tokio::task::spawn_blocking(move || pack_blob(&blobs, &of, &from));
-    let packed = packing.await.map_err(|_| BuildError::CutOff { version: version.clone() })??;
+    let packed = packing.await.map_err(|_| ProjectBuildError::CutOff { version: version.clone() })??;
     if packed.content.as_str() == source.content {
         Ok(packed)
     } else {
-        Err(BuildError::Changing { version: version.clone() })
+        Err(ProjectBuildError::Changing { version: version.clone() })
     }
 }
 
-fn pack_blob(blobs: &Blobs, version: &Version, source: &Source) -> Result<BundleInfo, BuildError> {
-    let not_kept = |source| BuildError::Keep { version: version.clone(), source };
-    let tree =
-        ReleaseTree::read(&source.directory).map_err(|source| BuildError::Read { version: version.clone(), source })?;
+fn pack_blob(blobs: &Blobs, version: &Version, source: &ReleaseSource) -> Result<BundleInfo, ProjectBuildError> {
+    let not_kept = |source| ProjectBuildError::Keep { version: version.clone(), source };
+    let tree = ReleaseTree::read(&source.directory)
+        .map_err(|source| ProjectBuildError::Read { version: version.clone(), source })?;
     let incoming = blobs.receive(BUNDLE_LIMIT).map_err(not_kept)?;
     let mut to = io::BufWriter::with_capacity(crate::blobs::downloads::PIECE, incoming);
-    let packed = pack(&tree, &mut to).map_err(|source| BuildError::Pack { version: version.clone(), source })?;
+    let packed = pack(&tree, &mut to).map_err(|source| ProjectBuildError::Pack { version: version.clone(), source })?;
     let incoming = to.into_inner().map_err(|error| not_kept(error.into_error()))?;
     let kept = blobs.finish(incoming, packed.digest.hex());
     kept.map_err(|error| match error {

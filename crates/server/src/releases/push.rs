@@ -21,7 +21,7 @@ use crate::design::revision::{RevisionError, check_writable};
 use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
 
-use super::plan::{Decision, RefusedRelease, decide};
+use super::plan::{RefusedRelease, ReleaseDecision, decide};
 
 /// Attempts of one push. Two clients that push at the same time conflict once.
 const ATTEMPTS: usize = 8;
@@ -95,7 +95,7 @@ pub async fn push(
         None => None,
     };
     // Before the bundle is examined, which takes a while.
-    if let Decision::Known(record) = read_fleet(writer, env, |fleet| decide(fleet, &manifest))?? {
+    if let ReleaseDecision::Known(record) = read_fleet(writer, env, |fleet| decide(fleet, &manifest))?? {
         // The record may have outlived its bundle: uploading it again has repaired that.
         return Ok(PushedRelease { record: *record, changed: false, verified_by, revision: revision(writer) });
     }
@@ -154,11 +154,11 @@ async fn commit(
     while retry.begin_attempt() {
         match read_fleet(writer, env, |fleet| decide(fleet, manifest))?? {
             // Ours, from an attempt whose reply was lost; or that of another client.
-            Decision::Known(known) => {
+            ReleaseDecision::Known(known) => {
                 let changed = *known == record;
                 return Ok((*known, changed, revision(writer)));
             }
-            Decision::Register => {}
+            ReleaseDecision::Register => {}
         }
         let committed = commit_all(writer, vec![txn.clone()]).await?;
         writer.view.reach(committed.revision).await?;

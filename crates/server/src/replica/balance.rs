@@ -15,7 +15,7 @@ use muster_core::names::ReplicaId;
 use muster_core::node::status::Activity;
 use tokio::time::sleep;
 
-use crate::agents::{Hub, Session};
+use crate::agents::{AgentSession, Hub};
 use crate::view::View;
 
 /// Interval of the counts. An imbalance of some minutes is harmless.
@@ -86,7 +86,7 @@ impl Balance {
 
 /// The agents to move: those that prefer another replica first. Agents that are where they belong move only if the others
 /// are too few; an agent that prefers to move but may not yet is waited for.
-fn candidates(sessions: Vec<Arc<Session>>, count: usize) -> Vec<Arc<Session>> {
+fn candidates(sessions: Vec<Arc<AgentSession>>, count: usize) -> Vec<Arc<AgentSession>> {
     let (mut away, mut home): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|session| session.away);
     let from_home = count.saturating_sub(away.len());
     for (sessions, count) in [(&mut away, count), (&mut home, from_home)] {
@@ -97,7 +97,7 @@ fn candidates(sessions: Vec<Arc<Session>>, count: usize) -> Vec<Arc<Session>> {
     away
 }
 
-fn may_move(session: &Session) -> bool {
+fn may_move(session: &AgentSession) -> bool {
     let is_free = match session.activity() {
         Activity::Idle | Activity::Retrying { .. } => true,
         Activity::Applying { .. } | Activity::Validating { .. } | Activity::Blocked { .. } => false,
@@ -183,7 +183,7 @@ mod tests {
         moved: mpsc::Receiver<usize>,
     }
 
-    async fn begin(agents: usize, arrival: impl Fn(usize) -> JoinRequest) -> Fixture {
+    async fn begin(agents: usize, join_request: impl Fn(usize) -> JoinRequest) -> Fixture {
         let (env, store) = (EnvName::new("test").unwrap(), Arc::new(Model::default()));
         let keys = Keys::new(&env);
         let since = jiff::Timestamp::UNIX_EPOCH;
@@ -208,16 +208,16 @@ mod tests {
         tasks.spawn(async move { drop(following.follow(from.as_ref(), changed).await) });
         tasks.spawn(async move { while changes.recv().await.is_some() {} });
         view.ready().await;
-        let (told, moved) = mpsc::channel(1000);
+        let (moves, moved) = mpsc::channel(1000);
         for agent in 0..agents {
-            let connected = hub.join(&env, &name(agent), arrival(agent));
-            let (view, hub, told, store) = (view.clone(), hub.clone(), told.clone(), store.clone());
-            let there = PresenceRecord { replica: Some(ReplicaId::new("b").unwrap()), since };
-            let arrives = Txn::new().op(Op::put_json(keys.presence(&name(agent)), &there).unwrap());
+            let connected = hub.join(&env, &name(agent), join_request(agent));
+            let (view, hub, moves, store) = (view.clone(), hub.clone(), moves.clone(), store.clone());
+            let presence = PresenceRecord { replica: Some(ReplicaId::new("b").unwrap()), since };
+            let presence_txn = Txn::new().op(Op::put_json(keys.presence(&name(agent)), &presence).unwrap());
             tasks.spawn(async move {
                 if is_asked_to_move(view, &hub, connected).await {
-                    store.commit(arrives).await.unwrap();
-                    told.send(agent).await.unwrap();
+                    store.commit(presence_txn).await.unwrap();
+                    moves.send(agent).await.unwrap();
                 }
             });
         }

@@ -14,7 +14,7 @@ use muster_wire::client::{Client, ClientError, Download};
 use muster_wire::runs::LogQuery;
 use tokio::time::timeout;
 
-use crate::agents::{AgentLocation, Links};
+use crate::agents::{AgentConnection, Links};
 use crate::view::View;
 use crate::view::node_rows::RemoteActivities;
 
@@ -97,8 +97,8 @@ fn urls(fleet: &Fleet, links: &Links, node: Option<&NodeName>) -> Vec<(ReplicaId
         return Vec::new();
     }
     let at = |name: &NodeName| match links.agent(fleet, name).at {
-        AgentLocation::Remote(replica) => Some(replica),
-        AgentLocation::Local(_) | AgentLocation::Disconnected => None,
+        AgentConnection::Remote(replica) => Some(replica),
+        AgentConnection::Local(_) | AgentConnection::Disconnected => None,
     };
     let named: BTreeSet<ReplicaId> = match node {
         Some(node) => at(node).into_iter().collect(),

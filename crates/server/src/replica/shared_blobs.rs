@@ -14,7 +14,7 @@ use muster_core::replica::ReplicaRecord;
 use tokio::time::{sleep, timeout};
 
 use crate::App;
-use crate::server::StartError;
+use crate::server::ServerStartError;
 use crate::view::View;
 
 /// Time beyond the lease TTL until a replica without a mark counts as alive.
@@ -112,7 +112,7 @@ pub(crate) struct BlobMarkWatch {
 impl BlobMarkWatch {
     /// Looks for the mark of every replica that joins, for ever. Returns an error when this replica must stop: of two that do
     /// not share their blobs, the older one stays.
-    pub(crate) async fn run(&self, app: &App) -> StartError {
+    pub(crate) async fn run(&self, app: &App) -> ServerStartError {
         let me = (app.replica.membership.record().since, app.replica.membership.id());
         let mut servers = app.view.subscribe_servers();
         // Replicas whose marks were found, and those that were reported.
@@ -132,7 +132,7 @@ impl BlobMarkWatch {
             }
             let must_stop = me > (record.since, &replica);
             let (host, theirs, ours) = (record.host, record.blobs.directory, self.directory.clone());
-            let error = StartError::BlobsNotShared { replica: replica.clone(), host, theirs, ours };
+            let error = ServerStartError::BlobsNotShared { replica: replica.clone(), host, theirs, ours };
             if must_stop {
                 return error;
             }

@@ -29,7 +29,7 @@ use crate::{App, api};
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ServerConfig {
     pub listen: SocketAddr,
     /// The directory of the blobs.
     pub blobs: PathBuf,
@@ -41,7 +41,7 @@ pub struct Config {
 
 /// Reason why a server does not start, or stops itself.
 #[derive(Debug, Error)]
-pub enum StartError {
+pub enum ServerStartError {
     #[error(
         "refusing to listen on {0}: requests are not authenticated yet, and every client that reaches the server could \
          control the fleet; listen on a loopback address (127.0.0.1 or ::1)"

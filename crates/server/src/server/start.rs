@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Config, STALE_MARK, Server, StartError, renew_mark, sweep};
+use super::{STALE_MARK, Server, ServerConfig, ServerStartError, renew_mark, sweep};
 use crate::agents::{Admission, Hub, Links};
 use crate::app::{Agents, App, Clock, Reader, ReplicaState, Writer};
 use crate::blobs::Blobs;
@@ -62,10 +62,14 @@ struct ReplicaParts {
 
 impl Server {
     /// Listens, builds the view, and starts the tasks. Requests are answered once [`Server::run`] runs.
-    pub async fn start(config: Config, store: Arc<dyn Store>, stop: CancellationToken) -> Result<Self, StartError> {
-        let Config { listen, blobs: directory, liveness_timeouts, lease, clock } = config;
+    pub async fn start(
+        config: ServerConfig,
+        store: Arc<dyn Store>,
+        stop: CancellationToken,
+    ) -> Result<Self, ServerStartError> {
+        let ServerConfig { listen, blobs: directory, liveness_timeouts, lease, clock } = config;
         let listener = bind(listen).await?;
-        let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
+        let address = listener.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;
         let identity = Identity::new(address, &directory, clock.now())?;
         let mut parts = Parts::open(store, &directory, &identity, clock, &stop)?;
         let (reports, changes) = parts.spawn_data_path();
@@ -122,8 +126,8 @@ impl Parts {
         identity: &Identity,
         clock: Clock,
         stop: &CancellationToken,
-    ) -> Result<Self, StartError> {
-        let unusable = |source| StartError::Blobs { path: directory.to_owned(), source };
+    ) -> Result<Self, ServerStartError> {
+        let unusable = |source| ServerStartError::Blobs { path: directory.to_owned(), source };
         let blobs = Arc::new(Blobs::open(directory, identity.id.clone()).map_err(unusable)?);
         let marks = BlobMarks::new(directory);
         marks.put(&identity.id, &identity.record.blobs.nonce).map_err(unusable)?;
@@ -158,15 +162,15 @@ impl Parts {
         identity: Identity,
         lease: LeasePace,
         directory: &Path,
-    ) -> Result<(Arc<Membership>, Sharing), StartError> {
+    ) -> Result<(Arc<Membership>, Sharing), ServerStartError> {
         let membership = Membership::new(identity, lease, self.store.clone(), self.view.clone(), self.clock.clone());
-        let sharing = membership.clear_predecessors().await.map_err(StartError::Predecessors)?;
+        let sharing = membership.clear_predecessors().await.map_err(ServerStartError::Predecessors)?;
         if sharing == Sharing::Shared
             && let Some((replica, record)) = unseen(&self.view, &self.marks, membership.id(), lease.ttl).await
         {
             self.marks.remove(membership.id());
             let (host, theirs) = (record.host, record.blobs.directory);
-            return Err(StartError::BlobsNotShared { replica, host, theirs, ours: directory.to_owned() });
+            return Err(ServerStartError::BlobsNotShared { replica, host, theirs, ours: directory.to_owned() });
         }
         Ok((Arc::new(membership), sharing))
     }
@@ -246,15 +250,15 @@ impl Parts {
 }
 
 /// Listens on a loopback address.
-async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+async fn bind(address: SocketAddr) -> Result<TcpListener, ServerStartError> {
     if !address.ip().is_loopback() {
-        return Err(StartError::NotLoopback(address));
+        return Err(ServerStartError::NotLoopback(address));
     }
     TcpListener::bind(address).await.map_err(|source| {
         if source.kind() == io::ErrorKind::AddrInUse {
-            StartError::AddressTaken { address }
+            ServerStartError::AddressTaken { address }
         } else {
-            StartError::Listen { address, source }
+            ServerStartError::Listen { address, source }
         }
     })
 }

@@ -12,7 +12,7 @@ use muster_core::node::status::{Activity, NodeStatus, Reason, node_status};
 use muster_wire::operator::NodeRow;
 use muster_wire::sync::AgentActivity;
 
-use crate::agents::{AgentLocation, Links};
+use crate::agents::{AgentConnection, Links};
 
 /// Activities of the agents of other replicas; empty where they were not requested, or did not arrive.
 pub type RemoteActivities = BTreeMap<NodeName, AgentActivity>;
@@ -29,9 +29,9 @@ impl AgentActivities<'_> {
     pub fn agent(&self, fleet: &Fleet, name: &NodeName) -> (Link, Activity) {
         let contact = self.links.agent(fleet, name);
         let activity = match &contact.at {
-            AgentLocation::Local(session) => session.activity(),
-            AgentLocation::Remote(_) => self.elsewhere.get(name).map(|agent| agent.doing.clone()).unwrap_or_default(),
-            AgentLocation::Disconnected => Activity::Idle,
+            AgentConnection::Local(session) => session.activity(),
+            AgentConnection::Remote(_) => self.elsewhere.get(name).map(|agent| agent.doing.clone()).unwrap_or_default(),
+            AgentConnection::Disconnected => Activity::Idle,
         };
         (contact.link, activity)
     }

@@ -10,7 +10,7 @@ use muster_core::names::{EnvName, RunId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
-use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
+use muster_server::{App, Clock, FirstVersion, LeasePace, Registration, Server, ServerConfig, register};
 use muster_store::Store;
 pub(crate) use muster_testkit::records::{node, release_record, version};
 use muster_testkit::records::{node_records, release_records};
@@ -57,7 +57,7 @@ impl Fixture {
         )
         .await
         .unwrap();
-        let config = Config {
+        let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: dir.path().join("blobs"),
             liveness_timeouts,

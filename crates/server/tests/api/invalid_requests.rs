@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_server::{Clock, Config, LeasePace, Server};
+use muster_server::{Clock, LeasePace, Server, ServerConfig};
 use muster_store::Store;
 use muster_wire::problem::{Problem, ProblemCode};
 use reqwest::{Client, Method, StatusCode};
@@ -99,12 +99,12 @@ async fn node_cannot_report_for_another_node() {
     fixture.stop().await;
 }
 
-async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_server::StartError> {
+async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_server::ServerStartError> {
     let store: Arc<dyn Store> =
         muster_store::open(&format!("embedded:{}", dir.join("other").display()), &muster_store::StoreAccess::default())
             .await
             .unwrap();
-    let config = Config {
+    let config = ServerConfig {
         listen: listen.parse::<SocketAddr>().unwrap(),
         blobs: dir.join("blobs"),
         liveness_timeouts: LivenessTimeouts::default(),

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 
 use muster_core::keys::Keys;
 use muster_core::txn::{Guard, Op, Txn};
-use muster_server::backup::{BackupError, ReadError, RestoreError, read_environment, verify};
+use muster_server::backup::{BackupError, BackupReadError, RestoreError, read_environment, verify};
 
-use crate::stores::{BackupFixture, Dying, env, now};
+use crate::stores::{BackupFixture, CrashingStore, env, now};
 
 async fn backup() -> Vec<u8> {
     let fixture = BackupFixture::embedded().await;
@@ -33,13 +33,13 @@ async fn truncated_backup_is_refused() {
     verify(&complete[..]).unwrap();
     for length in (0..complete.len()).step_by(7) {
         let error = verify(&complete[..length]).unwrap_err();
-        assert!(matches!(error, ReadError::Truncated | ReadError::Foreign(_)), "{length}: {error:?}");
+        assert!(matches!(error, BackupReadError::Truncated | BackupReadError::Foreign(_)), "{length}: {error:?}");
     }
     // Cut between blocks of the archive: only the missing ending shows it.
     let tar = unpacked(&complete);
     for length in (0..tar.len() - 3 * 512).step_by(512) {
         let error = verify(&packed(&tar[..length])[..]).unwrap_err();
-        assert!(matches!(error, ReadError::Truncated | ReadError::Foreign(_)), "{length}: {error:?}");
+        assert!(matches!(error, BackupReadError::Truncated | BackupReadError::Foreign(_)), "{length}: {error:?}");
     }
 }
 
@@ -79,7 +79,7 @@ async fn newer_and_foreign_formats_are_distinguished() {
     assert_eq!(error.to_string(), expected);
     for foreign in [&b""[..], b"PK\x03\x04", b"hello", &packed(b"hello"), &packed(&[0; 2048])] {
         let error = verify(foreign).unwrap_err();
-        assert!(matches!(error, ReadError::Foreign(_)), "{error:?}");
+        assert!(matches!(error, BackupReadError::Foreign(_)), "{error:?}");
     }
 }
 
@@ -88,7 +88,7 @@ async fn forged_archive_is_refused() {
     let tar = unpacked(&backup().await);
     // An archive that is appended to itself, and a key that no backup holds.
     let doubled = [&tar[..tar.len() - 1024], &tar[..]].concat();
-    assert!(matches!(verify(&packed(&doubled)[..]), Err(ReadError::Damaged { .. })));
+    assert!(matches!(verify(&packed(&doubled)[..]), Err(BackupReadError::Damaged { .. })));
     let text = String::from_utf8_lossy(&tar);
     let at = text.find("releases/v1").unwrap();
     let mut evil = tar.clone();
@@ -115,7 +115,7 @@ async fn killed_restore_is_completed_by_the_same_file() {
     for (transactions, carries_out) in (0..10).flat_map(|count| [(count, false), (count, true)]) {
         let fixture = in_the_way().await;
         let before = fixture.keys().await;
-        match Dying::after(&fixture, transactions, carries_out).restore(&backup, true).await {
+        match CrashingStore::after(&fixture, transactions, carries_out).restore(&backup, true).await {
             Ok(_) => {
                 assert_eq!(fixture.keys().await, expected);
                 continue;
@@ -156,7 +156,7 @@ async fn report_from_before_a_restore_is_refused() {
             .op(Op::delete(key("status/validated/success/v1/web2")))
             .op(Op::put(key("status/configured/failure/v2/web2"), "{}"))
             .op(Op::put(key("observed/web2"), r#"{"incarnation":1,"seq":3}"#));
-        Dying::not(&fixture, transactions, report).restore(&backup, true).await.unwrap();
+        CrashingStore::not(&fixture, transactions, report).restore(&backup, true).await.unwrap();
         assert_eq!(fixture.keys().await, expected, "it came before transaction {transactions}");
     }
 }
@@ -167,7 +167,7 @@ async fn other_backup_does_not_complete_an_interrupted_restore() {
     one.found(40).await;
     other.found(50).await;
     let fixture = BackupFixture::embedded().await;
-    Dying::after(&fixture, 2, false).restore(&one.backup().await, false).await.unwrap_err();
+    CrashingStore::after(&fixture, 2, false).restore(&one.backup().await, false).await.unwrap_err();
     let refused = fixture.restore(&other.backup().await, false).await.unwrap_err();
     let expected = "environment prod is being restored from another backup since 2027-01-15T08:00:00Z, by a test";
     assert_eq!(refused.to_string(), expected);

@@ -14,7 +14,7 @@ use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use muster_server::Blobs;
-use muster_server::backup::{Contents, RestoreError, Target, read_environment, restore, verify};
+use muster_server::backup::{Contents, RestoreError, RestoreTarget, read_environment, restore, verify};
 use muster_store::{
     CommitOutcome, KeyValue, Lease, Range, Sharing, Store, StoreAccess, StoreError, StoreHealth, StoreStats, Watch,
     WatchFrom,
@@ -108,8 +108,8 @@ impl BackupFixture {
         taken.write(&self.blobs, Vec::new()).unwrap().to
     }
 
-    pub(crate) fn target(&self, replace: bool) -> Target {
-        Target {
+    pub(crate) fn target(&self, replace: bool) -> RestoreTarget {
+        RestoreTarget {
             store: self.store.clone(),
             blobs: self.blobs.clone(),
             env: env(),
@@ -140,7 +140,7 @@ pub(crate) fn blobs_in(dir: &Path) -> usize {
 
 /// A store that becomes unavailable after a number of transactions.
 #[derive(Debug)]
-pub(crate) struct Dying {
+pub(crate) struct CrashingStore {
     inner: Arc<dyn Store>,
     left: AtomicI64,
     /// True if the last transaction is committed and its response is lost.
@@ -149,7 +149,7 @@ pub(crate) struct Dying {
     meanwhile: Mutex<Option<Txn>>,
 }
 
-impl Dying {
+impl CrashingStore {
     pub(crate) fn after(fixture: &BackupFixture, transactions: i64, carries_out: bool) -> BackupFixture {
         Self::wrap(fixture, transactions, carries_out, None)
     }
@@ -161,12 +161,12 @@ impl Dying {
 
     fn wrap(fixture: &BackupFixture, transactions: i64, carries_out: bool, meanwhile: Option<Txn>) -> BackupFixture {
         let (inner, left) = (fixture.store.clone(), AtomicI64::new(transactions));
-        let store = Dying { inner, left, carries_out, meanwhile: Mutex::new(meanwhile) };
+        let store = CrashingStore { inner, left, carries_out, meanwhile: Mutex::new(meanwhile) };
         BackupFixture { store: Arc::new(store), ..fixture.clone() }
     }
 }
 
-impl Store for Dying {
+impl Store for CrashingStore {
     fn name(&self) -> &str {
         self.inner.name()
     }

@@ -11,7 +11,7 @@ use muster_etcd_rig::ClusterOptions;
 
 use muster_core::node::liveness::LivenessTimeouts;
 
-use muster_server::{App, Clock, Config, LeasePace, Server};
+use muster_server::{App, Clock, LeasePace, Server, ServerConfig};
 use muster_store::{Store, StoreAccess};
 pub(crate) use muster_testkit::records::node;
 use muster_testkit::wait::until_changed;
@@ -69,7 +69,7 @@ impl StoreFixture {
 
     pub(crate) async fn replica(&self) -> Replica {
         let way = FaultyClient::new(self.store.clone());
-        let config = Config {
+        let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: self.blobs(),
             liveness_timeouts: LivenessTimeouts::default(),

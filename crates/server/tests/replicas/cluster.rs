@@ -11,7 +11,7 @@ use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::replica::PresenceRecord;
-use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, StartError};
+use muster_server::{App, Clock, FirstVersion, LeasePace, Registration, Server, ServerConfig, ServerStartError};
 
 use muster_store::{Store, StoreAccess};
 pub(crate) use muster_testkit::records::{node, version};
@@ -77,15 +77,15 @@ impl Cluster {
         self.dir.path().join("blobs")
     }
 
-    pub(crate) async fn start(&self, blobs: PathBuf) -> Result<Replica, StartError> {
+    pub(crate) async fn start(&self, blobs: PathBuf) -> Result<Replica, ServerStartError> {
         self.start_on(self.store.clone(), blobs).await
     }
 
     /// Starts a replica with its own store client.
-    pub(crate) async fn start_on(&self, store: Arc<dyn Store>, blobs: PathBuf) -> Result<Replica, StartError> {
+    pub(crate) async fn start_on(&self, store: Arc<dyn Store>, blobs: PathBuf) -> Result<Replica, ServerStartError> {
         let way = FaultyClient::new(store);
         let hand = self.time.clone();
-        let config = Config {
+        let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs,
             liveness_timeouts: LivenessTimeouts::default(),

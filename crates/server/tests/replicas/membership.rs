@@ -1,7 +1,7 @@
 //! Membership: replicas join, leave, lose the store, and share one blob directory.
 
 use muster_core::replica::ControllerName;
-use muster_server::StartError;
+use muster_server::ServerStartError;
 use muster_server::replica::MembershipState;
 
 use crate::cluster::{Cluster, env, keys, until};
@@ -82,7 +82,7 @@ async fn exclusive_store_has_one_replica() {
     a.kill().await;
     b.kill().await;
     // Directly on the embedded store, which no other process can open.
-    let config = muster_server::Config {
+    let config = muster_server::ServerConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         blobs: cluster.blobs(),
         liveness_timeouts: muster_core::node::liveness::LivenessTimeouts::default(),
@@ -118,7 +118,7 @@ async fn replica_with_a_different_blob_directory_does_not_start() {
     a.sees("itself", |fleet| fleet.replicas().len() == 1).await;
     let own = cluster.dir.path().join("own");
     let Err(error) = cluster.start(own.clone()).await else { panic!("it would miss the logs of the other") };
-    let StartError::BlobsNotShared { replica, theirs, ours, .. } = &error else { panic!("{error}") };
+    let ServerStartError::BlobsNotShared { replica, theirs, ours, .. } = &error else { panic!("{error}") };
     assert_eq!((replica, theirs.as_str(), ours), (a.id(), cluster.blobs().to_str().unwrap(), &own));
     assert!(error.to_string().contains("--blobs"), "{error}");
     a.sees("no other replica", |fleet| fleet.replicas().len() == 1).await;

@@ -15,7 +15,7 @@ pub use documents::{
     DesignNode, DesignNodeRow, DocumentChange, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow,
     DocumentText, PathProvenance, ProvenanceStep, ValueProvenance, WrittenDocument,
 };
-pub use revisions::{DesignDiff, DesignSummary, DiffKind, DocumentDiff, RevisionRow, SourceRow};
+pub use revisions::{DesignDiff, DesignSummary, DiffKind, DocumentDiffRow, RevisionRow, SourceRow};
 
 pub use muster_core::design::DesignRevision;
 pub use muster_core::design::plan::{

@@ -59,13 +59,14 @@ pub struct DesignDiff {
     /// None: compared with an empty design.
     pub from: Option<DesignRevision>,
     pub to: DesignRevision,
-    pub documents: Vec<DocumentDiff>,
+    pub documents: Vec<DocumentDiffRow>,
     pub revision: Revision,
 }
 
 /// A document whose effective values differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct DocumentDiff {
+#[schema(as = DocumentDiff)]
+pub struct DocumentDiffRow {
     pub kind: String,
     pub name: String,
     pub sort: DiffKind,

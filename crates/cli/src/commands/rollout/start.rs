@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use muster_core::names::Version;
 use muster_wire::client::new_request_id;
-use muster_wire::rollout::{AlreadyAtVersion, StartRequest, StartResponse, StartTarget};
+use muster_wire::rollout::{AlreadyAtVersionResponse, StartRequest, StartResponse, StartTarget};
 
 use crate::args::{Globals, OutputFormat};
 use crate::connect::Session;
@@ -121,7 +121,7 @@ pub(in crate::commands) async fn show_started(
 }
 
 /// "all 4 nodes run v1 already: nothing to start"
-fn nothing_to_start(AlreadyAtVersion { to, nodes, .. }: &AlreadyAtVersion) -> String {
+fn nothing_to_start(AlreadyAtVersionResponse { to, nodes, .. }: &AlreadyAtVersionResponse) -> String {
     match nodes {
         1 => format!("the only node runs {to} already: nothing to start"),
         _ => format!("all {nodes} nodes run {to} already: nothing to start"),

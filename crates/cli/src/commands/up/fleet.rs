@@ -13,7 +13,7 @@ use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, PowerOffError, PowerOffResult};
 use muster_server::controllers::provision::Provision;
 use muster_server::{
-    App, Clock, Config, LeasePace, RegisterError, RegistrationResult, Server, node_rows, register_design,
+    App, Clock, LeasePace, RegisterError, RegistrationResult, Server, ServerConfig, node_rows, register_design,
 };
 use muster_wire::operator::NodeRow;
 use thiserror::Error;
@@ -55,7 +55,7 @@ impl LocalFleet {
         let default = format!("embedded:{}", state.join("store").display());
         let store = args.store.open(Some(&default), notes).await?;
         let clock = Clock::system();
-        let config = Config {
+        let config = ServerConfig {
             listen: args.listen,
             blobs: args.store.blobs.clone().unwrap_or_else(|| blobs_in(state)),
             liveness_timeouts: LivenessTimeouts::default(),

@@ -19,7 +19,7 @@ use crate::api::error::{ApiError, JsonBody};
 use crate::api::request::{AnyEnv, Author};
 use crate::app::{Reader, Writer};
 use crate::design::apply::{self, ApplyError, compile, plan, propose};
-use crate::design::compiled::Compiled;
+use crate::design::compiled::CompiledDesign;
 use crate::design::edit::{DocumentName, EditError, EditResult, edit};
 use crate::design::revision::{RevisionBase, RevisionOutcome, RevisionRequest, revise};
 use crate::transactions::ConflictRetry;
@@ -151,7 +151,7 @@ fn text(number: Option<muster_core::design::DesignRevision>) -> String {
 }
 
 /// Checks that a file holds exactly the document that it is named after.
-fn holds(design: &Compiled, file: &str, document: &DocumentName) -> Result<(), ApiError> {
+fn holds(design: &CompiledDesign, file: &str, document: &DocumentName) -> Result<(), ApiError> {
     let found: Vec<(&str, &str)> =
         design.design.written_in(API_SOURCE, file).map(|found| (found.kind.word(), found.name)).collect();
     if found == [(document.kind.as_str(), document.name.as_str())] {

@@ -27,7 +27,7 @@ use crate::api::design::apply::accept_changes;
 use crate::api::error::{ApiError, chain};
 use crate::api::request::{AnyEnv, Author, FilterQuery, PageQuery, Scope};
 use crate::app::{Agents, Reader, Writer};
-use crate::design::compiled::Compiled;
+use crate::design::compiled::CompiledDesign;
 use crate::design::edit::{DocumentName, EditError, etag};
 
 /// Keys of filters.
@@ -72,7 +72,7 @@ async fn states(reader: &Reader, agents: &Agents, scope: &Scope) -> Result<State
     Ok(rows.into_iter().map(|row| (row.node.to_string(), row.state.as_str())).collect())
 }
 
-fn rows(design: &Compiled, filter: &Filter, states: &States) -> Vec<DocumentRow> {
+fn rows(design: &CompiledDesign, filter: &Filter, states: &States) -> Vec<DocumentRow> {
     let mut layers: BTreeMap<(&str, &str), Vec<SourceDocument<'_>>> = BTreeMap::new();
     // Nodes that an environment file generates have no document of their own.
     for (kind, name, _) in design.design.effective_documents() {
@@ -85,7 +85,8 @@ fn rows(design: &Compiled, filter: &Filter, states: &States) -> Vec<DocumentRow>
     for ((kind, name), mut layers) in layers {
         layers.sort_by_key(|layer| design.tree.sources.iter().position(|source| source.name == layer.source));
         let state = if kind == Kind::Node.word() { states.get(name).copied() } else { None };
-        let chosen = Chosen { kind, name, state, layers: &layers, effective: design.design.effective(kind, name) };
+        let chosen =
+            DocumentFields { kind, name, state, layers: &layers, effective: design.design.effective(kind, name) };
         if !filter.matches(&chosen) {
             continue;
         }
@@ -103,7 +104,7 @@ fn rows(design: &Compiled, filter: &Filter, states: &States) -> Vec<DocumentRow>
 }
 
 /// Document as a filter sees it.
-struct Chosen<'d> {
+struct DocumentFields<'d> {
     kind: &'d str,
     name: &'d str,
     state: Option<&'static str>,
@@ -111,7 +112,7 @@ struct Chosen<'d> {
     effective: Option<&'d YamlNode>,
 }
 
-impl<'d> Chosen<'d> {
+impl<'d> DocumentFields<'d> {
     fn labels(&self) -> impl Iterator<Item = (&'d str, &'d str)> + use<'d> {
         let labels = self.effective.and_then(|tree| tree.get("labels")).and_then(YamlNode::map);
         let entries = labels.map(|labels| labels.entries()).unwrap_or_default();
@@ -119,7 +120,7 @@ impl<'d> Chosen<'d> {
     }
 }
 
-impl Fields for Chosen<'_> {
+impl Fields for DocumentFields<'_> {
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
         match key {
             "kind" => test(self.kind),
@@ -239,7 +240,7 @@ fn answer(accepted: DocumentChangesResponse) -> Result<Response, ApiError> {
 }
 
 /// Document as each source wrote it.
-pub(super) fn written(design: &Compiled, document: &DocumentName) -> Vec<WrittenDocument> {
+pub(super) fn written(design: &CompiledDesign, document: &DocumentName) -> Vec<WrittenDocument> {
     let layers = design.design.layers(&document.kind, &document.name);
     let written = |layer: SourceDocument<'_>| WrittenDocument {
         source: layer.source.to_owned(),

@@ -12,7 +12,7 @@ use axum::extract::{Path, Query, State};
 use muster_core::design::{DesignRevision, DesignRevisionRecord, DesignState};
 use muster_design::Design;
 use muster_design::diff::{DocumentChange, diff};
-use muster_wire::design::{DesignDiff, DesignSummary, DiffKind, DocumentDiff, RevisionRow, SourceRow, ValueChange};
+use muster_wire::design::{DesignDiff, DesignSummary, DiffKind, DocumentDiffRow, RevisionRow, SourceRow, ValueChange};
 use muster_wire::operator::Page;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -21,7 +21,7 @@ use crate::api::error::ApiError;
 use crate::api::request::{PageQuery, Scope};
 use crate::app::Reader;
 use crate::design::compiled::ReadDesignError;
-use crate::design::compiled::{Compiled, DesignRef};
+use crate::design::compiled::{CompiledDesign, DesignRef};
 use crate::fleet_change::compare;
 
 /// Largest body. Designs of many megabytes are sent whole; larger ones must be split into sources.
@@ -42,7 +42,7 @@ impl RevisionQuery {
         &self,
         reader: &Reader,
         scope: &Scope,
-    ) -> Result<(DesignRef, std::sync::Arc<Compiled>), ApiError> {
+    ) -> Result<(DesignRef, std::sync::Arc<CompiledDesign>), ApiError> {
         let design_ref = scope.read(reader, |fleet| DesignRef::find(fleet, self.revision))??;
         let design = reader.designs.get(&scope.env, &design_ref).await?;
         Ok((design_ref, design))
@@ -169,7 +169,7 @@ pub(crate) async fn diff_revisions(
     let after = reader.designs.get(&scope.env, &to).await?;
     let before = match &from {
         Some(from) => reader.designs.get(&scope.env, from).await?,
-        None => std::sync::Arc::new(Compiled::empty(&scope.env)),
+        None => std::sync::Arc::new(CompiledDesign::empty(&scope.env)),
     };
     let comparing = tokio::task::spawn_blocking(move || document_diffs(&before.design, &after.design));
     let documents = comparing.await.map_err(|_| ApiError::stopping())?;
@@ -177,14 +177,14 @@ pub(crate) async fn diff_revisions(
 }
 
 /// Documents that differ between two designs.
-fn document_diffs(before: &Design, after: &Design) -> Vec<DocumentDiff> {
+fn document_diffs(before: &Design, after: &Design) -> Vec<DocumentDiffRow> {
     let to_wire = |found: muster_design::diff::ChangedDocument| {
         let (sort, changes) = match found.what {
             DocumentChange::Added => (DiffKind::Added, Vec::new()),
             DocumentChange::Removed => (DiffKind::Removed, Vec::new()),
             DocumentChange::Changed { values } => (DiffKind::Changed, values.iter().map(ValueChange::from).collect()),
         };
-        DocumentDiff { kind: found.kind, name: found.name, sort, changes }
+        DocumentDiffRow { kind: found.kind, name: found.name, sort, changes }
     };
     diff(before, after).into_iter().map(to_wire).collect()
 }

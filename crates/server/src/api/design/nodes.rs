@@ -15,7 +15,7 @@ use crate::api::design::RevisionQuery;
 use crate::api::error::ApiError;
 use crate::api::request::{PageQuery, Scope};
 use crate::app::Reader;
-use crate::design::compiled::Compiled;
+use crate::design::compiled::CompiledDesign;
 
 /// Lists the nodes that a revision of the design defines, in its order.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/nodes", params(("env" = String, Path), RevisionQuery, PageQuery),
@@ -106,7 +106,7 @@ pub(crate) async fn show_design_node(
     }))
 }
 
-fn value_provenance(design: &Compiled, name: &NodeName, path: &str) -> Result<ValueProvenance, ApiError> {
+fn value_provenance(design: &CompiledDesign, name: &NodeName, path: &str) -> Result<ValueProvenance, ApiError> {
     let parsed: ValuePath =
         path.parse().map_err(|error: muster_design::inherit::ValuePathError| ApiError::invalid(error.to_string()))?;
     let found = design

@@ -25,7 +25,7 @@ use crate::api::releases::bundles::{VersionPath, unknown_bundle};
 use crate::api::request::{Author, PageQuery, Scope};
 use crate::app::{Reader, Writer};
 use crate::blobs::ReceiveError;
-use crate::blobs::downloads::Overloaded;
+use crate::blobs::downloads::DownloadsOverloaded;
 use crate::releases::{
     self, BundleError, PushError, PushedRelease, ReplaceTrustError, ReplacedTrust, replace as replace_trust,
     trusted_keys,
@@ -34,8 +34,8 @@ use crate::releases::{
 /// `Retry-After` of a busy server, in seconds.
 const RETRY_AFTER: u16 = 5;
 
-impl From<Overloaded> for ApiError {
-    fn from(error: Overloaded) -> Self {
+impl From<DownloadsOverloaded> for ApiError {
+    fn from(error: DownloadsOverloaded) -> Self {
         let problem = Problem::new(ProblemCode::Busy, error.to_string());
         Self(problem.retry_after(RETRY_AFTER).hint("retry in a few seconds"))
     }

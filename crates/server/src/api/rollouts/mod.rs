@@ -17,7 +17,7 @@ use muster_rollout::start::StartOptions;
 use muster_wire::operator::{LONGEST_WAIT, Page};
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::rollout::{
-    AlreadyAtVersion, OperateRequest, PlanRequest, PlanResponse, RolloutRow, RolloutStarted, RolloutStatus,
+    AlreadyAtVersionResponse, OperateRequest, PlanRequest, PlanResponse, RolloutRow, RolloutStarted, RolloutStatus,
     StartRequest, StartResponse, StartTarget,
 };
 use serde::Deserialize;
@@ -227,10 +227,10 @@ pub(crate) async fn begin_downloadable(
     Ok(begin(writer, agents, &scope.env, what, options).await?)
 }
 
-fn already_there(already: executor::AlreadyAtVersion) -> AlreadyAtVersion {
+fn already_there(already: executor::AlreadyAtVersion) -> AlreadyAtVersionResponse {
     let executor::AlreadyAtVersion { to, nodes, by, revision } = already;
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-    AlreadyAtVersion { to, changed: false, nodes, rollout: by, revision }
+    AlreadyAtVersionResponse { to, changed: false, nodes, rollout: by, revision }
 }
 
 pub(super) fn started(rollout: StartedRollout) -> RolloutStarted {

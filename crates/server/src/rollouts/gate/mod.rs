@@ -44,7 +44,7 @@ pub(crate) struct GateContext {
 
 /// Result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum CheckResult {
+enum GateCheckResult {
     Passed,
     Failed(String),
     /// The check could not be executed or gave no result.
@@ -61,13 +61,13 @@ pub(crate) async fn run_checks(
     for check in checks {
         let name = check.name.clone();
         match run_check(check, context, mark).await {
-            CheckResult::Passed => {
+            GateCheckResult::Passed => {
                 tracing::debug!(env = %context.env, rollout = %context.rollout, name, "a check passed")
             }
-            CheckResult::Failed(message) => {
+            GateCheckResult::Failed(message) => {
                 return GateVerdict::Failed { at: clock.now(), check: name, message: one_line(&message) };
             }
-            CheckResult::Inconclusive(message) => {
+            GateCheckResult::Inconclusive(message) => {
                 return GateVerdict::Inconclusive { at: clock.now(), check: name, message: one_line(&message) };
             }
         }
@@ -76,11 +76,11 @@ pub(crate) async fn run_checks(
 }
 
 /// Runs a check until it passes or has no retries left. The last attempt counts.
-async fn run_check(check: &GateCheck, context: &GateContext, mark: &GateMark) -> CheckResult {
+async fn run_check(check: &GateCheck, context: &GateContext, mark: &GateMark) -> GateCheckResult {
     let mut left = check.retries;
     loop {
         let result = attempt(check, context, mark).await;
-        if result == CheckResult::Passed || left == 0 {
+        if result == GateCheckResult::Passed || left == 0 {
             return result;
         }
         left -= 1;
@@ -88,7 +88,7 @@ async fn run_check(check: &GateCheck, context: &GateContext, mark: &GateMark) ->
     }
 }
 
-async fn attempt(check: &GateCheck, context: &GateContext, mark: &GateMark) -> CheckResult {
+async fn attempt(check: &GateCheck, context: &GateContext, mark: &GateMark) -> GateCheckResult {
     let limit = length(check.timeout);
     let result = async {
         match &check.kind {
@@ -98,7 +98,7 @@ async fn attempt(check: &GateCheck, context: &GateContext, mark: &GateMark) -> C
     };
     match timeout(limit, result).await {
         Ok(result) => result,
-        Err(_) => CheckResult::Inconclusive(format!("no answer within {} s", limit.as_secs_f64())),
+        Err(_) => GateCheckResult::Inconclusive(format!("no answer within {} s", limit.as_secs_f64())),
     }
 }
 
@@ -119,10 +119,10 @@ const BODY: usize = 4096;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Requests the URL once. The caller sets the timeout.
-async fn run_http_check(check: &GateHttpCheck) -> CheckResult {
+async fn run_http_check(check: &GateHttpCheck) -> GateCheckResult {
     if check.url.starts_with("https:") {
         let text = "https is not supported by this server; use a command instead, `[curl, -fsS, URL]` for instance";
-        return CheckResult::Inconclusive(text.to_owned());
+        return GateCheckResult::Inconclusive(text.to_owned());
     }
     // A new client for each request: a kept connection could reach the server from before the wave.
     let client = reqwest::Client::builder().no_proxy().redirect(Policy::limited(REDIRECTS)).connect_timeout(CONNECT);
@@ -132,7 +132,7 @@ async fn run_http_check(check: &GateHttpCheck) -> CheckResult {
     };
     let mut response = match response {
         Ok(response) => response,
-        Err(error) => return CheckResult::Inconclusive(format!("no answer: {}", cause(&error))),
+        Err(error) => return GateCheckResult::Inconclusive(format!("no answer: {}", cause(&error))),
     };
     let status = response.status();
     let passes = match check.status {
@@ -140,7 +140,7 @@ async fn run_http_check(check: &GateHttpCheck) -> CheckResult {
         None => status.is_success(),
     };
     if passes {
-        return CheckResult::Passed;
+        return GateCheckResult::Passed;
     }
     let mut body = Vec::new();
     while body.len() < BODY
@@ -153,7 +153,7 @@ async fn run_http_check(check: &GateHttpCheck) -> CheckResult {
     let expected = check.status.map(|expected| format!(", expected {expected}")).unwrap_or_default();
     let message = body.lines().map(str::trim).find(|line| !line.is_empty());
     let message = message.map(|line| format!(": {line}")).unwrap_or_default();
-    CheckResult::Failed(format!("the response has status {status}{expected}{message}"))
+    GateCheckResult::Failed(format!("the response has status {status}{expected}{message}"))
 }
 
 /// Cause of an error without the URL, which the check names.
@@ -170,9 +170,9 @@ const REST: Duration = Duration::from_millis(200);
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 
 /// Runs a check once. Dropping the future ends the program and its process group.
-async fn run_program(arguments: &[String], context: &GateContext, mark: &GateMark) -> CheckResult {
+async fn run_program(arguments: &[String], context: &GateContext, mark: &GateMark) -> GateCheckResult {
     let Some((program, rest)) = arguments.split_first() else {
-        return CheckResult::Inconclusive("the check names no program".to_owned());
+        return GateCheckResult::Inconclusive("the check names no program".to_owned());
     };
     let from = context.from.as_ref().map(ToString::to_string).unwrap_or_default();
     let spawned = Command::new(program)
@@ -196,10 +196,10 @@ async fn run_program(arguments: &[String], context: &GateContext, mark: &GateMar
         .spawn();
     let mut child = match spawned {
         Ok(child) => child,
-        Err(error) => return CheckResult::Inconclusive(format!("{program} cannot be run: {error}")),
+        Err(error) => return GateCheckResult::Inconclusive(format!("{program} cannot be run: {error}")),
     };
-    let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
-    let (mut out, mut err) = (Tail::new(child.stdout.take()), Tail::new(child.stderr.take()));
+    let group = ProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+    let (mut out, mut err) = (OutputTail::new(child.stdout.take()), OutputTail::new(child.stderr.take()));
     let ended = {
         // Pipes are read while the program runs: a full pipe would block it.
         let mut reading = std::pin::pin!(async { tokio::join!(out.read(), err.read()) });
@@ -220,20 +220,20 @@ async fn run_program(arguments: &[String], context: &GateContext, mark: &GateMar
     let message = err.last_line().or_else(|| out.last_line());
     let with = |text: String| message.as_ref().map_or(text.clone(), |message| format!("{text}: {message}"));
     match ended.map(|status| status.code()) {
-        Ok(Some(0)) => CheckResult::Passed,
+        Ok(Some(0)) => GateCheckResult::Passed,
         Ok(Some(1)) => {
-            CheckResult::Failed(message.unwrap_or_else(|| format!("{program} exited with 1 without a message")))
+            GateCheckResult::Failed(message.unwrap_or_else(|| format!("{program} exited with 1 without a message")))
         }
-        Ok(Some(code)) => CheckResult::Inconclusive(with(format!("{program} exited with {code}"))),
-        Ok(None) => CheckResult::Inconclusive(with(format!("{program} was killed by a signal"))),
-        Err(error) => CheckResult::Inconclusive(format!("{program} could not be waited for: {error}")),
+        Ok(Some(code)) => GateCheckResult::Inconclusive(with(format!("{program} exited with {code}"))),
+        Ok(None) => GateCheckResult::Inconclusive(with(format!("{program} was killed by a signal"))),
+        Err(error) => GateCheckResult::Inconclusive(format!("{program} could not be waited for: {error}")),
     }
 }
 
 /// Process group of a check. It is killed when the check ends, in any way.
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
             // The group is usually empty.
@@ -243,12 +243,12 @@ impl Drop for Group {
 }
 
 /// Last bytes of a pipe.
-struct Tail<R> {
+struct OutputTail<R> {
     from: Option<R>,
     kept: Vec<u8>,
 }
 
-impl<R: AsyncRead + Unpin> Tail<R> {
+impl<R: AsyncRead + Unpin> OutputTail<R> {
     fn new(from: Option<R>) -> Self {
         Self { from, kept: Vec::new() }
     }

@@ -128,7 +128,7 @@ async fn timeout_kills_the_process_group_of_a_program() {
     let reader = tokio::task::spawn_blocking(move || std::fs::read(fifo).unwrap());
     assert_eq!(verdict_of(&slow).await, inconclusive("no answer within 0.2 s"));
     let end = timeout(Duration::from_secs(60), reader).await;
-    assert!(end.is_ok(), "something of it goes on");
+    assert!(end.is_ok(), "a process of it still runs");
 }
 
 #[tokio::test]
@@ -214,5 +214,5 @@ async fn only_own_leftover_programs_are_ended() {
     let (mut ours, mut another) = (left(mark().value()), left("another server"));
     mark().end_leftovers().await;
     assert_eq!(timeout(Duration::from_secs(60), ours.wait()).await.unwrap().unwrap().code(), None);
-    assert!(another.try_wait().unwrap().is_none(), "it belongs to somebody else");
+    assert!(another.try_wait().unwrap().is_none(), "it belongs to another server");
 }
