@@ -86,8 +86,8 @@ pub struct Agents {
 
 impl Agents {
     /// Activities of all agents: of this replica, and those that other replicas reported.
-    pub fn activities<'a>(&'a self, elsewhere: &'a RemoteActivities) -> AgentActivities<'a> {
-        AgentActivities { links: &self.links, elsewhere }
+    pub fn activities<'a>(&'a self, remote: &'a RemoteActivities) -> AgentActivities<'a> {
+        AgentActivities { links: &self.links, remote }
     }
 
     /// Requests the activities of agents from the other replicas; of one node, or of all.

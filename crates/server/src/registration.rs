@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::app::Writer;
 use crate::design::apply::{ApplyError, ApplyOptions, apply};
 use crate::design::revision::Attribution;
-use crate::fleet_change::{FleetChange, FollowError, beginning, compare, follow_design};
+use crate::fleet_change::{FleetChange, FollowError, compare, epoch_txn, follow_design};
 use crate::transactions::{ConflictRetry, commit_all, pack};
 
 /// Attempts of one registration. Two servers that register the same environment conflict once or twice.
@@ -154,7 +154,7 @@ fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Option<
             }
         }
     }
-    parts.extend(beginning(fleet, registration.epoch));
+    parts.extend(epoch_txn(fleet, registration.epoch));
     let mut chosen = None;
     match (&registration.first_version, fleet.current_version()) {
         (FirstVersion::Default(first) | FirstVersion::Asked(first), None) => {

@@ -153,7 +153,7 @@ impl Hub {
                 lookups: None,
                 activity,
                 last_message: Instant::now(),
-                heard_at: self.view_at(),
+                last_message_at: self.view_at(),
                 asked_to_move: None,
             }),
         });
@@ -211,7 +211,7 @@ impl Hub {
         {
             let mut state = session.state();
             state.last_message = Instant::now();
-            state.heard_at = self.view_at();
+            state.last_message_at = self.view_at();
         }
         let node = (session.env.clone(), session.node.clone());
         if self.inner().contested.contains(&node) {
@@ -243,7 +243,7 @@ impl Hub {
     }
 
     /// State of a node's connection to this replica, and since when.
-    pub fn here(&self, env: &EnvName, node: &NodeName) -> LocalLink {
+    pub fn local_link(&self, env: &EnvName, node: &NodeName) -> LocalLink {
         let inner = self.inner();
         match inner.sessions.get(env, node) {
             Some(session) => LocalLink::Connected { since: session.since },

@@ -97,7 +97,7 @@ impl LiveLogs {
     pub(crate) fn run_for_request(&self, env: &EnvName, node: &NodeName, id: &str) -> Option<RunId> {
         let inner = self.inner();
         let kept = inner.runs.get(&(env.clone(), node.clone()))?;
-        kept.run.requests().iter().any(|asked| asked == id).then(|| kept.run.id.clone())
+        kept.run.requests().iter().any(|request| request == id).then(|| kept.run.id.clone())
     }
 
     /// The ids of the requests that the run in progress answers.

@@ -112,7 +112,7 @@ impl LiveRunLog {
         // The offset is past the end: the reader got more from another server. The agent continues there.
         let Some(skip) = next else { return LogRead { cut: 0, offset: from, text: String::new(), end: ended } };
         let rest = &state.text[skip..];
-        let text = &rest[..whole_lines(rest, MAX_READ)];
+        let text = &rest[..complete_lines(rest, MAX_READ)];
         let end = ended.filter(|_| text.len() == rest.len());
         LogRead { cut: offset - from, offset: state.start + skip as u64, text: text.to_owned(), end }
     }
@@ -161,7 +161,7 @@ impl LiveRunState {
 }
 
 /// The length of the longest part of a text within the limit that ends with a line, or with a character.
-fn whole_lines(text: &str, limit: usize) -> usize {
+fn complete_lines(text: &str, limit: usize) -> usize {
     if text.len() <= limit {
         return text.len();
     }

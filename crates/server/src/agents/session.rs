@@ -52,7 +52,7 @@ pub(super) struct SessionState {
     /// Time of the agent's last message. A live agent answers each ping.
     pub(super) last_message: Instant,
     /// Revision of the view at that time.
-    pub(super) heard_at: Revision,
+    pub(super) last_message_at: Revision,
     /// Time of the last request to move to another server.
     pub(super) asked_to_move: Option<Instant>,
 }
@@ -78,8 +78,8 @@ impl AgentSession {
     }
 
     /// Revision of the view when the agent last sent a message. A newer presence record of another replica wins.
-    pub fn heard_at(&self) -> Revision {
-        self.state().heard_at
+    pub fn last_message_at(&self) -> Revision {
+        self.state().last_message_at
     }
 
     /// Time since the agent's last message.
@@ -132,12 +132,12 @@ impl Sessions {
 
     /// Removes a session; false if it is not there, or was replaced.
     pub(super) fn remove(&mut self, session: &Arc<AgentSession>) -> bool {
-        let Some(there) = self.0.get_mut(&session.env) else { return false };
-        if !there.get(&session.node).is_some_and(|current| Arc::ptr_eq(current, session)) {
+        let Some(sessions) = self.0.get_mut(&session.env) else { return false };
+        if !sessions.get(&session.node).is_some_and(|current| Arc::ptr_eq(current, session)) {
             return false;
         }
-        there.remove(&session.node);
-        if there.is_empty() {
+        sessions.remove(&session.node);
+        if sessions.is_empty() {
             self.0.remove(&session.env);
         }
         true
@@ -196,21 +196,21 @@ impl Links {
 
     /// Returns whether a node's agent is connected, and since when.
     pub fn link(&self, fleet: &Fleet, name: &NodeName) -> Link {
-        match self.hub.here(&fleet.env, name) {
+        match self.hub.local_link(&fleet.env, name) {
             // Called for thousands of nodes in one decision: the other replicas matter only for nodes without a session here.
             LocalLink::Connected { since } => Link::Connected { since },
-            here @ LocalLink::Not { .. } => self.absences().link(fleet, name, here, self.clock.now()).0,
+            local @ LocalLink::Not { .. } => self.absences().link(fleet, name, local, self.clock.now()).0,
         }
     }
 
     /// Returns whether a node's agent is connected, and to which replica.
     pub fn agent(&self, fleet: &Fleet, name: &NodeName) -> AgentLink {
         let session = self.hub.session(&fleet.env, name);
-        let here = match &session {
+        let local = match &session {
             Some(session) => LocalLink::Connected { since: session.since },
             None => LocalLink::Not { since: self.hub.silent_since(&fleet.env, name) },
         };
-        let (link, location) = self.absences().link(fleet, name, here, self.clock.now());
+        let (link, location) = self.absences().link(fleet, name, local, self.clock.now());
         let at = match (location, session) {
             (LinkLocation::Here, Some(session)) => AgentConnection::Local(session),
             (LinkLocation::Elsewhere(replica), _) => AgentConnection::Remote(replica),

@@ -149,8 +149,8 @@ impl StreamState {
 
         let pause = self.changed_pause(fleet, node);
         let trust = self.newer_trust(fleet);
-        let asked = node.and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked);
-        let asked = asked.filter(|asked| self.asked.as_ref() != Some(&asked.id)).cloned();
+        let request = node.and_then(|node| node.asked.as_ref()).map(|(request, _)| request);
+        let request = request.filter(|request| self.asked.as_ref() != Some(&request.id)).cloned();
 
         // Another version may look up other keys: it starts with the current snapshot.
         if !diff.changed.is_empty() || desired.is_some() || !self.has_snapshot {
@@ -180,7 +180,7 @@ impl StreamState {
             self.generation = Some(generation);
             self.ready.push_back(event);
         }
-        if let Some(RunRequest { id, noop, by, .. }) = asked {
+        if let Some(RunRequest { id, noop, by, .. }) = request {
             self.asked = Some(id.clone());
             self.send(&SyncEvent::Run { id, noop, by });
         }

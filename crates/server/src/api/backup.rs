@@ -28,11 +28,11 @@ use crate::backup::{
 #[utoipa::path(get, path = "/v1/envs/{env}/backup", params(("env" = String, Path)),
     responses((status = 200, content_type = "application/zstd", body = Vec<u8>)))]
 pub(crate) async fn download_backup(State(writer): State<Writer>, scope: Scope) -> Result<Response, ApiError> {
-    let taken = backup::read_environment(writer.store.as_ref(), &scope.env, writer.clock.now()).await?;
+    let backup = backup::read_environment(writer.store.as_ref(), &scope.env, writer.clock.now()).await?;
     let (to, broken, pieces) = pipe();
     let blobs = writer.blobs.clone();
     tokio::task::spawn_blocking(move || {
-        if let Err(error) = taken.write(&blobs, to) {
+        if let Err(error) = backup.write(&blobs, to) {
             tracing::warn!(error = &error as &dyn std::error::Error, "writing a backup failed");
             // Breaks the connection: a body that just ended would look complete.
             let _ = broken.blocking_send(Err(io::Error::other(error)));
@@ -100,12 +100,12 @@ async fn receive_backup(reader: &Reader, body: Body) -> Result<(File, Contents),
     }
     file.flush().await.map_err(kept)?;
     let mut file = file.into_std().await;
-    let looked = tokio::task::spawn_blocking(move || {
+    let result = tokio::task::spawn_blocking(move || {
         io::Seek::rewind(&mut file).map_err(BackupReadError::Io)?;
         verify(&file).map(|contents| (file, contents))
     });
-    let looked = looked.await.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
-    Ok(looked?)
+    let result = result.await.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
+    Ok(result?)
 }
 
 impl From<BackupError> for ApiError {

@@ -46,9 +46,9 @@ pub(crate) async fn show_environment(
     State(agents): State<Agents>,
     scope: Scope,
 ) -> Result<Json<EnvironmentDetail>, ApiError> {
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let detail = scope.read(&reader, |fleet| {
-        let rows = node_rows::all(fleet, agents.activities(&elsewhere));
+        let rows = node_rows::all(fleet, agents.activities(&remote));
         let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         let mut order: Vec<Role> = Vec::new();
         let mut roles: BTreeMap<Role, RoleRow> = BTreeMap::new();
@@ -175,11 +175,11 @@ pub(crate) async fn environment_status(
     let filter = filter.read(&node_rows::KEYS)?;
     let now = reader.clock.now();
     let held_domains = replica.liveness.held(&scope.env);
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let plan = status_response::deciding_plan(&reader, &scope.env).await;
     let store_unreachable_since = replica.membership.store_unreachable_since();
     let status = scope.read(&reader, |fleet| {
-        let rows = node_rows::matching(fleet, agents.activities(&elsewhere), &filter);
+        let rows = node_rows::matching(fleet, agents.activities(&remote), &filter);
         let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.state).or_default() += 1);
         // Nodes that leave say nothing about the fleet that stays.

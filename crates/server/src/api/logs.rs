@@ -60,8 +60,8 @@ pub(crate) async fn receive_log_piece(
         let problem = Problem::new(ProblemCode::Conflict, format!("{node} has no stream here"));
         return Err(ApiError(problem.hint("open the stream of the node first")));
     }
-    let taken = agents.hub.live_logs.append(&scope.env, &node, &run, piece);
-    taken.map_err(|error| ApiError::invalid(error.to_string()))?;
+    let appended = agents.hub.live_logs.append(&scope.env, &node, &run, piece);
+    appended.map_err(|error| ApiError::invalid(error.to_string()))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -87,7 +87,7 @@ pub(crate) async fn show_log(
     }
     if !is_over && !query.here {
         match agents.remote_log(&reader.view, &scope.env, &node, &run, query).await {
-            Some(Ok(passed_on)) => return Ok(pass_on(passed_on, query.follow)),
+            Some(Ok(download)) => return Ok(forward(download, query.follow)),
             // It may not have the log either.
             Some(Err(error)) => tracing::debug!(%node, %run, %error, "another replica did not return the log"),
             None => {}
@@ -267,7 +267,7 @@ pub(super) fn stored_as_events(log: RunLog, from: u64) -> Response {
 }
 
 /// Forwards the response of another replica.
-pub(super) fn pass_on(answer: Download, follow: bool) -> Response {
+pub(super) fn forward(answer: Download, follow: bool) -> Response {
     let body = stream::unfold(Some(answer), |answer| async {
         let mut answer = answer?;
         match answer.next().await {

@@ -52,9 +52,9 @@ pub(crate) async fn list_nodes(
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<NodeRow>>, ApiError> {
     let filter = filter.read(&node_rows::KEYS)?;
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (rows, revision) = scope
-        .read(&reader, |fleet| (node_rows::matching(fleet, agents.activities(&elsewhere), &filter), fleet.revision))?;
+        .read(&reader, |fleet| (node_rows::matching(fleet, agents.activities(&remote), &filter), fleet.revision))?;
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
@@ -68,12 +68,12 @@ pub(crate) async fn show_node(
     Path(path): Path<NodePath>,
 ) -> Result<Json<NodeDetail>, ApiError> {
     let name = path.designed(&reader, &scope)?;
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, Some(&name)).await;
-    let activities = agents.activities(&elsewhere);
+    let remote = agents.remote_activities(&reader.view, &scope.env, Some(&name)).await;
+    let activities = agents.activities(&remote);
     let plan = status_response::deciding_plan(&reader, &scope.env).await;
     let lookups = match agents.hub.session(&scope.env, &name) {
         Some(session) => session.looked_up(),
-        None => elsewhere.get(&name).map(|agent| agent.lookups.clone()).unwrap_or_default(),
+        None => remote.get(&name).map(|agent| agent.lookups.clone()).unwrap_or_default(),
     };
     let detail = scope.read(&reader, |fleet| {
         let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
@@ -118,9 +118,9 @@ pub(crate) async fn list_failures(
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NodeRow>>, ApiError> {
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (mut rows, revision) =
-        scope.read(&reader, |fleet| (node_rows::all(fleet, agents.activities(&elsewhere)), fleet.revision))?;
+        scope.read(&reader, |fleet| (node_rows::all(fleet, agents.activities(&remote)), fleet.revision))?;
     rows.retain(|row| is_failure(row.state));
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
@@ -161,14 +161,14 @@ pub(crate) async fn lookup_key(
 ) -> Result<Json<LookupResponse>, ApiError> {
     let node = node.designed(&reader, &scope)?;
     let key = clip(&key, LONGEST).to_owned();
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, Some(&node)).await;
+    let remote = agents.remote_activities(&reader.view, &scope.env, Some(&node)).await;
     let answer = scope.read(&reader, |fleet| {
         let found = explain::resolve(fleet, &node, &key);
         let near = if found.is_none() { explain::suggest(fleet, &node, &key) } else { None };
         let recorded = explain::recorded_key(&key);
         let looked_up = match agents.links.agent(fleet, &node).at {
             AgentConnection::Local(session) => Some(session.has_looked_up(&recorded)),
-            AgentConnection::Remote(_) => elsewhere.get(&node).map(|agent| agent.lookups.contains(&recorded)),
+            AgentConnection::Remote(_) => remote.get(&node).map(|agent| agent.lookups.contains(&recorded)),
             AgentConnection::Disconnected => None,
         };
         LookupResponse { node: node.clone(), key: key.clone(), found, near, looked_up, revision: fleet.revision }

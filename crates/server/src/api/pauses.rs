@@ -33,7 +33,7 @@ pub(crate) async fn list_pauses(
     let now = reader.clock.now();
     let (rows, revision) = scope.read(&reader, |fleet| {
         let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
-        let rows = lasting.map(|(of, (pause, _))| row(fleet, of, pause)).collect();
+        let rows = lasting.map(|(target, (pause, _))| row(fleet, target, pause)).collect();
         (rows, fleet.revision)
     })?;
     Ok(Json(page.cut(rows, revision, |row: &PauseRow| row.paused.scope.to_string())?))
@@ -51,7 +51,7 @@ pub(crate) async fn set_pause(
     author: Author,
     JsonBody(SetPause { reason, seconds, force }): JsonBody<SetPause>,
 ) -> Result<Json<SetPauseResponse>, ApiError> {
-    let of = layer.scope()?;
+    let target = layer.scope()?;
     let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
     let reason = clip(reason.trim(), LONGEST_REASON).to_owned();
     if reason.is_empty() {
@@ -68,16 +68,16 @@ pub(crate) async fn set_pause(
         since.saturating_add(long).unwrap_or(jiff::Timestamp::MAX)
     });
     let pause = PauseRecord { by: author.by(None, "").author, reason, since, until };
-    let store_key = Keys::new(&scope.env).pause(&of);
+    let store_key = Keys::new(&scope.env).pause(&target);
     let ((before, row), revision) = write(&writer, &scope, |fleet| {
-        let there = fleet.pauses().get(&of);
-        let about = (there.map(|(pause, _)| paused(&of, pause)), row(fleet, &of, &pause));
-        let seen = there.map(|(_, at)| *at);
-        if there.is_some_and(|(there, _)| *there == pause) {
+        let current = fleet.pauses().get(&target);
+        let about = (current.map(|(pause, _)| paused(&target, pause)), row(fleet, &target, &pause));
+        let seen = current.map(|(_, at)| *at);
+        if current.is_some_and(|(current, _)| *current == pause) {
             return Ok(PlannedWrite { seen, op: None, about });
         }
-        if !force && !matches!(of, PauseScope::Global) && about.1.nodes == 0 {
-            return Err(unknown_target(fleet, &LayerTarget::from_scope(&of)));
+        if !force && !matches!(target, PauseScope::Global) && about.1.nodes == 0 {
+            return Err(unknown_target(fleet, &LayerTarget::from_scope(&target)));
         }
         let op = Op::put_json(store_key.clone(), &pause).map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(PlannedWrite { seen, op: Some(op), about })
@@ -97,26 +97,26 @@ pub(crate) async fn end_pause(
     Query(layer): Query<LayerQuery>,
     author: Author,
 ) -> Result<Json<ResumeResponse>, ApiError> {
-    let of = layer.scope()?;
+    let target = layer.scope()?;
     let now = writer.clock.now();
-    let store_key = Keys::new(&scope.env).pause(&of);
+    let store_key = Keys::new(&scope.env).pause(&target);
     let ((before, still), revision) = write(&writer, &scope, |fleet| {
-        let there = fleet.pauses().get(&of);
+        let current = fleet.pauses().get(&target);
         let concerned = |other: &PauseScope| {
             let both = |(name, _, record): (&_, _, &muster_core::node::record::NodeRecord)| {
-                of.concerns(name, &record.role) && other.concerns(name, &record.role)
+                target.concerns(name, &record.role) && other.concerns(name, &record.role)
             };
-            *other != of && fleet.designed().any(both)
+            *other != target && fleet.designed().any(both)
         };
         let others = fleet.pauses().iter().filter(|(other, (pause, _))| !pause.is_over(now) && concerned(other));
         let still: Vec<PauseRow> = others.map(|(other, (pause, _))| row(fleet, other, pause)).collect();
-        let op = there.map(|_| Op::delete(store_key.clone()));
-        let before = there.map(|(pause, _)| paused(&of, pause)).filter(|before| !before.pause.is_over(now));
-        Ok(PlannedWrite { seen: there.map(|(_, at)| *at), op, about: (before, still) })
+        let op = current.map(|_| Op::delete(store_key.clone()));
+        let before = current.map(|(pause, _)| paused(&target, pause)).filter(|before| !before.pause.is_over(now));
+        Ok(PlannedWrite { seen: current.map(|(_, at)| *at), op, about: (before, still) })
     })
     .await?;
     if before.is_some() {
-        tracing::info!(env = %scope.env, by = author.by(None, "").author, "the pause of {of} was ended");
+        tracing::info!(env = %scope.env, by = author.by(None, "").author, "the pause of {target} was ended");
     }
     Ok(Json(ResumeResponse { before, still, revision }))
 }

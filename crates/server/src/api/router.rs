@@ -104,10 +104,10 @@ fn design_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         ))
         .routes(routes!(design::nodes::list_design_nodes))
         .routes(routes!(design::nodes::show_design_node))
-        .routes(routes!(design::apply::change_documents).layer(whole_designs()))
-        .routes(routes!(design::apply::check_design).layer(whole_designs()))
-        .routes(routes!(design::apply::plan_design).layer(whole_designs()))
-        .routes(routes!(design::apply::apply_design).layer(whole_designs()))
+        .routes(routes!(design::apply::change_documents).layer(design_body_limit()))
+        .routes(routes!(design::apply::check_design).layer(design_body_limit()))
+        .routes(routes!(design::apply::plan_design).layer(design_body_limit()))
+        .routes(routes!(design::apply::apply_design).layer(design_body_limit()))
         .routes(routes!(design::documents::list_schemas))
         .routes(routes!(design::documents::show_schema))
 }
@@ -139,7 +139,7 @@ fn server_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(server::openapi_document))
 }
 
-fn whole_designs() -> DefaultBodyLimit {
+fn design_body_limit() -> DefaultBodyLimit {
     DefaultBodyLimit::max(design::BODY_LIMIT)
 }
 

@@ -53,9 +53,9 @@ pub(crate) async fn list_runs(
 ) -> Result<Json<Page<RunRow>>, ApiError> {
     let Query(LimitQuery { limit }) = limit.map_err(|error| ApiError::invalid(error.body_text()))?;
     let filter = filter.read(&node_rows::KEYS)?;
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (items, revision) = scope.read(&reader, |fleet| {
-        let chosen = node_rows::matching(fleet, agents.activities(&elsewhere), &filter);
+        let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter);
         (newest(fleet, &chosen, limit.unwrap_or(RUNS).clamp(1, MOST_RUNS)), fleet.revision)
     })?;
     Ok(Json(Page { items, next: None, revision }))
@@ -96,9 +96,9 @@ pub(crate) async fn list_failure_groups(
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<FailureGroup>>, ApiError> {
     let filter = filter.read(&node_rows::KEYS)?;
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (failed, revision) = scope.read(&reader, |fleet| {
-        let chosen = node_rows::matching(fleet, agents.activities(&elsewhere), &filter).into_iter();
+        let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter).into_iter();
         let failed: Vec<NodeFailure> = chosen.filter_map(|row| failed(fleet, row)).collect();
         (failed, fleet.revision)
     })?;

@@ -64,7 +64,7 @@ pub(crate) async fn change_current_version(
     let (accepted, already, known) = scope.read(&writer, |fleet| {
         let known = (!fleet.releases().contains_key(&update.version))
             .then(|| fleet.releases().keys().map(Version::to_string).collect::<Vec<_>>());
-        (check_writable(fleet), is_so_already(fleet, &update), known)
+        (check_writable(fleet), existing_update(fleet, &update), known)
     })?;
     accepted?;
     if let Some(known) = known {
@@ -80,8 +80,8 @@ pub(crate) async fn change_current_version(
     let request = format!("trigger-{}", RandomState::new().hash_one((writer.clock.now().as_nanosecond(), &by)));
     // `at_once` is for emergencies: it supersedes a rollout in progress.
     let starting = StartOptions { request, by, supersede: at_once };
-    let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
-    Ok(Json(match begin_downloadable(&writer, &agents, &scope, StartTarget::Now(asked), starting).await? {
+    let request = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
+    Ok(Json(match begin_downloadable(&writer, &agents, &scope, StartTarget::Now(request), starting).await? {
         StartOutcome::Started(StartedRollout { id, from, to, changed, revision, .. }) => {
             UpdateResponse { from, to, changed, rollout: Some(id), revision }
         }
@@ -93,7 +93,7 @@ pub(crate) async fn change_current_version(
 
 /// Returns `Some` if the request is a no-op: the version is current or being rolled out as requested. The inner value is the
 /// rollout, if there is one.
-fn is_so_already(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<RolloutId>> {
+fn existing_update(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<RolloutId>> {
     let desired = fleet.desired().filter(|desired| desired.version == update.version)?;
     // A request with the permission adds it; one without does not revoke it.
     if update.allow_older && !desired.allow_older {

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::blobs::{Blobs, is_digest};
-use crate::design::tree::name_all;
+use crate::design::tree::add_references;
 
 use super::writer::{Archive, BackupWriteError, BlobPieces};
 use super::{CURRENT_VERSION, DESTROYING, EPOCH, FORMAT, HELD, RESTORING, is_kept};
@@ -137,21 +137,21 @@ fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Resul
 
 /// References to blobs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct BlobRefs {
+struct BlobRefs {
     /// Blobs of the runs in the history.
-    pub(super) needed: BTreeSet<String>,
+    needed: BTreeSet<String>,
     /// Optional: a status can outlive the log of the run that it began with.
-    pub(super) welcome: BTreeSet<String>,
+    welcome: BTreeSet<String>,
     /// Manifests of the design's revisions; reading them yields further references.
-    pub(super) manifests: BTreeSet<String>,
+    manifests: BTreeSet<String>,
 }
 
 impl BlobRefs {
     /// Reads the manifests, and adds their references. A manifest that cannot be read is reported as missing.
-    pub(super) fn expand(&mut self, blobs: &Blobs) {
+    fn expand(&mut self, blobs: &Blobs) {
         let mut named = HashSet::new();
         for manifest in &self.manifests {
-            if let Err(error) = name_all(blobs, manifest, &mut named) {
+            if let Err(error) = add_references(blobs, manifest, &mut named) {
                 tracing::warn!(%error, "a revision of the design is incomplete");
             }
         }
@@ -159,7 +159,7 @@ impl BlobRefs {
     }
 
     /// Adds the references of a key. A key that cannot be parsed has none.
-    pub(super) fn add(&mut self, key: &str, value: &[u8]) {
+    fn add(&mut self, key: &str, value: &[u8]) {
         match keys::parse(key).map(|(_, key)| key) {
             Some(Key::History { .. }) => {
                 let history: RunHistory = serde_json::from_slice(value).unwrap_or_default();

@@ -268,7 +268,7 @@ impl Read for BlobContent<'_> {
             Ok(read) => {
                 let piece = buffer.get(..read).unwrap_or_default();
                 self.digest.update(piece);
-                self.checksum.go_on(piece);
+                self.checksum.update(piece);
                 self.read += read as u64;
                 Ok(read)
             }

@@ -72,7 +72,7 @@ pub(super) struct Checksum(Sha256);
 impl Checksum {
     pub(super) fn add(&mut self, name: &str, content: &[u8]) {
         self.begin(name, content.len() as u64);
-        self.go_on(content);
+        self.update(content);
     }
 
     /// Begins an entry whose content follows in pieces.
@@ -80,7 +80,7 @@ impl Checksum {
         self.0.update(format!("{name}\0{size}\0"));
     }
 
-    pub(super) fn go_on(&mut self, piece: &[u8]) {
+    pub(super) fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
@@ -140,7 +140,7 @@ impl<W: Write> Archive<W> {
         let mut header = self.header(size);
         self.checksum.begin(&name, size);
         let checksum = &mut self.checksum;
-        let pieces = BlobPieces { content, place: 0, seen: |piece: &[u8]| checksum.go_on(piece) };
+        let pieces = BlobPieces { content, place: 0, seen: |piece: &[u8]| checksum.update(piece) };
         Ok(self.tar.append_data(&mut header, name, pieces)?)
     }
 

@@ -97,7 +97,7 @@ impl BlobStore for BlobDirectory {
     }
 
     fn get(&self, digest: &str) -> io::Result<Option<Vec<u8>>> {
-        if_there(std::fs::read(self.path(digest)))
+        if_exists(std::fs::read(self.path(digest)))
     }
 
     fn begin(&self) -> io::Result<Box<dyn PendingBlob>> {
@@ -107,7 +107,7 @@ impl BlobStore for BlobDirectory {
     }
 
     fn open(&self, digest: &str) -> io::Result<Option<Box<dyn BlobReader>>> {
-        let Some(file) = if_there(File::open(self.path(digest)))? else { return Ok(None) };
+        let Some(file) = if_exists(File::open(self.path(digest)))? else { return Ok(None) };
         let size = file.metadata()?.len();
         Ok(Some(Box::new(FileReader { file, size })))
     }
@@ -116,11 +116,11 @@ impl BlobStore for BlobDirectory {
         #[expect(clippy::disallowed_methods, reason = "the time of a file, which is the machine's own")]
         let now = SystemTime::now();
         let renewed = File::options().append(true).open(self.path(digest)).and_then(|file| file.set_modified(now));
-        Ok(if_there(renewed)?.is_some())
+        Ok(if_exists(renewed)?.is_some())
     }
 
     fn remove(&self, digest: &str) -> io::Result<()> {
-        if_there(std::fs::remove_file(self.path(digest))).map(drop)
+        if_exists(std::fs::remove_file(self.path(digest))).map(drop)
     }
 
     fn sweep(&self, now: SystemTime, needed: &dyn Fn(&str) -> bool) -> io::Result<usize> {
@@ -158,7 +158,7 @@ impl BlobStore for BlobDirectory {
 
     fn belong_to(&self, store: &str) -> io::Result<bool> {
         let path = self.root.join(STORE);
-        let owner = if_there(std::fs::read_to_string(&path))?.unwrap_or_default();
+        let owner = if_exists(std::fs::read_to_string(&path))?.unwrap_or_default();
         // A server that was killed at its first start may have left an incomplete file.
         if owner.ends_with('\n') {
             return Ok(owner.trim_end() == store);
@@ -244,7 +244,7 @@ impl BlobReader for FileReader {
     }
 }
 
-fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

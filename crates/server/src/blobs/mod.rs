@@ -7,7 +7,7 @@
 //!
 //! A blob is written before the key that names it is committed, and readers compare it with its digest: a partial blob counts
 //! as missing. Reports are not synced to disk one by one: after a power failure a log can be missing, and readers say so;
-//! the status that names it is never lost. Designs, plans and bundles are synced ([`Blobs::keep_for_good`],
+//! the status that names it is never lost. Designs, plans and bundles are synced ([`Blobs::keep_durably`],
 //! [`Blobs::receive`]).
 
 mod directory;
@@ -97,7 +97,7 @@ impl Blobs {
     }
 
     /// Stores blobs whose digests are known, durably: they survive a power failure when this returns.
-    pub fn keep_for_good<'a>(&self, blobs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> io::Result<()> {
+    pub fn keep_durably<'a>(&self, blobs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> io::Result<()> {
         let mut written = Vec::new();
         for (digest, bytes) in blobs {
             self.keep(digest, bytes)?;

@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::compiled::{CompiledDesign, DesignRef, ReadDesignError, Texts};
 use super::tree::DesignTree;
 use crate::app::{Reader, Writer};
-use crate::fleet_change::beginning;
+use crate::fleet_change::epoch_txn;
 use crate::view::StaleView;
 
 /// Up to this many texts are written without a check for existing blobs.
@@ -52,7 +52,7 @@ pub struct RevisionBase {
     /// The compiled newest revision; an empty design if there is none.
     pub compiled: Arc<CompiledDesign>,
     /// Creates the environment's epoch, if it has none.
-    beginning: Option<Txn>,
+    epoch_txn: Option<Txn>,
 }
 
 /// Author and message of a revision.
@@ -98,15 +98,15 @@ impl RevisionBase {
             check_writable(fleet)?;
             let design = fleet.design();
             let epoch = u64::try_from(reader.clock.now().as_second()).unwrap_or(1);
-            let base = (design.head, design.applied.clone(), beginning(fleet, epoch));
+            let base = (design.head, design.applied.clone(), epoch_txn(fleet, epoch));
             (base, design.head().map(|_| DesignRef::find(fleet, None)).transpose()?)
         };
-        let (head, applied, beginning) = base;
+        let (head, applied, epoch_txn) = base;
         let compiled = match design_ref {
             Some(design_ref) => reader.designs.get(env, &design_ref).await?,
             None => Arc::new(CompiledDesign::empty(env)),
         };
-        Ok(Self { env: env.clone(), head, applied, compiled, beginning })
+        Ok(Self { env: env.clone(), head, applied, compiled, epoch_txn })
     }
 }
 
@@ -139,12 +139,12 @@ pub async fn revise(
     base: &RevisionBase,
     revise: RevisionRequest<'_>,
 ) -> Result<RevisionOutcome, RevisionError> {
-    let RevisionBase { env, head, applied, beginning, .. } = base;
+    let RevisionBase { env, head, applied, epoch_txn, .. } = base;
     let keys = Keys::new(env);
     let at = writer.clock.now();
     let Attribution { author, message } = revise.by;
     let newest = head.map(|(number, _)| number);
-    let mut txn = beginning.clone().unwrap_or_default();
+    let mut txn = epoch_txn.clone().unwrap_or_default();
     txn.guards.extend([keys.restoring(), keys.destroying()].map(|key| Guard::Absent { key }));
     txn.guards.push(Guard::observed(keys.design_head(), head.map(|(_, at)| at)));
     let mut number = newest.unwrap_or_default();
@@ -211,7 +211,7 @@ async fn keep(
     new.extend(missing.map(|(digest, text)| (digest.clone(), text.as_bytes().to_vec())));
     let blobs = reader.blobs.clone();
     let keeping = tokio::task::spawn_blocking(move || {
-        blobs.keep_for_good(new.iter().map(|(digest, bytes)| (digest.as_str(), bytes.as_slice())))
+        blobs.keep_durably(new.iter().map(|(digest, bytes)| (digest.as_str(), bytes.as_slice())))
     });
     keeping.await.map_err(|_| RevisionError::CutOff)?.map_err(RevisionError::Blobs)
 }

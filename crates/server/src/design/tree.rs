@@ -286,7 +286,7 @@ fn ends_part(path: &str) -> bool {
 }
 
 /// Adds all digests of a manifest to a set, including its own. Manifests and parts in the set are not read again.
-pub fn name_all(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Result<(), DesignTreeError> {
+pub fn add_references(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Result<(), DesignTreeError> {
     if !named.insert(digest.to_owned()) {
         return Ok(());
     }
@@ -308,7 +308,7 @@ pub fn name_all(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Res
 }
 
 fn manifest(blobs: &Blobs, digest: &str) -> Result<TreeManifest, DesignTreeError> {
-    let manifest: TreeManifest = understand(blobs, digest, "the list of sources")?;
+    let manifest: TreeManifest = parse_blob(blobs, digest, "the list of sources")?;
     if manifest.format > FORMAT {
         return Err(DesignTreeError::Newer { digest: digest.to_owned(), format: manifest.format });
     }
@@ -316,10 +316,10 @@ fn manifest(blobs: &Blobs, digest: &str) -> Result<TreeManifest, DesignTreeError
 }
 
 fn read_part(blobs: &Blobs, digest: &str) -> Result<TreePart, DesignTreeError> {
-    Ok(TreePart { digest: digest.to_owned(), files: understand(blobs, digest, "a list of files")? })
+    Ok(TreePart { digest: digest.to_owned(), files: parse_blob(blobs, digest, "a list of files")? })
 }
 
-fn understand<T: serde::de::DeserializeOwned>(blobs: &Blobs, digest: &str, what: &str) -> Result<T, DesignTreeError> {
+fn parse_blob<T: serde::de::DeserializeOwned>(blobs: &Blobs, digest: &str, what: &str) -> Result<T, DesignTreeError> {
     let (digest, what) = (digest.to_owned(), what.to_owned());
     let Some(bytes) = blobs.get(&digest) else { return Err(DesignTreeError::Missing { digest, what }) };
     serde_json::from_slice(&bytes).map_err(|error| DesignTreeError::NotUnderstood {
@@ -415,15 +415,15 @@ mod tests {
         blobs.put(&small.new_blobs(None)[0].bytes).unwrap();
         assert_eq!(DesignTree::read(&blobs, &small.digest()).unwrap(), small);
         let mut few = HashSet::new();
-        name_all(&blobs, &small.digest(), &mut few).unwrap();
+        add_references(&blobs, &small.digest(), &mut few).unwrap();
         assert_eq!(few.len(), 3);
         let mut named = HashSet::new();
-        name_all(&blobs, &tree.digest(), &mut named).unwrap();
+        add_references(&blobs, &tree.digest(), &mut named).unwrap();
         assert_eq!(named.len(), new.len() + 1000);
 
         blobs.remove(&new[0].digest);
         let missing = DesignTreeError::Missing { digest: new[0].digest.clone(), what: "a list of files".into() };
         assert_eq!(DesignTree::read(&blobs, &tree.digest()), Err(missing.clone()));
-        assert_eq!(name_all(&blobs, &tree.digest(), &mut HashSet::new()), Err(missing));
+        assert_eq!(add_references(&blobs, &tree.digest(), &mut HashSet::new()), Err(missing));
     }
 }

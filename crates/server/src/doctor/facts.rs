@@ -214,7 +214,7 @@ pub(super) mod tests {
     }
 
     /// A healthy member with one change.
-    pub(crate) fn but(name: &str, change: impl FnOnce(&mut MemberState)) -> Member {
+    pub(crate) fn member_with(name: &str, change: impl FnOnce(&mut MemberState)) -> Member {
         let mut member = member(name);
         if let Ok(state) = &mut member.state {
             change(state);

@@ -129,7 +129,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::{but, dead, health, lines, member};
+    use crate::doctor::facts::tests::{dead, health, lines, member, member_with};
 
     #[test]
     fn dead_member_fails() {
@@ -156,10 +156,13 @@ mod tests {
     #[test]
     fn degraded_member_is_a_warning() {
         let table = [
-            (but("etcd1", |state| state.behind = 1_001), "is 1001 entries behind → its disk"),
-            (but("etcd2", |state| state.learner = true), "learner without a vote, answers in 2.0 ms → make it a voter"),
+            (member_with("etcd1", |state| state.behind = 1_001), "is 1001 entries behind → its disk"),
             (
-                but("etcd1", |state| state.errors = vec!["etcdserver: no leader".into()]),
+                member_with("etcd2", |state| state.learner = true),
+                "learner without a vote, answers in 2.0 ms → make it a voter",
+            ),
+            (
+                member_with("etcd1", |state| state.errors = vec!["etcdserver: no leader".into()]),
                 "says: etcdserver: no leader → check",
             ),
         ];
@@ -194,7 +197,7 @@ mod tests {
             (100, 90, None, "ok: 100.0 MiB of 2.0 GiB, 4 %, assuming the default quota; "),
         ];
         for (bytes, in_use, quota, expected) in table {
-            let member = but("etcd1", |state| {
+            let member = member_with("etcd1", |state| {
                 state.bytes = bytes * MIB;
                 state.bytes_in_use = in_use * MIB;
                 state.quota = quota.map(|quota: u64| quota * MIB);
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn embedded_store_has_no_quota() {
-        let member = but("store", |state| {
+        let member = member_with("store", |state| {
             state.version = "redb, Muster 0.1.0".into();
             state.quota = None;
         });

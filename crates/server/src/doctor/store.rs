@@ -162,7 +162,7 @@ mod tests {
     use muster_store::{Alarm, StoreHealth};
 
     use super::*;
-    use crate::doctor::facts::tests::{but, dead, health, lines, member};
+    use crate::doctor::facts::tests::{dead, health, lines, member, member_with};
 
     fn store_lines(sharing: Sharing, health: StoreHealth) -> Vec<String> {
         lines(check_store(&StoreFacts { name: "etcd://a:2379".into(), sharing, health }))
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn different_member_versions_are_reported() {
-        let at = |name: &str, version: &str| but(name, |state| state.version = version.into());
+        let at = |name: &str, version: &str| member_with(name, |state| state.version = version.into());
         let same = vec![at("etcd1", "etcd 3.5.9"), at("etcd2", "etcd 3.5.9"), dead("etcd3")];
         assert_eq!(lines(check_versions(&health(same))), ["version ok: the store runs etcd 3.5.9 everywhere"]);
         let differ = vec![at("etcd1", "etcd 3.4.23"), at("etcd2", "etcd 3.5.9"), at("etcd3", "etcd 3.4.23")];

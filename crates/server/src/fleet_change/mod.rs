@@ -122,12 +122,12 @@ fn plan(
     }
     let change = compare(fleet, design);
     let mut parts = parts(fleet, design, &change, now).map_err(FollowError::Record)?;
-    parts.extend(beginning(fleet, u64::try_from(now.as_second()).unwrap_or(1)));
+    parts.extend(epoch_txn(fleet, u64::try_from(now.as_second()).unwrap_or(1)));
     Ok((pack(parts), change))
 }
 
 /// Creates the epoch of an environment, if it has none.
-pub(crate) fn beginning(fleet: &Fleet, epoch: u64) -> Option<Txn> {
+pub(crate) fn epoch_txn(fleet: &Fleet, epoch: u64) -> Option<Txn> {
     let key = Keys::new(&fleet.env).store_epoch();
     let absent = Guard::Absent { key: key.clone() };
     (fleet.epoch() == 0).then(|| Txn::new().guard(absent).op(Op::put(key, epoch.to_string())))
@@ -152,7 +152,7 @@ pub fn compare(fleet: &Fleet, design: &BTreeMap<NodeName, NodeRecord>) -> FleetC
 }
 
 /// Transactions of a change, each guarded by the data that it was decided on.
-pub(super) fn parts(
+fn parts(
     fleet: &Fleet,
     design: &BTreeMap<NodeName, NodeRecord>,
     change: &FleetChange,
@@ -170,7 +170,7 @@ pub(super) fn parts(
     }
     let leaving = change.leaving.iter().filter_map(|name| Some((name, fleet.get(name)?)));
     for (name, node) in leaving {
-        parts.extend(departure(&keys, name, node, now)?);
+        parts.extend(decommission_txn(&keys, name, node, now)?);
     }
     for name in &change.removed {
         parts.push(removal(&keys, name, fleet.get(name).unwrap_or(&empty)));
@@ -180,7 +180,12 @@ pub(super) fn parts(
 
 /// Marks a node as leaving, and removes it from its role in the same transaction. Guarded by its last report: that report
 /// added the role that is removed, and the next report finds the node out of service.
-fn departure(keys: &Keys, name: &NodeName, node: &Node, now: Timestamp) -> Result<Option<Txn>, serde_json::Error> {
+fn decommission_txn(
+    keys: &Keys,
+    name: &NodeName,
+    node: &Node,
+    now: Timestamp,
+) -> Result<Option<Txn>, serde_json::Error> {
     let Some(record) = &node.record else { return Ok(None) };
     let record = NodeRecord { leaving: Some(begin(now)), ..record.clone() };
     let seen = [(keys.node(name), node.record_at), (keys.observed(name), node.observed.as_ref().map(|(_, at)| *at))];

@@ -74,7 +74,7 @@ impl FleetMetrics {
             NodeState::ALL.map(|state| (state, StatusCount::default())).into();
         let mut states: BTreeMap<&'static str, i64> = STATE_WORDS.map(|word| (word, 0)).into();
         // Other replicas are not requested: each counts the activities of its own agents, and all know which nodes are silent.
-        let agents = AgentActivities { links: &self.0.links, elsewhere: &RemoteActivities::new() };
+        let agents = AgentActivities { links: &self.0.links, remote: &RemoteActivities::new() };
         for (name, node, _) in fleet.recorded() {
             let status = node_rows::status(fleet, agents, name, node);
             let count = statuses.entry(status.state).or_default();

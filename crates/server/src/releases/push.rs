@@ -106,7 +106,7 @@ pub async fn push(
     let (record, changed, at) = commit(writer, env, &manifest, signed, by).await?;
     if changed {
         tracing::info!(%env, %version, serial = record.serial, digest = record.digest, "release registered");
-        alone_with_its_serial(writer, env, &manifest, at).await?;
+        check_serial_unique(writer, env, &manifest, at).await?;
     }
     Ok(PushedRelease { record, changed, verified_by, revision: at })
 }
@@ -170,7 +170,7 @@ async fn commit(
 }
 
 /// Two clients that push different versions with one serial at the same time do not conflict. The later release is removed.
-async fn alone_with_its_serial(
+async fn check_serial_unique(
     writer: &Writer,
     env: &EnvName,
     manifest: &Manifest,

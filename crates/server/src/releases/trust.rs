@@ -86,7 +86,7 @@ pub async fn replace(
         if before.as_ref().is_some_and(|(before, _)| *before == trust) {
             return Ok(ReplacedTrust { list, verified: true, changed: false, revision: at.unwrap_or_default() });
         }
-        let verified = stands_for(before.as_ref().map(|(before, _)| before), &trust, &list)?;
+        let verified = verify_replacement(before.as_ref().map(|(before, _)| before), &trust, &list)?;
         if let Some(version) = untrusted {
             return Err(ReplaceTrustError::UntrustsCurrent { env: env.clone(), version });
         }
@@ -108,7 +108,11 @@ pub async fn replace(
 }
 
 /// Returns true if a key of the previous list signed this list, and false for a first list. Fails if the list is not valid.
-fn stands_for(before: Option<&SignedTrust>, trust: &SignedTrust, list: &TrustList) -> Result<bool, ReplaceTrustError> {
+fn verify_replacement(
+    before: Option<&SignedTrust>,
+    trust: &SignedTrust,
+    list: &TrustList,
+) -> Result<bool, ReplaceTrustError> {
     let Some(before) = before else {
         // Usually signed by one of its own keys; or by a key that only agents know.
         return match verify_list(trust, &list.keys, None) {

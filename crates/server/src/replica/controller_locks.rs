@@ -148,7 +148,7 @@ impl ControllerLocks {
     async fn reconcile(&self) -> bool {
         let free = self.update_from_view();
         if free.is_empty() {
-            return !self.awaits_the_view();
+            return !self.awaits_view();
         }
         if free.iter().any(|take| take.contended) {
             sleep(Duration::from_millis(RandomState::new().hash_one(self.membership.id()) % JITTER_MS)).await;
@@ -157,12 +157,12 @@ impl ControllerLocks {
         for take in self.update_from_view() {
             settled &= self.acquire(take).await;
         }
-        settled && !self.awaits_the_view()
+        settled && !self.awaits_view()
     }
 
     /// Returns whether the view does not show yet why a write was refused. The view may reach that revision with a change
     /// that wakes no subscriber here, a report for instance.
-    fn awaits_the_view(&self) -> bool {
+    fn awaits_view(&self) -> bool {
         !self.inner().refused.is_empty()
     }
 

@@ -99,9 +99,9 @@ impl Presence {
 
     fn plan(&self, env: &EnvName) -> PresencePlan {
         let sessions = self.hub.sessions(env);
-        let here = sessions
-            .iter()
-            .map(|session| (session.node.clone(), LocalSession { since: session.since, heard_at: session.heard_at() }));
+        let here = sessions.iter().map(|session| {
+            (session.node.clone(), LocalSession { since: session.since, heard_at: session.last_message_at() })
+        });
         let here = here.collect();
         let fleets = self.view.fleets();
         let Some(fleet) = fleets.get(env) else { return PresencePlan::default() };

@@ -78,18 +78,18 @@ pub(crate) async fn unseen(
     let all_seen = async {
         loop {
             servers.mark_unchanged();
-            if first_unseen(view, marks, me).is_none() || servers.changed().await.is_err() {
+            if first_unshared(view, marks, me).is_none() || servers.changed().await.is_err() {
                 return;
             }
         }
     };
     match timeout(lease + MARGIN, all_seen).await {
         Ok(()) => None,
-        Err(_) => first_unseen(view, marks, me),
+        Err(_) => first_unshared(view, marks, me),
     }
 }
 
-fn first_unseen(view: &View, marks: &BlobMarks, me: &ReplicaId) -> Option<(ReplicaId, ReplicaRecord)> {
+fn first_unshared(view: &View, marks: &BlobMarks, me: &ReplicaId) -> Option<(ReplicaId, ReplicaRecord)> {
     others(view, me).into_iter().find(|(id, record)| !marks.shows(id, record))
 }
 

@@ -202,11 +202,11 @@ pub(crate) async fn begin(
     writer: &Writer,
     agents: &Agents,
     env: &EnvName,
-    what: StartTarget,
-    who: StartOptions,
+    target: StartTarget,
+    options: StartOptions,
 ) -> Result<StartOutcome, BeginError> {
-    let by = who.by.clone();
-    let outcome: StartOutcome = run::<_, BeginError>(writer, agents, env, StartRollout::new(what, who)).await?;
+    let by = options.by.clone();
+    let outcome: StartOutcome = run::<_, BeginError>(writer, agents, env, StartRollout::new(target, options)).await?;
     if let StartOutcome::Started(StartedRollout { id, from, to, at_once, changed: true, .. }) = &outcome {
         let from = from.as_ref().map(Version::as_str);
         tracing::info!(%env, rollout = %id, from, %to, by, at_once, "rollout started");

@@ -101,7 +101,7 @@ impl Plans {
         let bytes = serde_json::to_vec(plan)?;
         let (blobs, digest) = (self.blobs.clone(), Blobs::digest(&bytes));
         let name = digest.clone();
-        let writing = tokio::task::spawn_blocking(move || blobs.keep_for_good([(name.as_str(), bytes.as_slice())]));
+        let writing = tokio::task::spawn_blocking(move || blobs.keep_durably([(name.as_str(), bytes.as_slice())]));
         writing.await.map_err(|_| KeepPlanError::CutOff)??;
         self.remember(&digest, Arc::new(IndexedPlan::new(plan.clone())));
         Ok(digest)
@@ -138,7 +138,7 @@ pub(crate) async fn keep_outcome(reader: &Reader, stood: &Progress) -> Result<St
     let bytes = serde_json::to_vec(stood)?;
     let (blobs, digest) = (reader.blobs.clone(), Blobs::digest(&bytes));
     let name = digest.clone();
-    let writing = tokio::task::spawn_blocking(move || blobs.keep_for_good([(name.as_str(), bytes.as_slice())]));
+    let writing = tokio::task::spawn_blocking(move || blobs.keep_durably([(name.as_str(), bytes.as_slice())]));
     writing.await.map_err(|_| KeepPlanError::CutOff)??;
     Ok(digest)
 }

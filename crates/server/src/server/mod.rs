@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::Clock;
 use crate::blobs::Blobs;
-use crate::design::tree::name_all;
+use crate::design::tree::add_references;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks};
 use crate::replica::{IdentityError, LeasePace};
 use crate::view::View;
@@ -132,10 +132,10 @@ impl Server {
 }
 
 /// A mark of this age, whose replica is not in the store, was left by a replica that died.
-pub(super) const STALE_MARK: Duration = Duration::from_secs(3600);
+const STALE_MARK: Duration = Duration::from_secs(3600);
 
 /// Removes the blobs that no history, design, release or rollout refers to, and the marks of dead replicas.
-pub(super) async fn sweep(blobs: Arc<Blobs>, marks: BlobMarks, view: Arc<View>, store: &str) {
+async fn sweep(blobs: Arc<Blobs>, marks: BlobMarks, view: Arc<View>, store: &str) {
     #[expect(clippy::disallowed_methods, reason = "compared with file times, which come from the machine's clock")]
     let now = SystemTime::now();
     let (mut referenced, manifests, live): (HashSet<String>, Vec<String>, HashSet<ReplicaId>) = {
@@ -152,7 +152,7 @@ pub(super) async fn sweep(blobs: Arc<Blobs>, marks: BlobMarks, view: Arc<View>, 
     };
     let store = store.to_owned();
     let sweep = move || {
-        let named = manifests.iter().try_for_each(|manifest| name_all(&blobs, manifest, &mut referenced));
+        let named = manifests.iter().try_for_each(|manifest| add_references(&blobs, manifest, &mut referenced));
         let removed = if let Err(error) = named {
             // The blobs that this revision refers to are unknown, and an operator may still restore it.
             tracing::warn!(%error, "a design revision cannot be read: no blob is removed until it can");
@@ -175,7 +175,7 @@ pub(super) async fn sweep(blobs: Arc<Blobs>, marks: BlobMarks, view: Arc<View>, 
 
 /// Renews the mark of this replica, for ever. While the replica is cut off from the store, its key is missing there. A
 /// server that starts at that moment would remove an old mark; and one that starts later would not find it, and fail.
-pub(super) async fn renew_mark(marks: &BlobMarks, id: &ReplicaId, nonce: &str, every: Duration) {
+async fn renew_mark(marks: &BlobMarks, id: &ReplicaId, nonce: &str, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let (marks, id, nonce) = (marks.clone(), id.clone(), nonce.to_owned());

@@ -21,7 +21,7 @@ pub type RemoteActivities = BTreeMap<NodeName, AgentActivity>;
 #[derive(Clone, Copy, Debug)]
 pub struct AgentActivities<'a> {
     pub links: &'a Links,
-    pub elsewhere: &'a RemoteActivities,
+    pub remote: &'a RemoteActivities,
 }
 
 impl AgentActivities<'_> {
@@ -30,7 +30,7 @@ impl AgentActivities<'_> {
         let contact = self.links.agent(fleet, name);
         let activity = match &contact.at {
             AgentConnection::Local(session) => session.activity(),
-            AgentConnection::Remote(_) => self.elsewhere.get(name).map(|agent| agent.doing.clone()).unwrap_or_default(),
+            AgentConnection::Remote(_) => self.remote.get(name).map(|agent| agent.doing.clone()).unwrap_or_default(),
             AgentConnection::Disconnected => Activity::Idle,
         };
         (contact.link, activity)

@@ -38,7 +38,7 @@ async fn requested_run_reaches_the_node_and_is_tracked() {
     assert_eq!(asked.silent_since, None);
     assert_eq!(next_request(&mut agent).await, (asked.id.clone(), true, "ann".to_owned()));
 
-    let progress = async || fixture.client.asked_run(env, &web1, &asked.id, NOW).await.unwrap().progress;
+    let progress = async || fixture.client.run_request(env, &web1, &asked.id, NOW).await.unwrap().progress;
     assert_eq!(progress().await, RunRequestProgress::Waiting { silent_since: None });
     let run = RunId::new("r1").unwrap();
     let piece = LogPiece { asked: vec![asked.id.clone()], ..LogPiece::default() };

@@ -198,7 +198,7 @@ async fn any_replica_accepts_a_run_request_and_shows_its_log() {
     a.client.activity(&env(), &web1, &applying).await.unwrap();
     let piece = |offset, text: &str, last| LogPiece { offset, text: text.into(), last, asked: vec![asked.id.clone()] };
     a.client.send_log(&env(), &web1, &run, &piece(0, "one\n", false)).await.unwrap();
-    let progress = b.client.asked_run(&env(), &web1, &asked.id, Duration::from_secs(20)).await.unwrap().progress;
+    let progress = b.client.run_request(&env(), &web1, &asked.id, Duration::from_secs(20)).await.unwrap().progress;
     assert_eq!(progress, RunRequestProgress::Running { run: run.clone() });
 
     let mut reader = b.client.follow_log(&env(), &web1, &run, 0).await.unwrap();

@@ -90,13 +90,13 @@ impl Client {
     pub async fn rollout(
         &self,
         env: &EnvName,
-        which: RolloutRef,
+        rollout: RolloutRef,
         query: StatusQuery,
     ) -> Result<RolloutStatus, ClientError> {
         let mut pairs = vec![("wait_seconds", query.wait.as_secs().to_string())];
         pairs.extend(query.after.map(|after| ("after", after.to_string())));
         pairs.extend(query.numbers.then(|| ("numbers", "true".to_owned())));
-        let request = self.request(Method::GET, &format!("/v1/envs/{env}/rollouts/{which}"));
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/rollouts/{rollout}"));
         self.send(request.timeout(ANSWER + query.wait).query(&pairs)).await
     }
 
@@ -104,21 +104,21 @@ impl Client {
     pub async fn operate_rollout(
         &self,
         env: &EnvName,
-        which: RolloutRef,
+        rollout: RolloutRef,
         verb: RolloutVerb,
         operate: &OperateRequest,
     ) -> Result<OperateResponse, ClientError> {
-        self.post(&format!("/v1/envs/{env}/rollouts/{which}/{}", verb.word()), operate).await
+        self.post(&format!("/v1/envs/{env}/rollouts/{rollout}/{}", verb.word()), operate).await
     }
 
     /// Rolls back to the last version that a complete rollout has validated.
     pub async fn roll_back(
         &self,
         env: &EnvName,
-        which: RolloutRef,
+        rollout: RolloutRef,
         operate: &OperateRequest,
     ) -> Result<RolloutStarted, ClientError> {
-        self.post(&format!("/v1/envs/{env}/rollouts/{which}/rollback"), operate).await
+        self.post(&format!("/v1/envs/{env}/rollouts/{rollout}/rollback"), operate).await
     }
 
     /// Nodes that use the budget of the rollout.

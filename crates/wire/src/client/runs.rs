@@ -28,7 +28,7 @@ impl Client {
     }
 
     /// Status of the last run request. With `wait`, the response waits until the run has begun or ended.
-    pub async fn asked_run(
+    pub async fn run_request(
         &self,
         env: &EnvName,
         node: &NodeName,

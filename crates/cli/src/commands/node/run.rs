@@ -94,7 +94,7 @@ async fn follow_run(
 ) -> Result<Exit, Failure> {
     let mut followed: Option<RunId> = None;
     loop {
-        let asked = match session.client().asked_run(&session.env, node, id, HOLD).await {
+        let asked = match session.client().run_request(&session.env, node, id, HOLD).await {
             Ok(asked) => asked,
             Err(error) if is_retryable(&error) => {
                 sleep(POLL_PAUSE).await;

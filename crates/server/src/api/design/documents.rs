@@ -67,8 +67,8 @@ pub(crate) async fn list_documents(
 type States = HashMap<String, &'static str>;
 
 async fn states(reader: &Reader, agents: &Agents, scope: &Scope) -> Result<States, ApiError> {
-    let elsewhere = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let rows = scope.read(reader, |fleet| crate::view::node_rows::all(fleet, agents.activities(&elsewhere)))?;
+    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let rows = scope.read(reader, |fleet| crate::view::node_rows::all(fleet, agents.activities(&remote)))?;
     Ok(rows.into_iter().map(|row| (row.node.to_string(), row.state.as_str())).collect())
 }
 
@@ -205,7 +205,7 @@ pub(crate) async fn put_document(
     }
     let if_match = condition(&headers, header::IF_MATCH)?;
     let change = DocumentChange::Put { kind, name, document, if_match, if_none_match: if_none_match.is_some() };
-    answer(accept_changes(&writer, &env, one(change, query), author).await?)
+    answer(accept_changes(&writer, &env, single_change(change, query), author).await?)
 }
 
 /// Deletes a document from the source `api`. Documents of other sources are changed in their directory.
@@ -223,10 +223,10 @@ pub(crate) async fn delete_document(
 ) -> Result<Response, ApiError> {
     let if_match = condition(&headers, header::IF_MATCH)?;
     let change = DocumentChange::Delete { kind, name, if_match };
-    answer(accept_changes(&writer, &env, one(change, query), author).await?)
+    answer(accept_changes(&writer, &env, single_change(change, query), author).await?)
 }
 
-fn one(change: DocumentChange, query: WriteQuery) -> DocumentChanges {
+fn single_change(change: DocumentChange, query: WriteQuery) -> DocumentChanges {
     let WriteQuery { message, dry_run } = query;
     DocumentChanges { changes: vec![change], message, dry_run, ..DocumentChanges::default() }
 }

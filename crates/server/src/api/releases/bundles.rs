@@ -80,13 +80,13 @@ pub(crate) async fn put_bundle(
         if piece.is_some() && waiting.len() < PIECE {
             continue;
         }
-        let (taken, back) = blocking(move || {
-            let taken = incoming.write_piece(&waiting).map(|()| incoming);
+        let (written, back) = blocking(move || {
+            let written = incoming.write_piece(&waiting).map(|()| incoming);
             waiting.clear();
-            (taken, waiting)
+            (written, waiting)
         })
         .await?;
-        (incoming, waiting) = (taken?, back);
+        (incoming, waiting) = (written?, back);
         if piece.is_none() {
             break;
         }
@@ -100,11 +100,11 @@ pub(crate) async fn put_bundle(
 /// Size of a stored bundle, which is kept long enough to be registered; none if it is not stored.
 async fn kept_size(reader: &Reader, digest: &Digest) -> Result<Option<u64>, ApiError> {
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
-    let looked = blocking(move || match blobs.renew(&name)? {
+    let result = blocking(move || match blobs.renew(&name)? {
         true => Ok(blobs.stored(&name)?.map(|stored| stored.size())),
         false => Ok(None),
     });
-    looked.await?.map_err(|error| cannot_keep(&error))
+    result.await?.map_err(|error| cannot_keep(&error))
 }
 
 fn cannot_keep(error: &std::io::Error) -> ApiError {

@@ -75,9 +75,9 @@ pub(crate) async fn skip(request: CommandRequest) -> Result<Json<OperateResponse
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn retry(request: CommandRequest) -> Result<Json<OperateResponse>, ApiError> {
-    let which =
+    let target =
         if request.nodes.is_empty() { RetryTarget::AllFailed } else { RetryTarget::Nodes(request.nodes.clone()) };
-    request.send(RolloutCommand::Retry(which)).await
+    request.send(RolloutCommand::Retry(target)).await
 }
 
 /// A command to a rollout: the parts of the request that all commands share.

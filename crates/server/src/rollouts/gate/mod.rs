@@ -271,7 +271,7 @@ impl<R: AsyncRead + Unpin> OutputTail<R> {
 }
 
 /// Variable that marks all processes of a check.
-pub(super) const NAME: &str = "MUSTER_GATE_OF";
+const NAME: &str = "MUSTER_GATE_OF";
 /// Grace period of leftover processes. Their result is no longer needed.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -284,7 +284,7 @@ impl GateMark {
         Self(format!("{} {}", server.url, server.blobs.directory))
     }
 
-    pub(super) fn value(&self) -> &str {
+    fn value(&self) -> &str {
         &self.0
     }
 
