@@ -13,6 +13,8 @@ use muster_core::txn::Revision;
 
 use crate::health::Health;
 
+use super::indexed_plan::Excuse;
+
 /// Facts of one node of the design.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeFacts<'a> {
@@ -21,8 +23,8 @@ pub(crate) struct NodeFacts<'a> {
     pub record: &'a NodeRecord,
     /// The wave that moves it. None: the target is its desired version already, without a grant of this rollout.
     pub wave: Option<usize>,
-    /// It was unhealthy before the rollout started, and its failures do not count.
-    pub excused: bool,
+    /// Its state before the rollout, for which some of its failures do not count.
+    pub excuse: Option<Excuse>,
     pub role: usize,
     pub domain: Option<usize>,
     /// Its failure domain.
@@ -97,9 +99,10 @@ impl NodeFacts<'_> {
         }
     }
 
-    /// Failures of nodes that were unhealthy before, and reviewed failures, do not count.
+    /// Excused and reviewed failures do not count.
     pub(crate) fn counts_as_failed(&self, forgiven: Option<FailureCutoff>) -> bool {
-        !self.excused && self.is_unreviewed_failure(forgiven)
+        let is_excused = || matches!((self.excuse, self.failed_how()), (Some(excuse), Some(how)) if excuse.covers(how));
+        self.is_unreviewed_failure(forgiven) && !is_excused()
     }
 
     /// It has failed, and no operator has resumed the rollout since.

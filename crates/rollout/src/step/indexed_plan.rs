@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::names::{NodeName, Role};
 use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::record::FailureKind;
 
 /// Made once when a plan is read. A step then merges the sorted nodes of the fleet and the plan.
 #[derive(Clone, Debug)]
@@ -16,6 +17,25 @@ pub struct IndexedPlan {
     offsets: Vec<usize>,
 }
 
+/// State of a node when the plan was made, for which it may fail without counting against the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excuse {
+    /// It was reachable and unhealthy, and not only because all nodes were being moved at once.
+    Unhealthy,
+    /// It could not be reached. If it comes back and fails at the new version, that counts.
+    Unreachable,
+}
+
+impl Excuse {
+    /// Whether a failure of this kind says nothing about the new version.
+    pub(crate) fn covers(self, how: FailureKind) -> bool {
+        match self {
+            Excuse::Unhealthy => true,
+            Excuse::Unreachable => how == FailureKind::Unreachable,
+        }
+    }
+}
+
 /// Position of a node in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlanPosition {
@@ -23,8 +43,7 @@ pub(crate) enum PlanPosition {
         wave: usize,
         /// Its index in the order of the whole plan.
         order: usize,
-        /// It was unhealthy when the plan was made, and not only because all nodes were being moved at once.
-        excused: bool,
+        excuse: Option<Excuse>,
     },
     /// It runs the target already.
     Already,
@@ -46,15 +65,18 @@ impl IndexedPlan {
         let mut positions = Vec::with_capacity(plan.node_count() + plan.already.len());
         let mut offsets = Vec::with_capacity(plan.waves.len());
         let mut roles: BTreeMap<Role, PlannedRole> = BTreeMap::new();
-        let out_of_reach = plan.unwell.iter().filter(|unwell| !unwell.repaired).map(|unwell| &unwell.node);
-        let out_of_reach: BTreeSet<&NodeName> = out_of_reach.collect();
+        let unreachable = plan.unwell.iter().filter(|unwell| !unwell.repaired).map(|unwell| &unwell.node);
+        let unreachable: BTreeSet<&NodeName> = unreachable.collect();
         let mut order = 0;
         for (wave, planned) in plan.waves.iter().enumerate() {
             offsets.push(order);
             let same_stage = plan.waves.iter().rposition(|other| other.stage == planned.stage);
             for node in &planned.nodes {
-                let excused = node.repair || out_of_reach.contains(&node.node);
-                positions.push((node.node.clone(), PlanPosition::InWave { wave, order, excused }));
+                let excuse = match node.repair {
+                    true => Some(Excuse::Unhealthy),
+                    false => unreachable.contains(&node.node).then_some(Excuse::Unreachable),
+                };
+                positions.push((node.node.clone(), PlanPosition::InWave { wave, order, excuse }));
                 order += 1;
                 let known = PlannedRole { last_wave: wave, stage_end: same_stage.unwrap_or(wave), opens: 0 };
                 match roles.get_mut(&node.role) {

@@ -134,14 +134,14 @@ impl<'a> Survey<'a> {
         let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= context.floor);
         let desired = context.desired(own);
         let has_target = desired.is_some_and(|(version, _)| *version == rules.record.to);
-        let (wave, order, excused) = match position {
-            Some(PlanPosition::InWave { wave, order, excused }) => (Some(wave), Some(order), excused),
+        let (wave, order, excuse) = match position {
+            Some(PlanPosition::InWave { wave, order, excuse }) => (Some(wave), Some(order), excuse),
             Some(PlanPosition::Already) | None => {
                 let is_left_alone = grant.is_none()
                     // Its own desired version is not from the rollout that is rolled back: it was skipped, or never moved.
                     && (has_target || own.is_some_and(|(own, _)| keeps_grant(rules.record, own)));
                 let is_moved = !is_left_alone && !plan.plan().waves.is_empty();
-                (is_moved.then(|| plan.wave_of_late(&design.role, context.passed)), None, false)
+                (is_moved.then(|| plan.wave_of_late(&design.role, context.passed)), None, None)
             }
         };
         let link = (input.link)(name);
@@ -159,7 +159,7 @@ impl<'a> Survey<'a> {
             node,
             record: design,
             wave,
-            excused,
+            excuse,
             role: self.roles.number(design.role.as_str()),
             domain: domain_of(design, context.per).map(|domain| self.domains.number(domain)),
             rack: self.racks.number(&design.failure_domain),

@@ -41,6 +41,30 @@ fn canary_failure_stops_the_rollout() {
 }
 
 #[test]
+fn failure_of_a_node_that_was_unreachable_before_counts() {
+    let mut world = FakeFleet::of(&[("web", 2, "a b")]);
+    world.silent("web2", minutes(5));
+    let mut ride = Ride::begin(world, budget(1, None));
+    ride.world.connected("web2");
+    assert_eq!(ride.go(), ["web1"]);
+    ride.well("web1");
+    assert_eq!(ride.granted, ["web1", "web2"], "nodes that could not be reached come last");
+    ride.answers("web2", failed());
+    assert_eq!(halt(&ride), (Threshold::Canary, 1, 0, FailureKind::NotConfigured));
+}
+
+#[test]
+fn node_that_stays_unreachable_does_not_count() {
+    let mut world = FakeFleet::of(&[("web", 2, "a b")]);
+    world.silent("web2", minutes(5));
+    let mut ride = Ride::begin(world, budget(1, None));
+    ride.go();
+    ride.well("web1");
+    ride.after(minutes(31));
+    assert_eq!(ride.phase(), RolloutPhase::Completed);
+}
+
+#[test]
 fn reaching_a_failure_limit_does_not_stop() {
     let strategy = tolerating(1, 1, 2, budget(4, None));
     let mut ride = Ride::begin(FakeFleet::of(&[("web", 8, "a b")]), strategy);
