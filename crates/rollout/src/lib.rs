@@ -12,12 +12,10 @@
 //!
 //! This crate must never read a clock, wait, draw a random number that is not in the plan, or return a reason as free text.
 
-pub mod budget;
 pub mod command;
 pub mod decision;
 pub mod executor;
 pub mod health;
-pub mod observation_age;
 pub mod plan;
 pub mod predict;
 pub mod preflight;

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use muster_sim::simulation::fault_counts::{Fault, FaultCounts};
+use muster_sim::simulation::fault_rates::{Fault, FaultCounts};
 use muster_sim::simulation::seed_run::{SeedRun, run_seed, takeover};
 use rustix::time::{ClockId, clock_gettime};
 

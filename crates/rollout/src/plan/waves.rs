@@ -8,7 +8,7 @@ use muster_core::names::{NodeName, Role};
 use muster_core::rollout::plan::{PlannedNode, PlannedWave};
 use muster_core::rollout::strategy::{Promote, Reach, Strategy, Wave};
 
-use crate::budget::number;
+use crate::plan::number;
 use crate::plan::order::{OrderKey, spread, turns};
 
 /// A node that the plan moves.

@@ -7,12 +7,11 @@ use muster_core::node::liveness::Link;
 use muster_core::node::record::NodeRecord;
 use muster_core::rollout::record::{DesiredRecord, FailureCutoff, FailureKind, RolloutRecord};
 use muster_core::rollout::strategy::PerLabel;
-use muster_core::txn::Generation;
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 
-use crate::budget::domain_of;
 use crate::decision::DecisionInput;
 use crate::health::{Health, HealthRules, grant_of, is_moving_at_once, later, validated_at};
+use crate::plan::domain_of;
 use crate::preflight::is_unprovisioned;
 
 use super::facts::{NameIndex, NodeFacts, Pauses, RackTally, Tally, WaveTally};

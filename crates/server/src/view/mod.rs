@@ -17,7 +17,7 @@ use muster_core::keys::{self, Key, ROOT};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::txn::Revision;
-use muster_rollout::observation_age::ObservationAge;
+use muster_rollout::decision::ObservationAge;
 use muster_store::{KeyValue, Sharing, Store, StoreError, WatchChange, WatchEvent, WatchFrom};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};

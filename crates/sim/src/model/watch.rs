@@ -8,9 +8,9 @@ use futures::stream::{self, Stream};
 use muster_store::{GapCause, Revision, StoreError, WatchChange, WatchEvent, WatchFrom};
 use tokio::sync::watch;
 
+use crate::model::SharedStore;
 use crate::model::faults::{self, Faults, WatchFault};
 use crate::model::history::{History, cut};
-use crate::model::shared::SharedStore;
 
 /// Keys per snapshot event: few, and small tests get snapshots of several parts.
 const PAGE: usize = 100;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::names::{NodeName, Version};
 
-use super::observations::Observations;
+use super::assertion::Observations;
 use crate::simulation::World;
 
 #[derive(Clone, Debug, Default)]

@@ -11,15 +11,13 @@
 mod action;
 mod assertion;
 mod format_events;
-mod golden;
 mod names;
-mod observations;
 mod parser;
 mod player;
 mod syntax;
 mod transcript;
 
-pub use self::golden::{GoldenMode, GoldenResult, check_script};
 pub use self::parser::{Script, parse};
 pub use self::player::{PlayedScript, play};
 pub use self::syntax::ScriptFailure;
+pub use transcript::{GoldenMode, GoldenResult, check_script};

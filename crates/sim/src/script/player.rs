@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use super::assertion::Assertion;
+use super::assertion::{Assertion, Observations};
 use super::names::nodes_of;
-use super::observations::Observations;
 use super::parser::{Line, Script, Step};
 use super::syntax::{ScriptError, ScriptFailure};
 use super::transcript::Transcript;
 use crate::rng::Rng;
 use crate::simulation::World;
-use crate::simulation::design::version;
-use crate::simulation::event_queue::SimTime;
-use crate::simulation::releases::{ReleaseBehaviour, ScriptedFailure};
+use crate::simulation::design::{ReleaseBehaviour, ScriptedFailure, version};
+use crate::simulation::event::SimTime;
 
 /// The time for the first version, before the scenario starts.
 const BEFORE: Duration = Duration::from_secs(90);

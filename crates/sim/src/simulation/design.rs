@@ -1,15 +1,20 @@
 //! The simulated fleet: its nodes, and the first keys of its environment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_core::node::record::NodeRecord;
 use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::SignedManifest;
+use muster_core::report::ResourceError;
+use muster_core::report::reason::Need;
 use muster_core::txn::{Op, Txn};
 
-use super::world::START;
+use crate::rng::Rng;
+
+use super::world::{START, World};
 
 /// The roles of a fleet with their number of nodes, and their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,4 +87,137 @@ pub(crate) fn founding(env: &EnvName, design: &Design, releases: u64) -> Result<
         txn = txn.op(Op::put_json(keys.release(&version(number)), &release)?);
     }
     Ok(txn)
+}
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RunEnding {
+    Well,
+    /// The applier succeeds, and the checks fail.
+    Invalid,
+    Failed,
+    Pending(Vec<Need>),
+    /// The node refuses it: it is older than a version that it has validated.
+    Refused,
+}
+
+/// The behaviour of a release, in percent. The affected nodes follow from their names and the release.
+#[derive(Clone, Copy, Debug)]
+pub struct ReleaseBehaviour {
+    /// Always fails there.
+    pub fails_on: u64,
+    /// Its checks always fail there.
+    pub invalid_on: u64,
+    /// Fails at random.
+    pub flaky: u64,
+    /// Needs all nodes of the roles before it, and is pending otherwise.
+    pub demanding: bool,
+    /// Has no lookups, and waits for no node.
+    pub alone: bool,
+    /// The run time in milliseconds, between these two.
+    pub takes: (u64, u64),
+    /// The duration of the checks.
+    pub checks: (u64, u64),
+}
+
+impl Default for ReleaseBehaviour {
+    /// A release without faults.
+    fn default() -> Self {
+        Self {
+            fails_on: 0,
+            invalid_on: 0,
+            flaky: 0,
+            demanding: false,
+            alone: false,
+            takes: (1_000, 6_000),
+            checks: (200, 1_500),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Releases {
+    natures: BTreeMap<Version, ReleaseBehaviour>,
+    /// Scripted failures of single nodes.
+    scripted: BTreeMap<(Version, NodeName), ScriptedFailure>,
+    /// Decides which nodes are affected.
+    pub(crate) seed: u64,
+}
+
+/// The scripted failure of a release on one node.
+#[derive(Clone, Debug)]
+pub(crate) enum ScriptedFailure {
+    Fails(ResourceError),
+    /// Its checks fail there.
+    Invalid,
+}
+
+impl Releases {
+    pub(crate) fn script(&mut self, version: Version, node: NodeName, ending: ScriptedFailure) {
+        self.scripted.insert((version, node), ending);
+    }
+
+    fn scripted(&self, version: &Version, node: &NodeName) -> Option<&ScriptedFailure> {
+        // Seeds have none, and check this for every run.
+        if self.scripted.is_empty() { None } else { self.scripted.get(&(version.clone(), node.clone())) }
+    }
+
+    /// The error of a failed run.
+    pub(crate) fn error(&self, version: &Version, node: &NodeName) -> ResourceError {
+        match self.scripted(version, node) {
+            Some(ScriptedFailure::Fails(error)) => error.clone(),
+            Some(ScriptedFailure::Invalid) | None => ResourceError {
+                resource: Some("Service[app]".into()),
+                file: Some("site.pp".into()),
+                line: Some(12),
+                message: "does not start".into(),
+            },
+        }
+    }
+
+    pub(crate) fn set(&mut self, version: Version, nature: ReleaseBehaviour) {
+        self.natures.insert(version, nature);
+    }
+
+    pub(crate) fn of(&self, version: &Version) -> ReleaseBehaviour {
+        self.natures.get(version).copied().unwrap_or_default()
+    }
+
+    fn place(&self, version: &Version, node: &NodeName, what: u64) -> u64 {
+        let letters = version.as_str().bytes().chain(node.as_str().bytes());
+        let hash =
+            letters.fold(self.seed ^ what, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        Rng::new(hash).below(100)
+    }
+
+    pub(crate) fn is_invalid_at(&self, version: &Version, node: &NodeName) -> bool {
+        matches!(self.scripted(version, node), Some(ScriptedFailure::Invalid))
+            || self.place(version, node, 1) < self.of(version).invalid_on
+    }
+
+    pub(crate) fn ending(&self, version: &Version, node: &NodeName, rng: &mut Rng) -> RunEnding {
+        let nature = self.of(version);
+        let fails = matches!(self.scripted(version, node), Some(ScriptedFailure::Fails(_)));
+        if fails || self.place(version, node, 2) < nature.fails_on || rng.below(100) < nature.flaky {
+            RunEnding::Failed
+        } else if self.is_invalid_at(version, node) {
+            RunEnding::Invalid
+        } else {
+            RunEnding::Well
+        }
+    }
+}
+
+impl World {
+    /// A random duration of the checks.
+    pub(crate) fn check_time(&mut self, version: &Version) -> Duration {
+        let (least, most) = self.releases.of(version).checks;
+        self.random_between(least, most)
+    }
+
+    /// A random run time.
+    pub(crate) fn apply_time(&mut self, version: &Version) -> Duration {
+        let (least, most) = self.releases.of(version).takes;
+        self.random_between(least, most)
+    }
 }

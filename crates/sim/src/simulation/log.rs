@@ -6,7 +6,7 @@ use muster_core::keys::{self, Key};
 use muster_core::rollout::record::{DesiredRecord, RolloutPhase, RolloutRecord};
 use muster_store::WatchChange;
 
-use super::event_queue::SimTime;
+use super::event::SimTime;
 use super::world::World;
 
 /// The lines of one run. Two runs with the same hash had the same events.

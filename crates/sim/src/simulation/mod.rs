@@ -16,15 +16,12 @@
 mod checker;
 pub mod design;
 mod event;
-pub mod event_queue;
-pub mod fault_counts;
 pub mod fault_rates;
 mod final_checks;
 mod log;
 pub(crate) mod machine;
 mod network;
 pub mod operator;
-pub mod releases;
 mod replica;
 pub mod seed_run;
 pub(crate) mod store;

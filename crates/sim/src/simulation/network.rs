@@ -11,9 +11,8 @@ use muster_core::node::status::Activity;
 use muster_core::report::Report;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
-use super::event::{AgentEvent, Event, MachineNumber, ReplicaEvent, ReplicaNumber, SessionNumber};
-use super::event_queue::SimTime;
-use super::fault_counts::Fault;
+use super::event::{AgentEvent, Event, MachineNumber, ReplicaEvent, ReplicaNumber, SessionNumber, SimTime};
+use super::fault_rates::Fault;
 use super::world::World;
 
 /// The read timeout of both ends of a stream: two ping intervals.

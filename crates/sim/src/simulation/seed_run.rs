@@ -18,14 +18,11 @@ use muster_core::txn::{Op, Txn};
 use muster_rollout::command::{RetryTarget, RolloutCommand};
 
 use super::checker::{Rule, Violation};
-use super::design::{Design, node_record, role, version};
-use super::event::Event;
-use super::event_queue::SimTime;
-use super::fault_counts::FaultCounts;
-use super::fault_rates::{FaultRates, most_skew};
+use super::design::{Design, ReleaseBehaviour, node_record, role, version};
+use super::event::{Event, SimTime};
+use super::fault_rates::{FaultCounts, FaultRates, most_skew};
 use super::machine::Machine;
 use super::operator::{OperatorAction, OperatorActionKind};
-use super::releases::ReleaseBehaviour;
 use super::store::Writer;
 use super::world::{GateBehaviour, START, World};
 use crate::rng::Rng;

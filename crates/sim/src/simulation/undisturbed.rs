@@ -14,10 +14,9 @@ use muster_rollout::predict;
 use thiserror::Error;
 
 use super::checker::Violation;
-use super::design::{Design, version};
-use super::event_queue::SimTime;
+use super::design::{Design, ReleaseBehaviour, version};
+use super::event::SimTime;
 use super::operator::OperatorActionKind;
-use super::releases::ReleaseBehaviour;
 use super::world::{START, World};
 
 /// The duration of the checks after a run.

@@ -15,15 +15,12 @@ use muster_rollout::step::IndexedPlan;
 use tokio::time::Instant;
 
 use super::checker::{Checker, Violation};
-use super::design::{Design, founding};
-use super::event::{Event, MachineNumber, ReplicaNumber, SessionNumber};
-use super::event_queue::{EventQueue, SimTime};
-use super::fault_counts::{Fault, FaultCounts};
-use super::fault_rates::{FaultRates, MOST_SKEW};
+use super::design::{Design, Releases, founding};
+use super::event::{Event, EventQueue, MachineNumber, ReplicaNumber, SessionNumber, SimTime};
+use super::fault_rates::{Fault, FaultCounts, FaultRates, MOST_SKEW};
 use super::log::EventLog;
 use super::machine::Machine;
 use super::network::Session;
-use super::releases::Releases;
 use super::replica::Replica;
 use super::store::{ControllerWriteFault, SimStore, Writer};
 use crate::rng::Rng;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_store::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
 
 use crate::side::{At, Side};
-use crate::truth::{State, Truth};
+use crate::{State, Truth};
 
 /// A watch without an event for this long never has one.
 const NEVER: Duration = Duration::from_secs(20);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use muster_store::{Guard, Op, Txn};
 use proptest::prelude::*;
 
+use crate::Truth;
 use crate::follow::Following;
 use crate::side::{Answer, At, Side};
-use crate::truth::Truth;
 
 /// `/` sorts right before `0`, and the last key tests the end of a prefix range.
 const KEYS: [&str; 6] = ["a", "a/1", "a/2", "a0", "b/1", "\u{10ffff}"];

@@ -1,18 +1,22 @@
+mod laws;
+
+use std::error::Error;
+
 use insta::assert_snapshot;
 use jiff::SignedDuration;
+use jiff::civil::time;
+use muster_core::fleet::{DestroyRecord, RestoreRecord};
 use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::strategy::{
-    Amount, GateCheck, GateCheckKind, MaxUnavailable, PerLabel, Promote, Reach, Strategy, Wave, Window,
+    Amount, GateCheck, GateCheckKind, MaxUnavailable, OnFailure, PerLabel, Promote, Reach, Strategy, Wave, Window,
 };
 
-use super::{Request, plan};
+use crate::plan::difference::{PlanDifference, plan_differences};
 use crate::testing::{FakeFleet, RunEnd, after, describe_plan, request, role, version};
 
-mod difference;
-mod laws;
-mod refusals;
+use super::{Request, plan};
 
 fn planned(world: &FakeFleet, request: &Request) -> RolloutPlan {
     world.with_input(|input| plan(input, request)).unwrap()
@@ -200,4 +204,240 @@ fn five_thousand_nodes_are_planned() {
     let order = after(&[("web", "db")]);
     let plan = planned(&world, &Request { after: order, ..request("v2", Strategy::default()) });
     assert_eq!((plan.node_count(), plan.waves.len()), (5_000, 8));
+}
+
+fn differences(old: &RolloutPlan, new: &RolloutPlan) -> String {
+    plan_differences(old, new).iter().map(PlanDifference::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// The differences of two plans, the second made after this change.
+fn after_this(happens: impl FnOnce(&mut FakeFleet)) -> String {
+    let mut world = FakeFleet::of(&[("db", 2, "a b"), ("web", 6, "a b")]);
+    world.answers("web6", RunEnd::Failed(RunReason::NotCompiled));
+    let mut strategy = Strategy::default();
+    strategy.max_unavailable.default = Amount::Percent(34);
+    strategy.max_unavailable.per = Some(PerLabel { label: "failure_domain".into(), count: 1 });
+    let request = request("v2", strategy);
+    let old = planned(&world, &request);
+    happens(&mut world);
+    differences(&old, &planned(&world, &Request::of(&old)))
+}
+
+#[test]
+fn passing_time_is_no_difference() {
+    assert_snapshot!(after_this(|world| world.pass(SignedDuration::from_hours(24))), @"");
+}
+
+#[test]
+fn reason_text_and_run_time_are_no_difference() {
+    let told = after_this(|world| {
+        world.run_time = SignedDuration::from_mins(3);
+        world.answers("web6", RunEnd::Failed(RunReason::ResourcesFailed { count: 1 }));
+        world.answers("web1", RunEnd::Validated);
+    });
+    assert_snapshot!(told, @"");
+}
+
+#[test]
+fn changed_nodes_are_listed() {
+    let told = after_this(|world| {
+        world.node("web7", "web", "c", &[]);
+        world.answers("web7", RunEnd::Validated);
+        world.leaves("web1");
+        world.redesign("web2", |record| record.role = crate::testing::role("db"));
+        world.redesign("web3", |record| record.failure_domain = "b".into());
+    });
+    assert_snapshot!(told, @r#"
+    web1 has left
+    web2 has the role db now; it was web
+    web3 is in "b" now; it was in "a"
+    web7 has joined
+    1 of role web may be unavailable now; it was 2
+    there are nodes in "c" now, and 1 may be unavailable
+    "#);
+}
+
+#[test]
+fn changed_health_is_listed() {
+    let told = after_this(|world| {
+        world.answers("web6", RunEnd::Validated);
+        world.answers("db1", RunEnd::Configured);
+        world.silent("web5", SignedDuration::from_mins(1));
+    });
+    assert_snapshot!(told, @"
+    db1 is configured now: configured; its validation has not been reported
+    web5 is silent now: its agent is not connected
+    web6 is healthy now; it was failed
+    ");
+    let told = after_this(|world| world.silent("web6", SignedDuration::from_mins(1)));
+    assert_snapshot!(told, @"web6 is silent now, and no longer failed: its agent is not connected");
+    let told = after_this(|world| world.pause("web6"));
+    assert_snapshot!(told, @"web6 can no longer be repaired: the content could not be compiled; nothing was applied; node web6 is paused by ann: disk");
+}
+
+#[test]
+fn concurrent_change_is_listed() {
+    let told = after_this(|world| {
+        world.active(1, "v1", "v2");
+        world.grant("web1", "v2", 1);
+        world.answers("web1", RunEnd::Validated);
+    });
+    assert_snapshot!(told, @"web1 runs the target already");
+    assert_snapshot!(after_this(|world| world.release("v2", 9)), @"release v2 has other content now");
+}
+
+#[test]
+fn changed_order_is_listed() {
+    let mut world = FakeFleet::of(&[("web", 6, "a b c")]);
+    let request = request("v2", Strategy::default());
+    let old = planned(&world, &request);
+    for number in 2..=6 {
+        world.redesign(&format!("web{number}"), |record| record.failure_domain = "a".into());
+    }
+    let new = planned(&world, &request);
+    assert_ne!(old.waves, new.waves);
+    assert_snapshot!(differences(&old, &new), @"nodes move in another order: the design has given them other roles or failure domains");
+}
+
+#[test]
+fn empty_after_equals_a_missing_one() {
+    let world = FakeFleet::of(&[("web", 2, "a")]);
+    let ask = request("v2", Strategy::default());
+    let silent = planned(&world, &ask);
+    let spoken = planned(&world, &Request { after: after(&[("web", "")]), ..ask });
+    assert_eq!(differences(&silent, &spoken), "");
+}
+
+#[test]
+fn changed_request_is_listed() {
+    let world = FakeFleet::of(&[("db", 2, "a b"), ("web", 6, "a b")]);
+    let old = planned(&world, &Request { after: after(&[("db", "")]), ..request("v2", Strategy::default()) });
+    let mut strategy = Strategy { ramp: false, on_failure: OnFailure::Rollback, ..Strategy::default() };
+    strategy.max_unavailable.default = Amount::Nodes(2);
+    let other = Request { after: after(&[("web", "db")]), seed: 2, at_once: true, ..request("v3", strategy) };
+    assert_snapshot!(differences(&old, &planned(&world, &other)), @"
+    the target is v3 now; it was v2
+    all nodes move at once now
+    the seed is 2 now; it was 1
+    the strategy has changed: max_unavailable
+    the strategy has changed: ramp
+    the strategy has changed: on_failure
+    role web comes after db now; it waited for no role
+    2 of role db may be unavailable now; it was 1
+    2 of role web may be unavailable now; it was 1
+    ");
+}
+
+fn refused(world: &FakeFleet, request: &Request) -> String {
+    let error = world.with_input(|input| plan(input, request)).unwrap_err();
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+#[test]
+fn unknown_release_is_refused() {
+    let mut world = FakeFleet::of(&[("web", 1, "a")]);
+    world.release("2026.11.15", 9);
+    let ask = |to: &str| refused(&world, &request(to, Strategy::default()));
+    assert_snapshot!(ask("2026.11.51"), @"there is no release 2026.11.51; did you mean 2026.11.15?");
+    assert_snapshot!(ask("nightly"), @"there is no release nightly");
+}
+
+#[test]
+fn older_release_needs_allow_older() {
+    let mut world = FakeFleet::of(&[("web", 2, "a")]);
+    world.active(1, "v1", "v3");
+    let back = request("v2", Strategy::default());
+    assert_snapshot!(refused(&world, &back), @"release v2 (serial 2) is older than v3 (serial 3), which nodes should run now: use --allow-older to move nodes to an older release");
+    // Also if it is newer than the current version, but older than the grant of some node.
+    world.grant("web1", "v4", 1);
+    assert!(refused(&world, &request("v3", Strategy::default())).contains("older than v4"));
+    assert!(world.with_input(|input| plan(input, &Request { allow_older: true, ..back })).is_ok());
+}
+
+#[test]
+fn role_cycle_is_refused() {
+    let world = FakeFleet::of(&[("web", 1, "a"), ("db", 1, "a")]);
+    let order = after(&[("web", "db"), ("db", "cache"), ("cache", "web")]);
+    let request = Request { after: order, ..request("v2", Strategy::default()) };
+    assert_snapshot!(refused(&world, &request), @"the roles depend on each other in a cycle: remove one `after` from the environment file: cache after web after db after cache");
+}
+
+#[test]
+fn too_many_waves_are_refused() {
+    let names: Vec<String> = (1..=16).map(|number| format!("r{number:02}-x")).collect();
+    let roles: Vec<(&str, u32, &str)> = names.iter().map(|name| (name.as_str(), 12, "a b")).collect();
+    let order: Vec<(&str, &str)> = names.windows(2).map(|pair| (pair[1].as_str(), pair[0].as_str())).collect();
+    let mut ask = Request { after: after(&order), ..request("v2", Strategy::default()) };
+    let world = FakeFleet::of(&roles);
+    assert_snapshot!(refused(&world, &ask), @"the plan has 64 waves over all stages, and at most 60 are allowed: remove waves from the strategy, or let more roles move together");
+    ask.strategy.waves.remove(0);
+    assert!(world.with_input(|input| plan(input, &ask)).is_ok());
+    ask.strategy.waves = Strategy::default().waves;
+    assert!(world.with_input(|input| plan(input, &Request { at_once: true, ..ask })).is_ok());
+}
+
+#[test]
+fn unreadable_active_rollout_is_refused() {
+    let mut world = FakeFleet::of(&[("web", 1, "a")]);
+    world.put(world.keys.active_rollout(), "what?");
+    let said = refused(&world, &request("v2", Strategy::default()));
+    assert!(said.contains("rollouts/active in the store cannot be read"), "{said}");
+}
+
+#[test]
+fn budget_of_unknown_role_is_refused() {
+    let world = FakeFleet::of(&[("web", 1, "a")]);
+    let mut strategy = Strategy::default();
+    strategy.max_unavailable.roles.insert(role("wbe"), Amount::Nodes(1));
+    let mut ask = request("v2", strategy);
+    assert_snapshot!(refused(&world, &ask), @"max_unavailable names role wbe, which is not in this environment: correct the strategy; did you mean web?");
+    // A role that has left since does not block a rollback, and a role in the order may have no nodes.
+    let back = Request { rolls_back: Some(RolloutId(1)), ..ask.clone() };
+    assert!(world.with_input(|input| plan(input, &back)).is_ok());
+    ask.after = after(&[("wbe", "web")]);
+    assert!(world.with_input(|input| plan(input, &ask)).is_ok());
+}
+
+#[test]
+fn window_that_never_opens_is_refused() {
+    let world = FakeFleet::of(&[("web", 1, "a")]);
+    let window = Window { days: vec![1], from: time(22, 0, 0, 0), to: time(4, 0, 0, 0), tz: "UTC".into() };
+    let never = Window { tz: "Europe/Nowhere".into(), ..window.clone() };
+    let strategy = Strategy { windows: vec![window, never], ..Strategy::default() };
+    assert_snapshot!(refused(&world, &request("v2", strategy)), @"window 2 of the strategy (from 22:00 to 04:00, Europe/Nowhere) never opens, and nothing would be granted: correct its days, times or time zone");
+}
+
+#[test]
+fn invalid_strategy_is_refused() {
+    let world = FakeFleet::of(&[("web", 1, "a")]);
+    let strategy = Strategy { waves: Vec::new(), ..Strategy::default() };
+    assert_snapshot!(refused(&world, &request("v2", strategy)), @"the strategy has no waves: end with one of 100 %");
+}
+
+#[test]
+fn empty_or_destroyed_environment_is_refused() {
+    let ask = request("v2", Strategy::default());
+    assert_snapshot!(refused(&FakeFleet::new(), &ask), @"the environment has no nodes: apply a design first, with `muster env apply`");
+    let mut world = FakeFleet::of(&[("web", 1, "a")]);
+    world.leaves("web1");
+    assert!(refused(&world, &ask).starts_with("the environment has no nodes"));
+    world.put_json(world.keys.destroying(), &DestroyRecord { since: world.now, by: "ann".into() });
+    assert_snapshot!(refused(&world, &ask), @"the environment is being destroyed by ann: no rollout can start");
+    let restoring = RestoreRecord { digest: String::new(), since: world.now, by: "bob".into() };
+    world.put_json(world.keys.restoring(), &restoring);
+    assert_snapshot!(refused(&world, &ask), @"the environment is being restored by bob: wait until the restore has finished, or run it again if it was interrupted");
+}
+
+#[test]
+fn release_is_older_during_a_rollback_too() {
+    let mut world = FakeFleet::of(&[("web", 2, "a")]);
+    world.choose("v1");
+    world.active(3, "v2", "v1");
+    let refused = world.with_input(|input| plan(input, &request("v1", Strategy::default()))).unwrap_err().to_string();
+    assert!(refused.contains("older"), "{refused}");
+    let allowed = Request { allow_older: true, ..request("v1", Strategy::default()) };
+    assert!(world.with_input(|input| plan(input, &allowed)).is_ok());
 }

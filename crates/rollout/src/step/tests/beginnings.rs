@@ -11,7 +11,7 @@ use crate::step::IndexedPlan;
 use crate::testing::{FakeFleet, RunEnd, request, version};
 
 use super::Ride;
-use super::ride::{budget, failed};
+use super::ride::{budget, failed, percents};
 
 fn asks(request: &str, supersede: bool) -> StartOptions {
     StartOptions { request: request.into(), by: "ann".into(), supersede }
@@ -322,4 +322,33 @@ fn resumed_rollout_without_validation_pauses_again() {
     ride.after(disconnect_grace);
     let RolloutPhase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
     assert!(why.to_string().starts_with("2 nodes have failed, and no node is healthy"), "{why}");
+}
+
+#[test]
+fn nodes_move_one_by_one_until_complete() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 3, "a b")]), budget(1, None));
+    let first = ride.go();
+    assert_eq!(first.len(), 1);
+    assert_eq!(ride.go(), Vec::<String>::new(), "its slot is taken");
+    let second = ride.well(&first[0]);
+    assert_eq!(second.len(), 1);
+    let third = ride.well(&second[0]);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
+    assert_eq!(ride.well(&third[0]), Vec::<String>::new());
+    assert_eq!(ride.phase(), RolloutPhase::Completed);
+    let planned: Vec<String> = ride.plan.plan().nodes().map(|planned| planned.node.to_string()).collect();
+    assert_eq!(ride.granted, planned, "the plan is what happens");
+    assert!(ride.world.fleet.active_rollout().unwrap().0.completed);
+    assert_eq!(ride.look(), crate::step::Step::default(), "it is over");
+}
+
+#[test]
+fn wave_ends_before_the_next_starts() {
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 4, "a b")]), percents(&[25, 100]));
+    let first = ride.go();
+    assert_eq!((first.len(), ride.record().waves.len()), (1, 1));
+    let second = ride.well(&first[0]);
+    assert_eq!((second.len(), ride.record().waves.len()), (1, 2));
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
+    assert_eq!(ride.granted.len(), 4);
 }

@@ -12,7 +12,7 @@ use crate::testing::{FakeFleet, after, node, request};
 use super::Ride;
 use super::ride::{failed, minutes, percents, seconds};
 
-const NOBODY: [String; 0] = [];
+const NO_NODE: [String; 0] = [];
 
 fn checked(strategy: Strategy) -> Strategy {
     let check = GateCheck {
@@ -45,7 +45,7 @@ fn wave_soak_restarts_when_a_node_fails() {
     let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), in_two_waves());
     let first = ride.go();
     ride.world.pass(minutes(1));
-    assert_eq!(ride.well(&first[0]), NOBODY);
+    assert_eq!(ride.well(&first[0]), NO_NODE);
     let settled = ride.world.now;
     assert_eq!(ride.record().waves[0].settled, Some(settled));
     assert_eq!(ride.look().recheck, Some(settled + minutes(5)));
@@ -54,7 +54,7 @@ fn wave_soak_restarts_when_a_node_fails() {
     ride.go();
     assert_eq!(ride.record().waves[0].settled, None);
     ride.well(&first[0]);
-    assert_eq!(ride.after(minutes(5) - seconds(1)), NOBODY);
+    assert_eq!(ride.after(minutes(5) - seconds(1)), NO_NODE);
     assert_eq!(ride.after(seconds(1)).len(), 1);
 }
 
@@ -72,7 +72,7 @@ fn recovery_during_a_pause_restarts_the_soak() {
     let well = ride.world.now;
     ride.world.pass(minutes(2));
     assert!(ride.say(&RolloutCommand::Resume).unwrap());
-    assert_eq!(ride.go(), NOBODY);
+    assert_eq!(ride.go(), NO_NODE);
     assert_eq!(ride.look().recheck, Some(well + minutes(5)));
     assert_eq!(ride.after(minutes(3)).len(), 1);
 }
@@ -111,10 +111,10 @@ fn failed_gate_stops_and_reruns_after_resume() {
     ride.after(minutes(5));
     let at = ride.world.now;
     let failed = GateVerdict::Failed { at, check: "front door".into(), message: "500".into() };
-    assert_eq!(verdict(&mut ride, 0, failed), NOBODY);
+    assert_eq!(verdict(&mut ride, 0, failed), NO_NODE);
     assert!(matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::GateFailed { .. } }));
     assert!(ride.say(&RolloutCommand::Resume).unwrap());
-    assert_eq!((ride.go(), ride.look().checks), (NOBODY.to_vec(), Some(0)));
+    assert_eq!((ride.go(), ride.look().checks), (NO_NODE.to_vec(), Some(0)));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn inconclusive_gate_always_pauses() {
     ride.after(minutes(5));
     let at = ride.world.now;
     let unclear = GateVerdict::Inconclusive { at, check: "front door".into(), message: "no answer".into() };
-    assert_eq!(verdict(&mut ride, 0, unclear), NOBODY);
+    assert_eq!(verdict(&mut ride, 0, unclear), NO_NODE);
     assert!(matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::GateInconclusive { .. } }));
     assert!(ride.say(&RolloutCommand::Promote { full: false }).unwrap(), "somebody has looked");
     assert_eq!(ride.go().len(), 1);
@@ -147,7 +147,7 @@ fn only_resume_ends_an_operators_pause() {
     let why = PauseReason::Operator { by: "bob".into(), reason: "freeze".into(), over: Some(Box::new(stopped)) };
     assert_eq!(ride.phase(), RolloutPhase::Paused { why: why.clone() });
     assert!(ride.say(&RolloutCommand::Promote { full: false }).unwrap(), "it is written down");
-    assert_eq!((ride.phase(), ride.go()), (RolloutPhase::Paused { why }, NOBODY.to_vec()));
+    assert_eq!((ride.phase(), ride.go()), (RolloutPhase::Paused { why }, NO_NODE.to_vec()));
     assert!(ride.say(&RolloutCommand::Resume).unwrap());
     assert_eq!(ride.go().len(), 1, "what was promoted is not asked once more");
 }
@@ -163,7 +163,7 @@ fn resume_reruns_a_failed_gate_after_a_pause() {
     verdict(&mut ride, 0, failed);
     assert!(ride.say(&RolloutCommand::Pause { reason: String::new() }).unwrap());
     assert!(ride.say(&RolloutCommand::Resume).unwrap());
-    assert_eq!((ride.go(), ride.look().checks), (NOBODY.to_vec(), Some(0)));
+    assert_eq!((ride.go(), ride.look().checks), (NO_NODE.to_vec(), Some(0)));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn promotion_needs_a_gate_after_the_pause() {
     // No step ran since: the next one would drop the promotion without notice.
     let refused = ride.say(&RolloutCommand::Promote { full: false }).unwrap_err();
     assert!(matches!(refused, CommandRefused::NothingToPromote { .. }), "{refused:?}");
-    assert_eq!(ride.after(minutes(5)), NOBODY);
+    assert_eq!(ride.after(minutes(5)), NO_NODE);
     assert!(ride.say(&RolloutCommand::Promote { full: false }).unwrap());
     assert_eq!(ride.go().len(), 1);
 }
@@ -252,7 +252,7 @@ fn wrong_role_order_of_a_plan_is_not_followed() {
     let mut wrong = ride.plan.plan().clone();
     wrong.waves.swap(0, 1);
     ride.plan = crate::step::IndexedPlan::new(wrong);
-    assert_eq!(ride.go(), NOBODY);
+    assert_eq!(ride.go(), NO_NODE);
     let record = ride.record();
     let why = ride.world.with_input(|input| hold_reason(&ride.plan, &record, input, &node("web1"))).unwrap();
     assert!(matches!(why, Hold::Turn { .. }), "{why:?}");
@@ -276,8 +276,63 @@ fn pause_wins_over_concurrent_promotion() {
     let promote = decided(&RolloutCommand::Promote { full: false });
     assert!(ride.world.commit(&pause).is_ok() && ride.world.commit(&promote).is_err());
     assert!(ride.say(&RolloutCommand::Promote { full: false }).unwrap());
-    assert_eq!(ride.go(), NOBODY);
+    assert_eq!(ride.go(), NO_NODE);
     assert!(matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::Operator { .. } }));
     assert!(ride.say(&RolloutCommand::Resume).unwrap());
     assert_eq!(ride.go().len(), 1);
+}
+
+/// Another replica takes over. Its clock is ten minutes ahead, and it has observed everything for this many seconds.
+fn taken_over(ride: &mut Ride, known: i64) {
+    ride.world.pass(minutes(10));
+    ride.world.known_since = Some(ride.world.now - seconds(known));
+}
+
+#[test]
+fn clock_ahead_does_not_shorten_a_wave_soak() {
+    let mut strategy = percents(&[50, 100]);
+    strategy.waves[0].soak = Some(minutes(5));
+    strategy.waves[0].promote = Promote::Manual;
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), strategy);
+    let first = ride.go();
+    ride.well(&first[0]);
+    assert!(ride.say(&RolloutCommand::Promote { full: true }).unwrap());
+    let before = ride.record();
+
+    taken_over(&mut ride, 60);
+    assert_eq!(ride.go(), NO_NODE);
+    assert_eq!(ride.record().waves, before.waves, "what was said of the wave holds");
+    let until = ride.world.now + minutes(4) - seconds(2);
+    assert_eq!(ride.look().recheck, Some(until), "clocks that agree are that close");
+    assert_eq!(ride.after(minutes(4) - seconds(3)), NO_NODE);
+    assert_eq!(ride.after(seconds(1)).len(), 1);
+}
+
+#[test]
+fn clock_ahead_does_not_shorten_a_node_soak() {
+    let mut strategy = percents(&[100]);
+    strategy.soak = seconds(30);
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), strategy);
+    let first = ride.go();
+    assert_eq!(ride.well(&first[0]), NO_NODE);
+    taken_over(&mut ride, 10);
+    assert_eq!(ride.go(), NO_NODE);
+    assert_eq!(ride.after(seconds(17)), NO_NODE);
+    assert_eq!(ride.after(seconds(1)).len(), 1);
+}
+
+#[test]
+fn clock_behind_waits_until_it_has_caught_up() {
+    let mut strategy = percents(&[50, 100]);
+    strategy.waves[0].soak = Some(minutes(5));
+    let mut ride = Ride::begin(FakeFleet::of(&[("web", 2, "a b")]), strategy);
+    let first = ride.go();
+    ride.well(&first[0]);
+    let settled = ride.record().waves[0].settled.unwrap();
+    ride.world.now = settled - minutes(10);
+    ride.world.known_since = Some(ride.world.now - minutes(60));
+    assert_eq!(ride.go(), NO_NODE);
+    ride.world.now = settled;
+    assert_eq!(ride.go(), NO_NODE);
+    assert_eq!(ride.after(minutes(5)).len(), 1);
 }

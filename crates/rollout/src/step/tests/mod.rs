@@ -4,15 +4,12 @@
 
 mod at_once;
 mod beginnings;
-mod clocks;
 mod failures;
 mod gates;
 mod laws;
 mod members;
-mod progress;
 mod retries;
 mod ride;
 mod slots;
-mod way;
 
 use ride::Ride;

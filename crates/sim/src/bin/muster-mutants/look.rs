@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::schemata::VARIABLE;
+use crate::copy::VARIABLE;
 
 /// The time limit of a run, which normally takes less than a second. A mutant may never end.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -7,7 +7,6 @@
 mod copy;
 mod list;
 mod look;
-mod schemata;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -10,8 +10,7 @@ use muster_core::txn::Generation;
 use muster_store::WatchChange;
 
 use super::{Checker, Committed, Rule};
-use crate::simulation::event::MachineNumber;
-use crate::simulation::event_queue::SimTime;
+use crate::simulation::event::{MachineNumber, SimTime};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agents {

@@ -12,7 +12,7 @@ use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
 use muster_core::txn::{Generation, Revision};
 
-use crate::simulation::event_queue::SimTime;
+use crate::simulation::event::SimTime;
 use crate::simulation::world::START;
 
 /// The last reported state of a node.

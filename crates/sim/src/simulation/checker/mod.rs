@@ -10,7 +10,6 @@ mod budget;
 mod facts;
 mod grants;
 mod order;
-mod reach;
 mod status;
 mod trace;
 
@@ -32,13 +31,12 @@ use self::agents::Agents;
 use self::budget::NodesInMotion;
 use self::facts::{NodeFacts, NodeHistory, ReportedState};
 use self::grants::Grants;
-use self::reach::Unreachable;
 use self::status::RunEvidence;
-use super::event::MachineNumber;
-use super::event_queue::SimTime;
+use super::event::{MachineNumber, SimTime};
 use super::fault_rates::MOST_SKEW;
 use super::replica::apply_changes;
 use super::store::Writer;
+use grants::Unreachable;
 
 pub use self::trace::{TraceChecker, TraceRun, TraceWriter};
 

@@ -10,7 +10,7 @@ use muster_core::txn::{Generation, Revision};
 
 use super::facts::ReportedState;
 use super::{Checker, Rule, Violation};
-use crate::simulation::event_queue::SimTime;
+use crate::simulation::event::SimTime;
 use crate::simulation::store::Writer;
 
 fn time(span: jiff::SignedDuration) -> Duration {

@@ -9,8 +9,7 @@ use muster_core::node::service_state::ServiceState;
 use muster_store::WatchChange;
 
 use super::{Checker, Rule};
-use crate::simulation::event::MachineNumber;
-use crate::simulation::event_queue::SimTime;
+use crate::simulation::event::{MachineNumber, SimTime};
 
 /// Evidence of what really ran on the machines.
 #[derive(Clone, Debug, Default)]

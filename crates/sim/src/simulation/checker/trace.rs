@@ -18,8 +18,7 @@ use muster_rollout::step::IndexedPlan;
 use muster_store::WatchChange;
 
 use super::{Checker, Committed, Plans, Rule, Violation};
-use crate::simulation::event::MachineNumber;
-use crate::simulation::event_queue::SimTime;
+use crate::simulation::event::{MachineNumber, SimTime};
 use crate::simulation::store::Writer;
 use crate::simulation::world::START;
 

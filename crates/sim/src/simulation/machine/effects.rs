@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use muster_agent::clock::EventTime;
-use muster_agent::queue::io::Effect;
-use muster_agent::queue::io::Input;
+use muster_agent::queue::io::{Effect, Input};
 
 use super::Waits;
 use crate::simulation::event::{AgentEvent, Event, MachineNumber};
-use crate::simulation::fault_counts::Fault;
+use crate::simulation::fault_rates::Fault;
 use crate::simulation::world::World;
 
 impl World {

@@ -3,7 +3,6 @@
 
 mod applier;
 mod effects;
-mod sender;
 mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,9 +22,8 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Version};
 
 pub(crate) use self::applier::Applier;
-use super::event::{AgentEvent, Event, MachineEvent, MachineNumber, ReplicaNumber, SessionNumber};
-use super::event_queue::SimTime;
-use super::fault_counts::Fault;
+use super::event::{AgentEvent, Event, MachineEvent, MachineNumber, ReplicaNumber, SessionNumber, SimTime};
+use super::fault_rates::Fault;
 use super::world::World;
 
 #[derive(Clone, Debug)]

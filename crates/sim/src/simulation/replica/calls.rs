@@ -9,8 +9,7 @@ use muster_wire::sync::SyncOpen;
 
 use super::host::IoClient;
 use super::reports::GroupRequest;
-use crate::simulation::event::SessionNumber;
-use crate::simulation::event_queue::SimTime;
+use crate::simulation::event::{SessionNumber, SimTime};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Request {

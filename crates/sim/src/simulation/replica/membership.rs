@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use muster_core::replica::controller_lock::ReplicaLease;
-use muster_core::replica::{BlobsMark, ReplicaRecord};
-use muster_core::txn::{Guard, LeaseId, Op, Txn};
+use muster_core::replica::controller_lock::{ControllerLock, LockClaim, LockInput, LockStep, ReplicaLease, decide};
+use muster_core::replica::{BlobsMark, ControllerName, ReplicaRecord};
+use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
+
+use crate::simulation::event::{ReplicaNumber, SimTime};
+use crate::simulation::world::World;
 
 use super::calls::{Answer, Call, Failure, Request};
-use super::task::ReplicaTask;
-use crate::simulation::event::ReplicaNumber;
-use crate::simulation::event_queue::SimTime;
-use crate::simulation::world::World;
+use super::{Replica, ReplicaTask};
 
 /// The defaults of `serve`.
 const TTL: Duration = Duration::from_secs(10);
@@ -109,6 +109,146 @@ impl World {
     pub(super) fn placed(&mut self, replica: ReplicaNumber, answer: Answer) {
         if !matches!(answer, Answer::Committed { .. }) {
             self.schedule_task(replica, ReplicaTask::Register, self.now + AGAIN);
+        }
+    }
+}
+
+/// The controllers that simulated servers run.
+pub(crate) const CONTROLLERS: [ControllerName; 2] = [ControllerName::Liveness, ControllerName::Rollout];
+/// Replicas that see a free controller try to take it at different times within this.
+const JITTER_MS: u64 = 200;
+
+/// The outcome of a controller's write.
+pub(super) enum FencedOutcome {
+    Committed,
+    /// A guard failed: decide again.
+    Refused,
+    /// Another server holds the controller: stop.
+    Deposed,
+    /// The write failed, or its outcome is unknown.
+    Failed,
+}
+
+impl Replica {
+    /// Whether the view has yet to show why a write was refused.
+    pub(super) fn awaits_the_view(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    fn step(&self, name: ControllerName, now: std::time::Duration) -> LockStep {
+        let fleet = self.view.as_ref();
+        let holder = fleet.and_then(|fleet| fleet.controllers().get(&name));
+        let lives = |id| fleet.is_some_and(|fleet| fleet.replicas().contains_key(id));
+        decide(LockInput {
+            me: &self.id,
+            current: self.current(now),
+            my_key: fleet.and_then(|fleet| fleet.replicas().get(&self.id)).map(|(_, at)| *at),
+            holder: holder.map(|(record, at)| (&record.replica, *at)),
+            holder_lives: holder.is_some_and(|(record, _)| lives(&record.replica)),
+            held: self.held.get(&name).map(|held| (held.lease, held.revision)),
+            refused: self.refused.get(&name).map(|(_, at)| *at),
+            view: fleet.map(|fleet| fleet.revision).unwrap_or_default(),
+        })
+    }
+}
+
+impl World {
+    pub(super) fn update_controller_locks(&mut self, replica: ReplicaNumber) {
+        let server = &mut self.replicas[replica];
+        let lease = server.current(self.now).map(|current| current.lease);
+        let view = server.view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
+        server.refused.retain(|_, (under, at)| lease == Some(*under) && view < *at);
+        if !server.view.as_ref().is_some_and(muster_core::fleet::Fleet::is_founded) {
+            return;
+        }
+        for name in CONTROLLERS {
+            let mut step = self.replicas[replica].step(name, self.now);
+            if step == LockStep::Drop {
+                self.replicas[replica].held.remove(&name);
+                self.log_replica(replica, format_args!("lets go of {name}"));
+                step = self.replicas[replica].step(name, self.now);
+            }
+            match step {
+                LockStep::Keep | LockStep::Wait | LockStep::Drop => {}
+                LockStep::Adopt { at, lease } => {
+                    self.replicas[replica].refused.remove(&name);
+                    self.holds(replica, name, at, lease);
+                }
+                LockStep::Take { over } => {
+                    if self.replicas[replica].taking.insert(name) {
+                        self.take(replica, name, over);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        replica: ReplicaNumber,
+        name: ControllerName,
+        over: Option<(muster_core::names::ReplicaId, Revision)>,
+    ) {
+        let (now, server) = (self.clock_of(replica), &self.replicas[replica]);
+        let my_key = server.view.as_ref().and_then(|fleet| fleet.replicas().get(&server.id)).map(|(_, at)| *at);
+        let (Some(current), Some(my_key)) = (server.current(self.now), my_key) else { return };
+        let taking = LockClaim { env: &self.env, name, me: &server.id, lease: current.lease, my_key, over, now };
+        let Ok(txn) = taking.txn() else { return };
+        // The jitter is part of the request's latency.
+        let jitter = std::time::Duration::from_millis(self.rng.below(JITTER_MS));
+        self.now += jitter;
+        self.call(replica, Call::TakeLock { name, lease: current.lease }, Request::Commit(txn));
+        self.now -= jitter;
+    }
+
+    pub(super) fn taken(&mut self, replica: ReplicaNumber, name: ControllerName, lease: LeaseId, answer: Answer) {
+        self.replicas[replica].taking.remove(&name);
+        match answer {
+            Answer::Committed { revision } => self.holds(replica, name, revision, lease),
+            // Another server was faster: the view shows which.
+            Answer::Refused { .. } => {}
+            Answer::Failed(_) | Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => {}
+        }
+        self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now + AGAIN);
+    }
+
+    fn holds(&mut self, replica: ReplicaNumber, name: ControllerName, revision: Revision, lease: LeaseId) {
+        let since = self.clock_of(replica);
+        let held = ControllerLock { env: self.env.clone(), name, revision, lease, since };
+        self.log_replica(replica, format_args!("holds {name} since revision {revision}"));
+        self.replicas[replica].held.insert(name, held);
+        self.schedule_task(replica, ReplicaTask::Liveness, self.now);
+        self.reconcile_soon(replica);
+    }
+
+    /// A controller's write with its fencing guard, if this server may act.
+    pub(super) fn fenced(&self, replica: ReplicaNumber, name: ControllerName, txn: Txn) -> Option<(Revision, Txn)> {
+        let held = self.replicas[replica].held(name, self.now)?;
+        Some((held.revision, txn.guard(held.guard())))
+    }
+
+    /// The outcome of a fenced write.
+    pub(super) fn outcome(
+        &mut self,
+        replica: ReplicaNumber,
+        name: ControllerName,
+        under: Revision,
+        answer: &Answer,
+    ) -> FencedOutcome {
+        match answer {
+            Answer::Committed { .. } => FencedOutcome::Committed,
+            Answer::Refused { revision, failed } if failed.contains(&self.keys.controller(name)) => {
+                let server = &mut self.replicas[replica];
+                if let Some(held) = server.held.get(&name).filter(|held| held.revision == under) {
+                    server.refused.insert(name, (held.lease, *revision));
+                    server.held.remove(&name);
+                }
+                self.log_replica(replica, format_args!("is deposed from {name}"));
+                self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now);
+                FencedOutcome::Deposed
+            }
+            Answer::Refused { .. } => FencedOutcome::Refused,
+            Answer::Failed(_) | Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => FencedOutcome::Failed,
         }
     }
 }

@@ -2,16 +2,13 @@
 //! this performs their IO in virtual time.
 
 pub(crate) mod calls;
-mod controller_locks;
 mod host;
-mod links;
 mod membership;
 mod operator_requests;
 mod presence;
 pub(crate) mod reports;
 mod rollouts;
 mod sessions;
-pub(crate) mod task;
 pub(crate) mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,23 +20,22 @@ use muster_core::replica::ControllerName;
 use muster_core::replica::controller_lock::{ControllerLock, ReplicaLease};
 use muster_core::replica::links::LinkTracker;
 use muster_core::txn::{LeaseId, Revision};
-use muster_rollout::observation_age::ObservationAge;
+use muster_rollout::decision::ObservationAge;
 
-use self::calls::{Answer, Call};
-pub(crate) use self::host::IoClient;
-use self::links::Links;
-use self::operator_requests::RunningRequest;
-use self::reports::ReportIntake;
-use self::rollouts::Rollouts;
-use self::sessions::{Connection, Snapshots};
-use self::task::{ReplicaTask, TaskSchedule};
-pub(crate) use self::view::apply_changes;
-use super::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber};
-use super::event_queue::SimTime;
-use super::fault_counts::Fault;
+use super::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber, SimTime};
+use super::fault_rates::Fault;
 use super::operator::OperatorAction;
 use super::store::Writer;
 use super::world::World;
+use calls::{Answer, Call};
+use operator_requests::RunningRequest;
+use presence::Links;
+use reports::ReportIntake;
+use rollouts::Rollouts;
+use sessions::{Connection, Snapshots};
+
+pub(crate) use host::IoClient;
+pub(crate) use view::apply_changes;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Replica {
@@ -249,6 +245,63 @@ impl World {
             | Call::ReportRead { .. }
             | Call::Presence
             | Call::Newest { .. } => Writer::Server,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ReplicaTask {
+    Join,
+    KeepLease,
+    /// Write its own key if it is missing.
+    Register,
+    ControllerLocks,
+    Presence,
+    Liveness,
+    Rollout,
+    /// Read all keys again after a lost watch.
+    Rebuild,
+}
+
+/// When each task is due. A task is scheduled once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaskSchedule(BTreeMap<ReplicaTask, SimTime>);
+
+impl TaskSchedule {
+    pub(super) fn is_due(&self, chore: ReplicaTask, until: SimTime) -> bool {
+        self.0.get(&chore).is_some_and(|at| *at <= until)
+    }
+}
+
+impl World {
+    /// Schedules a task, unless it is due earlier anyway.
+    pub(crate) fn schedule_task(&mut self, replica: ReplicaNumber, chore: ReplicaTask, at: SimTime) {
+        let known = self.replicas[replica].chores.0.get(&chore).copied();
+        if known.is_some_and(|known| known <= at) {
+            return;
+        }
+        self.replicas[replica].chores.0.insert(chore, at);
+        let life = self.replicas[replica].life;
+        self.queue.schedule(at, Event::Replica { replica, life, what: ReplicaEvent::Due(chore) });
+    }
+
+    pub(crate) fn run_task(&mut self, replica: ReplicaNumber, chore: ReplicaTask) {
+        let chores = &mut self.replicas[replica].chores.0;
+        match chores.get(&chore) {
+            // It was moved to an earlier time, and is done.
+            None => return,
+            Some(at) if *at > self.now => return,
+            Some(_) => chores.remove(&chore),
+        };
+        match chore {
+            ReplicaTask::Join => self.join(replica),
+            ReplicaTask::KeepLease => self.keep_lease(replica),
+            ReplicaTask::Register => self.place(replica),
+            ReplicaTask::ControllerLocks => self.update_controller_locks(replica),
+            ReplicaTask::Presence => self.write_presence(replica),
+            ReplicaTask::Liveness => self.reconcile_liveness(replica),
+            ReplicaTask::Rollout => self.start_reconcile(replica),
+            ReplicaTask::Rebuild => self.rebuild(replica),
         }
     }
 }

@@ -1,22 +1,26 @@
 //! Presence and liveness: which agents are connected, written for the other servers, and which nodes are lost.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::names::NodeName;
-use muster_core::node::liveness::{LivenessInput, LivenessTimeouts, decide, is_fit, transactions};
+use jiff::Timestamp;
+use muster_core::fleet::{Effects, Fleet};
+use muster_core::names::{NodeName, ReplicaId};
+use muster_core::node::liveness::{Link, LivenessInput, LivenessTimeouts, decide, is_fit, transactions};
 use muster_core::node::status::Activity;
 use muster_core::replica::ControllerName;
+use muster_core::replica::links::LocalLink;
 use muster_core::replica::presence::{BATCH, LocalSession, plan, txn};
 use muster_core::txn::Revision;
 use muster_wire::sync::SyncEvent;
 
-use super::calls::{Answer, Call, Request};
-use super::controller_locks::FencedOutcome;
-use super::task::ReplicaTask;
-use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber};
-use crate::simulation::event_queue::SimTime;
+use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber, SimTime};
 use crate::simulation::world::World;
+
+use super::calls::{Answer, Call, Request};
+use super::membership::FencedOutcome;
+use super::{Replica, ReplicaTask};
 
 /// Connections that change within this time are written together.
 const PACE: Duration = Duration::from_millis(250);
@@ -140,5 +144,74 @@ impl World {
                 self.schedule_task(replica, ReplicaTask::Liveness, self.now + self.pace())
             }
         }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Links {
+    /// Shared with the readers.
+    known: Arc<HashMap<NodeName, Link>>,
+    /// Nodes whose link may have changed.
+    stale: BTreeSet<NodeName>,
+    /// All links are unknown: at the start, and when servers join or leave.
+    all_stale: bool,
+    /// The live servers, by the view.
+    servers: BTreeSet<ReplicaId>,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { known: Arc::default(), stale: BTreeSet::new(), all_stale: true, servers: BTreeSet::new() }
+    }
+}
+
+impl Links {
+    pub(super) fn invalidate(&mut self, node: &NodeName) {
+        if !self.all_stale {
+            self.stale.insert(node.clone());
+        }
+    }
+
+    /// Connections and live servers are also in the store.
+    pub(super) fn view_moved(&mut self, effects: &Effects, fleet: &Fleet) {
+        if effects.servers && !self.servers.iter().eq(fleet.replicas().keys()) {
+            self.servers = fleet.replicas().keys().cloned().collect();
+            self.all_stale = true;
+        }
+        effects.nodes.iter().for_each(|node| self.invalidate(node));
+    }
+}
+
+impl Replica {
+    fn here(&self, node: &NodeName) -> LocalLink {
+        match self.connections.get(node).filter(|connection| connection.is_accepted()) {
+            Some(connection) => LocalLink::Connected { since: connection.since },
+            None => LocalLink::Not { since: self.silent_since.get(node).copied().unwrap_or(self.listening_since) },
+        }
+    }
+
+    /// The current links. Empty before the view is built.
+    pub(crate) fn links(&mut self, now: Timestamp) -> Arc<HashMap<NodeName, Link>> {
+        let mut links = std::mem::take(&mut self.links);
+        let (Some(fleet), Some(mut absences)) = (self.view.as_ref(), self.absences.take()) else {
+            return Arc::default();
+        };
+        let mut link = |name: &NodeName| absences.link(fleet, name, self.here(name), now).0;
+        if std::mem::take(&mut links.all_stale) {
+            links.stale.clear();
+            links.known = Arc::new(fleet.nodes().map(|(name, _)| (name.clone(), link(name))).collect());
+        } else if !links.stale.is_empty() {
+            let known = Arc::make_mut(&mut links.known);
+            for name in std::mem::take(&mut links.stale) {
+                match fleet.get(&name) {
+                    Some(_) => drop(known.insert(name.clone(), link(&name))),
+                    None => drop(known.remove(&name)),
+                }
+            }
+        }
+        let known = Arc::clone(&links.known);
+        self.absences = Some(absences);
+        self.links = links;
+        known
     }
 }

@@ -16,10 +16,10 @@ use muster_rollout::executor::{
 };
 use muster_rollout::progress::progress;
 
+use super::ReplicaTask;
 use super::calls::{Answer, Call, Request};
-use super::controller_locks::FencedOutcome;
 use super::host::{IoClient, commit_result};
-use super::task::ReplicaTask;
+use super::membership::FencedOutcome;
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
 use crate::simulation::world::World;
 

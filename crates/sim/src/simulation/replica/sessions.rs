@@ -13,8 +13,8 @@ use muster_core::report::status_move;
 use muster_core::txn::{Generation, Revision};
 use muster_wire::sync::{DesiredState, SyncEvent, SyncOpen};
 
+use super::ReplicaTask;
 use super::calls::{Answer, Call, Failure, Request};
-use super::task::ReplicaTask;
 use crate::simulation::event::{ReplicaNumber, SessionNumber};
 use crate::simulation::network::StreamMessage;
 use crate::simulation::world::World;

@@ -9,10 +9,10 @@ use muster_core::txn::Revision;
 use muster_store::WatchChange;
 
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
-use crate::simulation::fault_counts::Fault;
-use crate::simulation::replica::links::Links;
+use crate::simulation::fault_rates::Fault;
+use crate::simulation::replica::ReplicaTask;
+use crate::simulation::replica::presence::Links;
 use crate::simulation::replica::sessions::Snapshots;
-use crate::simulation::replica::task::ReplicaTask;
 use crate::simulation::world::World;
 
 /// Applies the changes of a transaction to a fleet. Unknown keys are ignored.
