@@ -16,7 +16,7 @@ use muster_rollout::predict;
 use muster_rollout::start::{StartOptions, start};
 use muster_rollout::step::{IndexedPlan, Step, step};
 use muster_rollout::testing::{FakeFleet, RunEnd, after, request};
-use muster_sim::simulation::design::Design;
+use muster_sim::simulation::fleet::Design;
 use muster_sim::simulation::undisturbed::{TimedRollout, roll_out};
 
 use crate::bench::Bench;

@@ -1,4 +1,5 @@
-//! Input of one rollout decision: the environment, its connections, and the time.
+//! Input of one rollout decision: the environment, its connections, the time, and for how long each revision of the store
+//! has been observed by this replica.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -7,8 +7,8 @@
 //! that was decided before it can follow it.
 //!
 //! [`executor`] orders reads, decisions and writes. Its host (a server or the simulator) performs the IO and supplies the
-//! [`decision`] input: a view of the environment, how long each revision has been observed ([`observation_age`]), the
-//! connected agents, and the time. The host decides nothing.
+//! [`decision`] input: a view of the environment, for how long each revision has been observed, the connected agents,
+//! and the time. The host decides nothing.
 //!
 //! This crate must never read a clock, wait, draw a random number that is not in the plan, or return a reason as free text.
 

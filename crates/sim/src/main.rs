@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use muster_sim::script::{GoldenMode, check_script};
-use muster_sim::simulation::fault_rates::FaultCounts;
+use muster_sim::simulation::faults::FaultCounts;
 use muster_sim::simulation::seed_run::{SeedRun, run_seed};
 
 const EXAMPLES: &str = "\

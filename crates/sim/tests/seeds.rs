@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use muster_sim::simulation::fault_rates::{Fault, FaultCounts};
+use muster_sim::simulation::faults::{Fault, FaultCounts};
 use muster_sim::simulation::seed_run::{SeedRun, run_seed, takeover};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -25,10 +25,6 @@ const ENOUGH: u64 = 1_000;
 const TIMED: u64 = 100;
 /// The required speed, in multiples of real time.
 const SPEED: f64 = 1_000.0;
-
-/// Seeds that violate I8, an open defect whose cause is not established: a wave with a failed node counts as complete, and
-/// the next wave is granted. Each of them must still violate I8, so that the fix of the defect removes the list.
-const KNOWN_THRESHOLD_VIOLATIONS: [u64; 2] = [2361, 8803];
 
 /// A number from the environment. An invalid one must not count as the default.
 fn number(name: &str) -> Option<u64> {
@@ -87,12 +83,6 @@ fn part(number: u64) {
     let (mut totals, seeds) = (SeedTotals::default(), seeds());
     println!("seeds {seeds:?}, each eighth");
     for (place, seed) in (0..).zip(seeds).filter(|(place, _)| place % PARTS == number) {
-        if KNOWN_THRESHOLD_VIOLATIONS.contains(&seed) {
-            let run = run_seed(seed);
-            let report = run.violation.as_ref().map(|violation| run.report(violation)).unwrap_or_default();
-            assert!(report.contains("I8, the threshold"), "seed {seed} no longer violates I8: {report}");
-            continue;
-        }
         let run = totals.add(seed);
         if (place / PARTS).is_multiple_of(TWICE) {
             assert_eq!(run_seed(seed).hash, run.hash, "seed {seed} tells another run the second time");

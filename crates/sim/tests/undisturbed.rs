@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_core::names::Role;
 use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel, Strategy};
-use muster_sim::simulation::design::Design;
+use muster_sim::simulation::fleet::Design;
 use muster_sim::simulation::undisturbed::roll_out;
 
 const MOST: f64 = 1.03;

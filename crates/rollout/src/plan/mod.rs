@@ -1,4 +1,4 @@
-//! Plans a rollout from the environment, the strategy and a seed.
+//! Plans a rollout from the environment, the strategy and a seed: its waves, and its budgets.
 
 mod difference;
 mod error;

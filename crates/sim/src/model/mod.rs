@@ -1,4 +1,5 @@
-//! The model as a [`Store`]: faults are applied to each request before and after it reaches the history.
+//! The model as a [`Store`]: its clients share one history, and faults are applied to each request before and after it
+//! reaches that history.
 
 pub(crate) mod faults;
 pub(crate) mod history;
@@ -13,7 +14,6 @@ use muster_store::{
     Clock, CommitOutcome, KeyValue, Lease, LeaseId, Range, Revision, Sharing, Store, StoreError, StoreHealth,
     StoreStats, SystemClock, Txn, Watch, WatchFrom, limits,
 };
-use tokio::sync::watch;
 
 use faults::{Faults, RequestFate};
 use history::{History, cut};
@@ -187,7 +187,7 @@ impl Store for Model {
 #[derive(Debug)]
 pub(crate) struct SharedStore {
     history: Mutex<History>,
-    moved: watch::Sender<()>,
+    moved: tokio::sync::watch::Sender<()>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Transactions with an unknown outcome, which commit after this many requests.
     held_back: Mutex<Vec<(u64, Txn)>>,
@@ -199,7 +199,7 @@ impl SharedStore {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             history: Mutex::default(),
-            moved: watch::Sender::new(()),
+            moved: tokio::sync::watch::Sender::new(()),
             clock,
             held_back: Mutex::default(),
             transactions: AtomicU64::new(0),
@@ -257,7 +257,7 @@ impl SharedStore {
     }
 
     /// Notifies of all changes from now on.
-    pub(crate) fn moves(&self) -> watch::Receiver<()> {
+    pub(crate) fn moves(&self) -> tokio::sync::watch::Receiver<()> {
         self.moved.subscribe()
     }
 }

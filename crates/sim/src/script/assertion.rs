@@ -1,4 +1,4 @@
-//! Assertions of a script: what it waits for, and what it expects.
+//! Assertions of a script, and the observations that they are checked against.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -7,7 +7,7 @@ use muster_core::spelling::nearest;
 
 use super::syntax::ScriptError;
 use crate::simulation::World;
-use crate::simulation::design::Design;
+use crate::simulation::fleet::Design;
 
 /// A group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::action::{self, Action};
 use super::assertion::{self, Assertion};
 use super::names::{Group, Names};
 use super::syntax::{ScriptError, ScriptFailure, duration, text, unknown, without_comment, words as words_of};
-use crate::simulation::design::Design;
+use crate::simulation::fleet::Design;
 
 /// A parsed scenario.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use super::syntax::{ScriptError, ScriptFailure};
 use super::transcript::Transcript;
 use crate::rng::Rng;
 use crate::simulation::World;
-use crate::simulation::design::{ReleaseBehaviour, ScriptedFailure, version};
 use crate::simulation::event::SimTime;
+use crate::simulation::fleet::{ReleaseBehaviour, ScriptedFailure, version};
 
 /// The time for the first version, before the scenario starts.
 const BEFORE: Duration = Duration::from_secs(90);

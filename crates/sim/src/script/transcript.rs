@@ -1,4 +1,5 @@
-//! The transcript of a scenario: what happened when, why the rollout waits, and how it ended.
+//! The transcript of a scenario (what happened when, why the rollout waits, how it ended), and its comparison with the
+//! checked-in one: `NAME.txt` and `NAME.out`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

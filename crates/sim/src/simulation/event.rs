@@ -1,4 +1,7 @@
-//! All events of the simulation. An event for a process names its life: it is dropped if the process has died since.
+//! Events of the simulation, and the queue that orders them by time.
+//!
+//! An event for a process names its life: it is dropped if the process has died since. Events at the same time keep their
+//! insertion order, which makes a run repeatable.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

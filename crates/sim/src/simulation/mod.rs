@@ -7,17 +7,17 @@
 //!                store: History ──▶ checker: every transaction, and what really runs
 //! ```
 //!
-//! - There is one thread and one [event queue](event_queue). All random numbers are drawn from one generator, and a seed
+//! - There is one thread and one [event queue](event). All random numbers are drawn from one generator, and a seed
 //!   always gives the same run.
 //! - All decisions are made by the product's own code, called as plain functions. The simulation replaces the runtime, the
 //!   network and the disk: messages are delayed or lost, and processes crash.
 //! - The [checker] sees every transaction and what the appliers really do. It implements the rules on its own.
 
 mod checker;
-pub mod design;
-mod event;
-pub mod fault_rates;
+pub mod event;
+pub mod faults;
 mod final_checks;
+pub mod fleet;
 mod log;
 pub(crate) mod machine;
 mod network;

@@ -12,7 +12,7 @@ use muster_core::report::Report;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use super::event::{AgentEvent, Event, MachineNumber, ReplicaEvent, ReplicaNumber, SessionNumber, SimTime};
-use super::fault_rates::Fault;
+use super::faults::Fault;
 use super::world::World;
 
 /// The read timeout of both ends of a stream: two ping intervals.

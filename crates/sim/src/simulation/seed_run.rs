@@ -18,9 +18,9 @@ use muster_core::txn::{Op, Txn};
 use muster_rollout::command::{RetryTarget, RolloutCommand};
 
 use super::checker::{Rule, Violation};
-use super::design::{Design, ReleaseBehaviour, node_record, role, version};
 use super::event::{Event, SimTime};
-use super::fault_rates::{FaultCounts, FaultRates, most_skew};
+use super::faults::{FaultCounts, FaultRates, most_skew};
+use super::fleet::{Design, ReleaseBehaviour, node_record, role, version};
 use super::machine::Machine;
 use super::operator::{OperatorAction, OperatorActionKind};
 use super::store::Writer;

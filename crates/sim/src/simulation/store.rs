@@ -8,7 +8,7 @@ use muster_core::replica::ControllerName;
 use muster_store::{CommitOutcome, Revision, StoreError, Txn};
 
 use super::event::{Event, ReplicaEvent, ReplicaNumber, SimTime, StoreEvent};
-use super::fault_rates::Fault;
+use super::faults::Fault;
 use super::replica::calls::{Answer, Call, Failure, Request};
 use super::world::World;
 use crate::model::history::History;

@@ -14,8 +14,8 @@ use muster_rollout::predict;
 use thiserror::Error;
 
 use super::checker::Violation;
-use super::design::{Design, ReleaseBehaviour, version};
 use super::event::SimTime;
+use super::fleet::{Design, ReleaseBehaviour, version};
 use super::operator::OperatorActionKind;
 use super::world::{START, World};
 

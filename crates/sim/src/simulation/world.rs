@@ -15,9 +15,9 @@ use muster_rollout::step::IndexedPlan;
 use tokio::time::Instant;
 
 use super::checker::{Checker, Violation};
-use super::design::{Design, Releases, founding};
 use super::event::{Event, EventQueue, MachineNumber, ReplicaNumber, SessionNumber, SimTime};
-use super::fault_rates::{Fault, FaultCounts, FaultRates, MOST_SKEW};
+use super::faults::{Fault, FaultCounts, FaultRates, MOST_SKEW};
+use super::fleet::{Design, Releases, founding};
 use super::log::EventLog;
 use super::machine::Machine;
 use super::network::Session;
@@ -131,7 +131,7 @@ impl World {
         }
         let nodes: Vec<_> = world.design.nodes().collect();
         for (name, _, number) in nodes {
-            let domain = super::design::domain_of(&world.design, number);
+            let domain = super::fleet::domain_of(&world.design, number);
             world.add_machine(Machine::new(&world.env, name, domain));
         }
         world

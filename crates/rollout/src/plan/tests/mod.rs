@@ -1,3 +1,5 @@
+//! Plans, their differences, and the reasons to refuse one.
+
 mod laws;
 
 use std::error::Error;

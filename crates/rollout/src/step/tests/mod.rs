@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod at_once;
-mod beginnings;
 mod failures;
 mod gates;
+mod grants;
 mod laws;
+mod lifecycle;
 mod members;
+mod progress;
 mod retries;
 mod ride;
-mod slots;
 
 use ride::Ride;

@@ -1,5 +1,7 @@
-//! Makes and builds a copy of the source with a switch for each guard. It is kept under the target directory: the
-//! checkout does not change, and the next build is incremental.
+//! Makes and builds a copy of the source with a switch for each guard: `if disabled { mutant } else { guard }`.
+//!
+//! One build serves all mutants. The copy is kept under the target directory: the checkout does not change, and the next
+//! build is incremental.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

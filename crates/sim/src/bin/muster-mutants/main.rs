@@ -6,7 +6,7 @@
 
 mod copy;
 mod list;
-mod look;
+mod run;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use list::{Guard, LIST, Notice};
-use look::{Simulator, short};
+use run::{Simulator, short};
 
 /// Disable the guards of a rollout one at a time: each mutant must be caught.
 #[derive(Debug, Parser)]

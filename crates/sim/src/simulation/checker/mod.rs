@@ -33,7 +33,7 @@ use self::facts::{NodeFacts, NodeHistory, ReportedState};
 use self::grants::Grants;
 use self::status::RunEvidence;
 use super::event::{MachineNumber, SimTime};
-use super::fault_rates::MOST_SKEW;
+use super::faults::MOST_SKEW;
 use super::replica::apply_changes;
 use super::store::Writer;
 use grants::Unreachable;

@@ -11,9 +11,9 @@ use muster_core::names::{Role, RunId, Version};
 use muster_core::report::reason::{Need, ReleaseRefusal, RunReason};
 use muster_core::report::{CheckResult, RunResult, Verdict};
 
-use crate::simulation::design::RunEnding;
 use crate::simulation::event::{Event, MachineEvent, MachineNumber};
-use crate::simulation::fault_rates::Fault;
+use crate::simulation::faults::Fault;
+use crate::simulation::fleet::RunEnding;
 use crate::simulation::world::World;
 
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use muster_agent::queue::io::{Effect, Input};
 
 use super::Waits;
 use crate::simulation::event::{AgentEvent, Event, MachineNumber};
-use crate::simulation::fault_rates::Fault;
+use crate::simulation::faults::Fault;
 use crate::simulation::world::World;
 
 impl World {

@@ -23,7 +23,7 @@ use muster_core::names::{EnvName, NodeName, Version};
 
 pub(crate) use self::applier::Applier;
 use super::event::{AgentEvent, Event, MachineEvent, MachineNumber, ReplicaNumber, SessionNumber, SimTime};
-use super::fault_rates::Fault;
+use super::faults::Fault;
 use super::world::World;
 
 #[derive(Clone, Debug)]

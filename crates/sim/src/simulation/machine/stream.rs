@@ -1,11 +1,11 @@
-//! The agent's end of the stream: connecting, messages, and reconnecting.
+//! The agent's connection: its end of the stream, and the sender of the reports in its outbox.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_agent::queue::io::{AcceptedReport, Input};
+use muster_agent::report::dispatch::{NextSend, ReportDisposition, ServerAnswer};
 use muster_agent::report::sender::ANSWER_TIMEOUT;
-use muster_agent::report::dispatch::{NextSend, ServerAnswer, ReportDisposition};
 use muster_wire::sync::SyncEvent;
 
 use crate::simulation::event::{AgentEvent, Event, MachineNumber, SessionNumber};

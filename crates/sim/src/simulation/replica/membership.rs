@@ -1,4 +1,4 @@
-//! The lease of a server, and its key in the store.
+//! The lease of a server, its key in the store, and its controller locks: [`muster_core::replica::controller_lock`] decides.
 
 use std::time::Duration;
 

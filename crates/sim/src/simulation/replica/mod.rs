@@ -23,7 +23,7 @@ use muster_core::txn::{LeaseId, Revision};
 use muster_rollout::decision::ObservationAge;
 
 use super::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber, SimTime};
-use super::fault_rates::Fault;
+use super::faults::Fault;
 use super::operator::OperatorAction;
 use super::store::Writer;
 use super::world::World;

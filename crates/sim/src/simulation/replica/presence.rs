@@ -1,4 +1,5 @@
-//! Presence and liveness: which agents are connected, written for the other servers, and which nodes are lost.
+//! Presence and liveness of agents: [`muster_core::replica::links`] decides which of them are connected to any server, and
+//! which nodes are lost. Presence is written for the other servers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use muster_core::txn::Revision;
 use muster_store::WatchChange;
 
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
-use crate::simulation::fault_rates::Fault;
+use crate::simulation::faults::Fault;
 use crate::simulation::replica::ReplicaTask;
 use crate::simulation::replica::presence::Links;
 use crate::simulation::replica::sessions::Snapshots;

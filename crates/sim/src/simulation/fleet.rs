@@ -1,4 +1,4 @@
-//! The simulated fleet: its nodes, and the first keys of its environment.
+//! The simulated fleet: its nodes, the first keys of its environment, and its releases with the results of their runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! At-once rollouts: progress and end follow the same judgement.
+//! Progress of rollouts, and the end of at-once rollouts by the same judgement.
 
 use muster_core::rollout::progress::{Hold, NodeCounts, Progress, RolloutNodeState};
 use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase};

@@ -1,10 +1,13 @@
-//! Injected faults take effect as scripted, and clients that follow the contract lose nothing.
+//! The model keeps the store contract, its injected faults take effect as scripted, and clients that follow the contract
+//! lose nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::BoxFuture;
 use muster_sim::{Faults, Model, RequestFate, Rng, StoreFaultRates};
-use muster_store::contract::Mirror;
+use muster_store::contract::{Mirror, Subject};
 use muster_store::{
     CommitOutcome, GapCause, Guard, ManualClock, Op, Revision, Store, StoreError, Txn, Watch, WatchEvent, WatchFrom,
 };
@@ -221,3 +224,30 @@ async fn mirror(
     }
     mirror.copy.into_values().collect()
 }
+
+struct InMemory {
+    store: Arc<Model>,
+    clock: Arc<ManualClock>,
+}
+
+impl InMemory {
+    /// Delays are no faults: the contract holds with them too.
+    async fn fresh() -> Self {
+        let clock = Arc::new(ManualClock::new());
+        let slow = Faults::seeded(1, StoreFaultRates { delay: 0.2, ..StoreFaultRates::default() });
+        Self { store: Arc::new(Model::new(clock.clone(), slow)), clock }
+    }
+}
+
+impl Subject for InMemory {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn pass(&self, time: Duration) -> BoxFuture<'_, ()> {
+        self.clock.advance(time);
+        Box::pin(async {})
+    }
+}
+
+muster_store::contract_tests!(InMemory::fresh());

@@ -1,4 +1,4 @@
-//! Fault rates, and the injection of large faults.
+//! Faults of the simulation: their kinds with a counter each, their rates, and the injection of large ones.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Rollouts start, supersede each other, roll back, and are deleted.
+//! Rollouts from start to end: they supersede each other, roll back, and are deleted.
 
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
