@@ -14,22 +14,22 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::node::status::Activity;
 use muster_wire::client::ClientError;
 
-use crate::config::{AgentNode, Config};
+use crate::config::{AgentNode, ConfigFile};
 use crate::live_log::{LiveLog, Streamer};
 use crate::process::children::{self, Children};
 use crate::queue::state_machine::{InitialState, RunQueue, Timings};
 use crate::queue::task::{Channels, QueueTask};
-use crate::release::Releases;
-use crate::release::trust::Trust;
+use crate::release::NodeReleases;
+use crate::release::trust::TrustStore;
 use crate::report::activity::ActivitySender;
 use crate::report::sender::{self, ReportSender};
 use crate::run::directory;
-use crate::state::directory::{Layout, OpenStateError, StateDir};
+use crate::state::directory::{Layout, OpenStateDirError, StateDir};
 use crate::state::ledger::{self, Ledger, LoadError};
 use crate::state::outbox::{Outbox, OutboxError};
 use crate::sync::Sync;
 use crate::sync::handshake::{IncarnationRenewal, SyncState};
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 use crate::{run, sync};
 
 /// Capacity of the queue's inbox. The queue handles messages faster than a server sends them. When the disk blocks the
@@ -45,7 +45,7 @@ const LOCK_RETRY: Duration = Duration::from_millis(20);
 #[derive(Debug, Error)]
 pub enum AgentError {
     #[error(transparent)]
-    State(#[from] OpenStateError),
+    State(#[from] OpenStateDirError),
     #[error(transparent)]
     Ledger(#[from] LoadError),
     #[error(transparent)]
@@ -60,19 +60,19 @@ pub enum AgentError {
 
 /// Locks the state directory. A killed agent may have left a child between fork and exec: it holds the lock too and does
 /// not carry the mark of its run yet. After waiting for the lock, the agent finds all of them by their marks.
-async fn lock_state_dir(path: &Path) -> Result<StateDir, OpenStateError> {
+async fn lock_state_dir(path: &Path) -> Result<StateDir, OpenStateDirError> {
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match StateDir::open(path) {
-            Err(OpenStateError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(LOCK_RETRY).await,
+            Err(OpenStateDirError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(LOCK_RETRY).await,
             opened => return opened,
         }
     }
 }
 
 /// Runs an agent until it is cancelled.
-pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), AgentError> {
-    let servers = Servers::new(&config.env, &config.node, config.server.urls()).map_err(AgentError::Server)?;
+pub async fn run(config: &ConfigFile, cancel: CancellationToken) -> Result<(), AgentError> {
+    let servers = ServerClients::new(&config.env, &config.node, config.server.urls()).map_err(AgentError::Server)?;
     let state = lock_state_dir(&config.state_dir).await?;
     let stored = StoredState::load(config, state.layout(), &servers)?;
     children::become_subreaper().map_err(AgentError::Subreaper)?;
@@ -98,12 +98,12 @@ struct StoredState {
     ledger: Ledger,
     snapshot: Option<Snapshot>,
     outbox: Outbox,
-    trust: Arc<Trust>,
-    releases: Arc<Releases>,
+    trust: Arc<TrustStore>,
+    releases: Arc<NodeReleases>,
 }
 
 impl StoredState {
-    fn load(config: &Config, layout: Layout, servers: &Servers) -> Result<Self, AgentError> {
+    fn load(config: &ConfigFile, layout: Layout, servers: &ServerClients) -> Result<Self, AgentError> {
         let mut ledger = Ledger::load(&layout, &config.env, &config.node)?;
         let snapshot = ledger::load_snapshot(&layout)?;
         let outbox = Outbox::new(layout.outbox());
@@ -113,13 +113,13 @@ impl StoredState {
             Some(local) => tracing::info!(version = %local.version, digest = local.digest, "last validated version"),
             None => tracing::info!("no version has been validated on this node yet"),
         }
-        let trust = Arc::new(Trust::load(layout.trust(), config.trusted_keys.clone())?);
-        let releases = Arc::new(Releases::open(config, &layout, servers.clone(), Arc::clone(&trust), &ledger)?);
+        let trust = Arc::new(TrustStore::load(layout.trust(), config.trusted_keys.clone())?);
+        let releases = Arc::new(NodeReleases::open(config, &layout, servers.clone(), Arc::clone(&trust), &ledger)?);
         Ok(Self { layout, ledger, snapshot, outbox, trust, releases })
     }
 }
 
-fn spawn(config: &Config, stored: StoredState, servers: Servers, cancel: &CancellationToken) -> JoinSet<()> {
+fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cancel: &CancellationToken) -> JoinSet<()> {
     let StoredState { layout, ledger, snapshot, outbox, trust, releases } = stored;
     let node = Arc::new(AgentNode::new(config, layout));
     let (inbox, messages) = mpsc::channel(INBOX);
@@ -188,7 +188,7 @@ fn spawn(config: &Config, stored: StoredState, servers: Servers, cancel: &Cancel
     let live = LiveLog::default();
     let streamer = Streamer::new(Arc::clone(&node), servers, &live, cancel.clone());
     let children = Children::default();
-    let slot = run::Slot { node, releases, children: children.clone(), queue: inbox, live, cancel: cancel.clone() };
+    let slot = run::WorkSlot { node, releases, children: children.clone(), queue: inbox, live, cancel: cancel.clone() };
     let mut tasks = JoinSet::new();
     tasks.spawn(streamer.run());
     tasks.spawn(queue.run(messages));

@@ -37,11 +37,11 @@ pub enum ReadConfigError {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct ConfigFile {
     pub env: EnvName,
     pub node: NodeName,
     /// URLs of the servers. The agent uses one of them, and another when that does not answer.
-    pub server: Servers,
+    pub server: ServerUrls,
     /// Directory of the agent's state.
     pub state_dir: PathBuf,
     /// Directory for the files of releases (`MUSTER_ROOT`).
@@ -58,7 +58,7 @@ pub struct Config {
     pub puppet: PathBuf,
     /// Backoff of failed runs.
     #[serde(default)]
-    pub retry: Retry,
+    pub retry: RetryConfig,
     /// Delay of a run for further causes.
     #[serde(default = "debounce")]
     pub debounce: SignedDuration,
@@ -67,37 +67,37 @@ pub struct Config {
 /// One server, or several.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum Servers {
+pub enum ServerUrls {
     One(String),
     Several(Vec<String>),
 }
 
-impl Servers {
+impl ServerUrls {
     pub fn urls(&self) -> &[String] {
         match self {
-            Servers::One(url) => std::slice::from_ref(url),
-            Servers::Several(urls) => urls,
+            ServerUrls::One(url) => std::slice::from_ref(url),
+            ServerUrls::Several(urls) => urls,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Retry {
+pub struct RetryConfig {
     pub first: SignedDuration,
     pub cap: SignedDuration,
 }
 
-impl Default for Retry {
+impl Default for RetryConfig {
     fn default() -> Self {
         Self { first: SignedDuration::from_secs(5), cap: SignedDuration::from_mins(5) }
     }
 }
 
-impl Config {
+impl ConfigFile {
     pub fn read(path: &Path) -> Result<Self, ReadConfigError> {
         let text = fs::read_to_string(path).map_err(|source| ReadConfigError::Io { path: path.to_owned(), source })?;
-        let config: Config = toml::from_str(&text)
+        let config: ConfigFile = toml::from_str(&text)
             .map_err(|source| ReadConfigError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
         match config.problem() {
             None => Ok(config),
@@ -167,7 +167,7 @@ pub struct AgentNode {
 }
 
 impl AgentNode {
-    pub fn new(config: &Config, layout: Layout) -> Self {
+    pub fn new(config: &ConfigFile, layout: Layout) -> Self {
         Self {
             env: config.env.clone(),
             name: config.node.clone(),
@@ -209,10 +209,10 @@ mod tests {
         interfaces = { eth0 = "127.77.0.2" }
     "#;
 
-    fn read(text: &str) -> Result<Config, ReadConfigError> {
+    fn read(text: &str) -> Result<ConfigFile, ReadConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();
-        Config::read(file.path())
+        ConfigFile::read(file.path())
     }
 
     #[test]

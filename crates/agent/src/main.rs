@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use muster_agent::agent;
 use muster_agent::commands::{UNKNOWN, check, once, status, version};
-use muster_agent::config::{Config, Servers};
+use muster_agent::config::{ConfigFile, ServerUrls};
 
 const EXAMPLES: &str = r#"Examples:
   muster-agent run --config /etc/muster/agent.toml
@@ -48,9 +48,9 @@ The help of each other command lists its exit codes."#;
 /// Muster agent: converges the node to its desired release, validates it, and reports.
 #[derive(Debug, Parser)]
 #[command(name = "muster-agent", version, after_help = EXAMPLES)]
-struct Cli {
+struct AgentCli {
     #[command(subcommand)]
-    command: Command,
+    command: AgentCommand,
 }
 
 #[derive(Debug, clap::Args)]
@@ -61,13 +61,13 @@ struct ConfigArg {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
+enum OutputFormat {
     Text,
     Json,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum AgentCommand {
     /// Run the agent until a signal stops it.
     Run {
         #[command(flatten)]
@@ -86,7 +86,7 @@ enum Command {
         config: ConfigArg,
         /// Output format.
         #[arg(short, long, value_enum, default_value = "text")]
-        output: Output,
+        output: OutputFormat,
     },
     /// Make the run that is due, report, and exit; for cron.
     #[command(after_help = ONCE)]
@@ -169,7 +169,7 @@ Examples:
   muster-agent check && apt-get -y upgrade";
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match AgentCli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are errors for clap, but no usage errors.
@@ -179,13 +179,13 @@ fn main() -> ExitCode {
         }
     };
     let level = match &cli.command {
-        Command::Run { .. } => "info",
+        AgentCommand::Run { .. } => "info",
         // From cron only problems matter.
-        Command::Once { .. } => "warn",
-        Command::Status { .. }
-        | Command::PendingUpdate { .. }
-        | Command::LocalVersion { .. }
-        | Command::Check { .. } => "error",
+        AgentCommand::Once { .. } => "warn",
+        AgentCommand::Status { .. }
+        | AgentCommand::PendingUpdate { .. }
+        | AgentCommand::LocalVersion { .. }
+        | AgentCommand::Check { .. } => "error",
     };
     start_logging(level);
     match execute(cli.command) {
@@ -197,22 +197,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute(command: Command) -> anyhow::Result<ExitCode> {
+fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run { config, server } => {
-            let mut config = Config::read(&config.config)?;
+        AgentCommand::Run { config, server } => {
+            let mut config = ConfigFile::read(&config.config)?;
             if !server.is_empty() {
-                config.server = Servers::Several(server);
+                config.server = ServerUrls::Several(server);
             }
             runtime()?.block_on(run(&config)).map(|()| ExitCode::SUCCESS)
         }
-        Command::Status { config, output } => {
-            let config = Config::read(&config.config)?;
-            runtime()?.block_on(status::run(&config, output == Output::Json))
+        AgentCommand::Status { config, output } => {
+            let config = ConfigFile::read(&config.config)?;
+            runtime()?.block_on(status::run(&config, output == OutputFormat::Json))
         }
-        Command::Once { config } => runtime()?.block_on(once::run(&Config::read(&config.config)?)),
-        Command::PendingUpdate { config } => {
-            let config = Config::read(&config.config).map_err(anyhow::Error::from);
+        AgentCommand::Once { config } => runtime()?.block_on(once::run(&ConfigFile::read(&config.config)?)),
+        AgentCommand::PendingUpdate { config } => {
+            let config = ConfigFile::read(&config.config).map_err(anyhow::Error::from);
             let result = config.and_then(|config| runtime()?.block_on(version::pending_update(&config)));
             // Exit code 1 would mean that the node is current, and cron would never update it.
             result.or_else(|error| {
@@ -220,8 +220,8 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::from(UNKNOWN))
             })
         }
-        Command::LocalVersion { config } => version::local_version(&Config::read(&config.config)?),
-        Command::Check { config } => runtime()?.block_on(check::run(&Config::read(&config.config)?)),
+        AgentCommand::LocalVersion { config } => version::local_version(&ConfigFile::read(&config.config)?),
+        AgentCommand::Check { config } => runtime()?.block_on(check::run(&ConfigFile::read(&config.config)?)),
     }
 }
 
@@ -231,7 +231,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     runtime.context("cannot start the runtime")
 }
 
-async fn run(config: &Config) -> anyhow::Result<()> {
+async fn run(config: &ConfigFile) -> anyhow::Result<()> {
     let cancel = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;

@@ -346,7 +346,7 @@ fn unreadable_leader_record_is_not_changed() {
 }
 
 #[derive(Clone, Debug)]
-enum LeaderStep {
+enum ElectionStep {
     Connect(usize),
     Silence(usize),
     Active(usize, bool),
@@ -355,15 +355,15 @@ enum LeaderStep {
     Restore,
 }
 
-fn step() -> impl Strategy<Value = LeaderStep> {
+fn step() -> impl Strategy<Value = ElectionStep> {
     let any_node = 0..NODES.len();
     prop_oneof![
-        any_node.clone().prop_map(LeaderStep::Connect),
-        any_node.clone().prop_map(LeaderStep::Silence),
-        (any_node.clone(), any::<bool>()).prop_map(|(node, active)| LeaderStep::Active(node, active)),
-        (any_node, any::<bool>()).prop_map(|(node, wanted)| LeaderStep::Design(node, wanted)),
-        (1i64..60).prop_map(LeaderStep::Pass),
-        Just(LeaderStep::Restore),
+        any_node.clone().prop_map(ElectionStep::Connect),
+        any_node.clone().prop_map(ElectionStep::Silence),
+        (any_node.clone(), any::<bool>()).prop_map(|(node, active)| ElectionStep::Active(node, active)),
+        (any_node, any::<bool>()).prop_map(|(node, wanted)| ElectionStep::Design(node, wanted)),
+        (1i64..60).prop_map(ElectionStep::Pass),
+        Just(ElectionStep::Restore),
     ]
 }
 
@@ -376,12 +376,12 @@ proptest! {
         for step in steps {
             let before = world.fleet.leaders().clone();
             match step {
-                LeaderStep::Connect(n) => world.connect(NODES[n]),
-                LeaderStep::Silence(n) => world.silence(NODES[n]),
-                LeaderStep::Active(n, active) => world.active(NODES[n], active),
-                LeaderStep::Design(n, wanted) => world.designs(NODES[n], wanted),
-                LeaderStep::Pass(seconds) => world.now += seconds,
-                LeaderStep::Restore => {
+                ElectionStep::Connect(n) => world.connect(NODES[n]),
+                ElectionStep::Silence(n) => world.silence(NODES[n]),
+                ElectionStep::Active(n, active) => world.active(NODES[n], active),
+                ElectionStep::Design(n, wanted) => world.designs(NODES[n], wanted),
+                ElectionStep::Pass(seconds) => world.now += seconds,
+                ElectionStep::Restore => {
                     store_epoch = world.now.unsigned_abs();
                     world.epoch(store_epoch);
                 }

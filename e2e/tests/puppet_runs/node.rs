@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use muster_agent::applier::{ApplierResult, Job, Mode, apply};
 use muster_agent::process::children::Children;
 use muster_agent::redact::Redactor;
-use muster_agent::release::Release;
+use muster_agent::release::UnpackedRelease;
 use muster_agent::run::directory::RunDirectory;
 use muster_agent::run::log;
 use muster_agent::state::directory::StateDir;
@@ -30,7 +30,7 @@ const RELEASE: &str = "applier: puppet\nmanifest: site.pp\nmodulepath: [modules]
 pub(crate) struct TestNode {
     directory: TempDir,
     node: muster_agent::config::AgentNode,
-    release: Release,
+    release: UnpackedRelease,
     runs: AtomicU32,
 }
 
@@ -65,7 +65,7 @@ impl TestNode {
             layout: state.layout(),
         };
         fs::create_dir(&node.root).unwrap();
-        let release = Release { directory: release, spec };
+        let release = UnpackedRelease { directory: release, spec };
         Self { directory, node, release, runs: AtomicU32::new(0) }
     }
 

@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 use crate::config::AgentNode;
 use crate::process::children::Children;
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
-use crate::process::{self, Mark};
+use crate::process::{self, ProcessMark};
 use crate::redact::Redactor;
-use crate::release::Release;
+use crate::release::UnpackedRelease;
 use crate::run::directory::RunDirectory;
 use crate::run::{content_files, environment, log};
 
-pub(crate) use puppet_log::{Line, in_release};
+pub(crate) use puppet_log::{PuppetLogLine, in_release};
 
 /// Inputs of the applier, the hooks and the checks of one run.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub struct Job<'a> {
     pub version: &'a Version,
     pub run: &'a RunId,
     pub directory: &'a RunDirectory,
-    pub release: &'a Release,
+    pub release: &'a UnpackedRelease,
     pub mode: Mode,
     /// Redacts all output of the applier and the checks.
     pub secrets: &'a Redactor,
@@ -137,7 +137,7 @@ fn base(job: &Job<'_>, path: std::path::PathBuf) -> Program {
         directory: job.directory.path().to_owned(),
         environment: environment::variables(job),
         output: job.directory.output(),
-        mark: Mark::new(environment::RUN_ID, job.run.as_str()),
+        mark: ProcessMark::new(environment::RUN_ID, job.run.as_str()),
         deadline: Duration::try_from(job.release.spec.deadline).unwrap_or_default(),
         grace: process::GRACE,
         leftovers: Leftovers::Keep,

@@ -8,10 +8,10 @@ use std::{fs, io};
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{ResourceError, RunResult};
 
-use crate::applier::puppet_report::{Failure, PuppetReport, Reader};
+use crate::applier::puppet_report::{PuppetReport, PuppetReportReader, ResourceFailure};
 use crate::applier::{ApplierResult, Job, Mode, base, puppet_log};
 use crate::process::supervise::Program;
-use crate::state::durable::{self, WriteError};
+use crate::state::durable::{self, StateWriteError};
 
 /// Hiera configuration for a release without one: only Muster's lookup function.
 const HIERA: &str = "version: 5\nhierarchy:\n  - {name: muster, lookup_key: muster::lookup_key}\n";
@@ -78,7 +78,7 @@ pub(super) fn not_started(program: &Program, error: &io::Error) -> RunReason {
 }
 
 pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> ApplierResult {
-    let reader = Reader { release: &job.release.directory, secrets: job.secrets, mode: job.mode };
+    let reader = PuppetReportReader { release: &job.release.directory, secrets: job.secrets, mode: job.mode };
     let report = reader.read(&job.directory.report());
     let counts = report.as_ref().map(|report| report.counts).unwrap_or_default();
     let mut applied = match code {
@@ -108,12 +108,12 @@ pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> ApplierResul
 
 /// Errors of failed resources from the report, and from the log if the report has no message. Without failures in the
 /// report, all errors of the log.
-fn errors(job: &Job<'_>, failures: Vec<Failure>) -> Vec<ResourceError> {
+fn errors(job: &Job<'_>, failures: Vec<ResourceFailure>) -> Vec<ResourceError> {
     let (log, release) = (job.directory.puppet_log(), &job.release.directory);
     if failures.is_empty() {
         return puppet_log::errors(&log, release, job.secrets);
     }
-    let with_message = |Failure { mut error, name, has_message }| {
+    let with_message = |ResourceFailure { mut error, name, has_message }| {
         if let Some(message) =
             (!has_message).then(|| puppet_log::message_of(&log, &name, release, job.secrets)).flatten()
         {
@@ -152,14 +152,14 @@ const FILES: &[(&str, &str)] = files![
 ];
 
 /// Installs the module in a module directory. Files with the same content are not written.
-fn install(modules: &Path) -> Result<(), WriteError> {
+fn install(modules: &Path) -> Result<(), StateWriteError> {
     for (path, content) in FILES {
         let path = modules.join("muster").join(path);
         if fs::read(&path).is_ok_and(|found| found == content.as_bytes()) {
             continue;
         }
         let directory = path.parent().unwrap_or(modules);
-        fs::create_dir_all(directory).map_err(|source| WriteError::Io { path: directory.to_owned(), source })?;
+        fs::create_dir_all(directory).map_err(|source| StateWriteError::Io { path: directory.to_owned(), source })?;
         durable::write(&path, content.as_bytes())?;
     }
     Ok(())

@@ -14,7 +14,7 @@ const MAX_ERRORS: usize = 50;
 const MAX_MESSAGE: usize = 2000;
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Line {
+pub(crate) struct PuppetLogLine {
     #[serde(default)]
     pub(crate) level: String,
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(crate) struct Line {
     pub(crate) line: Option<u32>,
 }
 
-impl Line {
+impl PuppetLogLine {
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         serde_json::from_slice(text).ok()
     }
@@ -40,7 +40,7 @@ impl Line {
 pub(super) fn errors(path: &Path, release: &Path, secrets: &Redactor) -> Vec<ResourceError> {
     let mut errors: Vec<ResourceError> = Vec::new();
     for_each_line(path, |text| {
-        let Some(line) = Line::parse(text).filter(Line::is_content_error) else { return };
+        let Some(line) = PuppetLogLine::parse(text).filter(PuppetLogLine::is_content_error) else { return };
         let error = ResourceError {
             resource: line.source.filter(|source| source != "Puppet").map(|source| secrets.text(&source).into_owned()),
             message: clean(&line.message, release, secrets),
@@ -61,7 +61,7 @@ pub(super) fn message_of(path: &Path, resource: &str, release: &Path, secrets: &
     let (inside, end) = (format!("/{resource}/"), format!("/{resource}"));
     let mut message = None;
     for_each_line(path, |text| {
-        let line = Line::parse(text).filter(Line::is_content_error);
+        let line = PuppetLogLine::parse(text).filter(PuppetLogLine::is_content_error);
         let of_it = |source: &str| source.contains(&inside) || source.ends_with(&end);
         if let Some(line) = line.filter(|line| line.source.as_deref().is_some_and(of_it)) {
             message.get_or_insert_with(|| clean(&line.message, release, secrets));

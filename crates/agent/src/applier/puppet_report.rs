@@ -24,7 +24,7 @@ const MAX_NAME: usize = 120;
 pub(super) struct PuppetReport {
     pub(super) counts: Counts,
     /// In the order of failure.
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<ResourceFailure>,
     /// Skipped resources, listed with the failed resource that they depend on.
     pub(super) skipped: Vec<ResourceError>,
     pub(super) changes: Vec<ResourceChange>,
@@ -32,7 +32,7 @@ pub(super) struct PuppetReport {
 
 /// A failed resource.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct ResourceFailure {
     pub(super) error: ResourceError,
     /// Its name in Puppet's log.
     pub(super) name: String,
@@ -44,11 +44,11 @@ pub(super) struct Failure {
 #[derive(Debug, Deserialize)]
 struct Data {
     #[serde(default)]
-    resource_statuses: BTreeMap<String, Status>,
+    resource_statuses: BTreeMap<String, ResourceStatus>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Status {
+pub(super) struct ResourceStatus {
     #[serde(default)]
     failed: bool,
     #[serde(default)]
@@ -66,11 +66,11 @@ pub(super) struct Status {
     #[serde(default)]
     failed_dependencies: Vec<String>,
     #[serde(default)]
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<PuppetEvent>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Event {
+pub(super) struct PuppetEvent {
     pub(super) status: Option<String>,
     pub(super) message: Option<String>,
     pub(super) property: Option<String>,
@@ -80,7 +80,7 @@ pub(super) struct Event {
     pub(super) desired_value: Value,
 }
 
-impl Event {
+impl PuppetEvent {
     pub(super) fn is(&self, status: &str) -> bool {
         self.status.as_deref() == Some(status)
     }
@@ -88,13 +88,13 @@ impl Event {
 
 /// Context for reading a report.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct PuppetReportReader<'a> {
     pub(super) release: &'a Path,
     pub(super) secrets: &'a Redactor,
     pub(super) mode: Mode,
 }
 
-impl Reader<'_> {
+impl PuppetReportReader<'_> {
     /// Reads the report; `None` if it is missing or cannot be parsed.
     pub(super) fn read(&self, path: &Path) -> Option<PuppetReport> {
         let file = File::open(path).ok()?;
@@ -131,19 +131,19 @@ impl Reader<'_> {
         report
     }
 
-    fn failure(&self, resource: String, status: Status) -> Failure {
+    fn failure(&self, resource: String, status: ResourceStatus) -> ResourceFailure {
         let failure = status.events.iter().find(|event| event.is("failure"));
         let default = if status.failed_to_restart { "could not be restarted" } else { "failed; see the log" };
         let message = failure.and_then(|event| event.message.as_deref());
         let has_message = message.is_some();
         let message =
             message.map_or_else(|| default.to_owned(), |text| puppet_log::clean(text, self.release, self.secrets));
-        Failure { error: self.error(&resource, &status, message), name: resource, has_message }
+        ResourceFailure { error: self.error(&resource, &status, message), name: resource, has_message }
     }
 
     /// For each failed resource, the resources that were skipped because of it. A resource with several failed dependencies
     /// is listed with the first.
-    fn skipped(&self, statuses: &[(String, Status)]) -> Vec<ResourceError> {
+    fn skipped(&self, statuses: &[(String, ResourceStatus)]) -> Vec<ResourceError> {
         let mut skipped: Vec<(&str, Vec<&str>)> = Vec::new();
         for (resource, status) in statuses.iter().filter(|(_, status)| status.skipped) {
             let Some(cause) = status.failed_dependencies.first() else { continue };
@@ -160,7 +160,7 @@ impl Reader<'_> {
         errors.collect()
     }
 
-    fn error(&self, resource: &str, status: &Status, message: String) -> ResourceError {
+    fn error(&self, resource: &str, status: &ResourceStatus, message: String) -> ResourceError {
         ResourceError {
             resource: Some(self.secrets.text(resource).into_owned()),
             file: status.file.as_deref().map(|file| puppet_log::in_release(file, self.release)),
@@ -186,8 +186,13 @@ const MAX_CHANGES: usize = 200;
 const MAX_VALUE: usize = 240;
 
 /// Adds the changes of one resource: each property with its old and new value.
-fn add_changes(changes: &mut Vec<ResourceChange>, reader: &Reader<'_>, resource: &str, status: &Status) {
-    let noop = |event: &Event| match event.status.as_deref() {
+fn add_changes(
+    changes: &mut Vec<ResourceChange>,
+    reader: &PuppetReportReader<'_>,
+    resource: &str,
+    status: &ResourceStatus,
+) {
+    let noop = |event: &PuppetEvent| match event.status.as_deref() {
         Some("success") => Some(false),
         Some("noop") => Some(true),
         _ => None,
@@ -210,7 +215,7 @@ fn add_changes(changes: &mut Vec<ResourceChange>, reader: &Reader<'_>, resource:
 }
 
 /// Formats a value. Puppet has replaced `Sensitive` values by `[redacted]`.
-fn format_value(value: &Value, reader: &Reader<'_>) -> String {
+fn format_value(value: &Value, reader: &PuppetReportReader<'_>) -> String {
     let text = match value {
         Value::Null => return String::new(),
         Value::String(text) => text.clone(),
@@ -237,7 +242,7 @@ mod tests {
 
     fn summarised(statuses: Value, mode: Mode) -> PuppetReport {
         let secrets = Redactor::default();
-        let reader = Reader { release: Path::new("/r"), secrets: &secrets, mode };
+        let reader = PuppetReportReader { release: Path::new("/r"), secrets: &secrets, mode };
         reader.summarise(serde_json::from_value(serde_json::json!({"resource_statuses": statuses})).unwrap())
     }
 
@@ -304,13 +309,13 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"resource_statuses\": 1}").unwrap();
         let secrets = Redactor::default();
-        let reader = Reader { release: Path::new("/r"), secrets: &secrets, mode: Mode::Apply };
+        let reader = PuppetReportReader { release: Path::new("/r"), secrets: &secrets, mode: Mode::Apply };
         assert_eq!(reader.read(file.path()), None);
         assert_eq!(reader.read(Path::new("/nonexistent")), None);
     }
 
     fn changes(status: Value, secrets: &Redactor) -> Vec<ResourceChange> {
-        let reader = Reader { release: Path::new("/r"), secrets, mode: Mode::Apply };
+        let reader = PuppetReportReader { release: Path::new("/r"), secrets, mode: Mode::Apply };
         let mut changes = Vec::new();
         add_changes(&mut changes, &reader, "File[/hunter2!/x]", &serde_json::from_value(status).unwrap());
         changes

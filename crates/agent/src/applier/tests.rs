@@ -16,22 +16,22 @@ use super::*;
 use crate::testing::{living, node, secrets, write_release};
 
 /// Applies a script with this body. The name is unique for each test, so that its processes can be found.
-struct Script {
+struct ScriptFixture {
     _directory: tempfile::TempDir,
     node: AgentNode,
-    release: Release,
+    release: UnpackedRelease,
     run: RunId,
     mode: Mode,
 }
 
-impl Script {
+impl ScriptFixture {
     fn new(run: &str, spec: &str, files: &[(&str, &str)]) -> Self {
         let (directory, node) = node("web1");
         let source = directory.path().join("v1");
         write_release(&source, &[&[("release.yaml", spec)], files].concat());
         fs::create_dir_all(&node.root).unwrap();
         let spec = muster_release::check_directory(&source).unwrap();
-        let release = Release { directory: source, spec };
+        let release = UnpackedRelease { directory: source, spec };
         let run = RunId::new(format!("{run}-{}", std::process::id())).unwrap();
         Self { _directory: directory, node, release, run, mode: Mode::Apply }
     }
@@ -97,7 +97,7 @@ async fn exit_codes_of_scripts() {
             Some(RunReason::Killed { program: "apply".into(), signal: 9 }),
         ),
     ] {
-        let script = Script::shell(name, &body);
+        let script = ScriptFixture::shell(name, &body);
         assert_eq!(script.result_and_reason().await, (result, reason), "{name}: {body}");
         assert_eq!(script.processes(), [0; 0], "{name}");
     }
@@ -106,26 +106,26 @@ async fn exit_codes_of_scripts() {
 #[tokio::test]
 async fn failed_start_names_the_missing_program() {
     let spec = "applier: script\nmanifest: apply\n";
-    let plain = Script::new("plain", spec, &[("apply", "#!/bin/sh\n")]);
+    let plain = ScriptFixture::new("plain", spec, &[("apply", "#!/bin/sh\n")]);
     // As on a disk that is mounted with `noexec`. The release itself was checked before.
     fs::set_permissions(plain.release.directory.join("apply"), fs::Permissions::from_mode(0o644)).unwrap();
     let (_, reason) = plain.result_and_reason().await;
     assert_eq!(reason.unwrap().to_string(), "apply of the release cannot be executed: check its permissions");
 
-    let interpreter = Script::new("interpreter", spec, &[("apply", "#!/nonexistent/interpreter\n")]);
+    let interpreter = ScriptFixture::new("interpreter", spec, &[("apply", "#!/nonexistent/interpreter\n")]);
     let (_, reason) = interpreter.result_and_reason().await;
     assert_eq!(reason, Some(RunReason::NotInstalled { program: "the interpreter of apply".into() }));
 
-    let mut puppet = Script::new("puppet", "applier: puppet\nmanifest: site.pp\n", &[("site.pp", "")]);
+    let mut puppet = ScriptFixture::new("puppet", "applier: puppet\nmanifest: site.pp\n", &[("site.pp", "")]);
     puppet.node.puppet = "/nonexistent/puppet".into();
     let (_, reason) = puppet.result_and_reason().await;
     assert_eq!(reason, Some(RunReason::NotInstalled { program: "/nonexistent/puppet".into() }));
 }
 
 /// Replacement for Puppet: checks its arguments, and returns an exit code and files of a real run.
-fn false_puppet(run: &str, body: &str) -> Script {
+fn false_puppet(run: &str, body: &str) -> ScriptFixture {
     let spec = "applier: puppet\nmanifest: site.pp\nmodulepath: [modules]\n";
-    let mut script = Script::new(run, spec, &[("site.pp", ""), ("modules/m/init.pp", "")]);
+    let mut script = ScriptFixture::new(run, spec, &[("site.pp", ""), ("modules/m/init.pp", "")]);
     script.node.puppet = script.node.root.join("puppet");
     let begin = "#!/bin/sh\nwhile [ $# -gt 1 ]; do case $1 in --logdest) LOG=$2;; --modulepath) MODULES=$2;; esac; shift; done\n\
                  case $MODULES in */modules:*/modules) ;; *) exit 98;; esac\n";
@@ -171,7 +171,7 @@ async fn compile_error_has_file_and_line() {
 async fn deadline_ends_every_process_of_the_run() {
     let body = "setsid sh -c 'trap \"\" TERM; echo deaf > $MUSTER_ROOT/deaf; while :; do sleep 1; done' & sleep 1000";
     let spec = "applier: script\nmanifest: apply\ndeadline: 300ms\n";
-    let script = Script::new("hang", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
+    let script = ScriptFixture::new("hang", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
     let (result, reason) = script.result_and_reason().await;
     assert_eq!(result, RunResult::Failed);
     assert_eq!(reason, Some(RunReason::Deadline { program: "apply".into(), seconds: 0 }));
@@ -183,7 +183,7 @@ async fn deadline_ends_every_process_of_the_run() {
 async fn process_without_the_mark_ends_at_the_deadline() {
     let body = "env -i sleep 1000 & printf '%s\\n' $! $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000";
     let spec = "applier: script\nmanifest: apply\ndeadline: 2s\n";
-    let script = Script::new("cleared", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
+    let script = ScriptFixture::new("cleared", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
     let (result, reason) = script.result_and_reason().await;
     assert_eq!(
         (result, reason),
@@ -195,7 +195,7 @@ async fn process_without_the_mark_ends_at_the_deadline() {
 
 #[tokio::test]
 async fn process_without_the_mark_ends_after_a_killed_applier() {
-    let script = Script::shell("killed", "env -i sleep 1000 & echo $! > $MUSTER_ROOT/noted; kill -KILL $$");
+    let script = ScriptFixture::shell("killed", "env -i sleep 1000 & echo $! > $MUSTER_ROOT/noted; kill -KILL $$");
     assert_eq!(script.result_and_reason().await.1, Some(RunReason::Killed { program: "apply".into(), signal: 9 }));
     assert_eq!(script.noted().len(), 1);
     assert_eq!(living(&script.noted()), [0; 0]);
@@ -203,7 +203,8 @@ async fn process_without_the_mark_ends_after_a_killed_applier() {
 
 #[tokio::test]
 async fn process_without_the_mark_ends_with_the_agent() {
-    let script = Script::shell("cleared-cancel", "printf '%s\\n' $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000");
+    let script =
+        ScriptFixture::shell("cleared-cancel", "printf '%s\\n' $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000");
     let cancel = CancellationToken::new();
     let begun = async {
         while script.noted().is_empty() {
@@ -220,7 +221,7 @@ async fn process_without_the_mark_ends_with_the_agent() {
 #[tokio::test]
 async fn service_survives_a_successful_run() {
     let body = "setsid sleep 1000 > /dev/null 2>&1 & echo $! > $MUSTER_ROOT/pid; exit 2";
-    let script = Script::shell("leaves", body);
+    let script = ScriptFixture::shell("leaves", body);
     assert_eq!(script.result_and_reason().await, (RunResult::Changed, None));
     let pid: u32 = fs::read_to_string(script.node.root.join("pid")).unwrap().trim().parse().unwrap();
     assert_eq!(living(&[pid.cast_signed()]), [pid.cast_signed()]);
@@ -231,7 +232,7 @@ async fn service_survives_a_successful_run() {
 
 #[tokio::test]
 async fn agent_shutdown_ends_the_run() {
-    let script = Script::shell("cancel", "sleep 1000");
+    let script = ScriptFixture::shell("cancel", "sleep 1000");
     let cancel = CancellationToken::new();
     cancel.cancel();
     assert_eq!(script.apply(&cancel).await, None);
@@ -243,7 +244,7 @@ const PREVIEWS: &str = "test \"$MUSTER_NOOP\" = 1 || touch $MUSTER_ROOT/applied;
 
 #[tokio::test]
 async fn script_without_noop_is_not_previewed() {
-    let mut script = Script::shell("unpromised", PREVIEWS);
+    let mut script = ScriptFixture::shell("unpromised", PREVIEWS);
     script.mode = Mode::Preview;
     assert_eq!(
         script.result_and_reason().await,
@@ -251,7 +252,7 @@ async fn script_without_noop_is_not_previewed() {
     );
 
     let spec = "applier: script\nmanifest: apply\nnoop: true\n";
-    let mut script = Script::new("promised", spec, &[("apply", &format!("#!/bin/sh\n{PREVIEWS}\n"))]);
+    let mut script = ScriptFixture::new("promised", spec, &[("apply", &format!("#!/bin/sh\n{PREVIEWS}\n"))]);
     script.mode = Mode::Preview;
     assert_eq!(script.result_and_reason().await, (RunResult::Changed, None));
     assert!(!script.node.root.join("applied").exists());
@@ -279,8 +280,9 @@ async fn puppet_preview_result_comes_from_its_report() {
 #[tokio::test]
 async fn published_values_need_a_successful_run() {
     let publish = |value: &str| format!("echo '{{\"key\":\"db::binlog\",\"value\":{value}}}' >> $MUSTER_PUBLISH_FILE");
-    let applied =
-        |name, body: String| async move { Script::shell(name, &body).apply(&CancellationToken::new()).await.unwrap() };
+    let applied = |name, body: String| async move {
+        ScriptFixture::shell(name, &body).apply(&CancellationToken::new()).await.unwrap()
+    };
     let carried_out = applied("publishes", format!("{}; exit 2", publish("7"))).await;
     assert_eq!(serde_json::to_string(&carried_out.published).unwrap(), r#"{"db::binlog":7}"#);
     let nothing = applied("publishes-nothing", "exit 0".into()).await;
@@ -293,7 +295,7 @@ async fn published_values_need_a_successful_run() {
 
 #[tokio::test]
 async fn needs_and_values_of_a_script_are_redacted() {
-    let script = Script::shell("secret", "echo the schema of hunter2!; exit 75");
+    let script = ScriptFixture::shell("secret", "echo the schema of hunter2!; exit 75");
     let (result, reason) = script.result_and_reason().await;
     let needs = vec![Need::Other { reason: "the schema of [secret]".into() }];
     assert_eq!((result, reason), (RunResult::Pending, Some(RunReason::Waiting { needs })));

@@ -10,10 +10,10 @@ use muster_core::node::pause::NodePause;
 
 use crate::clock;
 use crate::commands::{LocalState, PAUSED, SUCCESS, UNKNOWN, print_line, request_desired};
-use crate::config::Config;
+use crate::config::ConfigFile;
 use crate::state::ledger::Ledger;
 
-pub async fn run(config: &Config) -> anyhow::Result<ExitCode> {
+pub async fn run(config: &ConfigFile) -> anyhow::Result<ExitCode> {
     let known = LocalState::read(config)?;
     Ok(match request_desired(config).await {
         Ok(response) => answer(response.pause.as_ref(), ""),

@@ -16,11 +16,11 @@ use muster_wire::sync::DesiredResponse;
 use rustix::fs::{FlockOperation, flock};
 use tokio::time::timeout;
 
-use crate::config::Config;
+use crate::config::ConfigFile;
 use crate::state::directory::Layout;
 use crate::state::ledger::Ledger;
 use crate::sync::error_chain;
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 
 /// Exit codes, which are a contract with scripts. The help of each subcommand lists its own.
 pub const SUCCESS: u8 = 0;
@@ -43,8 +43,9 @@ fn print_line(line: fmt::Arguments<'_>) {
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The answer of the first server that answers, or why none did.
-pub(super) async fn request_desired(config: &Config) -> Result<DesiredResponse, String> {
-    let servers = Servers::new(&config.env, &config.node, config.server.urls()).map_err(|error| error_chain(&error))?;
+pub(super) async fn request_desired(config: &ConfigFile) -> Result<DesiredResponse, String> {
+    let servers =
+        ServerClients::new(&config.env, &config.node, config.server.urls()).map_err(|error| error_chain(&error))?;
     let mut why = String::new();
     for client in servers.all() {
         match timeout(ANSWER_TIMEOUT, client.desired(&config.env, &config.node)).await {
@@ -67,7 +68,7 @@ pub(super) struct LocalState {
 }
 
 impl LocalState {
-    pub(super) fn read(config: &Config) -> anyhow::Result<Self> {
+    pub(super) fn read(config: &ConfigFile) -> anyhow::Result<Self> {
         let layout = Layout::at(&config.state_dir);
         let path = layout.ledger();
         let ledger = match fs::read(&path) {

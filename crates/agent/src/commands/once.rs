@@ -14,11 +14,11 @@ use crate::commands::check::last_known_pause;
 use crate::commands::{
     AGENT_RUNNING, FAILURE, LocalState, PAUSED, PENDING, SUCCESS, UNKNOWN, print_line, request_desired,
 };
-use crate::config::Config;
+use crate::config::ConfigFile;
 use crate::state::directory::Layout;
 use crate::state::ledger::{self, Ledger, RunEnd};
 use crate::sync::handshake::SyncState;
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 use crate::{agent, clock};
 
 /// Timeout for the first event of a stream.
@@ -30,7 +30,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which the ledger is polled.
 const POLL: Duration = Duration::from_millis(50);
 
-pub async fn run(config: &Config) -> anyhow::Result<ExitCode> {
+pub async fn run(config: &ConfigFile) -> anyhow::Result<ExitCode> {
     let known = LocalState::read(config)?;
     if known.agent_running {
         print_line(format_args!("an agent is running in {} and makes its own runs", config.state_dir.display()));
@@ -79,10 +79,10 @@ fn is_due(ledger: Option<&Ledger>, answer: Option<&DesiredResponse>, unsent_repo
 }
 
 /// True if the server has news that it only sends on a stream: changed lookups, or a run request.
-async fn has_news(config: &Config, ledger: Option<&Ledger>) -> anyhow::Result<bool> {
+async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Result<bool> {
     let Some(ledger) = ledger else { return Ok(false) };
     let snapshot = ledger::load_snapshot(&Layout::at(&config.state_dir))?;
-    let servers = Servers::new(&config.env, &config.node, config.server.urls())?;
+    let servers = ServerClients::new(&config.env, &config.node, config.server.urls())?;
     let open = SyncState::new(ledger, snapshot.as_ref()).open_message(Default::default(), None, false);
     for client in servers.all() {
         let Ok(Ok(mut stream)) = timeout(FIRST_EVENT_TIMEOUT, client.sync(&config.env, &config.node, &open)).await
@@ -104,7 +104,7 @@ async fn has_news(config: &Config, ledger: Option<&Ledger>) -> anyhow::Result<bo
 }
 
 /// Runs an agent until it has made a run. On a signal the run is ended with all its processes.
-async fn make_run(config: &Config, before: Option<&Ledger>, reachable: bool) -> anyhow::Result<ExitCode> {
+async fn make_run(config: &ConfigFile, before: Option<&Ledger>, reachable: bool) -> anyhow::Result<ExitCode> {
     // An interrupted run is first reported as such and then made again with another id. Wait for that one.
     let (last_before, interrupted) = match before {
         Some(ledger) => {

@@ -8,13 +8,13 @@ use muster_core::names::{EnvName, NodeName, RunId, Version};
 use muster_core::node::pause::NodePause;
 
 use crate::commands::{LocalState, SUCCESS, print_line, request_desired};
-use crate::config::Config;
+use crate::config::ConfigFile;
 use crate::release::release_history::ReleaseHistory;
 use crate::state::directory::Layout;
 use crate::state::ledger::{Ledger, RunEnd};
 
 #[derive(Debug, Serialize)]
-struct Status {
+struct StatusOutput {
     env: EnvName,
     node: NodeName,
     /// An agent is running.
@@ -49,7 +49,7 @@ struct ServerStatus {
     why_not: Option<String>,
 }
 
-pub async fn run(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
+pub async fn run(config: &ConfigFile, json: bool) -> anyhow::Result<ExitCode> {
     let known = LocalState::read(config)?;
     let (answer, why_not) = match request_desired(config).await {
         Ok(answer) => (Some(answer), None),
@@ -59,7 +59,7 @@ pub async fn run(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
     let history = std::fs::read(Layout::at(&config.state_dir).release_history()).ok();
     let history: Option<ReleaseHistory> = history.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let last_known = ledger.and_then(|ledger| Some(ledger.desired.as_ref()?.version.clone()));
-    let status = Status {
+    let status = StatusOutput {
         env: config.env.clone(),
         node: config.node.clone(),
         agent: known.agent_running,
@@ -92,7 +92,7 @@ fn rolled_back_version(ledger: &Ledger) -> Option<Version> {
     ledger.rolled_back_generation().map(|_| rollback.version.clone())
 }
 
-fn print(status: &Status) {
+fn print(status: &StatusOutput) {
     let or_none = |version: &Option<Version>| version.as_ref().map_or("none".to_owned(), Version::to_string);
     print_line(format_args!("node        {} of {}", status.node, status.env));
     print_line(format_args!("agent       {}", if status.agent { "running" } else { "not running" }));

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use crate::commands::{FAILURE, LocalState, NEVER_CONFIGURED, SUCCESS, UNKNOWN, print_line, request_desired};
-use crate::config::Config;
+use crate::config::ConfigFile;
 
 /// Reports whether the desired release differs from the validated one.
-pub async fn pending_update(config: &Config) -> anyhow::Result<ExitCode> {
+pub async fn pending_update(config: &ConfigFile) -> anyhow::Result<ExitCode> {
     let known = LocalState::read(config)?;
     let desired = match request_desired(config).await {
         Ok(response) => response.desired.ok_or_else(|| "the environment has no current version yet".to_owned()),
@@ -40,7 +40,7 @@ pub async fn pending_update(config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the version that was validated last.
-pub fn local_version(config: &Config) -> anyhow::Result<ExitCode> {
+pub fn local_version(config: &ConfigFile) -> anyhow::Result<ExitCode> {
     Ok(match LocalState::read(config)?.local() {
         Some(local) => {
             print_line(format_args!("{}", local.version));

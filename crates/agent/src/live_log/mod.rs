@@ -25,9 +25,9 @@ use crate::config::AgentNode;
 use crate::live_log::source::Collector;
 use crate::live_log::tail::ReadProgress;
 use crate::sync::error_chain;
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 
-pub use source::Source;
+pub use source::LogSource;
 
 /// Poll interval.
 const POLL: Duration = Duration::from_millis(200);
@@ -43,25 +43,25 @@ const LAST_ATTEMPTS: u32 = 2;
 /// Handle that sets the run in progress for the streamer.
 #[derive(Clone, Debug, Default)]
 pub struct LiveLog {
-    current: watch::Sender<Option<Arc<Source>>>,
+    current: watch::Sender<Option<Arc<LogSource>>>,
 }
 
 /// A run in progress. It ends when this is dropped.
 #[derive(Debug)]
-pub struct LiveRun {
-    source: Arc<Source>,
-    current: watch::Sender<Option<Arc<Source>>>,
+pub struct LiveRunLog {
+    source: Arc<LogSource>,
+    current: watch::Sender<Option<Arc<LogSource>>>,
 }
 
 impl LiveLog {
-    pub fn begin(&self, source: Source) -> LiveRun {
+    pub fn begin(&self, source: LogSource) -> LiveRunLog {
         let source = Arc::new(source);
         self.current.send_replace(Some(Arc::clone(&source)));
-        LiveRun { source, current: self.current.clone() }
+        LiveRunLog { source, current: self.current.clone() }
     }
 }
 
-impl LiveRun {
+impl LiveRunLog {
     /// Adds the result of a check.
     pub fn checked(&self, check: &CheckResult) {
         self.source.push_line(check_line(check));
@@ -70,7 +70,7 @@ impl LiveRun {
     }
 }
 
-impl Drop for LiveRun {
+impl Drop for LiveRunLog {
     fn drop(&mut self) {
         self.current.send_if_modified(|current| {
             let is_this = current.as_ref().is_some_and(|source| Arc::ptr_eq(source, &self.source));
@@ -95,13 +95,13 @@ pub(crate) fn check_line(check: &CheckResult) -> String {
 #[derive(Debug)]
 pub struct Streamer {
     node: Arc<AgentNode>,
-    servers: Servers,
-    current: watch::Receiver<Option<Arc<Source>>>,
+    servers: ServerClients,
+    current: watch::Receiver<Option<Arc<LogSource>>>,
     cancel: CancellationToken,
 }
 
 impl Streamer {
-    pub fn new(node: Arc<AgentNode>, servers: Servers, live: &LiveLog, cancel: CancellationToken) -> Self {
+    pub fn new(node: Arc<AgentNode>, servers: ServerClients, live: &LiveLog, cancel: CancellationToken) -> Self {
         Self { node, servers, current: live.current.subscribe(), cancel }
     }
 
@@ -127,7 +127,7 @@ impl Streamer {
     }
 
     /// Streams one run to its end.
-    async fn follow(&mut self, source: &Arc<Source>) {
+    async fn follow(&mut self, source: &Arc<LogSource>) {
         let (mut collector, mut offset, mut failures) = (Collector::new(source), 0, 0);
         // A requested run is announced at once, also without output.
         let mut announced = source.requests.is_empty();
@@ -167,7 +167,7 @@ impl Streamer {
 
     /// Waits until the next poll. The result of a check is sent at once, unless the server is unreachable. The end of the
     /// run always ends the wait.
-    async fn wait(&mut self, source: &Arc<Source>, pause: Duration, unreachable: bool) {
+    async fn wait(&mut self, source: &Arc<LogSource>, pause: Duration, unreachable: bool) {
         let until = Instant::now() + pause;
         loop {
             tokio::select! {
@@ -181,11 +181,11 @@ impl Streamer {
         }
     }
 
-    fn in_progress(&self, source: &Arc<Source>) -> bool {
+    fn in_progress(&self, source: &Arc<LogSource>) -> bool {
         self.current.borrow().as_ref().is_some_and(|current| Arc::ptr_eq(current, source))
     }
 
-    async fn send(&self, source: &Source, piece: &LogPiece) -> Result<(), String> {
+    async fn send(&self, source: &LogSource, piece: &LogPiece) -> Result<(), String> {
         let client = self.servers.current();
         let sent = client.send_log(&self.node.env, &self.node.name, &source.run, piece);
         match timeout(ANSWER_TIMEOUT, sent).await {

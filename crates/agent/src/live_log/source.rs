@@ -8,8 +8,8 @@ use muster_core::names::RunId;
 use muster_core::report::summary::clip;
 use muster_wire::runs::PIECE;
 
-use crate::applier::Line;
-use crate::live_log::tail::{ReadProgress, Tail};
+use crate::applier::PuppetLogLine;
+use crate::live_log::tail::{FileTail, ReadProgress};
 use crate::redact::Redactor;
 use crate::run::directory::RunDirectory;
 use crate::run::log::{LINE, RepeatCounter, readable};
@@ -19,7 +19,7 @@ const MAX_LINES: usize = 200;
 
 /// Log sources of the run in progress.
 #[derive(Debug)]
-pub struct Source {
+pub struct LogSource {
     pub run: RunId,
     /// Ids of the run requests that it answers.
     pub(super) requests: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Source {
     lines: Mutex<VecDeque<String>>,
 }
 
-impl Source {
+impl LogSource {
     pub fn new(run: RunId, requests: Vec<String>, directory: &RunDirectory, release: &Path, secrets: Redactor) -> Self {
         Self {
             run,
@@ -61,8 +61,8 @@ impl Source {
 /// Collects the next piece to send.
 #[derive(Debug)]
 pub(super) struct Collector {
-    puppet: Tail,
-    output: Tail,
+    puppet: FileTail,
+    output: FileTail,
     repeats: RepeatCounter,
     /// Complete lines, at most one piece.
     pub(super) text: String,
@@ -71,10 +71,10 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(source: &Source) -> Self {
+    pub(super) fn new(source: &LogSource) -> Self {
         Self {
-            puppet: Tail::new(source.puppet_log.clone()),
-            output: Tail::new(source.output.clone()),
+            puppet: FileTail::new(source.puppet_log.clone()),
+            output: FileTail::new(source.output.clone()),
             repeats: RepeatCounter::default(),
             text: String::new(),
             overflow: VecDeque::new(),
@@ -82,7 +82,7 @@ impl Collector {
     }
 
     /// Adds the lines written since the last call. `ended`: the run writes no more.
-    pub(super) fn collect(&mut self, source: &Source, ended: bool) -> ReadProgress {
+    pub(super) fn collect(&mut self, source: &LogSource, ended: bool) -> ReadProgress {
         self.fill();
         let room = PIECE.saturating_sub(self.text.len());
         if !self.overflow.is_empty() || room < LINE {
@@ -129,7 +129,7 @@ impl Collector {
 }
 
 fn format_line(text: &[u8], release: &Path) -> String {
-    match Line::parse(text) {
+    match PuppetLogLine::parse(text) {
         Some(line) => readable(&line, release),
         // Too long, or cut because Puppet was ended while writing. It is not shown: in JSON a secret may look different.
         None => format!("… an incomplete line of {} bytes …", text.len()),
@@ -147,11 +147,11 @@ mod tests {
         Redactor::for_snapshot(&serde_json::from_str(snapshot).unwrap())
     }
 
-    fn source(dir: &Path) -> Source {
+    fn source(dir: &Path) -> LogSource {
         let runs = dir.join("runs");
         let run = RunId::new("r1").unwrap();
         let directory = RunDirectory::create(&runs, &run).unwrap();
-        Source::new(run, Vec::new(), &directory, Path::new("/r"), secrets())
+        LogSource::new(run, Vec::new(), &directory, Path::new("/r"), secrets())
     }
 
     #[test]

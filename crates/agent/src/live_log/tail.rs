@@ -12,7 +12,7 @@ const RESUME_AT: u64 = 64 * 1024;
 const MAX_LINE: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct FileTail {
     path: PathBuf,
     file: Option<File>,
     at: u64,
@@ -31,7 +31,7 @@ pub(super) enum ReadProgress {
     More,
 }
 
-impl Tail {
+impl FileTail {
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, file: None, at: 0, partial: Vec::new(), skip_line: false }
     }
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn lines(tail: &mut Tail, limit: usize) -> (Vec<String>, ReadProgress) {
+    fn lines(tail: &mut FileTail, limit: usize) -> (Vec<String>, ReadProgress) {
         let mut lines = Vec::new();
         let progress = tail.read(limit, |line| lines.push(String::from_utf8_lossy(line).into_owned()));
         (lines, progress)
@@ -102,7 +102,7 @@ mod tests {
     fn only_complete_lines_are_passed_on() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let mut tail = Tail::new(path.clone());
+        let mut tail = FileTail::new(path.clone());
         assert_eq!(lines(&mut tail, 100), (vec![], ReadProgress::AtEnd), "the file does not exist yet");
         let mut file = File::create(&path).unwrap();
         file.write_all(b"one\ntw").unwrap();
@@ -119,7 +119,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, "one\ntwo\nthree\n").unwrap();
-        let mut tail = Tail::new(path);
+        let mut tail = FileTail::new(path);
         assert_eq!(lines(&mut tail, 5), (vec!["one".to_owned()], ReadProgress::More));
         assert_eq!(lines(&mut tail, 100), (vec!["two".to_owned(), "three".to_owned()], ReadProgress::AtEnd));
     }
@@ -129,7 +129,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, "0123456789abcde\n".repeat(1024 * 1024 / 16)).unwrap();
-        let mut tail = Tail::new(path);
+        let mut tail = FileTail::new(path);
         let (lines, progress) = lines(&mut tail, 1024 * 1024);
         assert_eq!(lines[0], "… 960 KiB left out …");
         assert_eq!((lines.len(), progress), (64 * 1024 / 16, ReadProgress::AtEnd), "without the cut line");
@@ -140,7 +140,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, format!("{}\nnext\n", "x".repeat(200_000))).unwrap();
-        let mut tail = Tail::new(path);
+        let mut tail = FileTail::new(path);
         let mut all = Vec::new();
         loop {
             let (lines, progress) = lines(&mut tail, 1000);

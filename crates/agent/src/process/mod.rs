@@ -25,19 +25,19 @@ pub const SHORT_GRACE: Duration = Duration::from_secs(2);
 
 /// An environment variable that identifies the processes of a run or a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct ProcessMark {
     pub variable: &'static str,
     pub value: String,
 }
 
-impl Mark {
+impl ProcessMark {
     pub fn new(variable: &'static str, value: impl Into<String>) -> Self {
         Self { variable, value: value.into() }
     }
 }
 
 /// Ends every process that carries the mark. One that hangs in the kernel is logged; the agent does not wait for it.
-pub async fn end_all(mark: &Mark, grace: Duration) {
+pub async fn end_all(mark: &ProcessMark, grace: Duration) {
     match muster_marked::terminate_all(mark.variable, &mark.value, grace).await {
         Ok(ended) if ended.is_complete() => {}
         Ok(ended) => {

@@ -31,7 +31,7 @@ use crate::process::supervise::Leftovers;
 
 /// Destination of a program's output.
 #[derive(Debug)]
-pub(super) enum Output {
+pub(super) enum ProgramOutput {
     Pipe(PipeOutput),
     File(FileOutput),
 }
@@ -43,7 +43,7 @@ pub(super) struct OutputHandles {
     pub(super) err: Stdio,
 }
 
-impl Output {
+impl ProgramOutput {
     /// Opens the output that ends up in the file at `path`.
     pub(super) fn open(path: &Path, leftovers: Leftovers) -> io::Result<(Self, OutputHandles)> {
         match leftovers {

@@ -11,9 +11,9 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use crate::process;
-use crate::process::Mark;
+use crate::process::ProcessMark;
 use crate::process::children::Children;
-use crate::process::output::{Output, OutputHandles};
+use crate::process::output::{OutputHandles, ProgramOutput};
 
 /// Time to reap a killed process. One that takes longer hangs in the kernel.
 const REAP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ pub struct Program {
     /// File for standard output and error, limited in size; see [`crate::process::output`].
     pub output: PathBuf,
     /// The mark of all its processes.
-    pub mark: Mark,
+    pub mark: ProcessMark,
     pub deadline: Duration,
     /// Time between SIGTERM and SIGKILL at the deadline.
     pub grace: Duration,
@@ -62,7 +62,7 @@ pub async fn supervise(program: &Program, children: &Children, cancel: &Cancella
     if cancel.is_cancelled() {
         return ProgramEnd::Cancelled;
     }
-    let (mut output, handles) = match Output::open(&program.output, program.leftovers) {
+    let (mut output, handles) = match ProgramOutput::open(&program.output, program.leftovers) {
         Ok(opened) => opened,
         Err(error) => return ProgramEnd::NotStarted(error),
     };

@@ -9,14 +9,14 @@ use muster_testkit::wait::until;
 use tokio_util::sync::CancellationToken;
 
 use crate::process;
-use crate::process::Mark;
+use crate::process::ProcessMark;
 use crate::process::children::Children;
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
 
 const MARK: &str = "MUSTER_RUN_ID";
 
 fn shell(directory: &Path, name: &str, script: &str, leftovers: Leftovers) -> Program {
-    let mark = Mark::new(MARK, format!("{name}-{}", std::process::id()));
+    let mark = ProcessMark::new(MARK, format!("{name}-{}", std::process::id()));
     Program {
         path: "/bin/sh".into(),
         args: vec!["-c".into(), script.into()],

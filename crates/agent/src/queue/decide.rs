@@ -12,7 +12,7 @@ use muster_wire::sync::DesiredState;
 
 use crate::backoff::RetryBackoff;
 use crate::queue::hooks::{self, HookTrigger};
-use crate::queue::schedule::{LedgerView, Retry, Schedule, merge};
+use crate::queue::schedule::{LedgerView, PendingRetry, Schedule, merge};
 use crate::state::ledger::{RunEnd, Work};
 
 /// Time that the first run waits for a hello. The desired state in the ledger may be outdated, and a run of it would be
@@ -231,7 +231,7 @@ fn schedule_retry(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant, t
         Some(RunEnd::Pending) | None => None,
     };
     if let Some(pause) = pause.filter(|_| schedule.waiting.is_empty() && schedule.retry.is_none()) {
-        schedule.retry = Some(Retry { attempt, due: now + pause });
+        schedule.retry = Some(PendingRetry { attempt, due: now + pause });
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Schedule {
     pub waiting: Vec<Cause>,
     /// Earliest start of the waiting run.
     pub due: Option<Instant>,
-    pub retry: Option<Retry>,
+    pub retry: Option<PendingRetry>,
     /// Requests for a preview. Empty: no preview waits.
     pub previews: Vec<Cause>,
     pub preview_due: Option<Instant>,
@@ -32,7 +32,7 @@ pub struct Schedule {
 
 /// Retry of a run that failed, or that waits for something which no event announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
+pub struct PendingRetry {
     pub attempt: u32,
     pub due: Instant,
 }

@@ -15,10 +15,10 @@ use crate::backoff::{self, RetryBackoff};
 use crate::clock::EventTime;
 use crate::queue::io::{Effect, Input};
 use crate::queue::state_machine::RunQueue;
-use crate::release::Releases;
+use crate::release::NodeReleases;
 use crate::run::{self, WorkOrder};
 use crate::state::directory::Layout;
-use crate::state::durable::{self, WriteError};
+use crate::state::durable::{self, StateWriteError};
 use crate::state::outbox::Outbox;
 use crate::sync::handshake::{IncarnationRenewal, SyncState};
 
@@ -67,7 +67,7 @@ pub struct QueueTask {
     pub queue: RunQueue,
     pub layout: Layout,
     pub outbox: Outbox,
-    pub releases: Arc<Releases>,
+    pub releases: Arc<NodeReleases>,
     pub channels: Channels,
     pub cancel: CancellationToken,
 }
@@ -171,7 +171,7 @@ impl QueueTask {
 
     /// Writes, and retries until the disk accepts it. The queue does nothing meanwhile: the agent never acts on state that
     /// is not stored.
-    async fn write_with_retry(&self, write: impl Fn() -> Result<(), WriteError>) -> Result<(), ShuttingDown> {
+    async fn write_with_retry(&self, write: impl Fn() -> Result<(), StateWriteError>) -> Result<(), ShuttingDown> {
         let mut attempt = 0;
         let before = self.channels.activity.borrow().clone();
         while let Err(error) = write() {

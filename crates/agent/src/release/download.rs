@@ -18,7 +18,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::backoff::{self, RetryBackoff};
 use crate::sync::error_chain;
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 
 /// Pause between two attempts. A broken connection is often back at once.
 const RETRY: RetryBackoff = RetryBackoff { first: Duration::from_millis(200), cap: Duration::from_secs(5) };
@@ -49,9 +49,9 @@ pub enum FetchError {
 
 /// Release to download and the servers that have it.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct BundleSource<'a> {
     pub env: &'a EnvName,
-    pub servers: &'a Servers,
+    pub servers: &'a ServerClients,
     pub manifest: &'a Manifest,
 }
 
@@ -74,7 +74,7 @@ enum AttemptError {
 }
 
 /// Downloads a bundle into `part`, which may hold an earlier part.
-pub async fn fetch(source: Source<'_>, part: &Path) -> Result<FetchedBundle, FetchError> {
+pub async fn fetch(source: BundleSource<'_>, part: &Path) -> Result<FetchedBundle, FetchError> {
     let Manifest { version, size, .. } = source.manifest;
     let (mut have, mut attempts) = (received(part, *size)?, 0);
     let resumed = have > 0;
@@ -111,7 +111,7 @@ pub async fn fetch(source: Source<'_>, part: &Path) -> Result<FetchedBundle, Fet
 }
 
 /// One connection, starting at byte `have`.
-async fn attempt(source: Source<'_>, part: &Path, have: u64) -> Result<(), AttemptError> {
+async fn attempt(source: BundleSource<'_>, part: &Path, have: u64) -> Result<(), AttemptError> {
     let client = source.servers.current().clone();
     tokio::select! {
         ended = receive(source, &client, part, have) => ended,
@@ -119,8 +119,8 @@ async fn attempt(source: Source<'_>, part: &Path, have: u64) -> Result<(), Attem
     }
 }
 
-async fn receive(source: Source<'_>, client: &Client, part: &Path, have: u64) -> Result<(), AttemptError> {
-    let Source { env, servers, manifest } = source;
+async fn receive(source: BundleSource<'_>, client: &Client, part: &Path, have: u64) -> Result<(), AttemptError> {
+    let BundleSource { env, servers, manifest } = source;
     let sent = Instant::now();
     let silent = || {
         servers.report_unanswered(sent);
@@ -172,7 +172,7 @@ fn refused(error: &ClientError) -> AttemptError {
 }
 
 /// Waits until the agent uses another server.
-async fn server_changed(servers: &Servers, client: &Client) {
+async fn server_changed(servers: &ServerClients, client: &Client) {
     let mut moves = servers.unanswered();
     while servers.current().base() == client.base() {
         if moves.changed().await.is_err() {

@@ -27,43 +27,43 @@ use muster_release::bundle::{OpenBundleError, UnpackError};
 use muster_wire::sync::DesiredState;
 
 use crate::clock;
-use crate::config::Config;
+use crate::config::ConfigFile;
 use crate::release::admit::{AdmissionInput, admit};
-use crate::release::download::{FetchError, Source, fetch};
+use crate::release::download::{BundleSource, FetchError, fetch};
 use crate::release::release_cache::ReleaseCache;
 use crate::release::release_history::{ReleaseHistory, ReleaseHistoryFile};
-use crate::release::trust::Trust;
+use crate::release::trust::TrustStore;
 use crate::state::directory::Layout;
 use crate::state::durable;
 use crate::state::ledger::{Ledger, LoadError};
 use crate::sync::error_chain;
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 
 /// A release that is ready for execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Release {
+pub struct UnpackedRelease {
     pub directory: PathBuf,
     pub spec: ReleaseSpec,
 }
 
 /// The releases of a node.
 #[derive(Debug)]
-pub struct Releases {
+pub struct NodeReleases {
     env: EnvName,
-    servers: Servers,
-    trust: Arc<Trust>,
+    servers: ServerClients,
+    trust: Arc<TrustStore>,
     history: Mutex<ReleaseHistoryFile>,
     cache: ReleaseCache,
     keep: usize,
 }
 
-impl Releases {
+impl NodeReleases {
     /// Loads the release history and removes incomplete releases of an earlier agent.
     pub fn open(
-        config: &Config,
+        config: &ConfigFile,
         layout: &Layout,
-        servers: Servers,
-        trust: Arc<Trust>,
+        servers: ServerClients,
+        trust: Arc<TrustStore>,
         ledger: &Ledger,
     ) -> Result<Self, LoadError> {
         let history = ReleaseHistoryFile::load(layout.release_history(), validated_serial(ledger))?;
@@ -85,14 +85,14 @@ impl Releases {
         &self,
         desired: &DesiredState,
         cancel: &CancellationToken,
-    ) -> Option<Result<Release, RunReason>> {
+    ) -> Option<Result<UnpackedRelease, RunReason>> {
         tokio::select! {
             () = cancel.cancelled() => None,
             prepared = self.ready(desired) => Some(prepared),
         }
     }
 
-    async fn ready(&self, desired: &DesiredState) -> Result<Release, RunReason> {
+    async fn ready(&self, desired: &DesiredState) -> Result<UnpackedRelease, RunReason> {
         let manifest = self.admit(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
         let release = self.cache.release(&manifest.digest);
         let (found, expected) = (release.clone(), manifest.clone());
@@ -105,7 +105,7 @@ impl Releases {
         let spec = blocking(move || read_spec(&directory, &version)).await?;
         self.cache.mark_used(&release);
         self.evict(manifest.digest.as_str(), self.keep);
-        Ok(Release { directory: release, spec })
+        Ok(UnpackedRelease { directory: release, spec })
     }
 
     /// Records that the node is about to apply a release. A preview does not record it, so the release may still expire
@@ -138,7 +138,7 @@ impl Releases {
     /// Downloads a bundle and unpacks it.
     async fn fetch_and_unpack(&self, manifest: &Manifest, release: &Path) -> Result<(), RunReason> {
         let part = self.cache.part(&manifest.digest);
-        let source = Source { env: &self.env, servers: &self.servers, manifest };
+        let source = BundleSource { env: &self.env, servers: &self.servers, manifest };
         loop {
             let fetched = fetch(source, &part).await.map_err(not_fetched)?;
             let unpacking = self.cache.unpacking(&manifest.digest);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::state::durable::{self, WriteError};
+use crate::state::durable::{self, StateWriteError};
 use crate::state::ledger::{LoadError, read_or_move_aside};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ impl ReleaseHistory {
         Self { highest: Some(highest), current: digest.clone(), validated: digest, fallback: self.fallback.clone() }
     }
 
-    pub fn save(&self, path: &Path) -> Result<(), WriteError> {
+    pub fn save(&self, path: &Path) -> Result<(), StateWriteError> {
         durable::write_json(path, self)
     }
 }
@@ -76,7 +76,7 @@ impl ReleaseHistoryFile {
     }
 
     /// Sets the history in memory and, if it has changed, on disk.
-    pub fn set(&mut self, history: ReleaseHistory) -> Result<(), WriteError> {
+    pub fn set(&mut self, history: ReleaseHistory) -> Result<(), StateWriteError> {
         if history == self.history && !self.unwritten && self.path.exists() {
             return Ok(());
         }

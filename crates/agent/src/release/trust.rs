@@ -14,7 +14,7 @@ use muster_core::release::manifest::{PublicKey, SignedTrust};
 use muster_release::manifest;
 use muster_release::manifest::TrustError;
 
-use crate::state::durable::{self, WriteError};
+use crate::state::durable::{self, StateWriteError};
 use crate::state::ledger::{LoadError, read_or_move_aside};
 
 /// Reason that a list of keys was not accepted.
@@ -23,12 +23,12 @@ pub enum UpdateTrustError {
     #[error("refused the server's list of trusted keys; the node keeps its keys")]
     Refused(#[from] TrustError),
     #[error("cannot store a new list of trusted keys; the node keeps its keys")]
-    Write(#[from] WriteError),
+    Write(#[from] StateWriteError),
 }
 
 /// `trust.json`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct List {
+struct StoredTrustList {
     /// The configured keys at the time of the list.
     configured: Vec<PublicKey>,
     /// Verified when it was accepted, with keys that may be replaced by now.
@@ -39,16 +39,16 @@ struct List {
 }
 
 #[derive(Debug)]
-pub struct Trust {
+pub struct TrustStore {
     path: PathBuf,
     configured: Vec<PublicKey>,
     /// The last accepted list. Its serial always counts, its keys only with the same configured keys.
-    last: Mutex<Option<List>>,
+    last: Mutex<Option<StoredTrustList>>,
 }
 
-impl Trust {
+impl TrustStore {
     pub fn load(path: PathBuf, configured: Vec<PublicKey>) -> Result<Self, LoadError> {
-        let last: Option<List> = read_or_move_aside(&path)?;
+        let last: Option<StoredTrustList> = read_or_move_aside(&path)?;
         if let Some(list) = last.as_ref().filter(|list| list.configured != configured) {
             tracing::warn!(
                 serial = list.serial,
@@ -73,7 +73,8 @@ impl Trust {
         let mut last = self.last();
         let known = last.as_ref().map(|list| list.serial);
         let taken = manifest::verify_list(&signed, self.current_keys(last.as_ref()), known)?;
-        let new = List { configured: self.configured.clone(), serial: taken.serial, keys: taken.keys, signed };
+        let new =
+            StoredTrustList { configured: self.configured.clone(), serial: taken.serial, keys: taken.keys, signed };
         durable::write_json(&self.path, &new)?;
         let ids: Vec<String> = new.keys.iter().map(|key| key.id().to_string()).collect();
         tracing::info!(serial = new.serial, keys = ids.join(", "), "accepted a new list of trusted keys");
@@ -81,11 +82,11 @@ impl Trust {
         Ok(())
     }
 
-    fn current_keys<'a>(&'a self, last: Option<&'a List>) -> &'a [PublicKey] {
+    fn current_keys<'a>(&'a self, last: Option<&'a StoredTrustList>) -> &'a [PublicKey] {
         last.filter(|list| list.configured == self.configured).map_or(&self.configured, |list| &list.keys)
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<List>> {
+    fn last(&self) -> MutexGuard<'_, Option<StoredTrustList>> {
         // The content is always replaced as a whole, so it is consistent also after a panic.
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,8 +123,8 @@ mod tests {
             Self { dir: tempfile::tempdir().unwrap(), first: key() }
         }
 
-        fn trust(&self) -> Trust {
-            Trust::load(self.dir.path().join("trust.json"), vec![self.first.public().clone()]).unwrap()
+        fn trust(&self) -> TrustStore {
+            TrustStore::load(self.dir.path().join("trust.json"), vec![self.first.public().clone()]).unwrap()
         }
     }
 
@@ -182,7 +183,7 @@ mod tests {
         let node = TrustFixture::new();
         node.trust().update(list(5, &[&key()], &node.first)).unwrap();
         let (other, third) = (key(), key());
-        let load = || Trust::load(node.dir.path().join("trust.json"), vec![other.public().clone()]).unwrap();
+        let load = || TrustStore::load(node.dir.path().join("trust.json"), vec![other.public().clone()]).unwrap();
         let trust = load();
         assert_eq!(trust.keys(), vec![other.public().clone()]);
         // Earlier lists stay refused, also after a restart, with any signature.
@@ -201,7 +202,8 @@ mod tests {
     #[test]
     fn list_that_cannot_be_stored_is_not_used() {
         let node = TrustFixture::new();
-        let trust = Trust::load(node.dir.path().join("none/trust.json"), vec![node.first.public().clone()]).unwrap();
+        let trust =
+            TrustStore::load(node.dir.path().join("none/trust.json"), vec![node.first.public().clone()]).unwrap();
         assert!(matches!(trust.update(list(1, &[&key()], &node.first)), Err(UpdateTrustError::Write(_))));
         assert_eq!((trust.serial(), trust.keys()), (0, vec![node.first.public().clone()]));
     }

@@ -16,7 +16,7 @@ use muster_core::node::status::Activity;
 use crate::backoff::{self, RetryBackoff};
 use crate::config::AgentNode;
 use crate::sync::error_chain;
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 
 /// Long pauses are fine while the server is unreachable: the next stream opens with the current activity.
 const RESEND: RetryBackoff = RetryBackoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
@@ -27,7 +27,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct ActivitySender {
     pub node: Arc<AgentNode>,
-    pub servers: Servers,
+    pub servers: ServerClients,
     pub activity: watch::Receiver<Activity>,
     /// True while no report is on its way.
     pub settled: watch::Receiver<bool>,

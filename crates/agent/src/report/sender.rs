@@ -19,18 +19,18 @@ use crate::queue::task::QueueMessage;
 use crate::report::dispatch::{Dispatch, NextSend, ReportDisposition, ServerAnswer};
 use crate::state::outbox::{Outbox, OutboxError};
 use crate::sync::handshake::{IncarnationRenewal, SyncState};
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 use crate::sync::{self, error_chain};
 
 /// Time that the server has to answer: a little longer than the ping interval. If the stream is silent for that time too,
-/// the server is frozen or unreachable, and the stream fails over at once; see [`Servers::report_unanswered`].
+/// the server is frozen or unreachable, and the stream fails over at once; see [`ServerClients::report_unanswered`].
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(sync::PING.as_secs() + 2);
 
 /// Task that sends reports.
 #[derive(Debug)]
 pub struct ReportSender {
     pub node: Arc<AgentNode>,
-    pub servers: Servers,
+    pub servers: ServerClients,
     pub outbox: Outbox,
     pub sync_state: watch::Receiver<SyncState>,
     /// A report was stored, or a server has sent hello.
@@ -189,7 +189,7 @@ mod tests {
         let outbox = Outbox::new(directory.path().join("state/outbox"));
         outbox.store(&report(1)).unwrap();
         let url = format!("http://{}", frozen.local_addr().unwrap());
-        let servers = Servers::new(&node.env, &node.name, &[url]).unwrap();
+        let servers = ServerClients::new(&node.env, &node.name, &[url]).unwrap();
         let (mut unanswered, begun) = (servers.unanswered(), Instant::now());
         let cancel = CancellationToken::new();
         let sender = ReportSender {

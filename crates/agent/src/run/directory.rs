@@ -17,7 +17,7 @@ use crate::config::AgentNode;
 use crate::process::output;
 use crate::run::environment;
 use crate::state::directory::Layout;
-use crate::state::durable::WriteError;
+use crate::state::durable::StateWriteError;
 
 /// Number of run directories that stay on the node, for debugging.
 const KEPT: usize = 20;
@@ -44,12 +44,12 @@ struct SnapshotFile<'a> {
 impl RunDirectory {
     /// Creates an empty directory and removes those of old runs. Only the agent's user may read it: the input and output
     /// of a run may contain secrets.
-    pub fn create(runs: &Path, run: &RunId) -> Result<Self, WriteError> {
+    pub fn create(runs: &Path, run: &RunId) -> Result<Self, StateWriteError> {
         remove_old(runs);
         let path = runs.join(run.as_str());
         let made = if path.exists() { fs::remove_dir_all(&path) } else { Ok(()) };
         made.and_then(|()| DirBuilder::new().recursive(true).mode(0o700).create(&path))
-            .map_err(|source| WriteError::Io { path: path.clone(), source })?;
+            .map_err(|source| StateWriteError::Io { path: path.clone(), source })?;
         Ok(Self { path })
     }
 
@@ -60,7 +60,7 @@ impl RunDirectory {
         role: &Role,
         version: &Version,
         snapshot: &Snapshot,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), StateWriteError> {
         let file = SnapshotFile {
             env: node.env.as_str(),
             node: node.name.as_str(),
@@ -71,11 +71,11 @@ impl RunDirectory {
             snapshot,
         };
         let path = self.snapshot();
-        let bytes = serde_json::to_vec(&file).map_err(|source| WriteError::Json { path: path.clone(), source })?;
+        let bytes = serde_json::to_vec(&file).map_err(|source| StateWriteError::Json { path: path.clone(), source })?;
         // Not durable: no run survives a power failure.
         let mut options = OpenOptions::new();
         let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-        opened.and_then(|mut file| file.write_all(&bytes)).map_err(|source| WriteError::Io { path, source })
+        opened.and_then(|mut file| file.write_all(&bytes)).map_err(|source| StateWriteError::Io { path, source })
     }
 
     pub fn path(&self) -> &Path {

@@ -13,7 +13,7 @@ use muster_core::report::{HookResult, Verdict};
 
 use crate::applier::{ApplierResult, Job};
 use crate::process;
-use crate::process::Mark;
+use crate::process::ProcessMark;
 use crate::process::children::Children;
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
 use crate::queue::hooks::HookTrigger;
@@ -23,7 +23,7 @@ use crate::redact::Redactor;
 use crate::report::unsent::UnsentReport;
 use crate::run::log::{self, BoundedLog};
 use crate::run::{
-    Slot, WorkOrder, configured, environment, prepare, record_validated, report_builder, validated, without_applier,
+    WorkOrder, WorkSlot, configured, environment, prepare, record_validated, report_builder, validated, without_applier,
 };
 use crate::validation::validate;
 
@@ -31,8 +31,8 @@ use crate::validation::validate;
 const LINES: usize = 5;
 
 /// Runs hooks and, if they succeed, the checks: a hook may have broken something. `None` if the agent shuts down.
-pub(super) async fn run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
-    let Slot { node, children, queue, cancel, .. } = slot;
+pub(super) async fn run(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
+    let WorkSlot { node, children, queue, cancel, .. } = slot;
     let run = &order.run;
     let (directory, release) = match prepare(slot, order).await? {
         Ok(prepared) => prepared,
@@ -128,7 +128,7 @@ async fn run_one(
         directory: job.release.directory.clone(),
         environment,
         output: job.directory.hook_output(number),
-        mark: Mark::new(environment::RUN_ID, job.run.as_str()),
+        mark: ProcessMark::new(environment::RUN_ID, job.run.as_str()),
         deadline,
         grace: process::GRACE,
         // A hook may restart a service.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use muster_core::report::summary::clip;
 
-use crate::applier::{Line, in_release};
+use crate::applier::{PuppetLogLine, in_release};
 use crate::redact::Redactor;
 use crate::run::content_files::for_each_line;
 use crate::run::directory::RunDirectory;
@@ -81,7 +81,7 @@ impl BoundedLog {
 /// The log of the applier: Puppet's log, then the output of the program.
 pub fn applier_log(directory: &RunDirectory, release: &Path, secrets: &Redactor) -> BoundedLog {
     let mut log = BoundedLog::redacting(secrets);
-    for_each_line(&directory.puppet_log(), |text| match Line::parse(text) {
+    for_each_line(&directory.puppet_log(), |text| match PuppetLogLine::parse(text) {
         // A diff has several lines, and so may a secret in it.
         Some(line) => secrets.text(&readable(&line, release)).lines().for_each(|line| log.line(line)),
         None => log.line(&String::from_utf8_lossy(text)),
@@ -91,7 +91,7 @@ pub fn applier_log(directory: &RunDirectory, release: &Path, secrets: &Redactor)
 }
 
 /// `notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`; a message of several lines follows on its own lines.
-pub(crate) fn readable(line: &Line, release: &Path) -> String {
+pub(crate) fn readable(line: &PuppetLogLine, release: &Path) -> String {
     let source = line.source.as_deref().filter(|source| *source != "Puppet");
     let source = source.map(|source| format!("{source}: ")).unwrap_or_default();
     let place = match (&line.file, line.line) {
@@ -220,6 +220,9 @@ mod tests {
     #[test]
     fn puppet_line_is_formatted_for_people() {
         let text = br#"{"level":"err","source":"/Stage[main]/Db","message":"no","file":"/r/a.pp","line":3}"#;
-        assert_eq!(readable(&Line::parse(text).unwrap(), Path::new("/r")), "err: /Stage[main]/Db: no (a.pp:3)");
+        assert_eq!(
+            readable(&PuppetLogLine::parse(text).unwrap(), Path::new("/r")),
+            "err: /Stage[main]/Db: no (a.pp:3)"
+        );
     }
 }

@@ -24,18 +24,18 @@ use tokio_util::sync::CancellationToken;
 use crate::applier::{ApplierResult, Job, Mode, apply};
 use crate::clock;
 use crate::config::AgentNode;
-use crate::live_log::{LiveLog, Source, check_line};
+use crate::live_log::{LiveLog, LogSource, check_line};
 use crate::process::children::Children;
-use crate::process::{self, Mark};
+use crate::process::{self, ProcessMark};
 use crate::queue::hooks::for_role;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::redact::Redactor;
-use crate::release::{Release, Releases};
+use crate::release::{NodeReleases, UnpackedRelease};
 use crate::report::unsent::UnsentReport;
 use crate::run::directory::RunDirectory;
 use crate::run::log::BoundedLog;
-use crate::state::durable::WriteError;
+use crate::state::durable::StateWriteError;
 use crate::state::ledger::{AppliedRelease, RunPhase, RunningRun, Work};
 use crate::validation::{CheckRun, validate};
 
@@ -59,7 +59,7 @@ impl WorkOrder {
         &'a self,
         node: &'a AgentNode,
         directory: &'a RunDirectory,
-        release: &'a Release,
+        release: &'a UnpackedRelease,
         secrets: &'a Redactor,
     ) -> Job<'a> {
         let (role, version, run) = (&self.role, &self.run.version, &self.run.run);
@@ -67,7 +67,7 @@ impl WorkOrder {
     }
 
     /// Source of the live log.
-    fn source(&self, directory: &RunDirectory, release: &Release, secrets: &Redactor) -> Source {
+    fn source(&self, directory: &RunDirectory, release: &UnpackedRelease, secrets: &Redactor) -> LogSource {
         let requests = self.run.causes.iter().filter_map(|cause| match cause {
             Cause::Operator { id, .. } => Some(id.clone()),
             Cause::AgentStarted
@@ -78,15 +78,15 @@ impl WorkOrder {
             | Cause::Schedule
             | Cause::AutoRollback { .. } => None,
         });
-        Source::new(self.run.run.clone(), requests.collect(), directory, &release.directory, secrets.clone())
+        LogSource::new(self.run.run.clone(), requests.collect(), directory, &release.directory, secrets.clone())
     }
 }
 
 /// Shared parts of all work in the slot.
 #[derive(Debug)]
-pub struct Slot {
+pub struct WorkSlot {
     pub node: Arc<AgentNode>,
-    pub releases: Arc<Releases>,
+    pub releases: Arc<NodeReleases>,
     pub children: Children,
     pub queue: mpsc::Sender<QueueMessage>,
     pub live: LiveLog,
@@ -94,7 +94,7 @@ pub struct Slot {
 }
 
 /// Executes orders, one at a time, for ever.
-pub async fn run(slot: Slot, mut orders: mpsc::Receiver<WorkOrder>) {
+pub async fn run(slot: WorkSlot, mut orders: mpsc::Receiver<WorkOrder>) {
     loop {
         let order = tokio::select! {
             () = slot.cancel.cancelled() => return,
@@ -110,7 +110,7 @@ pub async fn run(slot: Slot, mut orders: mpsc::Receiver<WorkOrder>) {
 }
 
 /// Executes one order. `None` if the agent shuts down: the work was interrupted and its processes were ended.
-async fn execute(slot: &Slot, order: &WorkOrder) -> Option<Input> {
+async fn execute(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
     let run = &order.run;
     let causes: Vec<_> = run.causes.iter().map(ToString::to_string).collect();
     let causes = causes.join("; ");
@@ -135,8 +135,8 @@ async fn execute(slot: &Slot, order: &WorkOrder) -> Option<Input> {
 }
 
 /// Finds out which changes a run would make.
-async fn preview(slot: &Slot, order: &WorkOrder) -> Option<Input> {
-    let Slot { node, children, live, cancel, .. } = slot;
+async fn preview(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
+    let WorkSlot { node, children, live, cancel, .. } = slot;
     let report = match prepare(slot, order).await? {
         Err(reason) => configured(node, order, ApplierResult::failed(reason), Lookups::new(), BoundedLog::default()),
         Ok((directory, release)) => {
@@ -152,8 +152,8 @@ async fn preview(slot: &Slot, order: &WorkOrder) -> Option<Input> {
 }
 
 /// Makes one run: the applier, then the checks.
-async fn full_run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
-    let Slot { node, children, queue, live, cancel, .. } = slot;
+async fn full_run(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
+    let WorkSlot { node, children, queue, live, cancel, .. } = slot;
     let run = &order.run;
     let prepared = prepare(slot, order).await?;
     let recorded = |ready| slot.releases.record_current(&order.desired, order.fallback.as_deref()).map(|()| ready);
@@ -197,8 +197,8 @@ async fn full_run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
 }
 
 /// Runs the checks of the applied release between runs. `None` if the agent shuts down.
-async fn validate_periodically(slot: &Slot, order: &WorkOrder) -> Option<Input> {
-    let Slot { node, children, cancel, .. } = slot;
+async fn validate_periodically(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
+    let WorkSlot { node, children, cancel, .. } = slot;
     let run = &order.run;
     let (directory, release) = match prepare(slot, order).await? {
         Ok(prepared) => prepared,
@@ -218,13 +218,13 @@ async fn validate_periodically(slot: &Slot, order: &WorkOrder) -> Option<Input> 
 }
 
 /// Prepares the release and the run directory. `None` if the agent shuts down.
-async fn prepare(slot: &Slot, order: &WorkOrder) -> Option<Result<(RunDirectory, Release), RunReason>> {
+async fn prepare(slot: &WorkSlot, order: &WorkOrder) -> Option<Result<(RunDirectory, UnpackedRelease), RunReason>> {
     let release = slot.releases.prepare(&order.desired, &slot.cancel).await?;
     Some(release.and_then(|release| Ok((make_directory(&slot.node, order)?, release))))
 }
 
 fn make_directory(node: &AgentNode, order: &WorkOrder) -> Result<RunDirectory, RunReason> {
-    let machine = |error: WriteError| RunReason::Machine { problem: error.in_one_line() };
+    let machine = |error: StateWriteError| RunReason::Machine { problem: error.in_one_line() };
     std::fs::create_dir_all(&node.root).map_err(|error| RunReason::Machine {
         problem: format!("cannot create the node's root {}: {error}", node.root.display()),
     })?;
@@ -267,7 +267,7 @@ fn configured(
 }
 
 /// Records the release as validated if the checks passed.
-fn record_validated(slot: &Slot, order: &WorkOrder, report: &UnsentReport) {
+fn record_validated(slot: &WorkSlot, order: &WorkOrder, report: &UnsentReport) {
     if report.outcome == Outcome::Validated(Verdict::Passed) {
         slot.releases.record_validated(&order.desired);
     }
@@ -285,5 +285,5 @@ pub(crate) async fn end_processes(run: &RunningRun) {
         RunPhase::Applying => environment::RUN_ID,
         RunPhase::Validating => environment::CHECK_RUN,
     };
-    process::end_all(&Mark::new(variable, run.run.as_str()), process::SHORT_GRACE).await;
+    process::end_all(&ProcessMark::new(variable, run.run.as_str()), process::SHORT_GRACE).await;
 }

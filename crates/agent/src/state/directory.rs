@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
-pub enum OpenStateError {
+pub enum OpenStateDirError {
     #[error("cannot create the state directory {path}: set `state_dir` to a directory that the agent can write")]
     Create {
         path: PathBuf,
@@ -33,19 +33,19 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    pub fn open(path: &Path) -> Result<Self, OpenStateError> {
-        let failed = |source| OpenStateError::Create { path: path.to_owned(), source };
+    pub fn open(path: &Path) -> Result<Self, OpenStateDirError> {
+        let failed = |source| OpenStateDirError::Create { path: path.to_owned(), source };
         for part in ["outbox", "runs", "validations", "releases", "modules", "puppet", "home"] {
             fs::create_dir_all(path.join(part)).map_err(failed)?;
         }
         // Appliers run in other working directories and need absolute paths.
         let path = fs::canonicalize(path).map_err(failed)?;
         let lock_path = path.join("lock");
-        let lock_failed = |source| OpenStateError::Lock { path: lock_path.clone(), source };
+        let lock_failed = |source| OpenStateDirError::Lock { path: lock_path.clone(), source };
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(lock_failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenStateError::InUse { path }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenStateDirError::InUse { path }),
             Err(source) => Err(lock_failed(source.into())),
         }
     }
@@ -138,7 +138,7 @@ mod tests {
         let path = dir.path().join("state");
         let first = StateDir::open(&path).unwrap();
         let refused = StateDir::open(&path).unwrap_err();
-        assert!(matches!(refused, OpenStateError::InUse { .. }), "{refused}");
+        assert!(matches!(refused, OpenStateDirError::InUse { .. }), "{refused}");
         drop(first);
         StateDir::open(&path).unwrap();
     }

@@ -11,7 +11,7 @@ use thiserror::Error;
 const PRIVATE: u32 = 0o600;
 
 #[derive(Debug, Error)]
-pub enum WriteError {
+pub enum StateWriteError {
     #[error("cannot write {path}")]
     Io {
         path: PathBuf,
@@ -26,25 +26,25 @@ pub enum WriteError {
     },
 }
 
-impl WriteError {
+impl StateWriteError {
     /// The error and its cause in one line, for operators.
     pub fn in_one_line(&self) -> String {
         match self {
-            WriteError::Io { path, source } => format!("cannot write {}: {source}", path.display()),
-            WriteError::Json { path, source } => format!("cannot encode {} as JSON: {source}", path.display()),
+            StateWriteError::Io { path, source } => format!("cannot write {}: {source}", path.display()),
+            StateWriteError::Json { path, source } => format!("cannot encode {} as JSON: {source}", path.display()),
         }
     }
 }
 
 /// Replaces a file durably. On an error the old content is still there.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), StateWriteError> {
     replace(path, bytes)?;
-    sync_directory(directory_of(path)).map_err(|source| WriteError::Io { path: path.to_owned(), source })
+    sync_directory(directory_of(path)).map_err(|source| StateWriteError::Io { path: path.to_owned(), source })
 }
 
 /// Replaces a file atomically. After a power failure it has the old or the new content; the new one is certain only after
 /// the next [`write`] in the same directory.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateWriteError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
@@ -60,23 +60,23 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         // On a full disk an incomplete file would use the space that other files need.
         let _ = fs::remove_file(&temporary);
     }
-    written.map_err(|source| WriteError::Io { path: path.to_owned(), source })
+    written.map_err(|source| StateWriteError::Io { path: path.to_owned(), source })
 }
 
 fn directory_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
 
-pub fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), WriteError> {
+pub fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), StateWriteError> {
     write(path, &json(path, value)?)
 }
 
-pub fn replace_json(path: &Path, value: &impl serde::Serialize) -> Result<(), WriteError> {
+pub fn replace_json(path: &Path, value: &impl serde::Serialize) -> Result<(), StateWriteError> {
     replace(path, &json(path, value)?)
 }
 
-fn json(path: &Path, value: &impl serde::Serialize) -> Result<Vec<u8>, WriteError> {
-    serde_json::to_vec(value).map_err(|source| WriteError::Json { path: path.to_owned(), source })
+fn json(path: &Path, value: &impl serde::Serialize) -> Result<Vec<u8>, StateWriteError> {
+    serde_json::to_vec(value).map_err(|source| StateWriteError::Json { path: path.to_owned(), source })
 }
 
 /// Makes the created, renamed and removed names of a directory durable.

@@ -25,7 +25,7 @@ use crate::queue::auto_rollback::{AutoRollback, RollbackStage};
 use crate::queue::hooks::{HookRecords, HookTrigger};
 use crate::report::unsent::UnsentReport;
 use crate::state::directory::Layout;
-use crate::state::durable::{self, WriteError};
+use crate::state::durable::{self, StateWriteError};
 
 #[derive(Debug, Error)]
 pub enum LoadError {
@@ -231,7 +231,7 @@ impl Ledger {
         Ok(found)
     }
 
-    pub fn save(&self, layout: &Layout) -> Result<(), WriteError> {
+    pub fn save(&self, layout: &Layout) -> Result<(), StateWriteError> {
         durable::write_json(&layout.ledger(), self)
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::report::unsent::UnsentReport;
-use crate::state::durable::{self, WriteError};
+use crate::state::durable::{self, StateWriteError};
 
 /// Number of refused reports that are kept for debugging.
 const REFUSED: usize = 20;
@@ -50,7 +50,7 @@ impl Outbox {
     }
 
     /// Writes a report, durably.
-    pub fn store(&self, report: &UnsentReport) -> Result<(), WriteError> {
+    pub fn store(&self, report: &UnsentReport) -> Result<(), StateWriteError> {
         durable::write_json(&self.path(report.seq), report)
     }
 

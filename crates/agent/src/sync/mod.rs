@@ -22,11 +22,11 @@ use crate::backoff;
 use crate::config::AgentNode;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
-use crate::release::trust::Trust;
+use crate::release::trust::TrustStore;
 use crate::report::activity::is_busy;
 use crate::sync::failover::Failover;
 use crate::sync::handshake::{RenewalRequests, SyncState};
-use crate::sync::servers::Servers;
+use crate::sync::servers::ServerClients;
 
 /// Interval of the server's pings.
 pub const PING: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ const MAX_RETRY_AFTER: u16 = 60;
 #[derive(Debug)]
 pub struct Sync {
     pub node: Arc<AgentNode>,
-    pub servers: Servers,
+    pub servers: ServerClients,
     pub sync_state: watch::Receiver<SyncState>,
     pub activity: watch::Receiver<Activity>,
     pub queue: mpsc::Sender<QueueMessage>,
@@ -49,7 +49,7 @@ pub struct Sync {
     /// Requests for a new incarnation, each of which needs a new stream.
     pub renewal: RenewalRequests,
     /// Trusted keys, which the server may update.
-    pub trust: Arc<Trust>,
+    pub trust: Arc<TrustStore>,
     pub timeouts: SyncTimeouts,
     pub cancel: CancellationToken,
 }
@@ -309,17 +309,17 @@ mod tests {
         format!("http://{}", listener.local_addr().unwrap())
     }
 
-    fn servers(urls: &[String]) -> Servers {
-        Servers::new(&EnvName::new("test").unwrap(), &NodeName::new("web1").unwrap(), urls).unwrap()
+    fn servers(urls: &[String]) -> ServerClients {
+        ServerClients::new(&EnvName::new("test").unwrap(), &NodeName::new("web1").unwrap(), urls).unwrap()
     }
 
     fn sync(
-        servers: Servers,
+        servers: ServerClients,
         queue: mpsc::Sender<QueueMessage>,
         cancel: &CancellationToken,
     ) -> (tempfile::TempDir, Sync) {
         let (directory, node) = node("web1");
-        let trust = Trust::load(node.layout.trust(), Vec::new()).unwrap();
+        let trust = TrustStore::load(node.layout.trust(), Vec::new()).unwrap();
         let sync = Sync {
             node: Arc::new(node),
             trust: Arc::new(trust),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     /// Two servers in the order of `web1`.
-    async fn two() -> ([TcpListener; 2], Servers) {
+    async fn two() -> ([TcpListener; 2], ServerClients) {
         let (a, b) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let servers = servers(&[url(&a), url(&b)]);
         let is_first = servers.current().base() == url(&a);

@@ -15,7 +15,7 @@ use muster_core::names::{EnvName, NodeName};
 use muster_wire::client::{Client, ClientError};
 
 #[derive(Clone, Debug)]
-pub struct Servers {
+pub struct ServerClients {
     /// In this agent's order.
     clients: Arc<[Client]>,
     current: Arc<AtomicUsize>,
@@ -23,7 +23,7 @@ pub struct Servers {
     unanswered: watch::Sender<Option<Instant>>,
 }
 
-impl Servers {
+impl ServerClients {
     pub fn new(env: &EnvName, node: &NodeName, urls: &[String]) -> Result<Self, ClientError> {
         let clients = urls.iter().map(|url| Client::new(url)).collect::<Result<Vec<_>, _>>()?;
         let clients = order(env, node, clients, Client::base).into();

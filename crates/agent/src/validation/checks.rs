@@ -19,7 +19,7 @@ use crate::applier::Job;
 use crate::clock;
 use crate::process::children::{Children, Stat};
 use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
-use crate::process::{self, Mark};
+use crate::process::{self, ProcessMark};
 use crate::redact::Redactor;
 use crate::run::{environment, log};
 use crate::state::durable;
@@ -218,7 +218,7 @@ pub(super) async fn check_executable(
         directory: job.release.directory.clone(),
         environment,
         output: job.directory.check_output(number),
-        mark: Mark::new(environment::CHECK_ID, id),
+        mark: ProcessMark::new(environment::CHECK_ID, id),
         deadline,
         grace: process::SHORT_GRACE,
         // A check must leave no processes behind.

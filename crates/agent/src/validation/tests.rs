@@ -12,18 +12,18 @@ use muster_core::release::spec::ReleaseSpec;
 use super::*;
 use crate::applier::Mode;
 use crate::config::AgentNode;
-use crate::release::Release;
+use crate::release::UnpackedRelease;
 use crate::run::directory::RunDirectory;
 use crate::run::environment;
 use crate::testing::{living, node, secrets, write_release};
 
-struct Fixture {
+struct CheckFixture {
     directory: tempfile::TempDir,
     node: AgentNode,
     run: RunId,
 }
 
-impl Fixture {
+impl CheckFixture {
     fn new(run: &str) -> Self {
         let (directory, node) = node("web1");
         fs::create_dir_all(&node.root).unwrap();
@@ -35,7 +35,7 @@ impl Fixture {
     async fn validate(&self, checks: serde_json::Value, scripts: &[(&str, &str)]) -> Vec<CheckResult> {
         let spec = serde_json::json!({"applier": "script", "manifest": "apply", "validate": checks});
         let spec: ReleaseSpec = serde_json::from_value(spec).unwrap();
-        let release = Release { directory: self.directory.path().join("release"), spec };
+        let release = UnpackedRelease { directory: self.directory.path().join("release"), spec };
         write_release(&release.directory, &[&[("apply", "")], scripts].concat());
         let directory = RunDirectory::create(&self.node.layout.runs(), &self.run).unwrap();
         let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
@@ -79,7 +79,7 @@ async fn answer(listener: TcpListener, status: &'static str, body: &'static str)
 
 #[tokio::test]
 async fn only_checks_of_the_role_run() {
-    let fixture = Fixture::new("roles");
+    let fixture = CheckFixture::new("roles");
     let checks = serde_json::json!([
         {"name": "mine", "exec": "yes", "roles": ["web"]},
         {"name": "others", "exec": "no", "roles": ["db"]},
@@ -100,7 +100,7 @@ async fn only_checks_of_the_role_run() {
 
 #[tokio::test]
 async fn exec_checks_get_variables_and_report_start_errors() {
-    let fixture = Fixture::new("variables");
+    let fixture = CheckFixture::new("variables");
     let checks = serde_json::json!([
         {"name": "variables", "exec": "check"}, {"name": "missing", "exec": "nothing"}, {"name": "killed", "exec": "dies"},
     ]);
@@ -116,7 +116,7 @@ async fn exec_checks_get_variables_and_report_start_errors() {
 
 #[tokio::test]
 async fn hanging_check_fails_at_its_deadline_without_leftovers() {
-    let fixture = Fixture::new("hangs");
+    let fixture = CheckFixture::new("hangs");
     let checks = serde_json::json!([{"name": "hangs", "exec": "hangs", "deadline": "200ms"}, {"name": "quick", "exec": "quick"}]);
     let hangs = "#!/bin/sh\necho before\nsetsid sleep 1000 &\nsleep 1000\n";
     let results = fixture.validate(checks, &[("hangs", hangs), ("quick", "#!/bin/sh\nsleep 1000 &\n")]).await;
@@ -133,7 +133,7 @@ async fn check_with_a_gigabyte_of_output_is_bounded() {
         return;
     }
     let disk = muster_testkit::SmallDisk::mount("1m");
-    let mut fixture = Fixture::new("prints");
+    let mut fixture = CheckFixture::new("prints");
     fixture.node.layout = crate::state::directory::StateDir::open(&disk.path().join("state")).unwrap().layout();
     let checks = serde_json::json!([{"name": "prints", "exec": "prints", "deadline": "5m"}]);
     let prints =
@@ -153,7 +153,7 @@ async fn check_with_a_gigabyte_of_output_is_bounded() {
 
 #[tokio::test]
 async fn file_checks_read_contents() {
-    let fixture = Fixture::new("files");
+    let fixture = CheckFixture::new("files");
     fs::write(fixture.node.root.join("conf"), "listen 80\n").unwrap();
     let check =
         |name: &str, file: serde_json::Value| serde_json::json!({"name": name, "file": file, "deadline": "50ms"});
@@ -168,7 +168,7 @@ async fn file_checks_read_contents() {
 
 #[tokio::test]
 async fn check_that_clears_its_environment_is_ended() {
-    let fixture = Fixture::new("cleared");
+    let fixture = CheckFixture::new("cleared");
     let checks =
         serde_json::json!([{"name": "hangs", "exec": "hangs", "deadline": "2s"}, {"name": "quick", "exec": "quick"}]);
     let hangs = "#!/bin/sh\necho $$ > $MUSTER_ROOT/hangs\nexec env -i sleep 1000\n";
@@ -181,7 +181,7 @@ async fn check_that_clears_its_environment_is_ended() {
 
 #[tokio::test]
 async fn network_checks_use_real_listeners() {
-    let fixture = Fixture::new("listeners");
+    let fixture = CheckFixture::new("listeners");
     let mut servers = JoinSet::new();
     let mut serve = async |status, body| {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -222,7 +222,7 @@ async fn network_checks_use_real_listeners() {
 
 #[tokio::test]
 async fn check_waits_for_a_late_pid_file() {
-    let fixture = Fixture::new("later");
+    let fixture = CheckFixture::new("later");
     let pidfile = fixture.node.root.join("it.pid");
     let checks = serde_json::json!([
         {"name": "later", "process": {"pidfile": "{root}/it.pid"}, "deadline": "20s"},
@@ -236,7 +236,7 @@ async fn check_waits_for_a_late_pid_file() {
 
 #[tokio::test]
 async fn ended_process_fails_its_check() {
-    let fixture = Fixture::new("gone");
+    let fixture = CheckFixture::new("gone");
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = child.id();
     child.wait().unwrap();
@@ -253,7 +253,7 @@ async fn ended_process_fails_its_check() {
 
 #[tokio::test]
 async fn reused_pid_fails_its_check() {
-    let fixture = Fixture::new("reused");
+    let fixture = CheckFixture::new("reused");
     let mut alive = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let mut zombie = std::process::Command::new("true").spawn().unwrap();
     let zombie_pid = zombie.id().cast_signed();
@@ -287,7 +287,7 @@ async fn reused_pid_fails_its_check() {
 
 #[tokio::test]
 async fn no_check_shows_a_secret() {
-    let fixture = Fixture::new("secret");
+    let fixture = CheckFixture::new("secret");
     fs::write(fixture.node.root.join("conf"), format!("{}hunter2!", "x".repeat(196))).unwrap();
     let checks = serde_json::json!([
         {"name": "prints", "exec": "prints"},

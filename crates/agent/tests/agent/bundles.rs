@@ -23,7 +23,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 
 /// Fault of the next download. When no faults are left, downloads succeed.
 #[derive(Clone, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum DownloadFault {
     /// Sends this many bytes and cuts the connection.
     CutAfter(usize),
     /// Sends this many bytes and then stalls.
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
 #[derive(Debug, Default)]
 pub(crate) struct BundleEndpoint {
     directory: PathBuf,
-    faults: VecDeque<Fault>,
+    faults: VecDeque<DownloadFault>,
     /// Start offset of each download.
     offsets: Vec<u64>,
 }
@@ -58,7 +58,7 @@ pub(crate) fn serve(server: SocketAddr, directory: PathBuf) {
 }
 
 /// Injects faults into the next downloads.
-pub(crate) fn fail(server: SocketAddr, faults: impl IntoIterator<Item = Fault>) {
+pub(crate) fn fail(server: SocketAddr, faults: impl IntoIterator<Item = DownloadFault>) {
     endpoint(server).lock().unwrap().faults.extend(faults);
 }
 
@@ -96,18 +96,18 @@ async fn send(
     else {
         return problem(ProblemCode::UnknownVersion);
     };
-    let from = if matches!(fault, Some(Fault::IgnoreOffset)) { 0 } else { from };
+    let from = if matches!(fault, Some(DownloadFault::IgnoreOffset)) { 0 } else { from };
     if from >= bundle.len() {
         return problem(ProblemCode::RangeNotSatisfiable);
     }
     let mut end = None;
     match fault {
-        Some(Fault::Refuse(code)) => return problem(code),
-        Some(Fault::CutAfter(bytes)) => end = Some((bytes, false)),
-        Some(Fault::FreezeAfter(bytes)) => end = Some((bytes, true)),
-        Some(Fault::Flip(at)) => bundle[at] ^= 1,
-        Some(Fault::TooLong) => bundle.extend([0; 100]),
-        Some(Fault::IgnoreOffset) | None => {}
+        Some(DownloadFault::Refuse(code)) => return problem(code),
+        Some(DownloadFault::CutAfter(bytes)) => end = Some((bytes, false)),
+        Some(DownloadFault::FreezeAfter(bytes)) => end = Some((bytes, true)),
+        Some(DownloadFault::Flip(at)) => bundle[at] ^= 1,
+        Some(DownloadFault::TooLong) => bundle.extend([0; 100]),
+        Some(DownloadFault::IgnoreOffset) | None => {}
     }
     let size = bundle.len();
     let mut rest = bundle.split_off(from);

@@ -9,11 +9,11 @@ use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::fake_server::FakeServer;
-use crate::fixture::{Fixture, first_events, with_dbs};
+use crate::fixture::{AgentFixture, first_events, with_dbs};
 
 const RUNS: &str = "echo x >> $MUSTER_ROOT/ran; exit 0";
 
-async fn agent(fixture: &Fixture, verb: &[&str]) -> (i32, String) {
+async fn agent(fixture: &AgentFixture, verb: &[&str]) -> (i32, String) {
     let config = fixture.write_config();
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_muster-agent"));
     command.args(verb).arg("--config").arg(config).env("NO_COLOR", "1").kill_on_drop(true);
@@ -36,8 +36,8 @@ fn runs(root: &Path) -> usize {
 }
 
 /// A node that has validated v1, with a stopped agent.
-async fn configured(server: &mut FakeServer) -> (Fixture, DesiredState) {
-    let fixture = Fixture::new(server.address);
+async fn configured(server: &mut FakeServer) -> (AgentFixture, DesiredState) {
+    let fixture = AgentFixture::new(server.address);
     let desired = fixture.release("v1", RUNS, "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     assert_eq!(agent(&fixture, &["once"]).await.0, 0);
@@ -47,7 +47,7 @@ async fn configured(server: &mut FakeServer) -> (Fixture, DesiredState) {
 #[tokio::test]
 async fn pending_update_exit_codes_distinguish_the_cases() {
     let mut server = FakeServer::start().await;
-    let fresh = Fixture::new(server.address);
+    let fresh = AgentFixture::new(server.address);
     let first = fresh.release("v1", RUNS, "");
     server.set_first_events(first_events(&first, with_dbs(1, &[])));
     assert_eq!(agent(&fresh, &["pending-update"]).await, (0, "update: to v1\n".into()));
@@ -72,7 +72,7 @@ async fn pending_update_exit_codes_distinguish_the_cases() {
 #[tokio::test]
 async fn local_version_prints_the_validated_version() {
     let mut server = FakeServer::start().await;
-    let fresh = Fixture::new(server.address);
+    let fresh = AgentFixture::new(server.address);
     assert_eq!(agent(&fresh, &["local-version"]).await, (1, String::new()));
     let (fixture, _) = configured(&mut server).await;
     // It works without a server.
@@ -97,7 +97,7 @@ async fn check_succeeds_only_if_the_node_may_run() {
 
     // A node that never connected to a server, and cannot reach one.
     let address = server.stop();
-    let fresh = Fixture::new(address);
+    let fresh = AgentFixture::new(address);
     let (code, said) = agent(&fresh, &["check"]).await;
     assert!(code == 2 && said.contains("never connected to a server"), "{code} {said}");
     // The last known state counts.
@@ -209,7 +209,7 @@ fn help_shows_the_configuration() {
 #[tokio::test]
 async fn invalid_configuration_is_explained() {
     let server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let path = fixture.write_config();
     let good = fs::read_to_string(&path).unwrap();
     for (text, says) in [
@@ -229,7 +229,7 @@ async fn invalid_configuration_is_explained() {
 #[tokio::test]
 async fn second_agent_on_a_directory_is_refused() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let _agent = fixture.start();
     server.opened().await;
     let path = fixture.write_config();

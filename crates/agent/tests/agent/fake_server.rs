@@ -43,7 +43,7 @@ pub(crate) enum AgentRequest {
 
 /// Answer to the next reports. When none are left, all reports are accepted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ScriptedAnswer {
     Refuse(ProblemCode),
     Outdated,
     Never,
@@ -52,14 +52,14 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FakeServerState {
     requests: mpsc::Sender<AgentRequest>,
     logs: mpsc::Sender<(RunId, LogPiece)>,
     /// Sender of events for the newest stream.
     stream: Mutex<Option<mpsc::Sender<SyncEvent>>>,
     /// Events at the beginning of each stream.
     first_events: Mutex<Vec<SyncEvent>>,
-    answers: Mutex<VecDeque<Answer>>,
+    answers: Mutex<VecDeque<ScriptedAnswer>>,
     /// Shared like a store: replicas of one server have the same state.
     observed: Arc<Mutex<ObservedRecord>>,
     refuse_streams: Mutex<Option<ProblemCode>>,
@@ -74,7 +74,7 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct FakeServer {
     pub(crate) address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<FakeServerState>,
     requests: mpsc::Receiver<AgentRequest>,
     /// Live logs of runs. Separate from the other requests, because few tests read them.
     logs: mpsc::Receiver<(RunId, LogPiece)>,
@@ -105,7 +105,7 @@ impl FakeServer {
         let (logs, log_inbox) = mpsc::channel(1000);
         let hello =
             SyncEvent::Hello { incarnation: 1, role: Role::new("web").unwrap(), now: jiff::Timestamp::UNIX_EPOCH };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FakeServerState {
             requests,
             logs,
             stream: Mutex::default(),
@@ -144,7 +144,7 @@ impl FakeServer {
         *self.shared.desired.lock().unwrap() = None;
     }
 
-    pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
+    pub(crate) fn answer(&self, answers: impl IntoIterator<Item = ScriptedAnswer>) {
         self.shared.answers.lock().unwrap().extend(answers);
     }
 
@@ -252,7 +252,7 @@ impl FakeServer {
     }
 }
 
-impl Shared {
+impl FakeServerState {
     /// Incarnation for an agent that opens a stream.
     fn assign_incarnation(&self, open: &SyncOpen) -> u64 {
         let mut observed = self.observed.lock().unwrap();
@@ -313,7 +313,7 @@ async fn bind(address: SocketAddr) -> std::net::TcpListener {
     within("the port is free", bound).await
 }
 
-async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> Response {
+async fn sync(State(shared): State<Arc<FakeServerState>>, Json(open): Json<SyncOpen>) -> Response {
     if let Some(code) = *shared.refuse_streams.lock().unwrap() {
         let _ = shared.requests.try_send(AgentRequest::Open(Box::new(open)));
         return problem(code);
@@ -337,7 +337,7 @@ async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> 
 }
 
 /// The desired state and the pause, for requests without a stream.
-async fn desired(State(shared): State<Arc<Shared>>) -> Response {
+async fn desired(State(shared): State<Arc<FakeServerState>>) -> Response {
     if shared.frozen.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;
     }
@@ -358,20 +358,20 @@ async fn desired(State(shared): State<Arc<Shared>>) -> Response {
     Json(response).into_response()
 }
 
-async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -> Response {
+async fn report(State(shared): State<Arc<FakeServerState>>, Json(report): Json<Report>) -> Response {
     let answer = shared.answers.lock().unwrap().pop_front();
     let taken = |taken| Json(ReportAck { taken, revision: Revision(1) }).into_response();
     let result = match answer {
-        None | Some(Answer::AcceptAndCut) => Some(shared.apply_report(&report)),
-        Some(Answer::Outdated | Answer::Refuse(_) | Answer::Never) => None,
+        None | Some(ScriptedAnswer::AcceptAndCut) => Some(shared.apply_report(&report)),
+        Some(ScriptedAnswer::Outdated | ScriptedAnswer::Refuse(_) | ScriptedAnswer::Never) => None,
     };
     let _ = shared.requests.send(AgentRequest::Report(Box::new(report))).await;
     match answer {
         None => taken(result.unwrap()),
-        Some(Answer::Outdated) => taken(ReportResult::Outdated),
-        Some(Answer::Refuse(code)) => problem(code),
-        Some(Answer::Never) => std::future::pending().await,
-        Some(Answer::AcceptAndCut) => {
+        Some(ScriptedAnswer::Outdated) => taken(ReportResult::Outdated),
+        Some(ScriptedAnswer::Refuse(code)) => problem(code),
+        Some(ScriptedAnswer::Never) => std::future::pending().await,
+        Some(ScriptedAnswer::AcceptAndCut) => {
             // A truncated body looks like a connection that was cut.
             let broken = stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
             Body::from_stream(broken).into_response()
@@ -379,7 +379,7 @@ async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -
     }
 }
 
-async fn activity(State(shared): State<Arc<Shared>>, Json(activity): Json<Activity>) -> StatusCode {
+async fn activity(State(shared): State<Arc<FakeServerState>>, Json(activity): Json<Activity>) -> StatusCode {
     let lost = shared.lose_activities.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
     if lost.is_ok() {
         return StatusCode::SERVICE_UNAVAILABLE;
@@ -389,7 +389,7 @@ async fn activity(State(shared): State<Arc<Shared>>, Json(activity): Json<Activi
 }
 
 async fn log(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<FakeServerState>>,
     Path((_, _, run)): Path<(String, String, RunId)>,
     Json(piece): Json<LogPiece>,
 ) -> StatusCode {

@@ -20,7 +20,7 @@ use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::bundles;
 
-pub(crate) struct Fixture {
+pub(crate) struct AgentFixture {
     directory: tempfile::TempDir,
     servers: Vec<SocketAddr>,
     state: PathBuf,
@@ -29,11 +29,11 @@ pub(crate) struct Fixture {
 }
 
 /// A running agent; it is killed with the test.
-pub(crate) struct Agent {
+pub(crate) struct AgentProcess {
     pub(crate) child: Child,
 }
 
-impl Fixture {
+impl AgentFixture {
     pub(crate) fn new(server: SocketAddr) -> Self {
         Self::with_servers(&[server])
     }
@@ -120,19 +120,19 @@ impl Fixture {
         path
     }
 
-    pub(crate) fn start(&self) -> Agent {
-        Agent { child: self.command().spawn().unwrap() }
+    pub(crate) fn start(&self) -> AgentProcess {
+        AgentProcess { child: self.command().spawn().unwrap() }
     }
 
     /// Runs `once`, as cron does.
-    pub(crate) fn start_once(&self) -> Agent {
-        Agent { child: self.verb("once").spawn().unwrap() }
+    pub(crate) fn start_once(&self) -> AgentProcess {
+        AgentProcess { child: self.verb("once").spawn().unwrap() }
     }
 
     /// The same, with the agent's log in a file.
-    pub(crate) fn start_with_log(&self, log: &Path) -> Agent {
+    pub(crate) fn start_with_log(&self, log: &Path) -> AgentProcess {
         let log = fs::File::create(log).unwrap();
-        Agent { child: self.command().stderr(log).spawn().unwrap() }
+        AgentProcess { child: self.command().stderr(log).spawn().unwrap() }
     }
 
     fn command(&self) -> Command {
@@ -151,7 +151,7 @@ impl Fixture {
     }
 }
 
-impl Agent {
+impl AgentProcess {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
         kill_process(pid, signal).unwrap();

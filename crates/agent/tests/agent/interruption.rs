@@ -15,7 +15,7 @@ use muster_wire::sync::SyncEvent;
 use rustix::process::Signal;
 
 use crate::fake_server::{AgentRequest, FakeServer};
-use crate::fixture::{Fixture, first_events, with_dbs};
+use crate::fixture::{AgentFixture, first_events, with_dbs};
 
 /// The first run hangs, with a grandchild that leaves its session and ignores SIGTERM. Later runs succeed.
 const HANGS_ONCE: &str = "test -e $MUSTER_ROOT/hung && exit 0\n\
@@ -27,7 +27,7 @@ fn processes_of(run: &RunId) -> Vec<u32> {
 }
 
 /// Waits until the agent applies, and until its script has created the file `hung`.
-async fn run_that_hangs(server: &mut FakeServer, fixture: &Fixture) -> RunId {
+async fn run_that_hangs(server: &mut FakeServer, fixture: &AgentFixture) -> RunId {
     let Activity::Applying { run, .. } = server.activity(|now| matches!(now, Activity::Applying { .. })).await else {
         unreachable!()
     };
@@ -54,7 +54,7 @@ async fn reported_as_interrupted(server: &mut FakeServer, run: &RunId) -> Report
 #[tokio::test]
 async fn killed_agent_reports_its_run_as_interrupted_and_repeats_it() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = fixture.release("v1", HANGS_ONCE, "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
@@ -69,7 +69,7 @@ async fn killed_agent_reports_its_run_as_interrupted_and_repeats_it() {
 #[tokio::test]
 async fn signalled_agent_ends_its_run_first() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = fixture.release("v1", HANGS_ONCE, "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
@@ -90,7 +90,7 @@ async fn signalled_agent_ends_its_run_first() {
 async fn signal_ends_a_cron_run_with_all_its_processes() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut server = FakeServer::start().await;
-        let fixture = Fixture::new(server.address);
+        let fixture = AgentFixture::new(server.address);
         let desired = fixture.release("v1", HANGS_ONCE, "");
         server.set_first_events(first_events(&desired, with_dbs(1, &[])));
         let once = fixture.start_once();
@@ -106,7 +106,7 @@ async fn signal_ends_a_cron_run_with_all_its_processes() {
 #[tokio::test]
 async fn services_survive_an_agent_killed_during_checks() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = "test -e $MUSTER_ROOT/service && exit 0\n\
                   setsid sleep 1000 > /dev/null 2>&1 & echo $! > $MUSTER_ROOT/service; exit 2";
     fixture.release("v1", script, "validate: [{name: hangs, exec: check}]\n");
@@ -137,7 +137,7 @@ async fn services_survive_an_agent_killed_during_checks() {
 #[tokio::test]
 async fn service_that_writes_to_its_run_output_survives_the_agent() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = "test -e $MUSTER_ROOT/alive && exit 0\n\
                   setsid sh -c 'while :; do echo tick || exit 1; echo >> $MUSTER_ROOT/alive; sleep 0.01; done' &\n\
                   exit 2";
@@ -165,7 +165,7 @@ async fn service_that_writes_to_its_run_output_survives_the_agent() {
 #[tokio::test]
 async fn orphans_that_end_are_reaped() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = "for n in 1 2 3; do setsid sh -c 'sleep 0.1' & done; echo $! > $MUSTER_ROOT/pid";
     let desired = fixture.release("v1", script, "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
@@ -192,7 +192,7 @@ async fn full_disk_blocks_the_agent_until_there_is_space() {
     }
     let disk = SmallDisk::mount("1m");
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
+    let fixture = AgentFixture::new(server.address).with_state(disk.path().join("state"));
     let desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/runs; exit 0", "");
     fixture.release("v2", "echo x >> $MUSTER_ROOT/runs; exit 0", "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
@@ -226,7 +226,7 @@ async fn disk_filled_during_a_run_loses_no_report() {
     }
     let disk = SmallDisk::mount("1m");
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
+    let fixture = AgentFixture::new(server.address).with_state(disk.path().join("state"));
     let script = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 2";
     let desired = fixture.release("v1", script, "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));

@@ -13,7 +13,7 @@ use muster_testkit::wait::until;
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{AgentRequest, FakeServer};
-use crate::fixture::{Fixture, first_events, news, with_dbs};
+use crate::fixture::{AgentFixture, first_events, news, with_dbs};
 
 const SCRIPT: &str = "echo x >> $MUSTER_ROOT/runs; echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 2";
 
@@ -26,7 +26,7 @@ fn run_request(id: &str) -> SyncEvent {
     SyncEvent::Run { id: id.into(), noop: false, by: "bob".into() }
 }
 
-fn runs(fixture: &Fixture) -> usize {
+fn runs(fixture: &AgentFixture) -> usize {
     fs::read_to_string(fixture.path().join("root/runs")).unwrap_or_default().lines().count()
 }
 
@@ -39,7 +39,7 @@ async fn validated(server: &mut FakeServer) {
 #[tokio::test]
 async fn events_in_a_pause_wait_for_its_end_across_restarts() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let check = "echo x >> $MUSTER_ROOT/checks";
     fixture.release("v1", SCRIPT, "validate: [{name: looks, exec: check}]\n");
     fixture.executable("v1", "check", check);
@@ -89,7 +89,7 @@ async fn events_in_a_pause_wait_for_its_end_across_restarts() {
 async fn pause_ends_by_the_time_of_the_server() {
     let ends = async |server_now: Timestamp| {
         let mut server = FakeServer::start().await;
-        let fixture = Fixture::new(server.address);
+        let fixture = AgentFixture::new(server.address);
         let mut events = first_events(&fixture.release("v1", SCRIPT, ""), with_dbs(1, &[]));
         let SyncEvent::Hello { now, .. } = &mut events[0] else { unreachable!() };
         *now = server_now;
@@ -126,7 +126,7 @@ fn clock() -> Timestamp {
 async fn wrong_clock_does_not_shift_pauses_and_retries() {
     let lives = async |server_is_ahead: SignedDuration| {
         let mut server = FakeServer::start().await;
-        let fixture = Fixture::new(server.address);
+        let fixture = AgentFixture::new(server.address);
         let fails_once = format!("test -e $MUSTER_ROOT/tried || {{ touch $MUSTER_ROOT/tried; exit 1; }}\n{SCRIPT}");
         fixture.release("v1", &fails_once, "validate_every: 10s\nvalidate: [{name: looks, exec: check}]\n");
         fixture.executable("v1", "check", "echo x >> $MUSTER_ROOT/checks");
@@ -165,7 +165,7 @@ async fn wrong_clock_does_not_shift_pauses_and_retries() {
 #[tokio::test]
 async fn node_that_breaks_in_a_pause_is_repaired_after_it() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release(
         "v1",
         "touch $MUSTER_ROOT/well; exit 2",

@@ -10,7 +10,7 @@ use muster_testkit::wait::until;
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{AgentRequest, FakeServer};
-use crate::fixture::{Fixture, first_events, news, with_dbs};
+use crate::fixture::{AgentFixture, first_events, news, with_dbs};
 
 const HOOK: &str = "hooks: [{name: members, on: \"active_roles::db\", run: hook}]\n";
 
@@ -22,7 +22,7 @@ fn operator(id: &str) -> Cause {
     Cause::Operator { id: id.into(), by: "ada".into() }
 }
 
-fn lines(fixture: &Fixture, file: &str) -> usize {
+fn lines(fixture: &AgentFixture, file: &str) -> usize {
     fs::read_to_string(fixture.path().join("root").join(file)).unwrap_or_default().lines().count()
 }
 
@@ -38,7 +38,7 @@ async fn validated(server: &mut FakeServer) -> Report {
 #[tokio::test]
 async fn broken_node_is_reported_once_and_run_again() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release(
         "v1",
         "touch $MUSTER_ROOT/well; exit 2",
@@ -69,7 +69,7 @@ async fn broken_node_is_reported_once_and_run_again() {
 #[tokio::test]
 async fn changed_key_runs_its_hook_and_no_run() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "echo x >> $MUSTER_ROOT/runs; exit 2", HOOK);
     fixture.executable("v1", "hook", "echo \"$MUSTER_HOOK: $MUSTER_HOOK_KEY\"; grep -c db2 $MUSTER_SNAPSHOT; true");
     server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &["db1"])));
@@ -108,7 +108,7 @@ async fn changed_key_runs_its_hook_and_no_run() {
 #[tokio::test]
 async fn failed_hook_is_reported_and_retried() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "exit 2", HOOK);
     fixture.executable("v1", "hook", "echo x >> $MUSTER_ROOT/tries; echo no; test $(wc -l < $MUSTER_ROOT/tries) -ge 3");
     server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
@@ -127,7 +127,7 @@ async fn failed_hook_is_reported_and_retried() {
 #[tokio::test]
 async fn validation_clears_a_failed_hook_without_a_trigger() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "exit 2", &format!("validate_every: 10s\n{HOOK}"));
     fixture.executable("v1", "hook", "! grep -q db2 $MUSTER_SNAPSHOT");
     server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &["db1"])));
@@ -150,7 +150,7 @@ async fn validation_clears_a_failed_hook_without_a_trigger() {
 #[tokio::test]
 async fn preview_reports_changes_once_per_request() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = "test -n \"$MUSTER_NOOP\" && { echo would; exit 2; }; echo x >> $MUSTER_ROOT/runs; exit 0";
     let desired = fixture.release("v1", script, "noop: true\n");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
@@ -182,7 +182,7 @@ async fn preview_reports_changes_once_per_request() {
 const HANGS_ONCE: &str = "test -e $MUSTER_ROOT/hung && exit 0; touch $MUSTER_ROOT/hung; setsid sleep 1000 & sleep 1000";
 
 /// Kills the agent while a script hangs. Returns the id of that run.
-async fn killed_while_it_hangs(fixture: &Fixture, agent: crate::fixture::Agent) -> String {
+async fn killed_while_it_hangs(fixture: &AgentFixture, agent: crate::fixture::AgentProcess) -> String {
     until("the script hangs", || fixture.path().join("root/hung").exists()).await;
     let ledger: serde_json::Value =
         serde_json::from_slice(&fs::read(fixture.state().join("ledger.json")).unwrap()).unwrap();
@@ -199,7 +199,7 @@ fn nothing_is_left_of(run: &str) {
 #[tokio::test]
 async fn killed_preview_is_made_again() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = format!("test -z \"$MUSTER_NOOP\" && exit 0\n{HANGS_ONCE}");
     server.set_first_events(first_events(&fixture.release("v1", &script, "noop: true\n"), with_dbs(1, &[])));
     let agent = fixture.start();
@@ -217,7 +217,7 @@ async fn killed_preview_is_made_again() {
 #[tokio::test]
 async fn killed_hook_is_run_again() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "exit 0", HOOK);
     fixture.executable("v1", "hook", HANGS_ONCE);
     server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
@@ -247,7 +247,7 @@ async fn killed_hook_is_run_again() {
 #[tokio::test]
 async fn killed_periodic_validation_is_not_reported() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "exit 0", "validate_every: 10s\nvalidate: [{name: looks, exec: check}]\n");
     // The second check hangs: it is the first periodic validation.
     fixture.executable(

@@ -19,7 +19,7 @@ use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
-use simulated_world::{Killed, World};
+use simulated_world::{Killed, SimulatedWorld};
 
 const WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
@@ -53,7 +53,7 @@ fn desired(number: u64, version: &str) -> DesiredState {
 }
 
 /// Connects the agent and sends what it does not have.
-fn connect(world: &mut World, state: ServerState) -> Result<(), Killed> {
+fn connect(world: &mut SimulatedWorld, state: ServerState) -> Result<(), Killed> {
     let (role, now) = (Role::new("web").unwrap(), Timestamp::UNIX_EPOCH);
     world.happens(Input::Hello { incarnation: 1, role, now, renewed: false })?;
     world.happens(Input::Desired(desired(state.number, state.version)))?;
@@ -66,8 +66,8 @@ fn connect(world: &mut World, state: ServerState) -> Result<(), Killed> {
 
 /// Runs all states with an agent that is killed after `lives_for` effects and restarted. Returns the world, and whether it
 /// was killed.
-fn run_all(lives_for: usize) -> (World, bool) {
-    let mut world = World::new(lives_for);
+fn run_all(lives_for: usize) -> (SimulatedWorld, bool) {
+    let mut world = SimulatedWorld::new(lives_for);
     let mut died = false;
     let mut started = world.happens(Input::Started).is_ok();
     for state in STATES {
@@ -96,7 +96,7 @@ fn agent_killed_between_any_two_effects_recovers() {
     }
 }
 
-fn check(world: &World, lives_for: usize) {
+fn check(world: &SimulatedWorld, lives_for: usize) {
     let ledger = world.ledger();
     let last = ledger.last.as_ref().unwrap();
     assert_eq!((last.generation.number, last.end), (2, RunEnd::Validated), "{lives_for}");
@@ -128,15 +128,15 @@ fn check(world: &World, lives_for: usize) {
 }
 
 /// The server sends v2, which requires a confirmation, and becomes unreachable.
-fn disconnect(world: &mut World) -> Result<(), Killed> {
+fn disconnect(world: &mut SimulatedWorld) -> Result<(), Killed> {
     world.happens(Input::Desired(desired(2, "v2")))?;
     world.reachable = false;
     world.settle()
 }
 
 /// Converges an agent to v1, then sends v2 and disconnects. It is killed after `lives_for` effects.
-fn disconnected(lives_for: usize) -> (World, bool) {
-    let mut world = World::new(usize::MAX);
+fn disconnected(lives_for: usize) -> (SimulatedWorld, bool) {
+    let mut world = SimulatedWorld::new(usize::MAX);
     let first = world.happens(Input::Started).and_then(|_| connect(&mut world, STATES[0]));
     first.unwrap();
     world.left = lives_for;
@@ -153,7 +153,7 @@ fn disconnected(lives_for: usize) -> (World, bool) {
 fn unreachable_agent_rolls_back_wherever_it_is_killed() {
     let (complete, died) = disconnected(usize::MAX);
     assert!(!died);
-    let versions = |world: &World| {
+    let versions = |world: &SimulatedWorld| {
         let orders = world.log.orders.iter().filter(|order| order.run.work == Work::Run);
         orders.map(|order| (order.run.generation.number, order.run.version.to_string())).collect::<Vec<_>>()
     };
@@ -198,7 +198,7 @@ fn unreachable_agent_rolls_back_wherever_it_is_killed() {
 #[test]
 fn impossible_rollback_is_reported_once() {
     for (cached, problem) in [(false, "v1 is gone"), (true, "the node has run no other release")] {
-        let mut world = World::new(usize::MAX);
+        let mut world = SimulatedWorld::new(usize::MAX);
         world.happens(Input::Started).unwrap();
         if !cached {
             connect(&mut world, STATES[0]).unwrap();
@@ -224,7 +224,7 @@ fn impossible_rollback_is_reported_once() {
 
 #[test]
 fn confirmed_release_stays_without_a_server() {
-    let mut world = World::new(usize::MAX);
+    let mut world = SimulatedWorld::new(usize::MAX);
     world.happens(Input::Started).unwrap();
     connect(&mut world, STATES[0]).unwrap();
     connect(&mut world, STATES[1]).unwrap();
@@ -246,7 +246,7 @@ fn confirmed_release_stays_without_a_server() {
 #[test]
 fn restarted_agent_tries_to_report_before_it_rolls_back() {
     for reachable in [true, false] {
-        let mut world = World::new(usize::MAX);
+        let mut world = SimulatedWorld::new(usize::MAX);
         world.happens(Input::Started).unwrap();
         connect(&mut world, STATES[0]).unwrap();
         world.happens(Input::Desired(desired(2, "v2"))).unwrap();
@@ -264,7 +264,7 @@ fn restarted_agent_tries_to_report_before_it_rolls_back() {
 
 #[test]
 fn pause_delays_the_rollback() {
-    let (paused, mut world) = (pause(), World::new(usize::MAX));
+    let (paused, mut world) = (pause(), SimulatedWorld::new(usize::MAX));
     world.happens(Input::Started).unwrap();
     connect(&mut world, STATES[0]).unwrap();
     world.happens(Input::Desired(desired(2, "v2"))).unwrap();

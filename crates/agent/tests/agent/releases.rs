@@ -17,12 +17,12 @@ use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
-use crate::bundles::{self, Fault};
+use crate::bundles::{self, DownloadFault};
 use crate::fake_server::FakeServer;
-use crate::fixture::{Fixture, first_events, with_dbs};
+use crate::fixture::{AgentFixture, first_events, with_dbs};
 
 /// A release with a script and incompressible bytes, large enough to be cut.
-fn large_release(fixture: &Fixture, version: &str, number: u64) -> DesiredState {
+fn large_release(fixture: &AgentFixture, version: &str, number: u64) -> DesiredState {
     fixture.release(version, "echo x >> $MUSTER_ROOT/ran; exit 0", "");
     let mut noise = 1_u32;
     let bytes = std::iter::repeat_with(|| {
@@ -34,7 +34,7 @@ fn large_release(fixture: &Fixture, version: &str, number: u64) -> DesiredState 
     fixture.desired(version, number)
 }
 
-fn runs(fixture: &Fixture) -> usize {
+fn runs(fixture: &AgentFixture) -> usize {
     fs::read_to_string(fixture.path().join("root/ran")).unwrap_or_default().lines().count()
 }
 
@@ -59,14 +59,14 @@ async fn validated(server: &mut FakeServer) -> Report {
     }
 }
 
-fn cached_releases(fixture: &Fixture) -> Vec<String> {
+fn cached_releases(fixture: &AgentFixture) -> Vec<String> {
     let Ok(entries) = fs::read_dir(fixture.state().join("releases")) else { return Vec::new() };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-fn part(fixture: &Fixture, desired: &DesiredState) -> PathBuf {
+fn part(fixture: &AgentFixture, desired: &DesiredState) -> PathBuf {
     let digest = Digest::new(desired.digest.as_str()).unwrap();
     fixture.state().join("releases").join(format!("incoming-{}.part", digest.hex()))
 }
@@ -74,9 +74,14 @@ fn part(fixture: &Fixture, desired: &DesiredState) -> PathBuf {
 #[tokio::test]
 async fn interrupted_download_is_resumed() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
-    let cuts = [Fault::CutAfter(300_000), Fault::CutAfter(1), Fault::CutAfter(0), Fault::CutAfter(700_000)];
+    let cuts = [
+        DownloadFault::CutAfter(300_000),
+        DownloadFault::CutAfter(1),
+        DownloadFault::CutAfter(0),
+        DownloadFault::CutAfter(700_000),
+    ];
     bundles::fail(server.address, cuts);
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
@@ -96,9 +101,9 @@ async fn interrupted_download_is_resumed() {
 #[tokio::test]
 async fn killed_agent_resumes_its_download_from_another_server() {
     let server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
-    bundles::fail(server.address, [Fault::FreezeAfter(1_000_000)]);
+    bundles::fail(server.address, [DownloadFault::FreezeAfter(1_000_000)]);
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     let part = part(&fixture, &desired);
@@ -120,7 +125,7 @@ async fn killed_agent_resumes_its_download_from_another_server() {
 #[tokio::test]
 async fn leftovers_of_a_killed_download_are_used_or_removed() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
@@ -144,9 +149,9 @@ async fn leftovers_of_a_killed_download_are_used_or_removed() {
 #[tokio::test]
 async fn damaged_bundle_is_refused_and_downloaded_again() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
-    bundles::fail(server.address, [Fault::Flip(1_234_567)]);
+    bundles::fail(server.address, [DownloadFault::Flip(1_234_567)]);
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     let reason = failed(&mut server).await;
@@ -159,9 +164,9 @@ async fn damaged_bundle_is_refused_and_downloaded_again() {
 #[tokio::test]
 async fn damaged_part_is_downloaded_again_from_the_start() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
-    bundles::fail(server.address, [Fault::FreezeAfter(1_000_000)]);
+    bundles::fail(server.address, [DownloadFault::FreezeAfter(1_000_000)]);
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     let part = part(&fixture, &desired);
@@ -178,15 +183,15 @@ async fn damaged_part_is_downloaded_again_from_the_start() {
 #[tokio::test]
 async fn unexpected_answers_do_not_prevent_a_download() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
     bundles::fail(
         server.address,
         [
-            Fault::Refuse(ProblemCode::StoreUnavailable),
-            Fault::CutAfter(400_000),
-            Fault::IgnoreOffset,
-            Fault::Refuse(ProblemCode::RangeNotSatisfiable),
+            DownloadFault::Refuse(ProblemCode::StoreUnavailable),
+            DownloadFault::CutAfter(400_000),
+            DownloadFault::IgnoreOffset,
+            DownloadFault::Refuse(ProblemCode::RangeNotSatisfiable),
         ],
     );
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
@@ -198,9 +203,9 @@ async fn unexpected_answers_do_not_prevent_a_download() {
 #[tokio::test]
 async fn bundle_longer_than_its_manifest_is_dropped() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
-    bundles::fail(server.address, [Fault::TooLong]);
+    bundles::fail(server.address, [DownloadFault::TooLong]);
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     validated(&mut server).await;
@@ -210,7 +215,7 @@ async fn bundle_longer_than_its_manifest_is_dropped() {
 #[tokio::test]
 async fn unavailable_release_fails_the_run_and_is_retried() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = large_release(&fixture, "v1", 1);
     let bundle = fixture.path().join("bundles/v1");
     fs::rename(&bundle, bundle.with_extension("away")).unwrap();
@@ -229,7 +234,7 @@ async fn unavailable_release_fails_the_run_and_is_retried() {
 #[tokio::test]
 async fn release_of_an_unknown_key_is_refused_until_it_is_trusted() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let mut desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
     let other = SigningKey::generate("new").unwrap();
     let manifest = desired.manifest.read().unwrap();
@@ -256,7 +261,7 @@ async fn release_of_an_unknown_key_is_refused_until_it_is_trusted() {
 #[tokio::test]
 async fn expired_release_is_refused_unless_already_applied() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
     let now = now();
     let hour = SignedDuration::from_hours(1);
@@ -286,7 +291,7 @@ fn now() -> Timestamp {
 #[tokio::test]
 async fn older_release_needs_permission_also_without_a_ledger() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "echo one >> $MUSTER_ROOT/ran; exit 0", "");
     fixture.release("v2", "echo two >> $MUSTER_ROOT/ran; exit 0", "");
     let second = fixture.desired("v2", 7);
@@ -321,7 +326,7 @@ async fn older_release_needs_permission_also_without_a_ledger() {
 #[tokio::test]
 async fn older_release_is_refused_after_its_history_is_damaged() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "echo one >> $MUSTER_ROOT/ran; exit 0", "");
     fixture.release("v2", "echo two >> $MUSTER_ROOT/ran; exit 0", "");
     server.set_first_events(first_events(&fixture.desired("v2", 7), with_dbs(1, &[])));
@@ -347,7 +352,7 @@ async fn older_release_is_refused_after_its_history_is_damaged() {
 #[tokio::test]
 async fn refused_release_keeps_the_watched_keys() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let first = fixture.release("v1", "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0", "");
     server.set_first_events(first_events(&first, with_dbs(1, &["db1"])));
     let _agent = fixture.start();
@@ -366,7 +371,7 @@ async fn refused_release_keeps_the_watched_keys() {
 #[tokio::test]
 async fn manifest_of_another_version_is_refused() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let first = fixture.release("v1", "exit 0", "");
     let mut second = fixture.release("v2", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
     second.manifest = first.manifest;
@@ -381,7 +386,7 @@ async fn manifest_of_another_version_is_refused() {
 }
 
 /// Signs arbitrary bytes, as another program with the key could.
-fn signed(fixture: &Fixture, bundle: &[u8]) -> DesiredState {
+fn signed(fixture: &AgentFixture, bundle: &[u8]) -> DesiredState {
     let (digest, size) = muster_release::bundle::digest_of(bundle).unwrap();
     let version = Version::new("v1").unwrap();
     let label = ReleaseLabel {
@@ -430,7 +435,7 @@ async fn signed_bundle_with_unsafe_entries_is_refused() {
         (tar(tar::EntryType::Regular, b"bomb", None, bomb), "the release is larger than"),
     ] {
         let mut server = FakeServer::start().await;
-        let fixture = Fixture::new(server.address);
+        let fixture = AgentFixture::new(server.address);
         let desired = signed(&fixture, &bundle);
         server.set_first_events(first_events(&desired, with_dbs(1, &[])));
         let _agent = fixture.start();
@@ -455,7 +460,7 @@ async fn signed_bundle_with_unsafe_entries_is_refused() {
 #[tokio::test]
 async fn cached_release_runs_without_a_server() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
@@ -470,7 +475,7 @@ async fn cached_release_runs_without_a_server() {
 #[tokio::test]
 async fn only_the_last_releases_are_kept() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let (mut digests, mut agent) = (Vec::new(), None);
     for number in 1..=5 {
         let version = format!("v{number}");
@@ -500,7 +505,7 @@ async fn release_too_large_for_the_disk_fails_the_run() {
         // Too small for the bundle, or large enough for the bundle but not for its content.
         let disk = SmallDisk::mount(size);
         let mut server = FakeServer::start().await;
-        let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
+        let fixture = AgentFixture::new(server.address).with_state(disk.path().join("state"));
         let desired = large_release(&fixture, "v1", 1);
         server.set_first_events(first_events(&desired, with_dbs(1, &[])));
         let _agent = fixture.start();

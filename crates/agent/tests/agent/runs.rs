@@ -12,12 +12,12 @@ use muster_testkit::wait::until;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::fake_server::FakeServer;
-use crate::fixture::{Agent, Fixture, first_events, news, with_dbs};
+use crate::fixture::{AgentFixture, AgentProcess, first_events, news, with_dbs};
 
 #[tokio::test]
 async fn run_is_configured_validated_and_reported() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = "test \"$MUSTER_ROLE $MUSTER_VERSION $MUSTER_ADDRESS\" = 'web v1 127.0.0.1' || exit 9\n\
                   echo active_roles::db >> $MUSTER_LOOKUPS_FILE; echo fine; exit 2";
     let desired = fixture.release("v1", script, "");
@@ -43,7 +43,7 @@ async fn run_is_configured_validated_and_reported() {
 #[tokio::test]
 async fn pending_node_runs_when_its_needs_are_met() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = "grep -q '\"db2\"' $MUSTER_SNAPSHOT && exit 2\n\
                   echo '{\"kind\":\"role\",\"role\":\"db\",\"want\":2,\"have\":0}' >> $MUSTER_PENDING_FILE; exit 75";
     let desired = fixture.release("v1", script, "");
@@ -67,7 +67,7 @@ async fn pending_node_runs_when_its_needs_are_met() {
 #[tokio::test]
 async fn node_with_a_local_need_retries() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = fixture.release("v1", "test -e $MUSTER_ROOT/licence && exit 2; echo a licence; exit 75", "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
@@ -89,7 +89,7 @@ async fn node_with_a_local_need_retries() {
 #[tokio::test]
 async fn failed_run_is_retried_until_it_succeeds() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = "echo x >> $MUSTER_ROOT/tries; test $(wc -l < $MUSTER_ROOT/tries) -ge 3";
     let desired = fixture.release("v1", script, "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
@@ -113,7 +113,7 @@ async fn failed_run_is_retried_until_it_succeeds() {
 #[tokio::test]
 async fn unvalidated_version_is_not_the_local_version() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let log = fixture.path().join("log");
     let desired = fixture.release("v1", "exit 2", "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
@@ -150,7 +150,7 @@ fn waits_for(gate: &Path) -> String {
 #[tokio::test]
 async fn log_line_arrives_during_the_run() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let (first, second) = (fixture.path().join("first"), fixture.path().join("second"));
     let script = format!("echo begun; {}; echo continued; exit 2", waits_for(&first));
     let check = "validate: [{name: looks, exec: looks}, {name: waits, exec: waits}]\n";
@@ -189,7 +189,7 @@ async fn log_line_arrives_during_the_run() {
 #[tokio::test]
 async fn lost_log_piece_is_sent_again_without_blocking_the_run() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = fixture.release("v1", "echo one; exit 2", "");
     server.set_first_events(first_events(&desired, with_dbs(7, &["db1"])));
     server.refuse_logs(1);
@@ -216,15 +216,17 @@ fn prints_after_the_gate(version: &str) -> String {
 }
 
 /// Versions that were applied on the node, in order.
-fn versions_on(fixture: &Fixture) -> Vec<String> {
+fn versions_on(fixture: &AgentFixture) -> Vec<String> {
     let said = fs::read_to_string(fixture.path().join("root/versions")).unwrap_or_default();
     said.lines().map(str::to_owned).collect()
 }
 
 /// A node that runs v1 and is sent v2. The server is stopped before the applier of v2 ends.
-async fn cut_off(confirm_within: Option<SignedDuration>) -> (Fixture, Agent, std::net::SocketAddr, DesiredState) {
+async fn cut_off(
+    confirm_within: Option<SignedDuration>,
+) -> (AgentFixture, AgentProcess, std::net::SocketAddr, DesiredState) {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let first = fixture.release("v1", &prints("v1"), "");
     fixture.release("v2", &prints_after_the_gate("v2"), "");
     let second = DesiredState { confirm_within, ..fixture.desired("v2", 2) };

@@ -10,20 +10,20 @@ use muster_testkit::wait::until;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
-use crate::fake_server::{AgentRequest, Answer, FakeServer};
-use crate::fixture::{Agent, Fixture, first_events, news, with_dbs};
+use crate::fake_server::{AgentRequest, FakeServer, ScriptedAnswer};
+use crate::fixture::{AgentFixture, AgentProcess, first_events, news, with_dbs};
 
 const FINE: &str = "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0";
 
 /// A node that has been validated at v1.
-async fn validated(server: &mut FakeServer, fixture: &Fixture) -> DesiredState {
+async fn validated(server: &mut FakeServer, fixture: &AgentFixture) -> DesiredState {
     let desired = fixture.release("v1", FINE, "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
     desired
 }
 
 /// Number of reports in the agent's outbox.
-fn waiting_reports(fixture: &Fixture) -> usize {
+fn waiting_reports(fixture: &AgentFixture) -> usize {
     let files = fs::read_dir(fixture.state().join("outbox")).unwrap().flatten();
     files.filter(|file| file.path().extension().is_some_and(|extension| extension == "json")).count()
 }
@@ -38,7 +38,7 @@ async fn both_reports(server: &mut FakeServer) -> [u64; 2] {
 #[tokio::test]
 async fn reconnection_is_no_cause_for_a_run() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = validated(&mut server, &fixture).await;
     let _agent = fixture.start();
     both_reports(&mut server).await;
@@ -64,7 +64,7 @@ async fn reconnection_is_no_cause_for_a_run() {
 #[tokio::test]
 async fn requested_run_is_made_once() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
     let _agent = fixture.start();
     both_reports(&mut server).await;
@@ -81,7 +81,7 @@ async fn requested_run_is_made_once() {
 #[tokio::test]
 async fn reports_arrive_once_and_in_order_after_an_outage() {
     let server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let wait = "touch $MUSTER_ROOT/begun; while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 0";
     let desired = fixture.release("v1", wait, "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
@@ -100,12 +100,12 @@ async fn reports_arrive_once_and_in_order_after_an_outage() {
 #[tokio::test]
 async fn unanswered_report_is_sent_again_with_its_number() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
     server.answer([
-        Answer::AcceptAndCut,
-        Answer::Refuse(ProblemCode::StoreUnavailable),
-        Answer::Refuse(ProblemCode::StoreFull),
+        ScriptedAnswer::AcceptAndCut,
+        ScriptedAnswer::Refuse(ProblemCode::StoreUnavailable),
+        ScriptedAnswer::Refuse(ProblemCode::StoreFull),
     ]);
     let _agent = fixture.start();
     let mut seqs = Vec::new();
@@ -118,9 +118,9 @@ async fn unanswered_report_is_sent_again_with_its_number() {
 #[tokio::test]
 async fn refused_report_does_not_block_later_ones() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
-    server.answer([Answer::Refuse(ProblemCode::InvalidRequest)]);
+    server.answer([ScriptedAnswer::Refuse(ProblemCode::InvalidRequest)]);
     let _agent = fixture.start();
     assert_eq!(both_reports(&mut server).await, [1, 2]);
     assert!(fixture.state().join("outbox/refused/00000000000000000001.json").exists());
@@ -129,13 +129,13 @@ async fn refused_report_does_not_block_later_ones() {
 #[tokio::test]
 async fn unknown_node_keeps_its_reports_until_it_is_known() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
     server.refuse_streams(Some(ProblemCode::UnknownNode));
     let _agent = fixture.start();
     server.opened().await;
     server.opened().await;
-    server.answer([Answer::Refuse(ProblemCode::UnknownNode)]);
+    server.answer([ScriptedAnswer::Refuse(ProblemCode::UnknownNode)]);
     server.refuse_streams(None);
     let mut seqs = Vec::new();
     while seqs.last() != Some(&2) {
@@ -148,7 +148,7 @@ async fn unknown_node_keeps_its_reports_until_it_is_known() {
 #[tokio::test]
 async fn restored_node_gets_a_new_incarnation() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
     let agent = fixture.start();
     both_reports(&mut server).await;
@@ -180,9 +180,9 @@ async fn restored_node_gets_a_new_incarnation() {
 #[tokio::test]
 async fn outdated_report_is_dropped_after_a_new_incarnation() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
-    server.answer([Answer::Outdated, Answer::Outdated]);
+    server.answer([ScriptedAnswer::Outdated, ScriptedAnswer::Outdated]);
     let _agent = fixture.start();
     let mut sent = Vec::new();
     while sent.last() != Some(&(2, 2)) {
@@ -196,7 +196,7 @@ async fn outdated_report_is_dropped_after_a_new_incarnation() {
 #[tokio::test]
 async fn idle_is_sent_after_the_report_of_a_run() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
     let _agent = fixture.start();
     let mut received = Vec::new();
@@ -225,7 +225,7 @@ async fn expect_activity(server: &mut FakeServer, wanted: impl Fn(&Activity) -> 
 #[tokio::test]
 async fn lost_activity_is_sent_again() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let script = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done\n\
                   echo '{\"kind\":\"role\",\"role\":\"db\",\"want\":1,\"have\":0}' >> $MUSTER_PENDING_FILE; exit 75";
     let desired = fixture.release("v1", script, "");
@@ -242,10 +242,10 @@ async fn lost_activity_is_sent_again() {
 #[tokio::test]
 async fn ping_is_answered_during_a_run() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     let desired = fixture.release("v1", "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 3", "");
     server.set_first_events(first_events(&desired, with_dbs(1, &[])));
-    server.answer([Answer::Never]);
+    server.answer([ScriptedAnswer::Never]);
     let _agent = fixture.start();
     let is_applying = |now: &Activity| matches!(now, Activity::Applying { .. });
     server.activity(is_applying).await;
@@ -264,7 +264,7 @@ async fn ping_is_answered_during_a_run() {
 #[tokio::test]
 async fn ping_is_answered_by_an_idle_agent() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
     let _agent = fixture.start();
     both_reports(&mut server).await;
@@ -278,7 +278,7 @@ async fn ping_is_answered_by_an_idle_agent() {
 #[tokio::test]
 async fn corrupt_ledger_is_moved_and_rebuilt_from_the_server() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     validated(&mut server, &fixture).await;
     let agent = fixture.start();
     both_reports(&mut server).await;
@@ -295,18 +295,18 @@ async fn corrupt_ledger_is_moved_and_rebuilt_from_the_server() {
 }
 
 struct TwoServers {
-    fixture: Fixture,
+    fixture: AgentFixture,
     /// Server that the agent connects to first.
     first: FakeServer,
     second: FakeServer,
-    agent: Agent,
+    agent: AgentProcess,
 }
 
 /// An agent with two servers. The first reports get these answers from either server.
-async fn start_two_servers(answers: &[Answer]) -> TwoServers {
+async fn start_two_servers(answers: &[ScriptedAnswer]) -> TwoServers {
     let mut one = FakeServer::start().await;
     let mut other = one.start_beside().await;
-    let fixture = Fixture::with_servers(&[one.address, other.address]);
+    let fixture = AgentFixture::with_servers(&[one.address, other.address]);
     let desired = fixture.release("v1", FINE, "");
     for server in [&one, &other] {
         server.set_first_events(first_events(&desired, with_dbs(1, &[])));
@@ -322,13 +322,13 @@ async fn start_two_servers(answers: &[Answer]) -> TwoServers {
     TwoServers { fixture, first, second, agent }
 }
 
-fn runs(fixture: &Fixture) -> usize {
+fn runs(fixture: &AgentFixture) -> usize {
     fs::read_dir(fixture.state().join("runs")).unwrap().count()
 }
 
 #[tokio::test]
 async fn reports_fail_over_to_another_server_without_a_run() {
-    let refused = [Answer::Refuse(ProblemCode::StoreUnavailable); 100];
+    let refused = [ScriptedAnswer::Refuse(ProblemCode::StoreUnavailable); 100];
     let TwoServers { fixture, first, mut second, agent: _agent } = start_two_servers(&refused).await;
     until("both reports are kept", || waiting_reports(&fixture) == 2).await;
     let address = first.stop();
@@ -370,7 +370,7 @@ async fn overloaded_server_moves_an_agent_to_another() {
 #[tokio::test]
 async fn agent_with_one_server_ignores_a_move() {
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address);
+    let fixture = AgentFixture::new(server.address);
     server.set_first_events(first_events(&fixture.release("v1", FINE, ""), with_dbs(1, &[])));
     let _agent = fixture.start();
     both_reports(&mut server).await;

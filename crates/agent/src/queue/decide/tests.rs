@@ -196,7 +196,7 @@ fn rollback_waits_only_for_the_slot() {
     let rolled_back =
         || QueueEvent::RolledBack { version: Version::new("v1").unwrap(), within: SignedDuration::from_mins(5) };
     let cause = || Cause::AutoRollback { version: Version::new("v1").unwrap(), within: SignedDuration::from_mins(5) };
-    queue.schedule.retry = Some(Retry { attempt: 1, due: queue.now + FIRST_RETRY });
+    queue.schedule.retry = Some(PendingRetry { attempt: 1, due: queue.now + FIRST_RETRY });
     queue.schedule.running = Some(Work::Validation);
     queue.handle(rolled_back());
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Wait, "the checks continue");

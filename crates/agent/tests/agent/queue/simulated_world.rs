@@ -32,7 +32,7 @@ pub(super) struct Killed;
 
 /// State that survives a kill.
 #[derive(Debug, Default)]
-struct Disk {
+struct SimulatedDisk {
     ledger: Option<Vec<u8>>,
     snapshot: Option<Snapshot>,
     outbox: BTreeMap<u64, UnsentReport>,
@@ -46,9 +46,9 @@ pub(super) struct WorldLog {
     pub(super) accepted: Vec<Report>,
 }
 
-pub(super) struct World {
+pub(super) struct SimulatedWorld {
     node: Arc<AgentNode>,
-    disk: Disk,
+    disk: SimulatedDisk,
     queue: RunQueue,
     dispatch: Dispatch,
     /// Running processes, which outlive the agent.
@@ -66,7 +66,7 @@ pub(super) struct World {
     pub(super) is_cached: bool,
 }
 
-impl World {
+impl SimulatedWorld {
     pub(super) fn new(left: usize) -> Self {
         let node = Arc::new(AgentNode {
             env: EnvName::new("test").unwrap(),
@@ -77,7 +77,7 @@ impl World {
             puppet: "puppet".into(),
             layout: Layout::at(Path::new("/nowhere")),
         });
-        let disk = Disk::default();
+        let disk = SimulatedDisk::default();
         let queue = start(&node, &disk);
         Self {
             node,
@@ -274,7 +274,7 @@ impl World {
     }
 }
 
-fn start(node: &Arc<AgentNode>, disk: &Disk) -> RunQueue {
+fn start(node: &Arc<AgentNode>, disk: &SimulatedDisk) -> RunQueue {
     let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).unwrap();
     let ledger = disk.ledger.as_ref().map_or_else(|| Ledger::new(node.env.clone(), node.name.clone()), read);
     let retry = RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
