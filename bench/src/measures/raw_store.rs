@@ -10,7 +10,7 @@ use muster_core::report::record::RunHistory;
 use muster_core::report::status_move;
 use muster_core::report::status_move::{MoveInput, StatusMove};
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::embedded::Options;
+use muster_store::embedded::EmbeddedOptions;
 use muster_store::{CommitOutcome, EmbeddedStore, Store, StoreAccess};
 use tokio::task::JoinSet;
 
@@ -134,7 +134,7 @@ pub(crate) async fn measure_stores(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let (mut embedded, mut clustered, mut fsyncs) = (0.0, 0.0, 0.0);
         for round in 0..rounds {
             let path = dir.path().join(format!("embedded-{writers}-{round}"));
-            let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(path, Options::default()).await?);
+            let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(path, EmbeddedOptions::default()).await?);
             let raw = transaction_rate(&store, writers, time).await?;
             embedded += raw.transactions_per_second;
             fsyncs = raw.fsyncs_each;

@@ -9,7 +9,7 @@ use crate::parts::reports::{Senders, SentReports, StopAfter};
 use crate::parts::server::InProcessServer;
 use crate::parts::{process, project};
 use crate::row::{Row, Unit};
-use muster_store::embedded::Options;
+use muster_store::embedded::EmbeddedOptions;
 use muster_store::{EmbeddedStore, Store, StoreStats};
 
 pub(crate) const METHOD: &str = "the server's code on the embedded store, listening on loopback; in this process, so that the store's counters of \
@@ -51,7 +51,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let cpu = process::cpu(std::process::id())?.own.saturating_sub(cpu);
         stretches.push(Interval { senders: count, sent, before, after: store.stats(), cpu });
     }
-    let raw: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path().join("raw"), Options::default()).await?);
+    let raw: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path().join("raw"), EmbeddedOptions::default()).await?);
     let raw = raw_store::transaction_rate(&raw, 64, bench.size(time / 2, time)).await?;
 
     let mut rows: Vec<Row> = stretches.iter().flat_map(Interval::rows).collect();

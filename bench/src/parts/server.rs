@@ -9,7 +9,7 @@ use muster_core::names::NodeName;
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_server::{Clock, FirstVersion, LeasePace, Registration, ServerConfig, register};
 use muster_store::EmbeddedStore;
-use muster_store::embedded::Options;
+use muster_store::embedded::EmbeddedOptions;
 use muster_testkit::records::{node_record, release_records};
 use muster_wire::client::Client;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -126,7 +126,7 @@ impl InProcessServer {
         let (store_path, blobs) = (dir.join("store"), dir.join("blobs"));
         let registration = registration(project)?;
         let started = handle.spawn(async move {
-            let store = Arc::new(EmbeddedStore::open(store_path, Options::default()).await?);
+            let store = Arc::new(EmbeddedStore::open(store_path, EmbeddedOptions::default()).await?);
             let listen = "127.0.0.1:0".parse()?;
             let config = ServerConfig {
                 listen,

@@ -25,7 +25,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 /// The loop is at the caller, not in a function with a closure: futures of async closures that borrow cannot be sent to
 /// another thread.
 #[derive(Debug)]
-pub(crate) struct Attempts<'a> {
+pub(crate) struct RetryLoop<'a> {
     cluster: &'a Cluster,
     what: &'a str,
     begin: Instant,
@@ -33,12 +33,12 @@ pub(crate) struct Attempts<'a> {
 }
 
 impl Cluster {
-    pub(crate) fn attempts<'a>(&'a self, what: &'a str) -> Attempts<'a> {
-        Attempts { cluster: self, what, begin: Instant::now(), next: 0 }
+    pub(crate) fn attempts<'a>(&'a self, what: &'a str) -> RetryLoop<'a> {
+        RetryLoop { cluster: self, what, begin: Instant::now(), next: 0 }
     }
 }
 
-impl Attempts<'_> {
+impl RetryLoop<'_> {
     /// A client of a running member; another member for each attempt.
     pub(crate) async fn client(&mut self) -> Result<Client, Error> {
         let running: Vec<_> =

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use muster_sim::{Faults, Model, RequestFate, Rng, StoreFaultRates};
-use muster_store::contract::{Mirror, Subject};
+use muster_store::contract::{ContractSubject, Mirror};
 use muster_store::{
     CommitOutcome, GapCause, Guard, ManualClock, Op, Revision, Store, StoreError, Txn, Watch, WatchEvent, WatchFrom,
 };
@@ -239,7 +239,7 @@ impl InMemory {
     }
 }
 
-impl Subject for InMemory {
+impl ContractSubject for InMemory {
     fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muster_store::embedded::Options;
+use muster_store::embedded::EmbeddedOptions;
 use muster_store::{CommitOutcome, EmbeddedStore, Guard, Op, Revision, Store, Txn};
 
 #[tokio::main]
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let path = args.next().unwrap_or_else(|| "throughput.store".to_owned());
     let writers: usize = args.next().map_or(Ok(64), |arg| arg.parse())?;
     let seconds: u64 = args.next().map_or(Ok(5), |arg| arg.parse())?;
-    let store = Arc::new(EmbeddedStore::open(&path, Options::default()).await?);
+    let store = Arc::new(EmbeddedStore::open(&path, EmbeddedOptions::default()).await?);
 
     let before = store.stats();
     let start = Instant::now();

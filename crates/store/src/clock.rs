@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// A monotonic clock. Times are counted from its start, because leases need no calendar.
-pub trait Clock: Debug + Send + Sync + 'static {
+pub trait LeaseClock: Debug + Send + Sync + 'static {
     fn now(&self) -> Duration;
 
     /// Resolves when the clock has reached this time.
@@ -33,7 +33,7 @@ impl Default for SystemClock {
     }
 }
 
-impl Clock for SystemClock {
+impl LeaseClock for SystemClock {
     fn now(&self) -> Duration {
         self.start.elapsed()
     }
@@ -65,7 +65,7 @@ impl Default for ManualClock {
     }
 }
 
-impl Clock for ManualClock {
+impl LeaseClock for ManualClock {
     fn now(&self) -> Duration {
         *self.now.borrow()
     }

@@ -56,12 +56,12 @@ mod open;
 mod store;
 mod watch;
 
-pub use self::clock::{Clock, ManualClock, SystemClock};
+pub use self::clock::{LeaseClock, ManualClock, SystemClock};
 pub use self::embedded::EmbeddedStore;
 pub use self::etcd::EtcdStore;
 pub use self::limits::InvalidRequest;
 pub use self::open::{OpenError, StoreAccess, open};
-pub use self::store::{CommitOutcome, KeyValue, Lease, Range, Store, StoreStats};
+pub use self::store::{CommitOutcome, KeyRange, KeyValue, Lease, Store, StoreStats};
 pub use self::watch::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
-pub use crate::store::{Alarm, AlarmKind, ErrorCause, Member, MemberState, Sharing, StoreError, StoreHealth};
+pub use crate::store::{Alarm, AlarmKind, ErrorCause, MemberState, Sharing, StoreError, StoreHealth, StoreMember};
 pub use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};

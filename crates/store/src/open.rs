@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::embedded::{EmbeddedStore, Options};
+use crate::embedded::{EmbeddedOptions, EmbeddedStore};
 use crate::etcd::EtcdStore;
 use crate::store::Store;
 use crate::{embedded, etcd};
@@ -20,17 +20,17 @@ pub enum OpenError {
     #[error("{given:?} names no file: write embedded:PATH, such as embedded:/var/lib/muster/store")]
     NoPath { given: String },
     #[error(transparent)]
-    Embedded(#[from] embedded::OpenError),
+    Embedded(#[from] embedded::OpenFileError),
     #[error(transparent)]
-    Etcd(#[from] etcd::OpenError),
+    Etcd(#[from] etcd::OpenEtcdError),
 }
 
 /// Opens the store of a specification: `embedded:PATH`, or `etcd://HOST:PORT[,HOST:PORT…]`. Only etcd uses `access`.
 pub async fn open(spec: &str, access: &StoreAccess) -> Result<Arc<dyn Store>, OpenError> {
     match spec.split_once(':') {
         Some(("embedded", "")) => Err(OpenError::NoPath { given: spec.to_owned() }),
-        Some(("embedded", path)) => Ok(Arc::new(EmbeddedStore::open(path, Options::default()).await?)),
-        Some(("etcd", _)) => Ok(Arc::new(EtcdStore::open(spec, access, etcd::Options::default()).await?)),
+        Some(("embedded", path)) => Ok(Arc::new(EmbeddedStore::open(path, EmbeddedOptions::default()).await?)),
+        Some(("etcd", _)) => Ok(Arc::new(EtcdStore::open(spec, access, etcd::EtcdOptions::default()).await?)),
         _ => Err(OpenError::Unknown { given: without_user(spec) }),
     }
 }

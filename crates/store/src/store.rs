@@ -24,7 +24,7 @@ pub struct KeyValue {
 
 /// All keys under a prefix at one revision, sorted by bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct KeyRange {
     pub kvs: Vec<KeyValue>,
     /// The revision at which all of this was true.
     pub revision: Revision,
@@ -78,7 +78,7 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<KeyValue>, StoreError>>;
 
     /// Reads all keys with a prefix (all keys, if it is empty), at the latest or at a past revision.
-    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>>;
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>>;
 
     /// Commits a transaction, or nothing of it.
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>>;
@@ -191,7 +191,7 @@ pub enum Sharing {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreHealth {
     /// Servers of the store, sorted by name. A store in a file has one.
-    pub members: Vec<Member>,
+    pub members: Vec<StoreMember>,
     /// Time of one linearizable read; none if it failed.
     pub latency: Option<Duration>,
     /// Alarms that block writes, such as etcd's exhausted quota.
@@ -204,7 +204,7 @@ pub struct StoreHealth {
 
 /// One server of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct StoreMember {
     /// The member's name, or its address if it has no name.
     pub name: String,
     pub endpoints: Vec<String>,

@@ -135,7 +135,7 @@ impl StoreArgs {
         self.open(None, notes).await.map_err(|failure| {
             let in_use = matches!(
                 failure.error.downcast_ref(),
-                Some(OpenError::Embedded(muster_store::embedded::OpenError::InUse { .. }))
+                Some(OpenError::Embedded(muster_store::embedded::OpenFileError::InUse { .. }))
             );
             if in_use {
                 failure.hint("if a server uses this store, omit --store: the request then goes to the server")

@@ -9,7 +9,7 @@ use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
 use muster_core::node::leaders::LeaderRecord;
 use muster_core::txn::{Op, Revision};
-use muster_store::Range;
+use muster_store::KeyRange;
 use thiserror::Error;
 
 use super::reader::Contents;
@@ -48,7 +48,7 @@ pub(super) struct ExistingKeys {
 }
 
 impl ExistingKeys {
-    pub(super) fn from_range(keys: &Keys, range: Range) -> Self {
+    pub(super) fn from_range(keys: &Keys, range: KeyRange) -> Self {
         let mut existing = Self { kept: BTreeMap::new(), marker: None, destroying: None, epoch: 0, epoch_at: None };
         for kv in range.kvs {
             let Some(key) = kv.key.strip_prefix(keys.prefix()) else { continue };

@@ -190,7 +190,7 @@ pub(super) mod tests {
 
     use muster_core::replica::BlobsMark;
     use muster_core::txn::Revision;
-    use muster_store::{Member, MemberState};
+    use muster_store::{MemberState, StoreMember};
     use muster_wire::doctor::BlobVisibility;
 
     use super::*;
@@ -198,7 +198,7 @@ pub(super) mod tests {
     pub(crate) const MIB: u64 = 1024 * 1024;
 
     /// A healthy member.
-    pub(crate) fn member(name: &str) -> Member {
+    pub(crate) fn member(name: &str) -> StoreMember {
         let state = MemberState {
             latency: Duration::from_millis(2),
             version: "etcd 3.6.4".into(),
@@ -210,11 +210,11 @@ pub(super) mod tests {
             behind: 0,
             errors: Vec::new(),
         };
-        Member { name: name.into(), endpoints: vec![format!("http://{name}:2379")], state: Ok(state) }
+        StoreMember { name: name.into(), endpoints: vec![format!("http://{name}:2379")], state: Ok(state) }
     }
 
     /// A healthy member with one change.
-    pub(crate) fn member_with(name: &str, change: impl FnOnce(&mut MemberState)) -> Member {
+    pub(crate) fn member_with(name: &str, change: impl FnOnce(&mut MemberState)) -> StoreMember {
         let mut member = member(name);
         if let Ok(state) = &mut member.state {
             change(state);
@@ -222,12 +222,12 @@ pub(super) mod tests {
         member
     }
 
-    pub(crate) fn dead(name: &str) -> Member {
-        Member { state: Err("connection refused".into()), ..member(name) }
+    pub(crate) fn dead(name: &str) -> StoreMember {
+        StoreMember { state: Err("connection refused".into()), ..member(name) }
     }
 
     /// A store with these members, otherwise healthy.
-    pub(crate) fn health(members: Vec<Member>) -> StoreHealth {
+    pub(crate) fn health(members: Vec<StoreMember>) -> StoreHealth {
         StoreHealth {
             members,
             latency: Some(Duration::from_millis(3)),

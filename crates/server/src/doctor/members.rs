@@ -1,6 +1,6 @@
 //! Checks of each member of the store: its answer, its lag, and the space that it has left.
 
-use muster_store::{Member, MemberState, StoreHealth};
+use muster_store::{MemberState, StoreHealth, StoreMember};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::store::millis;
@@ -22,7 +22,7 @@ pub(super) fn check_members(health: &StoreHealth) -> Vec<DoctorFinding> {
     findings
 }
 
-fn check_member(member: &Member, answered: usize, all: usize) -> DoctorFinding {
+fn check_member(member: &StoreMember, answered: usize, all: usize) -> DoctorFinding {
     match &member.state {
         Ok(state) => check_answering_member(&member.name, state, all),
         Err(why) => {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn dead_member_fails() {
-        let three = |third: Member| lines(check_members(&health(vec![member("etcd1"), member("etcd2"), third])));
+        let three = |third: StoreMember| lines(check_members(&health(vec![member("etcd1"), member("etcd2"), third])));
         assert_eq!(
             three(member("etcd3")),
             [

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::{
-    CommitOutcome, GapCause, KeyValue, Lease, Range, Sharing, Store, StoreError, StoreHealth, StoreStats, Watch,
+    CommitOutcome, GapCause, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats, Watch,
     WatchEvent, WatchFrom,
 };
 use prometheus_client::metrics::counter::Counter;
@@ -179,7 +179,7 @@ impl Store for MeasuredStore {
         Box::pin(self.measure("get", self.store.get(key), |_| (OK, None)))
     }
 
-    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         Box::pin(self.measure("range", self.store.range(prefix, at), |range| (OK, Some(range.revision))))
     }
 

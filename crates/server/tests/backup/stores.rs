@@ -16,7 +16,7 @@ use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use muster_server::Blobs;
 use muster_server::backup::{Contents, RestoreError, RestoreTarget, read_environment, restore, verify};
 use muster_store::{
-    CommitOutcome, KeyValue, Lease, Range, Sharing, Store, StoreAccess, StoreError, StoreHealth, StoreStats, Watch,
+    CommitOutcome, KeyRange, KeyValue, Lease, Sharing, Store, StoreAccess, StoreError, StoreHealth, StoreStats, Watch,
     WatchFrom,
 };
 use muster_wire::backup::RestoreResponse;
@@ -175,7 +175,7 @@ impl Store for CrashingStore {
         self.inner.get(key)
     }
 
-    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         self.inner.range(prefix, at)
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use muster_store::{
-    CommitOutcome, KeyValue, Lease, LeaseId, Range, Revision, Sharing, Store, StoreError, StoreHealth, StoreStats, Txn,
-    Watch, WatchEvent, WatchFrom,
+    CommitOutcome, KeyRange, KeyValue, Lease, LeaseId, Revision, Sharing, Store, StoreError, StoreHealth, StoreStats,
+    Txn, Watch, WatchEvent, WatchFrom,
 };
 use tokio::sync::watch;
 
@@ -97,7 +97,7 @@ impl Store for FaultyClient {
         })
     }
 
-    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         Box::pin(async move {
             self.read()?;
             self.inner.range(prefix, at).await

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use muster_store::{
-    Clock, CommitOutcome, KeyValue, Lease, LeaseId, Range, Revision, Sharing, Store, StoreError, StoreHealth,
+    CommitOutcome, KeyRange, KeyValue, Lease, LeaseClock, LeaseId, Revision, Sharing, Store, StoreError, StoreHealth,
     StoreStats, SystemClock, Txn, Watch, WatchFrom, limits,
 };
 
@@ -30,7 +30,7 @@ pub struct Model {
 
 impl Model {
     /// Leases expire by the clock.
-    pub fn new(clock: Arc<dyn Clock>, faults: Faults) -> Self {
+    pub fn new(clock: Arc<dyn LeaseClock>, faults: Faults) -> Self {
         Self { shared: Arc::new(SharedStore::new(clock)), faults }
     }
 
@@ -102,10 +102,10 @@ impl Store for Model {
         })
     }
 
-    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         Box::pin(self.read(move |history| match at {
-            None => Ok(Range { kvs: cut(history.now(), prefix), revision: history.head() }),
-            Some(revision) => Ok(Range { kvs: cut(&history.at(revision)?, prefix), revision }),
+            None => Ok(KeyRange { kvs: cut(history.now(), prefix), revision: history.head() }),
+            Some(revision) => Ok(KeyRange { kvs: cut(&history.at(revision)?, prefix), revision }),
         }))
     }
 
@@ -188,7 +188,7 @@ impl Store for Model {
 pub(crate) struct SharedStore {
     history: Mutex<History>,
     moved: tokio::sync::watch::Sender<()>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn LeaseClock>,
     /// Transactions with an unknown outcome, which commit after this many requests.
     held_back: Mutex<Vec<(u64, Txn)>>,
     pub(crate) transactions: AtomicU64,
@@ -196,7 +196,7 @@ pub(crate) struct SharedStore {
 }
 
 impl SharedStore {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn LeaseClock>) -> Self {
         Self {
             history: Mutex::default(),
             moved: tokio::sync::watch::Sender::new(()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use muster_sim::{Faults, Model};
-use muster_store::embedded::Options;
+use muster_store::embedded::EmbeddedOptions;
 use muster_store::{
     CommitOutcome, EmbeddedStore, KeyValue, LeaseId, ManualClock, Op, Revision, Store, StoreAccess, StoreError, Txn,
 };
@@ -92,7 +92,8 @@ impl Side {
         Self::new("embedded", move || {
             let path = directory.path().join("store");
             Box::pin(async {
-                let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(path, Options::default()).await.unwrap());
+                let store: Arc<dyn Store> =
+                    Arc::new(EmbeddedStore::open(path, EmbeddedOptions::default()).await.unwrap());
                 store
             })
         })

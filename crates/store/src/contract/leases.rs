@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_core::txn::{LeaseId, Op, Txn};
 
-use super::{Subject, all, changes, commit, put, snapshot, text};
+use super::{ContractSubject, all, changes, commit, put, snapshot, text};
 use crate::limits::InvalidRequest;
 use crate::store::StoreError;
 use crate::watch::WatchFrom;
@@ -16,7 +16,7 @@ fn leased(key: &str, lease: LeaseId) -> Op {
     Op::Put { key: key.to_owned(), value: b"1".to_vec(), lease: Some(lease) }
 }
 
-pub async fn expired_lease_deletes_its_keys_in_one_txn(subject: &dyn Subject) {
+pub async fn expired_lease_deletes_its_keys_in_one_txn(subject: &dyn ContractSubject) {
     let store = subject.store();
     let lease = store.grant(TTL).await.unwrap();
     assert!(lease.ttl >= TTL);
@@ -37,7 +37,7 @@ pub async fn expired_lease_deletes_its_keys_in_one_txn(subject: &dyn Subject) {
     assert_eq!(past.kvs.first().unwrap().lease, Some(lease.id));
 }
 
-pub async fn revoked_lease_ends_at_once(subject: &dyn Subject) {
+pub async fn revoked_lease_ends_at_once(subject: &dyn ContractSubject) {
     let store = subject.store();
     let lease = store.grant(TTL).await.unwrap();
     let other = store.grant(TTL).await.unwrap();
@@ -48,7 +48,7 @@ pub async fn revoked_lease_ends_at_once(subject: &dyn Subject) {
     assert!(matches!(store.revoke(lease.id).await, Err(StoreError::LeaseEnded { .. })));
 }
 
-pub async fn kept_alive_lease_does_not_expire(subject: &dyn Subject) {
+pub async fn kept_alive_lease_does_not_expire(subject: &dyn ContractSubject) {
     let store = subject.store();
     let lease = store.grant(TTL).await.unwrap();
     commit(&*store, Txn::new().op(leased("a", lease.id))).await;
@@ -63,7 +63,7 @@ pub async fn kept_alive_lease_does_not_expire(subject: &dyn Subject) {
     assert_eq!(changes(&mut watch).await.1, [("a".to_owned(), None)]);
 }
 
-pub async fn expired_lease_is_refused(subject: &dyn Subject) {
+pub async fn expired_lease_is_refused(subject: &dyn ContractSubject) {
     let store = subject.store();
     let lease = store.grant(TTL).await.unwrap();
     commit(&*store, Txn::new().op(leased("a", lease.id))).await;
@@ -83,7 +83,7 @@ pub async fn expired_lease_is_refused(subject: &dyn Subject) {
     assert!(matches!(error, StoreError::Invalid(InvalidRequest::ShortLease { .. })));
 }
 
-pub async fn key_belongs_to_its_last_lease(subject: &dyn Subject) {
+pub async fn key_belongs_to_its_last_lease(subject: &dyn ContractSubject) {
     let store = subject.store();
     let first = store.grant(TTL).await.unwrap().id;
     let second = store.grant(TTL).await.unwrap().id;
@@ -102,7 +102,7 @@ pub async fn key_belongs_to_its_last_lease(subject: &dyn Subject) {
     assert_eq!(text(&all(&*store, "").await), [("again", "2"), ("freed", "2")]);
 }
 
-pub async fn granting_a_lease_makes_no_revision(subject: &dyn Subject) {
+pub async fn granting_a_lease_makes_no_revision(subject: &dyn ContractSubject) {
     let store = subject.store();
     let before = store.revision().await.unwrap();
     let lease = store.grant(TTL).await.unwrap().id;

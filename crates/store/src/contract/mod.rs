@@ -1,4 +1,4 @@
-//! Contract tests of all backends. A backend provides a [`Subject`] and runs all tests with
+//! Contract tests of all backends. A backend provides a [`ContractSubject`] and runs all tests with
 //! [`contract_tests!`](crate::contract_tests).
 //!
 //! The tests assume an empty store. They do not assume its first revision, nor revisions without holes. No test waits
@@ -23,7 +23,7 @@ use crate::watch::{Watch, WatchEvent};
 pub use watches::Mirror;
 
 /// An empty store of a backend, and control over its time.
-pub trait Subject: Send + Sync {
+pub trait ContractSubject: Send + Sync {
     fn store(&self) -> Arc<dyn Store>;
 
     /// Advances the time of its leases.

@@ -2,11 +2,11 @@
 
 use muster_core::txn::{Op, Revision, Txn};
 
-use super::{Subject, all, commit, delete, put, text};
+use super::{ContractSubject, all, commit, delete, put, text};
 use crate::limits::InvalidRequest;
 use crate::store::StoreError;
 
-pub async fn prefix_matches_bytes_exactly(subject: &dyn Subject) {
+pub async fn prefix_matches_bytes_exactly(subject: &dyn ContractSubject) {
     let store = subject.store();
     // `/` comes right before `0`; U+00FF and U+10FFFF are where the end of a prefix is computed wrongly.
     let keys =
@@ -23,7 +23,7 @@ pub async fn prefix_matches_bytes_exactly(subject: &dyn Subject) {
     }
 }
 
-pub async fn past_revision_reads_as_it_was(subject: &dyn Subject) {
+pub async fn past_revision_reads_as_it_was(subject: &dyn ContractSubject) {
     let store = subject.store();
     let nothing = store.revision().await.unwrap();
     let first = commit(&*store, Txn::new().op(Op::put("a/1", "x")).op(Op::put("a/3", "x"))).await;
@@ -50,19 +50,19 @@ pub async fn past_revision_reads_as_it_was(subject: &dyn Subject) {
     assert_eq!(past.kvs.first().unwrap().revision, third);
 }
 
-pub async fn future_revision_cannot_be_read(subject: &dyn Subject) {
+pub async fn future_revision_cannot_be_read(subject: &dyn ContractSubject) {
     let store = subject.store();
     let head = put(&*store, "k", "1").await;
     let error = store.range("", Some(Revision(head.0 + 1000))).await.unwrap_err();
     assert!(matches!(error, StoreError::Ahead { requested, .. } if requested.0 == head.0 + 1000));
 }
 
-pub async fn empty_key_is_refused(subject: &dyn Subject) {
+pub async fn empty_key_is_refused(subject: &dyn ContractSubject) {
     let error = subject.store().get("").await.unwrap_err();
     assert!(matches!(error, StoreError::Invalid(InvalidRequest::EmptyKey)));
 }
 
-pub async fn compacted_revision_cannot_be_read(subject: &dyn Subject) {
+pub async fn compacted_revision_cannot_be_read(subject: &dyn ContractSubject) {
     let store = subject.store();
     let first = put(&*store, "k", "1").await;
     let second = put(&*store, "k", "2").await;
@@ -78,7 +78,7 @@ pub async fn compacted_revision_cannot_be_read(subject: &dyn Subject) {
     assert_eq!(text(&store.range("", Some(third)).await.unwrap().kvs), [("k", "3")]);
 }
 
-pub async fn present_survives_compaction(subject: &dyn Subject) {
+pub async fn present_survives_compaction(subject: &dyn ContractSubject) {
     let store = subject.store();
     put(&*store, "old", "1").await;
     put(&*store, "gone", "1").await;
@@ -93,7 +93,7 @@ pub async fn present_survives_compaction(subject: &dyn Subject) {
     assert_eq!(text(&store.range("", Some(head)).await.unwrap().kvs), [("old", "1")]);
 }
 
-pub async fn future_revision_cannot_be_compacted(subject: &dyn Subject) {
+pub async fn future_revision_cannot_be_compacted(subject: &dyn ContractSubject) {
     let store = subject.store();
     let head = put(&*store, "k", "1").await;
     let error = store.compact(Revision(head.0 + 1000)).await.unwrap_err();

@@ -9,9 +9,9 @@ use crate::limits::{InvalidRequest, MAX_KEY, MAX_OPS, MAX_TXN, MAX_VALUE};
 use crate::store::{CommitOutcome, Store, StoreError};
 
 use super::watches::Mirror;
-use super::{Subject, all, commit, delete, put, text};
+use super::{ContractSubject, all, commit, delete, put, text};
 
-pub async fn transaction_is_atomic_at_one_revision(subject: &dyn Subject) {
+pub async fn transaction_is_atomic_at_one_revision(subject: &dyn ContractSubject) {
     let store = subject.store();
     put(&*store, "old", "1").await;
     let before = store.revision().await.unwrap();
@@ -29,7 +29,7 @@ pub async fn transaction_is_atomic_at_one_revision(subject: &dyn Subject) {
     assert_eq!(store.get("old").await.unwrap(), None);
 }
 
-pub async fn failed_guard_is_a_conflict_and_named(subject: &dyn Subject) {
+pub async fn failed_guard_is_a_conflict_and_named(subject: &dyn ContractSubject) {
     let store = subject.store();
     let held = put(&*store, "held", "1").await;
     let first = put(&*store, "moved", "1").await;
@@ -50,7 +50,7 @@ pub async fn failed_guard_is_a_conflict_and_named(subject: &dyn Subject) {
     assert_eq!(store.revision().await.unwrap(), before);
 }
 
-pub async fn guards_compare_presence_and_revision(subject: &dyn Subject) {
+pub async fn guards_compare_presence_and_revision(subject: &dyn ContractSubject) {
     let store = subject.store();
     let holds = async |guard: Guard| match store.commit(Txn::new().guard(guard)).await.unwrap() {
         CommitOutcome::Committed { .. } => true,
@@ -81,7 +81,7 @@ pub async fn guards_compare_presence_and_revision(subject: &dyn Subject) {
     assert!(!holds(unchanged(second)).await);
 }
 
-pub async fn no_op_transaction_makes_no_revision(subject: &dyn Subject) {
+pub async fn no_op_transaction_makes_no_revision(subject: &dyn ContractSubject) {
     let store = subject.store();
     let before = put(&*store, "k", "1").await;
 
@@ -92,7 +92,7 @@ pub async fn no_op_transaction_makes_no_revision(subject: &dyn Subject) {
     assert_eq!(store.revision().await.unwrap(), before);
 }
 
-pub async fn put_of_the_same_value_is_a_change(subject: &dyn Subject) {
+pub async fn put_of_the_same_value_is_a_change(subject: &dyn ContractSubject) {
     let store = subject.store();
     let first = put(&*store, "k", "1").await;
     let second = put(&*store, "k", "1").await;
@@ -100,7 +100,7 @@ pub async fn put_of_the_same_value_is_a_change(subject: &dyn Subject) {
     assert_eq!(store.get("k").await.unwrap().unwrap().revision, second);
 }
 
-pub async fn request_over_a_limit_is_refused(subject: &dyn Subject) {
+pub async fn request_over_a_limit_is_refused(subject: &dyn ContractSubject) {
     let store = subject.store();
     let refused = async |txn: Txn| {
         let Err(StoreError::Invalid(invalid)) = store.commit(txn).await else { panic!("not refused as invalid") };
@@ -130,7 +130,7 @@ pub async fn request_over_a_limit_is_refused(subject: &dyn Subject) {
     assert_eq!(all(&*store, "").await, []);
 }
 
-pub async fn request_at_the_limits_is_accepted(subject: &dyn Subject) {
+pub async fn request_at_the_limits_is_accepted(subject: &dyn ContractSubject) {
     let store = subject.store();
     let long = "k".repeat(MAX_KEY);
     commit(&*store, Txn::new().op(Op::put(&long, vec![b'x'; MAX_VALUE]))).await;
@@ -146,7 +146,7 @@ pub async fn request_at_the_limits_is_accepted(subject: &dyn Subject) {
     commit(&*store, heavy).await;
 }
 
-pub async fn duplicate_key_is_refused(subject: &dyn Subject) {
+pub async fn duplicate_key_is_refused(subject: &dyn ContractSubject) {
     let store = subject.store();
     for second in [Op::put("k", "2"), Op::delete("k")] {
         let error = store.commit(Txn::new().op(Op::put("k", "1")).op(second)).await.unwrap_err();
@@ -159,7 +159,7 @@ pub async fn duplicate_key_is_refused(subject: &dyn Subject) {
     commit(&*store, Txn::new().guard(absent()).guard(absent()).op(Op::put("k", "1"))).await;
 }
 
-pub async fn compare_and_swap_loses_no_update(subject: &dyn Subject) {
+pub async fn compare_and_swap_loses_no_update(subject: &dyn ContractSubject) {
     const WRITERS: u64 = 8;
     const EACH: u64 = 25;
     let store = subject.store();
@@ -190,7 +190,7 @@ async fn increment(store: &dyn Store, key: &str) {
     }
 }
 
-pub async fn one_of_many_creators_wins(subject: &dyn Subject) {
+pub async fn one_of_many_creators_wins(subject: &dyn ContractSubject) {
     let store = subject.store();
     let mut creators = JoinSet::new();
     for n in 0..16 {
@@ -208,7 +208,7 @@ pub async fn one_of_many_creators_wins(subject: &dyn Subject) {
 }
 
 /// Watches that start before, during and after the writes see each change once, and end equal to the store.
-pub async fn every_watch_ends_equal_to_the_store(subject: &dyn Subject) {
+pub async fn every_watch_ends_equal_to_the_store(subject: &dyn ContractSubject) {
     const WRITERS: usize = 4;
     const EACH: usize = 60;
     let store = subject.store();

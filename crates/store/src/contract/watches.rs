@@ -7,13 +7,13 @@ use muster_core::txn::{Op, Revision, Txn};
 use crate::store::{KeyValue, Store, StoreError};
 use crate::watch::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
 
-use super::{Subject, all, changes, commit, delete, news, put, snapshot, text};
+use super::{ContractSubject, all, changes, commit, delete, news, put, snapshot, text};
 
 fn pair(key: &str, value: &str) -> (String, Option<String>) {
     (key.to_owned(), Some(value.to_owned()))
 }
 
-pub async fn watch_starts_with_a_snapshot_then_changes(subject: &dyn Subject) {
+pub async fn watch_starts_with_a_snapshot_then_changes(subject: &dyn ContractSubject) {
     let store = subject.store();
     put(&*store, "a/1", "x").await;
     let before = put(&*store, "b", "x").await;
@@ -28,14 +28,14 @@ pub async fn watch_starts_with_a_snapshot_then_changes(subject: &dyn Subject) {
     assert_eq!(changes(&mut watch).await, (third, vec![("a/1".into(), None)]));
 }
 
-pub async fn snapshot_of_no_keys_is_empty(subject: &dyn Subject) {
+pub async fn snapshot_of_no_keys_is_empty(subject: &dyn ContractSubject) {
     let store = subject.store();
     let head = store.revision().await.unwrap();
     let mut watch = store.watch("nothing/", WatchFrom::Now);
     assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: head });
 }
 
-pub async fn large_snapshot_is_complete(subject: &dyn Subject) {
+pub async fn large_snapshot_is_complete(subject: &dyn ContractSubject) {
     let store = subject.store();
     for hundred in 0..13 {
         let txn = (0..100).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("n/{hundred:02}/{n:02}"), "1")));
@@ -48,7 +48,7 @@ pub async fn large_snapshot_is_complete(subject: &dyn Subject) {
     assert_eq!(mirror.copy.into_values().collect::<Vec<_>>(), all(&*store, "n/").await);
 }
 
-pub async fn transaction_is_one_event_within_the_prefix(subject: &dyn Subject) {
+pub async fn transaction_is_one_event_within_the_prefix(subject: &dyn ContractSubject) {
     let store = subject.store();
     put(&*store, "a/0", "x").await;
     let mut watch = store.watch("a/", WatchFrom::Now);
@@ -62,7 +62,7 @@ pub async fn transaction_is_one_event_within_the_prefix(subject: &dyn Subject) {
     assert_eq!(seen, [("a/0".into(), None), pair("a/1", "x"), pair("a/2", "x")]);
 }
 
-pub async fn changes_outside_the_prefix_are_progress(subject: &dyn Subject) {
+pub async fn changes_outside_the_prefix_are_progress(subject: &dyn ContractSubject) {
     let store = subject.store();
     let mut mirror = Mirror::new(&*store, "a/");
     let elsewhere = put(&*store, "a0", "x").await;
@@ -76,7 +76,7 @@ pub async fn changes_outside_the_prefix_are_progress(subject: &dyn Subject) {
     assert_eq!(changes(&mut watch).await, (here, vec![pair("a/1", "x")]));
 }
 
-pub async fn watch_can_start_at_a_past_revision(subject: &dyn Subject) {
+pub async fn watch_can_start_at_a_past_revision(subject: &dyn ContractSubject) {
     let store = subject.store();
     let start = put(&*store, "k", "0").await;
     let first = put(&*store, "k", "1").await;
@@ -95,7 +95,7 @@ pub async fn watch_can_start_at_a_past_revision(subject: &dyn Subject) {
     assert_eq!(changes(&mut latest).await, (fifth, vec![pair("k", "5")]));
 }
 
-pub async fn compacted_start_is_a_gap_and_a_snapshot(subject: &dyn Subject) {
+pub async fn compacted_start_is_a_gap_and_a_snapshot(subject: &dyn ContractSubject) {
     let store = subject.store();
     let first = put(&*store, "k", "1").await;
     put(&*store, "k", "2").await;
@@ -115,7 +115,7 @@ pub async fn compacted_start_is_a_gap_and_a_snapshot(subject: &dyn Subject) {
     assert_eq!(changes(&mut watch).await, (fourth, vec![pair("k", "4")]));
 }
 
-pub async fn future_start_is_a_gap_and_a_snapshot(subject: &dyn Subject) {
+pub async fn future_start_is_a_gap_and_a_snapshot(subject: &dyn ContractSubject) {
     let store = subject.store();
     let head = put(&*store, "k", "1").await;
     let later = Revision(head.0 + 1000);
@@ -125,7 +125,7 @@ pub async fn future_start_is_a_gap_and_a_snapshot(subject: &dyn Subject) {
     assert_eq!((text(&kvs), revision), (vec![("k", "1")], head));
 }
 
-pub async fn late_reader_misses_nothing(subject: &dyn Subject) {
+pub async fn late_reader_misses_nothing(subject: &dyn ContractSubject) {
     let store = subject.store();
     let mut mirror = Mirror::new(&*store, "");
     let start = put(&*store, "k", "0").await;
@@ -140,7 +140,7 @@ pub async fn late_reader_misses_nothing(subject: &dyn Subject) {
     assert_eq!(mirror.copy.into_values().collect::<Vec<_>>(), all(&*store, "").await);
 }
 
-pub async fn cancelled_wait_loses_nothing(subject: &dyn Subject) {
+pub async fn cancelled_wait_loses_nothing(subject: &dyn ContractSubject) {
     let store = subject.store();
     let start = put(&*store, "k", "start").await;
     let mut watch = store.watch("", WatchFrom::After(start));

@@ -6,8 +6,8 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use crate::store::KeyValue;
 use crate::watch::WatchChange;
 
-use super::Options;
-use super::file::Fault;
+use super::EmbeddedOptions;
+use super::file::FileFault;
 use super::format::{HISTORY, HistoryEntry, KEYS, LEASED, LEASES, META, Record, StoreCounters, lease_id};
 
 /// All tables, opened for writing. They show the changes of earlier requests of the same group.
@@ -20,7 +20,7 @@ pub(super) struct Tables<'t> {
 }
 
 impl<'t> Tables<'t> {
-    pub(super) fn open(txn: &'t WriteTransaction) -> Result<Self, Fault> {
+    pub(super) fn open(txn: &'t WriteTransaction) -> Result<Self, FileFault> {
         Ok(Self {
             keys: txn.open_table(KEYS)?,
             history: txn.open_table(HISTORY)?,
@@ -31,7 +31,7 @@ impl<'t> Tables<'t> {
     }
 
     /// Keys whose guards do not hold.
-    pub(super) fn failed(&self, guards: &[Guard]) -> Result<Vec<String>, Fault> {
+    pub(super) fn failed(&self, guards: &[Guard]) -> Result<Vec<String>, FileFault> {
         let mut failed = Vec::new();
         for guard in guards {
             let row = self.keys.get(guard.key())?;
@@ -48,7 +48,7 @@ impl<'t> Tables<'t> {
     }
 
     /// The first lease of the operations that does not exist.
-    pub(super) fn ended_lease(&self, ops: &[Op]) -> Result<Option<LeaseId>, Fault> {
+    pub(super) fn ended_lease(&self, ops: &[Op]) -> Result<Option<LeaseId>, FileFault> {
         for op in ops {
             if let Op::Put { lease: Some(lease), .. } = op
                 && self.leases.get(lease.0)?.is_none()
@@ -60,7 +60,7 @@ impl<'t> Tables<'t> {
     }
 
     /// Applies the operations as one revision. Without a change no row is written.
-    pub(super) fn apply(&mut self, ops: Vec<Op>, revision: u64) -> Result<AppliedOps, Fault> {
+    pub(super) fn apply(&mut self, ops: Vec<Op>, revision: u64) -> Result<AppliedOps, FileFault> {
         let mut applied = AppliedOps { changes: Vec::with_capacity(ops.len()), row_bytes: 0 };
         let mut row = Vec::new();
         for op in ops {
@@ -91,7 +91,7 @@ impl<'t> Tables<'t> {
         lease: Option<LeaseId>,
         revision: u64,
         row: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FileFault> {
         let after = Record { revision, lease: lease.map_or(0, |lease| lease.0), value };
         let was = self.keys.insert(key, after.encode().as_slice())?;
         let before = was.as_ref().map(|was| Record::decode(was.value())).transpose()?;
@@ -108,7 +108,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    fn delete(&mut self, key: &str, row: &mut Vec<u8>) -> Result<bool, Fault> {
+    fn delete(&mut self, key: &str, row: &mut Vec<u8>) -> Result<bool, FileFault> {
         let Some(was) = self.keys.remove(key)? else { return Ok(false) };
         let before = Record::decode(was.value())?;
         HistoryEntry { key, after: None, before: Some(before) }.append_to(row);
@@ -118,7 +118,7 @@ impl<'t> Tables<'t> {
         Ok(true)
     }
 
-    fn leave(&mut self, lease: i64, key: &str) -> Result<(), Fault> {
+    fn leave(&mut self, lease: i64, key: &str) -> Result<(), FileFault> {
         if lease_id(lease).is_some() {
             self.leased.remove((lease, key))?;
         }
@@ -126,7 +126,7 @@ impl<'t> Tables<'t> {
     }
 
     /// Ends a lease and returns the operations that delete its keys. None if there is no such lease.
-    pub(super) fn end_lease(&mut self, lease: i64) -> Result<Option<Vec<Op>>, Fault> {
+    pub(super) fn end_lease(&mut self, lease: i64) -> Result<Option<Vec<Op>>, FileFault> {
         if self.leases.remove(lease)?.is_none() {
             return Ok(None);
         }
@@ -156,8 +156,8 @@ const SLACK: u64 = 512;
 pub(super) fn compaction_due(
     tables: &Tables<'_>,
     counters: &StoreCounters,
-    options: &Options,
-) -> Result<Option<u64>, Fault> {
+    options: &EmbeddedOptions,
+) -> Result<Option<u64>, FileFault> {
     let mut target = counters.compacted;
     if counters.head - counters.compacted > options.keep_revisions.saturating_add(SLACK) {
         target = counters.head - options.keep_revisions;
@@ -178,7 +178,7 @@ pub(super) fn compaction_due(
 }
 
 /// Removes the history up to and including a revision, so that the file does not grow with time. redb reuses freed pages.
-pub(super) fn compact(tables: &mut Tables<'_>, counters: &mut StoreCounters, to: u64) -> Result<(), Fault> {
+pub(super) fn compact(tables: &mut Tables<'_>, counters: &mut StoreCounters, to: u64) -> Result<(), FileFault> {
     let mut removed = 0;
     tables.history.retain_in(..=to, |_, row| {
         removed += row.len() as u64;

@@ -14,7 +14,7 @@ use super::format::{FORMAT, HISTORY, KEYS, LEASED, LEASES, META, StoreCounters};
 
 /// An embedded store could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenFileError {
     #[error("the store {} is in use by another process: stop that process, or choose another store", .path.display())]
     InUse { path: PathBuf },
 
@@ -58,8 +58,9 @@ pub(super) struct OpenDatabase {
 }
 
 /// Opens the file. Creates it, and its directory, if it does not exist.
-pub(super) fn open_or_create(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<OpenDatabase, OpenError> {
-    let exists = path.try_exists().map_err(|cause| OpenError::Io { doing: "look at", path: path.to_owned(), cause })?;
+pub(super) fn open_or_create(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<OpenDatabase, OpenFileError> {
+    let exists =
+        path.try_exists().map_err(|cause| OpenFileError::Io { doing: "look at", path: path.to_owned(), cause })?;
     if !exists {
         create(path)?;
     }
@@ -67,8 +68,8 @@ pub(super) fn open_or_create(path: &Path, cache: usize, log: &Arc<FileLog>) -> R
 }
 
 /// Opens an existing file.
-pub(super) fn open(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<OpenDatabase, OpenError> {
-    let io = |doing, cause| OpenError::Io { doing, path: path.to_owned(), cause };
+pub(super) fn open(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<OpenDatabase, OpenFileError> {
+    let io = |doing, cause| OpenFileError::Io { doing, path: path.to_owned(), cause };
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| io("open", e))?;
     check_magic(path, &file)?;
     let backend = LoggedFile::new(file, Arc::clone(log)).map_err(|e| open_error(path, e))?;
@@ -81,8 +82,8 @@ pub(super) fn open(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<Open
 
 /// Creates a store under a temporary name and links it when it is complete, so that a crash leaves a complete store or
 /// none. The link fails if the name exists: of two processes that start together, one creates the store.
-fn create(path: &Path) -> Result<(), OpenError> {
-    let io = |doing, cause| OpenError::Io { doing, path: path.to_owned(), cause };
+fn create(path: &Path) -> Result<(), OpenFileError> {
+    let io = |doing, cause| OpenFileError::Io { doing, path: path.to_owned(), cause };
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -107,7 +108,7 @@ fn create(path: &Path) -> Result<(), OpenError> {
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(|e| io("sync the directory of", e))
 }
 
-fn initialise(path: &Path, draft: &Path) -> Result<(), OpenError> {
+fn initialise(path: &Path, draft: &Path) -> Result<(), OpenFileError> {
     let fill = || -> Result<(), redb::Error> {
         let database = Builder::new().create(draft)?;
         // The store will contain secrets.
@@ -125,37 +126,37 @@ fn initialise(path: &Path, draft: &Path) -> Result<(), OpenError> {
     fill().map_err(|error| storage_error(path, "create", error))
 }
 
-fn check_magic(path: &Path, mut file: &File) -> Result<(), OpenError> {
+fn check_magic(path: &Path, mut file: &File) -> Result<(), OpenFileError> {
     let mut first = [0; MAGIC.len()];
-    let foreign = |cause| OpenError::Foreign { path: path.to_owned(), cause };
+    let foreign = |cause| OpenFileError::Foreign { path: path.to_owned(), cause };
     match io::Read::read_exact(&mut file, &mut first) {
         Ok(()) if first == MAGIC => Ok(()),
         Ok(()) => Err(foreign("the first bytes are not those of a store".into())),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(foreign("the file is too short".into())),
-        Err(cause) => Err(OpenError::Io { doing: "read", path: path.to_owned(), cause }),
+        Err(cause) => Err(OpenFileError::Io { doing: "read", path: path.to_owned(), cause }),
     }
 }
 
-fn open_error(path: &Path, error: DatabaseError) -> OpenError {
+fn open_error(path: &Path, error: DatabaseError) -> OpenFileError {
     if let DatabaseError::DatabaseAlreadyOpen = error {
-        return OpenError::InUse { path: path.to_owned() };
+        return OpenFileError::InUse { path: path.to_owned() };
     }
     storage_error(path, "open", error.into())
 }
 
 /// Converts an error of redb: I/O errors are passed on, all others mean bad content.
-fn storage_error(path: &Path, doing: &'static str, error: redb::Error) -> OpenError {
+fn storage_error(path: &Path, doing: &'static str, error: redb::Error) -> OpenFileError {
     let path = path.to_owned();
     if let redb::Error::Io(cause) = error {
-        return OpenError::Io { doing, path, cause };
+        return OpenFileError::Io { doing, path, cause };
     }
     if let redb::Error::TableDoesNotExist(_) | redb::Error::TableTypeMismatch { .. } = error {
-        return OpenError::Foreign { path, cause: error.into() };
+        return OpenFileError::Foreign { path, cause: error.into() };
     }
-    OpenError::Corrupt { path, cause: error }
+    OpenFileError::Corrupt { path, cause: error }
 }
 
-fn read_counters(path: &Path, database: &Database) -> Result<StoreCounters, OpenError> {
+fn read_counters(path: &Path, database: &Database) -> Result<StoreCounters, OpenFileError> {
     let read = || -> Result<(Option<u64>, StoreCounters), redb::Error> {
         let txn = database.begin_read()?;
         let meta = txn.open_table(META)?;
@@ -164,9 +165,9 @@ fn read_counters(path: &Path, database: &Database) -> Result<StoreCounters, Open
     };
     match read() {
         Ok((Some(FORMAT), counters)) => Ok(counters),
-        Ok((Some(found), _)) => Err(OpenError::Format { path: path.to_owned(), found }),
+        Ok((Some(found), _)) => Err(OpenFileError::Format { path: path.to_owned(), found }),
         Ok((None, _)) => {
-            Err(OpenError::Foreign { path: path.to_owned(), cause: "the file has no format version".into() })
+            Err(OpenFileError::Foreign { path: path.to_owned(), cause: "the file has no format version".into() })
         }
         Err(error) => Err(storage_error(path, "read", error)),
     }

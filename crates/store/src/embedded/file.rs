@@ -67,7 +67,7 @@ impl LoggedFile {
     }
 }
 
-type Edge = Bound<u64>;
+type RangeEdge = Bound<u64>;
 
 impl StorageBackend for LoggedFile {
     fn len(&self) -> io::Result<u64> {
@@ -95,34 +95,34 @@ impl StorageBackend for LoggedFile {
         self.file.close()
     }
 
-    fn try_lock_range(&self, start: Edge, end: Edge) -> Result<bool, BackendError> {
+    fn try_lock_range(&self, start: RangeEdge, end: RangeEdge) -> Result<bool, BackendError> {
         self.file.try_lock_range(start, end)
     }
 
-    fn try_lock_shared_range(&self, start: Edge, end: Edge) -> Result<bool, BackendError> {
+    fn try_lock_shared_range(&self, start: RangeEdge, end: RangeEdge) -> Result<bool, BackendError> {
         self.file.try_lock_shared_range(start, end)
     }
 
-    fn lock_range(&self, start: Edge, end: Edge) -> Result<(), BackendError> {
+    fn lock_range(&self, start: RangeEdge, end: RangeEdge) -> Result<(), BackendError> {
         self.file.lock_range(start, end)
     }
 
-    fn lock_shared_range(&self, start: Edge, end: Edge) -> Result<(), BackendError> {
+    fn lock_shared_range(&self, start: RangeEdge, end: RangeEdge) -> Result<(), BackendError> {
         self.file.lock_shared_range(start, end)
     }
 
-    fn unlock_range(&self, start: Edge, end: Edge) -> Result<(), BackendError> {
+    fn unlock_range(&self, start: RangeEdge, end: RangeEdge) -> Result<(), BackendError> {
         self.file.unlock_range(start, end)
     }
 
-    fn query_lock_range(&self, start: Edge, end: Edge) -> Result<bool, BackendError> {
+    fn query_lock_range(&self, start: RangeEdge, end: RangeEdge) -> Result<bool, BackendError> {
         self.file.query_lock_range(start, end)
     }
 }
 
 /// Failed work on the file.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum FileFault {
     /// An error of redb.
     #[error(transparent)]
     Storage(redb::Error),
@@ -135,9 +135,9 @@ pub(super) enum Fault {
 
 macro_rules! from_redb {
     ($($error:ty),*) => {$(
-        impl From<$error> for Fault {
+        impl From<$error> for FileFault {
             fn from(error: $error) -> Self {
-                Fault::Storage(error.into())
+                FileFault::Storage(error.into())
             }
         }
     )*};
@@ -145,12 +145,12 @@ macro_rules! from_redb {
 
 from_redb!(redb::StorageError, redb::TableError, redb::TransactionError, redb::CommitError);
 
-impl Fault {
+impl FileFault {
     /// True if redb refuses all work until the file is reopened, as it does after any I/O error.
     pub(super) fn needs_reopening(&self) -> bool {
         match self {
-            Fault::Storage(redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed) => true,
-            Fault::Storage(_) | Fault::Row(_) | Fault::Reply(_) => false,
+            FileFault::Storage(redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed) => true,
+            FileFault::Storage(_) | FileFault::Row(_) | FileFault::Reply(_) => false,
         }
     }
 
@@ -158,10 +158,12 @@ impl Fault {
     pub(super) fn into_error(self, store: &str) -> StoreError {
         let store = store.to_owned();
         match self {
-            Fault::Reply(error) => error,
-            Fault::Row(row) => StoreError::Corrupt { store, cause: Arc::new(row) },
-            fault @ Fault::Storage(redb::Error::Corrupted(_)) => StoreError::Corrupt { store, cause: Arc::new(fault) },
-            fault @ Fault::Storage(_) => StoreError::Unavailable { store, cause: Arc::new(fault) },
+            FileFault::Reply(error) => error,
+            FileFault::Row(row) => StoreError::Corrupt { store, cause: Arc::new(row) },
+            fault @ FileFault::Storage(redb::Error::Corrupted(_)) => {
+                StoreError::Corrupt { store, cause: Arc::new(fault) }
+            }
+            fault @ FileFault::Storage(_) => StoreError::Unavailable { store, cause: Arc::new(fault) },
         }
     }
 }

@@ -104,7 +104,7 @@ impl<'a> Record<'a> {
     }
 
     pub(super) fn decode(row: &'a [u8]) -> Result<Self, BadRow> {
-        let mut rest = Reader { rest: row, what: "keys" };
+        let mut rest = RowReader { rest: row, what: "keys" };
         Ok(Self { revision: rest.u64()?, lease: rest.i64()?, value: rest.rest })
     }
 
@@ -159,7 +159,7 @@ impl HistoryEntry<'_> {
 
 /// The changes of a history row, in the order of the transaction's operations.
 pub(super) fn history_entries(row: &[u8]) -> impl Iterator<Item = Result<HistoryEntry<'_>, BadRow>> {
-    let mut reader = Reader { rest: row, what: "history" };
+    let mut reader = RowReader { rest: row, what: "history" };
     std::iter::from_fn(move || {
         if reader.rest.is_empty() {
             return None;
@@ -179,12 +179,12 @@ fn append_bytes(row: &mut Vec<u8>, bytes: &[u8]) {
     row.extend_from_slice(bytes);
 }
 
-struct Reader<'a> {
+struct RowReader<'a> {
     rest: &'a [u8],
     what: &'static str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RowReader<'a> {
     fn next_bytes(&mut self, len: usize) -> Result<&'a [u8], BadRow> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(BadRow { what: self.what })?;
         self.rest = rest;

@@ -6,16 +6,16 @@ use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use redb::Database;
 
 use super::apply::Tables;
-use super::file::Fault;
+use super::file::FileFault;
 use super::format::StoreCounters;
 use super::watch::CommittedTxn;
-use super::writer::Request;
-use super::{Options, apply};
+use super::writer::WriteRequest;
+use super::{EmbeddedOptions, apply};
 use crate::store::{CommitOutcome, Lease, StoreError};
 
 /// A durable group, ready to publish.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct CommitGroup {
     pub(super) counters: StoreCounters,
     pub(super) commits: Vec<CommittedTxn>,
     pub(super) granted: Vec<Lease>,
@@ -29,12 +29,12 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) enum GroupError {
     /// Failed before its commit: certainly rolled back.
-    RolledBack(Fault),
+    RolledBack(FileFault),
     /// Failed during the commit: only the file knows whether it is there.
-    Unknown { fault: Fault, group: Box<Group> },
+    Unknown { fault: FileFault, group: Box<CommitGroup> },
 }
 
-impl<E: Into<Fault>> From<E> for GroupError {
+impl<E: Into<FileFault>> From<E> for GroupError {
     fn from(error: E) -> Self {
         GroupError::RolledBack(error.into())
     }
@@ -44,11 +44,12 @@ impl<E: Into<Fault>> From<E> for GroupError {
 pub(super) fn write(
     database: &Database,
     counters: StoreCounters,
-    options: &Options,
-    requests: &mut [Request],
-) -> Result<Group, GroupError> {
+    options: &EmbeddedOptions,
+    requests: &mut [WriteRequest],
+) -> Result<CommitGroup, GroupError> {
     let txn = database.begin_write()?;
-    let mut group = Group { counters, commits: vec![], granted: vec![], ended: vec![], conflicts: 0, written: false };
+    let mut group =
+        CommitGroup { counters, commits: vec![], granted: vec![], ended: vec![], conflicts: 0, written: false };
     {
         let mut tables = Tables::open(&txn)?;
         for request in requests {
@@ -72,32 +73,32 @@ pub(super) fn write(
     }
 }
 
-impl Group {
-    fn stage(&mut self, tables: &mut Tables<'_>, request: &mut Request) -> Result<(), Fault> {
+impl CommitGroup {
+    fn stage(&mut self, tables: &mut Tables<'_>, request: &mut WriteRequest) -> Result<(), FileFault> {
         match request {
-            Request::Commit { txn, reply } => {
+            WriteRequest::Commit { txn, reply } => {
                 let answer = self.commit(tables, std::mem::take(txn))?;
                 reply.prepare(answer);
             }
-            Request::Grant { ttl, reply } => {
+            WriteRequest::Grant { ttl, reply } => {
                 let lease = self.grant(tables, *ttl)?;
                 reply.prepare(Ok(lease));
             }
-            Request::Revoke { lease, reply } => {
+            WriteRequest::Revoke { lease, reply } => {
                 let answer = self.revoke(tables, *lease)?;
                 reply.prepare(answer);
             }
-            Request::Compact { revision, reply } => {
+            WriteRequest::Compact { revision, reply } => {
                 let answer = self.compact(tables, *revision)?;
                 reply.prepare(answer);
             }
             // The recovery has run before this group is written.
-            Request::Recover { .. } => {}
+            WriteRequest::Recover { .. } => {}
         }
         Ok(())
     }
 
-    fn commit(&mut self, tables: &mut Tables<'_>, txn: Txn) -> Result<Result<CommitOutcome, StoreError>, Fault> {
+    fn commit(&mut self, tables: &mut Tables<'_>, txn: Txn) -> Result<Result<CommitOutcome, StoreError>, FileFault> {
         let failed = tables.failed(&txn.guards)?;
         if !failed.is_empty() {
             self.conflicts += 1;
@@ -110,7 +111,7 @@ impl Group {
         Ok(Ok(CommitOutcome::Committed { revision: Revision(self.counters.head) }))
     }
 
-    fn apply(&mut self, tables: &mut Tables<'_>, ops: Vec<Op>) -> Result<(), Fault> {
+    fn apply(&mut self, tables: &mut Tables<'_>, ops: Vec<Op>) -> Result<(), FileFault> {
         let revision = self.counters.head + 1;
         let applied = tables.apply(ops, revision)?;
         if !applied.changes.is_empty() {
@@ -122,7 +123,7 @@ impl Group {
         Ok(())
     }
 
-    fn grant(&mut self, tables: &mut Tables<'_>, ttl: Duration) -> Result<Lease, Fault> {
+    fn grant(&mut self, tables: &mut Tables<'_>, ttl: Duration) -> Result<Lease, FileFault> {
         self.counters.last_lease += 1;
         // Incremented with each lease: it never leaves the range.
         let id = i64::try_from(self.counters.last_lease).unwrap_or(i64::MAX);
@@ -133,7 +134,7 @@ impl Group {
         Ok(lease)
     }
 
-    fn revoke(&mut self, tables: &mut Tables<'_>, lease: LeaseId) -> Result<Result<(), StoreError>, Fault> {
+    fn revoke(&mut self, tables: &mut Tables<'_>, lease: LeaseId) -> Result<Result<(), StoreError>, FileFault> {
         let Some(ops) = tables.end_lease(lease.0)? else {
             return Ok(Err(StoreError::LeaseEnded { lease }));
         };
@@ -143,7 +144,7 @@ impl Group {
         Ok(Ok(()))
     }
 
-    fn compact(&mut self, tables: &mut Tables<'_>, to: Revision) -> Result<Result<(), StoreError>, Fault> {
+    fn compact(&mut self, tables: &mut Tables<'_>, to: Revision) -> Result<Result<(), StoreError>, FileFault> {
         if to.0 > self.counters.head {
             return Ok(Err(StoreError::Ahead { requested: to, head: Revision(self.counters.head) }));
         }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use muster_core::txn::LeaseId;
 use tokio::sync::Notify;
 
-use super::shared::Shared;
-use super::writer::{PendingReply, Request};
-use crate::clock::Clock;
+use super::shared::EmbeddedShared;
+use super::writer::{PendingReply, WriteRequest};
+use crate::clock::LeaseClock;
 use crate::store::StoreError;
 
 /// Pause before the next attempt to end a lease, for example while the disk is full.
@@ -21,14 +21,14 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct LeaseDeadlines {
-    clock: Arc<dyn Clock>,
-    entries: Mutex<HashMap<i64, Entry>>,
+    clock: Arc<dyn LeaseClock>,
+    entries: Mutex<HashMap<i64, LeaseDeadline>>,
     /// Wakes the expiry task: the next deadline may have changed.
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LeaseDeadline {
     ttl: Duration,
     deadline: Duration,
     /// It has expired and cannot be kept alive, even if its keys still exist.
@@ -36,18 +36,18 @@ struct Entry {
 }
 
 impl LeaseDeadlines {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: Arc<dyn LeaseClock>) -> Self {
         Self { clock, entries: Mutex::default(), changed: Notify::new() }
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<i64, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<i64, LeaseDeadline>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a lease with its full time to live.
     pub(super) fn insert(&self, lease: i64, ttl: Duration) {
         let deadline = self.clock.now().saturating_add(ttl);
-        self.entries().insert(lease, Entry { ttl, deadline, expired: false });
+        self.entries().insert(lease, LeaseDeadline { ttl, deadline, expired: false });
         self.changed.notify_one();
     }
 
@@ -119,13 +119,13 @@ impl LeaseDeadlines {
 }
 
 /// Ends expired leases through the writer, until the store is closed.
-pub(super) async fn expire(shared: Arc<Shared>) {
+pub(super) async fn expire(shared: Arc<EmbeddedShared>) {
     loop {
         shared.leases.wait().await;
         for lease in shared.leases.expired() {
             let Some(requests) = shared.requests.upgrade() else { return };
             let (reply, answer) = PendingReply::new();
-            if requests.send(Request::Revoke { lease: LeaseId(lease), reply }).await.is_err() {
+            if requests.send(WriteRequest::Revoke { lease: LeaseId(lease), reply }).await.is_err() {
                 return;
             }
             // A pending reply must not keep the writer running.

@@ -25,23 +25,23 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use self::database::OpenDatabase;
-pub use self::database::OpenError;
+pub use self::database::OpenFileError;
 use self::file::FileLog;
 use self::leases::LeaseDeadlines;
 use self::read::PageRequest;
-use self::shared::{ActivityCounters, DatabaseSlot, Position, Shared};
-use self::watch::WatchState;
-use self::writer::{Writer, WriterState};
-use crate::clock::{Clock, SystemClock};
+use self::shared::{ActivityCounters, CommitPosition, DatabaseSlot, EmbeddedShared};
+use self::watch::EmbeddedWatch;
+use self::writer::{WriterState, WriterThread};
+use crate::clock::{LeaseClock, SystemClock};
 use crate::limits;
-use crate::store::{CommitOutcome, KeyValue, Lease, Range, Sharing, Store, StoreError, StoreHealth, StoreStats};
+use crate::store::{CommitOutcome, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats};
 use crate::watch::{Watch, WatchFrom};
 use watch::RecentTxns;
-use writer::{PendingReply, Request};
+use writer::{PendingReply, WriteRequest};
 
 /// Retention, memory and clock of an embedded store.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct EmbeddedOptions {
     /// Revisions that stay readable. A replica that reconnects is seconds behind, and a busy fleet makes some hundred
     /// revisions a second.
     pub keep_revisions: u64,
@@ -50,10 +50,10 @@ pub struct Options {
     /// Size of the page cache. redb's default is one gigabyte.
     pub cache_bytes: usize,
     /// The clock of leases.
-    pub clock: Arc<dyn Clock>,
+    pub clock: Arc<dyn LeaseClock>,
 }
 
-impl Default for Options {
+impl Default for EmbeddedOptions {
     fn default() -> Self {
         Self {
             keep_revisions: 10_000,
@@ -70,9 +70,9 @@ const MAX_WAITING: usize = 1024;
 /// A store in one file. Dropping it closes the file and ends its watches.
 #[derive(Debug)]
 pub struct EmbeddedStore {
-    shared: Arc<Shared>,
+    shared: Arc<EmbeddedShared>,
     /// None only during the drop. The writer ends when all senders are gone.
-    requests: Option<mpsc::Sender<Request>>,
+    requests: Option<mpsc::Sender<WriteRequest>>,
     writer: Option<std::thread::JoinHandle<()>>,
     /// Expires leases until the store is dropped.
     expiry: JoinSet<()>,
@@ -80,9 +80,9 @@ pub struct EmbeddedStore {
 
 impl EmbeddedStore {
     /// Opens the store in a file. Creates the file if it does not exist. Needs a tokio runtime.
-    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
+    pub async fn open(path: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenFileError> {
         let path = path.as_ref().to_owned();
-        let io = |doing, cause| OpenError::Io { doing, path: path.clone(), cause };
+        let io = |doing, cause| OpenFileError::Io { doing, path: path.clone(), cause };
         let (opened, cache) = (path.clone(), options.cache_bytes);
         let (log, opened) = tokio::task::spawn_blocking(move || {
             let log = Arc::new(FileLog::default());
@@ -94,8 +94,8 @@ impl EmbeddedStore {
 
         let (requests, receiver) = mpsc::channel(MAX_WAITING);
         let (sender, position) =
-            tokio::sync::watch::channel(Position { head: counters.head, compacted: counters.compacted });
-        let shared = Arc::new(Shared {
+            tokio::sync::watch::channel(CommitPosition { head: counters.head, compacted: counters.compacted });
+        let shared = Arc::new(EmbeddedShared {
             name: format!("embedded:{}", path.display()),
             path: path.clone(),
             slot: RwLock::new(DatabaseSlot::Open { database, generation: 0 }),
@@ -107,7 +107,7 @@ impl EmbeddedStore {
             activity: ActivityCounters::default(),
         });
         shared.leases.sync_with(&leases);
-        let writer = Writer {
+        let writer = WriterThread {
             shared: Arc::clone(&shared),
             options,
             requests: receiver,
@@ -125,7 +125,7 @@ impl EmbeddedStore {
     }
 
     /// Sends a request to the writer and waits for the reply.
-    async fn send_request<T>(&self, request: impl FnOnce(PendingReply<T>) -> Request) -> Result<T, StoreError> {
+    async fn send_request<T>(&self, request: impl FnOnce(PendingReply<T>) -> WriteRequest) -> Result<T, StoreError> {
         let (reply, answer): (_, oneshot::Receiver<_>) = PendingReply::new();
         let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
         requests.send(request(reply)).await.map_err(|_| StoreError::Closed)?;
@@ -158,29 +158,29 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         let request = PageRequest { prefix: prefix.to_owned(), at: at.map(|at| at.0), after: None, limit: usize::MAX };
         Box::pin(async move {
             let page = self.shared.read(move |txn| read::page(txn, &request)).await?;
-            Ok(Range { kvs: page.kvs, revision: Revision(page.revision) })
+            Ok(KeyRange { kvs: page.kvs, revision: Revision(page.revision) })
         })
     }
 
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(async move {
             limits::check_txn(&txn)?;
-            self.send_request(|reply| Request::Commit { txn, reply }).await
+            self.send_request(|reply| WriteRequest::Commit { txn, reply }).await
         })
     }
 
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {
-        Watch::new(WatchState::new(Arc::clone(&self.shared), prefix, from).into_stream())
+        Watch::new(EmbeddedWatch::new(Arc::clone(&self.shared), prefix, from).into_stream())
     }
 
     fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>> {
         Box::pin(async move {
             limits::check_ttl(ttl)?;
-            self.send_request(|reply| Request::Grant { ttl, reply }).await
+            self.send_request(|reply| WriteRequest::Grant { ttl, reply }).await
         })
     }
 
@@ -189,11 +189,11 @@ impl Store for EmbeddedStore {
     }
 
     fn revoke(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.send_request(move |reply| Request::Revoke { lease, reply }))
+        Box::pin(self.send_request(move |reply| WriteRequest::Revoke { lease, reply }))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.send_request(move |reply| Request::Compact { revision, reply }))
+        Box::pin(self.send_request(move |reply| WriteRequest::Compact { revision, reply }))
     }
 
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {

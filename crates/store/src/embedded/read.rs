@@ -6,24 +6,24 @@ use std::ops::Bound;
 use muster_core::txn::Revision;
 use redb::ReadTransaction;
 
-use super::file::Fault;
+use super::file::FileFault;
 use super::format::{BadRow, HISTORY, KEYS, META, Record, StoreCounters, history_entries};
 use super::watch::CommittedTxn;
 use crate::store::{KeyValue, StoreError};
 
-pub(super) fn get(txn: &ReadTransaction, key: &str) -> Result<Option<KeyValue>, Fault> {
+pub(super) fn get(txn: &ReadTransaction, key: &str) -> Result<Option<KeyValue>, FileFault> {
     let keys = txn.open_table(KEYS)?;
     let row = keys.get(key)?;
     row.map(|row| Ok(Record::decode(row.value())?.key_value(key))).transpose()
 }
 
-pub(super) fn counters(txn: &ReadTransaction) -> Result<StoreCounters, Fault> {
+pub(super) fn counters(txn: &ReadTransaction) -> Result<StoreCounters, FileFault> {
     Ok(StoreCounters::read(&txn.open_table(META)?)?)
 }
 
 /// Some keys of a prefix at one revision.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct EmbeddedPage {
     pub(super) kvs: Vec<KeyValue>,
     pub(super) revision: u64,
     /// True if more keys follow.
@@ -41,7 +41,7 @@ pub(super) struct PageRequest {
     pub(super) limit: usize,
 }
 
-pub(super) fn page(txn: &ReadTransaction, request: &PageRequest) -> Result<Page, Fault> {
+pub(super) fn page(txn: &ReadTransaction, request: &PageRequest) -> Result<EmbeddedPage, FileFault> {
     let counters = counters(txn)?;
     let revision = request.at.unwrap_or(counters.head);
     if revision > counters.head {
@@ -72,7 +72,7 @@ pub(super) fn page(txn: &ReadTransaction, request: &PageRequest) -> Result<Page,
     loop {
         let live = next.as_ref().map(|(key, _)| key.value()).filter(|key| key.starts_with(&request.prefix));
         let found = match (live, undone.front()) {
-            (None, None) => return Ok(Page { kvs, revision, more: false }),
+            (None, None) => return Ok(EmbeddedPage { kvs, revision, more: false }),
             (Some(key), before) if before.is_none_or(|(undone, _)| key < undone.as_str()) => {
                 let row = next.as_ref().map(|(_, row)| Record::decode(row.value())).transpose()?;
                 let found = row.map(|record| record.key_value(key));
@@ -90,7 +90,7 @@ pub(super) fn page(txn: &ReadTransaction, request: &PageRequest) -> Result<Page,
         };
         if let Some(kv) = found {
             if kvs.len() == request.limit {
-                return Ok(Page { kvs, revision, more: true });
+                return Ok(EmbeddedPage { kvs, revision, more: true });
             }
             kvs.push(kv);
         }
@@ -98,7 +98,7 @@ pub(super) fn page(txn: &ReadTransaction, request: &PageRequest) -> Result<Page,
 }
 
 /// Values at a revision of the keys that changed later: the oldest later change has the value before it.
-fn undo(txn: &ReadTransaction, prefix: &str, revision: u64) -> Result<BTreeMap<String, Option<KeyValue>>, Fault> {
+fn undo(txn: &ReadTransaction, prefix: &str, revision: u64) -> Result<BTreeMap<String, Option<KeyValue>>, FileFault> {
     let mut undone = BTreeMap::new();
     let history = txn.open_table(HISTORY)?;
     for row in history.range(revision + 1..)? {
@@ -118,7 +118,7 @@ const BATCH_COMMITS: usize = 256;
 const BATCH_BYTES: usize = 1024 * 1024;
 
 /// Transactions from a revision on, at most one batch.
-pub(super) fn history(txn: &ReadTransaction, next: u64, prefix: &str) -> Result<Vec<CommittedTxn>, Fault> {
+pub(super) fn history(txn: &ReadTransaction, next: u64, prefix: &str) -> Result<Vec<CommittedTxn>, FileFault> {
     let counters = counters(txn)?;
     if next <= counters.compacted {
         let (requested, oldest) = (Revision(next.saturating_sub(1)), Revision(counters.compacted));

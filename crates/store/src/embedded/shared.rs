@@ -9,16 +9,16 @@ use muster_core::txn::Revision;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::file::{Fault, FileLog};
+use super::file::{FileFault, FileLog};
 use super::leases::LeaseDeadlines;
 use super::read;
 use super::watch::RecentTxns;
-use super::writer::Request;
-use crate::store::{Member, MemberState, StoreError, StoreHealth, StoreStats, text_cause};
+use super::writer::WriteRequest;
+use crate::store::{MemberState, StoreError, StoreHealth, StoreMember, StoreStats, text_cause};
 
 /// Published position of the store: all of it is durable.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Position {
+pub(super) struct CommitPosition {
     pub(super) head: u64,
     pub(super) compacted: u64,
 }
@@ -43,15 +43,15 @@ pub(super) struct ActivityCounters {
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct EmbeddedShared {
     pub(super) name: String,
     pub(super) path: PathBuf,
     /// Readers hold the lock while they read. The writer takes it exclusively to close or reopen the file.
     pub(super) slot: RwLock<DatabaseSlot>,
     pub(super) recent: RecentTxns,
     /// The sender is in the writer: when it is dropped, the store is closed.
-    pub(super) position: watch::Receiver<Position>,
-    pub(super) requests: mpsc::WeakSender<Request>,
+    pub(super) position: watch::Receiver<CommitPosition>,
+    pub(super) requests: mpsc::WeakSender<WriteRequest>,
     pub(super) leases: LeaseDeadlines,
     pub(super) log: Arc<FileLog>,
     pub(super) activity: ActivityCounters,
@@ -63,12 +63,12 @@ enum ReadFailure {
     Broken { generation: u64, error: StoreError },
 }
 
-impl Shared {
+impl EmbeddedShared {
     /// Reads from one consistent state of the file, on a blocking thread. Does not delay the writer.
     pub(super) async fn read<T, F>(self: &Arc<Self>, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: Fn(&ReadTransaction) -> Result<T, Fault> + Send + Sync + 'static,
+        F: Fn(&ReadTransaction) -> Result<T, FileFault> + Send + Sync + 'static,
     {
         let work = Arc::new(work);
         let mut tried = false;
@@ -86,11 +86,11 @@ impl Shared {
         }
     }
 
-    fn read_now<T>(&self, work: &impl Fn(&ReadTransaction) -> Result<T, Fault>) -> Result<T, ReadFailure> {
+    fn read_now<T>(&self, work: &impl Fn(&ReadTransaction) -> Result<T, FileFault>) -> Result<T, ReadFailure> {
         let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
         match &*slot {
             DatabaseSlot::Open { database, generation } => {
-                let read = database.begin_read().map_err(Fault::from).and_then(|txn| work(&txn));
+                let read = database.begin_read().map_err(FileFault::from).and_then(|txn| work(&txn));
                 read.map_err(|fault| {
                     let broken = fault.needs_reopening();
                     let error = fault.into_error(&self.name);
@@ -110,7 +110,7 @@ impl Shared {
     async fn wait_recovered(&self, generation: u64) -> Result<(), StoreError> {
         let (reply, recovered) = oneshot::channel();
         let requests = self.requests.upgrade().ok_or(StoreError::Closed)?;
-        requests.send(Request::Recover { generation, reply }).await.map_err(|_| StoreError::Closed)?;
+        requests.send(WriteRequest::Recover { generation, reply }).await.map_err(|_| StoreError::Closed)?;
         recovered.await.map_err(|_| StoreError::Closed)
     }
 
@@ -137,7 +137,7 @@ impl Shared {
 }
 
 /// StoreHealth of the store: one read from the file.
-pub(super) async fn check_health(shared: &Arc<Shared>) -> StoreHealth {
+pub(super) async fn check_health(shared: &Arc<EmbeddedShared>) -> StoreHealth {
     let start = Instant::now();
     let read = shared.read(read::counters).await;
     let latency = start.elapsed();
@@ -156,7 +156,7 @@ pub(super) async fn check_health(shared: &Arc<Shared>) -> StoreHealth {
         }),
         Err(error) => Err(error.to_string()),
     };
-    let member = Member { name: shared.name.clone(), endpoints: vec![shared.name.clone()], state };
+    let member = StoreMember { name: shared.name.clone(), endpoints: vec![shared.name.clone()], state };
     StoreHealth {
         members: vec![member],
         latency: read.is_ok().then_some(latency),

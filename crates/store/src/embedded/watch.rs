@@ -13,14 +13,14 @@ use crate::watch::{GapCause, WatchChange, WatchEvent, WatchFrom};
 
 use super::format::StoreCounters;
 use super::read::{self, PageRequest};
-use super::shared::{Position, Shared};
+use super::shared::{CommitPosition, EmbeddedShared};
 
 /// Keys of one snapshot event, and transactions that are read from memory at once.
 const BATCH: usize = 512;
 
 /// The next step of the watch.
 #[derive(Debug)]
-enum Phase {
+enum EmbeddedWatchPhase {
     /// Checks that the history after this revision still exists.
     Resume { after: u64 },
     /// Reads the keys after this one, at the latest revision if none is set yet. No read transaction stays open between
@@ -31,23 +31,23 @@ enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct WatchState {
-    shared: Arc<Shared>,
-    position: watch::Receiver<Position>,
+pub(super) struct EmbeddedWatch {
+    shared: Arc<EmbeddedShared>,
+    position: watch::Receiver<CommitPosition>,
     prefix: String,
-    phase: Phase,
+    phase: EmbeddedWatchPhase,
     /// Events that are ready to deliver: at most one batch of the history.
     ready: VecDeque<WatchEvent>,
     /// The revision up to which the reader has received everything.
     delivered: u64,
 }
 
-impl WatchState {
-    pub(super) fn new(shared: Arc<Shared>, prefix: &str, from: WatchFrom) -> Self {
+impl EmbeddedWatch {
+    pub(super) fn new(shared: Arc<EmbeddedShared>, prefix: &str, from: WatchFrom) -> Self {
         let position = shared.position.clone();
         let phase = match from {
-            WatchFrom::Now => Phase::Snapshot { at: None, after: None },
-            WatchFrom::After(Revision(after)) => Phase::Resume { after },
+            WatchFrom::Now => EmbeddedWatchPhase::Snapshot { at: None, after: None },
+            WatchFrom::After(Revision(after)) => EmbeddedWatchPhase::Resume { after },
         };
         Self { shared, position, prefix: prefix.to_owned(), phase, ready: VecDeque::new(), delivered: 0 }
     }
@@ -65,12 +65,12 @@ impl WatchState {
                 return Ok(event);
             }
             match &self.phase {
-                Phase::Resume { after } => self.resume(*after).await?,
-                Phase::Snapshot { at, after } => {
+                EmbeddedWatchPhase::Resume { after } => self.resume(*after).await?,
+                EmbeddedWatchPhase::Snapshot { at, after } => {
                     let (at, after) = (*at, after.clone());
                     self.snapshot(at, after).await?;
                 }
-                Phase::Live { next } => self.live(*next).await?,
+                EmbeddedWatchPhase::Live { next } => self.live(*next).await?,
             }
         }
     }
@@ -84,7 +84,7 @@ impl WatchState {
         } else if after < compacted {
             self.gap(GapCause::Compacted { oldest: Revision(compacted) });
         } else {
-            self.phase = Phase::Live { next: after + 1 };
+            self.phase = EmbeddedWatchPhase::Live { next: after + 1 };
         }
         Ok(())
     }
@@ -99,10 +99,10 @@ impl WatchState {
                 }
                 self.delivered = page.revision;
                 if page.more {
-                    self.phase = Phase::Snapshot { at: Some(page.revision), after: last };
+                    self.phase = EmbeddedWatchPhase::Snapshot { at: Some(page.revision), after: last };
                 } else {
                     self.ready.push_back(WatchEvent::SnapshotEnd { revision: Revision(page.revision) });
-                    self.phase = Phase::Live { next: page.revision + 1 };
+                    self.phase = EmbeddedWatchPhase::Live { next: page.revision + 1 };
                 }
                 Ok(())
             }
@@ -150,12 +150,12 @@ impl WatchState {
                 self.ready.push_back(WatchEvent::Changes { revision: Revision(revision), changes });
             }
         }
-        self.phase = Phase::Live { next };
+        self.phase = EmbeddedWatchPhase::Live { next };
     }
 
     fn gap(&mut self, cause: GapCause) {
         self.ready.push_back(WatchEvent::Gap { after: Revision(self.delivered), cause });
-        self.phase = Phase::Snapshot { at: None, after: None };
+        self.phase = EmbeddedWatchPhase::Snapshot { at: None, after: None };
     }
 }
 

@@ -12,11 +12,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::store::{CommitOutcome, Lease, StoreError, text_cause};
 
 use super::database::OpenDatabase;
-use super::file::{Fault, FileOp};
+use super::file::{FileFault, FileOp};
 use super::format::StoreCounters;
-use super::group_commit::{Group, GroupError};
-use super::shared::{DatabaseSlot, Position, Shared};
-use super::{Options, database, file, group_commit};
+use super::group_commit::{CommitGroup, GroupError};
+use super::shared::{CommitPosition, DatabaseSlot, EmbeddedShared};
+use super::{EmbeddedOptions, database, file, group_commit};
 
 /// Limits of one commit: enough to share an fsync among all waiting requests, and small enough that the first of them
 /// does not wait long.
@@ -27,11 +27,11 @@ const MAX_GROUP_BYTES: usize = 4 * 1024 * 1024;
 const RETRY: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-pub(super) struct Writer {
-    pub(super) shared: Arc<Shared>,
-    pub(super) options: Options,
-    pub(super) requests: mpsc::Receiver<Request>,
-    pub(super) position: watch::Sender<Position>,
+pub(super) struct WriterThread {
+    pub(super) shared: Arc<EmbeddedShared>,
+    pub(super) options: EmbeddedOptions,
+    pub(super) requests: mpsc::Receiver<WriteRequest>,
+    pub(super) position: watch::Sender<CommitPosition>,
     pub(super) counters: StoreCounters,
     pub(super) state: WriterState,
 }
@@ -49,7 +49,7 @@ pub(super) enum WriterState {
     Lost,
 }
 
-impl Writer {
+impl WriterThread {
     /// Runs until all senders are gone, and then closes the file.
     pub(super) fn run(mut self) {
         while let Some(first) = self.wait() {
@@ -66,7 +66,7 @@ impl Writer {
     }
 
     /// The next request. While the file is closed it is also retried, for readers.
-    fn wait(&mut self) -> Option<Request> {
+    fn wait(&mut self) -> Option<WriteRequest> {
         loop {
             match self.state {
                 WriterState::Up { .. } | WriterState::Lost => return self.requests.blocking_recv(),
@@ -84,19 +84,19 @@ impl Writer {
         }
     }
 
-    fn serve(&mut self, mut requests: Vec<Request>) {
+    fn serve(&mut self, mut requests: Vec<WriteRequest>) {
         let result = self.carry_out(&mut requests);
         for request in requests {
             request.send(result.as_ref().err());
         }
     }
 
-    fn carry_out(&mut self, requests: &mut [Request]) -> Result<(), StoreError> {
+    fn carry_out(&mut self, requests: &mut [WriteRequest]) -> Result<(), StoreError> {
         if let WriterState::Down { .. } = self.state {
             self.reopen()?;
         }
         for request in &*requests {
-            if let Request::Recover { generation, .. } = request
+            if let WriteRequest::Recover { generation, .. } = request
                 && self.state == (WriterState::Up { generation: *generation })
             {
                 self.recover(None)?;
@@ -121,7 +121,7 @@ impl Writer {
     }
 
     /// Publishes a durable group. The order matters: a visible revision must be readable.
-    fn publish(&mut self, group: Group) {
+    fn publish(&mut self, group: CommitGroup) {
         self.counters = group.counters;
         let activity = &self.shared.activity;
         activity.transactions.fetch_add(group.commits.len() as u64, Ordering::Relaxed);
@@ -141,13 +141,13 @@ impl Writer {
         let StoreCounters { head, compacted, .. } = self.counters;
         self.position.send_if_modified(|position| {
             let entry = (position.head, position.compacted) != (head, compacted);
-            *position = Position { head, compacted };
+            *position = CommitPosition { head, compacted };
             entry
         });
     }
 
     /// Handles a group that was certainly rolled back. Returns the reply to its requests.
-    fn roll_back(&mut self, fault: Fault) -> StoreError {
+    fn roll_back(&mut self, fault: FileFault) -> StoreError {
         if !fault.needs_reopening() {
             return fault.into_error(&self.shared.name);
         }
@@ -163,7 +163,7 @@ impl Writer {
 
     /// Handles a failed commit that may be in the file: all of it or nothing. After reopening, the counter of commits
     /// shows which.
-    fn resolve_unknown_commit(&mut self, fault: Fault, group: Group) -> Result<(), StoreError> {
+    fn resolve_unknown_commit(&mut self, fault: FileFault, group: CommitGroup) -> Result<(), StoreError> {
         let failure = self.shared.log.take_failure();
         let store = self.shared.name.clone();
         let unknown = |cause| StoreError::Unknown { store: store.clone(), cause };
@@ -264,7 +264,7 @@ impl<T> PendingReply<T> {
 }
 
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum WriteRequest {
     Commit {
         txn: Txn,
         reply: PendingReply<CommitOutcome>,
@@ -288,14 +288,14 @@ pub(super) enum Request {
     },
 }
 
-impl Request {
+impl WriteRequest {
     /// Sends the prepared reply, or the error of the whole group.
     pub(super) fn send(self, group_error: Option<&StoreError>) {
         match self {
-            Request::Commit { reply, .. } => reply.send(group_error),
-            Request::Grant { reply, .. } => reply.send(group_error),
-            Request::Revoke { reply, .. } | Request::Compact { reply, .. } => reply.send(group_error),
-            Request::Recover { reply, .. } => {
+            WriteRequest::Commit { reply, .. } => reply.send(group_error),
+            WriteRequest::Grant { reply, .. } => reply.send(group_error),
+            WriteRequest::Revoke { reply, .. } | WriteRequest::Compact { reply, .. } => reply.send(group_error),
+            WriteRequest::Recover { reply, .. } => {
                 let _ = reply.send(());
             }
         }
@@ -304,7 +304,7 @@ impl Request {
     /// Approximate bytes that it adds to its group.
     pub(super) fn weight(&self) -> usize {
         match self {
-            Request::Commit { txn, .. } => txn
+            WriteRequest::Commit { txn, .. } => txn
                 .ops
                 .iter()
                 .map(|op| match op {
@@ -312,7 +312,10 @@ impl Request {
                     Op::Delete { key } => key.len(),
                 })
                 .sum(),
-            Request::Grant { .. } | Request::Revoke { .. } | Request::Compact { .. } | Request::Recover { .. } => 0,
+            WriteRequest::Grant { .. }
+            | WriteRequest::Revoke { .. }
+            | WriteRequest::Compact { .. }
+            | WriteRequest::Recover { .. } => 0,
         }
     }
 }

@@ -7,7 +7,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::open::{StoreAccess, without_user};
 
-use super::errors::OpenError;
+use super::errors::OpenEtcdError;
 
 /// etcd's default client port.
 const PORT: u16 = 2379;
@@ -15,14 +15,14 @@ const PORT: u16 = 2379;
 /// An address is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is not an etcd address: {why}; write etcd://HOST:PORT, with commas between members")]
-pub struct AddressError {
+pub struct EtcdAddressError {
     pub given: String,
     pub why: String,
 }
 
 /// Parses the part after `etcd:` into members, each as `HOST:PORT`, without duplicates.
-pub(super) fn parse_address(rest: &str) -> Result<Vec<String>, AddressError> {
-    let wrong = |why: String| AddressError { given: without_user(&format!("etcd:{rest}")), why };
+pub(super) fn parse_address(rest: &str) -> Result<Vec<String>, EtcdAddressError> {
+    let wrong = |why: String| EtcdAddressError { given: without_user(&format!("etcd:{rest}")), why };
     if rest.contains('@') {
         // Checked first, because a password may contain the separators.
         return Err(wrong("it contains a user (use --store-user)".to_owned()));
@@ -101,7 +101,7 @@ pub(super) struct Login {
 }
 
 impl Credentials {
-    pub(super) async fn read(access: &StoreAccess) -> Result<Self, OpenError> {
+    pub(super) async fn read(access: &StoreAccess) -> Result<Self, OpenEtcdError> {
         Ok(Self { tls: tls(access).await?, shows_certificate: access.cert.is_some(), login: login(access)? })
     }
 
@@ -110,21 +110,21 @@ impl Credentials {
     }
 }
 
-async fn tls(access: &StoreAccess) -> Result<Option<ClientTlsConfig>, OpenError> {
+async fn tls(access: &StoreAccess) -> Result<Option<ClientTlsConfig>, OpenEtcdError> {
     let identity = match (&access.cert, &access.key) {
         (None, None) => None,
         (Some(cert), Some(key)) => {
             let cert = pem("--store-cert", "CERTIFICATE", cert).await?;
             Some(Identity::from_pem(cert, pem("--store-key", "PRIVATE KEY", key).await?))
         }
-        (Some(_), None) => return Err(OpenError::Half { given: "--store-cert", missing: "--store-key" }),
-        (None, Some(_)) => return Err(OpenError::Half { given: "--store-key", missing: "--store-cert" }),
+        (Some(_), None) => return Err(OpenEtcdError::Half { given: "--store-cert", missing: "--store-key" }),
+        (None, Some(_)) => return Err(OpenEtcdError::Half { given: "--store-key", missing: "--store-cert" }),
     };
     let Some(ca) = &access.ca else {
         // There is no default list of CAs: etcd clusters have a CA of their own.
         return match identity {
             None => Ok(None),
-            Some(_) => Err(OpenError::Half { given: "--store-cert", missing: "--store-ca" }),
+            Some(_) => Err(OpenEtcdError::Half { given: "--store-cert", missing: "--store-ca" }),
         };
     };
     let ca = Certificate::from_pem(pem("--store-ca", "CERTIFICATE", ca).await?);
@@ -136,22 +136,26 @@ async fn tls(access: &StoreAccess) -> Result<Option<ClientTlsConfig>, OpenError>
 }
 
 /// Reads a file and checks its PEM label: swapped files are a common mistake, and TLS libraries report it badly.
-async fn pem(option: &'static str, label: &'static str, path: &Path) -> Result<String, OpenError> {
-    let text = tokio::fs::read_to_string(path).await.map_err(|cause| OpenError::File {
+async fn pem(option: &'static str, label: &'static str, path: &Path) -> Result<String, OpenEtcdError> {
+    let text = tokio::fs::read_to_string(path).await.map_err(|cause| OpenEtcdError::File {
         option,
         path: path.to_owned(),
         cause,
     })?;
     let begins = |line: &str| line.starts_with("-----BEGIN ") && line.contains(label);
-    if text.lines().any(begins) { Ok(text) } else { Err(OpenError::NotPem { option, label, path: path.to_owned() }) }
+    if text.lines().any(begins) {
+        Ok(text)
+    } else {
+        Err(OpenEtcdError::NotPem { option, label, path: path.to_owned() })
+    }
 }
 
-fn login(access: &StoreAccess) -> Result<Option<Login>, OpenError> {
+fn login(access: &StoreAccess) -> Result<Option<Login>, OpenEtcdError> {
     match (&access.user, &access.password) {
         (None, None) => Ok(None),
         (Some(user), Some(password)) => Ok(Some(Login { user: user.clone(), password: password.clone() })),
-        (Some(user), None) => Err(OpenError::NoPassword { user: user.clone() }),
-        (None, Some(_)) => Err(OpenError::Half { given: "a password", missing: "--store-user" }),
+        (Some(user), None) => Err(OpenEtcdError::NoPassword { user: user.clone() }),
+        (None, Some(_)) => Err(OpenEtcdError::Half { given: "a password", missing: "--store-user" }),
     }
 }
 

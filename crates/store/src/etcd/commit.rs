@@ -14,9 +14,9 @@ use crate::store::{CommitOutcome, Lease, StoreError, text_cause};
 
 use super::errors::EtcdRejection;
 use super::read;
-use super::request::{Retry, Shared, for_etcd, revision};
+use super::request::{EtcdShared, RetryPolicy, for_etcd, revision};
 
-pub(super) async fn commit(shared: &Shared, txn: Txn) -> Result<CommitOutcome, StoreError> {
+pub(super) async fn commit(shared: &EtcdShared, txn: Txn) -> Result<CommitOutcome, StoreError> {
     limits::check_txn(&txn)?;
     if txn.guards.is_empty() && txn.ops.is_empty() {
         // etcd answers an empty transaction from the state of one member, which may be old.
@@ -24,7 +24,7 @@ pub(super) async fn commit(shared: &Shared, txn: Txn) -> Result<CommitOutcome, S
         return Ok(CommitOutcome::Committed { revision: Revision(head) });
     }
     let request = request(&txn);
-    let retry = if txn.ops.is_empty() { Retry::Idempotent } else { Retry::IfNotApplied };
+    let retry = if txn.ops.is_empty() { RetryPolicy::Idempotent } else { RetryPolicy::IfNotApplied };
     let result = shared
         .call(retry, |connection| {
             let request = request.clone();
@@ -66,7 +66,7 @@ fn comparison(guard: &Guard) -> Compare {
     }
 }
 
-fn outcome(shared: &Shared, txn: &Txn, response: PbTxnResponse) -> CommitOutcome {
+fn outcome(shared: &EtcdShared, txn: &Txn, response: PbTxnResponse) -> CommitOutcome {
     let at = response.header.as_ref().map_or(0, |header| revision(header.revision));
     if !response.succeeded {
         shared.head.observe(at);
@@ -106,7 +106,7 @@ fn has_changed(response: &PbResponseOp) -> bool {
 }
 
 /// Finds the expired lease of a transaction. etcd only reports that there is one.
-async fn ended_lease(shared: &Shared, txn: &Txn) -> StoreError {
+async fn ended_lease(shared: &EtcdShared, txn: &Txn) -> StoreError {
     let mut named: Vec<LeaseId> = txn
         .ops
         .iter()
@@ -133,12 +133,12 @@ async fn ended_lease(shared: &Shared, txn: &Txn) -> StoreError {
 }
 
 /// Grants a lease. Retried after a lost response: the lease that was granted then expires by itself.
-pub(super) async fn grant(shared: &Shared, ttl: Duration) -> Result<Lease, StoreError> {
+pub(super) async fn grant(shared: &EtcdShared, ttl: Duration) -> Result<Lease, StoreError> {
     limits::check_ttl(ttl)?;
     // Whole seconds, rounded up.
     let seconds = i64::try_from(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)).unwrap_or(i64::MAX);
     let granted = shared
-        .call(Retry::Idempotent, |connection| async move { connection.lease().grant(seconds, None).await })
+        .call(RetryPolicy::Idempotent, |connection| async move { connection.lease().grant(seconds, None).await })
         .await
         .map_err(|failure| shared.error(failure))?;
     shared.head.observe(granted.header().map_or(0, |header| revision(header.revision())));
@@ -147,10 +147,10 @@ pub(super) async fn grant(shared: &Shared, ttl: Duration) -> Result<Lease, Store
 
 /// Keeps a lease alive with one request on a stream of its own. A replica keeps one lease every few seconds; a
 /// long-lived stream would need supervision for little gain.
-pub(super) async fn keep_alive(shared: &Shared, lease: LeaseId) -> Result<(), StoreError> {
+pub(super) async fn keep_alive(shared: &EtcdShared, lease: LeaseId) -> Result<(), StoreError> {
     let limit = shared.options.timeouts.keep_alive;
     shared
-        .call(Retry::Idempotent, |connection| async move {
+        .call(RetryPolicy::Idempotent, |connection| async move {
             match timeout(limit, connection.lease().keep_alive(lease.0)).await {
                 Ok(kept) => kept.map(|_| ()),
                 Err(_) => {
@@ -163,9 +163,9 @@ pub(super) async fn keep_alive(shared: &Shared, lease: LeaseId) -> Result<(), St
         .map_err(|failure| shared.lease_error(failure, lease))
 }
 
-pub(super) async fn revoke(shared: &Shared, lease: LeaseId) -> Result<(), StoreError> {
+pub(super) async fn revoke(shared: &EtcdShared, lease: LeaseId) -> Result<(), StoreError> {
     let response = shared
-        .call(Retry::IfNotApplied, |connection| async move { connection.lease().revoke(lease.0).await })
+        .call(RetryPolicy::IfNotApplied, |connection| async move { connection.lease().revoke(lease.0).await })
         .await
         .map_err(|failure| shared.lease_error(failure, lease))?;
     shared.head.observe(response.header().map_or(0, |header| revision(header.revision())));
@@ -173,9 +173,9 @@ pub(super) async fn revoke(shared: &Shared, lease: LeaseId) -> Result<(), StoreE
 }
 
 /// True if a lease has expired.
-pub(super) async fn has_ended(shared: &Shared, lease: LeaseId) -> Result<bool, StoreError> {
+pub(super) async fn has_ended(shared: &EtcdShared, lease: LeaseId) -> Result<bool, StoreError> {
     let response = shared
-        .call(Retry::Idempotent, |connection| async move { connection.lease().time_to_live(lease.0, None).await })
+        .call(RetryPolicy::Idempotent, |connection| async move { connection.lease().time_to_live(lease.0, None).await })
         .await
         .map_err(|failure| shared.error(failure))?;
     Ok(response.ttl() <= 0)

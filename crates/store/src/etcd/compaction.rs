@@ -10,14 +10,17 @@ use muster_core::txn::Revision;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::errors::EtcdRejection;
-use super::request::{Retry, Shared, for_etcd};
+use super::request::{EtcdShared, RetryPolicy, for_etcd};
 use super::{Compaction, read};
 use crate::store::StoreError;
 
 /// Discards the history before a revision.
-pub(super) async fn compact(shared: &Shared, revision: Revision) -> Result<(), StoreError> {
+pub(super) async fn compact(shared: &EtcdShared, revision: Revision) -> Result<(), StoreError> {
     let result = shared
-        .call(Retry::Idempotent, |connection| async move { connection.kv().compact(for_etcd(revision), None).await })
+        .call(
+            RetryPolicy::Idempotent,
+            |connection| async move { connection.kv().compact(for_etcd(revision), None).await },
+        )
         .await;
     match result {
         Ok(_) => {}
@@ -37,7 +40,7 @@ pub(super) async fn compact(shared: &Shared, revision: Revision) -> Result<(), S
 ///
 /// The latest revision is taken from other responses. A process without requests and watches has nothing to compact,
 /// and an idle fleet causes no reads.
-pub(super) async fn compact_periodically(shared: Weak<Shared>, every: Duration) {
+pub(super) async fn compact_periodically(shared: Weak<EtcdShared>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut samples = HeadSamples::default();
@@ -101,13 +104,14 @@ mod tests {
     use tokio::time::Instant;
 
     use super::HeadSamples;
-    use crate::etcd::Options;
+    use crate::etcd::EtcdOptions;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     /// The compactions of each minute, for the latest revision in each.
     fn run(heads: impl IntoIterator<Item = u64>) -> Vec<Option<u64>> {
-        let (retention, start, mut samples) = (Options::default().compaction, Instant::now(), HeadSamples::default());
+        let (retention, start, mut samples) =
+            (EtcdOptions::default().compaction, Instant::now(), HeadSamples::default());
         let mut plans = Vec::new();
         for (minute, head) in heads.into_iter().enumerate() {
             let plan = samples.plan(start + MINUTE * u32::try_from(minute).unwrap(), head, &retention);

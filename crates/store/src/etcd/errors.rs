@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use etcd_client::Error;
 use tonic::{Code, ConnectError, Status};
 
-use super::access::{AddressError, Credentials};
+use super::access::{Credentials, EtcdAddressError};
 
 /// State of a request after a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,9 +198,9 @@ pub(super) fn explain_closed_connection(why: String, credentials: &Credentials) 
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenEtcdError {
     #[error(transparent)]
-    Address(#[from] AddressError),
+    Address(#[from] EtcdAddressError),
 
     #[error("{given} is given without {missing}: etcd needs both")]
     Half { given: &'static str, missing: &'static str },

@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::errors::describe;
-use super::pool::{Connection, ConnectionId, RequireLeader, connect};
+use super::pool::{ConnectionId, MemberConnection, RequireLeader, connect};
 use super::read;
-use super::request::{RequestError, Retry, Shared, revision};
-use crate::store::{Alarm, AlarmKind, Member, MemberState, StoreHealth};
+use super::request::{EtcdShared, RequestError, RetryPolicy, revision};
+use crate::store::{Alarm, AlarmKind, MemberState, StoreHealth, StoreMember};
 
 /// Checks all members concurrently, so that one that is down does not delay the others.
-pub(super) async fn check(shared: &Shared) -> StoreHealth {
+pub(super) async fn check(shared: &EtcdShared) -> StoreHealth {
     let known = members(shared).await;
     let begun = Instant::now();
     let (head, alarms, states) = futures::join!(
@@ -39,10 +39,10 @@ pub(super) async fn check(shared: &Shared) -> StoreHealth {
             Alarm { member, kind }
         })
         .collect();
-    let mut members: Vec<Member> = known
+    let mut members: Vec<StoreMember> = known
         .into_iter()
         .zip(states)
-        .map(|(KnownMember { name, urls, .. }, state)| Member { name, endpoints: urls, state })
+        .map(|(KnownMember { name, urls, .. }, state)| StoreMember { name, endpoints: urls, state })
         .collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     let oldest = shared.compacted.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ pub(super) async fn check(shared: &Shared) -> StoreHealth {
 
 /// Limits a request of the report: time for one frozen member and for another that answers. Other requests may take
 /// longer.
-async fn within_limit<T>(shared: &Shared, response: impl Future<Output = Result<T, RequestError>>) -> Option<T> {
+async fn within_limit<T>(shared: &EtcdShared, response: impl Future<Output = Result<T, RequestError>>) -> Option<T> {
     let timeouts = &shared.options.timeouts;
     timeout(timeouts.attempt + timeouts.health, response).await.ok()?.ok()
 }
@@ -65,7 +65,7 @@ struct KnownMember {
 }
 
 /// All members of the cluster, from the first member that answers; the configured ones if none answers.
-async fn members(shared: &Shared) -> Vec<KnownMember> {
+async fn members(shared: &EtcdShared) -> Vec<KnownMember> {
     let scheme = shared.pool.credentials.scheme();
     let urls: Vec<String> = shared.pool.endpoints().map(|endpoint| format!("{scheme}://{endpoint}")).collect();
     let list = |url| {
@@ -95,7 +95,7 @@ fn known(member: PbMember) -> KnownMember {
 }
 
 /// Reads the state of a member, at each of its addresses until one answers.
-async fn state(shared: &Shared, member: &KnownMember) -> Result<MemberState, String> {
+async fn state(shared: &EtcdShared, member: &KnownMember) -> Result<MemberState, String> {
     let mut why = "it was never started".to_owned();
     for url in &member.urls {
         match status(shared, url).await {
@@ -106,16 +106,16 @@ async fn state(shared: &Shared, member: &KnownMember) -> Result<MemberState, Str
     Err(why)
 }
 
-async fn status(shared: &Shared, url: &str) -> Result<(StatusResponse, Duration), String> {
+async fn status(shared: &EtcdShared, url: &str) -> Result<(StatusResponse, Duration), String> {
     call_member(shared, url, |connection| async move { connection.maintenance().status().await }).await
 }
 
 /// Calls one member and measures the time. It uses a connection of its own: the pool has the configured addresses,
 /// which may differ from those that members advertise.
 async fn call_member<T, Fut>(
-    shared: &Shared,
+    shared: &EtcdShared,
     url: &str,
-    call: impl FnOnce(Connection) -> Fut,
+    call: impl FnOnce(MemberConnection) -> Fut,
 ) -> Result<(T, Duration), String>
 where
     Fut: Future<Output = Result<T, etcd_client::Error>>,
@@ -135,7 +135,7 @@ where
     }
 }
 
-async fn member_state(shared: &Shared, url: &str, status: &StatusResponse, latency: Duration) -> MemberState {
+async fn member_state(shared: &EtcdShared, url: &str, status: &StatusResponse, latency: Duration) -> MemberState {
     let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
     let own = status.header().map_or(0, |header| header.member_id());
     let quota = match bytes(status.db_size_quota()) {
@@ -157,8 +157,8 @@ async fn member_state(shared: &Shared, url: &str, status: &StatusResponse, laten
 }
 
 /// Active alarms, each with the member that raised it.
-async fn alarms(shared: &Shared) -> Vec<(u64, AlarmKind)> {
-    let list = shared.call(Retry::Idempotent, |connection| async move {
+async fn alarms(shared: &EtcdShared) -> Vec<(u64, AlarmKind)> {
+    let list = shared.call(RetryPolicy::Idempotent, |connection| async move {
         connection.maintenance().alarm(AlarmAction::Get, AlarmType::None, None).await
     });
     // Without a quorum there is no list. The missing quorum shows in the latency and the member states.

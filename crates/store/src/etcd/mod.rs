@@ -33,20 +33,20 @@ use muster_core::txn::{LeaseId, Revision, Txn};
 use tokio::task::JoinSet;
 
 use crate::open::StoreAccess;
-use crate::store::{CommitOutcome, KeyValue, Lease, Range, Sharing, Store, StoreError, StoreHealth, StoreStats};
+use crate::store::{CommitOutcome, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats};
 use crate::watch::{Watch, WatchFrom};
 
 use access::Credentials;
-use pool::Pool;
-use request::{RequestError, Shared};
-use watch::WatchState;
+use pool::MemberPool;
+use request::{EtcdShared, RequestError};
+use watch::EtcdWatch;
 
-pub use access::AddressError;
-pub use errors::{MemberError, OpenError};
+pub use access::EtcdAddressError;
+pub use errors::{MemberError, OpenEtcdError};
 
 /// Options of a store in etcd.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct EtcdOptions {
     pub timeouts: Timeouts,
     pub compaction: Compaction,
 }
@@ -90,7 +90,7 @@ pub struct Compaction {
     pub keep_at_most: u64,
 }
 
-impl Default for Options {
+impl Default for EtcdOptions {
     fn default() -> Self {
         let (seconds, minutes) = (Duration::from_secs, |minutes: u64| Duration::from_secs(60 * minutes));
         Self {
@@ -118,28 +118,28 @@ impl Default for Options {
 /// A store in an etcd cluster. Dropping it ends its watches.
 #[derive(Debug)]
 pub struct EtcdStore {
-    shared: Arc<Shared>,
+    shared: Arc<EtcdShared>,
     /// Compacts until the store is dropped.
     _keeper: JoinSet<()>,
 }
 
 impl EtcdStore {
     /// Opens the store at `etcd://HOST:PORT[,HOST:PORT…]`. One member has to answer. Needs a tokio runtime.
-    pub async fn open(spec: &str, access: &StoreAccess, options: Options) -> Result<Self, OpenError> {
+    pub async fn open(spec: &str, access: &StoreAccess, options: EtcdOptions) -> Result<Self, OpenEtcdError> {
         let endpoints = access::parse_address(spec.strip_prefix("etcd:").unwrap_or(spec))?;
         let name = format!("etcd://{}", endpoints.join(","));
         let credentials = Credentials::read(access).await?;
-        let pool = Pool::new(endpoints, credentials, options.timeouts)
-            .map_err(|error| OpenError::Certificates { why: errors::describe(&error) })?;
-        let shared = Arc::new(Shared::new(name.clone(), pool, options));
+        let pool = MemberPool::new(endpoints, credentials, options.timeouts)
+            .map_err(|error| OpenEtcdError::Certificates { why: errors::describe(&error) })?;
+        let shared = Arc::new(EtcdShared::new(name.clone(), pool, options));
         match read::head(&shared).await {
             Ok(_) => {}
-            Err(RequestError::Rejected { why, .. }) => return Err(OpenError::Refused { store: name, why }),
+            Err(RequestError::Rejected { why, .. }) => return Err(OpenEtcdError::Refused { store: name, why }),
             Err(RequestError::Unavailable { mut reasons } | RequestError::Unknown { mut reasons }) => {
                 for MemberError { why, .. } in &mut reasons {
                     *why = errors::explain_closed_connection(std::mem::take(why), &shared.pool.credentials);
                 }
-                return Err(OpenError::Unreachable { store: name, reasons });
+                return Err(OpenEtcdError::Unreachable { store: name, reasons });
             }
         }
         let mut keeper = JoinSet::new();
@@ -163,7 +163,7 @@ impl Store for EtcdStore {
         Box::pin(read::get(&self.shared, key))
     }
 
-    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         Box::pin(read::range(&self.shared, prefix, at))
     }
 
@@ -172,7 +172,7 @@ impl Store for EtcdStore {
     }
 
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {
-        Watch::new(WatchState::new(Arc::clone(&self.shared), prefix, from).into_stream())
+        Watch::new(EtcdWatch::new(Arc::clone(&self.shared), prefix, from).into_stream())
     }
 
     fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>> {

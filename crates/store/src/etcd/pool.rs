@@ -16,34 +16,34 @@ use tonic::transport::Endpoint;
 use super::Timeouts;
 use super::access::Credentials;
 
-pub(super) struct Pool {
-    members: Vec<Member>,
+pub(super) struct MemberPool {
+    members: Vec<PoolMember>,
     current: AtomicUsize,
     pub(super) credentials: Credentials,
     timeouts: Timeouts,
 }
 
-struct Member {
+struct PoolMember {
     /// `host:port`.
     endpoint: String,
     url: String,
     /// Locked while a connection is opened, so that concurrent callers log in once.
-    slot: Mutex<Slot>,
+    slot: Mutex<ConnectionSlot>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct ConnectionSlot {
     generation: u64,
-    connection: Option<Connection>,
+    connection: Option<MemberConnection>,
 }
 
-impl Pool {
+impl MemberPool {
     /// Fails if the certificates are invalid.
     pub(super) fn new(endpoints: Vec<String>, credentials: Credentials, timeouts: Timeouts) -> Result<Self, Error> {
         let scheme = credentials.scheme();
-        let members: Vec<Member> = endpoints
+        let members: Vec<PoolMember> = endpoints
             .into_iter()
-            .map(|endpoint| Member { url: format!("{scheme}://{endpoint}"), endpoint, slot: Mutex::default() })
+            .map(|endpoint| PoolMember { url: format!("{scheme}://{endpoint}"), endpoint, slot: Mutex::default() })
             .collect();
         for member in &members {
             endpoint(&member.url, &credentials, &timeouts)?;
@@ -71,8 +71,8 @@ impl Pool {
     }
 
     /// The connection to a member; opened if there is none. The caller sets the timeout.
-    pub(super) async fn connection(&self, member: usize) -> Result<Connection, Error> {
-        let Some(Member { url, slot, .. }) = self.members.get(member) else {
+    pub(super) async fn connection(&self, member: usize) -> Result<MemberConnection, Error> {
+        let Some(PoolMember { url, slot, .. }) = self.members.get(member) else {
             return Err(Error::EndpointsNotManaged);
         };
         let mut slot = slot.lock().await;
@@ -95,10 +95,10 @@ impl Pool {
 
     /// Closes a connection, unless it was replaced already. The next caller opens a new one, with a new login.
     pub(super) async fn disconnect(&self, id: ConnectionId) {
-        let Some(Member { slot, .. }) = self.members.get(id.member) else { return };
+        let Some(PoolMember { slot, .. }) = self.members.get(id.member) else { return };
         let mut slot = slot.lock().await;
         if slot.generation == id.generation {
-            *slot = Slot { generation: id.generation + 1, connection: None };
+            *slot = ConnectionSlot { generation: id.generation + 1, connection: None };
         }
     }
 }
@@ -126,7 +126,7 @@ const MAX_ANSWER: usize = 64 * 1024 * 1024;
 /// A connection with its identity in the pool. Cheap to clone: clones share one connection, which is opened when it is
 /// first used, and again when it broke.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(super) struct MemberConnection {
     client: Client,
     pub(super) id: ConnectionId,
 }
@@ -147,7 +147,7 @@ pub(super) enum RequireLeader {
     No,
 }
 
-impl Connection {
+impl MemberConnection {
     pub(super) fn kv(&self) -> KvClient {
         self.client.kv_client().max_decoding_message_size(MAX_ANSWER)
     }
@@ -177,7 +177,7 @@ pub(super) async fn connect(
     timeouts: &Timeouts,
     leader: RequireLeader,
     id: ConnectionId,
-) -> Result<Connection, Error> {
+) -> Result<MemberConnection, Error> {
     let channel = || Ok::<_, Error>(Channel::Tonic(endpoint(url, credentials, timeouts)?.connect_lazy()));
     let options = ConnectOptions::new().with_require_leader(leader == RequireLeader::Yes).with_auto_token_refresh(true);
     let client = match &credentials.login {
@@ -195,7 +195,7 @@ pub(super) async fn connect(
             }
         }
     };
-    Ok(Connection { client, id })
+    Ok(MemberConnection { client, id })
 }
 
 /// Settings of a connection. Fails on a bad address or bad certificates, never on a network error.

@@ -12,8 +12,8 @@ use etcd_client::{GetOptions, Txn as Request, TxnOp};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::read::Span;
-use super::request::{RequestError, Retry, Shared, revision};
+use super::read::KeySpan;
+use super::request::{EtcdShared, RequestError, RetryPolicy, revision};
 
 #[derive(Debug)]
 pub(super) struct Head {
@@ -112,7 +112,7 @@ pub(super) enum WatchCheck {
 /// Resolves when a watch that has delivered everything up to a revision needs a check. Never, while no newer revision
 /// is known: an idle fleet sends no probes.
 pub(super) async fn next_check(
-    shared: &Shared,
+    shared: &EtcdShared,
     expected: &ExpectedEvents,
     delivered: u64,
     next_probe: Instant,
@@ -137,7 +137,7 @@ pub(super) async fn next_check(
 
 /// Difference of a prefix between a revision and now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Difference {
+pub(super) enum PrefixDifference {
     /// The prefix is unchanged at this revision. Keys may have been put *and deleted* in between, which makes no
     /// difference to a reader of the state.
     Unchanged { head: u64 },
@@ -149,7 +149,11 @@ pub(super) enum Difference {
 
 /// Compares in one linearizable transaction: no key was put after the revision, and the number of keys is the same.
 /// Then no key was deleted either, except keys that were put and deleted in between.
-pub(super) async fn difference(shared: &Shared, span: &Span, since: u64) -> Result<Difference, RequestError> {
+pub(super) async fn difference(
+    shared: &EtcdShared,
+    span: &KeySpan,
+    since: u64,
+) -> Result<PrefixDifference, RequestError> {
     let at = i64::try_from(since.max(1)).unwrap_or(i64::MAX);
     let all = || GetOptions::new().with_range(span.to.clone());
     let newer = all().with_min_mod_revision(at + 1).with_keys_only().with_limit(1);
@@ -159,7 +163,7 @@ pub(super) async fn difference(shared: &Shared, span: &Span, since: u64) -> Resu
     let request = Request::new().and_then(look.to_vec());
     let before = shared.head.known();
     let result = shared
-        .call(Retry::Idempotent, |connection| {
+        .call(RetryPolicy::Idempotent, |connection| {
             let request = request.clone();
             async move { connection.kv().txn(request).await }
         })
@@ -167,14 +171,14 @@ pub(super) async fn difference(shared: &Shared, span: &Span, since: u64) -> Resu
     let response = match result {
         Ok(response) => response.0,
         Err(failure) if failure.is(super::errors::EtcdRejection::FutureRevision) => {
-            return super::read::head(shared).await.map(|head| Difference::StoreBehind { head });
+            return super::read::head(shared).await.map(|head| PrefixDifference::StoreBehind { head });
         }
         Err(failure) => return Err(failure),
     };
     let head = response.header.map_or(0, |header| revision(header.revision));
     shared.head.confirm(before, head);
     if head < since {
-        return Ok(Difference::StoreBehind { head });
+        return Ok(PrefixDifference::StoreBehind { head });
     }
     let ranges: Vec<PbRangeResponse> = response
         .responses
@@ -190,8 +194,8 @@ pub(super) async fn difference(shared: &Shared, span: &Span, since: u64) -> Resu
         })
         .collect();
     Ok(match ranges.as_slice() {
-        [newer, now, then] if newer.kvs.is_empty() && now.count == then.count => Difference::Unchanged { head },
-        _ => Difference::Changed,
+        [newer, now, then] if newer.kvs.is_empty() && now.count == then.count => PrefixDifference::Unchanged { head },
+        _ => PrefixDifference::Changed,
     })
 }
 

@@ -6,9 +6,9 @@ use futures::StreamExt;
 use muster_core::txn::{LeaseId, Revision};
 
 use super::errors::EtcdRejection;
-use super::request::{RequestError, Retry, Shared, for_etcd, revision};
+use super::request::{EtcdShared, RequestError, RetryPolicy, for_etcd, revision};
 use crate::limits;
-use crate::store::{KeyValue, Range, StoreError};
+use crate::store::{KeyRange, KeyValue, StoreError};
 
 /// Keys of one request. With values of at most 16 KiB the response is bounded, and mostly far smaller.
 const PAGE: i64 = 1000;
@@ -18,19 +18,19 @@ const ANY_KEY: &str = "/muster/";
 
 /// Some keys at one revision.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct EtcdPage {
     pub(super) kvs: Vec<KeyValue>,
     pub(super) revision: u64,
     /// The cluster that was read: revisions of another cluster are not comparable.
     pub(super) cluster: u64,
     /// The next page, if there is one.
-    pub(super) rest: Option<Span>,
+    pub(super) rest: Option<KeySpan>,
 }
 
-pub(super) async fn get(shared: &Shared, key: &str) -> Result<Option<KeyValue>, StoreError> {
+pub(super) async fn get(shared: &EtcdShared, key: &str) -> Result<Option<KeyValue>, StoreError> {
     limits::check_key(key)?;
     let mut response = shared
-        .call(Retry::Idempotent, |connection| async move { connection.kv().get(key, None).await })
+        .call(RetryPolicy::Idempotent, |connection| async move { connection.kv().get(key, None).await })
         .await
         .map_err(|failure| shared.error(failure))?;
     shared.head.observe(response.header().map_or(0, |header| revision(header.revision())));
@@ -38,10 +38,10 @@ pub(super) async fn get(shared: &Shared, key: &str) -> Result<Option<KeyValue>, 
 }
 
 /// The latest revision.
-pub(super) async fn head(shared: &Shared) -> Result<u64, RequestError> {
+pub(super) async fn head(shared: &EtcdShared) -> Result<u64, RequestError> {
     let before = shared.head.known();
     let response = shared
-        .call(Retry::Idempotent, |connection| async move {
+        .call(RetryPolicy::Idempotent, |connection| async move {
             connection.kv().get(ANY_KEY, Some(GetOptions::new().with_count_only())).await
         })
         .await?;
@@ -50,15 +50,15 @@ pub(super) async fn head(shared: &Shared) -> Result<u64, RequestError> {
     Ok(head)
 }
 
-pub(super) async fn range(shared: &Shared, prefix: &str, at: Option<Revision>) -> Result<Range, StoreError> {
+pub(super) async fn range(shared: &EtcdShared, prefix: &str, at: Option<Revision>) -> Result<KeyRange, StoreError> {
     let mut kvs = Vec::new();
-    let (mut at, mut rest) = (at, Span::with_prefix(prefix));
+    let (mut at, mut rest) = (at, KeySpan::with_prefix(prefix));
     loop {
         let page = page(shared, &rest, at).await?;
         kvs.extend(page.kvs);
         let revision = Revision(page.revision);
         match page.rest {
-            None => return Ok(Range { kvs, revision }),
+            None => return Ok(KeyRange { kvs, revision }),
             // All pages are read at the revision of the first.
             Some(more) => (at, rest) = (Some(revision), more),
         }
@@ -66,7 +66,7 @@ pub(super) async fn range(shared: &Shared, prefix: &str, at: Option<Revision>) -
 }
 
 /// Reads the next page, at the latest or at a past revision.
-pub(super) async fn page(shared: &Shared, span: &Span, at: Option<Revision>) -> Result<Page, StoreError> {
+pub(super) async fn page(shared: &EtcdShared, span: &KeySpan, at: Option<Revision>) -> Result<EtcdPage, StoreError> {
     let options = GetOptions::new().with_range(span.to.clone()).with_limit(PAGE);
     // Revision 0 had no keys, but to etcd it means the latest.
     let options = match at {
@@ -74,7 +74,7 @@ pub(super) async fn page(shared: &Shared, span: &Span, at: Option<Revision>) -> 
         None => options,
     };
     let result = shared
-        .call(Retry::Idempotent, |connection| {
+        .call(RetryPolicy::Idempotent, |connection| {
             let (from, options) = (span.from.clone(), options.clone());
             async move { connection.kv().get(from, Some(options)).await }
         })
@@ -88,11 +88,11 @@ pub(super) async fn page(shared: &Shared, span: &Span, at: Option<Revision>) -> 
     shared.head.observe(head);
     let rest = response.kvs.last().filter(|_| response.more).map(|last| span.after(&last.key));
     let kvs = response.kvs.into_iter().filter_map(key_value).collect();
-    Ok(Page { kvs, revision: at.map_or(head, |Revision(at)| at), cluster, rest })
+    Ok(EtcdPage { kvs, revision: at.map_or(head, |Revision(at)| at), cluster, rest })
 }
 
 /// Completes the error of a read in the past: etcd does not say which revisions are readable.
-async fn past_error(shared: &Shared, failure: RequestError, span: &Span, requested: Revision) -> StoreError {
+async fn past_error(shared: &EtcdShared, failure: RequestError, span: &KeySpan, requested: Revision) -> StoreError {
     let more = if failure.is(EtcdRejection::Compacted) {
         oldest(shared, span, requested).await.map(|oldest| StoreError::Compacted { requested, oldest })
     } else if failure.is(EtcdRejection::FutureRevision) {
@@ -104,10 +104,10 @@ async fn past_error(shared: &Shared, failure: RequestError, span: &Span, request
 }
 
 /// The oldest readable revision. Only a watch reports it: one that starts too early is canceled with that revision.
-async fn oldest(shared: &Shared, span: &Span, requested: Revision) -> Result<Revision, RequestError> {
+async fn oldest(shared: &EtcdShared, span: &KeySpan, requested: Revision) -> Result<Revision, RequestError> {
     let options = WatchOptions::new().with_range(span.to.clone()).with_start_revision(for_etcd(requested).max(1));
     let compacted = shared
-        .call(Retry::Idempotent, |connection| {
+        .call(RetryPolicy::Idempotent, |connection| {
             let (from, options) = (span.from.clone(), options.clone());
             async move {
                 let mut responses = connection.watch().watch(from, Some(options)).await?;
@@ -130,12 +130,12 @@ async fn oldest(shared: &Shared, span: &Span, requested: Revision) -> Result<Rev
 
 /// The range of keys with a prefix, in etcd's form: the end is excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct KeySpan {
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
 }
 
-impl Span {
+impl KeySpan {
     pub(super) fn with_prefix(prefix: &str) -> Self {
         // A single zero byte as the end means "no end"; as the start it sorts before every possible key.
         let from = if prefix.is_empty() { vec![0] } else { prefix.as_bytes().to_vec() };
@@ -177,12 +177,12 @@ pub(super) fn key(bytes: Vec<u8>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Span;
+    use super::KeySpan;
 
     #[test]
     fn prefix_range_ends_after_its_last_key() {
         let span = |prefix| {
-            let Span { from, to } = Span::with_prefix(prefix);
+            let KeySpan { from, to } = KeySpan::with_prefix(prefix);
             (from, to)
         };
         assert_eq!(span("a/"), (b"a/".to_vec(), b"a0".to_vec()));

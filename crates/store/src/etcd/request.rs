@@ -13,9 +13,9 @@ use tonic::Status;
 
 use crate::store::{ErrorCause, StoreError, text_cause};
 
-use super::Options;
+use super::EtcdOptions;
 use super::errors::{EtcdRejection, FailureClass, MemberError, RetryAt, classify, describe};
-use super::pool::{Connection, ConnectionId, Pool};
+use super::pool::{ConnectionId, MemberConnection, MemberPool};
 use super::progress::Head;
 
 /// A request without a result.
@@ -43,7 +43,7 @@ impl RequestError {
 
 /// Retry of a request whose result is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Retry {
+pub(super) enum RetryPolicy {
     /// A read, or an idempotent request.
     Idempotent,
     /// A change. It is sent again only if it was certainly not applied.
@@ -54,16 +54,16 @@ pub(super) enum Retry {
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-impl Shared {
+impl EtcdShared {
     /// Calls the current member, and the next ones if it fails.
-    pub(super) async fn call<T, F, Fut>(&self, retry: Retry, call: F) -> Result<T, RequestError>
+    pub(super) async fn call<T, F, Fut>(&self, retry: RetryPolicy, call: F) -> Result<T, RequestError>
     where
-        F: Fn(Connection) -> Fut,
+        F: Fn(MemberConnection) -> Fut,
         Fut: Future<Output = Result<T, Error>>,
     {
         let timeouts = &self.options.timeouts;
         let end = Instant::now() + timeouts.total;
-        let mut attempts = Attempts::new(self.pool.len());
+        let mut attempts = RequestAttempts::new(self.pool.len());
         loop {
             let member = self.pool.current();
             let (error, id) = match self.attempt(member, retry, end, &call).await {
@@ -84,7 +84,7 @@ impl Shared {
             };
             self.switch_member(member, id, next).await;
             attempts.note(self.pool.endpoint(member), why);
-            if matches!(classify(&error), FailureClass::MaybeApplied(_)) && retry == Retry::IfNotApplied {
+            if matches!(classify(&error), FailureClass::MaybeApplied(_)) && retry == RetryPolicy::IfNotApplied {
                 return Err(RequestError::Unknown { reasons: attempts.reasons });
             }
             let pause = attempts.pause(next);
@@ -99,18 +99,18 @@ impl Shared {
     async fn attempt<T, F, Fut>(
         &self,
         member: usize,
-        retry: Retry,
+        retry: RetryPolicy,
         end: Instant,
         call: &F,
     ) -> Result<T, (Error, Option<ConnectionId>)>
     where
-        F: Fn(Connection) -> Fut,
+        F: Fn(MemberConnection) -> Fut,
         Fut: Future<Output = Result<T, Error>>,
     {
         let timeouts = &self.options.timeouts;
         let limit = match retry {
-            Retry::Idempotent => timeouts.attempt,
-            Retry::IfNotApplied => timeouts.change,
+            RetryPolicy::Idempotent => timeouts.attempt,
+            RetryPolicy::IfNotApplied => timeouts.change,
         };
         let silent = |what: &str, limit: Duration| {
             Error::GRpcStatus(Status::deadline_exceeded(format!("{what} within {} s", limit.as_secs_f32())))
@@ -154,7 +154,7 @@ fn not_sent(error: Error) -> Error {
 
 /// Failed attempts of one request.
 #[derive(Debug)]
-struct Attempts {
+struct RequestAttempts {
     members: usize,
     failed: usize,
     pause: Duration,
@@ -162,7 +162,7 @@ struct Attempts {
     reasons: Vec<MemberError>,
 }
 
-impl Attempts {
+impl RequestAttempts {
     fn new(members: usize) -> Self {
         Self { members, failed: 0, pause: FIRST_PAUSE, reasons: Vec::new() }
     }
@@ -184,10 +184,10 @@ impl Attempts {
     }
 }
 
-pub(super) struct Shared {
+pub(super) struct EtcdShared {
     pub(super) name: String,
-    pub(super) pool: Pool,
-    pub(super) options: Options,
+    pub(super) pool: MemberPool,
+    pub(super) options: EtcdOptions,
     pub(super) head: Head,
     pub(super) counters: Counters,
     /// The latest known compaction; 0 if none is known.
@@ -202,15 +202,15 @@ pub(super) struct Counters {
     pub(super) conflicts: AtomicU64,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for EtcdShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the pool, which has the password.
         f.debug_struct("Shared").field("name", &self.name).field("head", &self.head).finish_non_exhaustive()
     }
 }
 
-impl Shared {
-    pub(super) fn new(name: String, pool: Pool, options: Options) -> Self {
+impl EtcdShared {
+    pub(super) fn new(name: String, pool: MemberPool, options: EtcdOptions) -> Self {
         Self {
             name,
             pool,

@@ -14,17 +14,17 @@ use tokio::time::Instant;
 use super::errors::{EtcdRejection, FailureClass, RetryAt, classify, describe};
 use super::event_assembly::EventAssembly;
 use super::pool::{ConnectionId, jitter};
-use super::progress::{Difference, ExpectedEvents, WatchCheck, difference, next_check};
+use super::progress::{ExpectedEvents, PrefixDifference, WatchCheck, difference, next_check};
 use super::read;
-use super::read::Span;
-use super::request::{Retry, Shared, for_etcd, revision};
+use super::read::KeySpan;
+use super::request::{EtcdShared, RetryPolicy, for_etcd, revision};
 use crate::store::{StoreError, text_cause};
 use crate::watch::{GapCause, WatchEvent, WatchFrom};
 
 /// The next step of the watch.
-enum Phase {
+enum EtcdWatchPhase {
     /// Reads the keys of this span, at the latest revision if none is set yet.
-    Snapshot { at: Option<Revision>, rest: Span },
+    Snapshot { at: Option<Revision>, rest: KeySpan },
     /// Opens an etcd stream after the delivered revision.
     Open,
     /// Reads the stream.
@@ -36,10 +36,10 @@ struct Live {
     id: ConnectionId,
 }
 
-pub(super) struct WatchState {
-    shared: Arc<Shared>,
-    span: Span,
-    phase: Phase,
+pub(super) struct EtcdWatch {
+    shared: Arc<EtcdShared>,
+    span: KeySpan,
+    phase: EtcdWatchPhase,
     /// Events that are ready to deliver: at most those of one response.
     ready: VecDeque<WatchEvent>,
     assembly: EventAssembly,
@@ -56,12 +56,12 @@ pub(super) struct WatchState {
     undelivered_since: Option<Instant>,
 }
 
-impl WatchState {
-    pub(super) fn new(shared: Arc<Shared>, prefix: &str, from: WatchFrom) -> Self {
-        let span = Span::with_prefix(prefix);
+impl EtcdWatch {
+    pub(super) fn new(shared: Arc<EtcdShared>, prefix: &str, from: WatchFrom) -> Self {
+        let span = KeySpan::with_prefix(prefix);
         let (phase, delivered) = match from {
-            WatchFrom::Now => (Phase::Snapshot { at: None, rest: span.clone() }, 0),
-            WatchFrom::After(Revision(after)) => (Phase::Open, after),
+            WatchFrom::Now => (EtcdWatchPhase::Snapshot { at: None, rest: span.clone() }, 0),
+            WatchFrom::After(Revision(after)) => (EtcdWatchPhase::Open, after),
         };
         let expected = shared.head.register_watch(prefix);
         Self {
@@ -97,12 +97,12 @@ impl WatchState {
                 return Ok(event);
             }
             match &mut self.phase {
-                Phase::Snapshot { at, rest } => {
+                EtcdWatchPhase::Snapshot { at, rest } => {
                     let (at, rest) = (*at, rest.clone());
                     self.snapshot(at, rest).await?;
                 }
-                Phase::Open => self.open().await?,
-                Phase::Live(live) => {
+                EtcdWatchPhase::Open => self.open().await?,
+                EtcdWatchPhase::Live(live) => {
                     let (shared, expected) = (&self.shared, &self.expected);
                     tokio::select! {
                         biased;
@@ -117,7 +117,7 @@ impl WatchState {
         }
     }
 
-    async fn snapshot(&mut self, at: Option<Revision>, rest: Span) -> Result<(), StoreError> {
+    async fn snapshot(&mut self, at: Option<Revision>, rest: KeySpan) -> Result<(), StoreError> {
         match read::page(&self.shared, &rest, at).await {
             Ok(page) if at.is_some() && self.cluster.is_some_and(|known| known != page.cluster) => {
                 self.cluster = None;
@@ -132,10 +132,10 @@ impl WatchState {
                 self.delivered = page.revision;
                 let revision = Revision(page.revision);
                 match page.rest {
-                    Some(rest) => self.phase = Phase::Snapshot { at: Some(revision), rest },
+                    Some(rest) => self.phase = EtcdWatchPhase::Snapshot { at: Some(revision), rest },
                     None => {
                         self.ready.push_back(WatchEvent::SnapshotEnd { revision });
-                        self.phase = Phase::Open;
+                        self.phase = EtcdWatchPhase::Open;
                     }
                 }
                 Ok(())
@@ -166,7 +166,7 @@ impl WatchState {
             .with_fragment();
         let (live, first) = self
             .shared
-            .call(Retry::Idempotent, |connection| {
+            .call(RetryPolicy::Idempotent, |connection| {
                 let (from, options) = (self.span.from.clone(), options.clone());
                 async move {
                     let mut responses = connection.watch().watch(from, Some(options)).await?;
@@ -200,13 +200,13 @@ impl WatchState {
             }
         }
         self.assembly = EventAssembly::default();
-        self.phase = Phase::Live(live);
+        self.phase = EtcdWatchPhase::Live(live);
         Ok(())
     }
 
     /// Handles a response of the stream.
     async fn handle_response(&mut self, response: Option<Result<WatchResponse, Error>>) -> Result<(), StoreError> {
-        let Phase::Live(Live { id, .. }) = &self.phase else { return Ok(()) };
+        let EtcdWatchPhase::Live(Live { id, .. }) = &self.phase else { return Ok(()) };
         let id = *id;
         let response = match response.unwrap_or_else(|| Err(ended())) {
             Ok(response) => response,
@@ -252,7 +252,7 @@ impl WatchState {
 
     fn gap(&mut self, cause: GapCause) {
         self.ready.push_back(WatchEvent::Gap { after: Revision(self.delivered), cause });
-        self.phase = Phase::Snapshot { at: None, rest: self.span.clone() };
+        self.phase = EtcdWatchPhase::Snapshot { at: None, rest: self.span.clone() };
         // Expected events may be missing from the new snapshot.
         self.expected.reset();
         self.undelivered_since = None;
@@ -267,7 +267,7 @@ fn ended() -> Error {
 /// Base of the backoff after a broken stream; random, and doubled with each failure.
 const RECONNECT_BACKOFF: Duration = Duration::from_millis(100);
 
-impl WatchState {
+impl EtcdWatch {
     /// Handles a stream that etcd has canceled.
     async fn canceled(&mut self, response: &WatchResponse, id: ConnectionId) -> Result<(), StoreError> {
         let compacted = revision(response.compact_revision());
@@ -275,14 +275,14 @@ impl WatchState {
             self.shared.note_compacted(compacted);
             if compacted <= self.delivered {
                 // etcd was still catching up with revisions that a read has delivered already: nothing is missing.
-                self.phase = Phase::Open;
+                self.phase = EtcdWatchPhase::Open;
             } else {
                 self.gap(GapCause::Compacted { oldest: Revision(compacted) });
             }
             return Ok(());
         }
         // For an expired token etcd reports "permission denied" here. The first time, log in again.
-        self.phase = Phase::Open;
+        self.phase = EtcdWatchPhase::Open;
         self.shared.pool.disconnect(id).await;
         self.failures += 1;
         if self.failures > 1 && self.shared.pool.credentials.login.is_some() || self.failures > 3 {
@@ -307,20 +307,20 @@ impl WatchState {
             ) => RetryAt::NewConnection,
         };
         self.shared.switch_member(id.member, Some(id), next).await;
-        self.phase = Phase::Open;
+        self.phase = EtcdWatchPhase::Open;
         self.failures = (self.failures + 1).min(5);
         tokio::time::sleep(jitter(RECONNECT_BACKOFF * 2u32.pow(self.failures - 1))).await;
     }
 
     /// Reopens a stream that does not deliver an expected event: its member is frozen or partitioned.
     async fn reopen_stuck(&mut self) {
-        if let Phase::Live(Live { id, .. }) = &self.phase {
+        if let EtcdWatchPhase::Live(Live { id, .. }) = &self.phase {
             let id = *id;
             tracing::info!(endpoint = self.shared.pool.endpoint(id.member), "an etcd watch is stuck, reopening it");
             self.shared.switch_member(id.member, Some(id), RetryAt::NewConnection).await;
         }
         self.undelivered_since = None;
-        self.phase = Phase::Open;
+        self.phase = EtcdWatchPhase::Open;
     }
 
     /// A newer revision is known, and the stream is quiet: checks whether it missed something.
@@ -331,18 +331,18 @@ impl WatchState {
         let pause = (result.elapsed() * 20).clamp(Duration::from_millis(5), Duration::from_secs(5));
         self.next_probe = Instant::now() + pause;
         match found {
-            Ok(Difference::Unchanged { head }) if head > self.delivered => self.progress(head),
-            Ok(Difference::Unchanged { .. }) => {}
-            Ok(Difference::Changed) => {
+            Ok(PrefixDifference::Unchanged { head }) if head > self.delivered => self.progress(head),
+            Ok(PrefixDifference::Unchanged { .. }) => {}
+            Ok(PrefixDifference::Changed) => {
                 self.next_probe = Instant::now() + pause.max(Duration::from_millis(200));
                 let since = *self.undelivered_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > self.shared.options.timeouts.overdue_event {
                     self.reopen_stuck().await;
                 }
             }
-            Ok(Difference::StoreBehind { head }) => self.gap(GapCause::Ahead { head: Revision(head) }),
+            Ok(PrefixDifference::StoreBehind { head }) => self.gap(GapCause::Ahead { head: Revision(head) }),
             // Reopening finds the compaction, and reports the gap.
-            Err(failure) if failure.is(EtcdRejection::Compacted) => self.phase = Phase::Open,
+            Err(failure) if failure.is(EtcdRejection::Compacted) => self.phase = EtcdWatchPhase::Open,
             Err(failure) => return Err(self.shared.error(failure)),
         }
         Ok(())

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_store::embedded::Options;
+use muster_store::embedded::EmbeddedOptions;
 use muster_store::{
     CommitOutcome, EmbeddedStore, GapCause, Guard, Op, Revision, Store, StoreError, Txn, WatchEvent, WatchFrom,
 };
 use tokio::task::JoinSet;
 
-async fn fresh(options: Options) -> (Arc<EmbeddedStore>, tempfile::TempDir) {
+async fn fresh(options: EmbeddedOptions) -> (Arc<EmbeddedStore>, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path().join("store"), options).await.unwrap();
     (Arc::new(store), directory)
@@ -23,7 +23,7 @@ async fn commit_all(store: &EmbeddedStore, txns: impl IntoIterator<Item = Txn>) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_share_fsyncs() {
-    let (store, _directory) = fresh(Options::default()).await;
+    let (store, _directory) = fresh(EmbeddedOptions::default()).await;
     let opened = store.stats().fsyncs;
     let mut writers = JoinSet::new();
     for writer in 0..64 {
@@ -46,7 +46,7 @@ async fn writers_share_fsyncs() {
 
 #[tokio::test]
 async fn no_op_transaction_costs_no_fsync() {
-    let (store, _directory) = fresh(Options::default()).await;
+    let (store, _directory) = fresh(EmbeddedOptions::default()).await;
     store.commit(Txn::new().op(Op::put("k", "1"))).await.unwrap();
     let lease = store.grant(Duration::from_secs(60)).await.unwrap().id;
     let before = store.stats();
@@ -63,7 +63,7 @@ async fn no_op_transaction_costs_no_fsync() {
 
 #[tokio::test]
 async fn old_history_is_compacted() {
-    let (store, _directory) = fresh(Options { keep_revisions: 100, ..Options::default() }).await;
+    let (store, _directory) = fresh(EmbeddedOptions { keep_revisions: 100, ..EmbeddedOptions::default() }).await;
     for batch in 0..40 {
         let txns = (0..50).map(|n| Txn::new().op(Op::put("k", (batch * 50 + n).to_string())));
         commit_all(&store, txns).await;
@@ -79,7 +79,7 @@ async fn old_history_is_compacted() {
 #[tokio::test]
 async fn file_size_is_bounded() {
     // A few values repeatedly: 32 MiB in total, of which the history may hold 256 KiB.
-    let (store, _directory) = fresh(Options { keep_bytes: 256 * 1024, ..Options::default() }).await;
+    let (store, _directory) = fresh(EmbeddedOptions { keep_bytes: 256 * 1024, ..EmbeddedOptions::default() }).await;
     let mut sizes = Vec::new();
     for round in 0..8 {
         for n in 0..64 {
@@ -97,7 +97,7 @@ async fn file_size_is_bounded() {
 
 #[tokio::test]
 async fn reader_behind_the_history_gets_a_gap() {
-    let (store, _directory) = fresh(Options { keep_revisions: 10, ..Options::default() }).await;
+    let (store, _directory) = fresh(EmbeddedOptions { keep_revisions: 10, ..EmbeddedOptions::default() }).await;
     let mut watch = store.watch("", WatchFrom::Now);
     assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(0) });
     // More than is kept in memory or on file.
@@ -114,7 +114,7 @@ async fn reader_behind_the_history_gets_a_gap() {
 
 #[tokio::test]
 async fn reader_behind_the_memory_continues_from_the_file() {
-    let (store, _directory) = fresh(Options::default()).await;
+    let (store, _directory) = fresh(EmbeddedOptions::default()).await;
     let value = vec![0; 16 * 1024];
     let mut watch = store.watch("", WatchFrom::After(Revision(0)));
     commit_all(&store, (0..700).map(|n| Txn::new().op(Op::put(format!("k/{}", n % 3), value.clone())))).await;

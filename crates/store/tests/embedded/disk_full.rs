@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_store::embedded::Options;
+use muster_store::embedded::EmbeddedOptions;
 use muster_store::{CommitOutcome, EmbeddedStore, Op, Revision, Store, StoreError, Txn, WatchEvent, WatchFrom};
 use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use tokio::task::JoinSet;
@@ -62,7 +62,7 @@ async fn full_disk_loses_nothing_and_recovers() {
     }
     let disk = SmallDisk::mount("12m");
     fill(&disk.path().join("ballast"), 4 * 1024 * 1024);
-    let store = Arc::new(EmbeddedStore::open(disk.path().join("store"), Options::default()).await.unwrap());
+    let store = Arc::new(EmbeddedStore::open(disk.path().join("store"), EmbeddedOptions::default()).await.unwrap());
     let mut watch = store.watch("", WatchFrom::Now);
     assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(0) });
 
@@ -103,7 +103,7 @@ async fn full_disk_loses_nothing_and_recovers() {
     assert_eq!(seen, acknowledged);
 
     drop((store, watch));
-    let store = EmbeddedStore::open(disk.path().join("store"), Options::default()).await.unwrap();
+    let store = EmbeddedStore::open(disk.path().join("store"), EmbeddedOptions::default()).await.unwrap();
     assert_eq!(state(&store).await, acknowledged);
 }
 
@@ -115,7 +115,7 @@ async fn unavailable_store_recovers_by_itself() {
     }
     let disk = SmallDisk::mount("8m");
     fill(&disk.path().join("ballast"), 4 * 1024 * 1024);
-    let store = Arc::new(EmbeddedStore::open(disk.path().join("store"), Options::default()).await.unwrap());
+    let store = Arc::new(EmbeddedStore::open(disk.path().join("store"), EmbeddedOptions::default()).await.unwrap());
     fs::rename(disk.path().join("store"), disk.path().join("elsewhere")).unwrap();
     let (acknowledged, errors) = write_until_full(&store, 2, 0).await;
     for error in &errors {
@@ -149,8 +149,8 @@ async fn creating_on_a_full_disk_fails_and_leaves_no_file() {
     }
     let disk = SmallDisk::mount("1m");
     fill(&disk.path().join("ballast"), 1024 * 1024);
-    let error = EmbeddedStore::open(disk.path().join("store"), Options::default()).await.unwrap_err();
-    assert!(matches!(error, muster_store::embedded::OpenError::Io { .. }), "{error:?}");
+    let error = EmbeddedStore::open(disk.path().join("store"), EmbeddedOptions::default()).await.unwrap_err();
+    assert!(matches!(error, muster_store::embedded::OpenFileError::Io { .. }), "{error:?}");
     let left: Vec<_> = fs::read_dir(disk.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(left, ["ballast"]);
     fs::remove_file(disk.path().join("ballast")).unwrap();

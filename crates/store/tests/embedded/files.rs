@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_store::embedded::{OpenError, Options};
+use muster_store::embedded::{EmbeddedOptions, OpenFileError};
 use muster_store::{EmbeddedStore, LeaseId, ManualClock, Op, Revision, Store, StoreAccess, StoreError, Txn, WatchFrom};
 
-async fn open(path: &Path) -> Result<EmbeddedStore, OpenError> {
-    EmbeddedStore::open(path, Options::default()).await
+async fn open(path: &Path) -> Result<EmbeddedStore, OpenFileError> {
+    EmbeddedStore::open(path, EmbeddedOptions::default()).await
 }
 
 async fn put(store: &EmbeddedStore, key: &str, value: &str) {
@@ -55,7 +55,7 @@ async fn store_in_use_is_refused() {
     put(&store, "k", "1").await;
 
     let error = open(&path).await.unwrap_err();
-    assert!(matches!(&error, OpenError::InUse { path: named } if *named == path));
+    assert!(matches!(&error, OpenFileError::InUse { path: named } if *named == path));
     assert_eq!(
         error.to_string(),
         format!(
@@ -75,7 +75,7 @@ async fn foreign_file_is_refused_and_unchanged() {
     for content in ["", "short", &"a text of another program\n".repeat(1000)] {
         fs::write(&path, content).unwrap();
         let error = open(&path).await.unwrap_err();
-        assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
+        assert!(matches!(error, OpenFileError::Foreign { .. }), "{error:?}");
         assert_eq!(fs::read_to_string(&path).unwrap(), content);
     }
 
@@ -86,7 +86,7 @@ async fn foreign_file_is_refused_and_unchanged() {
     txn.open_table(table).unwrap().insert(1, 1).unwrap();
     txn.commit().unwrap();
     drop(database);
-    assert!(matches!(open(&path).await.unwrap_err(), OpenError::Foreign { .. }));
+    assert!(matches!(open(&path).await.unwrap_err(), OpenFileError::Foreign { .. }));
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn later_format_is_refused() {
     txn.open_table(meta).unwrap().insert("format", 77).unwrap();
     txn.commit().unwrap();
     drop(database);
-    assert!(matches!(open(&path).await.unwrap_err(), OpenError::Format { found: 77, .. }));
+    assert!(matches!(open(&path).await.unwrap_err(), OpenFileError::Format { found: 77, .. }));
 }
 
 #[tokio::test]
@@ -116,23 +116,23 @@ async fn corrupt_file_is_an_error() {
 
     let cut = directory.path().join("cut");
     fs::write(&cut, &content[..content.len() / 2]).unwrap();
-    assert!(matches!(open(&cut).await.unwrap_err(), OpenError::Corrupt { .. }));
+    assert!(matches!(open(&cut).await.unwrap_err(), OpenFileError::Corrupt { .. }));
 
     let mut bytes = content;
     bytes[16..600].fill(0xa5);
     let overwritten = directory.path().join("overwritten");
     fs::write(&overwritten, &bytes).unwrap();
     let error = open(&overwritten).await.unwrap_err();
-    assert!(matches!(error, OpenError::Corrupt { .. }), "{error:?}");
+    assert!(matches!(error, OpenFileError::Corrupt { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn io_errors_are_reported() {
     let directory = tempfile::tempdir().unwrap();
-    assert!(matches!(open(directory.path()).await.unwrap_err(), OpenError::Io { .. }));
+    assert!(matches!(open(directory.path()).await.unwrap_err(), OpenFileError::Io { .. }));
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    assert!(matches!(open(&file.join("store")).await.unwrap_err(), OpenError::Io { .. }));
+    assert!(matches!(open(&file.join("store")).await.unwrap_err(), OpenFileError::Io { .. }));
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn leases_get_their_full_ttl_after_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
     let clock = Arc::new(ManualClock::new());
-    let options = Options { clock: clock.clone(), ..Options::default() };
+    let options = EmbeddedOptions { clock: clock.clone(), ..EmbeddedOptions::default() };
     let store = EmbeddedStore::open(&path, options.clone()).await.unwrap();
     let lease = store.grant(TTL).await.unwrap().id;
     let op = Op::Put { key: "k".into(), value: vec![], lease: Some(lease) };

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_store::embedded::Options;
+use muster_store::embedded::EmbeddedOptions;
 use muster_store::{
     CommitOutcome, EmbeddedStore, Guard, KeyValue, Op, Revision, Store, StoreError, Txn, WatchChange, WatchEvent,
     WatchFrom,
@@ -24,9 +24,9 @@ const ROUNDS: u64 = 240;
 const TOKENS: u64 = 20;
 const DIRECTORY: &str = "MUSTER_KILL_TEST_DIRECTORY";
 
-fn options() -> Options {
+fn options() -> EmbeddedOptions {
     // A short history, so that compaction is interrupted too.
-    Options { keep_revisions: 300, ..Options::default() }
+    EmbeddedOptions { keep_revisions: 300, ..EmbeddedOptions::default() }
 }
 
 fn log_path(directory: &Path, writer: usize) -> PathBuf {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use muster_store::contract::Subject;
-use muster_store::embedded::Options;
+use muster_store::contract::ContractSubject;
+use muster_store::embedded::EmbeddedOptions;
 use muster_store::{EmbeddedStore, ManualClock, Store};
 
 struct OnDisk {
@@ -24,13 +24,13 @@ impl OnDisk {
     async fn fresh() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new());
-        let options = Options { clock: clock.clone(), ..Options::default() };
+        let options = EmbeddedOptions { clock: clock.clone(), ..EmbeddedOptions::default() };
         let store = EmbeddedStore::open(directory.path().join("store"), options).await.unwrap();
         Self { store: Arc::new(store), clock, _directory: directory }
     }
 }
 
-impl Subject for OnDisk {
+impl ContractSubject for OnDisk {
     fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }

@@ -4,12 +4,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use muster_etcd_rig::{Certificates, Cluster, ClusterOptions as Rig, Tls};
-use muster_store::etcd::Options;
+use muster_store::etcd::EtcdOptions;
 use muster_store::{CommitOutcome, EtcdStore, Op, Store, StoreAccess, Txn, Watch, WatchChange, WatchEvent, WatchFrom};
 
 /// The defaults, with shorter timeouts for unreachable members.
-fn short_timeouts() -> Options {
-    let mut options = Options::default();
+fn short_timeouts() -> EtcdOptions {
+    let mut options = EtcdOptions::default();
     options.timeouts.connect = Duration::from_secs(1);
     options.timeouts.total = Duration::from_secs(2);
     options
@@ -75,7 +75,7 @@ fn with_ca(certificates: &Certificates) -> StoreAccess {
 async fn server_certificate_is_verified_with_the_ca() {
     let cluster = Cluster::start(Rig { tls: Some(Tls::Server), ..Rig::members(1) }).await;
     let files = cluster.certificates().unwrap();
-    let store = EtcdStore::open(&cluster.spec(), &with_ca(files), Options::default()).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &with_ca(files), EtcdOptions::default()).await.unwrap();
     use_it(&store).await;
 
     let elsewhere = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ async fn client_certificate_is_sent_when_required() {
     let files = cluster.certificates().unwrap();
     let access =
         StoreAccess { cert: Some(files.client_cert.clone()), key: Some(files.client_key.clone()), ..with_ca(files) };
-    let store = EtcdStore::open(&cluster.spec(), &access, Options::default()).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &access, EtcdOptions::default()).await.unwrap();
     use_it(&store).await;
 
     // etcd sends a reason and closes the connection; which one arrives first varies.
@@ -119,7 +119,7 @@ async fn guarded() -> (Cluster, StoreAccess) {
 #[tokio::test]
 async fn user_with_access_to_the_prefix_is_enough() {
     let (cluster, access) = guarded().await;
-    let store = EtcdStore::open(&cluster.spec(), &access, Options::default()).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &access, EtcdOptions::default()).await.unwrap();
     use_it(&store).await;
     assert!(!format!("{store:?}").contains("s3cret"));
 
@@ -138,7 +138,7 @@ async fn user_with_access_to_the_prefix_is_enough() {
 #[tokio::test]
 async fn expired_login_is_renewed() {
     let (cluster, access) = guarded().await;
-    let store = EtcdStore::open(&cluster.spec(), &access, Options::default()).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &access, EtcdOptions::default()).await.unwrap();
     let mut watch = store.watch("/muster/", WatchFrom::Now);
     assert!(matches!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { .. }));
     // Tokens are only in its memory.
@@ -155,7 +155,7 @@ async fn expired_login_is_renewed() {
 async fn authentication_can_be_enabled_later() {
     let cluster = Cluster::start(Rig::members(1)).await;
     let access = StoreAccess { user: Some("root".into()), password: Some("s3cret".into()), ..StoreAccess::default() };
-    let store = EtcdStore::open(&cluster.spec(), &access, Options::default()).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &access, EtcdOptions::default()).await.unwrap();
     put(&store, "/muster/before").await;
     cluster.etcdctl(&["user", "add", "root:s3cret"]).await;
     cluster.etcdctl(&["user", "grant-role", "root", "root"]).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_etcd_rig::{Cluster, ClusterOptions as Rig};
-use muster_store::etcd::Options;
+use muster_store::etcd::EtcdOptions;
 use muster_store::{
     AlarmKind, CommitOutcome, EtcdStore, GapCause, Guard, Op, Revision, Store, StoreAccess, StoreError, Txn, Watch,
     WatchChange, WatchEvent, WatchFrom,
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 async fn open(cluster: &Cluster) -> Arc<EtcdStore> {
-    Arc::new(EtcdStore::open(&cluster.spec(), &StoreAccess::default(), Options::default()).await.unwrap())
+    Arc::new(EtcdStore::open(&cluster.spec(), &StoreAccess::default(), EtcdOptions::default()).await.unwrap())
 }
 
 async fn put(store: &EtcdStore, key: &str, value: impl Into<Vec<u8>>) -> Result<Revision, StoreError> {
@@ -29,10 +29,10 @@ async fn put(store: &EtcdStore, key: &str, value: impl Into<Vec<u8>>) -> Result<
 }
 
 /// All events of a watch, as (revision, key) of each change.
-type Seen = BTreeSet<(u64, String)>;
+type ObservedKeys = BTreeSet<(u64, String)>;
 
 /// Follows a watch until it has reached a revision.
-async fn follow(watch: &mut Watch, until: Revision, seen: &mut Seen) {
+async fn follow(watch: &mut Watch, until: Revision, seen: &mut ObservedKeys) {
     let mut at = Revision(0);
     while at < until {
         let event = tokio::time::timeout(TIMEOUT, watch.next()).await;
@@ -41,7 +41,7 @@ async fn follow(watch: &mut Watch, until: Revision, seen: &mut Seen) {
 }
 
 /// Records an event, and returns the revision that the watch has reached. A gap fails the test.
-fn note(event: Result<WatchEvent, StoreError>, at: Revision, seen: &mut Seen) -> Revision {
+fn note(event: Result<WatchEvent, StoreError>, at: Revision, seen: &mut ObservedKeys) -> Revision {
     match event {
         Ok(WatchEvent::Changes { revision, changes }) => {
             assert!(revision > at, "{revision} after {at}");
@@ -113,7 +113,7 @@ async fn under_load(cluster: &Cluster, hurt: impl AsyncFnOnce(&Cluster, &EtcdSto
     let mut watches = JoinSet::new();
     let mut watch = store.watch("/muster/", WatchFrom::After(Revision(1)));
     watches.spawn(async move {
-        let (mut seen, mut at) = (Seen::new(), Revision(1));
+        let (mut seen, mut at) = (ObservedKeys::new(), Revision(1));
         while (*ended.borrow_and_update()).is_none_or(|end: Revision| at < end) {
             tokio::select! {
                 changed = ended.changed() => changed.unwrap(),
@@ -143,7 +143,7 @@ async fn under_load(cluster: &Cluster, hurt: impl AsyncFnOnce(&Cluster, &EtcdSto
     let seen = tokio::time::timeout(TIMEOUT, watches.join_next()).await.expect("the watch ends").unwrap().unwrap();
 
     outside.catch_up(cluster).await;
-    let history: Seen = outside
+    let history: ObservedKeys = outside
         .history()
         .iter()
         .flat_map(|one| {
@@ -200,7 +200,7 @@ async fn each_member_is_frozen_in_turn_under_load() {
 #[tokio::test]
 async fn lease_is_kept_when_the_used_member_is_frozen() {
     let cluster = Cluster::start(Rig::members(3)).await;
-    let mut options = Options::default();
+    let mut options = EtcdOptions::default();
     // No other timeout detects the frozen member.
     (options.timeouts.ping_after, options.timeouts.attempt) = (Duration::from_secs(3600), TIMEOUT);
     let leader = cluster.leader().await;
@@ -240,7 +240,7 @@ async fn reads_succeed_after_the_leader_is_killed() {
 #[tokio::test]
 async fn writes_fail_without_a_quorum() {
     let cluster = Cluster::start(Rig::members(3)).await;
-    let mut options = Options::default();
+    let mut options = EtcdOptions::default();
     options.timeouts.total = Duration::from_secs(3);
     let store = EtcdStore::open(&cluster.spec(), &StoreAccess::default(), options).await.unwrap();
     cluster.member(0).kill();
@@ -260,7 +260,7 @@ async fn watch_behind_a_compaction_gets_a_gap() {
     let store = open(&cluster).await;
     let first = put(&store, "/muster/a", "1").await.unwrap();
     let mut watch = store.watch("/muster/", WatchFrom::Now);
-    let mut seen = Seen::new();
+    let mut seen = ObservedKeys::new();
     follow(&mut watch, first, &mut seen).await;
     // Not read meanwhile. The last change before the compaction is a delete, which etcd 3.4 discards too.
     put(&store, "/muster/b", "1").await.unwrap();
@@ -287,7 +287,7 @@ async fn replaced_store_is_detected() {
     let head = store.revision().await.unwrap();
     let mut watch = store.watch("/muster/", WatchFrom::After(head));
     let last = put(&store, "/muster/a", "last").await.unwrap();
-    follow(&mut watch, last, &mut Seen::new()).await;
+    follow(&mut watch, last, &mut ObservedKeys::new()).await;
     // The same address, and an empty disk.
     cluster.member(0).kill();
     cluster.member(0).wipe();
@@ -301,7 +301,7 @@ async fn replaced_store_is_detected() {
     };
     assert!(matches!(gap, WatchEvent::Gap { cause: GapCause::Lost | GapCause::Ahead { .. }, .. }), "{gap:?}");
     assert!(matches!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { .. }));
-    let mut seen = Seen::new();
+    let mut seen = ObservedKeys::new();
     let next = put(&store, "/muster/b", "1").await.unwrap();
     follow(&mut watch, next, &mut seen).await;
     assert_eq!(seen.len(), 1);
@@ -348,7 +348,7 @@ async fn unread_watches_block_no_requests() {
         let mut watch = store.watch("/muster/", WatchFrom::After(store.revision().await.unwrap()));
         // Opens its stream.
         let first = put(&store, "/muster/first", "1").await.unwrap();
-        follow(&mut watch, first, &mut Seen::new()).await;
+        follow(&mut watch, first, &mut ObservedKeys::new()).await;
         idle.push(watch);
     }
     let mut last = Revision(0);
@@ -361,7 +361,7 @@ async fn unread_watches_block_no_requests() {
     }
     // They have missed nothing.
     for watch in &mut idle {
-        let mut seen = Seen::new();
+        let mut seen = ObservedKeys::new();
         follow(watch, last, &mut seen).await;
         assert!(seen.len() >= 40 * 60, "{}", seen.len());
     }

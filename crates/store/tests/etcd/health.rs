@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use muster_etcd_rig::{Cluster, ClusterOptions as Rig};
-use muster_store::etcd::Options;
+use muster_store::etcd::EtcdOptions;
 use muster_store::{EtcdStore, MemberState, Op, Revision, Store, StoreAccess, StoreError, Txn};
 
 async fn open(cluster: &Cluster) -> EtcdStore {
-    EtcdStore::open(&cluster.spec(), &StoreAccess::default(), Options::default()).await.unwrap()
+    EtcdStore::open(&cluster.spec(), &StoreAccess::default(), EtcdOptions::default()).await.unwrap()
 }
 
 #[tokio::test]
@@ -15,7 +15,7 @@ async fn all_members_are_checked_and_down_ones_named() {
     let cluster = Cluster::start(Rig { quota_bytes: Some(64 * 1024 * 1024), ..Rig::members(3) }).await;
     // One configured member is enough to find all.
     let spec = format!("etcd://{}", cluster.member(0).client());
-    let store = EtcdStore::open(&spec, &StoreAccess::default(), Options::default()).await.unwrap();
+    let store = EtcdStore::open(&spec, &StoreAccess::default(), EtcdOptions::default()).await.unwrap();
     store.commit(Txn::new().op(Op::put("/muster/a", "1"))).await.unwrap();
 
     let health = store.health().await;
@@ -66,7 +66,7 @@ async fn health_without_a_quorum_lists_the_members() {
 #[tokio::test]
 async fn only_old_history_is_compacted() {
     let cluster = Cluster::start(Rig::members(1)).await;
-    let mut options = Options::default();
+    let mut options = EtcdOptions::default();
     options.compaction.every = Duration::from_millis(50);
     options.compaction.keep = Duration::from_millis(100);
     options.compaction.keep_at_least = 10;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use muster_etcd_rig::Cluster;
-use muster_store::contract::Subject;
-use muster_store::etcd::Options;
+use muster_store::contract::ContractSubject;
+use muster_store::etcd::EtcdOptions;
 use muster_store::{EtcdStore, Store, StoreAccess};
 
 struct OneMember {
@@ -23,12 +23,12 @@ struct OneMember {
 impl OneMember {
     async fn fresh() -> Self {
         let cluster = Cluster::start(muster_etcd_rig::ClusterOptions::members(1)).await;
-        let store = EtcdStore::open(&cluster.spec(), &StoreAccess::default(), Options::default()).await.unwrap();
+        let store = EtcdStore::open(&cluster.spec(), &StoreAccess::default(), EtcdOptions::default()).await.unwrap();
         Self { store: Arc::new(store), _cluster: cluster }
     }
 }
 
-impl Subject for OneMember {
+impl ContractSubject for OneMember {
     fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
