@@ -134,7 +134,7 @@ fmt: ## format the code
 
 .PHONY: reference
 reference: ## regenerate pages of the book, the OpenAPI document and the schemas
-	UPDATE_FINDINGS=1 UPDATE_DOCUMENTS=1 cargo nextest run --locked -p muster-design -E 'test(real_ones)'
+	UPDATE_FINDINGS=1 UPDATE_DOCUMENTS=1 cargo nextest run --locked -p muster-design -E 'test(pages_are_current)'
 	UPDATE_OPENAPI=1 UPDATE_CLI_REFERENCE=1 cargo nextest run --locked -p muster-server -p muster-cli -E 'test(openapi) + test(reference)'
 
 .PHONY: docs

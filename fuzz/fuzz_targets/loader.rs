@@ -10,13 +10,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muster_design::bundle::Bundle;
+use muster_design::source::DesignSource;
 use muster_design::diff::{self, is_same};
 use muster_design::file_text::FileText;
 use muster_design::finding::Findings;
-use muster_design::inherit::Path;
-use muster_design::yaml::{self, Limits, Node};
-use muster_design::{FileChange, CheckedDesign, Design, CompileOptions};
+use muster_design::inherit::ValuePath;
+use muster_design::yaml::{self, Limits, YamlNode};
+use muster_design::{CheckedDesign, CompileOptions, Design, SourceFileChange};
 
 const SEPARATOR: u8 = 0x1c;
 /// Source and name of each file.
@@ -59,7 +59,7 @@ fn text(name: &str, bytes: &[u8]) -> Option<FileText> {
 
 /// Compiles files. Both sources always exist, so that their order does not depend on the files.
 fn compile(pieces: &[&[u8]]) -> CheckedDesign {
-    let mut bundles = ["site", "over"].map(|name| Bundle { name: name.to_owned(), files: Vec::new() });
+    let mut bundles = ["site", "over"].map(|name| DesignSource { name: name.to_owned(), files: Vec::new() });
     for (bytes, (source, name)) in pieces.iter().zip(FILES) {
         let bundle = bundles.iter_mut().find(|bundle| bundle.name == source);
         bundle.expect("there are two sources").files.extend(text(name, bytes));
@@ -88,9 +88,9 @@ fn summarize(checked: &CheckedDesign) -> String {
 fn explain(design: &Design) {
     let mut left = PATHS;
     for (kind, name, tree) in design.effective_documents() {
-        let _ = design.provenance(kind.word(), name, &Path(vec!["none".to_owned()])).map_err(|error| error.to_string());
+        let _ = design.provenance(kind.word(), name, &ValuePath(vec!["none".to_owned()])).map_err(|error| error.to_string());
         walk(tree, &mut Vec::new(), &mut left, &mut |path, node| {
-            let provenance = design.provenance(kind.word(), name, &Path(path.to_vec())).expect("the value is there");
+            let provenance = design.provenance(kind.word(), name, &ValuePath(path.to_vec())).expect("the value is there");
             let found = provenance.value.expect("the value is there");
             assert!(is_same(&found, node), "{kind} {name} {path:?}: {found:?} is not {node:?}");
             assert!(!provenance.steps.is_empty(), "{kind} {name} {path:?}: no step sets it");
@@ -99,7 +99,7 @@ fn explain(design: &Design) {
 }
 
 /// Visits the values of mappings.
-fn walk(node: &Node, path: &mut Vec<String>, left: &mut usize, visit: &mut impl FnMut(&[String], &Node)) {
+fn walk(node: &YamlNode, path: &mut Vec<String>, left: &mut usize, visit: &mut impl FnMut(&[String], &YamlNode)) {
     for entry in node.map().map(|map| map.entries()).unwrap_or_default() {
         if *left == 0 {
             return;
@@ -118,9 +118,9 @@ fn change(pieces: &[&[u8]], checked: &CheckedDesign, summary: &str) {
     let (source, name) = FILES[pieces.len() - 1];
     let Some(file) = text(name, last) else { return };
     let base = compile(before).design;
-    let grown = base.with(source, vec![FileChange::Put(file)]);
+    let grown = base.with(source, vec![SourceFileChange::Put(file)]);
     assert_eq!(summary, summarize(&grown), "adding a file gave another result than compiling it");
-    let shrunk = grown.design.with(source, vec![FileChange::Remove { file: name.to_owned() }]);
+    let shrunk = grown.design.with(source, vec![SourceFileChange::Remove { file: name.to_owned() }]);
     assert_eq!(summarize(&compile(before)), summarize(&shrunk), "removing a file gave another result than compiling without it");
     diff::diff(&base, &checked.design);
     assert!(diff::diff(&checked.design, &grown.design).is_empty(), "two that are equal differ");

@@ -185,7 +185,7 @@ mod tests {
     const NODES: &str = "kind: Region\nname: r1\nspec: {}\n";
 
     #[test]
-    fn nodes_come_go_change_and_stay() {
+    fn nodes_are_added_removed_changed_and_kept() {
         let (two, three) = (design(2, NODES), design(3, NODES));
         assert_eq!(format_plan(&plan(None, &two, &BTreeMap::new())), "+db1 +web1 +web2");
         let same = plan(Some(&two), &two, &fleet(&two));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_whose_nodes_get_another_one_is_told() {
+    fn change_of_role_is_planned() {
         let (before, after) =
             ("kind: Node\nname: old1\nspec: {role: old}\n", "kind: Node\nname: old1\nspec: {role: new}\n");
         let (before, after) = (design(1, before), design(1, after));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_asked_of_the_fleet() {
+    fn existing_nodes_come_from_the_fleet() {
         let two = design(2, NODES);
         let mut there = fleet(&two);
         // An earlier apply was interrupted before it added web2.
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_in_the_numbers_is_not_the_highest() {
+    fn gap_in_the_numbers_is_not_the_highest() {
         let role = |name: &str| format!("kind: Node\nname: {name}\nspec: {{role: app, flavor: s}}\n");
         let all = design(0, &["app1", "app2", "app3"].map(role).join("---\n"));
         let planned = plan(Some(&all), &design(0, &["app1", "app3"].map(role).join("---\n")), &fleet(&all));

@@ -162,7 +162,7 @@ pub(super) fn is_in_environment(site: &SiteView<'_>, host: usize, report: &mut F
     if let Some(node) = surplus(site, &view) {
         let message = format!("node {} is not used: its role has {}", quote(view.name), node.cardinality);
         let finding = Code::SpareNode.finding(message);
-        report.add(view.at, finding.help("give the role a higher cardinality to use it, or look at the number"));
+        report.add(view.at, finding.help("give the role a higher cardinality to use it, or check the number"));
         return false;
     }
     true
@@ -252,7 +252,7 @@ fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, re
     } else {
         Code::OverlaidDocument
             .finding(format!("this file of environment {name} replaces that of an earlier source"))
-            .help("an environment's file is taken as a whole: remove one of them")
+            .help("environment files are not merged: remove one of them")
     };
     report.add_with_note(span, finding, "the other one is here", other);
 }

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_example_is_found_by_its_code() {
+    fn example_is_found_by_its_code() {
         let of_keys = example(Code::DuplicateKey).unwrap_or_default();
         assert!(of_keys.starts_with("## Example") && of_keys.contains("error[M0006]"), "{of_keys}");
         assert!(!of_keys.contains("error[M0007]") && !of_keys.contains("<!--"), "{of_keys}");

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn underlines_what_the_span_covers() {
+    fn excerpt_underlines_the_span() {
         assert_eq!(cut("key: value", 6, 11), "key: value\n     ^^^^^");
         assert_eq!(cut("kéy: välue", 6, 11), "kéy: välue\n     ^^^^^");
         assert_eq!(cut("", 1, 1), "\n^");
@@ -211,20 +211,20 @@ mod tests {
     }
 
     #[test]
-    fn a_tab_takes_four_columns() {
+    fn tab_takes_four_columns() {
         assert_eq!(cut("\tkey: 1", 2, 5), "    key: 1\n    ^^^");
         assert_eq!(cut("\tkey: 1", 1, 2), "    key: 1\n^^^^");
     }
 
     #[test]
-    fn a_long_line_is_cut_around_the_caret() {
+    fn long_line_is_cut_around_the_caret() {
         let line = format!("{}HERE{}", "a".repeat(1000), "b".repeat(1000));
         let shown = cut(&line, 1001, 1005);
         assert_eq!(shown, format!("…{}HERE{}…\n{}^^^^", "a".repeat(40), "b".repeat(76), " ".repeat(41)));
     }
 
     #[test]
-    fn nothing_reaches_the_terminal_but_text() {
+    fn control_characters_are_replaced() {
         assert_eq!(cut("a\u{1b}[31mb\u{202e}", 1, 2), "a\u{fffd}[31mb\u{fffd}\n^");
     }
 }

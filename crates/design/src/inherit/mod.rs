@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_read() {
+    fn paths_are_parsed() {
         let steps = |text: &str| text.parse::<ValuePath>().unwrap().0;
         assert_eq!(steps("interfaces.bond0.mtu"), ["interfaces", "bond0", "mtu"]);
         assert_eq!(steps("interfaces.\"eth0.100\".mtu"), ["interfaces", "eth0.100", "mtu"]);
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(steps in prop::collection::vec(".{0,6}", 1..5)) {
+        fn formatted_path_round_trips(steps in prop::collection::vec(".{0,6}", 1..5)) {
             let path = ValuePath(steps);
             prop_assert_eq!(path.to_string().parse::<ValuePath>().unwrap(), path);
         }

@@ -31,7 +31,7 @@ struct BootActionFilter<'d> {
 }
 
 impl<'d> Selector<'d> {
-    pub(crate) fn of(boot_action: &DocumentView<'d>) -> Self {
+    pub(crate) fn new(boot_action: &DocumentView<'d>) -> Self {
         let node_filter = boot_action.get("node_filter");
         let filters = node_filter.map(|filter| items(filter, "filters")).unwrap_or_default();
         Selector {
@@ -95,12 +95,12 @@ fn has_label(labels: Option<&YamlNode>, (name, value): &(&str, &str)) -> bool {
 /// Names of the boot actions that select a node.
 pub(super) fn of_node(site: &SiteView<'_>, node: &DocumentView<'_>) -> Vec<String> {
     let all = site.all(Kind::BootAction).into_iter();
-    all.filter(|action| Selector::of(action).selects(site, node)).map(|action| action.name.to_owned()).collect()
+    all.filter(|action| Selector::new(action).selects(site, node)).map(|action| action.name.to_owned()).collect()
 }
 
 /// Names of the nodes that a boot action selects.
 pub(crate) fn nodes_of(site: &SiteView<'_>, boot_action: &DocumentView<'_>) -> Vec<String> {
-    let selector = Selector::of(boot_action);
+    let selector = Selector::new(boot_action);
     let nodes = site.nodes().into_iter().filter(|node| selector.selects(site, node));
     nodes.map(|node| node.name.to_owned()).collect()
 }

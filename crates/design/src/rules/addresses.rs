@@ -32,7 +32,7 @@ pub(super) fn address_without_cidr(assigned: &NodeAddress<'_>, out: &mut RuleOut
         let message = format!("network {} has no \"cidr\" that an address could be in", quote(network.name));
         let finding = Code::AddressWithoutCidr
             .finding(message)
-            .help("add a cidr to the network; without one nobody knows which other addresses are near");
+            .help("add a cidr to the network: it defines which addresses are on the same network");
         out.add_with_note(*network_at, finding, "the network is here", network.at);
     }
 }

@@ -117,13 +117,13 @@ fn check_names(site: &SiteView<'_>, kind: Kind, names: Vec<Spanned<&str>>, guess
 pub(super) fn node_without_boot_action(site: &SiteView<'_>, out: &mut RuleOutput) {
     let actions = site.all(Kind::BootAction);
     let Some(at) = actions.iter().map(|action| action.at).min() else { return };
-    let selectors: Vec<Selector<'_>> = actions.iter().map(Selector::of).collect();
+    let selectors: Vec<Selector<'_>> = actions.iter().map(Selector::new).collect();
     if selectors.iter().any(Selector::is_for_all) {
         return;
     }
     for node in site.nodes() {
         if !selectors.iter().any(|selector| selector.selects(site, &node)) {
-            let finding = Code::NodeWithoutBootAction.finding("there are boot actions, and none is for these nodes");
+            let finding = Code::NodeWithoutBootAction.finding("there are boot actions, and none selects these nodes");
             let help = "if that is meant, leave it; else look at the filters: one without filters is for all nodes";
             out.add_for(node.name, at, finding.help(help));
         }
@@ -190,7 +190,7 @@ pub(super) fn asset_path_twice(site: &SiteView<'_>, out: &mut RuleOutput) {
 
 /// Reports a boot action that selects no node.
 pub(super) fn selects_nothing(site: &SiteView<'_>, out: &mut RuleOutput) {
-    let all = site.all(Kind::BootAction).into_iter().map(|action| (Selector::of(&action), action));
+    let all = site.all(Kind::BootAction).into_iter().map(|action| (Selector::new(&action), action));
     let filtered: Vec<_> = all.filter(|(selector, _)| !selector.is_for_all()).collect();
     // With several environments, it may select nodes of another one.
     if filtered.is_empty() || site.environments.len() > 1 {

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_both_buses() {
+    fn addresses_of_both_buses_are_parsed() {
         for good in ["0000:00:03.0", "00:1f.2", "10000:e1:00.0", "0000:AF:00.1"] {
             assert!(is_pci(good), "{good}");
         }

@@ -242,7 +242,7 @@ pub(super) fn vlan_twice(site: &SiteView<'_>, out: &mut RuleOutput) {
                 );
                 let finding = Code::VlanTwice
                     .finding(message)
-                    .help("give one of them another number; on one VLAN their hosts hear each other");
+                    .help("give one of them another number: on one VLAN they are one network");
                 out.add_with_note(vlan.span, finding, "the first one is here", at);
             }
         }

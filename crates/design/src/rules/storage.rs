@@ -106,7 +106,7 @@ fn check_capacity(volumes: &[Volume<'_>], whole: Option<&u64>, what: impl Fn() -
                 format_bytes(total),
                 format_bytes(whole)
             );
-            out.add(at, Code::DoesNotFit.finding(message).help("make them smaller, or take some away"));
+            out.add(at, Code::DoesNotFit.finding(message).help("reduce them, or remove some"));
             return;
         }
     }
@@ -163,7 +163,7 @@ pub(super) fn mountpoint_twice(_: &SiteView<'_>, node: &YamlNode, out: &mut Rule
             Entry::Occupied(first) => {
                 let message =
                     format!("{} is mounted at {}, where another one is", quote(volume.name.value), quote(at.value));
-                let finding = Code::MountpointTwice.finding(message).help("mount one of them somewhere else");
+                let finding = Code::MountpointTwice.finding(message).help("mount one of them at another path");
                 out.add_with_note(at.span, finding, "the other one is here", *first.get());
             }
         }
@@ -261,7 +261,7 @@ fn check_percents(volumes: &[Volume<'_>], what: impl Fn() -> String, out: &mut R
     } else {
         return;
     };
-    let help = "percents are of the whole: make them smaller, or let one take all that is left, such as \">20g\"";
+    let help = "percentages are of the total capacity: reduce them, or let one take all that is left, such as \">20g\"";
     out.add(last, Code::Percents.finding(message).help(help));
 }
 

@@ -78,7 +78,7 @@ fn allowance(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> 
 }
 
 fn nothing<T>(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) -> Option<T> {
-    let finding = Code::BudgetOfNothing.finding(format!("{what} is nothing, so no node could ever be moved"));
+    let finding = Code::BudgetOfNothing.finding(format!("{what} is zero, so no node could ever be updated"));
     report.add(node.span, finding.expected("expected at least 1").help("to stop an environment, pause it"));
     None
 }

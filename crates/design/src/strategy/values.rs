@@ -133,7 +133,10 @@ pub(super) fn read_url(node: &YamlNode, what: &str, report: &mut FindingCollecto
     let authority = authority(text);
     if authority.is_some_and(|authority| authority.contains('@')) {
         let finding = Code::SecretAsText.finding(format!("{what} holds a name or a password"));
-        report.add(node.span, finding.help("a plan is there for all to read: let a command ask instead").hiding_line());
+        report.add(
+            node.span,
+            finding.help("every operator can read a plan: use a command that reads the secret instead").hiding_line(),
+        );
         return None;
     }
     if authority.and_then(host).is_none() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -245,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_ports_are_told_from_nonsense() {
+    fn invalid_hosts_and_ports_are_refused() {
         let is_fine = |text: &str| authority(text).and_then(host).is_some();
         for text in ["http://a", "https://a.b/c?d#e", "http://127.0.0.1:80/", "http://[::1]:8080/x", "http://[::1]"] {
             assert!(is_fine(text), "{text}");
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_go_over_the_end_of_the_week() {
+    fn range_of_days_may_wrap_the_week() {
         assert_eq!(range(1, 4), BTreeSet::from([1, 2, 3, 4]));
         assert_eq!(range(5, 1), BTreeSet::from([5, 6, 7, 1]));
         assert_eq!(range(3, 3), BTreeSet::from([3]));

@@ -123,7 +123,7 @@ pub(super) fn read_gate(node: &YamlNode, report: &mut FindingCollector<'_>) -> O
     for (index, node) in checks.unwrap_or_default().iter().enumerate() {
         let Some(check) = check(node, &format!("gate check {}", index + 1), report) else { continue };
         if let Some(first) = names.insert(check.name.clone(), node.span) {
-            let finding = Code::DuplicateMember.finding(format!("gate check {} is there twice", quote(&check.name)));
+            let finding = Code::DuplicateMember.finding(format!("gate check {} is defined twice", quote(&check.name)));
             let finding = finding.help("give one of them another \"name\", or remove it");
             report.add_with_note(node.span, finding, "the first one is here", first);
         }

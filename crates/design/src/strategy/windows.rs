@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_shows_hours_and_minutes() {
+    fn time_has_hours_and_minutes() {
         assert_eq!(clock("22:00"), Some(jiff::civil::time(22, 0, 0, 0)));
         assert_eq!(clock("6:05"), Some(jiff::civil::time(6, 5, 0, 0)));
         for text in ["", ":", "22", "22:0", "22:60", "24:00", "-1:00", "+1:00", "22:00:00", "022:00", "٢٢:00", "1:5m"]
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_city_is_enough_to_guess_its_zone() {
+    fn city_suggests_its_time_zone() {
         assert_eq!(nearest("berlin").as_deref(), Some("Europe/Berlin"));
         assert_eq!(nearest("Europe/Belrin").as_deref(), Some("Europe/Berlin"));
         assert_eq!(nearest("the moon"), None);

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_takes_what_it_says() {
+    fn every_format_accepts_its_examples() {
         let table: &[(TextFormat, &[&str], &[&str])] = &[
             (
                 TextFormat::Address,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_know_what_is_in_them() {
+    fn cidr_contains_its_addresses() {
         let net = |text| cidr(text).unwrap();
         assert!(net("10.0.0.0/24").contains("10.0.0.255".parse().unwrap()));
         assert!(!net("10.0.0.0/24").contains("10.0.1.0".parse().unwrap()));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_count_as_written() {
+    fn sizes_are_parsed_with_units() {
         assert_eq!(size("20g"), Some(VolumeSize::Bytes(20_000_000_000)));
         assert_eq!(size("20gi"), Some(VolumeSize::Bytes(20 << 30)));
         assert_eq!(size("1.5k"), Some(VolumeSize::Bytes(1500)));

@@ -120,7 +120,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         yaml::report_syntax_error(self.source, self.report, at, complaint);
     }
 
-    pub(super) fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), ParseAborted> {
+    pub(super) fn handle(&mut self, event: Event<'_>, span: Span) -> Result<(), ParseAborted> {
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => {
@@ -229,7 +229,7 @@ impl<'b, 'r> Builder<'b, 'r> {
             return Err(ParseAborted);
         };
         let Some(subtree) = anchored else {
-            let finding = Code::UnknownAlias.finding("the alias stands inside of what it names");
+            let finding = Code::UnknownAlias.finding("the alias is inside of the value that it refers to");
             self.report.add(span, finding.help("a value cannot contain itself"));
             return Err(ParseAborted);
         };
@@ -376,8 +376,9 @@ fn accept_key(
         return KeyResult::Invalid;
     }
     if let Some(first) = index.find(entries, text) {
-        let finding =
-            Code::DuplicateKey.finding(format!("the key {} is there twice", quote(text))).help("remove one of the two");
+        let finding = Code::DuplicateKey
+            .finding(format!("the key {} is defined twice", quote(text)))
+            .help("remove one of the two");
         report.add_with_note(span, finding, "the first one is here", first.key.span);
         return KeyResult::Duplicate;
     }

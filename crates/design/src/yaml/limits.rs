@@ -71,7 +71,7 @@ mod tests {
     use crate::yaml::parse_lines;
 
     #[test]
-    fn files_share_a_budget_and_give_back_what_they_do_not_need() {
+    fn files_share_a_budget_and_return_unused_memory() {
         let budget = TreeBudget::new(2 * TreeBudget::PART);
         let read = |text: &str| {
             let file = FileText::new("a.yaml", text);

@@ -115,7 +115,7 @@ fn read(source: &FileText, lines: Range<u32>, builder: &mut Builder<'_, '_>) -> 
             Ok((Event::StreamEnd, _)) => break,
             Ok((event, span)) => {
                 let span = Span { file: source.id(), start: position(&span.start), end: position(&span.end) };
-                builder.take(event, span).map_err(|_| Stopped { line: span.start.line })?;
+                builder.handle(event, span).map_err(|_| Stopped { line: span.start.line })?;
             }
             Err(error) => {
                 let at = position(error.marker());

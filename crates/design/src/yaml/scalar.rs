@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_core_schema() {
+    fn scalars_follow_the_core_schema() {
         let table: &[(ScalarKind, &[&str])] = &[
             (ScalarKind::Null, &["", "~", "null", "Null", "NULL"]),
             (ScalarKind::Bool(true), &["true", "True", "TRUE"]),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_beyond_64_bits_is_a_float() {
+    fn integer_beyond_64_bits_is_a_float() {
         for text in ["9223372036854775808", "-9223372036854775809", "0xffffffffffffffff"] {
             assert_eq!(Scalar::plain(text).kind(), ScalarKind::Float, "{text:?}");
         }

@@ -15,7 +15,7 @@ use crate::findings::{ELSEWHERE, Example, ROOT, example, printed};
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 
 #[test]
-fn the_pages_about_findings_are_the_real_ones() {
+fn finding_pages_are_current() {
     let examples: Vec<(Code, Option<String>)> = Code::ALL.iter().map(|code| (*code, section(*code))).collect();
     let mut files = BTreeMap::new();
     for (code, section) in &examples {
@@ -153,7 +153,7 @@ fn shortened(text: &str) -> String {
 }
 
 #[test]
-fn the_reference_and_the_schemas_of_documents_are_the_real_ones() {
+fn document_pages_are_current() {
     let mut files = BTreeMap::from([("docs/src/documents.md".to_owned(), reference())]);
     for kind in Kind::ALL {
         let schema = serde_json::to_string_pretty(&json_schema(*kind)).unwrap() + "\n";
@@ -191,7 +191,7 @@ spec:
 
 No field is needed in a document, since it may be inherited: what must be there in the end is checked on what is in effect. How a
 field is inherited follows from its type. In the tables below, a field in a mapping is written with a dot before it, `<name>` is a
-name of your own, and `[name]` is a member of a list that is told from the others by its `name`.
+name of your own, and `[name]` is a member of a list that is identified by its `name`.
 
 The same as JSON Schemas, for editors, is in `docs/schemas`; `muster design schema --all DIR` writes them.
 ";
@@ -308,7 +308,7 @@ fn of_form(format: TextFormat) -> &'static str {
 
 /// Compares files, by paths from the root of the repository, with their expected content. Writes them if the variable
 /// is set. The given directories must not contain any other files.
-#[expect(clippy::disallowed_methods, reason = "whoever runs the test says whether it shall write")]
+#[expect(clippy::disallowed_methods, reason = "a variable of the test run requests the update")]
 pub(crate) fn compare(variable: &str, files: &BTreeMap<String, String>, directories: &[&str]) {
     let writes = std::env::var_os(variable).is_some();
     let mut stale = Vec::new();

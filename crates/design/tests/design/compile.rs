@@ -45,7 +45,7 @@ spec: {role: compute, interfaces: {bond0: {mtu: 8900}}}
 ";
 
 #[test]
-fn four_layers_become_one_value_and_each_is_named() {
+fn four_layers_merge_and_each_is_named() {
     let CheckedDesign { design, findings } = compile(&[("site.yaml", PROFILES)]);
     assert_eq!(findings.to_string(), "");
     let effective = serde_json::to_string(&design.effective("Node", "compute1").unwrap()).unwrap();
@@ -53,7 +53,7 @@ fn four_layers_become_one_value_and_each_is_named() {
         effective,
         r#"{"interfaces":{"bond0":{"mtu":8900,"devices":["nic1","nic2"],"networks":["tenant","mgmt"]}},"role":"compute"}"#
     );
-    let told = |path: &str| {
+    let provenance_of = |path: &str| {
         let why = design.provenance("Node", "compute1", &path.parse::<ValuePath>().unwrap()).unwrap();
         let steps = why.steps.iter().map(|step| {
             let line = step.location.span.unwrap().start.line;
@@ -61,16 +61,16 @@ fn four_layers_become_one_value_and_each_is_named() {
         });
         steps.collect::<Vec<_>>().join("\n")
     };
-    insta::assert_snapshot!(told("interfaces.bond0.mtu"), @r#"
+    insta::assert_snapshot!(provenance_of("interfaces.bond0.mtu"), @r#"
     base site.yaml:5 {"action":"set","value":1500}
     rack site.yaml:10 {"action":"changed","value":9000}
     compute1 site.yaml:20 {"action":"changed","value":8900}
     "#);
-    insta::assert_snapshot!(told("interfaces.bond0.networks.storage"), @r#"
+    insta::assert_snapshot!(provenance_of("interfaces.bond0.networks.storage"), @r#"
     base site.yaml:5 {"action":"set","value":"storage"}
     compute site.yaml:15 {"action":"removed"}
     "#);
-    insta::assert_snapshot!(told("interfaces.bond0.networks"), @r#"
+    insta::assert_snapshot!(provenance_of("interfaces.bond0.networks"), @r#"
     base site.yaml:5 {"action":"set","value":["mgmt","storage"]}
     compute site.yaml:15 {"action":"members","written":["tenant","!storage"],"value":["tenant","mgmt"]}
     "#);
@@ -104,7 +104,7 @@ fn environment_node_with_a_document_is_merged() {
 }
 
 #[test]
-fn what_is_somebody_elses_is_left_as_it_is() {
+fn document_of_another_program_is_unchanged() {
     let item = "{kind: acme/Widget, name: w, spec: {a: null, '!b': 1, c: ['!d', null]}}";
     let CheckedDesign { design, findings } = compile(&[("items.yaml", item)]);
     assert_eq!(findings.to_string(), "");
@@ -113,7 +113,7 @@ fn what_is_somebody_elses_is_left_as_it_is() {
 }
 
 #[test]
-fn an_environment_is_chosen_and_its_cloud_is_there() {
+fn selected_environment_has_its_cloud() {
     let prod = ("environments/prod.yaml", "cloud: nrth\nroles: {web: {cardinality: 1, flavor: small}}\n");
     let map = ("environments/north.map.yaml", "flavor: {small: '1'}\n");
     insta::assert_snapshot!(compile(&[prod, map]).findings, @r#"
@@ -132,7 +132,7 @@ fn an_environment_is_chosen_and_its_cloud_is_there() {
 }
 
 #[test]
-fn a_large_file_is_cut_between_documents_and_reads_the_same() {
+fn large_file_in_pieces_reads_the_same() {
     let node = |number: usize| {
         let note = "a note, \u{e4}\u{f6}\u{fc}, ".repeat(24);
         let extra = if number == 2_500 { "  colour: blue\n" } else { "" };
@@ -157,7 +157,7 @@ fn a_large_file_is_cut_between_documents_and_reads_the_same() {
 }
 
 #[test]
-fn a_secret_in_a_document_is_shown_by_no_finding() {
+fn secret_is_not_shown_by_a_finding() {
     let document = "kind: HostProfile
 name: a
 spec: {tags: x, oob: {type: redfish, credential: hunter2}}
@@ -176,7 +176,7 @@ spec:
 }
 
 #[test]
-fn each_environment_may_say_its_own_of_a_node_of_one_name() {
+fn environments_may_have_nodes_of_the_same_name() {
     let file = |name: &str| (format!("environments/{name}.yaml"), "roles: {web: {cardinality: 1, flavor: small}}\n");
     let nodes = "{kind: Node, name: web1, spec: {environment: prod, owner_data: {site: hall}}}
 ---
@@ -198,7 +198,7 @@ fn each_environment_may_say_its_own_of_a_node_of_one_name() {
 }
 
 #[test]
-fn what_is_wrong_with_an_environment_file_is_said_once() {
+fn mistake_in_an_environment_file_is_reported_once() {
     let files = [
         ("environments/prod.yaml", "roles: {web: {cardinality: 20000, flavor: small}}\n"),
         ("nodes.yaml", "{kind: Node, name: web1}\n---\n{kind: Node, name: web2}\n"),
@@ -279,7 +279,7 @@ fn change() -> impl Strategy<Value = (usize, String, Option<String>)> {
 
 proptest! {
     #[test]
-    fn changed_step_by_step_is_made_at_once(
+    fn updated_design_equals_compiled_design(
         first in prop::collection::vec(change(), 0..4),
         changes in prop::collection::vec(change(), 1..5),
     ) {
@@ -311,7 +311,7 @@ proptest! {
 }
 
 #[test]
-fn broken_environment_file_is_noticed_by_update() {
+fn update_reports_a_broken_environment_file() {
     let name = || (0, "environments/prod.yaml".to_owned());
     let node = ((0, "nodes.yaml".to_owned()), "{kind: Node, name: web1}".to_owned());
     // Found by fuzzing: an empty file was treated as a change of nodes alone.

@@ -14,7 +14,7 @@ use crate::reference_model::Tree;
 
 /// Source of choices.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice {
+pub(crate) struct ByteChoices {
     bytes: Vec<u8>,
     next: usize,
     /// Selects the few fields of a kind that are used: the same in all layers of a design.
@@ -23,7 +23,7 @@ pub(crate) struct Dice {
     with_mistakes: bool,
 }
 
-impl Dice {
+impl ByteChoices {
     fn pick(&mut self, of: usize) -> usize {
         let byte = self.bytes.get(self.next).copied().unwrap_or_default();
         self.next += 1;
@@ -52,7 +52,7 @@ pub(crate) struct Layer {
 
 /// Documents of a design.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
+pub(crate) struct GeneratedSite {
     pub layers: Vec<Layer>,
 }
 
@@ -91,42 +91,42 @@ pub(crate) fn body_type(kind: &str) -> Type {
 
 /// Documents of one kind, in two sources, that extend each other. With mistakes they also have cycles, unknown parents
 /// and values of wrong types.
-pub(crate) fn world(with_mistakes: bool) -> impl Strategy<Value = World> {
+pub(crate) fn generated_site(with_mistakes: bool) -> impl Strategy<Value = GeneratedSite> {
     prop::collection::vec(any::<u8>(), 0..500).prop_map(move |bytes| {
-        let mut dice = Dice { bytes, next: 0, salt: 0, with_mistakes };
-        let picked = dice.one(KINDS);
+        let mut choices = ByteChoices { bytes, next: 0, salt: 0, with_mistakes };
+        let picked = choices.one(KINDS);
         let kind = if picked == "Node" { "HostProfile" } else { picked };
-        dice.salt = dice.pick(256);
-        let number = 1 + dice.pick(5);
+        choices.salt = choices.pick(256);
+        let number = 1 + choices.pick(5);
         let name = |number: usize| format!("d{number}");
         let mut layers = Vec::new();
         for at in 0..number {
-            let extends = parents(&mut dice, at, number, with_mistakes);
-            let body = object_of(kind, &mut dice);
+            let extends = parents(&mut choices, at, number, with_mistakes);
+            let body = object_of(kind, &mut choices);
             layers.push(Layer { source: 0, kind, name: name(at), extends, body });
-            if dice.rarely(4) {
-                let extends = if dice.rarely(3) { parents(&mut dice, at, number, with_mistakes) } else { None };
-                let body = object_of(kind, &mut dice);
+            if choices.rarely(4) {
+                let extends = if choices.rarely(3) { parents(&mut choices, at, number, with_mistakes) } else { None };
+                let body = object_of(kind, &mut choices);
                 layers.push(Layer { source: 1, kind, name: name(at), extends, body });
             }
         }
         if picked == "Node" {
-            let extends = parents(&mut dice, number, number, with_mistakes);
-            let body = object_of("Node", &mut dice);
+            let extends = parents(&mut choices, number, number, with_mistakes);
+            let body = object_of("Node", &mut choices);
             layers.push(Layer { source: 0, kind: "Node", name: NODE.into(), extends, body });
         }
-        World { layers }
+        GeneratedSite { layers }
     })
 }
 
 /// Parents of a document. Mostly earlier documents, to avoid cycles.
-fn parents(dice: &mut Dice, at: usize, number: usize, with_mistakes: bool) -> Option<Vec<String>> {
+fn parents(choices: &mut ByteChoices, at: usize, number: usize, with_mistakes: bool) -> Option<Vec<String>> {
     let mut parents: Vec<String> = Vec::new();
-    for _ in 0..dice.pick(3) + usize::from(at > 0) {
-        let parent = match with_mistakes && dice.rarely(8) {
-            true => dice.pick(number + 1),
+    for _ in 0..choices.pick(3) + usize::from(at > 0) {
+        let parent = match with_mistakes && choices.rarely(8) {
+            true => choices.pick(number + 1),
             false if at == 0 => continue,
-            false => dice.pick(at),
+            false => choices.pick(at),
         };
         let parent = format!("d{parent}");
         if !parents.contains(&parent) {
@@ -136,39 +136,39 @@ fn parents(dice: &mut Dice, at: usize, number: usize, with_mistakes: bool) -> Op
     (!parents.is_empty()).then_some(parents)
 }
 
-fn object_of(kind: &str, dice: &mut Dice) -> Tree {
-    let Type::Object(object) = body_type(kind) else { return mapping(dice, |dice| any_value(dice, 1)) };
-    fields(object, dice, 0, &["labels"])
+fn object_of(kind: &str, choices: &mut ByteChoices) -> Tree {
+    let Type::Object(object) = body_type(kind) else { return mapping(choices, |choices| any_value(choices, 1)) };
+    fields(object, choices, 0, &["labels"])
 }
 
 /// A value of a type; sometimes `null`, and rarely a value of another type.
-fn value(ty: &Type, dice: &mut Dice, depth: usize) -> Tree {
-    if dice.rarely(12) {
+fn value(ty: &Type, choices: &mut ByteChoices, depth: usize) -> Tree {
+    if choices.rarely(12) {
         return Tree::Null;
     }
-    if dice.with_mistakes && dice.rarely(40) {
-        return any_value(dice, 2);
+    if choices.with_mistakes && choices.rarely(40) {
+        return any_value(choices, 2);
     }
     match ty {
-        Type::Text(format) => Tree::text(dice.one(texts(*format))),
+        Type::Text(format) => Tree::text(choices.one(texts(*format))),
         Type::Integer { min, max } => {
-            let number = (min + i64::try_from(dice.pick(3)).unwrap()).min(*max);
+            let number = (min + i64::try_from(choices.pick(3)).unwrap()).min(*max);
             Tree::One(number.to_string())
         }
-        Type::Bool => Tree::One(dice.one(&["true", "false"]).to_owned()),
-        Type::OneOf(words) => Tree::text(dice.one(words)),
-        Type::Scalar => scalar(dice),
-        Type::Reference(_) => Tree::text(dice.one(&NAMES)),
-        Type::Secret => Tree::Map(vec![("secret".into(), Tree::text(dice.one(&NAMES)))]),
-        Type::List(item) => members(dice, |dice| value(item, dice, depth + 1)),
+        Type::Bool => Tree::One(choices.one(&["true", "false"]).to_owned()),
+        Type::OneOf(words) => Tree::text(choices.one(words)),
+        Type::Scalar => scalar(choices),
+        Type::Reference(_) => Tree::text(choices.one(&NAMES)),
+        Type::Secret => Tree::Map(vec![("secret".into(), Tree::text(choices.one(&NAMES)))]),
+        Type::List(item) => members(choices, |choices| value(item, choices, depth + 1)),
         Type::Whole(item) => {
-            let members = (0..dice.pick(3)).map(|_| value(item, dice, depth + 1));
+            let members = (0..choices.pick(3)).map(|_| value(item, choices, depth + 1));
             Tree::List(members.collect())
         }
-        Type::Keyed { key, item } => keyed(key, item, dice, depth),
-        Type::Map(item) => mapping(dice, |dice| value(item, dice, depth + 1)),
-        Type::Object(object) => fields(object, dice, depth, &[]),
-        Type::Any => any_value(dice, depth),
+        Type::Keyed { key, item } => keyed(key, item, choices, depth),
+        Type::Map(item) => mapping(choices, |choices| value(item, choices, depth + 1)),
+        Type::Object(object) => fields(object, choices, depth, &[]),
+        Type::Any => any_value(choices, depth),
     }
 }
 
@@ -188,40 +188,40 @@ fn texts(format: TextFormat) -> &'static [&'static str] {
     }
 }
 
-fn scalar(dice: &mut Dice) -> Tree {
-    match dice.pick(6) {
-        0..3 => Tree::text(dice.one(&NAMES)),
-        3 => Tree::One(dice.one(&["1", "2"]).to_owned()),
+fn scalar(choices: &mut ByteChoices) -> Tree {
+    match choices.pick(6) {
+        0..3 => Tree::text(choices.one(&NAMES)),
+        3 => Tree::One(choices.one(&["1", "2"]).to_owned()),
         4 => Tree::One("true".into()),
         // Texts that look like a number or like a removal.
-        _ => Tree::text(dice.one(&["1", "!a"])),
+        _ => Tree::text(choices.one(&["1", "!a"])),
     }
 }
 
 /// A value of any type.
-fn any_value(dice: &mut Dice, depth: usize) -> Tree {
-    match dice.pick(if depth < 4 { 7 } else { 3 }) {
-        0..2 => scalar(dice),
+fn any_value(choices: &mut ByteChoices, depth: usize) -> Tree {
+    match choices.pick(if depth < 4 { 7 } else { 3 }) {
+        0..2 => scalar(choices),
         2 => Tree::Null,
-        3 => members(dice, scalar),
+        3 => members(choices, scalar),
         4 => {
-            let items = (0..dice.pick(3)).map(|_| any_value(dice, depth + 1));
+            let items = (0..choices.pick(3)).map(|_| any_value(choices, depth + 1));
             Tree::List(items.collect())
         }
-        _ => mapping(dice, |dice| any_value(dice, depth + 1)),
+        _ => mapping(choices, |choices| any_value(choices, depth + 1)),
     }
 }
 
 /// Some of a few known keys, and removals of them.
-fn fields(object: &Object, dice: &mut Dice, depth: usize, left_out: &[&str]) -> Tree {
+fn fields(object: &Object, choices: &mut ByteChoices, depth: usize, left_out: &[&str]) -> Tree {
     let all: Vec<&'static Field> = object.fields().filter(|field| !left_out.contains(&field.name)).collect();
-    let few: Vec<&Field> = (0..4).map(|n| all[(dice.salt + n * 7 + depth) % all.len()]).collect();
+    let few: Vec<&Field> = (0..4).map(|n| all[(choices.salt + n * 7 + depth) % all.len()]).collect();
     let mut entries: Vec<(String, Tree)> = Vec::new();
-    for _ in 0..dice.pick(5) {
-        let field = dice.one(&few);
-        let removes = dice.rarely(8);
+    for _ in 0..choices.pick(5) {
+        let field = choices.one(&few);
+        let removes = choices.rarely(8);
         let key = if removes { format!("!{}", field.name) } else { field.name.to_owned() };
-        let value = if removes { Tree::Null } else { value(&field.ty, dice, depth + 1) };
+        let value = if removes { Tree::Null } else { value(&field.ty, choices, depth + 1) };
         if entries.iter().all(|(there, _)| *there != key) {
             entries.push((key, value));
         }
@@ -229,12 +229,12 @@ fn fields(object: &Object, dice: &mut Dice, depth: usize, left_out: &[&str]) -> 
     Tree::Map(entries)
 }
 
-fn mapping(dice: &mut Dice, mut value: impl FnMut(&mut Dice) -> Tree) -> Tree {
+fn mapping(choices: &mut ByteChoices, mut value: impl FnMut(&mut ByteChoices) -> Tree) -> Tree {
     let mut entries: Vec<(String, Tree)> = Vec::new();
-    for _ in 0..dice.pick(4) {
-        let name = dice.one(&NAMES);
+    for _ in 0..choices.pick(4) {
+        let name = choices.one(&NAMES);
         let (key, value) =
-            if dice.rarely(6) { (format!("!{name}"), Tree::Null) } else { (name.to_owned(), value(dice)) };
+            if choices.rarely(6) { (format!("!{name}"), Tree::Null) } else { (name.to_owned(), value(choices)) };
         if entries.iter().all(|(there, _)| *there != key) {
             entries.push((key, value));
         }
@@ -243,11 +243,11 @@ fn mapping(dice: &mut Dice, mut value: impl FnMut(&mut Dice) -> Tree) -> Tree {
 }
 
 /// Single values, and removals of some or all.
-fn members(dice: &mut Dice, mut value: impl FnMut(&mut Dice) -> Tree) -> Tree {
+fn members(choices: &mut ByteChoices, mut value: impl FnMut(&mut ByteChoices) -> Tree) -> Tree {
     let mut items = Vec::new();
-    for _ in 0..dice.pick(4) {
-        let value = value(dice);
-        items.push(match (dice.pick(8), value.single()) {
+    for _ in 0..choices.pick(4) {
+        let value = value(choices);
+        items.push(match (choices.pick(8), value.single()) {
             (6, Some(text)) => Tree::text(&format!("!{text}")),
             (7, _) => Tree::text("!*"),
             _ => value,
@@ -256,16 +256,16 @@ fn members(dice: &mut Dice, mut value: impl FnMut(&mut Dice) -> Tree) -> Tree {
     Tree::List(items)
 }
 
-fn keyed(key: &str, item: &Object, dice: &mut Dice, depth: usize) -> Tree {
+fn keyed(key: &str, item: &Object, choices: &mut ByteChoices, depth: usize) -> Tree {
     let of_key = item.fields().find(|field| field.name == key).map(|field| field.ty);
     let names: Vec<String> = match of_key {
         Some(Type::Text(format)) => texts(format).iter().map(|&text| text.to_owned()).collect(),
         _ => NAMES.map(str::to_owned).to_vec(),
     };
     let mut items: Vec<Tree> = Vec::new();
-    for _ in 0..dice.pick(4) {
-        let name = names[dice.pick(names.len())].clone();
-        let (removes, mut fields) = (dice.pick(10), fields(item, dice, depth + 1, &[key]));
+    for _ in 0..choices.pick(4) {
+        let name = names[choices.pick(names.len())].clone();
+        let (removes, mut fields) = (choices.pick(10), fields(item, choices, depth + 1, &[key]));
         let set_key = |fields: &mut Tree, name: &str| {
             if let Tree::Map(entries) = fields {
                 entries.retain(|(there, _)| there != &format!("!{key}"));
@@ -308,7 +308,7 @@ impl Layer {
     }
 }
 
-impl World {
+impl GeneratedSite {
     /// Files of the design by source, with documents in the given order.
     pub(crate) fn files(&self, order: &[usize], files: usize) -> Vec<DesignSource> {
         let mut bundles: Vec<DesignSource> =
@@ -330,7 +330,7 @@ impl World {
 
     /// Makes the documents of the first source extend an empty base document: configuration items that inherit nothing
     /// would be kept verbatim.
-    pub(crate) fn with_a_base(mut self) -> World {
+    pub(crate) fn with_a_base(mut self) -> GeneratedSite {
         for layer in self.layers.iter_mut().filter(|layer| layer.source == 0) {
             layer.extends.get_or_insert_default().insert(0, "base".into());
         }

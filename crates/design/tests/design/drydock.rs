@@ -32,7 +32,7 @@ fn messages(text: &str) -> String {
 }
 
 #[test]
-fn quoted_numbers_and_plain_texts_get_the_type_of_the_field() {
+fn values_get_the_type_of_the_field() {
     let network = "\
 schema: drydock/Network/v1
 metadata: {name: 101}
@@ -58,7 +58,7 @@ spec: {generation: 8, bios_version: 2.10, pxe_interface: 0, hugepages: {dpdk: {s
 }
 
 #[test]
-fn a_region_a_rack_and_a_boot_action() {
+fn region_rack_and_boot_action_are_translated() {
     let region = "\
 schema: drydock/Region/v1
 metadata: {name: r}
@@ -97,7 +97,7 @@ data:
 }
 
 #[test]
-fn routes_to_a_routing_domain_are_a_list_of_their_own() {
+fn routes_to_a_routing_domain_become_domain_routes() {
     let networks = "\
 schema: drydock/Network/v1
 metadata: {name: a}
@@ -136,7 +136,7 @@ data: {vendor: v}
 ";
 
 #[test]
-fn simple_values_are_unset_and_null_says_nothing() {
+fn simple_values_are_unset_and_null_is_ignored() {
     let node = "\
 schema: drydock/BaremetalNode/v1
 metadata: {name: n}
@@ -174,7 +174,7 @@ data:
 }
 
 #[test]
-fn a_node_has_the_role_that_is_nearest() {
+fn nearest_role_of_a_node_counts() {
     let role = |data: &str, files: &[(&str, &str)]| {
         let node = format!("{HOSTS}{{schema: drydock/BaremetalNode/v1, metadata: {{name: web1}}, data: {{{data}}}}}");
         let CheckedDesign { design, findings } = compile(&[&[("site.yaml", node.as_str())], files].concat());
@@ -190,7 +190,7 @@ fn a_node_has_the_role_that_is_nearest() {
 }
 
 #[test]
-fn defaults_are_below_everything_and_say_where_they_come_from() {
+fn defaults_are_the_lowest_layer_and_are_named() {
     let bundle = |name: &str, text: &str| DesignSource {
         name: name.into(),
         files: vec![FileText::new(format!("{name}.yaml"), text)],
@@ -202,7 +202,7 @@ fn defaults_are_below_everything_and_say_where_they_come_from() {
         Design::compile(vec![bundle("native", native), bundle("drydock", drydock)], &CompileOptions::default());
     let codes: Vec<&str> = checked.findings.iter().map(|finding| finding.code.as_str()).collect();
     assert_eq!(codes, ["M1005"], "the one is laid over the other, and that is all");
-    let told = |path: &str| {
+    let provenance_of = |path: &str| {
         let why = checked.design.provenance("NetworkLink", "l", &path.parse().unwrap()).unwrap();
         let step = |step: &muster_design::inherit::LayerStep| {
             let start = step.location.span.unwrap().start;
@@ -216,21 +216,21 @@ fn defaults_are_below_everything_and_say_where_they_come_from() {
         };
         why.steps.iter().map(step).collect::<Vec<_>>().join("\n")
     };
-    insta::assert_snapshot!(told("bonding.mon_rate"), @r#"
+    insta::assert_snapshot!(provenance_of("bonding.mon_rate"), @r#"
     drydock.yaml:4:19 {"action":"set","value":100}
     native.yaml:1:57 {"action":"changed","value":50}
     "#);
-    insta::assert_snapshot!(told("bonding.up_delay"), @r#"
+    insta::assert_snapshot!(provenance_of("bonding.up_delay"), @r#"
     drydock.yaml:4:19 {"action":"set","value":200}
     drydock.yaml:4:38 {"action":"changed","value":400}
     "#);
-    insta::assert_snapshot!(told("bonding.hash"), @r#"
+    insta::assert_snapshot!(provenance_of("bonding.hash"), @r#"
     drydock.yaml:4:19 {"action":"set","value":"layer3+4"}
     "#);
 }
 
 #[test]
-fn mistakes_are_told_in_drydocks_words() {
+fn mistakes_are_reported_with_drydocks_names() {
     let text = "\
 schema: drydock/HostProfile/v1
 metadata: {name: p}
@@ -272,7 +272,7 @@ data: []
 }
 
 #[test]
-fn values_of_a_wrong_form_are_too() {
+fn malformed_values_are_reported_with_drydocks_names() {
     let text = "\
 schema: drydock/BaremetalNode/v1
 metadata: {name: n}
@@ -288,7 +288,7 @@ data:
 }
 
 #[test]
-fn envelopes_that_are_not_whole() {
+fn incomplete_envelopes_are_reported() {
     let text = "\
 schema: drydock/Rack/v1
 metadata: {nome: r}
@@ -333,7 +333,7 @@ metadata: {name: n}
 }
 
 #[test]
-fn a_credential_is_shown_nowhere() {
+fn credential_is_never_shown() {
     let text = "\
 schema: drydock/HostProfile/v1
 metadata: {name: p}
@@ -360,7 +360,7 @@ data: {one: hunter2}
 }
 
 #[test]
-fn documents_that_deckhand_has_not_rendered() {
+fn unrendered_documents_are_reported() {
     let text = "\
 schema: drydock/HostProfile/v1
 metadata:
@@ -389,7 +389,7 @@ data: {oob: {type: manual, credential: placeholder}}
 }
 
 #[test]
-fn documents_of_others_pass_as_they_are() {
+fn documents_of_other_programs_are_unchanged() {
     let text = "\
 ---
 schema: promenade/Docker/v1
@@ -422,7 +422,7 @@ data: a text
 
 /// Replaces the value of each line of the example site. Each wrong type is reported at most once, and nothing panics.
 #[test]
-fn whatever_stands_in_a_place_is_told_once() {
+fn each_mistake_is_reported_once() {
     let directory = std::path::Path::new("../../examples/drydock/deckhand");
     for file in ["baremetal.yaml", "networks.yaml", "profiles.yaml", "nodes.yaml", "bootactions.yaml"] {
         let text = std::fs::read_to_string(directory.join(file)).unwrap();
@@ -432,7 +432,7 @@ fn whatever_stands_in_a_place_is_told_once() {
                 let key = line.split_once(':').map(|(key, _)| key).filter(|key| !key.contains(['#', '{', '[']));
                 for odd in ["", "[]", "'!'", "-1", "true", "{a: {b: [c]}}", "['!*']"] {
                     let Some(key) = key else { continue };
-                    assert_told_once(&lines, number, &format!("{key}: {odd}"));
+                    assert_reported_once(&lines, number, &format!("{key}: {odd}"));
                 }
             }
         }
@@ -440,7 +440,7 @@ fn whatever_stands_in_a_place_is_told_once() {
 }
 
 /// Checks a document with one line changed. The lines nested in it are removed, to keep the YAML valid.
-fn assert_told_once(lines: &[&str], number: usize, changed: &str) {
+fn assert_reported_once(lines: &[&str], number: usize, changed: &str) {
     let depth = |line: &str| line.len() - line.trim_start().len();
     let is_member = |line: &str| line.trim_start().starts_with("- ");
     let line = lines[number];

@@ -32,7 +32,7 @@ fn codes(text: &str) -> Vec<Code> {
 }
 
 #[test]
-fn devices_that_the_child_does_not_touch_stay() {
+fn child_keeps_other_devices() {
     let text = parent_and_child(
         "storage: {physical_devices: {sda: {volume_group: a}, sdb: {volume_group: b}, sdc: {volume_group: c}}}",
         "storage: {physical_devices: {sda: {volume_group: z}}}",
@@ -44,7 +44,7 @@ fn devices_that_the_child_does_not_touch_stay() {
 }
 
 #[test]
-fn partitions_that_the_child_does_not_touch_stay() {
+fn child_keeps_other_partitions() {
     let text = parent_and_child(
         "storage: {physical_devices: {sda: {partitions: [{name: root, size: 30g}, {name: boot, size: 1g}, {name: var, size: 9g}]}}}",
         "storage: {physical_devices: {sda: {partitions: [{name: root, size: 50g}]}}}",
@@ -56,13 +56,13 @@ fn partitions_that_the_child_does_not_touch_stay() {
 }
 
 #[test]
-fn storage_may_be_in_the_child_alone() {
+fn storage_may_be_only_in_the_child() {
     let text = parent_and_child("primary_network: '!'", "storage: {physical_devices: {sda: {volume_group: a}}}");
     assert_eq!(value(&text, &["storage"]), r#"{"disks":{"sda":{"volume_group":"a"}}}"#);
 }
 
 #[test]
-fn logical_volumes_of_both_are_in_one_group() {
+fn logical_volumes_of_both_layers_are_merged() {
     let group = |volume: &str| {
         format!("storage: {{volume_groups: {{vg: {{logical_volumes: [{{name: {volume}, size: 10g}}]}}}}}}")
     };
@@ -74,7 +74,7 @@ fn logical_volumes_of_both_are_in_one_group() {
 }
 
 #[test]
-fn sriov_survives_a_change_of_networks() {
+fn child_with_other_networks_keeps_sriov() {
     let text = parent_and_child(
         "interfaces: {bond0: {slaves: [a, b], networks: [m, n], sriov: {vf_count: 8, trustedmode: true}}}",
         "interfaces: {bond0: {networks: ['!m']}}",
@@ -86,7 +86,7 @@ fn sriov_survives_a_change_of_networks() {
 }
 
 #[test]
-fn an_interface_is_removed_by_null_and_by_an_exclamation_mark() {
+fn interface_is_removed_by_null_and_by_exclamation_mark() {
     let parent = "interfaces: {pxe: {slaves: [a]}, bond0: {slaves: [b]}}";
     for child in ["interfaces: {pxe: null}", "interfaces: {'!pxe': {}}"] {
         let text = parent_and_child(parent, child);
@@ -95,7 +95,7 @@ fn an_interface_is_removed_by_null_and_by_an_exclamation_mark() {
 }
 
 #[test]
-fn a_partition_belongs_to_its_volume_group_under_both_names() {
+fn partition_names_its_volume_group_by_both_keys() {
     for key in ["volume_group", "vg"] {
         let child =
             format!("storage: {{physical_devices: {{sda: {{partitions: [{{name: pv, size: 9g, {key}: v1}}]}}}}}}");
@@ -106,7 +106,7 @@ fn a_partition_belongs_to_its_volume_group_under_both_names() {
 }
 
 #[test]
-fn profiles_in_a_circle_are_a_finding() {
+fn cycle_of_profiles_is_reported() {
     let profile = |name: &str, parent: &str| {
         format!(
             "---\n{{schema: drydock/HostProfile/v1, metadata: {{name: {name}}}, data: {{host_profile: {parent}}}}}\n"
@@ -116,21 +116,21 @@ fn profiles_in_a_circle_are_a_finding() {
 }
 
 #[test]
-fn two_documents_of_one_name_are_a_finding() {
+fn duplicate_document_is_reported() {
     let text = "{schema: drydock/HostProfile/v1, metadata: {name: p}, data: {}}\n---\n\
                 {apiVersion: drydock/v1, kind: HostProfile, metadata: {name: p}, spec: {}}\n";
     assert_eq!(codes(text), [Code::DuplicateDocument]);
 }
 
 #[test]
-fn a_missing_parent_is_a_finding_and_the_rest_is_checked() {
+fn missing_parent_does_not_hide_other_findings() {
     let text = "{schema: drydock/HostProfile/v1, metadata: {name: p}, data: {host_profile: gone}}\n---\n\
                 {schema: drydock/Network/v1, metadata: {name: n}, data: {cidr: 10.0.0.0/99}}\n";
     assert_eq!(codes(text), [Code::UnknownParent, Code::NotACidr]);
 }
 
 #[test]
-fn compiling_twice_gives_the_same() {
+fn compilation_is_deterministic() {
     let text = parent_and_child("interfaces: {bond0: {slaves: [a, b]}}", "metadata: {tags: [t]}");
     let (first, again) = (compile(&text), compile(&text));
     assert_eq!(first.design.effective("Node", "child"), again.design.effective("Node", "child"));
@@ -149,7 +149,7 @@ fn storage(devices: &str, groups: &str) -> String {
 const VOLUME: &str = "logical_volumes: [{name: lv, size: 90%, filesystem: {mountpoint: /srv, fstype: xfs}}]";
 
 #[test]
-fn a_volume_group_may_consist_of_partitions() {
+fn volume_group_may_consist_of_partitions() {
     let text = storage("sdb: {partitions: [{name: pv, size: 99%, volume_group: v}]}", &format!("v: {{{VOLUME}}}"));
     assert_eq!(compile(&text).findings.to_string(), "");
     let text = storage("sdb: {volume_group: other}", &format!("v: {{{VOLUME}}}, other: {{}}"));
@@ -157,14 +157,14 @@ fn a_volume_group_may_consist_of_partitions() {
 }
 
 #[test]
-fn too_many_percents_are_a_finding() {
+fn percentages_over_100_are_reported() {
     let volumes = "v: {logical_volumes: [{name: a, size: 60%, filesystem: {mountpoint: /a, fstype: xfs}}, \
                    {name: b, size: 60%, filesystem: {mountpoint: /b, fstype: xfs}}]}";
     assert_eq!(codes(&storage("sdb: {volume_group: v}", volumes)), [Code::Percents]);
 }
 
 #[test]
-fn a_root_may_be_on_lvm_and_may_take_what_is_left() {
+fn root_may_be_on_lvm_and_take_the_rest() {
     let on_lvm = parent_and_child(
         "",
         "storage: {physical_devices: {sda: {volume_group: v}}, volume_groups: {v: {logical_volumes: \
@@ -180,14 +180,14 @@ fn a_root_may_be_on_lvm_and_may_take_what_is_left() {
 }
 
 #[test]
-fn ipmi_without_an_account_is_a_finding() {
+fn ipmi_without_an_account_is_reported() {
     let text = parent_and_child("oob: {type: ipmi, credential: {secret: bmc}}", "");
     assert_eq!(codes(&text), [Code::OobIncomplete]);
     assert!(compile(&text).findings.to_string().contains("account"));
 }
 
 #[test]
-fn every_mode_of_a_bond_validates() {
+fn every_bond_mode_is_accepted() {
     for mode in ["802.3ad", "active-backup", "balance-rr", "disabled"] {
         let text =
             format!("{{schema: drydock/NetworkLink/v1, metadata: {{name: l}}, data: {{bonding: {{mode: {mode}}}}}}}");
@@ -200,7 +200,7 @@ fn every_mode_of_a_bond_validates() {
 }
 
 #[test]
-fn a_malformed_cidr_hides_nothing() {
+fn malformed_cidr_does_not_hide_other_findings() {
     let network = |name: &str, rest: &str| {
         format!("---\n{{schema: drydock/Network/v1, metadata: {{name: {name}}}, data: {{{rest}}}}}\n")
     };
@@ -210,7 +210,7 @@ fn a_malformed_cidr_hides_nothing() {
 }
 
 #[test]
-fn what_drydock_does_not_look_at_is_found() {
+fn fields_unchecked_by_drydock_are_checked() {
     let network = "---\n{schema: drydock/Network/v1, metadata: {name: lan}, data: {cidr: 10.0.0.0/24, ranges: [\
                    {type: static, start: 10.0.0.10, end: 10.0.0.50}, {type: dhcp, start: 10.0.0.40, end: 10.0.0.90}]}}\n";
     assert_eq!(codes(network), [Code::RangesOverlap]);

@@ -15,7 +15,7 @@ fn findings(file: &std::path::Path) -> Findings {
 }
 
 #[test]
-fn each_mistake_is_explained() {
+fn each_bad_file_has_its_findings() {
     for file in files("bad") {
         let findings = findings(&file);
         snapshot_beside(&file, &format!("{findings}\n{}", findings.summary()));
@@ -23,7 +23,7 @@ fn each_mistake_is_explained() {
 }
 
 #[test]
-fn each_file_shows_the_code_it_is_named_for() {
+fn each_bad_file_shows_the_code_of_its_name() {
     for file in files("bad") {
         let name = file.file_stem().unwrap().to_str().unwrap();
         let Some(number) = name.strip_prefix('m').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) else {
@@ -49,7 +49,7 @@ fn every_code_of_a_single_file_has_an_example() {
 }
 
 #[test]
-fn each_file_becomes_these_nodes() {
+fn each_good_file_has_its_nodes() {
     for file in files("good") {
         let accepted = Environment::read(&file).unwrap_or_else(|findings| panic!("{findings}"));
         let environment = accepted.value;
@@ -93,6 +93,6 @@ fn rendered_parts_join_to_the_plain_text() {
 }
 
 #[test]
-fn programs_get_everything() {
+fn json_of_findings_is_complete() {
     insta::assert_json_snapshot!(bad_findings());
 }

@@ -16,8 +16,8 @@ use muster_design::{CompileOptions, Design};
 
 /// Codes that no example directory triggers alone: the reason, and the test that covers the code.
 pub(crate) const ELSEWHERE: &[(Code, &str, fn())] = &[
-    (Code::TooManyFindings, "two hundred others come before it", the_findings_of_a_file_are_cut_off),
-    (Code::UnknownRole, "it is about the command line", a_cardinality_for_a_role_that_is_not_there),
+    (Code::TooManyFindings, "two hundred others come before it", findings_of_a_file_are_limited),
+    (Code::UnknownRole, "it is about the command line", cardinality_of_an_unknown_role_is_reported),
 ];
 
 #[test]
@@ -35,7 +35,7 @@ fn every_code_is_explained() {
 }
 
 #[test]
-fn every_code_has_an_example_that_triggers_it_alone() {
+fn every_code_has_an_example_with_only_this_finding() {
     let mut wanting = Vec::new();
     for code in directories() {
         let found = example(code, "bad").map(|bad| bad.findings());
@@ -48,7 +48,7 @@ fn every_code_has_an_example_that_triggers_it_alone() {
 }
 
 #[test]
-fn every_code_has_a_near_miss_that_triggers_nothing() {
+fn every_code_has_a_similar_example_without_findings() {
     let mut wanting = Vec::new();
     for code in directories() {
         let found = example(code, "good").map(|good| good.findings());
@@ -61,20 +61,20 @@ fn every_code_has_a_near_miss_that_triggers_nothing() {
 }
 
 #[test]
-fn codes_without_a_directory_are_shown_elsewhere() {
+fn codes_without_a_directory_have_a_test() {
     for (code, why, shows) in ELSEWHERE {
         assert!(example(*code, "bad").is_none(), "{code} has an example after all, though {why}");
         shows();
     }
 }
 
-fn the_findings_of_a_file_are_cut_off() {
+fn findings_of_a_file_are_limited() {
     let found = compile("---\n]\n".repeat(1_000), &CompileOptions::default());
     assert_eq!(found.iter().count(), 201);
     assert_eq!(found.iter().last().unwrap().code, Code::TooManyFindings);
 }
 
-fn a_cardinality_for_a_role_that_is_not_there() {
+fn cardinality_of_an_unknown_role_is_reported() {
     let with = |role: &str| {
         let cardinality = BTreeMap::from([(Role::new(role).unwrap(), 3)]);
         let options = CompileOptions { cardinality, ..CompileOptions::default() };

@@ -186,7 +186,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn rules_come_to_an_end_and_say_the_same_each_time(files in site()) {
+    fn rules_terminate_and_are_deterministic(files in site()) {
         let CheckedDesign { design, findings } = compile(&files);
         prop_assert_eq!(compile(&files).findings.to_string(), findings.to_string());
         for (_, name, _) in design.effective_documents().filter(|(kind, ..)| kind.word() == "Node") {
@@ -199,7 +199,7 @@ proptest! {
 
 /// Fails if a change of the generator leaves most rules unreached by the test above.
 #[test]
-fn such_sites_reach_most_rules() {
+fn generated_sites_reach_most_rules() {
     let mut runner = TestRunner::deterministic();
     let mut reached: BTreeSet<Code> = BTreeSet::new();
     for _ in 0..150 {

@@ -9,11 +9,11 @@ use muster_design::{CompileOptions, Design};
 fn found(text: &str) -> Vec<String> {
     let files = vec![FileText::new("site.yaml", text)];
     let checked = Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default());
-    let tell = |finding: &muster_design::finding::Finding| {
+    let describe = |finding: &muster_design::finding::Finding| {
         let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
         format!("{} {}", finding.code, at.line)
     };
-    checked.findings.iter().map(tell).collect()
+    checked.findings.iter().map(describe).collect()
 }
 
 /// Findings of a node with this storage, which is indented by four.
@@ -22,7 +22,7 @@ fn storage(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn root_may_be_in_a_volume_group_and_may_take_what_is_left() {
+fn root_in_a_volume_group_may_take_the_rest() {
     let on_lvm = "    disks: {sda: {volume_group: os}}
     volume_groups: {os: {logical_volumes: [{name: slash, size: '>20g', filesystem: {mountpoint: /}}]}}\n";
     assert_eq!(storage(on_lvm), [""; 0]);
@@ -31,7 +31,7 @@ fn root_may_be_in_a_volume_group_and_may_take_what_is_left() {
 }
 
 #[test]
-fn root_is_known_by_where_it_is_mounted_and_boot_may_come_first() {
+fn root_is_found_by_its_mountpoint() {
     let text = "    disks:
       sda:
         partitions:
@@ -41,7 +41,7 @@ fn root_is_known_by_where_it_is_mounted_and_boot_may_come_first() {
 }
 
 #[test]
-fn a_share_of_a_disk_counts_once_the_disk_is_known() {
+fn share_is_checked_if_the_disk_size_is_known() {
     let text = |size: &str| {
         format!(
             "kind: Node\nname: web1\nspec:\n  role: web\n  hardware_profile: h\n  storage:\n    disks:
@@ -66,7 +66,7 @@ fn volume_group_assigned_by_partitions_is_accepted() {
 }
 
 #[test]
-fn a_group_of_another_node_does_not_count() {
+fn volume_group_of_another_node_does_not_count() {
     let with =
         "disks: {sda: {partitions: [{name: r, size: 20g, filesystem: {mountpoint: /}}]}, sdb: {volume_group: v}}";
     let without = "disks: {sda: {partitions: [{name: r, size: 20g, filesystem: {mountpoint: /}}]}}";
@@ -79,7 +79,7 @@ fn a_group_of_another_node_does_not_count() {
 }
 
 #[test]
-fn percents_over_all_hide_nothing_else() {
+fn percentages_over_100_do_not_hide_other_findings() {
     let text = "    disks:
       sda: {volume_group: v}
       sdb: {}
@@ -89,7 +89,7 @@ fn percents_over_all_hide_nothing_else() {
 }
 
 #[test]
-fn storage_of_the_child_alone_is_looked_at_and_works() {
+fn storage_only_in_the_child_is_checked() {
     let text = "{kind: HostProfile, name: p, spec: {tags: [x]}}
 ---
 kind: Node
@@ -102,7 +102,7 @@ spec: {role: web, storage: {disks: {sda: {partitions: [{name: root, size: 20g, f
 }
 
 #[test]
-fn every_mount_point_that_is_there_twice_is_told() {
+fn every_duplicate_mountpoint_is_reported() {
     let text = "    disks:
       sda:
         partitions:
@@ -115,7 +115,7 @@ fn every_mount_point_that_is_there_twice_is_told() {
 }
 
 #[test]
-fn sizes_add_up_without_end() {
+fn sum_of_sizes_does_not_overflow() {
     let partitions: Vec<String> =
         (0..3000).map(|at| format!("{{name: p{at}, size: 9000t, labels: {{a: b}}}}")).collect();
     let text = format!(
@@ -128,7 +128,7 @@ fn sizes_add_up_without_end() {
 }
 
 #[test]
-fn an_access_without_an_account_is_a_finding_and_hides_nothing() {
+fn oob_without_an_account_does_not_hide_other_findings() {
     let text = "{kind: Network, name: oob, spec: {cidr: 10.0.0.0/24}}
 ---
 kind: Node
@@ -141,7 +141,7 @@ spec:
 }
 
 #[test]
-fn a_profile_that_nobody_completes_is_not_looked_at() {
+fn unused_incomplete_profile_is_not_checked() {
     let text = "kind: HostProfile
 name: base
 spec:
@@ -154,7 +154,7 @@ spec:
 }
 
 #[test]
-fn what_many_nodes_inherit_is_told_once() {
+fn inherited_mistake_is_reported_once() {
     let mut text =
         "{kind: HostProfile, name: p, spec: {platform: {kernel_params: {a: 'hardwareprofile:cpuset.x'}}}}\n".to_owned();
     for number in 1..=50 {
@@ -164,7 +164,7 @@ fn what_many_nodes_inherit_is_told_once() {
 }
 
 #[test]
-fn references_of_every_sort_must_lead_somewhere() {
+fn unresolved_references_are_reported() {
     let params = |value: &str| {
         found(&format!(
             "{{kind: HardwareProfile, name: h, spec: {{cpu_sets: {{a: '1'}}, hugepages: {{b: {{size: 1G}}}}}}}}
@@ -180,7 +180,7 @@ fn references_of_every_sort_must_lead_somewhere() {
 }
 
 #[test]
-fn boot_actions_of_several_environments_are_left_alone() {
+fn boot_actions_of_several_environments_are_not_checked() {
     let environment = "roles: {web: {cardinality: 1, flavor: small}}\n";
     let action = "{kind: BootAction, name: a, spec: {node_filter: {filters: [{node_names: [db1]}]}}}\n";
     let found = |environments: &[&str]| {
@@ -200,7 +200,7 @@ fn item(schema: &str, item: &str) -> Vec<String> {
 }
 
 #[test]
-fn items_are_held_against_their_schema_without_their_labels() {
+fn items_are_checked_without_their_labels() {
     let text = "kind: Schema
 name: acme/Thing
 labels: {a: b}
@@ -225,7 +225,7 @@ spec:
 }
 
 #[test]
-fn what_an_item_inherits_counts() {
+fn inherited_values_of_an_item_are_checked() {
     let text = "{kind: Schema, name: Thing, spec: {required: [a, b]}}
 ---
 {kind: Thing, name: base, spec: {a: 1, b: 2}}
@@ -237,7 +237,7 @@ fn what_an_item_inherits_counts() {
 }
 
 #[test]
-fn schemas_that_are_none_are_told_where_they_are_wrong() {
+fn invalid_schemas_are_reported_with_the_location() {
     for bad in [
         "{type: strnig}",
         "{properties: [a]}",
@@ -256,7 +256,7 @@ fn schemas_that_are_none_are_told_where_they_are_wrong() {
 }
 
 #[test]
-fn a_schema_may_go_as_deep_as_items_do() {
+fn schema_may_be_as_deep_as_items() {
     let deep = |levels: usize| format!("{}1{}", "{a: ".repeat(levels), "}".repeat(levels));
     let plain = "{properties: {a: {allOf: [{allOf: [{$ref: '#'}]}]}}}";
     assert_eq!(item(plain, &deep(55)), [""; 0]);

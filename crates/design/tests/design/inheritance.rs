@@ -12,7 +12,7 @@ use muster_design::yaml::Limits;
 use muster_design::{CheckedDesign, CompileOptions, Design, ProvenanceError, yaml};
 use proptest::prelude::*;
 
-use crate::document_generator::{Layer, SOURCES, body_type, world};
+use crate::document_generator::{Layer, SOURCES, body_type, generated_site};
 use crate::findings::ROOT;
 use crate::reference_model::{Tree, replay};
 
@@ -33,39 +33,39 @@ fn said(findings: &Findings) -> Vec<(String, String, Option<String>)> {
 }
 
 fn value_of(design: &Design, kind: &str, name: &str) -> Tree {
-    Tree::of(design.effective(kind, name).unwrap())
+    Tree::from_yaml(design.effective(kind, name).unwrap())
 }
 
 proptest! {
     #[test]
-    fn the_order_of_documents_and_files_does_not_matter(
-        world in world(true),
+    fn order_of_documents_and_files_does_not_matter(
+        generated_site in generated_site(true),
         order in Just((0..16).collect::<Vec<usize>>()).prop_shuffle(),
         files in 1..4usize,
     ) {
-        let order: Vec<usize> = order.into_iter().filter(|at| *at < world.layers.len()).collect();
-        let CheckedDesign { design, findings } = world.compile();
-        let other = Design::compile(world.files(&order, files), &CompileOptions::default());
+        let order: Vec<usize> = order.into_iter().filter(|at| *at < generated_site.layers.len()).collect();
+        let CheckedDesign { design, findings } = generated_site.compile();
+        let other = Design::compile(generated_site.files(&order, files), &CompileOptions::default());
         prop_assert_eq!(effective(&design), effective(&other.design));
         prop_assert_eq!(said(&findings), said(&other.findings));
     }
 
     #[test]
-    fn a_design_is_the_same_each_time(world in world(true)) {
-        let (first, second) = (world.compile(), world.compile());
+    fn compiling_twice_gives_equal_designs(generated_site in generated_site(true)) {
+        let (first, second) = (generated_site.compile(), generated_site.compile());
         prop_assert_eq!(effective(&first.design), effective(&second.design));
         prop_assert_eq!(first.findings, second.findings);
     }
 
     #[test]
-    fn a_layer_applied_twice_is_a_layer_applied_once(world in world(false)) {
+    fn applying_a_layer_is_idempotent(generated_site in generated_site(false)) {
         // Add a document with the same content above each.
-        let world = world.with_a_base();
-        let mut twice = world.clone();
+        let generated_site = generated_site.with_a_base();
+        let mut twice = generated_site.clone();
         // No document extends a node.
-        let subjects: Vec<(&str, &str)> = world.subjects().into_iter().filter(|(kind, _)| *kind != "Node").collect();
+        let subjects: Vec<(&str, &str)> = generated_site.subjects().into_iter().filter(|(kind, _)| *kind != "Node").collect();
         for (_, name) in &subjects {
-            let layer = world.layers.iter().rfind(|layer| layer.name == *name).unwrap();
+            let layer = generated_site.layers.iter().rfind(|layer| layer.name == *name).unwrap();
             let again = Layer { source: 0, name: format!("{name}-again"), extends: Some(vec![(*name).into()]), ..layer.clone() };
             twice.layers.push(again);
         }
@@ -78,30 +78,30 @@ proptest! {
     }
 
     #[test]
-    fn effective_values_remove_and_unset_nothing(world in world(false)) {
-        let world = world.with_a_base();
-        let design = world.compile().design;
-        for (kind, name) in world.subjects() {
+    fn effective_values_have_no_removals(generated_site in generated_site(false)) {
+        let generated_site = generated_site.with_a_base();
+        let design = generated_site.compile().design;
+        for (kind, name) in generated_site.subjects() {
             let value = value_of(&design, kind, name);
             prop_assert!(!value.has_marks(body_type(kind)), "{value:?}");
         }
     }
 
     #[test]
-    fn the_steps_that_why_names_come_to_the_value(world in world(false)) {
-        let design = world.compile().design;
+    fn steps_of_the_provenance_give_the_value(generated_site in generated_site(false)) {
+        let design = generated_site.compile().design;
         let of_layer = |layer: &Layer| layer.body.paths(body_type(layer.kind));
-        let mut paths: Vec<Vec<String>> = world.layers.iter().flat_map(of_layer).collect();
+        let mut paths: Vec<Vec<String>> = generated_site.layers.iter().flat_map(of_layer).collect();
         paths.sort();
         paths.dedup();
-        for (kind, name) in world.subjects() {
+        for (kind, name) in generated_site.subjects() {
             let (whole, ty) = (value_of(&design, kind, name), body_type(kind));
             for path in &paths {
                 let value = whole.find(ty, path);
                 match design.provenance(kind, name, &ValuePath(path.clone())) {
                     Ok(why) => {
                         let shown = || format!("{path:?}: {}", serde_json::to_string_pretty(&why).unwrap());
-                        prop_assert_eq!(&why.value.as_ref().map(Tree::of), &value.cloned(), "{}", shown());
+                        prop_assert_eq!(&why.value.as_ref().map(Tree::from_yaml), &value.cloned(), "{}", shown());
                         let replayed = replay(&why, path, ty).map_err(|error| TestCaseError::fail(format!("{error}: {}", shown())))?;
                         prop_assert_eq!(replayed.as_ref(), value, "{}", shown());
                     }
@@ -113,16 +113,16 @@ proptest! {
     }
 
     #[test]
-    fn every_step_lies_where_it_is_written(world in world(false), files in 1..4usize) {
-        let order: Vec<usize> = (0..world.layers.len()).collect();
-        let bundles = world.files(&order, files);
+    fn every_step_has_its_location(generated_site in generated_site(false), files in 1..4usize) {
+        let order: Vec<usize> = (0..generated_site.layers.len()).collect();
+        let bundles = generated_site.files(&order, files);
         let texts: BTreeMap<String, Vec<String>> = bundles
             .iter()
             .flat_map(|bundle| &bundle.files)
             .map(|file| (file.name().to_owned(), file.text().lines().map(str::to_owned).collect()))
             .collect();
         let design = Design::compile(bundles, &CompileOptions::default()).design;
-        for (kind, name) in world.subjects() {
+        for (kind, name) in generated_site.subjects() {
             for path in value_of(&design, kind, name).paths(body_type(kind)) {
                 // In a configuration item, a key that looks like a removal is not a valid path.
                 let Ok(why) = design.provenance(kind, name, &ValuePath(path.clone())) else { continue };
@@ -130,7 +130,7 @@ proptest! {
                 for step in why.steps.into_iter().filter(is_written) {
                     let source = SOURCES.iter().position(|source| *source == step.source).unwrap();
                     let is_its = |layer: &Layer| layer.source == source && layer.kind == step.kind && layer.name == step.name;
-                    let at = world.layers.iter().position(is_its).unwrap();
+                    let at = generated_site.layers.iter().position(is_its).unwrap();
                     prop_assert_eq!(&step.location.file, &format!("{}/{}.yaml", step.source, at % files));
                     let lines = &texts[&step.location.file];
                     let start = step.location.span.unwrap().start;
@@ -141,7 +141,7 @@ proptest! {
                     let rest = lines[line].get(column..).unwrap_or_default();
                     match step.action {
                         LayerAction::Set { value } | LayerAction::Changed { value } => {
-                            if let Tree::One(written) = Tree::of(&value) {
+                            if let Tree::One(written) = Tree::from_yaml(&value) {
                                 prop_assert!(rest.starts_with(&written), "{rest:?} is not {written}");
                             }
                         }
@@ -155,18 +155,18 @@ proptest! {
     /// Ancestors of a parent come first, in the stated order. A document that is reached twice counts at its first
     /// position.
     #[test]
-    fn parents_come_in_the_stated_order(world in world(false)) {
-        let mut world = world;
-        world.layers.retain(|layer| layer.source == 0 && layer.kind != "Node");
-        for layer in &mut world.layers {
+    fn parents_are_applied_in_order(generated_site in generated_site(false)) {
+        let mut generated_site = generated_site;
+        generated_site.layers.retain(|layer| layer.source == 0 && layer.kind != "Node");
+        for layer in &mut generated_site.layers {
             layer.kind = "HostProfile";
             // Each layer adds its name, which makes the order visible.
             layer.body = Tree::Map(vec![("tags".into(), Tree::List(vec![Tree::text(&layer.name)]))]);
         }
-        let design = world.compile().design;
+        let design = generated_site.compile().design;
         let parents: BTreeMap<&str, Vec<String>> =
-            world.layers.iter().map(|layer| (layer.name.as_str(), layer.extends.clone().unwrap_or_default())).collect();
-        for (_, name) in world.subjects() {
+            generated_site.layers.iter().map(|layer| (layer.name.as_str(), layer.extends.clone().unwrap_or_default())).collect();
+        for (_, name) in generated_site.subjects() {
             let why = design.provenance("HostProfile", name, &ValuePath(vec!["tags".into()])).unwrap();
             let order: Vec<&str> = why.steps.iter().map(|step| step.name.as_str()).collect();
             let mut expected = Vec::new();
@@ -246,7 +246,7 @@ spec: {storage: {disks: {sda: {partitions: [{name: root, size: 40g}]}}}}
 }
 
 #[test]
-fn storage_that_only_the_child_has_is_there() {
+fn storage_only_in_the_child_is_kept() {
     let text = "\
 {kind: HostProfile, name: base, spec: {flavor: small}}
 ---
@@ -261,7 +261,7 @@ spec: {storage: {disks: {sda: {partitions: [{name: root, size: 20g}]}}}}
 }
 
 #[test]
-fn sr_iov_survives_an_override_of_networks() {
+fn override_of_networks_keeps_sr_iov() {
     let text = "\
 {kind: Network, name: mgmt, spec: {cidr: 10.1.0.0/24}}
 ---
@@ -279,7 +279,7 @@ spec:
 }
 
 #[test]
-fn what_a_layer_says_twice_stays_twice() {
+fn duplicates_within_a_layer_are_kept() {
     let text = "\
 {kind: acme/Tool, name: base, spec: {arguments: [-o, a, -o, b]}}
 ---
@@ -294,7 +294,7 @@ fn what_a_layer_says_twice_stays_twice() {
 
 /// In a configuration item, `null` and `!` may be ordinary values. They remove only if the item inherits.
 #[test]
-fn an_item_that_inherits_nothing_is_as_it_was_written() {
+fn item_without_parents_is_unchanged() {
     let text = "\
 {kind: acme/Rule, name: base, spec: {expression: '!ready', skip: [null, '!web'], owner: null}}
 ---
@@ -322,7 +322,7 @@ fn why_of_an_entry_named_like_a_removal_reports_no_value() {
         removed.steps.as_slice(),
         [LayerStep { action: LayerAction::Set { .. }, .. }, LayerStep { action: LayerAction::Removed, .. }]
     ));
-    assert_eq!(why("b").unwrap().value.as_ref().map(Tree::of), Some(Tree::text("b")));
+    assert_eq!(why("b").unwrap().value.as_ref().map(Tree::from_yaml), Some(Tree::text("b")));
 }
 
 /// A YAML block of the page: the words behind ```` ```yaml ````, and its content.
@@ -374,11 +374,11 @@ fn effective_tree(text: String, kind: &str, name: &str) -> Tree {
     let about = |code: &str| (code < "M1100" && code != "M1010").then_some(code.to_owned());
     let wrong: Vec<String> = findings.iter().filter_map(|finding| about(finding.code.as_str())).collect();
     assert!(wrong.is_empty(), "{findings}");
-    Tree::of(design.effective(kind, name).unwrap())
+    Tree::from_yaml(design.effective(kind, name).unwrap())
 }
 
 #[test]
-fn the_examples_on_the_page_about_inheritance_are_true() {
+fn examples_of_the_inheritance_page_are_correct() {
     let (mut layers, mut documents, mut examples) = (Vec::new(), String::new(), 0);
     for block in blocks() {
         let words: Vec<&str> = block.words.iter().map(String::as_str).collect();
@@ -393,7 +393,12 @@ fn the_examples_on_the_page_about_inheritance_are_true() {
                     None => effective_tree(chain(of, &layers), of, &format!("layer{}", layers.len() - 1)),
                 };
                 let parsed = yaml::parse(&FileText::new("result.yaml", block.text), &Limits::DOCUMENTS);
-                assert_eq!(real, Tree::of(&parsed.documents[0]), "the result in line {} of the page", block.line);
+                assert_eq!(
+                    real,
+                    Tree::from_yaml(&parsed.documents[0]),
+                    "the result in line {} of the page",
+                    block.line
+                );
                 examples += 1;
             }
             other => panic!("what is a block {other:?}, in line {}?", block.line),

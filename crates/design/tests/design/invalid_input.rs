@@ -166,7 +166,7 @@ spec: {<<: {region: r}}
 }
 
 #[test]
-fn documents_that_are_no_mappings() {
+fn documents_must_be_mappings() {
     let text = "- kind: Rack\n  name: a\n---\ntext\n---\n5\n---\n~\n---\n{kind: Rack, name: 5, spec: {}}\n";
     assert_eq!(found(text), ["M1001 a.yaml:1:1", "M1001 a.yaml:4:1", "M1001 a.yaml:6:1", "M0105 a.yaml:10:20"]);
 }
@@ -179,7 +179,7 @@ fn empty_files() {
 }
 
 #[test]
-fn line_ends_of_other_systems() {
+fn line_endings_of_other_systems_are_accepted() {
     let text = "kind: Rack\nname: a\nspec:\n  location:\n    gird: A1\n---\n{kind: Rack, name: 5}\n";
     let found_with = |end: &str| found(&text.replace('\n', end));
     assert_eq!(found_with("\n"), ["M0103 a.yaml:5:5", "M0105 a.yaml:7:20"]);
@@ -195,7 +195,7 @@ fn one_document_in_two_sources() {
 }
 
 #[test]
-fn characters_that_are_no_text() {
+fn control_characters_are_refused() {
     let found = found("kind: Rack\nname: \"\\0\\e[31m\"\nspec: {}\n---\nkind: Rack\nname: \u{1b}[31m\nspec: {}\n");
     assert_eq!(found, ["M1003 a.yaml:2:7", "M1003 a.yaml:6:7"]);
 }
@@ -215,7 +215,7 @@ fn assert_witnessed(checked: &CheckedDesign) {
 }
 
 #[test]
-fn files_that_are_not_utf_8() {
+fn files_must_be_utf_8() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), b"kind: Rack\nname: caf\xe9\n").unwrap();
     fs::write(directory.path().join("b.yaml"), b"\xff\xfek\0i\0n\0d\0").unwrap();
@@ -244,7 +244,7 @@ fn memory_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     greedy(directory.path());
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "bad_input::reads_greedy_files", "--ignored", "--nocapture"])
+        .args(["--exact", "invalid_input::greedy_files_are_read_in_a_subprocess", "--ignored", "--nocapture"])
         .current_dir(directory.path())
         .output()
         .unwrap();
@@ -258,7 +258,7 @@ fn memory_is_bounded() {
 
 #[test]
 #[ignore = "a part of memory_is_bounded, which starts it"]
-fn reads_greedy_files() {
+fn greedy_files_are_read_in_a_subprocess() {
     let (unread, checked) = read(Path::new("."));
     assert_eq!(unread, ["M0002 a.yaml", "M0002 b.yaml"]);
     let mut codes: Vec<&str> = checked.findings.iter().map(|finding| finding.code.as_str()).collect();
@@ -271,7 +271,7 @@ fn reads_greedy_files() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it is the test that starts a process, not the crate")]
-fn a_pipe_is_not_waited_for() {
+fn pipe_does_not_block() {
     let directory = tempfile::tempdir().unwrap();
     let made = Command::new("mkfifo").arg(directory.path().join("a.yaml")).status().unwrap();
     assert!(made.success());

@@ -20,7 +20,7 @@ fn codes(parsed: &Parsed) -> Vec<Code> {
 }
 
 #[test]
-fn a_file_is_read_up_to_its_limit() {
+fn file_is_read_up_to_its_limit() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("prod.yaml");
     std::fs::write(&path, "#".repeat(1000)).unwrap();
@@ -30,13 +30,13 @@ fn a_file_is_read_up_to_its_limit() {
 }
 
 #[test]
-fn a_file_without_an_end_is_too_large() {
+fn endless_file_is_too_large() {
     let findings = FileText::read(std::path::Path::new("/dev/zero"), 1 << 16).unwrap_err();
     assert_eq!(findings.iter().next().unwrap().code, Code::TooLarge);
 }
 
 #[test]
-fn a_file_that_is_not_there_is_a_finding() {
+fn missing_file_is_reported() {
     let findings = Environment::read(std::path::Path::new("tests/design/none.yaml")).unwrap_err();
     insta::assert_snapshot!(findings, @"
     error[M0001]: the file cannot be read: No such file or directory (os error 2)
@@ -45,7 +45,7 @@ fn a_file_that_is_not_there_is_a_finding() {
 }
 
 #[test]
-fn depth_is_counted_in_brackets_and_in_blocks() {
+fn depth_counts_brackets_and_blocks() {
     for nest in [|n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n)), |n| format!("{}x", "- ".repeat(n))] {
         assert_eq!(codes(&parse(nest(8), &SMALL)), []);
         assert_eq!(codes(&parse(nest(9), &SMALL)), [Code::TooDeep]);
@@ -61,20 +61,20 @@ fn aliases_cannot_nest_deeper_than_brackets() {
 }
 
 #[test]
-fn aliases_unfold_up_to_their_limit() {
+fn aliases_expand_up_to_their_limit() {
     let many_times = |aliases: usize| format!("- &a {}\n{}", "x".repeat(1000), "- *a\n".repeat(aliases));
     assert_eq!(codes(&parse(many_times(8), &SMALL)), []);
     assert_eq!(codes(&parse(many_times(9), &SMALL)), [Code::AliasExpansion]);
 }
 
 #[test]
-fn copies_kept_for_anchors_count_too() {
+fn copies_for_anchors_count() {
     let text = format!("&a [&b [&c [&d [&e [&f {}]]]]]", "x".repeat(2000));
     assert_eq!(codes(&parse(text, &SMALL)), [Code::AliasExpansion]);
 }
 
 #[test]
-fn the_tree_has_a_limit_of_its_own() {
+fn tree_has_its_own_limit() {
     let text = format!("[{}]", "a,".repeat(2000));
     assert_eq!(codes(&parse(&text, &SMALL)), [Code::TooLarge]);
     // The limit counts over all documents of a file, and is reported once.
@@ -92,7 +92,7 @@ fn broken_documents_are_counted_not_listed() {
 /// Inputs that take quadratic time in a naive parser. The test does not measure time; a slow parser makes the suite
 /// slow.
 #[test]
-fn large_files_of_unfriendly_shapes() {
+fn pathological_large_files_are_bounded() {
     let many = 20_000;
     let keys = (0..many).fold(String::new(), |mut text, number| {
         writeln!(text, "k{number}: v").unwrap();
@@ -131,7 +131,7 @@ fn large_files_of_unfriendly_shapes() {
 }
 
 #[test]
-fn many_roles_after_each_other() {
+fn long_chain_of_roles_is_sorted() {
     let mut text = String::from("roles:\n");
     let name = |number: usize| format!("r{number}x");
     for number in 0..10_000 {

@@ -12,17 +12,17 @@ fn findings(text: &str) -> Findings {
 
 /// Findings as code and line: `M1212 3`.
 fn found(text: &str) -> Vec<String> {
-    let tell = |finding: &Finding| {
+    let describe = |finding: &Finding| {
         let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
         format!("{} {}", finding.code, at.line)
     };
-    findings(text).iter().map(tell).collect()
+    findings(text).iter().map(describe).collect()
 }
 
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn bonds_of_every_mode_validate() {
+fn bonds_of_every_mode_are_accepted() {
     for bonding in [
         "{mode: disabled}",
         "{mode: 802.3ad}",
@@ -47,7 +47,7 @@ fn bonds_of_every_mode_validate() {
 }
 
 #[test]
-fn a_malformed_cidr_is_a_finding_and_hides_no_other() {
+fn malformed_cidr_hides_no_other_finding() {
     let text = "\
 {kind: Network, name: mgmt, spec: {cidr: 10.0.0.0/99, ranges: [{type: static, start: 10.0.0.9, end: 10.0.0.1}], routes: [{subnet: 0.0.0.0/0}]}}
 ---
@@ -59,7 +59,7 @@ fn a_malformed_cidr_is_a_finding_and_hides_no_other() {
 }
 
 #[test]
-fn a_machine_may_be_installed_over_a_device_that_it_bonds_later() {
+fn pxe_over_a_device_of_a_bond_is_accepted() {
     let text = "\
 {kind: NetworkLink, name: install, spec: {allowed_networks: [pxe]}}
 ---
@@ -91,7 +91,7 @@ spec:
 }
 
 #[test]
-fn networks_of_both_families_share_a_wire() {
+fn networks_of_both_families_share_a_link() {
     let link = |trunking: &str| {
         format!(
             "{{kind: NetworkLink, name: data, spec: {{trunking: {{mode: {trunking}}}, allowed_networks: [v4, v6]}}}}\n---\n"
@@ -109,7 +109,7 @@ fn networks_of_both_families_share_a_wire() {
 }
 
 #[test]
-fn a_default_network_is_untagged_whatever_its_number_is() {
+fn default_network_is_untagged_despite_its_vlan() {
     let text = "\
 {kind: NetworkLink, name: data, spec: {trunking: {mode: 802.1q, default_network: a}, allowed_networks: [a, b]}}
 ---
@@ -121,7 +121,7 @@ fn a_default_network_is_untagged_whatever_its_number_is() {
 }
 
 #[test]
-fn ranges_are_compared_with_those_of_every_type() {
+fn ranges_of_all_types_are_compared() {
     let text = |ranges: &str| {
         let ranges: Vec<String> = ranges
             .split_whitespace()
@@ -148,7 +148,7 @@ fn ranges_are_compared_with_those_of_every_type() {
 }
 
 #[test]
-fn addresses_are_held_against_the_ranges_of_their_network() {
+fn addresses_are_checked_against_ranges() {
     let text = |ranges: &str, address: &str| {
         format!(
             "{{kind: Network, name: a, spec: {{cidr: 10.0.0.0/24, ranges: [{ranges}]}}}}\n---\n{{kind: Node, name: web1, spec: {{role: web, addresses: [{{network: a, address: {address}}}]}}}}\n"
@@ -177,7 +177,7 @@ fn addresses_are_held_against_the_ranges_of_their_network() {
 }
 
 #[test]
-fn routers_of_ipv6_may_be_known_by_their_address_on_the_wire() {
+fn ipv6_gateway_may_be_link_local() {
     let text = |gateway: &str| {
         format!(
             "{{kind: Network, name: a, spec: {{cidr: 'fd00::/64', routes: [{{subnet: '::/0', gateway: '{gateway}'}}]}}}}"
@@ -189,7 +189,7 @@ fn routers_of_ipv6_may_be_known_by_their_address_on_the_wire() {
 }
 
 #[test]
-fn networks_that_never_meet_may_have_the_same_addresses() {
+fn separate_networks_may_overlap() {
     let text = |of_a: &str, of_b: &str| {
         format!(
             "{{kind: Network, name: a, spec: {{cidr: 10.0.0.0/24{of_a}}}}}\n---\n{{kind: Network, name: b, spec: {{cidr: 10.0.0.0/24{of_b}}}}}\n"
@@ -201,7 +201,7 @@ fn networks_that_never_meet_may_have_the_same_addresses() {
 }
 
 #[test]
-fn what_a_profile_says_wrongly_is_said_once_with_its_nodes() {
+fn mistake_in_a_profile_is_reported_once_with_its_nodes() {
     let mut text = "\
 {kind: NetworkLink, name: data, spec: {allowed_networks: [a]}}
 ---

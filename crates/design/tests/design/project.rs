@@ -24,7 +24,7 @@ fn directory(paths: &[&str]) -> tempfile::TempDir {
 }
 
 /// An error and its causes, without the name of the temporary directory.
-fn told(root: &Path, error: &dyn Error) -> String {
+fn error_text(root: &Path, error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -36,11 +36,11 @@ fn told(root: &Path, error: &dyn Error) -> String {
 
 fn open_error(paths: &[&str]) -> String {
     let root = directory(paths);
-    told(root.path(), &Project::open(root.path()).unwrap_err())
+    error_text(root.path(), &Project::open(root.path()).unwrap_err())
 }
 
 #[test]
-fn a_project_lists_its_environments_and_releases() {
+fn project_lists_its_environments_and_releases() {
     let root = directory(&[
         "environments/staging.yaml",
         "environments/prod.yaml",
@@ -59,7 +59,7 @@ fn a_project_lists_its_environments_and_releases() {
 }
 
 #[test]
-fn the_only_environment_needs_no_name() {
+fn only_environment_needs_no_name() {
     let root = directory(&["environments/prod.yaml"]);
     let project = Project::open(root.path()).unwrap();
     assert_eq!(project.environment(None).unwrap().value.name.as_str(), "prod");
@@ -68,22 +68,22 @@ fn the_only_environment_needs_no_name() {
 }
 
 #[test]
-fn one_of_several_must_be_named() {
+fn one_of_several_environments_must_be_named() {
     let root = directory(&["environments/staging.yaml", "environments/prod.yaml"]);
     let project = Project::open(root.path()).unwrap();
     assert_eq!(project.environment(Some("staging")).unwrap().value.name.as_str(), "staging");
-    let refused = |wanted| told(root.path(), &project.environment(wanted).unwrap_err());
+    let refused = |wanted| error_text(root.path(), &project.environment(wanted).unwrap_err());
     insta::assert_snapshot!(refused(None), @"DIR has several environments: say which, of prod, staging");
     insta::assert_snapshot!(refused(Some("live")), @r#"there is no environment "live" in DIR: there is prod, staging"#);
     insta::assert_snapshot!(refused(Some("../prod")), @r#"there is no environment "../prod" in DIR: there is prod, staging"#);
 }
 
 #[test]
-fn findings_name_the_file_as_the_project_was_named() {
+fn findings_have_paths_relative_to_the_given_one() {
     let root = directory(&["environments/prod.yaml"]);
     fs::write(root.path().join("environments/prod.yaml"), "rolls: {}\n").unwrap();
     let error = Project::open(root.path()).unwrap().environment(None).unwrap_err();
-    insta::assert_snapshot!(told(root.path(), &error), @r#"
+    insta::assert_snapshot!(error_text(root.path(), &error), @r#"
     error[M0103]: unknown key "rolls" in the environment
      --> DIR/environments/prod.yaml:1:1
       |
@@ -94,7 +94,7 @@ fn findings_name_the_file_as_the_project_was_named() {
 }
 
 #[test]
-fn what_is_no_project_is_refused_with_a_reason() {
+fn invalid_project_is_refused_with_a_reason() {
     insta::assert_snapshot!(open_error(&[]), @"DIR is not a project: there is no directory DIR/environments");
     insta::assert_snapshot!(open_error(&["environments"]), @"DIR is not a project: there is no directory DIR/environments");
     insta::assert_snapshot!(open_error(&["environments/"]), @"there is no environment file in DIR/environments: expected <environment>.yaml");
@@ -103,7 +103,7 @@ fn what_is_no_project_is_refused_with_a_reason() {
 }
 
 #[test]
-fn the_quickstart_is_a_project_without_findings() {
+fn quickstart_has_no_findings() {
     let project = Project::open("../../examples/quickstart").unwrap();
     let accepted = project.environment(None).unwrap();
     assert!(accepted.warnings.is_empty(), "{}", accepted.warnings);

@@ -21,12 +21,12 @@ impl Tree {
         Tree::One(serde_json::to_string(text).unwrap())
     }
 
-    pub(crate) fn of(node: &YamlNode) -> Tree {
+    pub(crate) fn from_yaml(node: &YamlNode) -> Tree {
         match &node.value {
             Value::Map(map) => Tree::Map(
-                map.entries().iter().map(|entry| (entry.key.text.to_string(), Tree::of(&entry.value))).collect(),
+                map.entries().iter().map(|entry| (entry.key.text.to_string(), Tree::from_yaml(&entry.value))).collect(),
             ),
-            Value::Seq(items) => Tree::List(items.iter().map(Tree::of).collect()),
+            Value::Seq(items) => Tree::List(items.iter().map(Tree::from_yaml).collect()),
             Value::Scalar(scalar) => match scalar.kind() {
                 ScalarKind::Null => Tree::Null,
                 ScalarKind::Text => Tree::text(scalar.text()),
@@ -159,13 +159,14 @@ pub(crate) fn replay(why: &Provenance, asked: &[String], body: Type) -> Result<O
             let below = step.path.0.strip_prefix(asked).ok_or("a step is about something else")?;
             let stood = before.as_ref().is_some_and(|before| before.find(ty, below).is_some());
             let result = match &step.action {
-                LayerAction::Set { value: set } => Some(Tree::of(set)),
-                LayerAction::Changed { value } if stood => Some(Tree::of(value)),
+                LayerAction::Set { value: set } => Some(Tree::from_yaml(set)),
+                LayerAction::Changed { value } if stood => Some(Tree::from_yaml(value)),
                 LayerAction::Changed { .. } => return Err("a value has changed that was not there".into()),
                 LayerAction::Members { written, value: result } => {
                     let lower = value.as_ref().and_then(|value| value.find(ty, below));
-                    let made = members(lower, &Tree::of(written)).ok_or("the members of no list have changed")?;
-                    if made != Tree::of(result) {
+                    let made =
+                        members(lower, &Tree::from_yaml(written)).ok_or("the members of no list have changed")?;
+                    if made != Tree::from_yaml(result) {
                         return Err(format!("{made:?} is not {result:?}"));
                     }
                     Some(made)

@@ -30,7 +30,7 @@ spec:
 ";
 
 #[test]
-fn kernel_parameters_are_looked_up_and_put_in_order() {
+fn kernel_parameters_are_resolved_and_sorted() {
     let node = "\
 kind: Node
 name: web1
@@ -84,7 +84,7 @@ spec:
 }
 
 #[test]
-fn without_anything_nothing_follows() {
+fn empty_node_has_no_resolved_values() {
     let value = resolved(&compile("{kind: Node, name: web1, spec: {role: web}}"), "web1");
     assert_eq!(value["kernel_params"], json!({"values": {}, "command_line": ""}));
     assert_eq!(value["devices"], json!({"interfaces": {}, "disks": {}}));
@@ -116,7 +116,7 @@ fn selected(node_filter: &str) -> Vec<String> {
 }
 
 #[test]
-fn filters_select_by_everything_they_know() {
+fn filters_select_by_every_condition() {
     let table: &[(&str, &[&str])] = &[
         ("null", &["db1", "web1", "web2"]),
         ("{set: union, filters: []}", &["db1", "web1", "web2"]),
@@ -175,7 +175,7 @@ spec: {cidr: 10.0.2.0/24, routedomain: inside, domain_routes: [{routedomain: ins
 ";
 
 #[test]
-fn the_primary_network_gives_the_domain_and_the_name_servers() {
+fn primary_network_sets_domain_and_name_servers() {
     let node = "{kind: Node, name: web1_blue, spec: {role: web, primary_network: mgmt}}";
     let value = resolved_in(&format!("{NETWORKS}{node}"), "web1_blue");
     assert_eq!(value["host_name"], "web1-blue");
@@ -192,7 +192,7 @@ fn without_a_primary_network_the_domain_is_local() {
 }
 
 #[test]
-fn a_routing_domain_reaches_every_other_member() {
+fn routing_domain_reaches_every_other_member() {
     let node = "\
 kind: Node
 name: web1
@@ -214,7 +214,7 @@ spec:
 }
 
 #[test]
-fn a_route_that_is_written_out_wins_over_a_routing_domain() {
+fn explicit_route_wins_over_a_routing_domain() {
     let text = "\
 {kind: Network, name: a, spec: {cidr: 10.0.1.0/24, routes: [{subnet: 10.0.2.0/24, gateway: 10.0.1.1}],
   domain_routes: [{routedomain: x, gateway: 10.0.1.2}]}}

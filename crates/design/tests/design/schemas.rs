@@ -16,7 +16,7 @@ use muster_design::{CompileOptions, Design};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::document_generator::world;
+use crate::document_generator::generated_site;
 use crate::findings::ROOT;
 use crate::reference_model::below_type;
 
@@ -159,9 +159,9 @@ fn wrong_members(items: &[Value], ty: impl Fn(&Value) -> Type) -> Vec<Value> {
 proptest! {
     /// Includes removals and `null`.
     #[test]
-    fn what_is_of_the_types_of_its_kind_is_valid(world in world(false)) {
-        let order: Vec<usize> = (0..world.layers.len()).collect();
-        let bundles = world.files(&order, 1);
+    fn generated_documents_match_their_schema(generated_site in generated_site(false)) {
+        let order: Vec<usize> = (0..generated_site.layers.len()).collect();
+        let bundles = generated_site.files(&order, 1);
         for file in bundles.iter().flat_map(|bundle| &bundle.files) {
             for (kind, document) in documents(file.text()) {
                 prop_assert!(is_valid(kind, &document), "{}", document);

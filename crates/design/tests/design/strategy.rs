@@ -28,7 +28,7 @@ fn codes(text: &str) -> Vec<Code> {
 }
 
 #[test]
-fn a_file_alone_holds_what_the_section_holds() {
+fn strategy_file_equals_the_section() {
     let content = "max_unavailable: {default: 1, web: 20%}\nwaves: [{nodes: 1}, {percent: 100}]\n";
     let indented: String = content.lines().map(|line| format!("  {line}\n")).collect();
     let environment = format!(
@@ -41,19 +41,19 @@ fn a_file_alone_holds_what_the_section_holds() {
 }
 
 #[test]
-fn a_file_alone_knows_the_roles_of_the_environment() {
+fn strategy_file_is_checked_against_the_roles() {
     assert_eq!(codes("max_unavailable: {default: 1, wbe: 20%}"), [Code::BudgetRole]);
 }
 
 #[test]
-fn an_empty_file_is_told_from_an_empty_strategy() {
+fn empty_file_differs_from_empty_strategy() {
     assert_eq!(codes(""), [Code::EmptyFile]);
     assert_eq!(codes("{}\n---\n{}"), [Code::SeveralDocuments]);
     assert_eq!(parse("{}").unwrap(), Strategy::default());
 }
 
 #[test]
-fn a_section_is_no_strategy_file() {
+fn section_is_not_a_strategy_file() {
     let text = parse("rollout:\n  max_unavailable: 1\n").unwrap_err().to_string();
     assert!(text.contains("unknown key \"rollout\" in the rollout strategy"), "{text}");
 }
@@ -78,7 +78,7 @@ fn page_has_the_defaults_and_an_example_without_findings() {
 }
 
 #[test]
-fn the_order_of_roles_is_there_without_a_section() {
+fn order_of_roles_needs_no_section() {
     let text = "roles: {db: {cardinality: 1, flavor: s}, web: {cardinality: 1, flavor: s, after: [db]}}";
     let environment = Environment::parse(&FileText::new("prod.yaml", text)).unwrap().value;
     assert_eq!(environment.rollout, None);
@@ -87,7 +87,7 @@ fn the_order_of_roles_is_there_without_a_section() {
 }
 
 #[test]
-fn a_broken_section_does_not_hide_broken_roles_nor_they_it() {
+fn broken_section_and_broken_roles_are_both_reported() {
     let text = "roles: [web]\nrollout: {max_unavailable: {web: 0}, soak: 5}\n";
     let findings = Environment::parse(&FileText::new("prod.yaml", text)).unwrap_err();
     let codes: Vec<Code> = findings.iter().map(|finding| Code::parse(finding.code.as_str()).unwrap()).collect();
@@ -95,25 +95,25 @@ fn a_broken_section_does_not_hide_broken_roles_nor_they_it() {
 }
 
 #[test]
-fn a_password_in_an_address_is_not_shown() {
+fn password_in_a_url_is_not_shown() {
     let text = parse("gate: {checks: [{http: \"https://admin:hunter2@shop.example/\"}]}").unwrap_err().to_string();
     assert!(text.contains("M1023") && !text.contains("hunter2"), "{text}");
 }
 
 #[test]
-fn what_the_server_cannot_ask_is_left_to_a_command() {
+fn unsupported_url_suggests_a_command() {
     let text = parse("gate: {checks: [{http: \"https://shop.example/\"}]}").unwrap_err().to_string();
     assert!(text.contains("M1911") && text.contains("[curl, --fail, --silent, \"https://shop.example/\"]"), "{text}");
 }
 
 #[test]
-fn a_command_in_one_text_is_shown_as_its_words() {
+fn command_as_text_suggests_a_list() {
     let text = parse("gate: {checks: [{command: \"ls -l a:b\"}]}").unwrap_err().to_string();
     assert!(text.contains("write it as a list: [ls, -l, \"a:b\"]"), "{text}");
 }
 
 #[test]
-fn there_are_not_more_waves_than_a_record_holds() {
+fn number_of_waves_is_limited() {
     let waves = |count: u32| (1..count).map(|nodes| format!("{{nodes: {nodes}}}, ")).collect::<String>();
     let with = |count| parse(&format!("waves: [{}{{percent: 100}}]", waves(count)));
     assert!(with(12).is_ok());
@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn whatever_is_written_is_read_to_an_end(text in nearly_a_strategy()) {
+    fn parser_of_strategies_terminates(text in nearly_a_strategy()) {
         match parse(&text) {
             Ok(strategy) => {
                 prop_assert_eq!(strategy.check(), Ok(()));

@@ -48,7 +48,7 @@ fn describe(node: &YamlNode, path: &str, lines: &mut String) {
 }
 
 #[test]
-fn everything_knows_its_place() {
+fn every_value_has_its_span() {
     let text = "\
 plain: some text
 block:
@@ -97,7 +97,7 @@ fn alias_has_its_own_span_and_members_keep_theirs() {
 }
 
 #[test]
-fn a_broken_document_does_not_hide_the_next() {
+fn broken_document_does_not_hide_the_next() {
     insta::assert_snapshot!(outline("a: 1\n---\nb: [\n---\nc: \"\n--- \nd: @\n---\n{e: 5}\n"), @"
     1:1-1:5 0 = mapping
     1:4-1:5 0.a = Int(1)
@@ -110,19 +110,19 @@ fn a_broken_document_does_not_hide_the_next() {
 }
 
 #[test]
-fn a_line_of_dashes_in_a_text_is_not_a_document() {
+fn dashes_in_a_text_do_not_start_a_document() {
     insta::assert_snapshot!(outline("a: @\nb: |\n  ---\n---x: 1\n"), @"M0004 at 1:4: this is not YAML: unexpected character: `@'");
 }
 
 #[test]
-fn a_refused_part_leaves_the_rest() {
+fn refused_part_does_not_remove_the_rest() {
     insta::assert_snapshot!(outline("a: 1\na: {b: 2}\n<<: {c: 3}\n\"<<\": 4\nd: !x 5\n[e]: {f: [6]}\ng: 7\n"), @r#"
     1:1-7:5 0 = mapping
     1:4-1:5 0.a = Int(1)
     4:7-4:8 0.<< = Int(4)
     5:4-5:8 0.d = "5"
     7:4-7:5 0.g = Int(7)
-    M0006 at 2:1: the key "a" is there twice
+    M0006 at 2:1: the key "a" is defined twice
     M0009 at 3:1: the merge key << is not supported
     M0008 at 5:4: the YAML tag "!x" is not supported
     M0007 at 6:1: a key must be a text, not a list or a mapping
@@ -130,19 +130,19 @@ fn a_refused_part_leaves_the_rest() {
 }
 
 #[test]
-fn keys_are_text_whatever_they_look_like() {
+fn keys_are_always_text() {
     insta::assert_snapshot!(outline("1: a\ntrue: b\n~: c\n\"1\": d\n\"\": e\n"), @r#"
     1:1-5:6 0 = mapping
     1:4-1:5 0.1 = "a"
     2:7-2:8 0.true = "b"
     3:4-3:5 0.~ = "c"
     5:5-5:6 0. = "e"
-    M0006 at 4:1: the key "1" is there twice
+    M0006 at 4:1: the key "1" is defined twice
     "#);
 }
 
 #[test]
-fn line_ends_of_every_sort() {
+fn all_line_endings_are_accepted() {
     insta::assert_snapshot!(outline("a: 1\r\nb: 2\rc: 3\n\u{feff}"), @"
     1:1-3:5 0 = mapping
     1:4-1:5 0.a = Int(1)
@@ -156,7 +156,7 @@ fn line_ends_of_every_sort() {
 }
 
 #[test]
-fn duplicates_are_found_in_long_mappings_too() {
+fn duplicates_in_long_mappings_are_found() {
     let mut text: String = (0..100).map(|number| format!("key{number}: 0\n")).collect();
     text.push_str("key3: 0\nkey99: 0\nkey100: 0\n");
     let parsed = yaml::parse(&FileText::new("test.yaml", text), &Limits::DOCUMENTS);
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn reading_twice_gives_the_same(text in any_text()) {
+    fn parsing_is_deterministic(text in any_text()) {
         let source = FileText::new("prod.yaml", text);
         prop_assert_eq!(parse(&source), parse(&source));
         prop_assert_eq!(Environment::parse(&source), Environment::parse(&source));
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_cannot_steer_a_terminal(text in any_text()) {
+    fn findings_have_no_control_characters(text in any_text()) {
         let source = FileText::new("prod.yaml", text);
         let shown = match Environment::parse(&source) {
             Ok(accepted) => accepted.warnings.to_string(),
@@ -258,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quoted_text_comes_back(text in any::<String>()) {
+    fn quoted_text_round_trips(text in any::<String>()) {
         let json = serde_json::to_string(&text).unwrap();
         let parsed = parse(&FileText::new("test.yaml", json));
         // JSON allows characters that YAML does not.
