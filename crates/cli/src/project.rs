@@ -12,7 +12,7 @@ use muster_design::finding::Findings;
 use muster_design::project::{LoadEnvironmentError, Project};
 use muster_release::key::{KeyError, SigningKey, read_public, write_public};
 use muster_server::design::revision::Attribution;
-use muster_server::releases::project::{ReleaseBuilder, ReleaseSource, build_new};
+use muster_server::releases::project::{ProjectRelease, ReleaseBuilder, build_new};
 use muster_server::{App, FirstVersion, Registration};
 use muster_wire::design::DesignInput;
 use thiserror::Error;
@@ -30,7 +30,7 @@ pub(crate) struct LoadedProject {
     /// Without nodes, which come from the design, and without releases until they are built.
     pub registration: Registration,
     /// In natural order of their versions.
-    pub releases: Vec<(Version, ReleaseSource)>,
+    pub releases: Vec<(Version, ProjectRelease)>,
     /// The documents of the directory.
     pub design: DesignInput,
     /// Author and message of the design revision.
@@ -93,10 +93,10 @@ pub(crate) fn load(
     let releases = versions.iter().map(|version| {
         let directory = project.release_dir(version);
         // Fails here rather than on every node.
-        let source = ReleaseSource::check(directory).with_context(|| format!("cannot use release {version}"))?;
+        let source = ProjectRelease::check(directory).with_context(|| format!("cannot use release {version}"))?;
         anyhow::Ok((version.clone(), source))
     });
-    let releases: Vec<(Version, ReleaseSource)> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
+    let releases: Vec<(Version, ProjectRelease)> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
 
     let (nodes, built) = (BTreeMap::new(), BTreeMap::new());
     let registration = Registration { env: environment.name.clone(), nodes, releases: built, first_version, epoch };

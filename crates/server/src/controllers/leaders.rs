@@ -38,7 +38,7 @@ pub struct Leaders {
 
 /// A write, with what it does for the log.
 #[derive(Debug)]
-enum LeaderStep {
+enum LeaderWrite {
     Lead(LeaderChange),
     Resume(PauseScope),
 }
@@ -104,7 +104,7 @@ impl Leaders {
 
     /// Steps to commit, and the time of the next decision. Agents look for a new server after a replica has taken over: the
     /// grace period begins again.
-    fn decide_steps(&self, fleet: &Fleet, held: &ControllerLock) -> (Vec<(LeaderStep, Txn)>, Option<Timestamp>) {
+    fn decide_steps(&self, fleet: &Fleet, held: &ControllerLock) -> (Vec<(LeaderWrite, Txn)>, Option<Timestamp>) {
         let (now, keys) = (self.clock.now(), Keys::new(&fleet.env));
         let listening = held.since.max(self.hub.listening_since());
         let leaders = decide(fleet, |name| self.links.agent(fleet, name).link, self.liveness_timeouts, listening, now);
@@ -112,7 +112,7 @@ impl Leaders {
         let mut steps = Vec::new();
         for change in leaders.changes {
             match change.txn(fleet) {
-                Ok(txn) => steps.push((LeaderStep::Lead(change), txn)),
+                Ok(txn) => steps.push((LeaderWrite::Lead(change), txn)),
                 Err(error) => tracing::error!(%error, "the record of a leader cannot be written"),
             }
         }
@@ -120,28 +120,28 @@ impl Leaders {
             steps.extend(pauses.over.into_iter().map(|(scope, at)| {
                 let key = keys.pause(&scope);
                 let txn = Txn::new().guard(Guard::observed(key.clone(), Some(at))).op(Op::delete(key));
-                (LeaderStep::Resume(scope), txn)
+                (LeaderWrite::Resume(scope), txn)
             }));
         }
         (steps, leaders.recheck.into_iter().chain(pauses.next).min())
     }
 }
 
-impl LeaderStep {
+impl LeaderWrite {
     fn failure_text(&self) -> String {
         match self {
-            LeaderStep::Lead(LeaderChange { role, .. }) => format!("the leader of role {role} cannot be recorded"),
-            LeaderStep::Resume(scope) => format!("the pause of {scope} is over, and cannot be ended"),
+            LeaderWrite::Lead(LeaderChange { role, .. }) => format!("the leader of role {role} cannot be recorded"),
+            LeaderWrite::Resume(scope) => format!("the pause of {scope} is over, and cannot be ended"),
         }
     }
 }
 
-fn log_step(env: &EnvName, step: &LeaderStep) {
+fn log_step(env: &EnvName, step: &LeaderWrite) {
     match step {
-        LeaderStep::Lead(LeaderChange { role, now, because, .. }) => match &now.node {
+        LeaderWrite::Lead(LeaderChange { role, now, because, .. }) => match &now.node {
             Some(node) => tracing::info!(%env, %role, %node, epoch = now.epoch, %because, "has a new leader"),
             None => tracing::warn!(%env, %role, %because, "has no leader: none of its nodes is available"),
         },
-        LeaderStep::Resume(scope) => tracing::info!(%env, "the pause of {scope} is over"),
+        LeaderWrite::Resume(scope) => tracing::info!(%env, "the pause of {scope} is over"),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_wire::design::{API_SOURCE, DocumentChange, DocumentText, api_file};
+use muster_wire::design::{API_SOURCE, DocumentEdit, DocumentText, api_file};
 use thiserror::Error;
 
 use super::compiled::{CompiledDesign, Texts};
@@ -60,27 +60,27 @@ pub struct EditResult {
 }
 
 /// Applies edits to the source `api`.
-pub fn edit(base: &CompiledDesign, changes: &[DocumentChange]) -> Result<EditResult, EditError> {
+pub fn edit(base: &CompiledDesign, changes: &[DocumentEdit]) -> Result<EditResult, EditError> {
     let mut files: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut texts = Texts::new();
     let mut put = Vec::new();
     for change in changes {
         let (kind, name) = match change {
-            DocumentChange::Put { kind, name, .. } | DocumentChange::Delete { kind, name, .. } => (kind, name),
+            DocumentEdit::Put { kind, name, .. } | DocumentEdit::Delete { kind, name, .. } => (kind, name),
         };
         let document = DocumentName::new(kind, name)?;
         let path = document.path();
         let etag = etag(base, &document);
         expect(change, &document, etag)?;
         let digest = match change {
-            DocumentChange::Put { document: text, .. } => {
+            DocumentEdit::Put { document: text, .. } => {
                 let text = written(&document, text)?;
                 let digest = Blobs::digest(text.as_bytes());
                 texts.insert(digest.clone(), text);
                 put.push((path.clone(), document.clone(), digest.clone()));
                 Some(digest)
             }
-            DocumentChange::Delete { .. } => {
+            DocumentEdit::Delete { .. } => {
                 deletable(base, &document)?;
                 None
             }
@@ -131,10 +131,10 @@ pub fn etag(design: &CompiledDesign, document: &DocumentName) -> Option<String> 
     Some(Blobs::digest(&text.unwrap_or_default()))
 }
 
-fn expect(change: &DocumentChange, document: &DocumentName, etag: Option<String>) -> Result<(), EditError> {
+fn expect(change: &DocumentEdit, document: &DocumentName, etag: Option<String>) -> Result<(), EditError> {
     let (if_match, if_none_match) = match change {
-        DocumentChange::Put { if_match, if_none_match, .. } => (if_match, *if_none_match),
-        DocumentChange::Delete { if_match, .. } => (if_match, false),
+        DocumentEdit::Put { if_match, if_none_match, .. } => (if_match, *if_none_match),
+        DocumentEdit::Delete { if_match, .. } => (if_match, false),
     };
     let holds = match (if_match.as_deref(), &etag) {
         (None, _) => true,

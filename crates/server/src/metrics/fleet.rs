@@ -105,14 +105,14 @@ impl Collector for FleetMetrics {
 
         let help = "Nodes of the design and those that leave it, by the status that `muster status` shows";
         let mut nodes = describe(&mut encoder, "muster_nodes", help, None, MetricType::Gauge)?;
-        for (env, word, stood) in each(&counted) {
-            nodes.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&stood.nodes)?;
+        for (env, word, count) in each(&counted) {
+            nodes.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&count.nodes)?;
         }
         let help = "Longest time that a node has had its current status, where it is known";
         let name = "muster_node_standing_longest";
         let mut longest = describe(&mut encoder, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
-        for (env, word, stood) in each(&counted) {
-            longest.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&stood.longest)?;
+        for (env, word, count) in each(&counted) {
+            longest.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&count.longest)?;
         }
         let help = "Nodes of the design by service state; nodes without a report are not counted";
         let mut states = describe(&mut encoder, "muster_node_states", help, None, MetricType::Gauge)?;

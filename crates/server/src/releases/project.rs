@@ -89,13 +89,13 @@ pub enum SourceError {
 
 /// A release in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReleaseSource {
+pub struct ProjectRelease {
     pub directory: PathBuf,
     /// Digest of its content.
     pub content: String,
 }
 
-impl ReleaseSource {
+impl ProjectRelease {
     /// Checks a directory, and computes the digest of its content.
     pub fn check(directory: PathBuf) -> Result<Self, SourceError> {
         let read = ReleaseTree::read(&directory);
@@ -143,7 +143,7 @@ pub struct ReleaseBuilder {
 pub async fn build_new(
     reader: &Reader,
     env: &EnvName,
-    sources: &[(Version, ReleaseSource)],
+    sources: &[(Version, ProjectRelease)],
     builder: &ReleaseBuilder,
 ) -> Result<BTreeMap<Version, ReleaseRecord>, ProjectBuildError> {
     let known = {
@@ -180,7 +180,7 @@ fn is_kept(reader: &Reader, known: &ReleaseRecord) -> bool {
 async fn build(
     reader: &Reader,
     version: &Version,
-    source: &ReleaseSource,
+    source: &ProjectRelease,
     serial: u64,
     builder: &ReleaseBuilder,
 ) -> Result<ReleaseRecord, ProjectBuildError> {
@@ -195,7 +195,7 @@ async fn build(
 }
 
 /// Packs a release into the blob store.
-async fn keep(reader: &Reader, version: &Version, source: &ReleaseSource) -> Result<BundleInfo, ProjectBuildError> {
+async fn keep(reader: &Reader, version: &Version, source: &ProjectRelease) -> Result<BundleInfo, ProjectBuildError> {
     let (blobs, of, from) = (reader.blobs.clone(), version.clone(), source.clone());
     let packing = tokio::task::spawn_blocking(move || pack_blob(&blobs, &of, &from));
     let packed = packing.await.map_err(|_| ProjectBuildError::CutOff { version: version.clone() })??;
@@ -206,7 +206,7 @@ async fn keep(reader: &Reader, version: &Version, source: &ReleaseSource) -> Res
     }
 }
 
-fn pack_blob(blobs: &Blobs, version: &Version, source: &ReleaseSource) -> Result<BundleInfo, ProjectBuildError> {
+fn pack_blob(blobs: &Blobs, version: &Version, source: &ProjectRelease) -> Result<BundleInfo, ProjectBuildError> {
     let not_kept = |source| ProjectBuildError::Keep { version: version.clone(), source };
     let tree = ReleaseTree::read(&source.directory)
         .map_err(|source| ProjectBuildError::Read { version: version.clone(), source })?;

@@ -134,8 +134,8 @@ fn read(blobs: &Blobs, digest: &str) -> Result<RolloutPlan, PlanUnreadable> {
 /// Stores the outcome of a rollout durably. Returns its digest.
 ///
 /// While a rollout is active its outcome follows from the keys; the grants of the next one overwrite them.
-pub(crate) async fn keep_outcome(reader: &Reader, stood: &Progress) -> Result<String, KeepPlanError> {
-    let bytes = serde_json::to_vec(stood)?;
+pub(crate) async fn keep_outcome(reader: &Reader, progress: &Progress) -> Result<String, KeepPlanError> {
+    let bytes = serde_json::to_vec(progress)?;
     let (blobs, digest) = (reader.blobs.clone(), Blobs::digest(&bytes));
     let name = digest.clone();
     let writing = tokio::task::spawn_blocking(move || blobs.keep_durably([(name.as_str(), bytes.as_slice())]));

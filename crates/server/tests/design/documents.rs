@@ -2,7 +2,7 @@
 
 use muster_core::finding::Severity;
 use muster_wire::client::{DocumentPrecondition, WriteOptions};
-use muster_wire::design::{DesignRevision, DocumentChange, DocumentChanges, DocumentText, YAML};
+use muster_wire::design::{DesignRevision, DocumentChanges, DocumentEdit, DocumentText, YAML};
 use muster_wire::problem::ProblemCode;
 use serde_json::json;
 
@@ -21,8 +21,8 @@ fn by_ann() -> WriteOptions {
     WriteOptions { author: Some("ann@desk".into()), message: "why not".into(), ..WriteOptions::default() }
 }
 
-fn put(kind: &str, name: &str, document: DocumentText) -> DocumentChange {
-    DocumentChange::Put { kind: kind.into(), name: name.into(), document, if_match: None, if_none_match: false }
+fn put(kind: &str, name: &str, document: DocumentText) -> DocumentEdit {
+    DocumentEdit::Put { kind: kind.into(), name: name.into(), document, if_match: None, if_none_match: false }
 }
 
 on_both_stores! {
@@ -93,7 +93,7 @@ on_both_stores! {
             put("HostProfile", name, yaml(&format!("kind: HostProfile\nname: {name}\nextends: [{extends}]\nspec: {{}}\n")))
         };
         let base = put("HostProfile", "base", yaml("kind: HostProfile\nname: base\nspec: {tags: [a]}\n"));
-        let changes = |changes: Vec<DocumentChange>, dry_run| DocumentChanges { changes, dry_run, ..DocumentChanges::default() };
+        let changes = |changes: Vec<DocumentEdit>, dry_run| DocumentChanges { changes, dry_run, ..DocumentChanges::default() };
 
         // A missing parent and a value of a wrong type: nothing is accepted, and both errors are reported.
         let bad = put("HostProfile", "bad", yaml("kind: HostProfile\nname: bad\nspec: {tags: 7}\n"));

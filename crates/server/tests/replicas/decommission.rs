@@ -32,13 +32,13 @@ const SMALLER: [(&str, &str); 2] = [("web1", "web"), ("lb1", "lb")];
 
 /// The machines of a data centre. They outlive the driver and its controller.
 #[derive(Debug, Default)]
-struct Site {
+struct TestSite {
     machines: Mutex<BTreeMap<NodeName, MachineState>>,
     /// Steps that the controller requested from the driver, in order.
     steps: Mutex<Vec<String>>,
 }
 
-impl Site {
+impl TestSite {
     fn seen(&self, name: &NodeName) -> MachineState {
         self.machines.lock().unwrap().get(name).cloned().unwrap_or(MachineState::Absent)
     }
@@ -51,7 +51,7 @@ impl Site {
 /// A driver of the machines that can hang in one of its calls. The test ends the controller in that call.
 #[derive(Debug)]
 struct TestDriver {
-    site: Arc<Site>,
+    site: Arc<TestSite>,
     calls_left: Mutex<Option<usize>>,
     /// A step that never ends.
     hangs_in: Option<&'static str>,
@@ -59,11 +59,11 @@ struct TestDriver {
 }
 
 impl TestDriver {
-    fn new(site: &Arc<Site>, calls: Option<usize>) -> Arc<Self> {
+    fn new(site: &Arc<TestSite>, calls: Option<usize>) -> Arc<Self> {
         Arc::new(Self::with_calls(site, calls))
     }
 
-    fn with_calls(site: &Arc<Site>, calls: Option<usize>) -> Self {
+    fn with_calls(site: &Arc<TestSite>, calls: Option<usize>) -> Self {
         let stuck = tokio::sync::watch::Sender::new(false);
         Self { site: site.clone(), calls_left: Mutex::new(calls), hangs_in: None, stuck }
     }
@@ -184,7 +184,7 @@ async fn lb1_runs(replica: &Replica, seq: u64) {
 }
 
 /// A fleet whose web nodes are in service and known to lb1.
-async fn fleet_in_service(replica: &Replica, site: &Arc<Site>) -> JoinHandle<()> {
+async fn fleet_in_service(replica: &Replica, site: &Arc<TestSite>) -> JoinHandle<()> {
     muster_server::register(&replica.app, &registration(&FLEET)).await.unwrap();
     let controller = look_after(replica, &TestDriver::new(site, None));
     replica.sees("all machines up", all_run).await;
@@ -205,7 +205,7 @@ async fn keys_of(cluster: &Cluster, name: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_node_is_released_after_dependents_ran_without_it() {
     let cluster = Cluster::patient().await;
-    let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
+    let (replica, site) = (cluster.replica().await, Arc::new(TestSite::default()));
     let controller = fleet_in_service(&replica, &site).await;
 
     let change = follow(&replica, &SMALLER).await;
@@ -240,7 +240,7 @@ async fn leaving_node_is_released_after_dependents_ran_without_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dependent_without_runs_delays_a_release_only_to_its_deadline() {
     let cluster = Cluster::patient().await;
-    let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
+    let (replica, site) = (cluster.replica().await, Arc::new(TestSite::default()));
     let controller = fleet_in_service(&replica, &site).await;
     follow(&replica, &SMALLER).await;
 
@@ -261,7 +261,7 @@ async fn dependent_without_runs_delays_a_release_only_to_its_deadline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn node_wanted_again_before_its_release_returns_unchanged() {
     let cluster = Cluster::patient().await;
-    let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
+    let (replica, site) = (cluster.replica().await, Arc::new(TestSite::default()));
     let controller = fleet_in_service(&replica, &site).await;
     let _web2 = replica.open("web2", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
     follow(&replica, &SMALLER).await;
@@ -280,7 +280,7 @@ async fn node_wanted_again_before_its_release_returns_unchanged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_leave_together_do_not_wait_for_each_other() {
     let cluster = Cluster::patient().await;
-    let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
+    let (replica, site) = (cluster.replica().await, Arc::new(TestSite::default()));
     let controller = fleet_in_service(&replica, &site).await;
     assert_eq!(follow(&replica, &[]).await.leaving.len(), 3);
     replica.sees("no node", |fleet| fleet.nodes().next().is_none()).await;
@@ -294,7 +294,7 @@ async fn nodes_that_leave_together_do_not_wait_for_each_other() {
 async fn leaving_node_is_removed_wherever_its_controller_ended() {
     let cluster = Cluster::patient().await;
     let replica = cluster.replica().await;
-    let site = Arc::new(Site::default());
+    let site = Arc::new(TestSite::default());
     muster_server::register(&replica.app, &registration(&SMALLER)).await.unwrap();
     for calls in 0.. {
         assert!(calls < 100, "it never ends");
@@ -331,7 +331,7 @@ async fn leaving_node_is_removed_wherever_its_controller_ended() {
 async fn another_replica_completes_a_release_after_a_crash() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&FLEET).await;
-    let site = Arc::new(Site::default());
+    let site = Arc::new(TestSite::default());
     let driver = TestDriver::new(&site, None);
     let first = look_after(&a, &driver);
     until("a holds the machines", || a.app.replica.controller_locks.held(&env(), ControllerName::Provision).is_some())
@@ -354,7 +354,7 @@ async fn another_replica_completes_a_release_after_a_crash() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_release_does_not_delay_other_nodes() {
     let cluster = Cluster::patient().await;
-    let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
+    let (replica, site) = (cluster.replica().await, Arc::new(TestSite::default()));
     muster_server::register(&replica.app, &registration(&FLEET)).await.unwrap();
     let driver = Arc::new(TestDriver { hangs_in: Some("release web2"), ..TestDriver::with_calls(&site, None) });
     let controller = look_after(&replica, &driver);

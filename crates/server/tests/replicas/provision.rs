@@ -18,11 +18,11 @@ use crate::cluster::{Cluster, Replica, env, node, until};
 
 /// A driver with one machine. Every step succeeds, and reads of the state are counted.
 #[derive(Debug)]
-struct Machine {
+struct TestMachine {
     seen: Mutex<(MachineState, usize)>,
 }
 
-impl Machine {
+impl TestMachine {
     fn new() -> Arc<Self> {
         Arc::new(Self { seen: Mutex::new((MachineState::Absent, 0)) })
     }
@@ -37,7 +37,7 @@ impl Machine {
     }
 }
 
-impl Driver for Machine {
+impl Driver for TestMachine {
     fn name(&self) -> &'static str {
         "counted"
     }
@@ -70,7 +70,7 @@ impl Driver for Machine {
     }
 }
 
-fn look_after(replica: &Replica, machine: &Arc<Machine>) -> tokio::task::JoinHandle<()> {
+fn look_after(replica: &Replica, machine: &Arc<TestMachine>) -> tokio::task::JoinHandle<()> {
     let policy = Policy::local(replica.app.clock.now());
     let driver: Arc<dyn Driver> = machine.clone();
     tokio::spawn(Provision::new(replica.app.clone(), env(), driver, policy).run())
@@ -80,7 +80,7 @@ fn look_after(replica: &Replica, machine: &Arc<Machine>) -> tokio::task::JoinHan
 async fn second_provision_controller_waits_for_the_first() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
-    let (at_a, at_b) = (Machine::new(), Machine::new());
+    let (at_a, at_b) = (TestMachine::new(), TestMachine::new());
     let first = look_after(&a, &at_a);
     until("a holds the machines", || a.app.replica.controller_locks.held(&env(), ControllerName::Provision).is_some())
         .await;

@@ -60,7 +60,7 @@ pub struct WrittenDocument {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DocumentChanges {
-    pub changes: Vec<DocumentChange>,
+    pub changes: Vec<DocumentEdit>,
     #[serde(default)]
     pub message: String,
     /// Author. Default: the header `Muster-Author`.
@@ -77,7 +77,8 @@ pub struct DocumentChanges {
 /// One of several changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
-pub enum DocumentChange {
+#[schema(as = DocumentChange)]
+pub enum DocumentEdit {
     Put {
         kind: String,
         name: String,

@@ -12,7 +12,7 @@ pub use apply::{
     SourceFile,
 };
 pub use documents::{
-    DesignNode, DesignNodeRow, DocumentChange, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow,
+    DesignNode, DesignNodeRow, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentEdit, DocumentRow,
     DocumentText, PathProvenance, ProvenanceStep, ValueProvenance, WrittenDocument,
 };
 pub use revisions::{DesignDiff, DesignSummary, DiffKind, DocumentDiffRow, RevisionRow, SourceRow};

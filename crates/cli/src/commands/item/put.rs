@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use muster_core::finding::Location;
 use muster_wire::client::ClientError;
-use muster_wire::design::{DocumentChange, DocumentChanges, DocumentText, Finding, api_file};
+use muster_wire::design::{DocumentChanges, DocumentEdit, DocumentText, Finding, api_file};
 use serde::Deserialize;
 
 use crate::args::Globals;
@@ -61,7 +61,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         return Err(Failure::usage(message));
     }
     let session = Session::open(globals).await?;
-    let changes = documents.iter().map(|document| DocumentChange::Put {
+    let changes = documents.iter().map(|document| DocumentEdit::Put {
         kind: document.kind.clone(),
         name: document.name.clone(),
         document: DocumentText::Yaml(document.text.clone()),

@@ -13,7 +13,7 @@ use muster_design::kinds::Kind;
 use muster_design::types::json_schema;
 use muster_design::yaml::YamlNode;
 use muster_wire::design::{
-    DocumentChange, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow, DocumentText, SchemaRow,
+    DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentEdit, DocumentRow, DocumentText, SchemaRow,
     WrittenDocument,
 };
 use muster_wire::operator::Page;
@@ -204,7 +204,7 @@ pub(crate) async fn put_document(
         return Err(ApiError::invalid("If-None-Match supports only *: the document must not exist"));
     }
     let if_match = condition(&headers, header::IF_MATCH)?;
-    let change = DocumentChange::Put { kind, name, document, if_match, if_none_match: if_none_match.is_some() };
+    let change = DocumentEdit::Put { kind, name, document, if_match, if_none_match: if_none_match.is_some() };
     answer(accept_changes(&writer, &env, single_change(change, query), author).await?)
 }
 
@@ -222,11 +222,11 @@ pub(crate) async fn delete_document(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let if_match = condition(&headers, header::IF_MATCH)?;
-    let change = DocumentChange::Delete { kind, name, if_match };
+    let change = DocumentEdit::Delete { kind, name, if_match };
     answer(accept_changes(&writer, &env, single_change(change, query), author).await?)
 }
 
-fn single_change(change: DocumentChange, query: WriteQuery) -> DocumentChanges {
+fn single_change(change: DocumentEdit, query: WriteQuery) -> DocumentChanges {
     let WriteQuery { message, dry_run } = query;
     DocumentChanges { changes: vec![change], message, dry_run, ..DocumentChanges::default() }
 }

@@ -130,7 +130,7 @@ impl SimulatedAgents {
             let (client, env) = (fixture.client.clone(), fixture.env.clone());
             let (template, name, broken) = (fixture.report(name, 1, 1, PASSED), (*name).to_owned(), broken.clone());
             tasks.spawn(async move {
-                let mut next = Numbers { incarnation: 0, seq: 0 };
+                let mut next = ReportNumbers { incarnation: 0, seq: 0 };
                 while let Ok(Some(event)) = stream.next().await {
                     match event {
                         SyncEvent::Hello { incarnation, .. } => next.incarnation = incarnation,
@@ -158,12 +158,12 @@ impl SimulatedAgents {
     }
 }
 
-struct Numbers {
+struct ReportNumbers {
     incarnation: u64,
     seq: u64,
 }
 
-impl Numbers {
+impl ReportNumbers {
     fn answers(&mut self, template: &Report, to: &Version, generation: Generation, fails: bool) -> Vec<Report> {
         let outcomes: &[Outcome] = if fails { &[Outcome::Configured(RunResult::Failed)] } else { &[CHANGED, PASSED] };
         let run = RunId::new(format!("r{}", self.seq)).unwrap();
