@@ -210,7 +210,7 @@ impl IntakeTask {
     fn group_finished(&mut self, finished: Result<FinishedGroup, JoinError>) {
         let FinishedGroup { nodes, committed } = match finished {
             Ok(finished) => finished,
-            // Groups are never cancelled. After a panic the nodes of the group would wait for ever: the server stops.
+            // Groups are never cancelled. After a panic the nodes of the group would wait forever: the server stops.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         self.intake.group_finished(&nodes, committed, self.host.revision());

@@ -256,7 +256,7 @@ impl Hub {
         self.inner().silent_since(env, node).unwrap_or(self.listening_since)
     }
 
-    /// Wakes the sessions that a change of the view concerns, for ever.
+    /// Wakes the sessions that a change of the view concerns, forever.
     pub async fn wake(&self, mut changes: mpsc::Receiver<ViewChange>) {
         while let Some(change) = changes.recv().await {
             match change {

@@ -219,7 +219,7 @@ impl Links {
         AgentLink { link, at }
     }
 
-    /// Records when each replica leaves, for ever.
+    /// Records when each replica leaves, forever.
     pub async fn watch(&self, view: &View) {
         let mut servers = view.subscribe_servers();
         loop {

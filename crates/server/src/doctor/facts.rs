@@ -153,7 +153,7 @@ fn environment(fleet: &Fleet) -> EnvironmentFacts {
 async fn can_write(app: &App) -> Result<(), String> {
     let blobs = app.blobs.clone();
     let spooled = tokio::task::spawn_blocking(move || blobs.spool().and_then(|mut file| file.write_all(b"muster")));
-    // A directory on a dead network file system blocks for ever.
+    // A directory on a dead network file system blocks forever.
     match timeout(REPLICA_TIMEOUT, spooled).await {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(error))) => Err(error.to_string()),

@@ -1,8 +1,7 @@
 //! Releases of an environment: registration and trusted keys.
 //!
 //! - [`plan`]: decides whether a release can be registered. Pure.
-//! - [`bundle`]: verifies a bundle and checks its content.
-//! - [`push`]: registers a release. [`trust`]: replaces the list of trusted keys.
+//! - [`push`]: verifies a bundle, checks its content, and registers its release. [`trust`]: replaces the list of trusted keys.
 //! - [`project`]: builds and signs the releases of a project's directories.
 //!
 //! A bundle is stored durably before the key that names it. A release never changes: a duplicate is a no-op, other content

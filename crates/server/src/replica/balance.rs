@@ -49,7 +49,7 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// Counts and asks agents to move, for ever.
+    /// Counts and asks agents to move, forever.
     pub(crate) async fn run(&self) {
         loop {
             sleep(CHECK_INTERVAL).await;

@@ -121,7 +121,7 @@ impl ControllerLocks {
         })
     }
 
-    /// Acquires and keeps locks, for ever.
+    /// Acquires and keeps locks, forever.
     pub async fn run(&self) {
         let (mut servers, mut members) = (self.view.subscribe_servers(), self.membership.subscribe());
         loop {

@@ -142,7 +142,7 @@ impl Membership {
         Ok(Sharing::Exclusive)
     }
 
-    /// Keeps this replica a member: renews its lease and writes its keys, for ever.
+    /// Keeps this replica a member: renews its lease and writes its keys, forever.
     pub async fn run(&self) {
         loop {
             let Some(current) = self.grant().await else {

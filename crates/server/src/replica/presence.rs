@@ -1,8 +1,8 @@
 //! Publishes the agents that are connected to this replica: `presence/<node>`.
 //!
 //! Level-triggered: the view is compared with the sessions, and the difference is written, many nodes in one transaction and
-//! at most four times a second. A fleet that stays connected causes no writes. [`muster_core::presence`] decides what is
-//! written.
+//! at most four times a second. A fleet that stays connected causes no writes. [`muster_core::replica::presence`] decides
+//! what is written.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ enum Round {
 }
 
 impl Presence {
-    /// Keeps the presence records of this replica's agents up to date, for ever.
+    /// Keeps the presence records of this replica's agents up to date, forever.
     pub async fn run(&self) {
         let mut connections = self.hub.subscribe();
         let mut servers = self.view.subscribe_servers();

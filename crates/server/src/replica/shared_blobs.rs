@@ -110,7 +110,7 @@ pub(crate) struct BlobMarkWatch {
 }
 
 impl BlobMarkWatch {
-    /// Looks for the mark of every replica that joins, for ever. Returns an error when this replica must stop: of two that do
+    /// Looks for the mark of every replica that joins, forever. Returns an error when this replica must stop: of two that do
     /// not share their blobs, the older one stays.
     pub(crate) async fn run(&self, app: &App) -> ServerStartError {
         let me = (app.replica.membership.record().since, app.replica.membership.id());

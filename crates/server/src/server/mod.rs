@@ -173,7 +173,7 @@ async fn sweep(blobs: Arc<Blobs>, marks: BlobMarks, view: Arc<View>, store: &str
     }
 }
 
-/// Renews the mark of this replica, for ever. While the replica is cut off from the store, its key is missing there. A
+/// Renews the mark of this replica, forever. While the replica is cut off from the store, its key is missing there. A
 /// server that starts at that moment would remove an old mark; and one that starts later would not find it, and fail.
 async fn renew_mark(marks: &BlobMarks, id: &ReplicaId, nonce: &str, every: Duration) {
     loop {
