@@ -138,18 +138,11 @@ pub fn apply_command(
     match command {
         RolloutCommand::Pause { reason } => {
             check_open(record, "pause")?;
-            let over = match &record.phase {
-                // The first pause stays: its author is the one to contact.
-                RolloutPhase::Paused { why: PauseReason::Operator { .. } } => return Ok(None),
-                RolloutPhase::Paused { why } => Some(Box::new(why.clone())),
-                RolloutPhase::Running
-                | RolloutPhase::Completed
-                | RolloutPhase::Aborted { .. }
-                | RolloutPhase::RolledBack { .. }
-                | RolloutPhase::Superseded { .. } => None,
-            };
-            let why = PauseReason::Operator { by: by.clone(), reason: clip(reason, MAX_TEXT), over };
-            enter_phase(&mut next, RolloutPhase::Paused { why }, input.now);
+            // The first pause stays: its author is the one to contact.
+            if matches!(record.phase, RolloutPhase::Paused { why: PauseReason::Operator { .. } }) {
+                return Ok(None);
+            }
+            pause(&mut next, by.clone(), clip(reason, MAX_TEXT), input.now);
         }
         RolloutCommand::Resume => {
             check_open(record, "resume")?;
@@ -208,6 +201,18 @@ pub fn apply_command(
     }
     next.seen = input.fleet.revision;
     Ok(Some(CommandEffect { record: next, skipped }))
+}
+
+fn pause(record: &mut RolloutRecord, by: String, reason: String, now: Timestamp) {
+    let over = match &record.phase {
+        RolloutPhase::Paused { why } => Some(Box::new(why.clone())),
+        RolloutPhase::Running
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::RolledBack { .. }
+        | RolloutPhase::Superseded { .. } => None,
+    };
+    enter_phase(record, RolloutPhase::Paused { why: PauseReason::Operator { by, reason, over } }, now);
 }
 
 impl CommandEffect {

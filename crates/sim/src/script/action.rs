@@ -261,35 +261,9 @@ impl Action {
     /// Runs the action now.
     pub(super) fn run(&self, world: &mut World, strategy: &Strategy) -> Result<(), ScriptError> {
         match self {
-            Action::Asks { who, what } => {
-                let kind = match what.clone() {
-                    OperatorStep::Start { to, at_once, supersede } => {
-                        OperatorActionKind::Start { to, strategy: Box::new(strategy.clone()), at_once, supersede }
-                    }
-                    OperatorStep::Plan { to } => return world.plan_as(who, &to, strategy).map_err(ScriptError::new),
-                    OperatorStep::StartPlan => {
-                        let plan = world.planned.clone();
-                        OperatorActionKind::StartPlan(plan.ok_or_else(|| ScriptError::new("no plan was made before"))?)
-                    }
-                    OperatorStep::Operate(command) => OperatorActionKind::Operate(command),
-                    OperatorStep::RollBack => OperatorActionKind::RollBack,
-                    OperatorStep::PauseNode { node, reason } => {
-                        let since = world.timestamp(world.now());
-                        let record = PauseRecord { by: who.clone(), reason, since, until: None };
-                        let key = world.keys.pause(&PauseScope::Host { node });
-                        let op = Op::put_json(key, &record);
-                        OperatorActionKind::Write(
-                            Txn::new().op(op.map_err(|error| ScriptError::new(error.to_string()))?),
-                        )
-                    }
-                    OperatorStep::ResumeNode { node } => OperatorActionKind::Write(
-                        Txn::new().op(Op::delete(world.keys.pause(&PauseScope::Host { node }))),
-                    ),
-                };
-                world.submit_as(who, kind);
-            }
+            Action::Asks { who, what } => submit(world, who, what, strategy)?,
             Action::Server { server, what } => apply_to_server(world, server, what)?,
-            Action::NextWrite(fate) => world.next_step = Some(*fate),
+            Action::NextWrite(fate) => world.faults.next_write = Some(*fate),
             Action::StoreAway(length) => world.leaderless_for(*length),
             Action::Compacted => {
                 world.log_event(format_args!("store: forgets what was before now"));
@@ -300,7 +274,7 @@ impl Action {
             Action::PlansGone(gone) => {
                 let how = if *gone { "gone" } else { "back" };
                 world.log_event(format_args!("network: the plans of rollouts are {how}, where the servers keep them"));
-                world.plans_gone = *gone;
+                world.blobs.plans_gone = *gone;
             }
             Action::CutOff { groups, length } => {
                 let nodes = nodes_of(groups, world);
@@ -353,6 +327,34 @@ impl Action {
     }
 }
 
+/// Submits the request of an operator.
+fn submit(world: &mut World, who: &str, step: &OperatorStep, strategy: &Strategy) -> Result<(), ScriptError> {
+    let kind = match step.clone() {
+        OperatorStep::Start { to, at_once, supersede } => {
+            OperatorActionKind::Start { to, strategy: Box::new(strategy.clone()), at_once, supersede }
+        }
+        OperatorStep::Plan { to } => return world.plan_as(who, &to, strategy).map_err(ScriptError::new),
+        OperatorStep::StartPlan => {
+            let plan = world.operators.saved_plan.clone();
+            OperatorActionKind::StartPlan(plan.ok_or_else(|| ScriptError::new("no plan was made before"))?)
+        }
+        OperatorStep::Operate(command) => OperatorActionKind::Operate(command),
+        OperatorStep::RollBack => OperatorActionKind::RollBack,
+        OperatorStep::PauseNode { node, reason } => {
+            let since = world.timestamp(world.now());
+            let record = PauseRecord { by: who.to_owned(), reason, since, until: None };
+            let key = world.keys.pause(&PauseScope::Host { node });
+            let op = Op::put_json(key, &record);
+            OperatorActionKind::Write(Txn::new().op(op.map_err(|error| ScriptError::new(error.to_string()))?))
+        }
+        OperatorStep::ResumeNode { node } => {
+            OperatorActionKind::Write(Txn::new().op(Op::delete(world.keys.pause(&PauseScope::Host { node }))))
+        }
+    };
+    world.submit_as(who, kind);
+    Ok(())
+}
+
 fn machine(world: &World, node: &NodeName) -> Result<usize, ScriptError> {
     let found = world.machines.iter().position(|machine| machine.name == *node);
     found.ok_or_else(|| ScriptError::new(format!("{node} is not there yet")))
@@ -373,7 +375,9 @@ fn apply_to_server(world: &mut World, server: &Server, what: &ReplicaFault) -> R
         ReplicaFault::Killed { back } => world.crash_replica(replica, *back),
         ReplicaFault::ComesBack => world.start_replica(replica),
         ReplicaFault::Freezes(length) => world.freeze(replica, *length),
-        ReplicaFault::FreezesWriting(pause) => world.next_step = Some(ControllerWriteFault::Frozen { pause: *pause }),
+        ReplicaFault::FreezesWriting(pause) => {
+            world.faults.next_write = Some(ControllerWriteFault::Frozen { pause: *pause })
+        }
         ReplicaFault::CutOff(length) => world.cut_off_replica(replica, *length),
         ReplicaFault::WatchLost => world.lose_watch(replica),
         ReplicaFault::Clock(skew) => {

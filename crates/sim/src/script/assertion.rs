@@ -174,6 +174,48 @@ impl Assertion {
                 let count = waves.count();
                 so(count >= *number, format!("{count} have; {}", stands(record)))
             }
+            Assertion::Run { .. }
+            | Assertion::Ran { .. }
+            | Assertion::Granted { .. }
+            | Assertion::State { .. }
+            | Assertion::Running(_) => self.check_nodes(world, observations),
+            Assertion::GrantedFirst(node) => {
+                let first = observations.grants().first().map(|(granted, _, _)| granted);
+                so(first == Some(node), first.map_or("no node was".into(), |first| format!("{first} was")))
+            }
+            Assertion::GrantedLast(node) => {
+                let last = observations.grants().last().map(|(granted, _, _)| granted);
+                so(last == Some(node), last.map_or("no node was".into(), |last| format!("{last} was")))
+            }
+            Assertion::NoneTwice => match observations.granted_twice() {
+                None => Ok(()),
+                Some(node) => Err(format!("{node} was")),
+            },
+            Assertion::AtMost { count, groups } => {
+                let most = observations.max_running(&nodes_of(groups, world));
+                so(most <= *count, format!("{most} were"))
+            }
+            Assertion::Waits(words) => {
+                let holds = world.progress().map(|progress| progress.holds).unwrap_or_default();
+                let holds: Vec<String> = holds.iter().map(ToString::to_string).collect();
+                so(holds.iter().any(|hold| hold.contains(words)), format!("it waits because of: {}", holds.join("; ")))
+            }
+            Assertion::Answered { who, words } => match observations.answer_to(who) {
+                Some(answer) => so(answer.contains(words), format!("the answer was: {answer}")),
+                None => Err(format!("{who} was not answered")),
+            },
+            Assertion::TakenOver { within } => match world.takeovers().last() {
+                Some(took) => so(took <= within, format!("it took {:.1} s", took.as_secs_f64())),
+                None => Err("no server did".into()),
+            },
+            Assertion::Fenced => so(observations.fenced(), "none was".into()),
+        }
+    }
+
+    /// Checks an assertion that every node of some groups has to fulfil.
+    fn check_nodes(&self, world: &World, observations: &Observations) -> Result<(), String> {
+        let fleet = world.checker.fleet();
+        match self {
             Assertion::Run { groups, version } => {
                 let state = |node: &NodeName| fleet.get(node).and_then(|node| node.state()).map(|(state, _)| state);
                 let proved = |node: &NodeName| {
@@ -206,36 +248,17 @@ impl Assertion {
                 };
                 first(nodes_of(groups, world), works, |node| format!("{node} is not"))
             }
-            Assertion::GrantedFirst(node) => {
-                let first = observations.grants().first().map(|(granted, _, _)| granted);
-                so(first == Some(node), first.map_or("no node was".into(), |first| format!("{first} was")))
-            }
-            Assertion::GrantedLast(node) => {
-                let last = observations.grants().last().map(|(granted, _, _)| granted);
-                so(last == Some(node), last.map_or("no node was".into(), |last| format!("{last} was")))
-            }
-            Assertion::NoneTwice => match observations.granted_twice() {
-                None => Ok(()),
-                Some(node) => Err(format!("{node} was")),
-            },
-            Assertion::AtMost { count, groups } => {
-                let most = observations.max_running(&nodes_of(groups, world));
-                so(most <= *count, format!("{most} were"))
-            }
-            Assertion::Waits(words) => {
-                let holds = world.progress().map(|progress| progress.holds).unwrap_or_default();
-                let holds: Vec<String> = holds.iter().map(ToString::to_string).collect();
-                so(holds.iter().any(|hold| hold.contains(words)), format!("it waits because of: {}", holds.join("; ")))
-            }
-            Assertion::Answered { who, words } => match observations.answer_to(who) {
-                Some(answer) => so(answer.contains(words), format!("the answer was: {answer}")),
-                None => Err(format!("{who} was not answered")),
-            },
-            Assertion::TakenOver { within } => match world.takeovers().last() {
-                Some(took) => so(took <= within, format!("it took {:.1} s", took.as_secs_f64())),
-                None => Err("no server did".into()),
-            },
-            Assertion::Fenced => so(observations.fenced(), "none was".into()),
+            Assertion::Ended
+            | Assertion::Phase { .. }
+            | Assertion::Wave { .. }
+            | Assertion::GrantedFirst(_)
+            | Assertion::GrantedLast(_)
+            | Assertion::NoneTwice
+            | Assertion::AtMost { .. }
+            | Assertion::Waits(_)
+            | Assertion::Answered { .. }
+            | Assertion::TakenOver { .. }
+            | Assertion::Fenced => Ok(()),
         }
     }
 }

@@ -183,7 +183,7 @@ impl Transcript {
                 continue;
             }
             self.waves.insert(*id, record.waves.len());
-            if let Some(plan) = world.blobs.get(&record.plan) {
+            if let Some(plan) = world.blobs.plans.get(&record.plan) {
                 self.lines.extend(planned(plan.plan()).into_iter().map(|line| format!("{:>width$}{line}", "")));
             }
         }
@@ -313,7 +313,7 @@ fn rollout(text: &mut String, record: &RolloutRecord, world: &World, clock: &Clo
         phase @ (RolloutPhase::Running | RolloutPhase::Completed) => phase.word().to_owned(),
     };
     line(text, format_args!("rollout {}, to {}, by {}: {}", record.id, record.to, record.by, clock.translate(&how)));
-    let Some(plan) = world.blobs.get(&record.plan).filter(|_| !record.at_once) else { return };
+    let Some(plan) = world.blobs.plans.get(&record.plan).filter(|_| !record.at_once) else { return };
     let of = |time: Option<jiff::Timestamp>| time.map_or_else(|| "-".into(), |time| clock.of(time));
     let width = clock.width() + 2;
     line(text, format_args!("  {:<6}{:<width$}{:<width$}{:<width$}nodes", "wave", "began", "complete", "passed"));

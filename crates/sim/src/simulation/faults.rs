@@ -64,7 +64,7 @@ pub(crate) fn most_skew(seed: u64) -> SignedDuration {
 
 impl World {
     pub(crate) fn schedule_fault(&mut self) {
-        let every = self.odds.strike_every;
+        let every = self.faults.rates.strike_every;
         if every > 0 {
             let at = self.now + self.random_between(every / 4, every * 2);
             self.queue.schedule(at, Event::InjectFault);
@@ -81,17 +81,31 @@ impl World {
 
     /// Limits the duration of a fault: all faults end when injection ends.
     fn until_calm(&self, length: Duration) -> Duration {
-        length.min(self.calm_from.saturating_sub(self.now))
+        length.min(self.faults.calm_from.saturating_sub(self.now))
     }
 
     /// Injects one large fault.
     pub(crate) fn inject_fault(&mut self) {
-        if self.now >= self.calm_from {
+        if self.now >= self.faults.calm_from {
             return;
         }
         match self.rng.below(13) {
+            kind @ 0..=5 => self.inject_replica_fault(kind),
+            6 => self.change_store_leader(),
+            11 if self.rng.chance(0.3) => self.cut_off_domain(),
+            11 => {
+                let machine = self.any_machine();
+                self.reboot(machine);
+            }
+            kind => self.inject_node_fault(kind),
+        }
+        self.schedule_fault();
+    }
+
+    fn inject_replica_fault(&mut self, kind: u64) {
+        let replica = self.any_replica();
+        match kind {
             0 | 1 => {
-                let replica = self.any_replica();
                 let others_up = self.replicas.iter().filter(|server| server.up).count();
                 if self.replicas[replica].up && others_up > 1 {
                     let back = self.random_between(1_000, 20_000);
@@ -99,7 +113,6 @@ impl World {
                 }
             }
             2 => {
-                let replica = self.any_replica();
                 if self.replicas[replica].up && !self.replicas[replica].is_frozen(self.now) {
                     self.count_fault(Fault::ReplicaFrozen);
                     let pause = self.random_between(2_000, 30_000);
@@ -107,46 +120,44 @@ impl World {
                 }
             }
             3 => {
-                let replica = self.any_replica();
                 let length = self.random_between(1_000, 15_000);
                 self.cut_off_replica(replica, length);
             }
             4 => {
-                let replica = self.any_replica();
                 if let Some(current) = self.replicas[replica].current(self.now) {
                     self.count_fault(Fault::LeaseLost);
                     self.end_lease(current.lease);
                 }
             }
-            5 => {
-                let replica = self.any_replica();
+            _ => {
                 self.count_fault(Fault::ClockJumped);
-                let most = u64::try_from(self.most_skew.as_millis()).unwrap_or(0);
+                let most = u64::try_from(self.faults.most_skew.as_millis()).unwrap_or(0);
                 let skew = i64::try_from(self.rng.below(2 * most + 1)).unwrap_or(0) - i64::try_from(most).unwrap_or(0);
                 self.log_replica(replica, format_args!("its clock is {skew} ms wrong now"));
                 self.replicas[replica].skew = SignedDuration::from_millis(skew);
             }
-            6 => self.change_store_leader(),
+        }
+    }
+
+    fn inject_node_fault(&mut self, kind: u64) {
+        let machine = self.any_machine();
+        match kind {
             7 => {
-                let machine = self.any_machine();
                 self.count_fault(Fault::AgentCrashed);
                 self.log_node(machine, format_args!("its agent is killed"));
                 let back = self.random_between(300, 20_000);
                 self.crash_agent(machine, back);
             }
             8 => {
-                let machine = self.any_machine();
                 let effects = self.rng.below(12);
                 self.kill_after(machine, effects);
             }
             9 => {
-                let machine = self.any_machine();
                 self.count_fault(Fault::DiskSlow);
                 let until = self.now + self.random_between(2_000, 20_000);
                 self.slow_disk(machine, until);
             }
             10 => {
-                let machine = self.any_machine();
                 self.count_fault(Fault::NodeSilent);
                 // Sometimes for longer than any deadline.
                 let length = if self.rng.chance(0.2) {
@@ -158,32 +169,7 @@ impl World {
                 self.log_node(machine, format_args!("is cut off for {} ms", length.as_millis()));
                 self.cut_off(machine, length);
             }
-            11 => {
-                if self.rng.chance(0.3) {
-                    let machine = self.any_machine();
-                    let domain = self.machines[machine].domain.clone();
-                    self.count_fault(Fault::DomainSilent);
-                    let length = self.random_between(5_000, 90_000);
-                    let length = self.until_calm(length);
-                    self.log_event(format_args!("{domain}: is cut off for {} ms", length.as_millis()));
-                    let there: Vec<usize> =
-                        (0..self.machines.len()).filter(|number| self.machines[*number].domain == domain).collect();
-                    // A part of the domain may stay reachable.
-                    let spared = self.rng.below(35);
-                    for machine in there {
-                        if self.rng.below(100) < spared {
-                            continue;
-                        }
-                        let slack = Duration::from_millis(self.rng.below(500));
-                        self.cut_off(machine, length + slack);
-                    }
-                } else {
-                    let machine = self.any_machine();
-                    self.reboot(machine);
-                }
-            }
             _ => {
-                let machine = self.any_machine();
                 self.count_fault(Fault::NodeBroke);
                 self.log_node(machine, format_args!("breaks by itself"));
                 self.machines[machine].broken = true;
@@ -191,7 +177,27 @@ impl World {
                 self.queue.schedule(mends, Event::Machine { machine, what: MachineEvent::Recovers });
             }
         }
-        self.schedule_fault();
+    }
+
+    /// Disconnects the nodes of a failure domain, or most of them.
+    fn cut_off_domain(&mut self) {
+        let machine = self.any_machine();
+        let domain = self.machines[machine].domain.clone();
+        self.count_fault(Fault::DomainSilent);
+        let length = self.random_between(5_000, 90_000);
+        let length = self.until_calm(length);
+        self.log_event(format_args!("{domain}: is cut off for {} ms", length.as_millis()));
+        let there: Vec<usize> =
+            (0..self.machines.len()).filter(|number| self.machines[*number].domain == domain).collect();
+        // A part of the domain may stay reachable.
+        let spared = self.rng.below(35);
+        for machine in there {
+            if self.rng.below(100) < spared {
+                continue;
+            }
+            let slack = Duration::from_millis(self.rng.below(500));
+            self.cut_off(machine, length + slack);
+        }
     }
 }
 

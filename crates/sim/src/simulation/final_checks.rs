@@ -89,8 +89,11 @@ impl World {
             {
                 return Some((Rule::Explained, format!("rollout {} is paused for no reason", record.id)));
             }
-            let plan =
-                world.blobs.get(&record.plan).filter(|_| record.phase == RolloutPhase::Running && !record.at_once)?;
+            let plan = world
+                .blobs
+                .plans
+                .get(&record.plan)
+                .filter(|_| record.phase == RolloutPhase::Running && !record.at_once)?;
             let step = step(plan, record, input);
             if step.change.is_some() || step.roll_back.is_some() {
                 // It is about to move.
@@ -130,7 +133,7 @@ impl World {
             unsaved_outcome(truth).map(|(record, _)| format!("nobody has kept what became of rollout {}", record.id));
         let records = truth.rollouts().values().map(|(record, _)| record);
         let named = records.filter_map(|record| Some((record.id, record.outcome.as_ref()?)));
-        let mut missing = named.filter(|(_, name)| !self.outcomes.contains(*name));
+        let mut missing = named.filter(|(_, name)| !self.blobs.outcomes.contains(*name));
         let missing = missing.next().map(|(id, name)| format!("what became of rollout {id} is not there: {name}"));
         if let Some(what) = lost.or(missing) {
             self.checker.report(Rule::Ends, what);

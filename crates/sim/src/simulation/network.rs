@@ -89,7 +89,7 @@ impl World {
             return;
         }
         let mut delay = self.latency();
-        if self.fault_occurs(self.odds.message_delayed) {
+        if self.fault_occurs(self.faults.rates.message_delayed) {
             self.count_fault(Fault::MessageDelayed);
             delay += self.random_between(200, 4_000);
         }
@@ -183,7 +183,7 @@ impl World {
 
     /// Sends the activity of an agent to its server.
     pub(crate) fn send_activity(&mut self, machine: MachineNumber, activity: Activity) {
-        let Some(number) = self.machines[machine].session else { return };
+        let Some(number) = self.machines[machine].stream.session else { return };
         if self.machines[machine].is_cut_off(self.now) {
             return;
         }
@@ -206,17 +206,17 @@ impl World {
         if self.machines[machine].is_cut_off(self.now) || !self.replicas[replica].up {
             return;
         }
-        if self.fault_occurs(self.odds.report_lost) {
+        if self.fault_occurs(self.faults.rates.report_lost) {
             self.count_fault(Fault::ReportLost);
             return;
         }
         let mut at = self.now + self.latency();
-        if self.fault_occurs(self.odds.report_delayed) {
+        if self.fault_occurs(self.faults.rates.report_delayed) {
             self.count_fault(Fault::ReportDelayed);
             at += self.random_between(500, 20_000);
         }
         let life = self.replicas[replica].life;
-        if self.fault_occurs(self.odds.report_duplicated) {
+        if self.fault_occurs(self.faults.rates.report_duplicated) {
             self.count_fault(Fault::ReportDuplicated);
             let again = at + self.random_between(10, 15_000);
             // The duplicate goes to any server.
@@ -241,7 +241,7 @@ impl World {
         if self.machines[machine].is_cut_off(self.now) {
             return;
         }
-        if self.fault_occurs(self.odds.report_answer_lost) {
+        if self.fault_occurs(self.faults.rates.report_answer_lost) {
             self.count_fault(Fault::ReportAnswerLost);
             return;
         }

@@ -100,7 +100,7 @@ impl World {
         let made = self.with_input(replica, |input, _| plan(input, &resolve_request(request, config, input.fleet)));
         let made = made.ok_or("no server answers")?.map_err(|error| error.to_string())?;
         self.log_event(format_args!("{by}: plans {to}, and keeps the plan"));
-        self.planned = Some(Box::new(made));
+        self.operators.saved_plan = Some(Box::new(made));
         Ok(())
     }
 

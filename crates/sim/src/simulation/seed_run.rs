@@ -100,30 +100,30 @@ impl World {
 
     /// Submits an action of a named operator now.
     pub fn submit_as(&mut self, by: &str, kind: OperatorActionKind) {
-        self.wishes += 1;
-        let action = OperatorAction { number: self.wishes, by: by.to_owned(), kind };
+        self.operators.requests += 1;
+        let action = OperatorAction { number: self.operators.requests, by: by.to_owned(), kind };
         self.send_action(action);
     }
 
     fn submit_later(&mut self, at: SimTime, kind: OperatorActionKind) {
-        self.wishes += 1;
-        let action = OperatorAction { number: self.wishes, by: "ann".into(), kind };
+        self.operators.requests += 1;
+        let action = OperatorAction { number: self.operators.requests, by: "ann".into(), kind };
         self.queue.schedule(at, Event::Operator(action));
     }
 
     /// Starts the run of a seed in a converged world.
     pub fn start_seed(&mut self, seed: u64) {
         self.rng = Rng::new(seed);
-        self.most_skew = most_skew(seed);
-        self.checker.clocks_differ_by(2 * self.most_skew.unsigned_abs());
+        self.faults.most_skew = most_skew(seed);
+        self.checker.clocks_differ_by(2 * self.faults.most_skew.unsigned_abs());
         self.releases.seed = self.rng.next_u64();
         self.log_event(format_args!("seed {seed}"));
     }
 
     /// Enables all faults with these rates for a while.
     pub fn enable_faults(&mut self, odds: FaultRates, length: Duration) {
-        self.odds = odds;
-        self.calm_from = self.now + length;
+        self.faults.rates = odds;
+        self.faults.calm_from = self.now + length;
         self.schedule_fault();
     }
 }
@@ -166,7 +166,7 @@ pub fn run_seed(seed: u64) -> SeedRun {
     let mut odds = FaultRates::harsh();
     odds.strike_every = 2_500 + world.rng.below(6_000);
     world.enable_faults(odds, length);
-    let (begin, calm) = (world.now, world.calm_from);
+    let (begin, calm) = (world.now, world.faults.calm_from);
     world.submit(OperatorActionKind::Start {
         to: version(2),
         strategy: Box::new(strategy.clone()),
@@ -184,7 +184,7 @@ pub fn run_seed(seed: u64) -> SeedRun {
     world.check_end();
     world.log_violations();
     let violation = world.violation().cloned();
-    let (hash, faults, length) = (world.log.hash(), world.tally, world.now - begin);
+    let (hash, faults, length) = (world.log.hash(), world.faults.counts, world.now - begin);
     SeedRun { seed, violation, hash, faults, length, ended, world }
 }
 

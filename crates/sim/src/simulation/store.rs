@@ -33,6 +33,8 @@ pub(crate) struct SimStore {
     pub(crate) history: History,
     /// No request is answered before this time: the store elects a leader.
     pub(crate) leaderless_until: Option<SimTime>,
+    /// When expired leases are revoked next.
+    pub(crate) leases_checked: Option<SimTime>,
 }
 
 /// A scripted fault of one write of the rollout controller.
@@ -70,12 +72,12 @@ impl World {
     pub(crate) fn call(&mut self, replica: ReplicaNumber, call: Call, request: Request) {
         let life = self.replicas[replica].life;
         let mut departs = self.now;
-        let fate = self.next_step.take_if(|_| matches!(call, Call::Step { .. }));
+        let fate = self.faults.next_write.take_if(|_| matches!(call, Call::Step { .. }));
         if let Some(ControllerWriteFault::Frozen { pause }) = fate {
             self.count_fault(Fault::FrozenBeforeSending);
             self.freeze(replica, pause);
             departs += pause;
-        } else if matches!(request, Request::Commit(_)) && self.fault_occurs(self.odds.frozen_before_sending) {
+        } else if matches!(request, Request::Commit(_)) && self.fault_occurs(self.faults.rates.frozen_before_sending) {
             let pause = self.random_between(11_000, 25_000);
             self.count_fault(Fault::FrozenBeforeSending);
             self.freeze(replica, pause);
@@ -155,7 +157,7 @@ impl World {
             let failure = if self.rng.chance(0.5) { Failure::Unavailable } else { Failure::Unknown };
             return Delivery::Fails { failure, after: self.random_between(500, 3_000) };
         }
-        let odds = self.odds;
+        let odds = self.faults.rates;
         let is_commit = matches!(request, Request::Commit(_));
         if self.fault_occurs(odds.not_reached) {
             self.count_fault(Fault::StoreNotReached);
@@ -246,9 +248,9 @@ impl World {
         let changes = self.depot.history.at_revision(head).to_vec();
         self.log_rollout_changes(&changes);
         let seen = super::checker::Committed { at: self.now, revision: head, changes: &changes, writer };
-        self.checker.committed(&seen, &self.blobs);
+        self.checker.committed(&seen, &self.blobs.plans);
         self.log_violations();
-        if self.fault_occurs(self.odds.compacted) {
+        if self.fault_occurs(self.faults.rates.compacted) {
             let left = self.rng.below(6);
             self.count_fault(Fault::Compacted);
             // The revision exists, and this cannot fail.
@@ -277,9 +279,9 @@ impl World {
 
     pub(crate) fn schedule_lease_check(&mut self) {
         if let Some(deadline) = self.depot.history.next_deadline()
-            && self.leases_looked_at.is_none_or(|at| at <= self.now || deadline < at)
+            && self.depot.leases_checked.is_none_or(|at| at <= self.now || deadline < at)
         {
-            self.leases_looked_at = Some(deadline);
+            self.depot.leases_checked = Some(deadline);
             self.queue.schedule(deadline, Event::Store(StoreEvent::LeasesEnd));
         }
     }

@@ -81,7 +81,7 @@ pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result
     // The request and its effect take a moment.
     world.run_until(asked + Duration::from_secs(1));
     let begun = world.checker.fleet().deciding_rollout().filter(|(record, _)| record.to == version(2));
-    let plan = begun.and_then(|(record, _)| world.blobs.get(&record.plan)).map(|plan| plan.plan().clone());
+    let plan = begun.and_then(|(record, _)| world.blobs.plans.get(&record.plan)).map(|plan| plan.plan().clone());
     let Some(plan) = plan else {
         return Err(UndisturbedError::Refused { said: world.log().last(1).concat() });
     };

@@ -42,35 +42,52 @@ pub struct World {
     pub(crate) queue: EventQueue<Event>,
     pub(crate) rng: Rng,
     pub(crate) log: EventLog,
-    pub(crate) tally: FaultCounts,
-    pub(crate) odds: FaultRates,
-    /// The largest clock error of a server.
-    pub(crate) most_skew: SignedDuration,
-    /// No faults occur after this time.
-    pub(crate) calm_from: SimTime,
+    pub(crate) faults: FaultState,
     pub(crate) env: EnvName,
     pub(crate) keys: Keys,
     pub(crate) design: Design,
     pub(crate) releases: Releases,
     pub(crate) depot: SimStore,
-    pub(crate) leases_looked_at: Option<SimTime>,
-    /// The stored plans, by blob name.
-    pub(crate) blobs: BTreeMap<String, Arc<IndexedPlan>>,
-    /// No server can read the plans.
-    pub(crate) plans_gone: bool,
-    /// The names of the stored outcomes.
-    pub(crate) outcomes: BTreeSet<String>,
+    pub(crate) blobs: SimBlobs,
     pub(crate) replicas: Vec<Replica>,
     pub(crate) machines: Vec<Machine>,
     pub(crate) sessions: BTreeMap<SessionNumber, Session>,
     pub(crate) session_count: u64,
-    pub(crate) wishes: u64,
-    /// A plan that an operator has saved.
-    pub(crate) planned: Option<Box<RolloutPlan>>,
+    pub(crate) operators: OperatorState,
     pub(crate) gate: GateBehaviour,
-    /// The scripted fault of the rollout controller's next write.
-    pub(crate) next_step: Option<ControllerWriteFault>,
     pub(crate) checker: Checker,
+}
+
+/// Faults of a run: how often they occur, and how often they have occurred.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultState {
+    pub(crate) counts: FaultCounts,
+    pub(crate) rates: FaultRates,
+    /// The largest clock error of a server.
+    pub(crate) most_skew: SignedDuration,
+    /// No faults occur after this time.
+    pub(crate) calm_from: SimTime,
+    /// The scripted fault of the rollout controller's next write.
+    pub(crate) next_write: Option<ControllerWriteFault>,
+}
+
+/// Blobs of the servers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SimBlobs {
+    /// The stored plans, by blob name.
+    pub(crate) plans: BTreeMap<String, Arc<IndexedPlan>>,
+    /// No server can read the plans.
+    pub(crate) plans_gone: bool,
+    /// The names of the stored outcomes.
+    pub(crate) outcomes: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OperatorState {
+    /// The number of requests so far.
+    pub(crate) requests: u64,
+    /// A plan that an operator has saved.
+    pub(crate) saved_plan: Option<Box<RolloutPlan>>,
 }
 
 /// Verdicts of gates, in percent.
@@ -96,27 +113,25 @@ impl World {
             queue: EventQueue::new(),
             rng: Rng::new(0),
             log: EventLog::default(),
-            tally: FaultCounts::default(),
-            odds: FaultRates::default(),
-            most_skew: MOST_SKEW,
-            calm_from: SimTime::ZERO,
+            faults: FaultState {
+                counts: FaultCounts::default(),
+                rates: FaultRates::default(),
+                most_skew: MOST_SKEW,
+                calm_from: SimTime::ZERO,
+                next_write: None,
+            },
             keys: Keys::new(&env),
             checker: Checker::new(env.clone()),
             env,
             releases: Releases::default(),
             depot: SimStore::default(),
-            leases_looked_at: None,
-            blobs: BTreeMap::new(),
-            plans_gone: false,
-            outcomes: BTreeSet::new(),
+            blobs: SimBlobs::default(),
             replicas: Vec::new(),
             machines: Vec::new(),
             sessions: BTreeMap::new(),
             session_count: 0,
-            wishes: 0,
-            planned: None,
+            operators: OperatorState::default(),
             gate: GateBehaviour::default(),
-            next_step: None,
             design,
         };
         if let Ok(txn) = founding(&world.env, &world.design, RELEASES) {
@@ -228,12 +243,12 @@ impl World {
     }
 
     pub(crate) fn count_fault(&mut self, mishap: Fault) {
-        self.tally.count(mishap);
+        self.faults.counts.count(mishap);
     }
 
     /// Whether a fault with this probability occurs now.
     pub(crate) fn fault_occurs(&mut self, odds: f64) -> bool {
-        self.now < self.calm_from && self.rng.chance(odds)
+        self.now < self.faults.calm_from && self.rng.chance(odds)
     }
 
     /// A random duration between two numbers of milliseconds.
@@ -302,7 +317,7 @@ impl World {
     }
 
     pub fn tally(&self) -> &FaultCounts {
-        &self.tally
+        &self.faults.counts
     }
 
     pub(crate) fn any_replica(&mut self) -> ReplicaNumber {

@@ -17,8 +17,8 @@ impl World {
         if !machine.up {
             return;
         }
-        if machine.writing || !machine.effects.is_empty() {
-            machine.inbox.push_back(input);
+        if machine.effects.writing || !machine.effects.queued.is_empty() {
+            machine.effects.inbox.push_back(input);
         } else {
             self.handle_input(number, input);
         }
@@ -48,14 +48,14 @@ impl World {
             | Input::ReleaseChecked { .. } => Waits::Nobody,
         };
         let effects = queue.handle(input, moment);
-        machine.effects.extend(effects);
+        machine.effects.queued.extend(effects);
         self.run_effects(number);
     }
 
     /// Runs the remaining effects, and then handles the next input.
     pub(super) fn run_effects(&mut self, number: MachineNumber) {
-        while let Some(effect) = self.machines[number].effects.pop_front() {
-            if let Some(left) = self.machines[number].crash_after {
+        while let Some(effect) = self.machines[number].effects.queued.pop_front() {
+            if let Some(left) = self.machines[number].effects.crash_after {
                 if left == 0 {
                     self.count_fault(Fault::AgentCrashedBetweenEffects);
                     self.log_node(number, format_args!("its agent is killed between two effects"));
@@ -63,19 +63,19 @@ impl World {
                     self.crash_agent(number, back);
                     return;
                 }
-                self.machines[number].crash_after = Some(left - 1);
+                self.machines[number].effects.crash_after = Some(left - 1);
             }
             let is_write = self.run_effect(number, effect);
             let machine = &mut self.machines[number];
-            if is_write && self.now < machine.slow_until {
-                machine.writing = true;
+            if is_write && self.now < machine.effects.slow_until {
+                machine.effects.writing = true;
                 let life = machine.life;
                 let at = self.now + self.random_between(200, 4_000);
                 self.queue.schedule(at, Event::Agent { machine: number, life, what: AgentEvent::DiskDone });
                 return;
             }
         }
-        if let Some(next) = self.machines[number].inbox.pop_front() {
+        if let Some(next) = self.machines[number].effects.inbox.pop_front() {
             self.handle_input(number, next);
             return;
         }
@@ -90,7 +90,7 @@ impl World {
                 if machine.applier.as_ref().is_some_and(|applier| *applier.run() == run.run) {
                     self.end_applier(number);
                 }
-                self.machines[number].inbox.push_front(Input::ProcessesEnded);
+                self.machines[number].effects.inbox.push_front(Input::ProcessesEnded);
                 false
             }
             Effect::SaveLedger(ledger) => {
@@ -112,7 +112,7 @@ impl World {
                 false
             }
             Effect::IncarnationRenewed => {
-                machine.renewing = false;
+                machine.stream.renewing = false;
                 false
             }
             Effect::Acknowledge => {
@@ -125,7 +125,7 @@ impl World {
             }
             Effect::CheckRelease(_) => {
                 // The cache keeps the release of a rollback.
-                machine.inbox.push_front(Input::ReleaseChecked { problem: None });
+                machine.effects.inbox.push_front(Input::ReleaseChecked { problem: None });
                 false
             }
             Effect::Publish(telling) => {

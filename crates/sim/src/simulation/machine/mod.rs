@@ -37,24 +37,11 @@ pub(crate) struct Machine {
     node: Arc<AgentNode>,
     pub(crate) disk: Disk,
     pub(crate) queue: Option<RunQueue>,
-    effects: VecDeque<Effect>,
-    inbox: VecDeque<Input>,
-    /// A slow write is in progress.
-    writing: bool,
-    slow_until: SimTime,
-    /// The agent is killed after this many effects.
-    crash_after: Option<u64>,
+    effects: EffectQueue,
     tick_at: Option<SimTime>,
     pub(crate) told: QueueStatus,
-    pub(crate) session: Option<SessionNumber>,
-    route: ReplicaNumber,
-    dials: u32,
-    /// Whether another incarnation is needed, and whether the open stream has requested it.
-    renewing: bool,
-    asks_anew: bool,
-    dispatch: Dispatch,
-    ticket: u64,
-    in_flight: Option<u64>,
+    pub(crate) stream: StreamState,
+    sender: SenderState,
     /// The receiver of the next acknowledgement.
     waits: Waits,
     pub(crate) cut_off_until: Option<SimTime>,
@@ -65,6 +52,38 @@ pub(crate) struct Machine {
     pub(crate) runs: Option<Version>,
     /// It broke by itself, and its checks fail.
     pub(crate) broken: bool,
+}
+
+/// Effects of the agent's queue that are not run yet, and the inputs that follow.
+#[derive(Clone, Debug, Default)]
+struct EffectQueue {
+    queued: VecDeque<Effect>,
+    inbox: VecDeque<Input>,
+    /// A slow write is in progress.
+    writing: bool,
+    slow_until: SimTime,
+    /// The agent is killed after this many effects.
+    crash_after: Option<u64>,
+}
+
+/// The agent's end of its stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamState {
+    pub(crate) session: Option<SessionNumber>,
+    route: ReplicaNumber,
+    dials: u32,
+    /// Another incarnation is needed.
+    renewing: bool,
+    /// The open stream has requested another incarnation.
+    asks_anew: bool,
+}
+
+/// The sender of reports.
+#[derive(Clone, Debug, Default)]
+struct SenderState {
+    dispatch: Dispatch,
+    ticket: u64,
+    in_flight: Option<u64>,
 }
 
 /// The receiver of an acknowledgement.
@@ -103,21 +122,11 @@ impl Machine {
             node,
             disk,
             queue: None,
-            effects: VecDeque::new(),
-            inbox: VecDeque::new(),
-            writing: false,
-            slow_until: SimTime::ZERO,
-            crash_after: None,
+            effects: EffectQueue::default(),
             tick_at: None,
             told: QueueStatus::default(),
-            session: None,
-            route: 0,
-            dials: 0,
-            renewing: false,
-            asks_anew: false,
-            dispatch: Dispatch::default(),
-            ticket: 0,
-            in_flight: None,
+            stream: StreamState::default(),
+            sender: SenderState::default(),
             waits: Waits::Nobody,
             cut_off_until: None,
             cut_offs: 0,
@@ -163,17 +172,17 @@ impl World {
         let queue = RunQueue::new(Arc::clone(&machine.node), found, TIMINGS);
         machine.told = queue.published().clone();
         machine.queue = Some(queue);
-        machine.effects.clear();
-        machine.inbox.clear();
-        machine.writing = false;
-        machine.crash_after = None;
+        machine.effects.queued.clear();
+        machine.effects.inbox.clear();
+        machine.effects.writing = false;
+        machine.effects.crash_after = None;
         machine.tick_at = None;
-        machine.session = None;
-        machine.renewing = false;
-        machine.dispatch = Dispatch::default();
-        machine.in_flight = None;
+        machine.stream.session = None;
+        machine.stream.renewing = false;
+        machine.sender.dispatch = Dispatch::default();
+        machine.sender.in_flight = None;
         machine.waits = Waits::Nobody;
-        machine.dials = 0;
+        machine.stream.dials = 0;
         let life = machine.life;
         self.note_reach(number);
         self.log_node(number, format_args!("its agent starts"));
@@ -190,12 +199,12 @@ impl World {
         }
         machine.up = false;
         machine.queue = None;
-        machine.effects.clear();
-        machine.inbox.clear();
+        machine.effects.queued.clear();
+        machine.effects.inbox.clear();
         let life = machine.life;
         self.note_reach(number);
         let machine = &mut self.machines[number];
-        if let Some(session) = machine.session.take() {
+        if let Some(session) = machine.stream.session.take() {
             self.close_agent_end(session);
             self.notify_replica_of_loss(session);
         }
@@ -224,11 +233,11 @@ impl World {
 
     /// Kills an agent after some more effects.
     pub(crate) fn kill_after(&mut self, number: MachineNumber, effects: u64) {
-        self.machines[number].crash_after = Some(effects);
+        self.machines[number].effects.crash_after = Some(effects);
     }
 
     pub(crate) fn slow_disk(&mut self, number: MachineNumber, until: SimTime) {
-        self.machines[number].slow_until = until;
+        self.machines[number].effects.slow_until = until;
     }
 
     pub(crate) fn agent_event(&mut self, number: MachineNumber, what: AgentEvent) {
@@ -243,7 +252,7 @@ impl World {
                 }
             }
             AgentEvent::DiskDone => {
-                self.machines[number].writing = false;
+                self.machines[number].effects.writing = false;
                 self.run_effects(number);
             }
             AgentEvent::Dials => self.dial(number),
@@ -251,7 +260,7 @@ impl World {
             AgentEvent::SessionLost { session } => self.session_lost(number, session),
             AgentEvent::OpeningTimedOut { session } => self.opening_timed_out(number, session),
             AgentEvent::SendsAgain { ticket } => {
-                if self.machines[number].ticket == ticket {
+                if self.machines[number].sender.ticket == ticket {
                     self.wake_sender(number);
                 }
             }

@@ -18,28 +18,28 @@ const OPENING: Duration = Duration::from_secs(10);
 impl World {
     pub(super) fn dial(&mut self, number: MachineNumber) {
         let machine = &self.machines[number];
-        if !machine.up || machine.session.is_some() {
+        if !machine.up || machine.stream.session.is_some() {
             return;
         }
-        let replica = (machine.route) % self.replicas.len();
+        let replica = (machine.stream.route) % self.replicas.len();
         if machine.is_cut_off(self.now) {
             self.dial_again(number);
             return;
         }
         if !self.replicas[replica].up {
-            self.machines[number].route += 1;
+            self.machines[number].stream.route += 1;
             self.dial_again(number);
             return;
         }
         let mut opening = machine.told.sync_state.clone();
-        if machine.renewing {
+        if machine.stream.renewing {
             opening.incarnation = None;
         }
         let open = opening.open_message(machine.told.activity.clone(), machine.node.boot.clone(), false);
         let session = self.open_session(number, replica, open);
         let machine = &mut self.machines[number];
-        machine.asks_anew = machine.renewing;
-        machine.session = Some(session);
+        machine.stream.asks_anew = machine.stream.renewing;
+        machine.stream.session = Some(session);
         let life = machine.life;
         let what = AgentEvent::OpeningTimedOut { session };
         self.queue.schedule(self.now + OPENING, Event::Agent { machine: number, life, what });
@@ -47,16 +47,16 @@ impl World {
 
     fn dial_again(&mut self, number: MachineNumber) {
         let machine = &mut self.machines[number];
-        machine.dials = machine.dials.saturating_add(1);
+        machine.stream.dials = machine.stream.dials.saturating_add(1);
         let life = machine.life;
-        let longest = 200 << machine.dials.min(4);
+        let longest = 200 << machine.stream.dials.min(4);
         let at = self.now + self.random_between(100, longest);
         self.queue.schedule(at, Event::Agent { machine: number, life, what: AgentEvent::Dials });
     }
 
     pub(super) fn message_received(&mut self, number: MachineNumber, session: SessionNumber, said: StreamMessage) {
         let machine = &mut self.machines[number];
-        if machine.session != Some(session) {
+        if machine.stream.session != Some(session) {
             return;
         }
         let event = match said {
@@ -65,8 +65,8 @@ impl World {
         };
         match event {
             SyncEvent::Hello { incarnation, role, now } => {
-                machine.dials = 0;
-                let renewed = machine.asks_anew;
+                machine.stream.dials = 0;
+                let renewed = machine.stream.asks_anew;
                 self.input(number, Input::Hello { incarnation, role, now, renewed });
             }
             SyncEvent::Desired(desired) => self.input(number, Input::Desired(desired)),
@@ -82,17 +82,17 @@ impl World {
     }
 
     pub(super) fn session_lost(&mut self, number: MachineNumber, session: SessionNumber) {
-        if self.machines[number].session != Some(session) {
+        if self.machines[number].stream.session != Some(session) {
             return;
         }
         self.leave(number);
-        self.machines[number].route += 1;
+        self.machines[number].stream.route += 1;
         self.dial_again(number);
     }
 
     /// Closes the agent's end.
     pub(super) fn leave(&mut self, number: MachineNumber) {
-        if let Some(session) = self.machines[number].session.take() {
+        if let Some(session) = self.machines[number].stream.session.take() {
             self.close_agent_end(session);
             self.notify_replica_of_loss(session);
         }
@@ -100,14 +100,14 @@ impl World {
 
     pub(super) fn opening_timed_out(&mut self, number: MachineNumber, session: SessionNumber) {
         // `dials` is 0 once a server has accepted the stream.
-        if self.machines[number].session == Some(session) && self.machines[number].dials > 0 {
+        if self.machines[number].stream.session == Some(session) && self.machines[number].stream.dials > 0 {
             self.session_lost(number, session);
         }
     }
 
     /// Reopens the stream to request another incarnation.
     pub(super) fn renew(&mut self, number: MachineNumber) {
-        self.machines[number].renewing = true;
+        self.machines[number].stream.renewing = true;
         self.leave(number);
         self.dial_again(number);
     }
@@ -116,21 +116,21 @@ impl World {
 impl World {
     /// A report or a server has become available.
     pub(super) fn wake_sender(&mut self, number: MachineNumber) {
-        if self.machines[number].in_flight.is_some() || !self.machines[number].up {
+        if self.machines[number].sender.in_flight.is_some() || !self.machines[number].up {
             return;
         }
         let machine = &mut self.machines[number];
-        let incarnation = machine.told.sync_state.incarnation.filter(|_| !machine.renewing);
+        let incarnation = machine.told.sync_state.incarnation.filter(|_| !machine.stream.renewing);
         let first = machine.disk.outbox.values().next();
-        match machine.dispatch.next(first, incarnation) {
+        match machine.sender.dispatch.next(first, incarnation) {
             NextSend::Idle => {}
             NextSend::NoIncarnation => self.send_later(number),
             NextSend::Send(report) => {
-                machine.ticket += 1;
-                machine.in_flight = Some(report.seq);
-                let (ticket, life) = (machine.ticket, machine.life);
-                let connected = machine.session.and_then(|session| self.sessions.get(&session));
-                let replica = connected.map_or(machine.route % self.replicas.len(), |session| session.replica);
+                machine.sender.ticket += 1;
+                machine.sender.in_flight = Some(report.seq);
+                let (ticket, life) = (machine.sender.ticket, machine.life);
+                let connected = machine.stream.session.and_then(|session| self.sessions.get(&session));
+                let replica = connected.map_or(machine.stream.route % self.replicas.len(), |session| session.replica);
                 self.send_report(number, replica, ticket, report);
                 let what = AgentEvent::Answered { ticket, answer: ServerAnswer::Unknown };
                 self.queue.schedule(self.now + ANSWER_TIMEOUT, Event::Agent { machine: number, life, what });
@@ -141,10 +141,10 @@ impl World {
     fn send_later(&mut self, number: MachineNumber) {
         let chance = self.rng.below(1_000) as f64 / 1_000.0;
         let machine = &self.machines[number];
-        match machine.dispatch.pause(chance) {
+        match machine.sender.dispatch.pause(chance) {
             None => self.wake_sender(number),
             Some(pause) => {
-                let what = AgentEvent::SendsAgain { ticket: machine.ticket };
+                let what = AgentEvent::SendsAgain { ticket: machine.sender.ticket };
                 let life = machine.life;
                 self.queue.schedule(self.now + pause, Event::Agent { machine: number, life, what });
             }
@@ -153,19 +153,19 @@ impl World {
 
     pub(super) fn report_answered(&mut self, number: MachineNumber, ticket: u64, answer: ServerAnswer) {
         let machine = &mut self.machines[number];
-        if machine.ticket != ticket {
+        if machine.sender.ticket != ticket {
             return;
         }
-        let Some(seq) = machine.in_flight.take() else { return };
+        let Some(seq) = machine.sender.in_flight.take() else { return };
         // Drops the pending timeout of this report.
-        machine.ticket += 1;
-        match machine.dispatch.answered(seq, answer) {
+        machine.sender.ticket += 1;
+        match machine.sender.dispatch.answered(seq, answer) {
             ReportDisposition::Remove => {
                 let report = machine.disk.outbox.get(&seq);
                 let awaited = report.filter(|report| machine.told.awaited == Some(report.generation));
                 if let Some(taken) = awaited.map(AcceptedReport::from) {
                     // It is removed when the queue has recorded the acceptance.
-                    machine.in_flight = Some(seq);
+                    machine.sender.in_flight = Some(seq);
                     self.input(number, Input::ReportAccepted(taken));
                     return;
                 }
@@ -183,7 +183,7 @@ impl World {
     /// The acceptance is recorded.
     pub(super) fn forget_report(&mut self, number: MachineNumber) {
         let machine = &mut self.machines[number];
-        if let Some(seq) = machine.in_flight.take() {
+        if let Some(seq) = machine.sender.in_flight.take() {
             machine.disk.outbox.remove(&seq);
         }
         self.send_later(number);

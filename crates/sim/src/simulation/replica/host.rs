@@ -32,7 +32,7 @@ impl World {
             IoRequest::AwaitView(revision) => (view >= *revision).then_some(IoResult::ViewReached),
             IoRequest::LoadPlan(digest) => {
                 let was_read = self.replicas[replica].plans.contains(digest);
-                self.blobs.get(digest).filter(|_| was_read).map(|plan| IoResult::Plan(Ok(plan.clone())))
+                self.blobs.plans.get(digest).filter(|_| was_read).map(|plan| IoResult::Plan(Ok(plan.clone())))
             }
             IoRequest::StoreRevision
             | IoRequest::LoadConfig { .. }
@@ -47,7 +47,7 @@ impl World {
         match request {
             IoRequest::StoreRevision => self.call(replica, Call::Newest { who }, Request::Read { keys: Vec::new() }),
             IoRequest::AwaitView(revision) => {
-                self.replicas[replica].view_waiters.push((revision, who));
+                self.replicas[replica].watch.waiters.push((revision, who));
                 let what = ReplicaEvent::ViewWaitExpired { who, revision };
                 self.queue.schedule(self.now + TIMEOUT, Event::Replica { replica, life, what });
             }
@@ -65,18 +65,20 @@ impl World {
     /// Performs an IO request. Writes take effect even if the server crashes.
     pub(super) fn perform_io(&mut self, replica: ReplicaNumber, who: IoClient, request: IoRequest) {
         let io = match request {
-            IoRequest::LoadPlan(digest) => match self.blobs.get(&digest).filter(|_| !self.plans_gone).cloned() {
-                Some(plan) => {
-                    self.replicas[replica].plans.insert(digest);
-                    IoResult::Plan(Ok(plan))
+            IoRequest::LoadPlan(digest) => {
+                match self.blobs.plans.get(&digest).filter(|_| !self.blobs.plans_gone).cloned() {
+                    Some(plan) => {
+                        self.replicas[replica].plans.insert(digest);
+                        IoResult::Plan(Ok(plan))
+                    }
+                    None => IoResult::Plan(Err(format!("its plan (blob {digest}) is missing or damaged"))),
                 }
-                None => IoResult::Plan(Err(format!("its plan (blob {digest}) is missing or damaged"))),
-            },
+            }
             IoRequest::LoadConfig { .. } => IoResult::Config(Box::new(self.rollout_config(replica, who))),
             IoRequest::SavePlan(plan) => match serde_json::to_vec(&*plan) {
                 Ok(text) => {
                     let name = name_of("plan", &text);
-                    self.blobs.insert(name.clone(), Arc::new(IndexedPlan::new((*plan).clone())));
+                    self.blobs.plans.insert(name.clone(), Arc::new(IndexedPlan::new((*plan).clone())));
                     self.replicas[replica].plans.insert(name.clone());
                     IoResult::PlanSaved(name)
                 }
@@ -84,7 +86,7 @@ impl World {
             },
             IoRequest::SaveOutcome(stood) => {
                 let name = serde_json::to_vec(&stood).ok().map(|text| name_of("outcome", &text));
-                self.outcomes.extend(name.clone());
+                self.blobs.outcomes.extend(name.clone());
                 IoResult::OutcomeSaved(name)
             }
             IoRequest::StoreRevision | IoRequest::AwaitView(_) => return self.request_io(replica, who, request),
@@ -136,9 +138,9 @@ impl World {
 
     /// Continues everything that waits for this revision of the view.
     pub(super) fn view_reached(&mut self, replica: ReplicaNumber, view: Revision) {
-        let view_waiters = std::mem::take(&mut self.replicas[replica].view_waiters);
+        let view_waiters = std::mem::take(&mut self.replicas[replica].watch.waiters);
         let (reached, rest) = view_waiters.into_iter().partition(|(revision, _)| *revision <= view);
-        self.replicas[replica].view_waiters = rest;
+        self.replicas[replica].watch.waiters = rest;
         let reached: Vec<(Revision, IoClient)> = reached;
         for (_, who) in reached {
             self.io_done(replica, who, IoResult::ViewReached);
@@ -146,7 +148,7 @@ impl World {
     }
 
     pub(super) fn view_wait_expired(&mut self, replica: ReplicaNumber, who: IoClient, revision: Revision) {
-        let view_waiters = &mut self.replicas[replica].view_waiters;
+        let view_waiters = &mut self.replicas[replica].watch.waiters;
         if let Some(place) = view_waiters.iter().position(|waiting| *waiting == (revision, who)) {
             view_waiters.remove(place);
             self.io_failed(replica, who);

@@ -29,27 +29,27 @@ impl World {
             return;
         };
         let server = &mut self.replicas[replica];
-        server.current = Some(ReplicaLease { lease, after });
-        server.good_until = sent + TTL;
+        server.lease.current = Some(ReplicaLease { lease, after });
+        server.lease.good_until = sent + TTL;
         self.schedule_task(replica, ReplicaTask::KeepLease, sent + KEEP_EVERY);
         self.schedule_task(replica, ReplicaTask::Register, self.now);
         self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now);
     }
 
     pub(super) fn keep_lease(&mut self, replica: ReplicaNumber) {
-        let Some(ReplicaLease { lease, .. }) = self.replicas[replica].current else { return };
+        let Some(ReplicaLease { lease, .. }) = self.replicas[replica].lease.current else { return };
         let call = Call::KeepAlive { lease, sent: self.now };
         self.call(replica, call, Request::KeepAlive { lease });
     }
 
     pub(super) fn kept(&mut self, replica: ReplicaNumber, lease: LeaseId, sent: SimTime, answer: Answer) {
-        if self.replicas[replica].current.is_none_or(|current| current.lease != lease) {
+        if self.replicas[replica].lease.current.is_none_or(|current| current.lease != lease) {
             return;
         }
         match answer {
             Answer::Kept => {
-                let was_cut_off = self.replicas[replica].good_until <= self.now;
-                self.replicas[replica].good_until = sent + TTL;
+                let was_cut_off = self.replicas[replica].lease.good_until <= self.now;
+                self.replicas[replica].lease.good_until = sent + TTL;
                 self.schedule_task(replica, ReplicaTask::KeepLease, (sent + KEEP_EVERY).max(self.now));
                 if was_cut_off {
                     // Tasks that were due without a valid lease were not done.
@@ -65,7 +65,7 @@ impl World {
             }
             Answer::Failed(Failure::LeaseEnded) => {
                 self.log_replica(replica, format_args!("its lease has ended, and it takes another"));
-                self.replicas[replica].current = None;
+                self.replicas[replica].lease.current = None;
                 self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now);
                 self.schedule_task(replica, ReplicaTask::Join, self.now);
             }
@@ -76,7 +76,7 @@ impl World {
             | Answer::Joined { .. } => {
                 // The lease may expire before the next try: the controller locks are dropped then.
                 self.schedule_task(replica, ReplicaTask::KeepLease, self.now + AGAIN);
-                let good_until = self.replicas[replica].good_until;
+                let good_until = self.replicas[replica].lease.good_until;
                 if good_until > self.now {
                     self.schedule_task(replica, ReplicaTask::ControllerLocks, good_until);
                 }
@@ -96,7 +96,7 @@ impl World {
             host: format!("ctl{}", replica + 1),
             pid: 1,
             version: "simulated".into(),
-            since: server.listening_since,
+            since: server.agents.listening_since,
             blobs: BlobsMark { directory: "blobs".into(), nonce: server.id.to_string() },
         };
         let key = self.keys.replica(&server.id);
@@ -132,7 +132,7 @@ pub(super) enum FencedOutcome {
 impl Replica {
     /// Whether the view has yet to show why a write was refused.
     pub(super) fn awaits_the_view(&self) -> bool {
-        !self.refused.is_empty()
+        !self.locks.refused.is_empty()
     }
 
     fn step(&self, name: ControllerName, now: std::time::Duration) -> LockStep {
@@ -145,8 +145,8 @@ impl Replica {
             my_key: fleet.and_then(|fleet| fleet.replicas().get(&self.id)).map(|(_, at)| *at),
             holder: holder.map(|(record, at)| (&record.replica, *at)),
             holder_lives: holder.is_some_and(|(record, _)| lives(&record.replica)),
-            held: self.held.get(&name).map(|held| (held.lease, held.revision)),
-            refused: self.refused.get(&name).map(|(_, at)| *at),
+            held: self.locks.held.get(&name).map(|held| (held.lease, held.revision)),
+            refused: self.locks.refused.get(&name).map(|(_, at)| *at),
             view: fleet.map(|fleet| fleet.revision).unwrap_or_default(),
         })
     }
@@ -157,25 +157,25 @@ impl World {
         let server = &mut self.replicas[replica];
         let lease = server.current(self.now).map(|current| current.lease);
         let view = server.view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
-        server.refused.retain(|_, (under, at)| lease == Some(*under) && view < *at);
+        server.locks.refused.retain(|_, (under, at)| lease == Some(*under) && view < *at);
         if !server.view.as_ref().is_some_and(muster_core::fleet::Fleet::is_founded) {
             return;
         }
         for name in CONTROLLERS {
             let mut step = self.replicas[replica].step(name, self.now);
             if step == LockStep::Drop {
-                self.replicas[replica].held.remove(&name);
+                self.replicas[replica].locks.held.remove(&name);
                 self.log_replica(replica, format_args!("lets go of {name}"));
                 step = self.replicas[replica].step(name, self.now);
             }
             match step {
                 LockStep::Keep | LockStep::Wait | LockStep::Drop => {}
                 LockStep::Adopt { at, lease } => {
-                    self.replicas[replica].refused.remove(&name);
+                    self.replicas[replica].locks.refused.remove(&name);
                     self.holds(replica, name, at, lease);
                 }
                 LockStep::Take { over } => {
-                    if self.replicas[replica].taking.insert(name) {
+                    if self.replicas[replica].locks.taking.insert(name) {
                         self.take(replica, name, over);
                     }
                 }
@@ -202,7 +202,7 @@ impl World {
     }
 
     pub(super) fn taken(&mut self, replica: ReplicaNumber, name: ControllerName, lease: LeaseId, answer: Answer) {
-        self.replicas[replica].taking.remove(&name);
+        self.replicas[replica].locks.taking.remove(&name);
         match answer {
             Answer::Committed { revision } => self.holds(replica, name, revision, lease),
             // Another server was faster: the view shows which.
@@ -216,7 +216,7 @@ impl World {
         let since = self.clock_of(replica);
         let held = ControllerLock { env: self.env.clone(), name, revision, lease, since };
         self.log_replica(replica, format_args!("holds {name} since revision {revision}"));
-        self.replicas[replica].held.insert(name, held);
+        self.replicas[replica].locks.held.insert(name, held);
         self.schedule_task(replica, ReplicaTask::Liveness, self.now);
         self.reconcile_soon(replica);
     }
@@ -239,9 +239,9 @@ impl World {
             Answer::Committed { .. } => FencedOutcome::Committed,
             Answer::Refused { revision, failed } if failed.contains(&self.keys.controller(name)) => {
                 let server = &mut self.replicas[replica];
-                if let Some(held) = server.held.get(&name).filter(|held| held.revision == under) {
-                    server.refused.insert(name, (held.lease, *revision));
-                    server.held.remove(&name);
+                if let Some(held) = server.locks.held.get(&name).filter(|held| held.revision == under) {
+                    server.locks.refused.insert(name, (held.lease, *revision));
+                    server.locks.held.remove(&name);
                 }
                 self.log_replica(replica, format_args!("is deposed from {name}"));
                 self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now);

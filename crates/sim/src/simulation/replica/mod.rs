@@ -50,35 +50,58 @@ pub(crate) struct Replica {
     pub(crate) skew: SignedDuration,
     /// None until it has read all keys.
     pub(crate) view: Option<Fleet>,
-    /// How long it has observed each revision.
-    observation_age: ObservationAge,
+    watch: ViewWatch,
+    lease: LeaseState,
+    locks: LockState,
+    agents: AgentLinks,
+    snapshots: Snapshots,
+    chores: TaskSchedule,
+    reports: ReportIntake,
+    pub(crate) rollouts: Rollouts,
+    /// Requests of operators, by action number.
+    requests: BTreeMap<u64, (OperatorAction, RunningRequest)>,
+    /// Plans that it has read and cached.
+    plans: BTreeSet<String>,
+}
+
+/// The watch that keeps a server's view up to date.
+#[derive(Clone, Debug, Default)]
+struct ViewWatch {
     /// Incremented with each gap.
-    watch: u64,
+    number: u64,
     /// No changes arrive before this time.
-    watch_until: SimTime,
+    until: SimTime,
+    /// How long the server has observed each revision.
+    ages: ObservationAge,
+    /// IO requests that wait for a revision of the view.
+    waiters: Vec<(Revision, IoClient)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct LeaseState {
     current: Option<ReplicaLease>,
     /// When the lease expires at the earliest, counted from the last keep-alive.
     good_until: SimTime,
+}
+
+/// Controller locks that a server holds, was refused, and is acquiring.
+#[derive(Clone, Debug, Default)]
+struct LockState {
     held: BTreeMap<ControllerName, ControllerLock>,
     refused: BTreeMap<ControllerName, (LeaseId, Revision)>,
     taking: BTreeSet<ControllerName>,
+}
+
+/// Agents that are connected to a server, and what it knows of those at other servers.
+#[derive(Clone, Debug)]
+struct AgentLinks {
     connections: BTreeMap<NodeName, Connection>,
     silent_since: BTreeMap<NodeName, Timestamp>,
     listening_since: Timestamp,
     absences: Option<LinkTracker>,
     links: Links,
-    snapshots: Snapshots,
-    chores: TaskSchedule,
-    reports: ReportIntake,
     presence_under_way: bool,
     liveness_under_way: u32,
-    pub(crate) rollouts: Rollouts,
-    /// Requests of operators, by action number.
-    requests: BTreeMap<u64, (OperatorAction, RunningRequest)>,
-    /// IO requests that wait for a revision of the view.
-    view_waiters: Vec<(Revision, IoClient)>,
-    /// Plans that it has read and cached.
-    plans: BTreeSet<String>,
 }
 
 impl Replica {
@@ -91,40 +114,36 @@ impl Replica {
             cut_off_until: None,
             skew,
             view: None,
-            observation_age: ObservationAge::default(),
-            watch: 0,
-            watch_until: SimTime::ZERO,
-            current: None,
-            good_until: SimTime::ZERO,
-            held: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            taking: BTreeSet::new(),
-            connections: BTreeMap::new(),
-            silent_since: BTreeMap::new(),
-            listening_since: now,
-            absences: None,
-            links: Links::default(),
+            watch: ViewWatch::default(),
+            lease: LeaseState::default(),
+            locks: LockState::default(),
+            agents: AgentLinks {
+                connections: BTreeMap::new(),
+                silent_since: BTreeMap::new(),
+                listening_since: now,
+                absences: None,
+                links: Links::default(),
+                presence_under_way: false,
+                liveness_under_way: 0,
+            },
             snapshots: Snapshots::default(),
             chores: TaskSchedule::default(),
             reports: ReportIntake::default(),
-            presence_under_way: false,
-            liveness_under_way: 0,
             rollouts: Rollouts::default(),
             requests: BTreeMap::new(),
-            view_waiters: Vec::new(),
             plans: BTreeSet::new(),
         }
     }
 
     /// The lease, if it is certainly valid.
     pub(crate) fn current(&self, now: SimTime) -> Option<ReplicaLease> {
-        self.current.filter(|_| now < self.good_until)
+        self.lease.current.filter(|_| now < self.lease.good_until)
     }
 
     /// A controller lock, if this server holds it and may act.
     pub(crate) fn held(&self, name: ControllerName, now: SimTime) -> Option<&ControllerLock> {
         let current = self.current(now)?;
-        self.held.get(&name).filter(|held| held.lease == current.lease)
+        self.locks.held.get(&name).filter(|held| held.lease == current.lease)
     }
 
     pub(crate) fn is_frozen(&self, now: SimTime) -> bool {

@@ -32,17 +32,17 @@ const PING: Duration = Duration::from_secs(10);
 impl World {
     pub(super) fn write_presence(&mut self, replica: ReplicaNumber) {
         let server = &self.replicas[replica];
-        if server.presence_under_way || server.current(self.now).is_none() {
+        if server.agents.presence_under_way || server.current(self.now).is_none() {
             return;
         }
         let Some(fleet) = &server.view else { return };
-        let greeted = server.connections.iter().filter(|(_, connection)| connection.is_accepted());
+        let greeted = server.agents.connections.iter().filter(|(_, connection)| connection.is_accepted());
         let here: HashMap<_, _> = greeted
             .map(|(node, connection)| {
                 (node.clone(), LocalSession { since: connection.since, heard_at: connection.heard_at })
             })
             .collect();
-        let silent = |node: &_| server.silent_since.get(node).copied().unwrap_or(server.listening_since);
+        let silent = |node: &_| server.agents.silent_since.get(node).copied().unwrap_or(server.agents.listening_since);
         let plan = plan(fleet, &server.id, &here, silent);
         self.await_pings(replica, &plan.contested);
         let batch = &plan.writes[..plan.writes.len().min(BATCH)];
@@ -50,7 +50,7 @@ impl World {
             return;
         }
         let Ok(txn) = txn(&self.env, batch) else { return };
-        self.replicas[replica].presence_under_way = true;
+        self.replicas[replica].agents.presence_under_way = true;
         self.call(replica, Call::Presence, Request::Commit(txn));
     }
 
@@ -58,7 +58,7 @@ impl World {
     /// decision waits for.
     fn await_pings(&mut self, replica: ReplicaNumber, contested: &[NodeName]) {
         for node in contested {
-            let Some(connection) = self.replicas[replica].connections.get_mut(node) else { continue };
+            let Some(connection) = self.replicas[replica].agents.connections.get_mut(node) else { continue };
             if std::mem::replace(&mut connection.pinged, true) {
                 continue;
             }
@@ -75,14 +75,14 @@ impl World {
 
     pub(super) fn ping(&mut self, replica: ReplicaNumber, session: SessionNumber) {
         let Some(node) = self.connected_as(replica, session) else { return };
-        if self.replicas[replica].connections.get(&node).is_some_and(|connection| connection.pinged) {
+        if self.replicas[replica].agents.connections.get(&node).is_some_and(|connection| connection.pinged) {
             self.send(session, SyncEvent::Ping);
             self.ping_at(replica, session, self.now + PING);
         }
     }
 
     pub(super) fn presence_written(&mut self, replica: ReplicaNumber, answer: Answer) {
-        self.replicas[replica].presence_under_way = false;
+        self.replicas[replica].agents.presence_under_way = false;
         let again = match answer {
             Answer::Committed { .. } | Answer::Refused { .. } => PACE,
             Answer::Failed(_) | Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => AGAIN,
@@ -100,15 +100,15 @@ impl World {
     pub(super) fn reconcile_liveness(&mut self, replica: ReplicaNumber) {
         let clock = self.clock_of(replica);
         let Some(held) = self.replicas[replica].held(ControllerName::Liveness, self.now) else { return };
-        if self.replicas[replica].liveness_under_way > 0 {
+        if self.replicas[replica].agents.liveness_under_way > 0 {
             return;
         }
-        let listening = held.since.max(self.replicas[replica].listening_since);
+        let listening = held.since.max(self.replicas[replica].agents.listening_since);
         let links = self.replicas[replica].links(clock);
         let server = &self.replicas[replica];
         let Some(fleet) = &server.view else { return };
         let seen = fleet.designed().filter_map(|(name, node, record)| {
-            let activity = server.connections.get(name).map(|connection| &connection.activity);
+            let activity = server.agents.connections.get(name).map(|connection| &connection.activity);
             let running = activity.is_some_and(|activity| match activity {
                 Activity::Applying { .. } | Activity::Validating { .. } => true,
                 Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => false,
@@ -132,13 +132,13 @@ impl World {
             let back = decision.restore.contains(&node);
             let what = if back { "is back" } else { "is lost" };
             self.log_replica(replica, format_args!("{node} {what}"));
-            self.replicas[replica].liveness_under_way += 1;
+            self.replicas[replica].agents.liveness_under_way += 1;
             self.call(replica, Call::Liveness { held }, Request::Commit(txn));
         }
     }
 
     pub(super) fn liveness_written(&mut self, replica: ReplicaNumber, held: Revision, answer: Answer) {
-        self.replicas[replica].liveness_under_way -= 1;
+        self.replicas[replica].agents.liveness_under_way -= 1;
         match self.outcome(replica, ControllerName::Liveness, held, &answer) {
             FencedOutcome::Committed | FencedOutcome::Deposed => {}
             FencedOutcome::Refused | FencedOutcome::Failed => {
@@ -185,16 +185,18 @@ impl Links {
 
 impl Replica {
     fn here(&self, node: &NodeName) -> LocalLink {
-        match self.connections.get(node).filter(|connection| connection.is_accepted()) {
+        match self.agents.connections.get(node).filter(|connection| connection.is_accepted()) {
             Some(connection) => LocalLink::Connected { since: connection.since },
-            None => LocalLink::Not { since: self.silent_since.get(node).copied().unwrap_or(self.listening_since) },
+            None => LocalLink::Not {
+                since: self.agents.silent_since.get(node).copied().unwrap_or(self.agents.listening_since),
+            },
         }
     }
 
     /// The current links. Empty before the view is built.
     pub(crate) fn links(&mut self, now: Timestamp) -> Arc<HashMap<NodeName, Link>> {
-        let mut links = std::mem::take(&mut self.links);
-        let (Some(fleet), Some(mut absences)) = (self.view.as_ref(), self.absences.take()) else {
+        let mut links = std::mem::take(&mut self.agents.links);
+        let (Some(fleet), Some(mut absences)) = (self.view.as_ref(), self.agents.absences.take()) else {
             return Arc::default();
         };
         let mut link = |name: &NodeName| absences.link(fleet, name, self.here(name), now).0;
@@ -211,8 +213,8 @@ impl Replica {
             }
         }
         let known = Arc::clone(&links.known);
-        self.absences = Some(absences);
-        self.links = links;
+        self.agents.absences = Some(absences);
+        self.agents.links = links;
         known
     }
 }

@@ -116,7 +116,7 @@ impl World {
         let name = report.node.clone();
         // From now on the server wakes the node when one of the keys changes that this run has looked up.
         if let Outcome::Configured(_) = report.outcome
-            && let Some(connection) = self.replicas[replica].connections.get_mut(&name)
+            && let Some(connection) = self.replicas[replica].agents.connections.get_mut(&name)
         {
             connection.seen.clone_from(&report.lookups);
             if connection.is_accepted() {

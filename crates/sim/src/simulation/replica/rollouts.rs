@@ -49,7 +49,7 @@ impl World {
         let links = self.replicas[replica].links(now);
         let link = |name: &NodeName| links.get(name).copied().unwrap_or(Link::Silent { since: now });
         let fleet = self.replicas[replica].view.take()?;
-        let (ages, since) = (&self.replicas[replica].observation_age, self.now);
+        let (ages, since) = (&self.replicas[replica].watch.ages, self.now);
         let observed_for = |revision| ages.age_of(revision, since);
         let input =
             DecisionInput { fleet: &fleet, link: &link, disconnect_grace: TIMEOUT, now, observed_for: &observed_for };
@@ -80,7 +80,7 @@ impl World {
         }
         let reconcile = |input: &DecisionInput<'_>, world: &Self| {
             let (record, _) = input.fleet.deciding_rollout()?;
-            Some(progress(world.blobs.get(&record.plan)?, record, input))
+            Some(progress(world.blobs.plans.get(&record.plan)?, record, input))
         };
         self.with_input(acting, reconcile).flatten()
     }

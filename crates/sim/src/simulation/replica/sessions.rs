@@ -70,8 +70,8 @@ impl World {
             greeted: false,
             pinged: false,
         };
-        self.replicas[replica].links.invalidate(&node);
-        if let Some(earlier) = self.replicas[replica].connections.insert(node, connection) {
+        self.replicas[replica].agents.links.invalidate(&node);
+        if let Some(earlier) = self.replicas[replica].agents.connections.insert(node, connection) {
             self.close_replica_end(earlier.session);
             self.notify_agent_of_loss(earlier.session);
         }
@@ -80,7 +80,7 @@ impl World {
 
     pub(super) fn connected_as(&self, replica: ReplicaNumber, session: SessionNumber) -> Option<NodeName> {
         let name = &self.machines[self.sessions.get(&session)?.machine].name;
-        let connection = self.replicas[replica].connections.get(name)?;
+        let connection = self.replicas[replica].agents.connections.get(name)?;
         (connection.session == session).then(|| name.clone())
     }
 
@@ -162,8 +162,8 @@ impl World {
     }
 
     fn refuse_agent(&mut self, replica: ReplicaNumber, session: SessionNumber, node: &NodeName) {
-        self.replicas[replica].connections.remove(node);
-        self.replicas[replica].links.invalidate(node);
+        self.replicas[replica].agents.connections.remove(node);
+        self.replicas[replica].agents.links.invalidate(node);
         self.close_replica_end(session);
         self.notify_agent_of_loss(session);
     }
@@ -177,12 +177,12 @@ impl World {
         else {
             return;
         };
-        if let Some(connection) = server.connections.get_mut(&node) {
+        if let Some(connection) = server.agents.connections.get_mut(&node) {
             connection.greeted = true;
             connection.heard_at = fleet.revision;
         }
-        server.silent_since.remove(&node);
-        server.links.invalidate(&node);
+        server.agents.silent_since.remove(&node);
+        server.agents.links.invalidate(&node);
         self.send(session, SyncEvent::Hello { incarnation, role, now });
         self.send_updates(replica, &node);
         self.connections_changed(replica);
@@ -198,7 +198,7 @@ impl World {
         let Some(node) = self.connected_as(replica, session) else { return };
         let server = &mut self.replicas[replica];
         let view = server.view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
-        if let Some(connection) = server.connections.get_mut(&node) {
+        if let Some(connection) = server.agents.connections.get_mut(&node) {
             connection.activity = activity;
             connection.heard_at = view;
             if std::mem::take(&mut connection.pinged) {
@@ -212,9 +212,9 @@ impl World {
         let Some(node) = self.connected_as(replica, session) else { return };
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
-        server.connections.remove(&node);
-        server.links.invalidate(&node);
-        server.silent_since.insert(node, now);
+        server.agents.connections.remove(&node);
+        server.agents.links.invalidate(&node);
+        server.agents.silent_since.insert(node, now);
         self.close_replica_end(session);
         self.connections_changed(replica);
     }
@@ -225,7 +225,7 @@ impl World {
         if !everybody && effects.told.is_empty() && effects.lookups.is_empty() {
             return;
         }
-        let connections = &self.replicas[replica].connections;
+        let connections = &self.replicas[replica].agents.connections;
         let concerned = |(name, connection): (&NodeName, &Connection)| {
             let wakes = everybody
                 || effects.told.contains(name)
@@ -247,7 +247,7 @@ impl World {
     pub(super) fn send_updates(&mut self, replica: ReplicaNumber, node: &NodeName) {
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
-        let (Some(fleet), Some(connection)) = (&server.view, server.connections.get_mut(node)) else { return };
+        let (Some(fleet), Some(connection)) = (&server.view, server.agents.connections.get_mut(node)) else { return };
         let session = connection.session;
         let mut said: Vec<StreamMessage> = Vec::new();
         let desired =

@@ -42,7 +42,7 @@ impl World {
     pub(crate) fn lose_watch(&mut self, replica: ReplicaNumber) {
         self.count_fault(Fault::WatchLost);
         self.log_replica(replica, format_args!("loses its watch of the store, and reads everything anew"));
-        self.replicas[replica].watch += 1;
+        self.replicas[replica].watch.number += 1;
         let at = self.now + self.random_between(100, 2_000);
         self.schedule_task(replica, ReplicaTask::Rebuild, at);
     }
@@ -52,27 +52,27 @@ impl World {
         if !self.replicas[replica].up || self.replicas[replica].view.is_none() {
             return;
         }
-        if self.fault_occurs(self.odds.watch_interrupted) {
+        if self.fault_occurs(self.faults.rates.watch_interrupted) {
             self.count_fault(Fault::WatchInterrupted);
             let until = self.now + self.random_between(200, 4_000);
             let server = &mut self.replicas[replica];
-            server.watch_until = server.watch_until.max(until);
-        } else if self.fault_occurs(self.odds.watch_lost) {
+            server.watch.until = server.watch.until.max(until);
+        } else if self.fault_occurs(self.faults.rates.watch_lost) {
             self.count_fault(Fault::WatchLost);
-            self.replicas[replica].watch += 1;
+            self.replicas[replica].watch.number += 1;
             let at = self.now + self.random_between(100, 2_000);
             self.schedule_task(replica, ReplicaTask::Rebuild, at);
             return;
         }
         let travel = self.latency();
         let server = &self.replicas[replica];
-        let at = (self.now + travel).max(server.watch_until).max(server.cut_off_until.unwrap_or_default());
-        let what = ReplicaEvent::WatchNotified { watch: server.watch, upto };
+        let at = (self.now + travel).max(server.watch.until).max(server.cut_off_until.unwrap_or_default());
+        let what = ReplicaEvent::WatchNotified { watch: server.watch.number, upto };
         self.queue.schedule(at, Event::Replica { replica, life: server.life, what });
     }
 
     pub(crate) fn watch_notified(&mut self, replica: ReplicaNumber, watch: u64, upto: Revision) {
-        if self.replicas[replica].watch != watch {
+        if self.replicas[replica].watch.number != watch {
             return;
         }
         let Some(mut fleet) = self.replicas[replica].view.take() else { return };
@@ -86,7 +86,7 @@ impl World {
         };
         let Some(news) = news else {
             self.replicas[replica].view = Some(fleet);
-            self.replicas[replica].watch += 1;
+            self.replicas[replica].watch.number += 1;
             self.schedule_task(replica, ReplicaTask::Rebuild, self.now);
             return;
         };
@@ -117,14 +117,14 @@ impl World {
             return;
         }
         let fleet = self.read_view();
-        let first = self.replicas[replica].absences.is_none();
+        let first = self.replicas[replica].agents.absences.is_none();
         let server = &mut self.replicas[replica];
-        server.watch += 1;
+        server.watch.number += 1;
         // Removed nodes are in no change.
-        (server.links, server.snapshots) = (Links::default(), Snapshots::default());
+        (server.agents.links, server.snapshots) = (Links::default(), Snapshots::default());
         if first {
-            let absences = LinkTracker::new(server.id.clone(), server.listening_since, fleet.revision, [&fleet]);
-            server.absences = Some(absences);
+            let absences = LinkTracker::new(server.id.clone(), server.agents.listening_since, fleet.revision, [&fleet]);
+            server.agents.absences = Some(absences);
         }
         let everything = Effects {
             nodes: fleet.nodes().map(|(name, _)| name.clone()).collect(),
@@ -145,11 +145,11 @@ impl World {
         let server = &mut self.replicas[replica];
         if let Some(fleet) = &server.view {
             let revision = fleet.revision;
-            server.links.view_moved(effects, fleet);
+            server.agents.links.view_moved(effects, fleet);
             server.snapshots.view_moved(effects);
-            server.observation_age.record(revision, now);
+            server.watch.ages.record(revision, now);
             if effects.servers
-                && let Some(absences) = &mut server.absences
+                && let Some(absences) = &mut server.agents.absences
             {
                 let live: BTreeSet<_> = fleet.replicas().keys().cloned().collect();
                 absences.observe_replicas(live, clock);
