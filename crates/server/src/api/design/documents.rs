@@ -36,7 +36,7 @@ const KEYS: FilterKeys<'static> =
 /// State of the node that a document describes: the only key that is not part of the design.
 const STATE: &str = "state";
 
-/// Lists documents by kind and name; all, or those that match a filter such as `kind=YamlNode role=compute label.rack=r1
+/// Lists documents by kind and name; all, or those that match a filter such as `kind=Node role=compute label.rack=r1
 /// state!=validated`. Keys: kind, name, source, file, extends, role, label.NAME, and state of a registered node.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/documents",
     params(("env" = String, Path), FilterQuery, RevisionQuery, PageQuery),
