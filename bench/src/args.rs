@@ -21,12 +21,12 @@ Examples:
   muster-bench verify-hosts reports
   muster-bench --quick -o json"
 )]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     /// Benchmarks to run [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<Name>,
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) output: Format,
+    pub(crate) output: TableFormat,
     /// Shorter, with fewer repetitions: checks that the benchmarks work; the numbers are less precise
     #[arg(long)]
     pub(crate) quick: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum TableFormat {
     Table,
     Json,
 }
@@ -148,7 +148,7 @@ impl Name {
     }
 }
 
-impl Args {
+impl BenchArgs {
     /// The benchmarks that are meant, in the order of their list.
     pub(crate) fn chosen(&self) -> Vec<Name> {
         let all = Name::value_variants().iter().copied();

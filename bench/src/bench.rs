@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tempfile::TempDir;
 
-use crate::args::Args;
+use crate::args::BenchArgs;
 use crate::report;
 
 /// The environment variable that marks every process of a benchmark.
@@ -16,10 +16,10 @@ pub(crate) const MARK: &str = "MUSTER_BENCH";
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Bench(Arc<Inner>);
+pub(crate) struct Bench(Arc<BenchSettings>);
 
 #[derive(Debug)]
-struct Inner {
+struct BenchSettings {
     muster: PathBuf,
     agent: PathBuf,
     scratch: TempDir,
@@ -27,7 +27,7 @@ struct Inner {
 }
 
 impl Bench {
-    pub(crate) fn new(args: &Args) -> anyhow::Result<Self> {
+    pub(crate) fn new(args: &BenchArgs) -> anyhow::Result<Self> {
         let programs = match &args.programs {
             Some(dir) => dir.clone(),
             None => {
@@ -39,7 +39,7 @@ impl Bench {
         let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
         let scratch = tempfile::Builder::new().prefix("muster-bench-").tempdir_in(&dir);
         let scratch = scratch.with_context(|| format!("cannot work in {}", dir.display()))?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(BenchSettings {
             muster: programs.join("muster"),
             agent: programs.join("muster-agent"),
             scratch,

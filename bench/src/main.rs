@@ -28,13 +28,13 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use crate::args::Args;
+use crate::args::BenchArgs;
 use crate::bench::Bench;
 use crate::parts::process;
-use crate::report::Report;
+use crate::report::BenchReport;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = BenchArgs::parse();
     let ended = match &args.watch {
         Some(words) => process::watch_usage(words).map(|()| ExitCode::SUCCESS),
         None => run(args),
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<ExitCode> {
+fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let bench = Bench::new(&args)?;
     let report = runtime.block_on(async {
@@ -63,10 +63,10 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the selected benchmarks. A signal ends them with an error.
-async fn run_until_signal(args: &Args, bench: &Bench) -> anyhow::Result<Report> {
+async fn run_until_signal(args: &BenchArgs, bench: &Bench) -> anyhow::Result<BenchReport> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
-    let mut report = Report::new(bench, args.quick)?;
+    let mut report = BenchReport::new(bench, args.quick)?;
     for name in args.chosen() {
         report::progress(format_args!("{}: {}", name.word(), name.description()));
         // In its own task, so that a panic is an error here and processes are cleaned up.

@@ -5,16 +5,16 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
-use crate::args::{Format, Name};
+use crate::args::{Name, TableFormat};
 use crate::bench::Bench;
 use crate::measures;
-use crate::parts::machine::Machine;
-use crate::row::Row;
+use crate::parts::machine::MachineInfo;
+use crate::row::BenchRow;
 
 /// All results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    machine: Machine,
+pub(crate) struct BenchReport {
+    machine: MachineInfo,
     /// True if the benchmarks were run with --quick.
     quick: bool,
     measured: Vec<Measured>,
@@ -24,7 +24,7 @@ pub(crate) struct Report {
 #[derive(Debug, Serialize)]
 struct Measured {
     name: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<BenchRow>,
     how: &'static str,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Failed {
     why: String,
 }
 
-impl Report {
+impl BenchReport {
     pub(crate) fn new(bench: &Bench, quick: bool) -> anyhow::Result<Self> {
-        let machine = Machine::read(bench.scratch())?;
+        let machine = MachineInfo::read(bench.scratch())?;
         Ok(Self { machine, quick, measured: Vec::new(), failed: Vec::new() })
     }
 
-    pub(crate) fn add(&mut self, name: Name, rows: Vec<Row>) {
+    pub(crate) fn add(&mut self, name: Name, rows: Vec<BenchRow>) {
         self.measured.push(Measured { name: name.word(), rows, how: measures::method(name) });
     }
 
@@ -49,10 +49,10 @@ impl Report {
         self.failed.push(Failed { name: name.word(), why: format!("{why:#}") });
     }
 
-    pub(crate) fn print(&self, format: Format) {
+    pub(crate) fn print(&self, format: TableFormat) {
         match format {
-            Format::Table => print!("{}", self.text()),
-            Format::Json => match serde_json::to_string_pretty(self) {
+            TableFormat::Table => print!("{}", self.text()),
+            TableFormat::Json => match serde_json::to_string_pretty(self) {
                 Ok(text) => println!("{text}"),
                 Err(error) => complain(&error.into()),
             },

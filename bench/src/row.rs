@@ -20,7 +20,7 @@ pub(crate) enum Unit {
 /// Target of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Target {
+pub(crate) enum RowTarget {
     Under(f64),
     AtLeast(f64),
     AtMost(f64),
@@ -32,7 +32,7 @@ pub(crate) enum Target {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub(crate) enum TargetVerdict {
     Met,
     Missed,
     /// There is no target.
@@ -41,43 +41,43 @@ pub(crate) enum Verdict {
 
 /// A measured number.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct BenchRow {
     pub(crate) measure: String,
-    pub(crate) target: Target,
+    pub(crate) target: RowTarget,
     pub(crate) unit: Unit,
     pub(crate) value: f64,
     /// Additional information: spread, number of repetitions.
     pub(crate) detail: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: TargetVerdict,
 }
 
-impl Row {
+impl BenchRow {
     pub(crate) fn new(measure: impl Into<String>, unit: Unit, value: f64) -> Self {
-        let (target, verdict) = (Target::Shown, Verdict::Shown);
+        let (target, verdict) = (RowTarget::Shown, TargetVerdict::Shown);
         Self { measure: measure.into(), target, unit, value, detail: String::new(), verdict }
     }
 
     pub(crate) fn under(mut self, limit: f64) -> Self {
-        self.target = Target::Under(limit);
-        self.verdict = if self.value < limit { Verdict::Met } else { Verdict::Missed };
+        self.target = RowTarget::Under(limit);
+        self.verdict = if self.value < limit { TargetVerdict::Met } else { TargetVerdict::Missed };
         self
     }
 
     pub(crate) fn at_least(mut self, limit: f64) -> Self {
-        self.target = Target::AtLeast(limit);
-        self.verdict = if self.value >= limit { Verdict::Met } else { Verdict::Missed };
+        self.target = RowTarget::AtLeast(limit);
+        self.verdict = if self.value >= limit { TargetVerdict::Met } else { TargetVerdict::Missed };
         self
     }
 
     pub(crate) fn at_most(mut self, limit: f64) -> Self {
-        self.target = Target::AtMost(limit);
-        self.verdict = if self.value <= limit { Verdict::Met } else { Verdict::Missed };
+        self.target = RowTarget::AtMost(limit);
+        self.verdict = if self.value <= limit { TargetVerdict::Met } else { TargetVerdict::Missed };
         self
     }
 
     pub(crate) fn zero(mut self) -> Self {
-        self.target = Target::Zero;
-        self.verdict = if self.value == 0.0 { Verdict::Met } else { Verdict::Missed };
+        self.target = RowTarget::Zero;
+        self.verdict = if self.value == 0.0 { TargetVerdict::Met } else { TargetVerdict::Missed };
         self
     }
 
@@ -88,29 +88,30 @@ impl Row {
 
     pub(crate) fn target_text(&self) -> String {
         match self.target {
-            Target::Under(limit) => format!("under {}", self.unit.show(limit)),
-            Target::AtLeast(limit) => format!("at least {}", self.unit.show(limit)),
-            Target::AtMost(limit) => format!("at most {}", self.unit.show(limit)),
-            Target::Zero => "none".to_owned(),
-            Target::Shown => String::new(),
+            RowTarget::Under(limit) => format!("under {}", self.unit.show(limit)),
+            RowTarget::AtLeast(limit) => format!("at least {}", self.unit.show(limit)),
+            RowTarget::AtMost(limit) => format!("at most {}", self.unit.show(limit)),
+            RowTarget::Zero => "none".to_owned(),
+            RowTarget::Shown => String::new(),
         }
     }
 
     pub(crate) fn value_text(&self) -> String {
         let value = match (self.target, self.value) {
-            (Target::Zero, 0.0) => "none".to_owned(),
-            (Target::Zero | Target::Under(_) | Target::AtLeast(_) | Target::AtMost(_) | Target::Shown, value) => {
-                self.unit.show(value)
-            }
+            (RowTarget::Zero, 0.0) => "none".to_owned(),
+            (
+                RowTarget::Zero | RowTarget::Under(_) | RowTarget::AtLeast(_) | RowTarget::AtMost(_) | RowTarget::Shown,
+                value,
+            ) => self.unit.show(value),
         };
         if self.detail.is_empty() { value } else { format!("{value} ({})", self.detail) }
     }
 
     pub(crate) fn verdict_text(&self) -> &'static str {
         match self.verdict {
-            Verdict::Met => "met",
-            Verdict::Missed => "MISSED",
-            Verdict::Shown => "",
+            TargetVerdict::Met => "met",
+            TargetVerdict::Missed => "MISSED",
+            TargetVerdict::Shown => "",
         }
     }
 }
@@ -220,15 +221,15 @@ mod tests {
 
     #[test]
     fn verdict_compares_value_and_target() {
-        let row = |value| Row::new("m", Unit::Seconds, value).under(0.1);
-        assert_eq!((row(0.09).verdict, row(0.1).verdict), (Verdict::Met, Verdict::Missed));
-        let ratio = |value| Row::new("m", Unit::Ratio, value).at_least(0.5);
-        assert_eq!((ratio(0.5).verdict, ratio(0.49).verdict), (Verdict::Met, Verdict::Missed));
-        let count = |value| Row::new("m", Unit::Count, value).at_most(10.0);
-        assert_eq!((count(10.0).verdict, count(11.0).verdict), (Verdict::Met, Verdict::Missed));
+        let row = |value| BenchRow::new("m", Unit::Seconds, value).under(0.1);
+        assert_eq!((row(0.09).verdict, row(0.1).verdict), (TargetVerdict::Met, TargetVerdict::Missed));
+        let ratio = |value| BenchRow::new("m", Unit::Ratio, value).at_least(0.5);
+        assert_eq!((ratio(0.5).verdict, ratio(0.49).verdict), (TargetVerdict::Met, TargetVerdict::Missed));
+        let count = |value| BenchRow::new("m", Unit::Count, value).at_most(10.0);
+        assert_eq!((count(10.0).verdict, count(11.0).verdict), (TargetVerdict::Met, TargetVerdict::Missed));
         assert_eq!(count(3.0).target_text(), "at most 10");
-        assert_eq!(Row::new("m", Unit::Count, 0.0).zero().verdict, Verdict::Met);
-        assert_eq!(Row::new("m", Unit::Count, 1.0).zero().verdict_text(), "MISSED");
+        assert_eq!(BenchRow::new("m", Unit::Count, 0.0).zero().verdict, TargetVerdict::Met);
+        assert_eq!(BenchRow::new("m", Unit::Count, 1.0).zero().verdict_text(), "MISSED");
     }
 
     #[test]

@@ -179,11 +179,11 @@ fn built(name: &str) -> PathBuf {
 
 /// A project directory.
 #[derive(Clone, Debug)]
-pub struct Project {
+pub struct TestProject {
     pub dir: PathBuf,
 }
 
-impl Project {
+impl TestProject {
     /// A project with this many nodes of each role.
     pub fn new(sandbox: &Sandbox, roles: &[(&str, u32)]) -> Self {
         let mut text = "roles:\n".to_owned();

@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::http;
 use crate::http::Response;
 use crate::process::ChildProcess;
-use crate::sandbox::{Project, Sandbox};
+use crate::sandbox::{Sandbox, TestProject};
 
 /// The environment of every project that a test writes.
 pub const ENV: &str = "test";
 
 /// A running server.
 #[derive(Debug)]
-pub struct Server {
+pub struct SandboxServer {
     pub process: ChildProcess,
     pub api: Api,
 }
@@ -28,9 +28,9 @@ pub struct Api {
     env: String,
 }
 
-impl Server {
+impl SandboxServer {
     /// Starts the server of a project, with its state in `state` of the sandbox. It listens when this returns.
-    pub fn start(sandbox: &Sandbox, project: &Project) -> Self {
+    pub fn start(sandbox: &Sandbox, project: &TestProject) -> Self {
         Self::start_at(sandbox, &project.dir, &sandbox.path("state"))
     }
 
@@ -133,11 +133,11 @@ pub fn repository() -> PathBuf {
 
 /// A running `muster up`, with its state in `state` of the sandbox and its nodes in the sandbox's network.
 #[derive(Debug)]
-pub struct Up {
+pub struct UpProcess {
     pub process: ChildProcess,
 }
 
-impl Up {
+impl UpProcess {
     pub fn start(sandbox: &Sandbox, project: &Path, more: &[&str]) -> Self {
         let state = sandbox.path("state");
         let (project, state, listen, network) =

@@ -7,11 +7,11 @@ use muster_core::node::status::NodeState;
 use muster_core::report::{Outcome, Verdict};
 
 use crate::bench::Bench;
-use crate::parts::agent::Agent;
+use crate::parts::agent::BenchAgent;
 use crate::parts::fleet::{BenchFleet, FleetOptions};
 use crate::parts::process::{Cpu, Memory};
 use crate::parts::{process, project};
-use crate::row::{Row, Unit, bytes};
+use crate::row::{BenchRow, Unit, bytes};
 
 use super::populated::Populated;
 
@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Remains of a run in the agent (timers, idle threads) are gone after this time.
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn measure_memory(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_memory(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let roles = [("db", 1)];
     let plan = FleetOptions { ballast: Some(("v1", bench.size(50, 8) * 1_000_000)), ..FleetOptions::new(&roles) };
     let fleet = BenchFleet::start_as(bench, &plan).await?;
@@ -61,7 +61,7 @@ async fn among_many(bench: &Bench, nodes: u32) -> anyhow::Result<Memory> {
     let (client, env) = (fleet.server.client()?, project::env()?);
     let name = fleet.project.nodes.first().context("there are no nodes")?;
     let before = client.node(&env, name).await?.incarnation;
-    let agent = Agent::start(bench, fleet.dir.path(), &fleet.project, name, 0, &fleet.server.url, false)?;
+    let agent = BenchAgent::start(bench, fleet.dir.path(), &fleet.project, name, 0, &fleet.server.url, false)?;
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let now = client.node(&env, name).await?;
@@ -80,9 +80,9 @@ async fn among_many(bench: &Bench, nodes: u32) -> anyhow::Result<Memory> {
     Ok(memory)
 }
 
-fn row(when: &str, memory: Memory) -> Row {
+fn row(when: &str, memory: Memory) -> BenchRow {
     let show = |number: u64| Unit::Bytes.show(bytes(number));
-    Row::new(format!("idle agent {when}: resident"), Unit::Bytes, bytes(memory.rss))
+    BenchRow::new(format!("idle agent {when}: resident"), Unit::Bytes, bytes(memory.rss))
         .under(MEMORY_LIMIT)
         .detail(format!("PSS {}, of its own {}", show(memory.pss), show(memory.anonymous)))
 }
@@ -95,7 +95,7 @@ pub(crate) const DOWNLOAD_METHOD: &str = "real agents, directly at a real `muste
 
 const DOWNLOAD_LIMIT: f64 = 32.0 * 1024.0 * 1024.0;
 
-pub(crate) async fn measure_download(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_download(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let (agents, megabytes) = (bench.size(20, 4), bench.size(50, 8));
     let roles = [("app", agents)];
     let plan = FleetOptions { ballast: Some(("v2", megabytes * 1_000_000)), direct: true, ..FleetOptions::new(&roles) };
@@ -116,10 +116,10 @@ pub(crate) async fn measure_download(bench: &Bench) -> anyhow::Result<Vec<Row>> 
     #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]
     let (grown, before) = (grown as f64, before as f64);
     Ok(vec![
-        Row::new(name("the server grows by"), Unit::Bytes, grown)
+        BenchRow::new(name("the server grows by"), Unit::Bytes, grown)
             .under(DOWNLOAD_LIMIT)
             .detail(format!("from {}", Unit::Bytes.show(before))),
-        Row::new(name("until the last is validated"), Unit::Seconds, took.as_secs_f64()),
+        BenchRow::new(name("until the last is validated"), Unit::Seconds, took.as_secs_f64()),
     ])
 }
 
@@ -133,7 +133,7 @@ pub(crate) const IDLE_METHOD: &str = "four real agents (db1, web1, web2, lb1) wi
 /// Effects of the last run are over after this time.
 const IDLE_SETTLE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn measure_idle(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_idle(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let time = bench.size(Duration::from_secs(60), Duration::from_secs(12));
     let fleet = BenchFleet::start(bench, &[("db", 1), ("web", 2), ("lb", 1)], None).await?;
     fleet.until_validated("v1").await?;
@@ -155,23 +155,20 @@ pub(crate) async fn measure_idle(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let share = own.as_secs_f64() / time.as_secs_f64();
     let (requests, pings) = (less(after.requests, before.requests), less(after.pings, before.pings));
     Ok(vec![
-        Row::new(name("applier starts"), Unit::Count, less(after.starts, before.starts))
+        BenchRow::new(name("applier starts"), Unit::Count, less(after.starts, before.starts))
             .zero()
             .detail(format!("{} before that", before.starts)),
-        Row::new(name("sync payload events"), Unit::Count, less(after.payload, before.payload)).zero().detail(format!(
-            "{} pings; {} down, {} up in all",
-            pings,
-            Unit::Bytes.show(down),
-            Unit::Bytes.show(up)
-        )),
-        Row::new(name("requests but answers to pings"), Unit::Count, (requests - pings).max(0.0)).zero(),
-        Row::new(name("new store revisions"), Unit::Count, less(after.revision, before.revision))
+        BenchRow::new(name("sync payload events"), Unit::Count, less(after.payload, before.payload))
+            .zero()
+            .detail(format!("{} pings; {} down, {} up in all", pings, Unit::Bytes.show(down), Unit::Bytes.show(up))),
+        BenchRow::new(name("requests but answers to pings"), Unit::Count, (requests - pings).max(0.0)).zero(),
+        BenchRow::new(name("new store revisions"), Unit::Count, less(after.revision, before.revision))
             .zero()
             .detail(format!("at {}", after.revision)),
-        Row::new(name("the busiest agent's share of a core"), Unit::Ratio, share)
+        BenchRow::new(name("the busiest agent's share of a core"), Unit::Ratio, share)
             .under(0.001)
             .detail(format!("its checks: {}", Unit::Seconds.show(checks.as_secs_f64()))),
-        Row::new(name("processor time"), Unit::Seconds, (after.cpu.saturating_sub(before.cpu)).as_secs_f64()),
+        BenchRow::new(name("processor time"), Unit::Seconds, (after.cpu.saturating_sub(before.cpu)).as_secs_f64()),
     ])
 }
 

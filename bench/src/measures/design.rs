@@ -15,9 +15,9 @@ use saphyr_parser::{Event, Parser};
 use crate::bench::Bench;
 use crate::parts::process::ResourceUsage;
 use crate::parts::server::InProcessServer;
-use crate::parts::site::{Files, Site};
+use crate::parts::site::{GeneratedSite, SiteFiles};
 use crate::parts::{process, project, site};
-use crate::row::{Row, Sample, Unit};
+use crate::row::{BenchRow, Sample, Unit};
 
 pub(crate) const DESIGN_CHECK_METHOD: &str = "a generated site: six networks, four levels of host profiles, and 460 bytes of YAML for each node; one file for \
     each rack of 100. The real `muster design check DIR`, from before its process is created until it has ended, \
@@ -27,13 +27,13 @@ pub(crate) const DESIGN_CHECK_METHOD: &str = "a generated site: six networks, fo
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-pub(crate) async fn measure_design_check(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_design_check(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let dir = bench.dir()?;
     let (nodes, many) = bench.size((5_000, 50_000), (500, 5_000));
     let repeat = bench.size(20, 5);
-    let site = Site::write(&dir.path().join("by-rack"), nodes, Files::ByRack)?;
-    let one = Site::write(&dir.path().join("one"), nodes, Files::One)?;
-    let large = Site::write(&dir.path().join("large"), many, Files::ByRack)?;
+    let site = GeneratedSite::write(&dir.path().join("by-rack"), nodes, SiteFiles::ByRack)?;
+    let one = GeneratedSite::write(&dir.path().join("one"), nodes, SiteFiles::One)?;
+    let large = GeneratedSite::write(&dir.path().join("large"), many, SiteFiles::ByRack)?;
 
     let mut events = events(&site.dir, repeat)?;
     let checked = check(bench, &site, repeat).await?;
@@ -46,23 +46,21 @@ pub(crate) async fn measure_design_check(bench: &Bench) -> anyhow::Result<Vec<Ro
     let size = format!("{} of YAML in {} files", Unit::Bytes.show(bytes(site.bytes)), site.files);
     let growth = of_large.time.median() / checked.time.median();
     Ok(vec![
-        Row::new(name("check, whole command"), Unit::Seconds, checked.time.median())
+        BenchRow::new(name("check, whole command"), Unit::Seconds, checked.time.median())
             .at_most(0.200)
             .detail(format!("{}; {size}", checked.time.spread())),
-        Row::new(name("check, processor time"), Unit::Seconds, checked.processor.median())
+        BenchRow::new(name("check, processor time"), Unit::Seconds, checked.processor.median())
             .detail(checked.processor.spread()),
-        Row::new(name("check, peak memory"), Unit::Bytes, checked.peak).at_most(150.0 * MIB),
-        Row::new(name("the YAML's events alone"), Unit::Seconds, alone.median()).detail(alone.spread()),
+        BenchRow::new(name("check, peak memory"), Unit::Bytes, checked.peak).at_most(150.0 * MIB),
+        BenchRow::new(name("the YAML's events alone"), Unit::Seconds, alone.median()).detail(alone.spread()),
         // Equal to the target of 0.2 s where the events take 0.1 s.
-        Row::new(name("check to events alone"), Unit::Ratio, checked.time.median() / alone.median()).at_most(2.0),
-        Row::new(name("check, all in one file"), Unit::Seconds, of_one.time.median()).at_most(0.200).detail(format!(
-            "{}; {} at most",
-            of_one.time.spread(),
-            Unit::Bytes.show(of_one.peak)
-        )),
-        Row::new(format!("design of {many} nodes: check, whole command"), Unit::Seconds, of_large.time.median())
+        BenchRow::new(name("check to events alone"), Unit::Ratio, checked.time.median() / alone.median()).at_most(2.0),
+        BenchRow::new(name("check, all in one file"), Unit::Seconds, of_one.time.median())
+            .at_most(0.200)
+            .detail(format!("{}; {} at most", of_one.time.spread(), Unit::Bytes.show(of_one.peak))),
+        BenchRow::new(format!("design of {many} nodes: check, whole command"), Unit::Seconds, of_large.time.median())
             .detail(format!("{}; {} at most", of_large.time.spread(), Unit::Bytes.show(of_large.peak))),
-        Row::new(format!("design of {many} nodes to one of {nodes}"), Unit::Ratio, growth).at_most(11.0),
+        BenchRow::new(format!("design of {many} nodes to one of {nodes}"), Unit::Ratio, growth).at_most(11.0),
     ])
 }
 
@@ -72,7 +70,7 @@ struct Checked {
     peak: f64,
 }
 
-async fn check(bench: &Bench, site: &Site, repeat: usize) -> anyhow::Result<Checked> {
+async fn check(bench: &Bench, site: &GeneratedSite, repeat: usize) -> anyhow::Result<Checked> {
     let words = [bench.muster()?.into(), "design".into(), "check".into(), site.dir.clone().into_os_string()];
     // The first one loads program and files into the cache.
     process::run_measured(bench, &site.dir, &words).await?;
@@ -126,10 +124,10 @@ pub(crate) const DESIGN_EDIT_METHOD: &str = "the generated site of design-check,
 /// The source that holds what was written through the API.
 const API: &str = "api";
 
-pub(crate) async fn measure_design_edit(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_design_edit(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let nodes = bench.size(5_000, 500);
     let repeat = bench.size(200, 20);
-    let texts = site::texts(nodes, Files::ByRack);
+    let texts = site::texts(nodes, SiteFiles::ByRack);
     let files = texts.iter().map(|(name, text)| FileText::new(name, text.as_str())).collect();
     let bundles = vec![
         DesignSource { name: "site".to_owned(), files },
@@ -146,9 +144,9 @@ pub(crate) async fn measure_design_edit(bench: &Bench) -> anyhow::Result<Vec<Row
     let through_api = put(bench, &texts, bench.size(50, 5)).await?;
     let name = |what: &str| format!("design of {nodes} nodes: one edited, {what}");
     Ok(vec![
-        Row::new(name("in a file of its own"), Unit::Seconds, alone.median()).under(0.010).detail(alone.spread()),
-        Row::new(name("in its rack's file"), Unit::Seconds, in_rack.median()).detail(in_rack.spread()),
-        Row::new(name("through the API"), Unit::Seconds, through_api.median())
+        BenchRow::new(name("in a file of its own"), Unit::Seconds, alone.median()).under(0.010).detail(alone.spread()),
+        BenchRow::new(name("in its rack's file"), Unit::Seconds, in_rack.median()).detail(in_rack.spread()),
+        BenchRow::new(name("through the API"), Unit::Seconds, through_api.median())
             .under(0.010)
             .detail(through_api.spread()),
     ])
@@ -157,7 +155,7 @@ pub(crate) async fn measure_design_edit(bench: &Bench) -> anyhow::Result<Vec<Row
 /// Edits a node of a server's design through its API.
 async fn put(bench: &Bench, texts: &[(String, String)], repeat: u32) -> anyhow::Result<Sample> {
     let dir = bench.dir()?;
-    let project = project::Project::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
+    let project = project::BenchProject::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
     let inside = InProcessServer::start(dir.path(), &project).await?;
     let (client, env) = (Client::new(&format!("http://{}", inside.address))?, project::env()?);
     let files = texts.iter().map(|(path, text)| SourceFile { path: path.clone(), text: text.clone() }).collect();

@@ -13,10 +13,10 @@ mod wake_up;
 
 use crate::args::Name;
 use crate::bench::Bench;
-use crate::row::Row;
+use crate::row::BenchRow;
 
 /// Runs a benchmark.
-pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     match name {
         Name::AgentMemory => agents::measure_memory(bench).await,
         Name::IdleFleet => agents::measure_idle(bench).await,

@@ -13,7 +13,7 @@ use crate::parts::fleet::{BenchFleet, FleetOptions};
 use crate::parts::machine::now;
 use crate::parts::process::command;
 use crate::parts::proxy::PassedReport;
-use crate::row::{Row, Sample, Unit};
+use crate::row::{BenchRow, Sample, Unit};
 
 pub(crate) const METHOD: &str = "a converged catalog of 262 resources (files, directories, execs), so every run does the same work and changes \
     nothing. In turn: a bare `puppet apply` of the manifest, from before its process is created until it has ended; \
@@ -25,7 +25,7 @@ pub(crate) const METHOD: &str = "a converged catalog of 262 resources (files, di
 const LIMIT: f64 = 1.05;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let dir = bench.dir()?;
     let manifest = manifest(&dir.path().join("content"));
     let site = dir.path().join("site.pp");
@@ -54,7 +54,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     fleet.stop().await?;
     let (alone, managed, applied) = (Sample::new(alone), Sample::new(managed), Sample::new(applied));
     let seconds = |what: &str, sample: &Sample| {
-        Row::new(format!("a run of Puppet, 262 resources: {what}"), Unit::Seconds, sample.median())
+        BenchRow::new(format!("a run of Puppet, 262 resources: {what}"), Unit::Seconds, sample.median())
             .detail(sample.spread())
     };
     let ratio = managed.median() / alone.median();
@@ -63,7 +63,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         seconds("bare `puppet apply`", &alone),
         seconds("by the agent, from the request to the report", &managed),
         seconds("by the agent, as its report says", &applied),
-        Row::new("a run of Puppet: by the agent to bare", Unit::Ratio, ratio)
+        BenchRow::new("a run of Puppet: by the agent to bare", Unit::Ratio, ratio)
             .under(LIMIT)
             .detail(format!("{added} more")),
     ])

@@ -13,12 +13,12 @@ use tempfile::TempDir;
 
 use crate::bench::Bench;
 use crate::parts::agent::SCRIPT;
-use crate::parts::http::Connection;
+use crate::parts::http::RawConnection;
 use crate::parts::process::command;
-use crate::parts::project::{self, ENV, Project};
+use crate::parts::project::{self, BenchProject, ENV};
 use crate::parts::reports::{Senders, SentReports, StopAfter};
-use crate::parts::server::Server;
-use crate::row::{Row, Sample, Unit};
+use crate::parts::server::BenchServer;
+use crate::row::{BenchRow, Sample, Unit};
 
 /// Senders that fill the store.
 const SENDERS: usize = 64;
@@ -27,8 +27,8 @@ const RUN: u64 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Populated {
-    pub(crate) server: Server,
-    pub(crate) project: Project,
+    pub(crate) server: BenchServer,
+    pub(crate) project: BenchProject,
     /// Reports that filled the store.
     pub(crate) sent: SentReports,
     senders: Senders,
@@ -59,9 +59,9 @@ impl Populated {
         // A role has at most 9,999 nodes.
         let roles = [("app", nodes / 2), ("store", nodes - nodes / 2)];
         let names: Vec<&str> = versions.iter().map(Version::as_str).collect();
-        let project = Project::write(dir.path(), &roles, &names, SCRIPT)?;
+        let project = BenchProject::write(dir.path(), &roles, &names, SCRIPT)?;
         let blobs = dir.path().join("blobs");
-        let server = Server::start_on(bench, dir.path(), store, &blobs, Some(&project.dir)).await?;
+        let server = BenchServer::start_on(bench, dir.path(), store, &blobs, Some(&project.dir)).await?;
         let runs = versions.first().context("no version was named")?;
         let mut senders = Senders::new(&server.address, &project.nodes, runs, SENDERS);
         let sent = senders.send(StopAfter::Each(RUN)).await.context("the store cannot be filled")?;
@@ -120,7 +120,7 @@ pub(crate) const VERIFY_HOSTS_METHOD: &str = "`muster serve` with 5,000 nodes th
     open connection, from sending the request until the complete response. As a command: the real `muster \
     verify-hosts v1 < hosts`, from before its process is created until it has ended.";
 
-pub(crate) async fn measure_verify_hosts(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_verify_hosts(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let nodes = bench.size(5_000, 1_000);
     let fleet = Populated::start(bench, nodes).await?;
 
@@ -131,7 +131,7 @@ pub(crate) async fn measure_verify_hosts(bench: &Bench) -> anyhow::Result<Vec<Ro
     };
     let body = serde_json::to_vec(&question)?;
     let path = format!("/v1/envs/{ENV}/verify-hosts");
-    let mut connection = Connection::open(&fleet.server.address).await?;
+    let mut connection = RawConnection::open(&fleet.server.address).await?;
     let (mut server, mut http) = (Vec::new(), Vec::new());
     for _ in 0..bench.size(200, 20) {
         let begin = Instant::now();
@@ -153,9 +153,9 @@ pub(crate) async fn measure_verify_hosts(bench: &Bench) -> anyhow::Result<Vec<Ro
     let (server, http, command) = (Sample::new(server), Sample::new(http), Sample::new(command));
     let name = |where_: &str| format!("verify-hosts, {nodes} hosts: {where_}");
     Ok(vec![
-        Row::new(name("in the server"), Unit::Seconds, server.median()).under(0.001).detail(server.spread()),
-        Row::new(name("over HTTP"), Unit::Seconds, http.median()).detail(http.spread()),
-        Row::new(name("whole command"), Unit::Seconds, command.median()).under(0.020).detail(command.spread()),
+        BenchRow::new(name("in the server"), Unit::Seconds, server.median()).under(0.001).detail(server.spread()),
+        BenchRow::new(name("over HTTP"), Unit::Seconds, http.median()).detail(http.spread()),
+        BenchRow::new(name("whole command"), Unit::Seconds, command.median()).under(0.020).detail(command.spread()),
     ])
 }
 
@@ -163,7 +163,7 @@ pub(crate) const STATUS_METHOD: &str = "the same server as for verify-hosts; the
     ended. No agent is connected, so all 5,000 nodes are silent: the server has to evaluate and sort every one as a \
     blocker, which is its worst case.";
 
-pub(crate) async fn measure_status(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_status(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let nodes = bench.size(5_000, 1_000);
     let fleet = Populated::start(bench, nodes).await?;
     let mut status = Vec::new();
@@ -175,10 +175,10 @@ pub(crate) async fn measure_status(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     fleet.server.stop().await?;
     let (status, list) = (Sample::new(status), Sample::new(list));
     Ok(vec![
-        Row::new(format!("status, {nodes} nodes: whole command"), Unit::Seconds, status.median())
+        BenchRow::new(format!("status, {nodes} nodes: whole command"), Unit::Seconds, status.median())
             .under(0.050)
             .detail(status.spread()),
-        Row::new(format!("node list, {nodes} nodes: whole command"), Unit::Seconds, list.median())
+        BenchRow::new(format!("node list, {nodes} nodes: whole command"), Unit::Seconds, list.median())
             .detail(list.spread()),
     ])
 }

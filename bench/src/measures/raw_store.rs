@@ -18,7 +18,7 @@ use crate::bench::Bench;
 use crate::parts::etcd::Etcd;
 use crate::parts::reports::Reporter;
 use crate::parts::{machine, project};
-use crate::row::{Row, Unit};
+use crate::row::{BenchRow, Unit};
 
 /// Reports until a node's history is full.
 const FULL: usize = 42;
@@ -123,7 +123,7 @@ pub(crate) const STORES_METHOD: &str = "the same transactions, those of reports 
 
 const WRITERS: [u32; 2] = [1, 64];
 
-pub(crate) async fn measure_stores(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_stores(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let time = bench.size(Duration::from_secs(3), Duration::from_millis(500));
     let rounds = bench.size(3, 1);
     let dir = bench.dir()?;
@@ -143,10 +143,10 @@ pub(crate) async fn measure_stores(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let (embedded, clustered) = (embedded / f64::from(rounds), clustered / f64::from(rounds));
         let writing = if writers == 1 { "1 writer".to_owned() } else { format!("{writers} writers") };
         rows.extend([
-            Row::new(format!("transactions of the embedded store, {writing}"), Unit::PerSecond, embedded)
+            BenchRow::new(format!("transactions of the embedded store, {writing}"), Unit::PerSecond, embedded)
                 .detail(format!("{fsyncs:.3} fsyncs each")),
-            Row::new(format!("transactions of etcd {}, {writing}", etcd.version), Unit::PerSecond, clustered),
-            Row::new(format!("embedded to etcd, {writing}"), Unit::Ratio, embedded / clustered).at_least(1.0),
+            BenchRow::new(format!("transactions of etcd {}, {writing}", etcd.version), Unit::PerSecond, clustered),
+            BenchRow::new(format!("embedded to etcd, {writing}"), Unit::Ratio, embedded / clustered).at_least(1.0),
         ]);
     }
     drop(shared);

@@ -8,7 +8,7 @@ use crate::bench::Bench;
 use crate::parts::reports::{Senders, SentReports, StopAfter};
 use crate::parts::server::InProcessServer;
 use crate::parts::{process, project};
-use crate::row::{Row, Unit};
+use crate::row::{BenchRow, Unit};
 use muster_store::embedded::EmbeddedOptions;
 use muster_store::{EmbeddedStore, Store, StoreStats};
 
@@ -25,7 +25,7 @@ const HISTORY: u64 = 40;
 
 /// One interval of reports.
 #[derive(Clone, Copy, Debug)]
-struct Interval {
+struct EmbeddedInterval {
     senders: usize,
     sent: SentReports,
     before: StoreStats,
@@ -34,10 +34,10 @@ struct Interval {
     cpu: Duration,
 }
 
-pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let time = bench.size(Duration::from_secs(10), Duration::from_secs(1));
     let dir = bench.dir()?;
-    let project = project::Project::write(dir.path(), &[("web", NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
+    let project = project::BenchProject::write(dir.path(), &[("web", NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
     let inside = InProcessServer::start(dir.path(), &project).await?;
     let store = &inside.store;
     let mut senders = Senders::new(&inside.address, &project.nodes, &project::version("v1")?, 64);
@@ -49,25 +49,25 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let (before, cpu) = (store.stats(), process::cpu(std::process::id())?.own);
         let sent = senders.send(StopAfter::Elapsed(time)).await?;
         let cpu = process::cpu(std::process::id())?.own.saturating_sub(cpu);
-        stretches.push(Interval { senders: count, sent, before, after: store.stats(), cpu });
+        stretches.push(EmbeddedInterval { senders: count, sent, before, after: store.stats(), cpu });
     }
     let raw: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path().join("raw"), EmbeddedOptions::default()).await?);
     let raw = raw_store::transaction_rate(&raw, 64, bench.size(time / 2, time)).await?;
 
-    let mut rows: Vec<Row> = stretches.iter().flat_map(Interval::rows).collect();
+    let mut rows: Vec<BenchRow> = stretches.iter().flat_map(EmbeddedInterval::rows).collect();
     rows.push(
-        Row::new("the store alone, 64 writers", Unit::PerSecond, raw.transactions_per_second)
+        BenchRow::new("the store alone, 64 writers", Unit::PerSecond, raw.transactions_per_second)
             .detail(format!("transactions; {:.3} fsyncs each", raw.fsyncs_each)),
     );
     if let Some(first) = stretches.first() {
         let ratio = first.sent.per_second() / raw.transactions_per_second;
-        rows.push(Row::new("reports to transactions of the store alone", Unit::Ratio, ratio));
+        rows.push(BenchRow::new("reports to transactions of the store alone", Unit::Ratio, ratio));
     }
     Ok(rows)
 }
 
-impl Interval {
-    fn rows(&self) -> [Row; 3] {
+impl EmbeddedInterval {
+    fn rows(&self) -> [BenchRow; 3] {
         let Self { senders, sent, before, after, cpu } = self;
         #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]
         let per = |after: u64, before: u64, of: f64| (after - before) as f64 / of;
@@ -78,14 +78,14 @@ impl Interval {
         let bytes = Unit::Bytes.show(per(sent.bytes, 0, reports));
         let name = |what: &str| format!("{what}, {senders} senders");
         [
-            Row::new(name("full reports"), Unit::PerSecond, sent.per_second())
+            BenchRow::new(name("full reports"), Unit::PerSecond, sent.per_second())
                 .detail(format!("{bytes} each; {} of the store", Unit::PerSecond.show(transactions) + " transactions")),
-            Row::new(name("fsyncs per report"), Unit::Ratio, fsyncs).detail(format!(
+            BenchRow::new(name("fsyncs per report"), Unit::Ratio, fsyncs).detail(format!(
                 "{} fsyncs in {}",
                 after.fsyncs - before.fsyncs,
                 Unit::Seconds.show(sent.took.as_secs_f64())
             )),
-            Row::new(name("processor time per report"), Unit::Seconds, cpu.as_secs_f64() / reports)
+            BenchRow::new(name("processor time per report"), Unit::Seconds, cpu.as_secs_f64() / reports)
                 .detail("senders and server together"),
         ]
     }

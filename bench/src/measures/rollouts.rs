@@ -20,7 +20,7 @@ use muster_sim::simulation::fleet::Design;
 use muster_sim::simulation::undisturbed::{TimedRollout, roll_out};
 
 use crate::bench::Bench;
-use crate::row::{Row, Sample, Unit};
+use crate::row::{BenchRow, Sample, Unit};
 
 pub(crate) const ENGINE_METHOD: &str = "in this process, on an environment in memory that is built from its keys: 5,000 nodes in three roles, one after \
     the other, in 50 failure domains, all validated and connected. The strategy is the default one (one node, 10 %, \
@@ -35,7 +35,7 @@ const DOMAINS: u32 = 50;
 /// Time of a node from its grant to its report.
 const NODE_TIME: SignedDuration = SignedDuration::from_secs(60);
 
-pub(crate) fn measure_engine(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure_engine(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let nodes = bench.size(5_000, 500);
     let repeat = bench.size(50, 5);
     let world = world(nodes);
@@ -63,15 +63,15 @@ pub(crate) fn measure_engine(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let least = predict::minimum_duration(&planned, NODE_TIME);
     let (planning, steps) = (Sample::new(planning), Sample::new(rollout.steps));
     Ok(vec![
-        Row::new(format!("rollout of {nodes} nodes: planned"), Unit::Seconds, planning.median())
+        BenchRow::new(format!("rollout of {nodes} nodes: planned"), Unit::Seconds, planning.median())
             .under(0.050)
             .detail(planning.spread()),
-        Row::new(format!("rollout of {nodes} nodes: a step with nothing to do"), Unit::Seconds, idle.median())
+        BenchRow::new(format!("rollout of {nodes} nodes: a step with nothing to do"), Unit::Seconds, idle.median())
             .under(0.001)
             .detail(format!("{}; {in_flight} nodes under way", idle.spread())),
-        Row::new(format!("rollout of {nodes} nodes: all its steps"), Unit::Seconds, steps.median())
+        BenchRow::new(format!("rollout of {nodes} nodes: all its steps"), Unit::Seconds, steps.median())
             .detail(steps.spread()),
-        Row::new(
+        BenchRow::new(
             format!("rollout of {nodes} nodes: length to its theoretical minimum"),
             Unit::Ratio,
             took.as_secs_f64() / least.as_secs_f64(),
@@ -200,7 +200,7 @@ pub(crate) const FLEET_METHOD: &str = "in this process, in virtual time: the sim
 /// The checks after a run take a second.
 const CHECKS: Duration = Duration::from_secs(1);
 
-pub(crate) fn measure_fleet(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure_fleet(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let nodes = bench.size(5_000, 500);
     let applies = Duration::try_from(NODE_TIME)?.saturating_sub(CHECKS);
     let begin = Instant::now();
@@ -210,13 +210,15 @@ pub(crate) fn measure_fleet(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let seconds = |time: &Duration| time.as_secs_f64();
     let name = |what: &str| format!("rollout of {nodes} simulated nodes: {what}");
     Ok(vec![
-        Row::new(name("length to its theoretical minimum"), Unit::Ratio, timed.ratio()).at_most(1.03).detail(format!(
-            "{:.1} s to {:.1} s in virtual time, in {} waves",
-            seconds(length),
-            seconds(minimum),
-            plan.waves.len()
-        )),
-        Row::new(name("virtual to real time"), Unit::Ratio, seconds(&world.now()) / seconds(&took))
+        BenchRow::new(name("length to its theoretical minimum"), Unit::Ratio, timed.ratio()).at_most(1.03).detail(
+            format!(
+                "{:.1} s to {:.1} s in virtual time, in {} waves",
+                seconds(length),
+                seconds(minimum),
+                plan.waves.len()
+            ),
+        ),
+        BenchRow::new(name("virtual to real time"), Unit::Ratio, seconds(&world.now()) / seconds(&took))
             .detail(format!("the first version included; {:.1} s of real time", seconds(&took))),
     ])
 }

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use crate::bench::Bench;
 use crate::parts::etcd::Etcd;
-use crate::parts::http::Connection;
+use crate::parts::http::RawConnection;
 use crate::parts::process;
-use crate::parts::project::Project;
-use crate::parts::server::Server;
-use crate::row::{Row, Sample, Unit, bytes};
+use crate::parts::project::BenchProject;
+use crate::parts::server::BenchServer;
+use crate::row::{BenchRow, Sample, Unit, bytes};
 
 use super::populated::Populated;
 
@@ -17,16 +17,16 @@ pub(crate) const SERVER_METHOD: &str = "the real `muster serve`. Memory is the r
     node. Its nodes are not connected. To ready: from before the process is created until it prints its address, \
     when its view is complete; the store is in the page cache.";
 
-pub(crate) async fn measure_server(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_server(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let base = {
         let dir = bench.dir()?;
-        let project = Project::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
-        let server = Server::start(bench, dir.path(), Some(&project.dir)).await?;
+        let project = BenchProject::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
+        let server = BenchServer::start(bench, dir.path(), Some(&project.dir)).await?;
         let memory = process::read_memory(server.pid())?;
         server.stop().await?;
         memory
     };
-    let mut rows = vec![Row::new("server with 1 node: resident", Unit::Bytes, bytes(base.rss))];
+    let mut rows = vec![BenchRow::new("server with 1 node: resident", Unit::Bytes, bytes(base.rss))];
     for nodes in bench.size([5_000_u32, 10_000], [500, 1_000]) {
         let Populated { server, sent, dir, .. } = Populated::start(bench, nodes).await?;
         let busy = process::read_memory(server.pid())?;
@@ -35,7 +35,7 @@ pub(crate) async fn measure_server(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let mut starts = Vec::new();
         let mut rested = None;
         for _ in 0..bench.size(10, 3) {
-            let server = Server::start(bench, dir.path(), None).await?;
+            let server = BenchServer::start(bench, dir.path(), None).await?;
             starts.push(server.ready_after);
             rested = Some(process::read_memory(server.pid())?);
             server.stop().await?;
@@ -44,13 +44,17 @@ pub(crate) async fn measure_server(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let rss = bytes(rested.map_or(0, |memory| memory.rss));
         let each = (rss - bytes(base.rss)) / f64::from(nodes);
         rows.extend([
-            Row::new(format!("server with {nodes} nodes: resident"), Unit::Bytes, rss)
+            BenchRow::new(format!("server with {nodes} nodes: resident"), Unit::Bytes, rss)
                 .detail(format!("{} right after taking their reports", Unit::Bytes.show(bytes(busy.rss)))),
-            Row::new(format!("server with {nodes} nodes: per node"), Unit::Bytes, each),
-            Row::new(format!("server with {nodes} nodes: start to ready"), Unit::Seconds, starts.median())
+            BenchRow::new(format!("server with {nodes} nodes: per node"), Unit::Bytes, each),
+            BenchRow::new(format!("server with {nodes} nodes: start to ready"), Unit::Seconds, starts.median())
                 .detail(starts.spread()),
-            Row::new(format!("{nodes} nodes' first runs reported, 64 senders"), Unit::PerSecond, sent.per_second())
-                .detail(format!("{} reports to the real process", sent.reports)),
+            BenchRow::new(
+                format!("{nodes} nodes' first runs reported, 64 senders"),
+                Unit::PerSecond,
+                sent.per_second(),
+            )
+            .detail(format!("{} reports to the real process", sent.reports)),
         ]);
     }
     Ok(rows)
@@ -61,7 +65,7 @@ pub(crate) const REPLICA_METHOD: &str = "an etcd with one member that holds 10,0
     is created until /readyz answers 204. Its reads are etcd's count of Range calls meanwhile. Memory is the \
     resident set of the second, minus that of a server with a single node.";
 
-pub(crate) async fn measure_replica(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_replica(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let nodes = bench.size(10_000, 1_000);
     let base = {
         let dir = bench.dir()?;
@@ -80,11 +84,11 @@ pub(crate) async fn measure_replica(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     for _ in 0..bench.size(10, 3) {
         let other = bench.dir()?;
         let before = etcd.metrics().await?;
-        let second = Server::start_on(bench, other.path(), &etcd.spec(), &blobs, None).await?;
+        let second = BenchServer::start_on(bench, other.path(), &etcd.spec(), &blobs, None).await?;
         starts.push(second.ready_after);
         reads = reads.max(etcd.metrics().await?.etcd_reads() - before.etcd_reads());
         rss = process::read_memory(second.pid())?.rss;
-        let mut connection = Connection::open(&second.address).await?;
+        let mut connection = RawConnection::open(&second.address).await?;
         for _ in 0..5 {
             let begin = Instant::now();
             connection.get("/metrics").await?;
@@ -97,15 +101,19 @@ pub(crate) async fn measure_replica(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let (starts, scrapes) = (Sample::new(starts), Sample::new(scrapes));
     let each = bytes(rss.saturating_sub(base.rss)) / f64::from(nodes);
     Ok(vec![
-        Row::new(format!("replica on etcd with {nodes} nodes: start to ready"), Unit::Seconds, starts.median())
+        BenchRow::new(format!("replica on etcd with {nodes} nodes: start to ready"), Unit::Seconds, starts.median())
             .under(1.0)
             .detail(starts.spread()),
-        Row::new(format!("replica on etcd with {nodes} nodes: reads of etcd until then"), Unit::Count, reads),
-        Row::new(format!("replica on etcd with {nodes} nodes: resident"), Unit::Bytes, bytes(rss)),
-        Row::new(format!("replica on etcd with {nodes} nodes: per node"), Unit::Bytes, each),
-        Row::new(format!("scrape of /metrics, {nodes} nodes"), Unit::Seconds, scrapes.median())
+        BenchRow::new(format!("replica on etcd with {nodes} nodes: reads of etcd until then"), Unit::Count, reads),
+        BenchRow::new(format!("replica on etcd with {nodes} nodes: resident"), Unit::Bytes, bytes(rss)),
+        BenchRow::new(format!("replica on etcd with {nodes} nodes: per node"), Unit::Bytes, each),
+        BenchRow::new(format!("scrape of /metrics, {nodes} nodes"), Unit::Seconds, scrapes.median())
             .under(0.020)
             .detail(scrapes.spread()),
-        Row::new(format!("{nodes} nodes' first runs reported on etcd, 64 senders"), Unit::PerSecond, sent.per_second()),
+        BenchRow::new(
+            format!("{nodes} nodes' first runs reported on etcd, 64 senders"),
+            Unit::PerSecond,
+            sent.per_second(),
+        ),
     ])
 }

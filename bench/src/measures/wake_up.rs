@@ -15,8 +15,8 @@ use crate::parts::fleet::{BenchFleet, FleetOptions};
 use crate::parts::machine::allow_open_files;
 use crate::parts::process::command;
 use crate::parts::reports::lookups;
-use crate::parts::server::Server;
-use crate::row::{Row, Sample, Unit};
+use crate::parts::server::BenchServer;
+use crate::row::{BenchRow, Sample, Unit};
 
 use super::populated::Populated;
 
@@ -28,7 +28,7 @@ pub(crate) const WAKE_UP_METHOD: &str = "two real agents with the script applier
 /// Timeout of web1; a missed target is shown and is not an error.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) async fn measure_wake_up(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_wake_up(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let mut all = Vec::new();
     let mut acknowledged = Vec::new();
     for _ in 0..bench.size(20, 3) {
@@ -39,9 +39,9 @@ pub(crate) async fn measure_wake_up(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let (all, acknowledged) = (Sample::new(all), Sample::new(acknowledged));
     let name = "db1 validated to web1's applier started";
     Ok(vec![
-        Row::new(name, Unit::Seconds, all.median()).under(0.100).detail(all.spread()),
-        Row::new(format!("{name}: the slowest"), Unit::Seconds, all.max()).under(0.100),
-        Row::new(format!("{name}, from the server's answer"), Unit::Seconds, acknowledged.median())
+        BenchRow::new(name, Unit::Seconds, all.median()).under(0.100).detail(all.spread()),
+        BenchRow::new(format!("{name}: the slowest"), Unit::Seconds, all.max()).under(0.100),
+        BenchRow::new(format!("{name}, from the server's answer"), Unit::Seconds, acknowledged.median())
             .detail(acknowledged.spread()),
     ])
 }
@@ -90,13 +90,13 @@ const SETTLE: Duration = Duration::from_secs(2);
 const CHANGES: u32 = 10;
 const WITHIN: Duration = Duration::from_millis(800);
 
-pub(crate) async fn measure_data(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_data(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let mut rows = one_of_many(bench).await?;
     rows.push(ten_changes(bench).await?);
     Ok(rows)
 }
 
-async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     const READERS: usize = 10;
     let nodes = bench.size(1_000, 200);
     allow_open_files(u64::from(nodes) + 500)?;
@@ -125,8 +125,8 @@ async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let woken = snapshots.len() as f64;
     Ok(vec![
-        Row::new(name("nodes woken"), Unit::Count, woken).at_most(10.0),
-        Row::new(name("until the tenth is notified"), Unit::Seconds, tenth.as_secs_f64())
+        BenchRow::new(name("nodes woken"), Unit::Count, woken).at_most(10.0),
+        BenchRow::new(name("until the tenth is notified"), Unit::Seconds, tenth.as_secs_f64())
             .detail("the command included"),
     ])
 }
@@ -136,7 +136,7 @@ echo "$EPOCHREALTIME" >> "$MUSTER_ROOT/starts"
 echo data::ntp_servers >> "$MUSTER_LOOKUPS_FILE"
 "#;
 
-async fn ten_changes(bench: &Bench) -> anyhow::Result<Row> {
+async fn ten_changes(bench: &Bench) -> anyhow::Result<BenchRow> {
     let roles = [("web", 1)];
     let fleet = BenchFleet::start_as(bench, &FleetOptions { script: SCRIPT, ..FleetOptions::new(&roles) }).await?;
     fleet.until_validated("v1").await?;
@@ -157,13 +157,13 @@ async fn ten_changes(bench: &Bench) -> anyhow::Result<Row> {
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let starts = starts as f64;
     let detail = format!("the changes took {}", Unit::Seconds.show(took.as_secs_f64()));
-    Ok(Row::new(format!("{CHANGES} changes of looked-up data within a second: runs"), Unit::Count, starts)
+    Ok(BenchRow::new(format!("{CHANGES} changes of looked-up data within a second: runs"), Unit::Count, starts)
         .at_most(1.0)
         .detail(detail))
 }
 
 /// Sets the key, as an operator does.
-async fn set(bench: &Bench, server: &Server, number: u32) -> anyhow::Result<()> {
+async fn set(bench: &Bench, server: &BenchServer, number: u32) -> anyhow::Result<()> {
     let mut muster = command(bench, bench.muster()?, server.state.parent().unwrap_or(&server.state));
     muster.args(["data", "set", KEY, &format!("[\"10.0.0.{number}\"]"), "--server", &server.url]);
     let output = muster.stdin(Stdio::null()).output().await.context("cannot start muster")?;

@@ -8,7 +8,7 @@ use anyhow::Context;
 use muster_core::names::NodeName;
 
 use super::process::{BenchProcess, command};
-use super::project::{ENV, Project};
+use super::project::{BenchProject, ENV};
 use crate::bench::Bench;
 
 /// The script of every node. It records its start; needs of its role are looked up and waited for.
@@ -40,18 +40,18 @@ exit 2
 "#;
 
 #[derive(Debug)]
-pub(crate) struct Agent {
+pub(crate) struct BenchAgent {
     running: BenchProcess,
     pub(crate) node: NodeName,
     root: PathBuf,
 }
 
-impl Agent {
+impl BenchAgent {
     /// Creates a node's directories. With `hold`, its first run waits for [`release`].
     pub(crate) fn start(
         bench: &Bench,
         dir: &Path,
-        project: &Project,
+        project: &BenchProject,
         node: &NodeName,
         number: usize,
         server: &str,

@@ -28,13 +28,13 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Crowd {
-    shared: Arc<Shared>,
+    shared: Arc<CrowdState>,
     connected: watch::Receiver<Vec<usize>>,
     _agents: JoinSet<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CrowdState {
     addresses: Vec<String>,
     /// Index of the address that agents use.
     target: AtomicUsize,
@@ -63,7 +63,7 @@ impl Crowd {
         let first = addresses.first().context("no server was named")?;
         let generation = generation(first, nodes.first().context("no nodes were named")?).await?;
         let (sender, connected) = watch::channel(vec![0; addresses.len()]);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CrowdState {
             addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
             target: AtomicUsize::new(0),
             connected: sender,
@@ -137,7 +137,7 @@ impl Drop for Crowd {
     }
 }
 
-async fn agent(shared: Arc<Shared>, request: String, wait: Duration) {
+async fn agent(shared: Arc<CrowdState>, request: String, wait: Duration) {
     while !shared.ended.load(Ordering::Relaxed) {
         tokio::time::sleep(wait).await;
         let target = shared.target.load(Ordering::Relaxed);
@@ -149,7 +149,7 @@ async fn agent(shared: Arc<Shared>, request: String, wait: Duration) {
 }
 
 /// One stream, from its hello to its end. None if there was no hello.
-async fn stream(shared: &Shared, address: &str, index: usize, request: &str) -> Option<()> {
+async fn stream(shared: &CrowdState, address: &str, index: usize, request: &str) -> Option<()> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut read = Vec::with_capacity(512);
@@ -169,7 +169,7 @@ async fn stream(shared: &Shared, address: &str, index: usize, request: &str) -> 
 }
 
 /// Reads to the end and records the start of each snapshot. The buffer is small, because there are thousands.
-async fn read_events(shared: &Shared, stream: &mut TcpStream) {
+async fn read_events(shared: &CrowdState, stream: &mut TcpStream) {
     const NAME: &[u8] = b"event: snapshot";
     let mut buffer = [0; 256];
     let mut kept = 0;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use etcd_client::Client;
 
-use super::http::Scrape;
+use super::http::MetricsScrape;
 use super::process::{BenchProcess, command};
 use crate::bench::Bench;
 
@@ -65,8 +65,8 @@ impl Etcd {
         Client::connect([&self.address], None).await.context("cannot connect to etcd")
     }
 
-    pub(crate) async fn metrics(&self) -> anyhow::Result<Scrape> {
-        Scrape::read(&self.address).await
+    pub(crate) async fn metrics(&self) -> anyhow::Result<MetricsScrape> {
+        MetricsScrape::read(&self.address).await
     }
 
     /// Bytes of its file in use.

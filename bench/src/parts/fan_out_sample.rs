@@ -88,10 +88,10 @@ async fn wait_idle(pids: [u32; 3]) -> anyhow::Result<()> {
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Countdown(Arc<Inner>);
+pub(crate) struct Countdown(Arc<CountdownState>);
 
 #[derive(Debug)]
-struct Inner {
+struct CountdownState {
     what: &'static str,
     missing: AtomicUsize,
     last: watch::Sender<Option<Instant>>,
@@ -100,7 +100,7 @@ struct Inner {
 impl Countdown {
     /// `what` is for the error message.
     pub(crate) fn from(count: usize, what: &'static str) -> Self {
-        Self(Arc::new(Inner { what, missing: AtomicUsize::new(count), last: watch::Sender::new(None) }))
+        Self(Arc::new(CountdownState { what, missing: AtomicUsize::new(count), last: watch::Sender::new(None) }))
     }
 
     /// Counts one. The last one records the time.

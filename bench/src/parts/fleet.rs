@@ -8,10 +8,10 @@ use muster_wire::operator::NodeRow;
 use muster_wire::runs::StartRunRequest;
 use tempfile::TempDir;
 
-use super::agent::{Agent, SCRIPT};
-use super::project::{self, Project, Roles};
-use super::proxy::Proxy;
-use super::server::Server;
+use super::agent::{BenchAgent, SCRIPT};
+use super::project::{self, BenchProject, Roles};
+use super::proxy::CountingProxy;
+use super::server::BenchServer;
 use crate::bench::Bench;
 
 /// Timeout of a fleet. It needs less than a second, unless it has much to download.
@@ -21,10 +21,10 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct BenchFleet {
-    pub(crate) server: Server,
-    pub(crate) proxy: Proxy,
+    pub(crate) server: BenchServer,
+    pub(crate) proxy: CountingProxy,
     pub(crate) client: Client,
-    pub(crate) agents: Vec<Agent>,
+    pub(crate) agents: Vec<BenchAgent>,
     _dir: TempDir,
 }
 
@@ -58,26 +58,26 @@ impl BenchFleet {
     pub(crate) async fn start_as(bench: &Bench, plan: &FleetOptions<'_>) -> anyhow::Result<Self> {
         let dir = bench.dir()?;
         let versions = ["v1", "v2"];
-        let project = Project::write(dir.path(), plan.roles, &versions, plan.script)?;
+        let project = BenchProject::write(dir.path(), plan.roles, &versions, plan.script)?;
         if let Some(manifest) = plan.manifest {
             versions.iter().try_for_each(|version| project.use_puppet(version, manifest))?;
         }
         if let Some((version, bytes)) = plan.ballast {
             project.add_ballast(version, bytes)?;
         }
-        let server = Server::start(bench, dir.path(), Some(&project.dir)).await?;
-        let proxy = Proxy::start(&server.address).await?;
+        let server = BenchServer::start(bench, dir.path(), Some(&project.dir)).await?;
+        let proxy = CountingProxy::start(&server.address).await?;
         let client = server.client()?;
         let mut agents = Vec::new();
         let url = if plan.direct { &server.url } else { &proxy.url };
         for (number, node) in project.nodes.iter().enumerate() {
             let hold = plan.held.is_some_and(|role| node.natural().0 == role);
-            agents.push(Agent::start(bench, dir.path(), &project, node, number, url, hold)?);
+            agents.push(BenchAgent::start(bench, dir.path(), &project, node, number, url, hold)?);
         }
         Ok(Self { server, proxy, client, agents, _dir: dir })
     }
 
-    pub(crate) fn agent(&self, node: &str) -> anyhow::Result<&Agent> {
+    pub(crate) fn agent(&self, node: &str) -> anyhow::Result<&BenchAgent> {
         let found = self.agents.iter().find(|agent| agent.node.as_str() == node);
         found.ok_or_else(|| anyhow::anyhow!("there is no node {node}"))
     }
@@ -94,7 +94,7 @@ impl BenchFleet {
             if Instant::now() >= deadline {
                 let rows: Vec<String> =
                     rows.iter().map(|row| format!("{} is {}", row.node, row.state.as_str())).collect();
-                let words: Vec<String> = self.agents.iter().map(Agent::log_tail).collect();
+                let words: Vec<String> = self.agents.iter().map(BenchAgent::log_tail).collect();
                 let (rows, words) = (rows.join(", "), words.join("\n"));
                 anyhow::bail!("after {TIMEOUT:?} it is not so that {what}: {rows}\n{words}");
             }

@@ -8,14 +8,14 @@ use tokio::net::TcpStream;
 
 /// One connection, kept open from request to request.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct RawConnection {
     stream: TcpStream,
     address: String,
     /// Bytes that were read and not used yet.
     read: Vec<u8>,
 }
 
-impl Connection {
+impl RawConnection {
     /// Connects to `host:port`.
     pub(crate) async fn open(address: &str) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
@@ -83,7 +83,7 @@ pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 
 /// A parsed piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum StreamPiece {
     Head(String),
     /// A part of a body, without the framing.
     Body(Vec<u8>),
@@ -94,11 +94,11 @@ pub(crate) enum Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     buffer: Vec<u8>,
-    state: State,
+    state: ChunkState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     #[default]
     Head,
     /// A body of known length, with the missing bytes.
@@ -112,7 +112,7 @@ enum State {
 }
 
 impl Messages {
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Piece> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<StreamPiece> {
         self.buffer.extend_from_slice(bytes);
         let mut pieces = Vec::new();
         while self.step(&mut pieces) {}
@@ -120,67 +120,69 @@ impl Messages {
     }
 
     /// Takes the next piece out of the buffer; false if it is not complete yet.
-    fn step(&mut self, pieces: &mut Vec<Piece>) -> bool {
+    fn step(&mut self, pieces: &mut Vec<StreamPiece>) -> bool {
         match self.state {
-            State::Head => {
+            ChunkState::Head => {
                 let Some(end) = find(&self.buffer, b"\r\n\r\n") else { return false };
                 let head = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
                 self.buffer.drain(..end + 4);
                 self.state = if header(&head, "transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
-                    State::ChunkSize
+                    ChunkState::ChunkSize
                 } else {
-                    State::Length(header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0))
+                    ChunkState::Length(
+                        header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0),
+                    )
                 };
-                pieces.push(Piece::Head(head));
+                pieces.push(StreamPiece::Head(head));
                 true
             }
-            State::Length(0) => {
-                self.state = State::Head;
-                pieces.push(Piece::End);
+            ChunkState::Length(0) => {
+                self.state = ChunkState::Head;
+                pieces.push(StreamPiece::End);
                 true
             }
-            State::Length(missing) => {
+            ChunkState::Length(missing) => {
                 let part = self.split_off(missing);
-                self.state = State::Length(missing - part.len());
+                self.state = ChunkState::Length(missing - part.len());
                 let some = !part.is_empty();
                 if some {
-                    pieces.push(Piece::Body(part));
+                    pieces.push(StreamPiece::Body(part));
                 }
                 some
             }
-            State::ChunkSize => {
+            ChunkState::ChunkSize => {
                 let Some(end) = find(&self.buffer, b"\r\n") else { return false };
                 let line = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
                 self.buffer.drain(..end + 2);
                 let size = line.split(';').next().and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
                 self.state = match size {
-                    None | Some(0) => State::Trailer,
-                    Some(size) => State::Chunk(size + 2),
+                    None | Some(0) => ChunkState::Trailer,
+                    Some(size) => ChunkState::Chunk(size + 2),
                 };
                 true
             }
-            State::Chunk(0) => {
-                self.state = State::ChunkSize;
+            ChunkState::Chunk(0) => {
+                self.state = ChunkState::ChunkSize;
                 true
             }
-            State::Chunk(missing) => {
+            ChunkState::Chunk(missing) => {
                 let mut part = self.split_off(missing);
                 let some = !part.is_empty();
-                self.state = State::Chunk(missing - part.len());
+                self.state = ChunkState::Chunk(missing - part.len());
                 // The last two bytes of a chunk are its line end.
                 let data = missing.saturating_sub(2).min(part.len());
                 part.truncate(data);
                 if !part.is_empty() {
-                    pieces.push(Piece::Body(part));
+                    pieces.push(StreamPiece::Body(part));
                 }
                 some
             }
-            State::Trailer => {
+            ChunkState::Trailer => {
                 let Some(end) = find(&self.buffer, b"\r\n") else { return false };
                 self.buffer.drain(..end + 2);
                 if end == 0 {
-                    self.state = State::Head;
-                    pieces.push(Piece::End);
+                    self.state = ChunkState::Head;
+                    pieces.push(StreamPiece::End);
                 }
                 true
             }
@@ -199,9 +201,9 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 
 /// All series at one time, by name with labels.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scrape(BTreeMap<String, f64>);
+pub(crate) struct MetricsScrape(BTreeMap<String, f64>);
 
-impl Scrape {
+impl MetricsScrape {
     /// Reads the metrics of `host:port`.
     pub(crate) async fn read(address: &str) -> anyhow::Result<Self> {
         let unreachable = || format!("cannot read the metrics of {address}");
@@ -261,24 +263,24 @@ mod tests {
             transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
         for size in [1, 2, 5, stream.len()] {
             let mut messages = Messages::default();
-            let pieces: Vec<Piece> = stream.chunks(size).flat_map(|part| messages.feed(part)).collect();
+            let pieces: Vec<StreamPiece> = stream.chunks(size).flat_map(|part| messages.feed(part)).collect();
             let mut bodies = vec![Vec::new()];
             for piece in &pieces {
                 match piece {
-                    Piece::Head(_) => {}
-                    Piece::Body(part) => bodies.last_mut().unwrap().extend_from_slice(part),
-                    Piece::End => bodies.push(Vec::new()),
+                    StreamPiece::Head(_) => {}
+                    StreamPiece::Body(part) => bodies.last_mut().unwrap().extend_from_slice(part),
+                    StreamPiece::End => bodies.push(Vec::new()),
                 }
             }
             assert_eq!(bodies, [&b"hello"[..], b"", b"abcde", b""], "in parts of {size}");
-            assert_eq!(pieces.iter().filter(|piece| matches!(piece, Piece::Head(_))).count(), 3);
+            assert_eq!(pieces.iter().filter(|piece| matches!(piece, StreamPiece::Head(_))).count(), 3);
         }
     }
 
     #[test]
     fn series_are_found_by_name_and_labels() {
         let text = "# TYPE a counter\na_total{x=\"1\",y=\"2\"} 3\na_total{x=\"2\"} 4\nab_total 5\nb 1.5e+06\n# EOF\n";
-        let scrape = Scrape::parse(text);
+        let scrape = MetricsScrape::parse(text);
         assert_eq!((scrape.sum("a_total", &[]), scrape.sum("a_total", &["x=\"1\""])), (7.0, 3.0));
         assert_eq!(scrape.get("b").unwrap(), 1_500_000.0);
         assert!(scrape.get("c").is_err());

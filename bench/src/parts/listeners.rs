@@ -139,7 +139,7 @@ async fn accepted(address: &str, request: &str) -> Option<TcpStream> {
 
 /// Reads until a word has come. None if the stream ends before, or was refused.
 async fn until<const LENGTH: usize>(stream: &TcpStream, word: &[u8; LENGTH]) -> Option<()> {
-    let mut tail = Tail { bytes: [0; LENGTH], length: 0 };
+    let mut tail = StreamTail { bytes: [0; LENGTH], length: 0 };
     loop {
         stream.readable().await.ok()?;
         match read(stream, word, &mut tail) {
@@ -157,13 +157,13 @@ enum Read {
 }
 
 /// The end of what was read, which may be the beginning of the word.
-struct Tail<const LENGTH: usize> {
+struct StreamTail<const LENGTH: usize> {
     bytes: [u8; LENGTH],
     length: usize,
 }
 
 /// Reads the available bytes. Not async, so that its buffer is not part of a task.
-fn read<const LENGTH: usize>(stream: &TcpStream, word: &[u8; LENGTH], tail: &mut Tail<LENGTH>) -> Read {
+fn read<const LENGTH: usize>(stream: &TcpStream, word: &[u8; LENGTH], tail: &mut StreamTail<LENGTH>) -> Read {
     let mut buffer = [0; 16 * 1024];
     buffer[..tail.length].copy_from_slice(&tail.bytes[..tail.length]);
     let filled = match stream.try_read(&mut buffer[tail.length..]) {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::row::Unit;
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Machine {
+pub(crate) struct MachineInfo {
     processors: usize,
     model: String,
     memory_bytes: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Machine {
     file_system: String,
 }
 
-impl Machine {
+impl MachineInfo {
     /// Reads the properties of the machine and of a directory's file system.
     pub(crate) fn read(dir: &Path) -> anyhow::Result<Self> {
         let cpus = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
@@ -55,7 +55,7 @@ fn file_system(mounts: &str, dir: &Path) -> String {
     over.max_by_key(|(at, _)| at.len()).map_or_else(|| "unknown".to_owned(), |(_, kind)| kind.to_owned())
 }
 
-impl fmt::Display for Machine {
+impl fmt::Display for MachineInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { processors, model, memory_bytes, kernel, file_system } = self;
         #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]

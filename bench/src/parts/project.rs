@@ -15,14 +15,14 @@ pub(crate) const ENV: &str = "bench";
 pub(crate) type Roles<'a> = &'a [(&'a str, u32)];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Project {
+pub(crate) struct BenchProject {
     pub(crate) dir: PathBuf,
     pub(crate) nodes: Vec<NodeName>,
     /// The public half of the key that signs its releases.
     pub(crate) trusted_key: String,
 }
 
-impl Project {
+impl BenchProject {
     /// Writes a project whose releases have the same script.
     pub(crate) fn write(dir: &Path, roles: Roles<'_>, versions: &[&str], script: &str) -> anyhow::Result<Self> {
         let dir = dir.join("project");

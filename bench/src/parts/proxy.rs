@@ -13,12 +13,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::http::{Messages, Piece};
+use super::http::{Messages, StreamPiece};
 use super::machine::now;
 
 /// A running proxy. It ends with all its connections when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub(crate) struct CountingProxy {
     pub(crate) url: String,
     traffic: Arc<Mutex<Traffic>>,
     _tasks: JoinSet<()>,
@@ -60,7 +60,7 @@ impl Traffic {
 
 const PING: &str = "ping";
 
-impl Proxy {
+impl CountingProxy {
     /// Listens, and forwards to the server at `host:port`.
     pub(crate) async fn start(server: &str) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("the proxy cannot listen")?;
@@ -94,8 +94,13 @@ async fn accept(listener: TcpListener, server: String, traffic: Arc<Mutex<Traffi
             let (from_agent, to_agent) = agent.into_split();
             let (from_server, to_server) = server.into_split();
             let open = Arc::new(Mutex::new(VecDeque::new()));
-            let up = Up { traffic: traffic.clone(), open: open.clone(), messages: Messages::default(), request: None };
-            let down = Down { traffic, open, messages: Messages::default(), stream: None };
+            let up = RequestWatch {
+                traffic: traffic.clone(),
+                open: open.clone(),
+                messages: Messages::default(),
+                request: None,
+            };
+            let down = ResponseWatch { traffic, open, messages: Messages::default(), stream: None };
             // When one side ends the connection, the other half is dropped.
             tokio::select! {
                 () = pass(from_agent, to_server, up) => {}
@@ -106,11 +111,11 @@ async fn accept(listener: TcpListener, server: String, traffic: Arc<Mutex<Traffi
     }
 }
 
-trait Watch {
+trait TrafficWatch {
     fn saw(&mut self, bytes: &[u8]);
 }
 
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut watch: impl Watch) {
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut watch: impl TrafficWatch) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         watch.saw(&buffer[..read]);
@@ -124,7 +129,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut watch: impl W
 type OpenRequests = Arc<Mutex<VecDeque<Option<usize>>>>;
 
 /// From the agent to the server.
-struct Up {
+struct RequestWatch {
     traffic: Arc<Mutex<Traffic>>,
     open: OpenRequests,
     messages: Messages,
@@ -132,24 +137,24 @@ struct Up {
     request: Option<(bool, Vec<u8>)>,
 }
 
-impl Watch for Up {
+impl TrafficWatch for RequestWatch {
     fn saw(&mut self, bytes: &[u8]) {
         let now = now();
         lock(&self.traffic).up += bytes.len() as u64;
         for piece in self.messages.feed(bytes) {
             match piece {
-                Piece::Head(head) => {
+                StreamPiece::Head(head) => {
                     let mut line = head.lines().next().unwrap_or_default().split(' ');
                     let is_report =
                         line.next() == Some("POST") && line.next().is_some_and(|path| path.ends_with("/reports"));
                     self.request = Some((is_report, Vec::new()));
                 }
-                Piece::Body(part) => {
+                StreamPiece::Body(part) => {
                     if let Some((true, body)) = &mut self.request {
                         body.extend(part);
                     }
                 }
-                Piece::End => {
+                StreamPiece::End => {
                     let Some((is_report, body)) = self.request.take() else { continue };
                     let mut traffic = lock(&self.traffic);
                     traffic.requests += 1;
@@ -166,7 +171,7 @@ impl Watch for Up {
 }
 
 /// From the server to the agent.
-struct Down {
+struct ResponseWatch {
     traffic: Arc<Mutex<Traffic>>,
     open: OpenRequests,
     messages: Messages,
@@ -174,21 +179,21 @@ struct Down {
     stream: Option<Decoder>,
 }
 
-impl Watch for Down {
+impl TrafficWatch for ResponseWatch {
     fn saw(&mut self, bytes: &[u8]) {
         let now = now();
         let mut traffic = lock(&self.traffic);
         traffic.down += bytes.len() as u64;
         for piece in self.messages.feed(bytes) {
             match piece {
-                Piece::Head(head) => {
+                StreamPiece::Head(head) => {
                     let of = self.open.lock().unwrap_or_else(PoisonError::into_inner).pop_front().flatten();
                     if let Some(seen) = of.and_then(|place| traffic.reports.get_mut(place)) {
                         seen.answered = Some(now);
                     }
                     self.stream = head.contains("text/event-stream").then(Decoder::default);
                 }
-                Piece::Body(part) => {
+                StreamPiece::Body(part) => {
                     let events = self.stream.as_mut().map(|stream| stream.feed(&part));
                     match events {
                         None => {}
@@ -198,7 +203,7 @@ impl Watch for Down {
                         Some(Err(_)) => *traffic.events.entry("not understood").or_default() += 1,
                     }
                 }
-                Piece::End => self.stream = None,
+                StreamPiece::End => self.stream = None,
             }
         }
     }

@@ -11,7 +11,7 @@ use muster_core::txn::Generation;
 use muster_wire::sync::{ReportAck, ReportResult};
 use tokio::task::JoinSet;
 
-use super::http::Connection;
+use super::http::RawConnection;
 use super::machine;
 use super::project::ENV;
 
@@ -34,10 +34,10 @@ pub(crate) struct Reporter {
 ///
 /// Senders share the machine with the server, so everything except the numbers is serialized once.
 #[derive(Clone, Debug)]
-struct Template(Vec<Piece>);
+struct Template(Vec<TemplatePiece>);
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
     Seq,
     Run,
@@ -132,10 +132,10 @@ impl Template {
         let text = serde_json::to_string(&report)?;
         let mut pieces = Vec::new();
         for (at, part) in text.split(&seq).enumerate() {
-            pieces.extend((at > 0).then_some(Piece::Seq));
+            pieces.extend((at > 0).then_some(TemplatePiece::Seq));
             for (at, part) in part.split(&run).enumerate() {
-                pieces.extend((at > 0).then_some(Piece::Run));
-                pieces.push(Piece::Text(part.to_owned()));
+                pieces.extend((at > 0).then_some(TemplatePiece::Run));
+                pieces.push(TemplatePiece::Text(part.to_owned()));
             }
         }
         Ok(Self(pieces))
@@ -146,9 +146,9 @@ impl Template {
         let mut body = Vec::with_capacity(4096);
         for piece in &self.0 {
             body.extend_from_slice(match piece {
-                Piece::Text(text) => text.as_bytes(),
-                Piece::Seq => seq.as_bytes(),
-                Piece::Run => run.as_bytes(),
+                TemplatePiece::Text(text) => text.as_bytes(),
+                TemplatePiece::Seq => seq.as_bytes(),
+                TemplatePiece::Run => run.as_bytes(),
             });
         }
         body
@@ -277,7 +277,7 @@ async fn send(
     until: StopAfter,
     begin: Instant,
 ) -> anyhow::Result<(Vec<Reporter>, SentReports)> {
-    let mut connection = Connection::open(address).await?;
+    let mut connection = RawConnection::open(address).await?;
     let mut sent = SentReports::default();
     let mut round = 0;
     'rounds: loop {

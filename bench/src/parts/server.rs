@@ -19,15 +19,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bench::Bench;
 
-use super::http::{Connection, Scrape};
+use super::http::{MetricsScrape, RawConnection};
 use super::process::{BenchProcess, command};
-use super::project::{self, Project, release_key};
+use super::project::{self, BenchProject, release_key};
 
 /// Timeout of the start, which needs a fraction of a second.
 const READY: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct BenchServer {
     running: BenchProcess,
     pub(crate) url: String,
     /// `host:port`
@@ -37,7 +37,7 @@ pub(crate) struct Server {
     pub(crate) ready_after: Duration,
 }
 
-impl Server {
+impl BenchServer {
     /// Starts a server on the state in `dir`, and waits until it answers.
     pub(crate) async fn start(bench: &Bench, dir: &Path, project: Option<&Path>) -> anyhow::Result<Self> {
         let store = format!("embedded:{}", dir.join("store").display());
@@ -69,7 +69,7 @@ impl Server {
         let url = line.as_deref().and_then(|line| line.strip_prefix("API: ")).map(str::to_owned);
         let url = url.with_context(|| format!("muster serve did not start:\n{}", running.log_tail()))?;
         let address = url.trim_start_matches("http://").to_owned();
-        let (status, _) = Connection::open(&address).await?.get("/readyz").await?;
+        let (status, _) = RawConnection::open(&address).await?.get("/readyz").await?;
         anyhow::ensure!(status == 204, "the server says that it is ready, but /readyz answers {status}");
         Ok(Self { running, url, address, state, ready_after })
     }
@@ -82,8 +82,8 @@ impl Server {
         self.running.pid()
     }
 
-    pub(crate) async fn metrics(&self) -> anyhow::Result<Scrape> {
-        Scrape::read(&self.address).await
+    pub(crate) async fn metrics(&self) -> anyhow::Result<MetricsScrape> {
+        MetricsScrape::read(&self.address).await
     }
 
     /// `kill -9`.
@@ -119,7 +119,7 @@ impl Drop for Background {
 
 impl InProcessServer {
     /// Starts a server in `dir` with the nodes of a project.
-    pub(crate) async fn start(dir: &Path, project: &Project) -> anyhow::Result<Self> {
+    pub(crate) async fn start(dir: &Path, project: &BenchProject) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
         let handle = runtime.handle().clone();
         let background = Background(Some(runtime));
@@ -146,7 +146,7 @@ impl InProcessServer {
     }
 }
 
-fn registration(project: &Project) -> anyhow::Result<Registration> {
+fn registration(project: &BenchProject) -> anyhow::Result<Registration> {
     let version = project::version("v1")?;
     let record =
         |(position, node): (u32, &NodeName)| (node.clone(), node_record(node.natural().0, "default", position));

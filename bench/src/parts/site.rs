@@ -27,7 +27,7 @@ const NETWORKS: [(&str, Option<u32>, u32); 6] = [
 
 /// Files of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Files {
+pub(crate) enum SiteFiles {
     /// One for the nodes of each rack, and one for everything else.
     ByRack,
     /// All in one.
@@ -36,17 +36,17 @@ pub(crate) enum Files {
 
 /// A site in a directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct GeneratedSite {
     pub(crate) dir: PathBuf,
     pub(crate) files: usize,
     pub(crate) bytes: usize,
 }
 
-impl Site {
-    pub(crate) fn write(dir: &Path, nodes: u32, files: Files) -> anyhow::Result<Self> {
+impl GeneratedSite {
+    pub(crate) fn write(dir: &Path, nodes: u32, files: SiteFiles) -> anyhow::Result<Self> {
         let dir = dir.join("site");
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let mut site = Site { dir, files: 0, bytes: 0 };
+        let mut site = GeneratedSite { dir, files: 0, bytes: 0 };
         for (name, text) in texts(nodes, files) {
             let path = site.dir.join(name);
             fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -58,7 +58,7 @@ impl Site {
 }
 
 /// The names and texts of a site's files.
-pub(crate) fn texts(nodes: u32, files: Files) -> Vec<(String, String)> {
+pub(crate) fn texts(nodes: u32, files: SiteFiles) -> Vec<(String, String)> {
     let nodes = nodes.min(MOST);
     let racks = nodes.div_ceil(RACK).max(1);
     let mut texts = vec![("site.yaml".to_owned(), shared() + &(1..=racks).map(rack_document).collect::<String>())];
@@ -67,8 +67,8 @@ pub(crate) fn texts(nodes: u32, files: Files) -> Vec<(String, String)> {
         texts.push((format!("rack-{rack:03}.yaml"), of_rack.map(node).collect()));
     }
     match files {
-        Files::ByRack => texts,
-        Files::One => vec![("site.yaml".to_owned(), texts.into_iter().map(|(_, text)| text).collect())],
+        SiteFiles::ByRack => texts,
+        SiteFiles::One => vec![("site.yaml".to_owned(), texts.into_iter().map(|(_, text)| text).collect())],
     }
 }
 
@@ -250,14 +250,14 @@ mod tests {
 
     use super::*;
 
-    fn bundle(nodes: u32, files: Files) -> DesignSource {
+    fn bundle(nodes: u32, files: SiteFiles) -> DesignSource {
         let files = texts(nodes, files).into_iter().map(|(name, text)| FileText::new(name, text)).collect();
         DesignSource { name: "site".into(), files }
     }
 
     #[test]
     fn generated_site_has_no_findings() {
-        for files in [Files::ByRack, Files::One] {
+        for files in [SiteFiles::ByRack, SiteFiles::One] {
             let checked = Design::compile(vec![bundle(250, files)], &CompileOptions::default());
             assert_eq!(checked.findings.to_string(), "");
             assert_eq!(checked.design.nodes().len(), 250);
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn generated_site_has_the_documented_size() {
-        let bytes: usize = texts(5_000, Files::ByRack).iter().map(|(_, text)| text.len()).sum();
+        let bytes: usize = texts(5_000, SiteFiles::ByRack).iter().map(|(_, text)| text.len()).sum();
         assert!((2_200_000..2_400_000).contains(&bytes), "{bytes}");
     }
 

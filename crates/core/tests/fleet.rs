@@ -11,13 +11,13 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{ActiveRollout, DesiredRecord, FromVersion};
 use muster_core::txn::{Generation, Revision};
 
-struct Store {
+struct FleetStore {
     fleet: Fleet,
     keys: Keys,
     revision: u64,
 }
 
-impl Store {
+impl FleetStore {
     fn new() -> Self {
         let env = EnvName::new("test").unwrap();
         let mut store = Self { keys: Keys::new(&env), fleet: Fleet::new(env), revision: 0 };
@@ -79,7 +79,7 @@ fn staged(id: u64, from: Option<(&str, u64)>, to: &str) -> ActiveRollout {
 
 #[test]
 fn node_without_grant_keeps_version_and_generation() {
-    let mut store = Store::new();
+    let mut store = FleetStore::new();
     let first = store.current("v1");
     assert_eq!(store.desired("web1"), Some(("v1".into(), first)));
     store.current("v2");
@@ -92,7 +92,7 @@ fn node_without_grant_keeps_version_and_generation() {
 
 #[test]
 fn completed_rollout_leaves_grants_and_sets_the_base() {
-    let mut store = Store::new();
+    let mut store = FleetStore::new();
     let first = store.current("v1");
     let second = store.current("v2");
     let granted = store.grant("web1", "v2", 1, None);
@@ -105,7 +105,7 @@ fn completed_rollout_leaves_grants_and_sets_the_base() {
 
 #[test]
 fn end_of_a_rollback_sends_no_version_again() {
-    let mut store = Store::new();
+    let mut store = FleetStore::new();
     let first = store.current("v1");
     store.current("v2");
     let went = store.grant("web1", "v2", 1, None);
@@ -119,7 +119,7 @@ fn end_of_a_rollback_sends_no_version_again() {
 
 #[test]
 fn rollout_at_once_invalidates_earlier_grants() {
-    let mut store = Store::new();
+    let mut store = FleetStore::new();
     store.grant("web1", "v2", 1, None);
     let third = store.current("v3");
     let at_once = ActiveRollout { at_once: true, floor: RolloutId(2), ..staged(2, None, "v3") };
@@ -133,7 +133,7 @@ fn rollout_at_once_invalidates_earlier_grants() {
 
 #[test]
 fn no_version_before_the_first_choice() {
-    let mut store = Store::new();
+    let mut store = FleetStore::new();
     store.current("v1");
     store.active(&staged(1, None, "v1"));
     assert_eq!(store.desired("web1"), None);
@@ -141,7 +141,7 @@ fn no_version_before_the_first_choice() {
 
 #[test]
 fn new_epoch_sends_versions_again() {
-    let mut store = Store::new();
+    let mut store = FleetStore::new();
     store.current("v2");
     let mut active = staged(1, Some(("v1", 5_000)), "v2");
     active.from.as_mut().unwrap().generation.epoch = 6;
@@ -155,7 +155,7 @@ fn new_epoch_sends_versions_again() {
 fn unreadable_active_rollout_holds_all_nodes() {
     // As it was watched, and as it is read by a server that has just started.
     for was_seen in [true, false] {
-        let mut store = Store::new();
+        let mut store = FleetStore::new();
         let first = store.current("v1");
         store.current("v2");
         if was_seen {
@@ -175,7 +175,7 @@ fn unreadable_active_rollout_holds_all_nodes() {
 
 #[test]
 fn unreadable_grant_keeps_the_node() {
-    let mut store = Store::new();
+    let mut store = FleetStore::new();
     let first = store.current("v1");
     store.grant("web1", "v2", 1, None);
     store.put(store.keys.desired(&name("web1")), b"what?");
@@ -187,7 +187,7 @@ fn unreadable_grant_keeps_the_node() {
 
 #[test]
 fn unreadable_rollout_is_dropped() {
-    let mut store = Store::new();
+    let mut store = FleetStore::new();
     store.current("v1");
     store.active(&staged(1, None, "v1"));
     let at: jiff::Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();

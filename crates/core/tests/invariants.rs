@@ -96,19 +96,19 @@ fn step() -> impl Strategy<Value = FleetStep> {
 }
 
 /// The store as a map, with the fleet that follows it.
-struct World {
+struct FleetWorld {
     env: EnvName,
     keys: Keys,
     store: BTreeMap<String, (Vec<u8>, Revision)>,
     revision: Revision,
     fleet: Fleet,
-    agents: Vec<Agent>,
+    agents: Vec<ReportingAgent>,
     in_service: Vec<bool>,
 }
 
 /// State of an agent, and the real result of its node's last validation.
 #[derive(Default)]
-struct Agent {
+struct ReportingAgent {
     incarnation: u64,
     seq: u64,
     sent: Vec<Report>,
@@ -121,7 +121,7 @@ struct Agent {
     proved: bool,
 }
 
-impl Agent {
+impl ReportingAgent {
     /// Records a report that was sent, and what it says of the node.
     fn record(&mut self, report: &Report, applied_nothing: bool) {
         match report.outcome {
@@ -138,12 +138,12 @@ impl Agent {
     }
 }
 
-impl World {
+impl FleetWorld {
     fn new() -> Self {
         let env = EnvName::new("test").unwrap();
         let keys = Keys::new(&env);
         let fleet = Fleet::new(env.clone());
-        let agents = NODES.iter().map(|_| Agent::default()).collect();
+        let agents = NODES.iter().map(|_| ReportingAgent::default()).collect();
         let mut world = Self {
             env,
             keys,
@@ -312,7 +312,14 @@ impl World {
     }
 }
 
-fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_nothing: bool, address: u8) -> Report {
+fn report(
+    world: &FleetWorld,
+    node: usize,
+    version: usize,
+    outcome: Outcome,
+    applied_nothing: bool,
+    address: u8,
+) -> Report {
     let agent = &world.agents[node];
     let now = Timestamp::from_second(1_000_000 + world.revision.0 as i64).unwrap();
     let failed = matches!(outcome, Outcome::Configured(RunResult::Failed));
@@ -326,7 +333,7 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
         (false, false, _) => None,
     };
     Report {
-        node: World::name(node),
+        node: FleetWorld::name(node),
         incarnation: agent.incarnation,
         seq: agent.seq,
         run: RunId::new(format!("r{}-{}", agent.incarnation, agent.seq.div_ceil(2))).unwrap(),
@@ -389,7 +396,7 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
 
 /// Applies the steps to a fleet, and checks all invariants after each.
 fn play(steps: &[FleetStep]) {
-    let mut world = World::new();
+    let mut world = FleetWorld::new();
     for step in steps {
         match step {
             FleetStep::Hello { node, rebooted } => world.hello(*node, *rebooted),
@@ -408,7 +415,7 @@ fn play(steps: &[FleetStep]) {
     }
 }
 
-impl World {
+impl FleetWorld {
     fn hello(&mut self, node: usize, rebooted: bool) {
         if rebooted {
             self.agents[node].boot += 1;
@@ -515,10 +522,10 @@ proptest! {
 
 #[test]
 fn upgrade_keeps_the_node_active() {
-    let mut world = World::new();
+    let mut world = FleetWorld::new();
     let node = 0;
-    let name = World::name(node);
-    let seen = |world: &World| {
+    let name = FleetWorld::name(node);
+    let seen = |world: &FleetWorld| {
         let node = world.fleet.get(&name).unwrap();
         let state = node.state().map(|(state, _)| format!("{state} {}", state.version()));
         let running = node.running.first().map_or("nothing".into(), Version::to_string);
@@ -567,8 +574,8 @@ fn validation_of_old_release_keeps_newer_reason() {
     let waits = (Outcome::Configured(RunResult::Pending), "pending v2");
     let is_refused = (Outcome::Configured(RunResult::Failed), "failed v2");
     for (newer, left) in [waits, is_refused] {
-        let mut world = World::new();
-        let name = World::name(0);
+        let mut world = FleetWorld::new();
+        let name = FleetWorld::name(0);
         let welcome = status_move::assign_incarnation(&world.keys, &name, None, None, Some("0")).unwrap();
         world.commit(welcome.txn.unwrap()).unwrap();
         world.agents[0].incarnation = 1;
@@ -601,12 +608,12 @@ fn validation_of_old_release_keeps_newer_reason() {
 
 #[test]
 fn newest_incarnation_wins() {
-    let mut world = World::new();
-    let name = World::name(0);
-    world.agents[0] = Agent { incarnation: 2, seq: 1, ..Agent::default() };
+    let mut world = FleetWorld::new();
+    let name = FleetWorld::name(0);
+    world.agents[0] = ReportingAgent { incarnation: 2, seq: 1, ..ReportingAgent::default() };
     let newer = report(&world, 0, 0, Outcome::Configured(RunResult::Changed), false, 1);
     assert!(matches!(world.decide_report(0, &newer).0, StatusMove::Apply(_)));
-    world.agents[0] = Agent { incarnation: 1, seq: 99, ..Agent::default() };
+    world.agents[0] = ReportingAgent { incarnation: 1, seq: 99, ..ReportingAgent::default() };
     let zombie = report(&world, 0, 1, Outcome::Validated(Verdict::Passed), false, 1);
     assert_eq!(world.decide_report(0, &zombie).0, StatusMove::Outdated);
     assert_eq!(world.fleet.get(&name).unwrap().running.len(), 0);
@@ -614,8 +621,8 @@ fn newest_incarnation_wins() {
 
 #[test]
 fn unreadable_values_are_listed() {
-    let mut world = World::new();
-    let key = world.keys.observed(&World::name(0));
+    let mut world = FleetWorld::new();
+    let key = world.keys.observed(&FleetWorld::name(0));
     world.commit(Txn::new().op(Op::put(key.clone(), "not json"))).unwrap();
     assert_eq!(world.fleet.unreadable().keys().collect::<Vec<_>>(), [&key]);
     world.commit(Txn::new().op(Op::delete(key))).unwrap();

@@ -32,7 +32,7 @@ fn role(name: &str) -> Role {
 }
 
 /// A fleet of four nodes, in a store that is a map, and who of them is connected.
-struct World {
+struct ElectionWorld {
     keys: Keys,
     fleet: Fleet,
     revision: u64,
@@ -40,7 +40,7 @@ struct World {
     now: i64,
 }
 
-impl World {
+impl ElectionWorld {
     /// No agent is connected yet, and the server has been listening since second 0.
     fn new(now: i64) -> Self {
         let env = EnvName::new("test").unwrap();
@@ -162,12 +162,12 @@ const LATER: i64 = 3600;
 
 #[test]
 fn no_leader_without_connected_nodes() {
-    assert_eq!(World::new(LATER).db_decision(), None);
+    assert_eq!(ElectionWorld::new(LATER).db_decision(), None);
 }
 
 #[test]
 fn first_connected_node_leads_without_active_ones() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.connect("db3");
     world.connect("db2");
     assert_eq!(world.db_decision(), named("db2", 1, ElectionCause::Vacant));
@@ -175,7 +175,7 @@ fn first_connected_node_leads_without_active_ones() {
 
 #[test]
 fn active_node_leads_before_inactive_one() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.connect("db1");
     world.connect("db2");
     world.active("db2", true);
@@ -184,7 +184,7 @@ fn active_node_leads_before_inactive_one() {
 
 #[test]
 fn inactive_leader_yields_to_first_active_node() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.connect("db1");
     world.connect("db2");
     world.leader(Some("db1"), 4);
@@ -195,7 +195,7 @@ fn inactive_leader_yields_to_first_active_node() {
 
 #[test]
 fn active_leader_stays() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     for name in NODES {
         world.connect(name);
         world.active(name, true);
@@ -206,7 +206,7 @@ fn active_leader_stays() {
 
 #[test]
 fn sole_leader_stays_after_failed_validation() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.connect("db1");
     world.connect("db2");
     world.leader(Some("db2"), 4);
@@ -215,7 +215,7 @@ fn sole_leader_stays_after_failed_validation() {
 
 #[test]
 fn silent_leader_stays_until_it_is_lost() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     for name in ["db1", "db2", "web1"] {
         world.connect(name);
         world.active(name, true);
@@ -235,7 +235,7 @@ fn silent_leader_stays_until_it_is_lost() {
 
 #[test]
 fn inactive_leader_is_lost_after_the_timeout() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.connect("db1");
     world.leader(Some("db2"), 4);
     world.silent_since.insert(node("db2"), at(LATER));
@@ -247,7 +247,7 @@ fn inactive_leader_is_lost_after_the_timeout() {
 
 #[test]
 fn grace_period_keeps_leaders() {
-    let mut world = World::new(59);
+    let mut world = ElectionWorld::new(59);
     world.connect("db1");
     world.leader(Some("db2"), 4);
     assert_eq!(world.db_decision(), None);
@@ -258,7 +258,7 @@ fn grace_period_keeps_leaders() {
 
 #[test]
 fn silent_domain_keeps_its_leaders() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     for name in NODES {
         world.in_domain(name, "rack1");
         world.connect(name);
@@ -274,7 +274,7 @@ fn silent_domain_keeps_its_leaders() {
 
 #[test]
 fn losing_the_last_leader_keeps_the_epoch() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.leader(Some("db1"), 4);
     assert_eq!(world.db_decision(), Some((None, 4, ElectionCause::Lost)));
     world.carry_out();
@@ -286,11 +286,11 @@ fn losing_the_last_leader_keeps_the_epoch() {
 #[test]
 fn leaving_node_loses_leadership() {
     for leaves in [
-        |world: &mut World| world.leaves("db1"),
-        |world: &mut World| world.designs("db1", false),
-        |world: &mut World| world.machine("db1", MachinePhase::Releasing),
+        |world: &mut ElectionWorld| world.leaves("db1"),
+        |world: &mut ElectionWorld| world.designs("db1", false),
+        |world: &mut ElectionWorld| world.machine("db1", MachinePhase::Releasing),
     ] {
-        let mut world = World::new(LATER);
+        let mut world = ElectionWorld::new(LATER);
         world.connect("db1");
         world.connect("db2");
         world.active("db1", true);
@@ -304,7 +304,7 @@ fn leaving_node_loses_leadership() {
 
 #[test]
 fn removed_role_keeps_its_epoch() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.leader(Some("db1"), 4);
     for name in ["db1", "db2", "db3"] {
         world.connect(name);
@@ -318,7 +318,7 @@ fn removed_role_keeps_its_epoch() {
 
 #[test]
 fn restore_keeps_the_leader_with_a_new_epoch() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.connect("db1");
     world.epoch(1000);
     world.leader(Some("db1"), 1003);
@@ -330,7 +330,7 @@ fn restore_keeps_the_leader_with_a_new_epoch() {
 #[test]
 fn no_election_during_restore_or_destruction() {
     for key in [Keys::restoring, Keys::destroying] {
-        let mut world = World::new(LATER);
+        let mut world = ElectionWorld::new(LATER);
         world.connect("db1");
         world.apply(vec![Op::put(key(&world.keys), "{}")]);
         assert_eq!(world.decide(), ElectionDecision::default());
@@ -339,7 +339,7 @@ fn no_election_during_restore_or_destruction() {
 
 #[test]
 fn unreadable_leader_record_is_not_changed() {
-    let mut world = World::new(LATER);
+    let mut world = ElectionWorld::new(LATER);
     world.connect("db1");
     world.apply(vec![Op::put(world.keys.leader(&role("db")), "no JSON")]);
     assert_eq!(world.db_decision(), None);
@@ -371,7 +371,7 @@ proptest! {
     /// The epoch only grows. A leader is able to lead, and leads for as long as it is. There is no leader only if no node is able.
     #[test]
     fn leader_is_unique_and_sticky(steps in prop::collection::vec(step(), 1..60)) {
-        let mut world = World::new(LATER);
+        let mut world = ElectionWorld::new(LATER);
         let mut store_epoch = 0;
         for step in steps {
             let before = world.fleet.leaders().clone();

@@ -9,9 +9,9 @@ use muster_core::fleet::{Fleet, KeyChange};
 use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::record::NodeRecord;
-use muster_core::report::group_commit::{GroupCommit, IoRequest, IoResult, MAX_ATTEMPTS, Part};
+use muster_core::report::group_commit::{GroupCommit, GroupIoRequest, GroupIoResult, GroupPart, MAX_ATTEMPTS};
 use muster_core::report::intake::{
-    Batch, Intake, IntakeView, MAX_GROUP, MAX_IN_FLIGHT, MAX_WAITING, NodeDesign, ObservedStatus, ReportAnswer,
+    Intake, IntakeView, MAX_GROUP, MAX_IN_FLIGHT, MAX_WAITING, NodeDesign, ObservedStatus, ReportAnswer, ReportBatch,
     ReportRejection, ReportingNode, Submission,
 };
 use muster_core::report::record::{ObservedRecord, RunHistory};
@@ -86,7 +86,7 @@ fn sent(number: usize, seq: u64) -> Sent {
 }
 
 /// A store in memory, and a view that follows it only on request.
-struct Store {
+struct IntakeStore {
     keys: Keys,
     values: BTreeMap<String, (Vec<u8>, Revision)>,
     revision: Revision,
@@ -94,7 +94,7 @@ struct Store {
     view: Fleet,
 }
 
-impl Store {
+impl IntakeStore {
     fn new(nodes: usize) -> Self {
         let keys = Keys::new(&env());
         let (values, log) = (BTreeMap::new(), Vec::new());
@@ -165,7 +165,7 @@ impl Store {
     }
 }
 
-impl IntakeView for Store {
+impl IntakeView for IntakeStore {
     fn revision(&self) -> Revision {
         self.view.revision
     }
@@ -183,26 +183,31 @@ impl IntakeView for Store {
     }
 }
 
-type Answer = ReportAnswer<&'static str>;
-type Group = GroupCommit<Sent, &'static str>;
-type Answers = Vec<(Sent, Answer)>;
-type Requests = Vec<(Part, IoRequest)>;
+type IntakeAnswer = ReportAnswer<&'static str>;
+type PendingGroup = GroupCommit<Sent, &'static str>;
+type IntakeAnswers = Vec<(Sent, IntakeAnswer)>;
+type Requests = Vec<(GroupPart, GroupIoRequest)>;
 
-fn next(intake: &mut Intake<Sent>, store: &Store) -> (Option<Batch<Sent, &'static str>>, Answers) {
+fn next(intake: &mut Intake<Sent>, store: &IntakeStore) -> (Option<ReportBatch<Sent, &'static str>>, IntakeAnswers) {
     let mut answers = Vec::new();
     let batch = intake.next_batch(store, &mut |sent, answer| answers.push((sent, answer)));
     (batch, answers)
 }
 
-fn txn(group: &mut Group) -> Txn {
+fn txn(group: &mut PendingGroup) -> Txn {
     match group.start() {
-        Some(IoRequest::Commit(txn)) => txn,
+        Some(GroupIoRequest::Commit(txn)) => txn,
         other => panic!("{other:?}"),
     }
 }
 
 /// Resumes a group, and returns the requests and answers that follow.
-fn resume(group: &mut Group, part: Part, result: IoResult<&'static str>, store: &Store) -> (Requests, Answers) {
+fn resume(
+    group: &mut PendingGroup,
+    part: GroupPart,
+    result: GroupIoResult<&'static str>,
+    store: &IntakeStore,
+) -> (Requests, IntakeAnswers) {
     let mut answers = Vec::new();
     let requests = group.resume(part, result, store, &mut |sent, answer| answers.push((sent, answer)));
     (requests, answers)
@@ -211,7 +216,7 @@ fn resume(group: &mut Group, part: Part, result: IoResult<&'static str>, store: 
 #[test]
 fn full_groups_start_at_once_and_small_ones_wait() {
     let nodes = MAX_GROUP * MAX_IN_FLIGHT + 20;
-    let (mut intake, store) = (Intake::default(), Store::new(nodes));
+    let (mut intake, store) = (Intake::default(), IntakeStore::new(nodes));
     intake.submit(sent(0, 1));
     let first = next(&mut intake, &store).0.expect("a single report is not delayed");
     (1..MAX_GROUP).for_each(|number| intake.submit(sent(number, 1)));
@@ -230,7 +235,7 @@ fn full_groups_start_at_once_and_small_ones_wait() {
 
 #[test]
 fn node_has_one_report_in_flight() {
-    let (mut intake, store) = (Intake::default(), Store::new(2));
+    let (mut intake, store) = (Intake::default(), IntakeStore::new(2));
     [sent(0, 1), sent(0, 2), sent(1, 1)].into_iter().for_each(|sent| intake.submit(sent));
     let first = next(&mut intake, &store).0.unwrap();
     assert_eq!(first.nodes, [key(0), key(1)]);
@@ -241,12 +246,12 @@ fn node_has_one_report_in_flight() {
 
 #[test]
 fn committed_status_is_cached_until_the_view_shows_it() {
-    let (mut intake, mut store) = (Intake::default(), Store::new(1));
+    let (mut intake, mut store) = (Intake::default(), IntakeStore::new(1));
     for seq in 1..=3 {
         intake.submit(sent(0, seq));
-        let Batch { nodes, mut group } = next(&mut intake, &store).0.unwrap();
+        let ReportBatch { nodes, mut group } = next(&mut intake, &store).0.unwrap();
         let revision = store.commit(txn(&mut group)).expect("decided on the newest status, though the view is behind");
-        resume(&mut group, Part::Group, IoResult::Committed(revision), &store);
+        resume(&mut group, GroupPart::Group, GroupIoResult::Committed(revision), &store);
         intake.group_finished(&nodes, group.finish(), store.revision());
     }
     store.interfere(0);
@@ -258,11 +263,11 @@ fn committed_status_is_cached_until_the_view_shows_it() {
 
 #[test]
 fn repeated_and_older_reports_are_answered_at_once() {
-    let (mut intake, mut store) = (Intake::default(), Store::new(1));
+    let (mut intake, mut store) = (Intake::default(), IntakeStore::new(1));
     intake.submit(sent(0, 2));
-    let Batch { nodes, mut group } = next(&mut intake, &store).0.unwrap();
+    let ReportBatch { nodes, mut group } = next(&mut intake, &store).0.unwrap();
     let revision = store.commit(txn(&mut group)).unwrap();
-    let (_, answers) = resume(&mut group, Part::Group, IoResult::Committed(revision), &store);
+    let (_, answers) = resume(&mut group, GroupPart::Group, GroupIoResult::Committed(revision), &store);
     assert!(matches!(answers[..], [(_, ReportAnswer::Applied { .. })]));
     intake.group_finished(&nodes, group.finish(), store.revision());
     [sent(0, 2), sent(0, 1), sent(7, 1)].into_iter().for_each(|sent| intake.submit(sent));
@@ -280,11 +285,11 @@ fn repeated_and_older_reports_are_answered_at_once() {
 
 #[test]
 fn failed_store_answers_the_whole_group() {
-    let (mut intake, store) = (Intake::default(), Store::new(2));
+    let (mut intake, store) = (Intake::default(), IntakeStore::new(2));
     [sent(0, 1), sent(1, 1)].into_iter().for_each(|sent| intake.submit(sent));
     let mut group = next(&mut intake, &store).0.unwrap().group;
     group.start();
-    let (requests, answers) = resume(&mut group, Part::Group, IoResult::Failed("away"), &store);
+    let (requests, answers) = resume(&mut group, GroupPart::Group, GroupIoResult::Failed("away"), &store);
     assert!(requests.is_empty());
     assert!(matches!(answers[..], [(_, ReportAnswer::Failed("away")), (_, ReportAnswer::Failed("away"))]));
 }
@@ -292,24 +297,25 @@ fn failed_store_answers_the_whole_group() {
 #[test]
 fn single_report_gives_up_after_five_attempts() {
     for (unknown, expected) in [(true, true), (false, false)] {
-        let (mut intake, mut store) = (Intake::default(), Store::new(1));
+        let (mut intake, mut store) = (Intake::default(), IntakeStore::new(1));
         intake.submit(sent(0, 1));
         let mut group = next(&mut intake, &store).0.unwrap().group;
         group.start();
-        let result =
-            |store: &Store| if unknown { IoResult::Unknown("lost") } else { IoResult::Refused(store.revision) };
-        let (mut requests, mut answers) = resume(&mut group, Part::Group, result(&store), &store);
+        let result = |store: &IntakeStore| {
+            if unknown { GroupIoResult::Unknown("lost") } else { GroupIoResult::Refused(store.revision) }
+        };
+        let (mut requests, mut answers) = resume(&mut group, GroupPart::Group, result(&store), &store);
         let mut commits = 0;
         while let Some((part, request)) = requests.pop() {
             assert!(answers.is_empty());
             let result = match request {
-                IoRequest::Commit(_) => {
+                GroupIoRequest::Commit(_) => {
                     commits += 1;
                     store.interfere(0);
                     result(&store)
                 }
-                IoRequest::ReadStatus => IoResult::Status(Box::new(Store::status(&store, &node(0)))),
-                IoRequest::CatchUp(_) => IoResult::CaughtUp,
+                GroupIoRequest::ReadStatus => GroupIoResult::Status(Box::new(IntakeStore::status(&store, &node(0)))),
+                GroupIoRequest::CatchUp(_) => GroupIoResult::CaughtUp,
             };
             (requests, answers) = resume(&mut group, part, result, &store);
         }
@@ -321,7 +327,7 @@ fn single_report_gives_up_after_five_attempts() {
 
 /// A fault at one request of the intake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum StoreFault {
     CrashBefore,
     CrashAfter,
     RequestLost,
@@ -331,34 +337,34 @@ enum Fault {
     Interference,
 }
 
-const FAULTS: [Fault; 6] = [
-    Fault::CrashBefore,
-    Fault::CrashAfter,
-    Fault::RequestLost,
-    Fault::AnswerLost,
-    Fault::StoreFails,
-    Fault::Interference,
+const FAULTS: [StoreFault; 6] = [
+    StoreFault::CrashBefore,
+    StoreFault::CrashAfter,
+    StoreFault::RequestLost,
+    StoreFault::AnswerLost,
+    StoreFault::StoreFails,
+    StoreFault::Interference,
 ];
 const NODES: usize = 3;
 const REPORTS: u64 = 2;
 
 /// A server with agents that send each report until it is answered.
-struct Run {
-    store: Store,
+struct IntakeRun {
+    store: IntakeStore,
     intake: Intake<Sent>,
-    groups: Vec<(Vec<ReportingNode>, Group, usize)>,
-    requests: Vec<(usize, Part, IoRequest)>,
+    groups: Vec<(Vec<ReportingNode>, PendingGroup, usize)>,
+    requests: Vec<(usize, GroupPart, GroupIoRequest)>,
     /// The report that each agent sends next.
     next: [u64; NODES],
     requests_made: usize,
-    faults: Vec<(usize, Fault)>,
+    faults: Vec<(usize, StoreFault)>,
     view_follows: bool,
 }
 
-impl Run {
-    fn new(faults: Vec<(usize, Fault)>, view_follows: bool) -> Self {
+impl IntakeRun {
+    fn new(faults: Vec<(usize, StoreFault)>, view_follows: bool) -> Self {
         let (groups, requests) = (Vec::new(), Vec::new());
-        let (store, intake) = (Store::new(NODES), Intake::default());
+        let (store, intake) = (IntakeStore::new(NODES), Intake::default());
         let mut run =
             Self { store, intake, groups, requests, next: [1; NODES], requests_made: 0, faults, view_follows };
         (0..NODES).for_each(|number| run.send(number));
@@ -384,19 +390,19 @@ impl Run {
             // An agent whose report is answered sends the next one at once.
             let sends_more = !answers.is_empty();
             self.answered(answers);
-            let Some(Batch { nodes, mut group }) = batch else {
+            let Some(ReportBatch { nodes, mut group }) = batch else {
                 if sends_more {
                     continue;
                 }
                 return;
             };
             let request = group.start().unwrap();
-            self.requests.push((self.groups.len(), Part::Group, request));
+            self.requests.push((self.groups.len(), GroupPart::Group, request));
             self.groups.push((nodes, group, 1));
         }
     }
 
-    fn answered(&mut self, answers: Answers) {
+    fn answered(&mut self, answers: IntakeAnswers) {
         for (Sent { number, report, .. }, answer) in answers {
             match answer {
                 ReportAnswer::Applied { .. } | ReportAnswer::AlreadyApplied { .. } | ReportAnswer::Outdated { .. } => {
@@ -438,30 +444,36 @@ impl Run {
         self.requests_made += 1;
         let number = self.groups[at].1.submission(part).map_or(0, |sent| sent.number);
         match fault {
-            Some(Fault::CrashBefore) => return self.crash(),
-            Some(Fault::Interference) => self.store.interfere(number),
+            Some(StoreFault::CrashBefore) => return self.crash(),
+            Some(StoreFault::Interference) => self.store.interfere(number),
             _ => {}
         }
-        let is_done = !matches!(fault, Some(Fault::RequestLost | Fault::StoreFails));
+        let is_done = !matches!(fault, Some(StoreFault::RequestLost | StoreFault::StoreFails));
         let result = match request {
-            IoRequest::Commit(txn) if is_done => match self.store.commit(txn) {
-                Some(revision) => IoResult::Committed(revision),
-                None => IoResult::Refused(self.store.revision),
+            GroupIoRequest::Commit(txn) if is_done => match self.store.commit(txn) {
+                Some(revision) => GroupIoResult::Committed(revision),
+                None => GroupIoResult::Refused(self.store.revision),
             },
-            IoRequest::Commit(_) => IoResult::Unknown("lost"),
-            IoRequest::ReadStatus => IoResult::Status(Box::new(Store::status(&self.store, &node(number)))),
-            IoRequest::CatchUp(_) => {
+            GroupIoRequest::Commit(_) => GroupIoResult::Unknown("lost"),
+            GroupIoRequest::ReadStatus => {
+                GroupIoResult::Status(Box::new(IntakeStore::status(&self.store, &node(number))))
+            }
+            GroupIoRequest::CatchUp(_) => {
                 self.store.catch_up();
-                IoResult::CaughtUp
+                GroupIoResult::CaughtUp
             }
         };
         if self.view_follows {
             self.store.catch_up();
         }
         let result = match (fault, result) {
-            (Some(Fault::CrashAfter), _) => return self.crash(),
-            (Some(Fault::StoreFails), IoResult::Unknown(_) | IoResult::Status(_)) => IoResult::Failed("away"),
-            (Some(Fault::AnswerLost), IoResult::Committed(_) | IoResult::Refused(_)) => IoResult::Unknown("lost"),
+            (Some(StoreFault::CrashAfter), _) => return self.crash(),
+            (Some(StoreFault::StoreFails), GroupIoResult::Unknown(_) | GroupIoResult::Status(_)) => {
+                GroupIoResult::Failed("away")
+            }
+            (Some(StoreFault::AnswerLost), GroupIoResult::Committed(_) | GroupIoResult::Refused(_)) => {
+                GroupIoResult::Unknown("lost")
+            }
             (_, result) => result,
         };
         let (_, group, open) = &mut self.groups[at];
@@ -481,14 +493,14 @@ impl Run {
 #[test]
 fn faults_between_any_two_requests_lose_no_report() {
     for view_follows in [true, false] {
-        let calm = Run::new(Vec::new(), view_follows).finish();
+        let calm = IntakeRun::new(Vec::new(), view_follows).finish();
         assert!(calm >= REPORTS as usize);
         for first in FAULTS {
             let mut at = 0;
-            while Run::new(vec![(at, first)], view_follows).finish() > at {
+            while IntakeRun::new(vec![(at, first)], view_follows).finish() > at {
                 for second in FAULTS {
                     let mut later = at + 1;
-                    while Run::new(vec![(at, first), (later, second)], view_follows).finish() > later {
+                    while IntakeRun::new(vec![(at, first), (later, second)], view_follows).finish() > later {
                         later += 1;
                     }
                 }

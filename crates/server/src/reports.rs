@@ -15,9 +15,9 @@ use jiff::Timestamp;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::report::Report;
-use muster_core::report::group_commit::{CATCH_UP, GroupCommit, IoRequest, IoResult, Part};
+use muster_core::report::group_commit::{CATCH_UP, GroupCommit, GroupIoRequest, GroupIoResult, GroupPart};
 use muster_core::report::intake::{
-    Batch, CommittedStatuses, Intake, IntakeView, NodeDesign, ObservedStatus, ReportAnswer, ReportRejection,
+    CommittedStatuses, Intake, IntakeView, NodeDesign, ObservedStatus, ReportAnswer, ReportBatch, ReportRejection,
     ReportingNode, Submission,
 };
 use muster_core::txn::Revision;
@@ -201,7 +201,7 @@ impl IntakeTask {
     fn start_groups(&mut self) {
         let host = &self.host;
         let mut answer = |pending, answer| host.answer(pending, answer);
-        while let Some(Batch { nodes, group }) = self.intake.next_batch(&**host, &mut answer) {
+        while let Some(ReportBatch { nodes, group }) = self.intake.next_batch(&**host, &mut answer) {
             let host = Arc::clone(host);
             self.groups.spawn(async move { FinishedGroup { committed: host.commit(group).await, nodes } });
         }
@@ -241,12 +241,12 @@ impl IntakeHost {
         let mut group = self.store_logs(group).await;
         let size = group.len();
         let Some(first) = group.start() else { return group.finish() };
-        let first = self.carry_out(Part::Group, None, first).await;
+        let first = self.carry_out(GroupPart::Group, None, first).await;
         let mut requests = FuturesUnordered::new();
         let mut next = Some(first);
         while let Some((part, result)) = next {
-            if let IoResult::Committed(_) = result {
-                self.metrics.group(if part == Part::Group { size } else { 1 });
+            if let GroupIoResult::Committed(_) = result {
+                self.metrics.group(if part == GroupPart::Group { size } else { 1 });
             }
             let mut answer = |pending, answer| self.answer(pending, answer);
             for (part, request) in group.resume(part, result, self, &mut answer) {
@@ -278,31 +278,31 @@ impl IntakeHost {
 
     async fn carry_out(
         &self,
-        part: Part,
+        part: GroupPart,
         node: Option<ReportingNode>,
-        request: IoRequest,
-    ) -> (Part, IoResult<StoreError>) {
+        request: GroupIoRequest,
+    ) -> (GroupPart, GroupIoResult<StoreError>) {
         let result = match request {
-            IoRequest::Commit(txn) => match self.store.commit(txn).await {
-                Ok(CommitOutcome::Committed { revision }) => IoResult::Committed(revision),
-                Ok(CommitOutcome::Conflict { revision, .. }) => IoResult::Refused(revision),
-                Err(error @ StoreError::Unknown { .. }) => IoResult::Unknown(error),
-                Err(error @ StoreError::Invalid(_)) => IoResult::Invalid(error),
-                Err(error) => IoResult::Failed(error),
+            GroupIoRequest::Commit(txn) => match self.store.commit(txn).await {
+                Ok(CommitOutcome::Committed { revision }) => GroupIoResult::Committed(revision),
+                Ok(CommitOutcome::Conflict { revision, .. }) => GroupIoResult::Refused(revision),
+                Err(error @ StoreError::Unknown { .. }) => GroupIoResult::Unknown(error),
+                Err(error @ StoreError::Invalid(_)) => GroupIoResult::Invalid(error),
+                Err(error) => GroupIoResult::Failed(error),
             },
-            IoRequest::ReadStatus => match node {
-                Some(node) => self.read_status(&node).await.unwrap_or_else(IoResult::Failed),
-                None => IoResult::CaughtUp,
+            GroupIoRequest::ReadStatus => match node {
+                Some(node) => self.read_status(&node).await.unwrap_or_else(GroupIoResult::Failed),
+                None => GroupIoResult::CaughtUp,
             },
-            IoRequest::CatchUp(revision) => {
+            GroupIoRequest::CatchUp(revision) => {
                 let _ = timeout(CATCH_UP, self.view.reach(revision)).await;
-                IoResult::CaughtUp
+                GroupIoResult::CaughtUp
             }
         };
         (part, result)
     }
 
-    async fn read_status(&self, node: &ReportingNode) -> Result<IoResult<StoreError>, StoreError> {
+    async fn read_status(&self, node: &ReportingNode) -> Result<GroupIoResult<StoreError>, StoreError> {
         let (env, node) = &**node;
         let keys = Keys::new(env);
         let observed = self.store.get(&keys.observed(node)).await?;
@@ -310,8 +310,8 @@ impl IntakeHost {
         let observed = observed.as_ref().map(|kv| (&kv.value[..], kv.revision));
         let history = history.as_ref().map(|kv| &kv.value[..]);
         Ok(match ObservedStatus::from_store(observed, history) {
-            Ok(status) => IoResult::Status(Box::new(status)),
-            Err(error) => IoResult::Unreadable(error),
+            Ok(status) => GroupIoResult::Status(Box::new(status)),
+            Err(error) => GroupIoResult::Unreadable(error),
         })
     }
 

@@ -9,7 +9,7 @@ use muster_core::replica::ControllerName;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 use crate::cluster::fleet::{ClusterFleet, PREFIX};
-use crate::cluster::proxy::Proxy;
+use crate::cluster::proxy::AgentProxy;
 use crate::http;
 use crate::server::ENV;
 
@@ -18,21 +18,21 @@ const STOPPED_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A fault and its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ClusterFault {
     /// `kill -9`, and a restart with the same disk.
-    KillMember(Member),
+    KillMember(FaultyMember),
     /// The same for all of them at once: there is no store for a while.
     KillEtcd,
     /// `SIGSTOP`, and `SIGCONT`.
-    StopMember(Member),
+    StopMember(FaultyMember),
     /// `kill -9`, and a member of the same name with an empty disk.
-    WipeMember(Member),
-    KillReplica(Replica),
+    WipeMember(FaultyMember),
+    KillReplica(FaultyReplica),
     /// All replicas at once: there is no server for some time.
     KillReplicas,
-    StopReplica(Replica),
+    StopReplica(FaultyReplica),
     /// Stops a replica, cuts its connections to etcd, and compacts the revisions that it misses.
-    CompactUnder(Replica),
+    CompactUnder(FaultyReplica),
     /// Fills etcd until it refuses writes; the operator frees it.
     ExhaustQuota,
     /// Ends every connection between agents and replicas. Before that, responses are lost for some time: reports are in
@@ -42,7 +42,7 @@ pub enum Fault {
 
 /// Target member of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Member {
+pub enum FaultyMember {
     /// The leader at that time.
     Leader,
     Number(usize),
@@ -50,7 +50,7 @@ pub enum Member {
 
 /// Target replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replica {
+pub enum FaultyReplica {
     /// The holder of the controller `liveness` at that time.
     LivenessHolder,
     /// The holder of the controller `rollout` at that time.
@@ -58,7 +58,7 @@ pub enum Replica {
     Number(usize),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ClusterFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KillMember(member) => write!(f, "kill -9 of {member}"),
@@ -75,7 +75,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl fmt::Display for Member {
+impl fmt::Display for FaultyMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Leader => f.write_str("the etcd leader"),
@@ -84,7 +84,7 @@ impl fmt::Display for Member {
     }
 }
 
-impl fmt::Display for Replica {
+impl fmt::Display for FaultyReplica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LivenessHolder => f.write_str("the replica that holds the controllers"),
@@ -98,30 +98,35 @@ impl fmt::Display for Replica {
 #[derive(Debug)]
 #[must_use = "a fault that has begun has to be ended"]
 pub struct BegunFault {
-    fault: Fault,
+    fault: ClusterFault,
     hit: usize,
 }
 
 impl ClusterFleet {
-    pub fn begin(&mut self, fault: Fault) -> BegunFault {
+    pub fn begin(&mut self, fault: ClusterFault) -> BegunFault {
         let hit = match fault {
-            Fault::KillMember(member) | Fault::StopMember(member) | Fault::WipeMember(member) => self.member(member),
-            Fault::KillReplica(replica) | Fault::StopReplica(replica) | Fault::CompactUnder(replica) => {
-                self.replica(replica)
+            ClusterFault::KillMember(member) | ClusterFault::StopMember(member) | ClusterFault::WipeMember(member) => {
+                self.member(member)
             }
-            Fault::KillEtcd | Fault::KillReplicas | Fault::ExhaustQuota | Fault::CutStreams => 0,
+            ClusterFault::KillReplica(replica)
+            | ClusterFault::StopReplica(replica)
+            | ClusterFault::CompactUnder(replica) => self.replica(replica),
+            ClusterFault::KillEtcd
+            | ClusterFault::KillReplicas
+            | ClusterFault::ExhaustQuota
+            | ClusterFault::CutStreams => 0,
         };
         match fault {
             // The disk is emptied when the time has passed: a member that is added while it is away takes part in
             // every count of votes.
-            Fault::KillMember(_) | Fault::WipeMember(_) => self.etcd.member(hit).kill(),
-            Fault::KillEtcd => self.etcd.members().iter().for_each(muster_etcd_rig::Member::kill),
-            Fault::StopMember(_) => self.etcd.member(hit).stop(),
-            Fault::KillReplica(_) => self.replicas[hit].program.kill(),
-            Fault::KillReplicas => self.replicas.iter_mut().for_each(|replica| replica.program.kill()),
-            Fault::StopReplica(_) | Fault::CompactUnder(_) => self.replicas[hit].program.stop(),
-            Fault::ExhaustQuota => self.wait(self.etcd.exhaust_quota()),
-            Fault::CutStreams => self.proxies.iter().for_each(Proxy::drop_responses),
+            ClusterFault::KillMember(_) | ClusterFault::WipeMember(_) => self.etcd.member(hit).kill(),
+            ClusterFault::KillEtcd => self.etcd.members().iter().for_each(muster_etcd_rig::Member::kill),
+            ClusterFault::StopMember(_) => self.etcd.member(hit).stop(),
+            ClusterFault::KillReplica(_) => self.replicas[hit].program.kill(),
+            ClusterFault::KillReplicas => self.replicas.iter_mut().for_each(|replica| replica.program.kill()),
+            ClusterFault::StopReplica(_) | ClusterFault::CompactUnder(_) => self.replicas[hit].program.stop(),
+            ClusterFault::ExhaustQuota => self.wait(self.etcd.exhaust_quota()),
+            ClusterFault::CutStreams => self.proxies.iter().for_each(AgentProxy::drop_responses),
         }
         println!("    {fault} has begun{}", self.whom(fault, hit));
         BegunFault { fault, hit }
@@ -130,29 +135,29 @@ impl ClusterFleet {
     pub fn end(&mut self, begun: BegunFault) {
         let BegunFault { fault, hit } = begun;
         match fault {
-            Fault::KillMember(_) => {
+            ClusterFault::KillMember(_) => {
                 self.etcd.member(hit).start();
                 self.wait(self.etcd.wait_healthy());
             }
-            Fault::KillEtcd => {
+            ClusterFault::KillEtcd => {
                 self.etcd.members().iter().for_each(muster_etcd_rig::Member::start);
                 self.wait(self.etcd.wait_healthy());
             }
-            Fault::StopMember(_) => {
+            ClusterFault::StopMember(_) => {
                 self.etcd.member(hit).cont();
                 self.wait(self.etcd.wait_healthy());
             }
-            Fault::WipeMember(_) => self.wait(self.etcd.wipe_and_rejoin(hit)),
-            Fault::KillReplica(_) => {
+            ClusterFault::WipeMember(_) => self.wait(self.etcd.wipe_and_rejoin(hit)),
+            ClusterFault::KillReplica(_) => {
                 let sandbox = &self.sandbox;
                 self.replicas[hit].start_again(sandbox);
             }
-            Fault::KillReplicas => {
+            ClusterFault::KillReplicas => {
                 let sandbox = &self.sandbox;
                 self.replicas.iter_mut().for_each(|replica| replica.start_again(sandbox));
             }
-            Fault::StopReplica(_) => self.replicas[hit].program.cont(),
-            Fault::CompactUnder(_) => {
+            ClusterFault::StopReplica(_) => self.replicas[hit].program.cont(),
+            ClusterFault::CompactUnder(_) => {
                 // Cuts its connections one member at a time, so that the other replica continues.
                 for member in self.etcd.members() {
                     member.kill();
@@ -175,14 +180,14 @@ impl ClusterFleet {
                     if said.contains("the watch of the store has a gap") { Ok(()) } else { Err(said) }
                 });
             }
-            Fault::ExhaustQuota => self.wait(async {
+            ClusterFault::ExhaustQuota => self.wait(async {
                 // Writes are refused, so this is the last revision. It has to be recorded before the compaction.
                 let revision = self.etcd.revision().await;
                 self.changes.wait_for(revision).await;
                 self.etcd.relieve_quota().await;
             }),
-            Fault::CutStreams => {
-                let cut: usize = self.proxies.iter().map(Proxy::cut).sum();
+            ClusterFault::CutStreams => {
+                let cut: usize = self.proxies.iter().map(AgentProxy::cut).sum();
                 assert!(cut > 0, "there was no connection to cut");
             }
         }
@@ -226,18 +231,18 @@ impl ClusterFleet {
         before.revision
     }
 
-    fn member(&self, member: Member) -> usize {
+    fn member(&self, member: FaultyMember) -> usize {
         match member {
-            Member::Leader => self.wait(self.etcd.leader()),
-            Member::Number(index) => index,
+            FaultyMember::Leader => self.wait(self.etcd.leader()),
+            FaultyMember::Number(index) => index,
         }
     }
 
-    fn replica(&self, replica: Replica) -> usize {
+    fn replica(&self, replica: FaultyReplica) -> usize {
         match replica {
-            Replica::LivenessHolder => self.holder(ControllerName::Liveness).0,
-            Replica::RolloutHolder => self.holder(ControllerName::Rollout).0,
-            Replica::Number(index) => index,
+            FaultyReplica::LivenessHolder => self.holder(ControllerName::Liveness).0,
+            FaultyReplica::RolloutHolder => self.holder(ControllerName::Rollout).0,
+            FaultyReplica::Number(index) => index,
         }
     }
 
@@ -259,28 +264,28 @@ impl ClusterFleet {
         })
     }
 
-    fn whom(&self, fault: Fault, hit: usize) -> String {
+    fn whom(&self, fault: ClusterFault, hit: usize) -> String {
         match fault {
-            Fault::KillMember(Member::Leader)
-            | Fault::StopMember(Member::Leader)
-            | Fault::WipeMember(Member::Leader) => {
+            ClusterFault::KillMember(FaultyMember::Leader)
+            | ClusterFault::StopMember(FaultyMember::Leader)
+            | ClusterFault::WipeMember(FaultyMember::Leader) => {
                 format!(" ({})", self.etcd.member(hit).name())
             }
-            Fault::KillReplica(Replica::LivenessHolder | Replica::RolloutHolder)
-            | Fault::StopReplica(Replica::LivenessHolder | Replica::RolloutHolder)
-            | Fault::CompactUnder(Replica::LivenessHolder | Replica::RolloutHolder) => {
+            ClusterFault::KillReplica(FaultyReplica::LivenessHolder | FaultyReplica::RolloutHolder)
+            | ClusterFault::StopReplica(FaultyReplica::LivenessHolder | FaultyReplica::RolloutHolder)
+            | ClusterFault::CompactUnder(FaultyReplica::LivenessHolder | FaultyReplica::RolloutHolder) => {
                 format!(" ({})", self.replicas[hit].name)
             }
-            Fault::KillMember(_)
-            | Fault::KillEtcd
-            | Fault::StopMember(_)
-            | Fault::WipeMember(_)
-            | Fault::KillReplica(_)
-            | Fault::KillReplicas
-            | Fault::StopReplica(_)
-            | Fault::CompactUnder(_)
-            | Fault::ExhaustQuota
-            | Fault::CutStreams => String::new(),
+            ClusterFault::KillMember(_)
+            | ClusterFault::KillEtcd
+            | ClusterFault::StopMember(_)
+            | ClusterFault::WipeMember(_)
+            | ClusterFault::KillReplica(_)
+            | ClusterFault::KillReplicas
+            | ClusterFault::StopReplica(_)
+            | ClusterFault::CompactUnder(_)
+            | ClusterFault::ExhaustQuota
+            | ClusterFault::CutStreams => String::new(),
         }
     }
 }

@@ -16,11 +16,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::cluster::checker::Checker;
+use crate::cluster::checker::HistoryChecker;
 use crate::cluster::load::Load;
-use crate::cluster::proxy::Proxy;
+use crate::cluster::proxy::AgentProxy;
 use crate::cluster::settle::AgentLog;
-use crate::sandbox::{Project, Sandbox, muster_agent};
+use crate::sandbox::{Sandbox, TestProject, muster_agent};
 use crate::server::{Api, ENV};
 
 /// Role `db` is looked up by nodes of the role `web`.
@@ -68,12 +68,12 @@ impl Setup {
         }
     }
 
-    fn project(&self, sandbox: &Sandbox) -> Project {
+    fn project(&self, sandbox: &Sandbox) -> TestProject {
         let mut project = match &self.environment {
-            Some(text) => Project::with_environment(sandbox, text),
+            Some(text) => TestProject::with_environment(sandbox, text),
             None => {
                 let roles: Vec<(&str, u32)> = self.roles.iter().map(|(role, many)| (*role, u32::from(*many))).collect();
-                Project::new(sandbox, &roles)
+                TestProject::new(sandbox, &roles)
             }
         };
         if !self.documents.is_empty() {
@@ -97,10 +97,10 @@ impl Setup {
 pub struct ClusterFleet {
     pub load: Load,
     pub agents: Vec<AgentLog>,
-    _agents: Vec<Program>,
-    pub proxies: Vec<Proxy>,
-    pub replicas: Vec<Replica>,
-    pub checker: Checker,
+    _agents: Vec<LoggedProcess>,
+    pub proxies: Vec<AgentProxy>,
+    pub replicas: Vec<ServerReplica>,
+    pub checker: HistoryChecker,
     pub changes: ChangeRecorder,
     pub etcd: Cluster,
     /// Dropped after everything that uses it.
@@ -112,12 +112,12 @@ pub struct ClusterFleet {
 
 /// One replica, through all restarts.
 #[derive(Debug)]
-pub struct Replica {
+pub struct ServerReplica {
     pub name: String,
     pub address: SocketAddr,
     pub api: Api,
     args: Vec<String>,
-    pub program: Program,
+    pub program: LoggedProcess,
 }
 
 /// Directory of the logs. It is kept when the test fails.
@@ -153,15 +153,16 @@ impl ClusterFleet {
 
         let journal = sandbox.path("journal");
         let project = setup.project(&sandbox);
-        let replicas: Vec<Replica> =
-            (0..REPLICAS).map(|index| Replica::start(&sandbox, &etcd.spec(), &project, index, logs.path())).collect();
-        let proxies: Vec<Proxy> = (FIRST_PROXY..)
+        let replicas: Vec<ServerReplica> = (0..REPLICAS)
+            .map(|index| ServerReplica::start(&sandbox, &etcd.spec(), &project, index, logs.path()))
+            .collect();
+        let proxies: Vec<AgentProxy> = (FIRST_PROXY..)
             .zip(&replicas)
-            .map(|(last, replica)| Proxy::start(sandbox.address(last), replica.address))
+            .map(|(last, replica)| AgentProxy::start(sandbox.address(last), replica.address))
             .collect();
 
         let names = setup.node_names();
-        let programs: Vec<Program> =
+        let programs: Vec<LoggedProcess> =
             (1..).zip(&names).map(|(number, name)| agent(&sandbox, name, number, &proxies, logs.path())).collect();
         let agents = names
             .iter()
@@ -169,7 +170,7 @@ impl ClusterFleet {
             .map(|(name, program)| AgentLog::new(name, program.log(), &sandbox.path(&format!("nodes/{name}/agent"))))
             .collect();
         let load = Load::new(replicas.iter().map(|replica| replica.api.clone()).collect());
-        let mut checker = Checker::default();
+        let mut checker = HistoryChecker::default();
         checker.agents_started(1);
         Self {
             load,
@@ -197,8 +198,8 @@ impl ClusterFleet {
     }
 }
 
-impl Replica {
-    fn start(sandbox: &Sandbox, store: &str, project: &Project, index: usize, logs: &Path) -> Self {
+impl ServerReplica {
+    fn start(sandbox: &Sandbox, store: &str, project: &TestProject, index: usize, logs: &Path) -> Self {
         let name = format!("replica{}", index + 1);
         let address: SocketAddr = (sandbox.address(FIRST_REPLICA + u8::try_from(index).unwrap()), 7300).into();
         // Each replica has its own state; all share the blobs.
@@ -224,9 +225,9 @@ impl Replica {
     }
 }
 
-fn launch(sandbox: &Sandbox, name: &str, args: &[String], logs: &Path) -> Program {
+fn launch(sandbox: &Sandbox, name: &str, args: &[String], logs: &Path) -> LoggedProcess {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    Program::start(name, sandbox.muster(&args).env("RUST_LOG", "warn,muster=debug"), logs)
+    LoggedProcess::start(name, sandbox.muster(&args).env("RUST_LOG", "warn,muster=debug"), logs)
 }
 
 /// Every run appends its node and run to the journal. Nodes of the role `web` look up those of `db`. Run times differ
@@ -244,11 +245,11 @@ exit 2"#;
         .check("{name: right, exec: right, deadline: 30s}")
 }
 
-fn agent(sandbox: &Sandbox, name: &str, number: u8, proxies: &[Proxy], logs: &Path) -> Program {
+fn agent(sandbox: &Sandbox, name: &str, number: u8, proxies: &[AgentProxy], logs: &Path) -> LoggedProcess {
     let home = sandbox.path(&format!("nodes/{name}"));
     let (state, root) = (home.join("agent"), home.join("root"));
     fs::create_dir_all(&root).unwrap();
-    let servers: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let servers: Vec<String> = proxies.iter().map(AgentProxy::url).collect();
     let mut text = String::new();
     let mut say = |key: &str, value: &dyn std::fmt::Debug| writeln!(text, "{key} = {value:?}").unwrap();
     say("env", &ENV);
@@ -263,7 +264,7 @@ fn agent(sandbox: &Sandbox, name: &str, number: u8, proxies: &[Proxy], logs: &Pa
     let mut command = sandbox.command(muster_agent());
     // The checker compares the store with the acknowledgements in this log.
     command.args(["run", "--config"]).arg(&config).env("RUST_LOG", "info,muster_agent::report=debug");
-    Program::start(&format!("agent-{name}"), &mut command, logs)
+    LoggedProcess::start(&format!("agent-{name}"), &mut command, logs)
 }
 
 impl Logs {
@@ -293,7 +294,7 @@ impl Drop for Logs {
 
 /// A running or killed process. Dropping it kills it.
 #[derive(Debug)]
-pub struct Program {
+pub struct LoggedProcess {
     name: String,
     log: PathBuf,
     /// Offset of this process in the log, which all processes of the name share.
@@ -301,7 +302,7 @@ pub struct Program {
     child: Child,
 }
 
-impl Program {
+impl LoggedProcess {
     pub fn start(name: &str, command: &mut Command, logs: &Path) -> Self {
         let log = logs.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).unwrap();
@@ -360,7 +361,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for LoggedProcess {
     fn drop(&mut self) {
         self.kill();
     }

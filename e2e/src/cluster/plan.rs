@@ -3,13 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::cluster::fault::{Fault, Member, Replica};
+use crate::cluster::fault::{ClusterFault, FaultyMember, FaultyReplica};
 
 /// Pseudo-random numbers (splitmix64, which has no bad seeds).
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct PlanRng(u64);
 
-impl Rng {
+impl PlanRng {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -53,10 +53,10 @@ impl Pace {
 pub struct FaultStep {
     /// Time between a change of the version and the fault: some nodes have received it, some run, some report.
     pub before: Duration,
-    pub fault: Fault,
+    pub fault: ClusterFault,
     pub lasts: Duration,
     /// It begins after the first, and ends after it.
-    pub second: Option<Fault>,
+    pub second: Option<ClusterFault>,
     /// The version does not change meanwhile: an idle fleet detects other things, and later.
     pub quiet: bool,
 }
@@ -76,13 +76,13 @@ impl fmt::Display for FaultStep {
 
 /// Makes steps for about this time. Every kind of fault occurs once before any occurs twice.
 pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<FaultStep> {
-    let mut rng = Rng::new(seed);
+    let mut rng = PlanRng::new(seed);
     let mut steps = Vec::new();
     let mut left = time;
-    let mut kinds: Vec<Kind> = Vec::new();
+    let mut kinds: Vec<FaultKind> = Vec::new();
     loop {
         if kinds.is_empty() {
-            kinds = Kind::ALL.to_vec();
+            kinds = FaultKind::ALL.to_vec();
         }
         let kind = kinds.swap_remove(rng.below(kinds.len()));
         let fault = kind.hitting(&mut rng);
@@ -92,7 +92,7 @@ pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<FaultStep> {
             lasts: kind.lasts(pace, &mut rng),
             second: second(fault, &mut rng),
             // A compaction needs revisions to discard.
-            quiet: rng.below(3) == 0 && kind != Kind::Compact,
+            quiet: rng.below(3) == 0 && kind != FaultKind::Compact,
         };
         let takes = step.before + step.lasts + pace.healing;
         if takes > left && !steps.is_empty() {
@@ -105,7 +105,7 @@ pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<FaultStep> {
 
 /// A fault without its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FaultKind {
     KillMember,
     KillEtcd,
     StopMember,
@@ -118,79 +118,79 @@ enum Kind {
     Cut,
 }
 
-impl Kind {
-    const ALL: [Kind; 10] = [
-        Kind::KillMember,
-        Kind::KillEtcd,
-        Kind::StopMember,
-        Kind::WipeMember,
-        Kind::KillReplica,
-        Kind::KillReplicas,
-        Kind::StopReplica,
-        Kind::Compact,
-        Kind::Quota,
-        Kind::Cut,
+impl FaultKind {
+    const ALL: [FaultKind; 10] = [
+        FaultKind::KillMember,
+        FaultKind::KillEtcd,
+        FaultKind::StopMember,
+        FaultKind::WipeMember,
+        FaultKind::KillReplica,
+        FaultKind::KillReplicas,
+        FaultKind::StopReplica,
+        FaultKind::Compact,
+        FaultKind::Quota,
+        FaultKind::Cut,
     ];
 
-    fn hitting(self, rng: &mut Rng) -> Fault {
+    fn hitting(self, rng: &mut PlanRng) -> ClusterFault {
         // The one that matters most is hit half of the time.
         let member = match rng.below(6) {
-            0..3 => Member::Leader,
-            number => Member::Number(number - 3),
+            0..3 => FaultyMember::Leader,
+            number => FaultyMember::Number(number - 3),
         };
         let replica = match rng.below(4) {
-            0..2 => Replica::LivenessHolder,
-            number => Replica::Number(number - 2),
+            0..2 => FaultyReplica::LivenessHolder,
+            number => FaultyReplica::Number(number - 2),
         };
         match self {
-            Kind::KillMember => Fault::KillMember(member),
-            Kind::KillEtcd => Fault::KillEtcd,
-            Kind::StopMember => Fault::StopMember(member),
-            Kind::WipeMember => Fault::WipeMember(member),
-            Kind::KillReplica => Fault::KillReplica(replica),
-            Kind::KillReplicas => Fault::KillReplicas,
-            Kind::StopReplica => Fault::StopReplica(replica),
-            Kind::Compact => Fault::CompactUnder(replica),
-            Kind::Quota => Fault::ExhaustQuota,
-            Kind::Cut => Fault::CutStreams,
+            FaultKind::KillMember => ClusterFault::KillMember(member),
+            FaultKind::KillEtcd => ClusterFault::KillEtcd,
+            FaultKind::StopMember => ClusterFault::StopMember(member),
+            FaultKind::WipeMember => ClusterFault::WipeMember(member),
+            FaultKind::KillReplica => ClusterFault::KillReplica(replica),
+            FaultKind::KillReplicas => ClusterFault::KillReplicas,
+            FaultKind::StopReplica => ClusterFault::StopReplica(replica),
+            FaultKind::Compact => ClusterFault::CompactUnder(replica),
+            FaultKind::Quota => ClusterFault::ExhaustQuota,
+            FaultKind::Cut => ClusterFault::CutStreams,
         }
     }
 
-    fn lasts(self, pace: Pace, rng: &mut Rng) -> Duration {
+    fn lasts(self, pace: Pace, rng: &mut PlanRng) -> Duration {
         let long = rng.below(2) == 1;
         match self {
-            Kind::StopMember | Kind::StopReplica => pace.stopped,
-            Kind::KillReplica | Kind::KillReplicas | Kind::KillEtcd if long => pace.long_away,
-            Kind::KillMember
-            | Kind::KillEtcd
-            | Kind::WipeMember
-            | Kind::KillReplica
-            | Kind::KillReplicas
-            | Kind::Compact
-            | Kind::Quota
-            | Kind::Cut => pace.away,
+            FaultKind::StopMember | FaultKind::StopReplica => pace.stopped,
+            FaultKind::KillReplica | FaultKind::KillReplicas | FaultKind::KillEtcd if long => pace.long_away,
+            FaultKind::KillMember
+            | FaultKind::KillEtcd
+            | FaultKind::WipeMember
+            | FaultKind::KillReplica
+            | FaultKind::KillReplicas
+            | FaultKind::Compact
+            | FaultKind::Quota
+            | FaultKind::Cut => pace.away,
         }
     }
 }
 
 /// Every third fault of etcd overlaps with a fault of a replica or a cut, and the other way round.
-fn second(first: Fault, rng: &mut Rng) -> Option<Fault> {
+fn second(first: ClusterFault, rng: &mut PlanRng) -> Option<ClusterFault> {
     let chosen = rng.below(9);
     match first {
-        Fault::KillMember(_) | Fault::StopMember(_) | Fault::WipeMember(_) => match chosen {
-            0 => Some(Fault::KillReplica(Replica::LivenessHolder)),
-            1 => Some(Fault::KillReplica(Replica::Number(rng.below(2)))),
-            2 => Some(Fault::CutStreams),
+        ClusterFault::KillMember(_) | ClusterFault::StopMember(_) | ClusterFault::WipeMember(_) => match chosen {
+            0 => Some(ClusterFault::KillReplica(FaultyReplica::LivenessHolder)),
+            1 => Some(ClusterFault::KillReplica(FaultyReplica::Number(rng.below(2)))),
+            2 => Some(ClusterFault::CutStreams),
             _ => None,
         },
         // Those who set etcd right need all of it.
-        Fault::KillEtcd
-        | Fault::KillReplica(_)
-        | Fault::KillReplicas
-        | Fault::StopReplica(_)
-        | Fault::CompactUnder(_)
-        | Fault::ExhaustQuota
-        | Fault::CutStreams => None,
+        ClusterFault::KillEtcd
+        | ClusterFault::KillReplica(_)
+        | ClusterFault::KillReplicas
+        | ClusterFault::StopReplica(_)
+        | ClusterFault::CompactUnder(_)
+        | ClusterFault::ExhaustQuota
+        | ClusterFault::CutStreams => None,
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
     fn ten_minute_plan_has_every_kind_of_fault() {
         for seed in 0..100 {
             let steps = plan(seed, MINUTE * 10, Pace::LONG);
-            assert!(steps.len() > Kind::ALL.len(), "seed {seed}: {} steps", steps.len());
+            assert!(steps.len() > FaultKind::ALL.len(), "seed {seed}: {} steps", steps.len());
             let time: Duration = steps.iter().map(|step| step.before + step.lasts + Pace::LONG.healing).sum();
             assert!(time > MINUTE * 9 && time <= MINUTE * 10, "seed {seed}: {time:?}");
         }

@@ -10,13 +10,13 @@ use std::thread;
 
 /// A running proxy. It and its connections end when it is dropped.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct AgentProxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ProxyState {
     closed: AtomicBool,
     /// Requests are forwarded, responses are dropped.
     dropping: AtomicBool,
@@ -24,12 +24,12 @@ struct Shared {
     open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
 }
 
-impl Proxy {
+impl AgentProxy {
     /// Listens on a free port of its own address and forwards to `to`.
     pub fn start(host: std::net::Ipv4Addr, to: SocketAddr) -> Self {
         let listener = TcpListener::bind((host, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ProxyState::default());
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
             for (number, agent) in (0..).zip(listener.incoming()) {
@@ -65,7 +65,7 @@ impl Proxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn carry(&self, number: u64, agent: TcpStream, to: SocketAddr) {
         // The replica is down: the agent's connection ends.
         let Ok(replica) = TcpStream::connect(to) else { return };
@@ -92,7 +92,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, dropping: &AtomicBool) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
-impl Drop for Proxy {
+impl Drop for AgentProxy {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
         // Wakes the accepting thread.
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn answers_are_lost_until_it_is_cut() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let proxy = Proxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
+        let proxy = AgentProxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
         let mut agent = TcpStream::connect(proxy.address).unwrap();
         let (mut replica, _) = server.accept().unwrap();
         proxy.drop_responses();
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn proxy_forwards_before_and_after_a_cut() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let proxy = Proxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
+        let proxy = AgentProxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
         for _ in 0..2 {
             let mut agent = TcpStream::connect(proxy.address).unwrap();
             let (mut replica, _) = server.accept().unwrap();

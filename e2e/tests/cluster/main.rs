@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use muster_e2e::cluster::fault::{Fault, Member, Replica, pause_for};
+use muster_e2e::cluster::fault::{ClusterFault, FaultyMember, FaultyReplica, pause_for};
 use muster_e2e::cluster::fleet::{ClusterFleet, PREFIX};
 use muster_e2e::cluster::plan::{FaultStep, Pace};
 use muster_e2e::cluster::rollouts::check::FleetHistory;
-use muster_e2e::cluster::rollouts::fleet::Size;
+use muster_e2e::cluster::rollouts::fleet::FleetSize;
 use muster_e2e::cluster::{execute, rollouts, soak};
 use muster_e2e::http::PendingResponse;
 use muster_e2e::server::ENV;
@@ -21,7 +21,7 @@ const AWAY: Duration = Pace::SHORT.away;
 const STOPPED: Duration = Pace::SHORT.stopped;
 
 /// Injects faults one after the other into one fleet, with a check after each.
-fn inject_each(faults: &[(Fault, Duration)]) {
+fn inject_each(faults: &[(ClusterFault, Duration)]) {
     let mut fleet = ClusterFleet::start(1);
     for (fault, lasts) in faults {
         // During the runs of a version change.
@@ -33,42 +33,45 @@ fn inject_each(faults: &[(Fault, Duration)]) {
 
 #[test]
 fn etcd_members_are_killed() {
-    let members = [Member::Leader, Member::Number(0), Member::Number(1), Member::Number(2)];
-    inject_each(&members.map(|member| (Fault::KillMember(member), AWAY)));
+    let members = [FaultyMember::Leader, FaultyMember::Number(0), FaultyMember::Number(1), FaultyMember::Number(2)];
+    inject_each(&members.map(|member| (ClusterFault::KillMember(member), AWAY)));
 }
 
 #[test]
 fn etcd_members_are_stopped() {
     // Each member, so that the leader is among them.
-    inject_each(&[0, 1, 2].map(|number| (Fault::StopMember(Member::Number(number)), STOPPED)));
+    inject_each(&[0, 1, 2].map(|number| (ClusterFault::StopMember(FaultyMember::Number(number)), STOPPED)));
 }
 
 #[test]
 fn member_rejoins_with_an_empty_disk() {
-    inject_each(&[(Fault::WipeMember(Member::Leader), AWAY), (Fault::WipeMember(Member::Number(1)), AWAY)]);
+    inject_each(&[
+        (ClusterFault::WipeMember(FaultyMember::Leader), AWAY),
+        (ClusterFault::WipeMember(FaultyMember::Number(1)), AWAY),
+    ]);
 }
 
 #[test]
 fn replicas_are_killed() {
     inject_each(&[
         // Restarted before its lease expires, and long after.
-        (Fault::KillReplica(Replica::Number(1)), AWAY),
-        (Fault::KillReplica(Replica::LivenessHolder), Pace::SHORT.long_away),
+        (ClusterFault::KillReplica(FaultyReplica::Number(1)), AWAY),
+        (ClusterFault::KillReplica(FaultyReplica::LivenessHolder), Pace::SHORT.long_away),
     ]);
 }
 
 #[test]
 fn replicas_are_stopped() {
-    let replicas = [Replica::LivenessHolder, Replica::Number(0)];
-    inject_each(&replicas.map(|replica| (Fault::StopReplica(replica), STOPPED)));
+    let replicas = [FaultyReplica::LivenessHolder, FaultyReplica::Number(0)];
+    inject_each(&replicas.map(|replica| (ClusterFault::StopReplica(replica), STOPPED)));
 }
 
 #[test]
 fn all_etcd_members_then_all_replicas_are_killed() {
     inject_each(&[
-        (Fault::KillEtcd, Pace::SHORT.long_away),
-        (Fault::KillReplicas, Pace::SHORT.long_away),
-        (Fault::KillEtcd, AWAY),
+        (ClusterFault::KillEtcd, Pace::SHORT.long_away),
+        (ClusterFault::KillReplicas, Pace::SHORT.long_away),
+        (ClusterFault::KillEtcd, AWAY),
     ]);
 }
 
@@ -78,24 +81,24 @@ fn all_etcd_members_then_all_replicas_are_killed() {
 fn replica_is_stopped_while_the_fleet_is_idle() {
     let mut fleet = ClusterFleet::start(1);
     let lasts = Pace::LONG.stopped;
-    let fault = Fault::StopReplica(Replica::LivenessHolder);
+    let fault = ClusterFault::StopReplica(FaultyReplica::LivenessHolder);
     execute(&mut fleet, &FaultStep { before: Duration::ZERO, fault, lasts, second: None, quiet: true });
     fleet.check(&fault.to_string());
 }
 
 #[test]
 fn etcd_is_compacted_under_a_lagging_watch() {
-    inject_each(&[(Fault::CompactUnder(Replica::Number(1)), AWAY)]);
+    inject_each(&[(ClusterFault::CompactUnder(FaultyReplica::Number(1)), AWAY)]);
 }
 
 #[test]
 fn quota_is_exhausted_and_freed() {
-    inject_each(&[(Fault::ExhaustQuota, AWAY)]);
+    inject_each(&[(ClusterFault::ExhaustQuota, AWAY)]);
 }
 
 #[test]
 fn all_streams_are_cut() {
-    inject_each(&[(Fault::CutStreams, AWAY), (Fault::CutStreams, AWAY)]);
+    inject_each(&[(ClusterFault::CutStreams, AWAY), (ClusterFault::CutStreams, AWAY)]);
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn resumed_replica_verifies_nothing_from_a_stale_view() {
     let ask = || PendingResponse::send("POST", &to, &path, Some(&question), &[], TIMEOUT).unwrap();
     assert_eq!(ask().wait().unwrap().json()["verified"], true);
     sleeper.program.stop();
-    let gone = fleet.begin(Fault::KillEtcd);
+    let gone = fleet.begin(ClusterFault::KillEtcd);
     fleet.end(gone);
     fleet.load.trigger();
     eventually("a node no longer runs the old version", TIMEOUT, || {
@@ -148,20 +151,20 @@ const SERVER_STOPPED: Duration = Duration::from_secs(30);
 /// A staged rollout of fifty nodes. The simulator's checker verifies the history of etcd and the appliers' journal.
 #[test]
 fn rollout_survives_etcd_leader_and_server_loss() {
-    let mut fleet = ClusterFleet::start_for_rollouts(Size::FIFTY);
+    let mut fleet = ClusterFleet::start_for_rollouts(FleetSize::FIFTY);
     let started = fleet.start_rollout("v2");
     let id = started.id;
-    assert_eq!(started.plan.node_count(), Size::FIFTY.nodes());
+    assert_eq!(started.plan.node_count(), FleetSize::FIFTY.nodes());
 
     // The canary of the first role is running.
     fleet.wait_for_grants(id, 2);
-    let leader = fleet.begin(Fault::KillMember(Member::Leader));
+    let leader = fleet.begin(ClusterFault::KillMember(FaultyMember::Leader));
     fleet.wait_for_grants(id, 6);
     fleet.end(leader);
 
     fleet.wait_for_grants(id, 9);
     let went = fleet.rollout_holder();
-    let killed = fleet.begin(Fault::KillReplica(Replica::RolloutHolder));
+    let killed = fleet.begin(ClusterFault::KillReplica(FaultyReplica::RolloutHolder));
     fleet.wait_for_grants(id, 13);
     fleet.end(killed);
     fleet.compact();
@@ -169,7 +172,7 @@ fn rollout_survives_etcd_leader_and_server_loss() {
     // Stopped within a step, and resumed long after another server has taken over.
     fleet.wait_for_grants(id, 18);
     let also_went = fleet.rollout_holder();
-    let stopped = fleet.begin(Fault::StopReplica(Replica::RolloutHolder));
+    let stopped = fleet.begin(ClusterFault::StopReplica(FaultyReplica::RolloutHolder));
     pause_for(SERVER_STOPPED);
     // The revisions that it has not seen are compacted.
     fleet.compact();

@@ -5,8 +5,8 @@ use std::fs;
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::Signal;
-use muster_e2e::sandbox::{Barrier, Project, Sandbox, describe};
-use muster_e2e::server::Server;
+use muster_e2e::sandbox::{Barrier, Sandbox, TestProject, describe};
+use muster_e2e::server::SandboxServer;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};
 use muster_testkit::{SmallDisk, passed_in_a_namespace};
@@ -26,8 +26,8 @@ fn interrupted_run_is_ended_reported_and_repeated() {
         journal = journal.display(),
         gate = gate.path().display()
     );
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
+    let server = SandboxServer::start(&sandbox, &project);
     let node = SandboxNode::new(&sandbox, "web1", 1);
     let agent = node.start();
     let run_of = |number: usize| {
@@ -72,8 +72,8 @@ fn stopped_agent_ends_its_run_first() {
         journal.display(),
         gate.path().display()
     );
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
+    let server = SandboxServer::start(&sandbox, &project);
     let node = SandboxNode::new(&sandbox, "web1", 1);
     let agent = node.start();
     eventually("the applier has begun", TIMEOUT, || fs::read(&journal).map_err(|error| error.to_string()));
@@ -87,8 +87,8 @@ fn stopped_agent_ends_its_run_first() {
 #[test]
 fn second_agent_of_a_node_is_refused() {
     let sandbox = Sandbox::new();
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
-    let _server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
+    let _server = SandboxServer::start(&sandbox, &project);
     let node = SandboxNode::new(&sandbox, "web1", 1);
     let _first = node.start();
     sandbox.wait_validated("v1", &["web1"]);
@@ -106,10 +106,10 @@ fn full_node_disk_is_reported_and_loses_no_report() {
     let sandbox = Sandbox::new();
     let (gate, journal) = (Barrier::new(sandbox.path("gate")), sandbox.path("journal"));
     let script = format!("echo run >> {}\nread line < {}\nexit 2", journal.display(), gate.path().display());
-    let project = Project::new(&sandbox, &[("web", 1)])
+    let project = TestProject::new(&sandbox, &[("web", 1)])
         .release("v1", &ScriptRelease::new(&script))
         .release("v2", &ScriptRelease::new(&script));
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let disk = SmallDisk::mount("1m");
     let node = SandboxNode::new(&sandbox, "web1", 1).state(disk.path().join("agent"));
     let _agent = node.start();

@@ -7,25 +7,25 @@ use serde_json::{Value, json};
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
-use muster_e2e::sandbox::{Project, Sandbox, describe};
-use muster_e2e::server::Server;
+use muster_e2e::sandbox::{Sandbox, TestProject, describe};
+use muster_e2e::server::SandboxServer;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 /// A fleet of one node.
 struct OneNode {
     sandbox: Sandbox,
-    server: Server,
+    server: SandboxServer,
     _agent: ChildProcess,
 }
 
 impl OneNode {
     fn new(sandbox: Sandbox, release: &ScriptRelease) -> Self {
-        let project = Project::new(&sandbox, &[("web", 1)]).release("v1", release);
+        let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", release);
         Self::start(sandbox, &project, |node| node)
     }
 
-    fn start(sandbox: Sandbox, project: &Project, with: impl FnOnce(SandboxNode<'_>) -> SandboxNode<'_>) -> Self {
-        let server = Server::start(&sandbox, project);
+    fn start(sandbox: Sandbox, project: &TestProject, with: impl FnOnce(SandboxNode<'_>) -> SandboxNode<'_>) -> Self {
+        let server = SandboxServer::start(&sandbox, project);
         let agent = with(SandboxNode::new(&sandbox, "web1", 1).without_retries()).start();
         Self { sandbox, server, _agent: agent }
     }
@@ -125,8 +125,8 @@ fn failed_run_is_retried_until_it_validates() {
     let sandbox = Sandbox::new();
     let repaired = sandbox.path("repaired");
     let script = format!("test -e {} || exit 1; exit 2", repaired.display());
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
+    let server = SandboxServer::start(&sandbox, &project);
     let _agent = SandboxNode::new(&sandbox, "web1", 1).start();
     let failed = server.api.wait_node("web1", "has failed twice", |seen| seen["last"]["attempt"].as_u64() >= Some(2));
     let causes = failed["last"]["causes"].as_array().unwrap();
@@ -141,7 +141,7 @@ fn failed_run_is_retried_until_it_validates() {
 fn missing_puppet_is_reported() {
     let sandbox = Sandbox::new();
     let empty = sandbox.path("elsewhere");
-    let project = Project::new(&sandbox, &[("web", 1)]).puppet_release("v1", "notify { 'hello': }\n");
+    let project = TestProject::new(&sandbox, &[("web", 1)]).puppet_release("v1", "notify { 'hello': }\n");
     let one = OneNode::start(sandbox, &project, |node| node.path(empty.to_str().unwrap()));
 
     let seen = one.is("failed");
@@ -153,7 +153,7 @@ fn missing_puppet_is_reported() {
 fn syntax_error_in_a_manifest_has_file_and_line() {
     let sandbox = Sandbox::new();
     let manifest = "file { '/nonexistent/muster': }\nnotify { 'no comma'\n  message => 'x',\n}\n";
-    let project = Project::new(&sandbox, &[("web", 1)]).puppet_release("v1", manifest);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).puppet_release("v1", manifest);
     let one = OneNode::start(sandbox, &project, |node| node);
 
     let seen = one.is("failed");

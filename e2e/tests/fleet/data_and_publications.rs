@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_e2e::sandbox::{Project, Sandbox};
-use muster_e2e::server::{Api, Up};
+use muster_e2e::sandbox::{Sandbox, TestProject};
+use muster_e2e::server::{Api, UpProcess};
 use muster_testkit::wait::eventually;
 
 /// Timeout of Puppet runs.
@@ -29,8 +29,8 @@ node /^cache\d+/ {
 }
 "#;
 
-fn project(sandbox: &Sandbox, dbs: u32) -> Project {
-    Project::new(sandbox, &[("db", dbs), ("web", 1), ("cache", 1)]).puppet_release("v1", SITE)
+fn project(sandbox: &Sandbox, dbs: u32) -> TestProject {
+    TestProject::new(sandbox, &[("db", dbs), ("web", 1), ("cache", 1)]).puppet_release("v1", SITE)
 }
 
 fn file(sandbox: &Sandbox, node: &str, name: &str) -> PathBuf {
@@ -54,7 +54,7 @@ fn causes(api: &Api, node: &str) -> String {
 #[test]
 fn data_reaches_the_manifests_that_look_it_up() {
     let sandbox = Sandbox::new();
-    let up = Up::start(&sandbox, &project(&sandbox, 2).dir, &[]);
+    let up = UpProcess::start(&sandbox, &project(&sandbox, 2).dir, &[]);
     let api = up.api(&sandbox, "test");
     up.process.wait_for_output("all 4 nodes validated at v1", PUPPET);
     until_written(&sandbox, &api, "web1", "binlogs", "db1 bin.1, db2 bin.1");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use muster_e2e::http;
 use muster_e2e::process::Process;
-use muster_e2e::sandbox::{Barrier, Project, Sandbox, describe};
-use muster_e2e::server::{Api, Up, repository};
+use muster_e2e::sandbox::{Barrier, Sandbox, TestProject, describe};
+use muster_e2e::server::{Api, UpProcess, repository};
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};
 use serde_json::Value;
@@ -69,7 +69,7 @@ fn lives(api: &Api, nodes: &[&str]) -> Vec<(Vec<Value>, Value)> {
 #[test]
 fn quickstart_grows_and_shrinks() {
     let sandbox = Sandbox::new();
-    let up = Up::start(&sandbox, &repository().join("examples/quickstart"), &[]);
+    let up = UpProcess::start(&sandbox, &repository().join("examples/quickstart"), &[]);
     let api = up.api(&sandbox, "quickstart");
     up.process.wait_for_output("all 4 nodes validated at v1", PUPPET);
     assert_eq!(behind_lb(&sandbox), ["web1", "web2"]);
@@ -172,8 +172,8 @@ exit 2"#;
 fn next_start_finishes_an_interrupted_removal() {
     let sandbox = Sandbox::new();
     let (gate, shut) = (Barrier::new(sandbox.path("gate")), sandbox.path("shut"));
-    let project = |webs| Project::new(&sandbox, &[("web", webs), ("lb", 1)]).release("v1", &release(&gate, &shut));
-    let up = Up::start(&sandbox, &project(2).dir, &[]);
+    let project = |webs| TestProject::new(&sandbox, &[("web", webs), ("lb", 1)]).release("v1", &release(&gate, &shut));
+    let up = UpProcess::start(&sandbox, &project(2).dir, &[]);
     let api = up.api(&sandbox, "test");
     up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
     api.wait_node("lb1", "has seen both", |lb1| lb1["standing"] == "validated");
@@ -189,7 +189,7 @@ fn next_start_finishes_an_interrupted_removal() {
     assert!(!of_machine(&sandbox, "web2").is_empty(), "its machine runs");
     up.process.kill(TIMEOUT);
 
-    let up = Up::start(&sandbox, &dir, &[]);
+    let up = UpProcess::start(&sandbox, &dir, &[]);
     up.process.wait_for_output("web2  leaving: waits until lb1 has run without it", TIMEOUT);
     fs::remove_file(&shut).unwrap();
     gate.release(8);
@@ -209,8 +209,8 @@ echo yes > "$MUSTER_ROOT/served"
 exit 2
 "#;
 
-fn project(sandbox: &Sandbox, webs: u32) -> Project {
-    Project::new(sandbox, &[("web", webs)]).release("v1", &ScriptRelease::new(SERVES))
+fn project(sandbox: &Sandbox, webs: u32) -> TestProject {
+    TestProject::new(sandbox, &[("web", webs)]).release("v1", &ScriptRelease::new(SERVES))
 }
 
 #[test]
@@ -221,13 +221,13 @@ fn next_up_releases_machines_of_removed_nodes() {
         let text = fs::read_to_string(machine(node).join("machine.json")).unwrap();
         serde_json::from_str::<serde_json::Value>(&text).unwrap()["interfaces"]["eth0"].clone()
     };
-    let up = Up::start(&sandbox, &project(&sandbox, 2).dir, &[]);
+    let up = UpProcess::start(&sandbox, &project(&sandbox, 2).dir, &[]);
     up.process.wait_for_output("all 2 nodes validated at v1", TIMEOUT);
     let had = address("web2");
     up.process.kill(TIMEOUT);
     assert_eq!(of_machine(&sandbox, "web2").len(), 2, "an agent and a service without a server");
 
-    let up = Up::start(&sandbox, &project(&sandbox, 1).dir, &[]);
+    let up = UpProcess::start(&sandbox, &project(&sandbox, 1).dir, &[]);
     up.process.wait_for_output("web2 is no longer in the design, and leaves", TIMEOUT);
     up.process.wait_for_output("web2  gone: its machine was released", TIMEOUT);
     let left: Vec<_> = of_machine(&sandbox, "web2").iter().map(describe).collect();
@@ -243,10 +243,10 @@ fn next_up_releases_machines_of_removed_nodes() {
     sandbox.assert_no_processes();
 
     // Without a kill: the machine is stopped and removed with its address. A node of the same name is new.
-    let ended = Up::start(&sandbox, &project(&sandbox, 2).dir, &["--once"]).process.wait_exit(TIMEOUT);
+    let ended = UpProcess::start(&sandbox, &project(&sandbox, 2).dir, &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert_eq!(address("web2"), had);
-    let ended = Up::start(&sandbox, &project(&sandbox, 1).dir, &["--once"]).process.wait_exit(TIMEOUT);
+    let ended = UpProcess::start(&sandbox, &project(&sandbox, 1).dir, &["--once"]).process.wait_exit(TIMEOUT);
     assert!(ended.stdout.contains("web2  gone: its machine was released"), "{ended:?}");
     assert!(!machine("web2").exists());
     sandbox.assert_no_processes();

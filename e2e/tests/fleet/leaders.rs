@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
-use muster_e2e::sandbox::{Project, Sandbox};
-use muster_e2e::server::Server;
+use muster_e2e::sandbox::{Sandbox, TestProject};
+use muster_e2e::server::SandboxServer;
 use muster_testkit::wait::eventually;
 
 /// The server's grace time, the time until a silent node is lost, and some starts of Puppet.
@@ -37,8 +37,8 @@ fn leader_in_files(web1: &SandboxNode<'_>) -> (String, u64) {
 #[test]
 fn lost_leader_is_replaced_and_its_readers_run() {
     let sandbox = Sandbox::new();
-    let project = Project::new(&sandbox, &[("db", 2), ("web", 1), ("cache", 1)]).puppet_release("v1", SITE);
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("db", 2), ("web", 1), ("cache", 1)]).puppet_release("v1", SITE);
+    let server = SandboxServer::start(&sandbox, &project);
     let names = ["db1", "db2", "web1", "cache1"];
     let nodes = names.map(|name| SandboxNode::new(&sandbox, name, 1 + place(&names, name)));
     let mut agents: Vec<Option<ChildProcess>> = nodes.iter().map(|node| Some(node.start())).collect();
@@ -77,7 +77,7 @@ fn place(names: &[&str], name: &str) -> u8 {
 }
 
 /// Waits until the files of web1 have the present leader.
-fn agreed(sandbox: &Sandbox, server: &Server, web1: &SandboxNode<'_>) -> (String, u64) {
+fn agreed(sandbox: &Sandbox, server: &SandboxServer, web1: &SandboxNode<'_>) -> (String, u64) {
     eventually("web1 knows who leads", LOST, || {
         let now = sandbox.run_muster(&["lookup", "web1", "etcdlookup::leader::db", "-o", "json"]);
         let leader = serde_json::from_str::<Value>(&now.stdout).unwrap()["found"]["value"].clone();

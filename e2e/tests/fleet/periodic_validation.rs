@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::{Process, Signal};
-use muster_e2e::sandbox::{Barrier, Project, Sandbox};
-use muster_e2e::server::Server;
+use muster_e2e::sandbox::{Barrier, Sandbox, TestProject};
+use muster_e2e::server::SandboxServer;
 
 /// `db` is a process that the run starts if it does not exist; `web` looks it up. While the barrier is on, `db` waits
 /// before it starts.
@@ -37,7 +37,7 @@ fn kill_service(node: &SandboxNode<'_>) {
 }
 
 /// Outcomes and causes of each run of a node, oldest first.
-fn outcomes_of(server: &Server, node: &str) -> Vec<(String, String, Value)> {
+fn outcomes_of(server: &SandboxServer, node: &str) -> Vec<(String, String, Value)> {
     let word = |report: &Value, name: &str| report[name].as_str().unwrap().to_owned();
     let entry = |report: &Value| (word(report, "phase"), word(report, "result"), report["causes"].clone());
     server.api.reports(node).iter().map(entry).collect()
@@ -51,8 +51,8 @@ fn outcome(phase: &str, result: &str, causes: &Value) -> (String, String, Value)
 fn node_with_a_dead_service_is_repaired_by_a_run() {
     let sandbox = Sandbox::new();
     let (gate, shut) = (Barrier::new(sandbox.path("gate")), sandbox.path("shut"));
-    let project = Project::new(&sandbox, &[("db", 1), ("web", 1)]).release("v1", &release(&gate, &shut));
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("db", 1), ("web", 1)]).release("v1", &release(&gate, &shut));
+    let server = SandboxServer::start(&sandbox, &project);
     let (db1, web1) = (SandboxNode::new(&sandbox, "db1", 1), SandboxNode::new(&sandbox, "web1", 2));
     let _db1 = db1.start();
     server.api.wait_node("db1", "is in service", |db1| db1["active"] == true);
@@ -89,10 +89,10 @@ fn saw(node: &Value, what: &str) -> bool {
 fn paused_node_is_validated_and_not_repaired() {
     let sandbox = Sandbox::new();
     let (gate, shut) = (Barrier::new(sandbox.path("gate")), sandbox.path("shut"));
-    let project = Project::new(&sandbox, &[("db", 1), ("web", 1)])
+    let project = TestProject::new(&sandbox, &[("db", 1), ("web", 1)])
         .release("v1", &release(&gate, &shut))
         .release("v2", &release(&gate, &shut));
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let (db1, web1) = (SandboxNode::new(&sandbox, "db1", 1), SandboxNode::new(&sandbox, "web1", 2));
     let _agents = [db1.start(), web1.start()];
     sandbox.wait_validated("v1", &["db1", "web1"]);

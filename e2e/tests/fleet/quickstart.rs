@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use muster_e2e::http;
 use muster_e2e::sandbox::Sandbox;
-use muster_e2e::server::Up;
+use muster_e2e::server::UpProcess;
 use muster_e2e::server::{Api, repository};
 use muster_testkit::wait::eventually;
 
@@ -70,7 +70,7 @@ fn watch(sandbox: &Sandbox, api: &Api, moved: &AtomicBool) -> Watched {
 
 /// Starts the fleet from nothing. Nodes wait for those that they need.
 fn start_from_nothing(sandbox: &Sandbox) {
-    let first = Up::start(sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
+    let first = UpProcess::start(sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(first.code(), 0, "{}\n{}", first.stdout, first.stderr);
     assert!(first.stdout.contains("all 4 nodes validated at v1"), "{}", first.stdout);
     for (node, reason) in
@@ -144,7 +144,7 @@ fn quickstart_starts_updates_and_restarts() {
     start_from_nothing(&sandbox);
 
     // Again, from its present state.
-    let up = Up::start(&sandbox, &quickstart(), &[]);
+    let up = UpProcess::start(&sandbox, &quickstart(), &[]);
     let api = up.api(&sandbox, "quickstart");
     up.process.wait_for_output("all 4 nodes validated at v1", TIMEOUT);
     assert_eq!(api.node("db1")["incarnation"], 1, "the same incarnation");
@@ -161,7 +161,7 @@ fn quickstart_starts_updates_and_restarts() {
     assert!(through_lb(&sandbox).is_err());
 
     // Once more, from its present state.
-    let last = Up::start(&sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
+    let last = UpProcess::start(&sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(last.code(), 0, "{}\n{}", last.stdout, last.stderr);
     assert!(last.stdout.contains("all 4 nodes validated at v2"), "{}", last.stdout);
     sandbox.assert_no_processes();

@@ -5,8 +5,8 @@ use std::fs;
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
-use muster_e2e::sandbox::{Project, Sandbox, describe};
-use muster_e2e::server::{Api, Server};
+use muster_e2e::sandbox::{Sandbox, TestProject, describe};
+use muster_e2e::server::{Api, SandboxServer};
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
@@ -17,9 +17,9 @@ const ROUNDS: u32 = 60;
 const SEED: &str = "MUSTER_E2E_SEED";
 
 /// Pseudo-random numbers (xorshift).
-struct Rng(u64);
+struct KillRng(u64);
 
-impl Rng {
+impl KillRng {
     fn below(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -49,16 +49,16 @@ exit 2"#;
 fn fleet_converges_after_random_kills() {
     let seed = std::env::var(SEED).ok().map_or(20_261_115, |text| text.parse().expect("a number"));
     println!("{SEED}={seed} repeats this run");
-    let mut rng = Rng(seed);
+    let mut rng = KillRng(seed);
     let sandbox = Sandbox::new();
     let journal = sandbox.path("journal");
-    let mut project = Project::new(&sandbox, &[("db", 1), ("web", 3)]);
+    let mut project = TestProject::new(&sandbox, &[("db", 1), ("web", 3)]);
     for version in VERSIONS {
         project = project.release(version, &release(journal.to_str().unwrap()));
     }
     let nodes: Vec<SandboxNode<'_>> =
         NODES.iter().zip(1..).map(|(name, number)| SandboxNode::new(&sandbox, name, number)).collect();
-    let mut server = Server::start(&sandbox, &project);
+    let mut server = SandboxServer::start(&sandbox, &project);
     let mut agents: Vec<ChildProcess> = nodes.iter().map(SandboxNode::start).collect();
 
     let mut wanted = VERSIONS[0];
@@ -66,7 +66,7 @@ fn fleet_converges_after_random_kills() {
         match rng.below(6) {
             0 => {
                 server.kill();
-                server = Server::start(&sandbox, &project);
+                server = SandboxServer::start(&sandbox, &project);
             }
             1 | 2 => {
                 let victim = rng.below(NODES.len());

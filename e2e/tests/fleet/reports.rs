@@ -2,8 +2,8 @@
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::http::Events;
-use muster_e2e::sandbox::{Project, Sandbox};
-use muster_e2e::server::{Api, Server};
+use muster_e2e::sandbox::{Sandbox, TestProject};
+use muster_e2e::server::{Api, SandboxServer};
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::TIMEOUT;
 use serde_json::{Value, json};
@@ -45,8 +45,8 @@ fn status(api: &Api) -> Value {
 #[test]
 fn stale_and_duplicate_reports_are_no_ops() {
     let sandbox = Sandbox::new();
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
+    let server = SandboxServer::start(&sandbox, &project);
     let api = &server.api;
 
     let first = hello(api);
@@ -75,7 +75,7 @@ fn stale_and_duplicate_reports_are_no_ops() {
 
     // The state survives the server.
     server.kill();
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let api = &server.api;
     assert_eq!(status(api), failed);
     assert_eq!(taken(api, &report(second, 4, "validated", "failed")), "already_applied");
@@ -88,8 +88,8 @@ fn stale_and_duplicate_reports_are_no_ops() {
 #[test]
 fn invalid_report_is_refused_with_a_reason() {
     let sandbox = Sandbox::new();
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
+    let server = SandboxServer::start(&sandbox, &project);
     let api = &server.api;
     // Not the revision of the store: the server writes its own records too.
     let known = || {
@@ -125,8 +125,8 @@ fn agent_of_an_unknown_node_is_refused() {
     let sandbox = Sandbox::new();
     let ran = sandbox.path("ran");
     let script = format!("touch {}", ran.display());
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
+    let server = SandboxServer::start(&sandbox, &project);
 
     let stranger = SandboxNode::new(&sandbox, "web7", 7).start();
     let said = stranger.wait_for_output("the server refuses this node", TIMEOUT);
@@ -159,8 +159,8 @@ fn repeat(api: &Api, report: &Value, from: &str, node: &str) -> Events {
 #[test]
 fn one_broken_manifest_on_fifty_nodes_is_one_group() {
     let sandbox = Sandbox::new();
-    let project = Project::new(&sandbox, &[("web", NODES)]).puppet_release("v1", SITE);
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", NODES)]).puppet_release("v1", SITE);
+    let server = SandboxServer::start(&sandbox, &project);
     let real: Vec<String> = (1..=REAL).map(|number| format!("web{number}")).collect();
     let numbered = real.iter().zip(1..);
     let nodes = numbered.map(|(name, number)| SandboxNode::new(&sandbox, name, number).without_retries());

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
-use muster_e2e::sandbox::{Barrier, Project, Sandbox};
-use muster_e2e::server::Server;
+use muster_e2e::sandbox::{Barrier, Sandbox, TestProject};
+use muster_e2e::server::SandboxServer;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};
 use rustix::process::Signal;
@@ -31,10 +31,10 @@ esac"#;
 fn changed_lookup_wakes_only_its_readers() {
     let sandbox = Sandbox::new();
     let gate = Barrier::new(sandbox.path("gate"));
-    let project = Project::new(&sandbox, &[("db", 1), ("web", 2), ("cache", 1)])
+    let project = TestProject::new(&sandbox, &[("db", 1), ("web", 2), ("cache", 1)])
         .release("v1", &release(gate.path()))
         .release("v2", &release(gate.path()));
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let nodes = ["db1", "web1", "web2", "cache1"];
     let numbered = nodes.iter().zip(1..);
     let _agents: Vec<_> = numbered.map(|(name, number)| SandboxNode::new(&sandbox, name, number).start()).collect();
@@ -73,8 +73,8 @@ fn modified_bundle_is_not_executed() {
     let sandbox = Sandbox::new();
     let ran = sandbox.path("ran");
     let script = ScriptRelease::new(&format!("touch {}; exit 2", ran.display()));
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &script);
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &script);
+    let server = SandboxServer::start(&sandbox, &project);
     // The bundle is changed after the server has registered it.
     let digest = server.api.get("releases/v1")["digest"].as_str().unwrap().replace("sha256:", "");
     let path = sandbox.path("state/blobs").join(&digest[..2]).join(&digest[2..]);
@@ -98,12 +98,12 @@ fn concurrent_causes_make_one_further_run() {
     let (gate, journal) = (Barrier::new(sandbox.path("gate")), sandbox.path("journal"));
     let script =
         format!("echo $MUSTER_VERSION >> {}; read line < {}; exit 2", journal.display(), gate.path().display());
-    let mut project = Project::new(&sandbox, &[("web", 1)]);
+    let mut project = TestProject::new(&sandbox, &[("web", 1)]);
     let versions: Vec<String> = (1..=9).map(|number| format!("v{number}")).collect();
     for version in &versions {
         project = project.release(version, &ScriptRelease::new(&script));
     }
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let agent = SandboxNode::new(&sandbox, "web1", 1).start();
     let ran = || fs::read_to_string(&journal).unwrap_or_default();
     eventually("the first run has begun", TIMEOUT, || if ran() == "v1\n" { Ok(()) } else { Err(ran()) });
@@ -124,10 +124,10 @@ fn reselected_version_is_validated_again() {
     let (gate, journal) = (Barrier::new(sandbox.path("gate")), sandbox.path("journal"));
     let write = format!("echo $MUSTER_VERSION >> {}", journal.display());
     let waits = format!("{write}; read line < {}; exit 2", gate.path().display());
-    let project = Project::new(&sandbox, &[("web", 1)])
+    let project = TestProject::new(&sandbox, &[("web", 1)])
         .release("v1", &ScriptRelease::new(&format!("{write}; exit 2")))
         .release("v2", &ScriptRelease::new(&waits));
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let _agent = SandboxNode::new(&sandbox, "web1", 1).start();
     sandbox.wait_validated("v1", &["web1"]);
 
@@ -160,8 +160,8 @@ fn log_of_a_puppet_run_is_printed_while_it_runs() {
          -> notify {{ 'the last resource speaks': }}\n",
         gate.path().display()
     );
-    let project = Project::new(&sandbox, &[("web", 1)]).puppet_release("v1", &manifest);
-    let server = Server::start(&sandbox, &project);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).puppet_release("v1", &manifest);
+    let server = SandboxServer::start(&sandbox, &project);
     let _agent = SandboxNode::new(&sandbox, "web1", 1).without_retries().start();
     server.api.wait_node_state("web1", "applying");
 
@@ -184,8 +184,8 @@ fn log_of_a_puppet_run_is_printed_while_it_runs() {
 fn requested_run_is_executed_and_watched() {
     let sandbox = Sandbox::new();
     let project =
-        Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("echo hello from the run; exit 2"));
-    let _server = Server::start(&sandbox, &project);
+        TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("echo hello from the run; exit 2"));
+    let _server = SandboxServer::start(&sandbox, &project);
     let _agent = SandboxNode::new(&sandbox, "web1", 1).start();
     sandbox.wait_validated("v1", &["web1"]);
     let ran = sandbox.run_muster(&["node", "run", "web1"]);

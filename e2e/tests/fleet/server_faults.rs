@@ -5,8 +5,8 @@ use std::fs;
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::ChildProcess;
-use muster_e2e::sandbox::{Barrier, Project, Sandbox};
-use muster_e2e::server::{Api, ENV, Server, Up};
+use muster_e2e::sandbox::{Barrier, Sandbox, TestProject};
+use muster_e2e::server::{Api, ENV, SandboxServer, UpProcess};
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};
 use muster_testkit::{SmallDisk, passed_in_a_namespace};
@@ -23,10 +23,10 @@ fn killed_server_loses_no_report_and_causes_no_run() {
         journal.display(),
         gate.path().display()
     );
-    let project = Project::new(&sandbox, &[("web", 5)])
+    let project = TestProject::new(&sandbox, &[("web", 5)])
         .release("v1", &ScriptRelease::new(&script))
         .release("v2", &ScriptRelease::new(&script));
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let numbered = NODES.iter().zip(1..);
     let agents: Vec<_> = numbered.map(|(name, number)| SandboxNode::new(&sandbox, name, number).start()).collect();
     let started = |many: usize| {
@@ -43,7 +43,7 @@ fn killed_server_loses_no_report_and_causes_no_run() {
     for agent in &agents {
         agent.wait_for_output("validated", TIMEOUT);
     }
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     sandbox.wait_validated("v1", &NODES);
 
     // Again with an update, and again while the fleet is idle.
@@ -55,8 +55,8 @@ fn killed_server_loses_no_report_and_causes_no_run() {
     for (agent, said) in agents.iter().zip(said) {
         agent.wait_for_output_after(said, "validated", TIMEOUT);
     }
-    Server::start(&sandbox, &project).kill();
-    let server = Server::start(&sandbox, &project);
+    SandboxServer::start(&sandbox, &project).kill();
+    let server = SandboxServer::start(&sandbox, &project);
     sandbox.wait_validated("v2", &NODES);
     let api = &server.api;
     for node in NODES {
@@ -101,12 +101,12 @@ fn full_server_disk_refuses_writes_and_recovers() {
     let sandbox = Sandbox::new();
     let gate = Barrier::new(sandbox.path("gate"));
     let script = format!("read line < {}; exit 2", gate.path().display());
-    let project = Project::new(&sandbox, &[("web", 1)])
+    let project = TestProject::new(&sandbox, &[("web", 1)])
         .release("v1", &ScriptRelease::new(&script))
         .release("v2", &ScriptRelease::new("exit 2"));
     let disk = SmallDisk::mount("24m");
     let state = disk.path().join("state");
-    let server = Server::start_at(&sandbox, &project.dir, &state);
+    let server = SandboxServer::start_at(&sandbox, &project.dir, &state);
     let api = server.api.clone();
     let agent = SandboxNode::new(&sandbox, "web1", 1).start();
     api.wait_node_state("web1", "applying");
@@ -132,7 +132,7 @@ fn full_server_disk_refuses_writes_and_recovers() {
     // Even a server that is killed now loses nothing.
     server.kill();
     disk.make_space();
-    let server = Server::start_at(&sandbox, &project.dir, &state);
+    let server = SandboxServer::start_at(&sandbox, &project.dir, &state);
     gate.release(100);
     sandbox.wait_validated(&now, &["web1"]);
     let (runs, reports) = (server.api.runs("web1"), server.api.reports("web1"));
@@ -189,9 +189,10 @@ fn generation(seen: &Value) -> (u64, u64) {
 #[test]
 fn agents_roll_back_to_a_restored_backup() {
     let sandbox = Sandbox::new();
-    let project =
-        Project::new(&sandbox, &[("db", 1), ("web", 2)]).release("v1", &release("v1")).release("v2", &release("v2"));
-    let up = Up::start(&sandbox, &project.dir, &[]);
+    let project = TestProject::new(&sandbox, &[("db", 1), ("web", 2)])
+        .release("v1", &release("v1"))
+        .release("v2", &release("v2"));
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
     let api = up.api(&sandbox, ENV);
     sandbox.wait_validated("v1", &RESTORED_NODES);
     let file = sandbox.path("test.backup");

@@ -4,20 +4,20 @@ use std::fs;
 use std::net::TcpListener;
 
 use muster_e2e::process::Signal;
-use muster_e2e::sandbox::{Project, Sandbox};
-use muster_e2e::server::Server;
+use muster_e2e::sandbox::{Sandbox, TestProject};
+use muster_e2e::server::SandboxServer;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::TIMEOUT;
 
-fn project(sandbox: &Sandbox) -> Project {
-    Project::new(sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"))
+fn project(sandbox: &Sandbox) -> TestProject {
+    TestProject::new(sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"))
 }
 
 #[test]
 fn second_server_on_a_store_is_refused() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
-    let first = Server::start(&sandbox, &project);
+    let first = SandboxServer::start(&sandbox, &project);
 
     let store = format!("embedded:{}", sandbox.path("state").join("store").display());
     let other = sandbox.path("other");
@@ -43,14 +43,14 @@ fn used_port_is_reported() {
     let project = project(&sandbox);
     let taken = TcpListener::bind(sandbox.listen()).unwrap();
 
-    let refused = Server::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
+    let refused = SandboxServer::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let says = format!("{} is in use by another process", sandbox.listen());
     assert!(refused.stderr.contains(&says) && refused.stderr.contains("--listen"), "{}", refused.stderr);
 
     // The failed attempt leaves nothing behind.
     drop(taken);
-    Server::start(&sandbox, &project);
+    SandboxServer::start(&sandbox, &project);
 }
 
 #[test]
@@ -66,10 +66,10 @@ fn public_address_is_refused() {
 fn changed_release_is_refused() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
-    Server::start(&sandbox, &project).kill();
+    SandboxServer::start(&sandbox, &project).kill();
 
     let changed = project.release("v1", &ScriptRelease::new("exit 2"));
-    let refused = Server::launch(&sandbox, &changed.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
+    let refused = SandboxServer::launch(&sandbox, &changed.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(refused.stderr.contains("release v1 has changed since it was registered"), "{}", refused.stderr);
 }
@@ -78,9 +78,9 @@ fn changed_release_is_refused() {
 fn malformed_environment_file_shows_the_position() {
     let sandbox = Sandbox::new();
     let text = "version: 1\nroles:\n  db:\n    cardinality: 1\n    flavour: local\n";
-    let project = Project::with_environment(&sandbox, text).release("v1", &ScriptRelease::new("exit 0"));
+    let project = TestProject::with_environment(&sandbox, text).release("v1", &ScriptRelease::new("exit 0"));
 
-    let refused = Server::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
+    let refused = SandboxServer::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let shown = &refused.stderr;
     assert!(shown.contains("environments/test.yaml:5:5"), "file, line and column:\n{shown}");
@@ -90,7 +90,7 @@ fn malformed_environment_file_shows_the_position() {
     // Not YAML, and an empty file without a line.
     for (text, says) in [("roles: [\n", "environments/test.yaml:"), ("", "the environment file is empty")] {
         fs::write(project.dir.join("environments/test.yaml"), text).unwrap();
-        let refused = Server::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
+        let refused = SandboxServer::launch(&sandbox, &project.dir, &sandbox.path("state")).wait_exit(TIMEOUT);
         assert_eq!(refused.code(), 1, "{refused:?}");
         assert!(refused.stderr.contains(says), "{}", refused.stderr);
     }
@@ -99,7 +99,7 @@ fn malformed_environment_file_shows_the_position() {
 #[test]
 fn running_server_is_found_from_any_directory() {
     let sandbox = Sandbox::new();
-    let project = Project::new(&sandbox, &[("web", 2)]).release("v1", &ScriptRelease::new("exit 0"));
+    let project = TestProject::new(&sandbox, &[("web", 2)]).release("v1", &ScriptRelease::new("exit 0"));
 
     let failed = sandbox.run_muster_in("elsewhere", &["status"]);
     assert_eq!(failed.code(), 2, "{failed:?}");
@@ -108,7 +108,7 @@ fn running_server_is_found_from_any_directory() {
 
     // The state directory of a project is `.muster` in it.
     let state = project.dir.join(".muster");
-    let server = Server::start_at(&sandbox, &project.dir, &state);
+    let server = SandboxServer::start_at(&sandbox, &project.dir, &state);
     for directory in ["elsewhere", "project", "project/releases/v1"] {
         let found = sandbox.run_muster_in(directory, &["status"]);
         assert_eq!(found.code(), 0, "{directory}: {found:?}");
@@ -127,7 +127,7 @@ fn running_server_is_found_from_any_directory() {
     assert_eq!(sandbox.run_muster_in("project", &["status"]).code(), 2);
 
     // A killed server leaves its announcement, which is ignored.
-    let killed = Server::start_at(&sandbox, &project.dir, &state);
+    let killed = SandboxServer::start_at(&sandbox, &project.dir, &state);
     killed.kill();
     let ended = sandbox.run_muster_in("project", &["status"]);
     assert_eq!(ended.code(), 2, "{ended:?}");

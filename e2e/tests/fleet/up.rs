@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use muster_e2e::process::{Process, Signal};
-use muster_e2e::sandbox::{Project, Sandbox, describe};
-use muster_e2e::server::Up;
+use muster_e2e::sandbox::{Sandbox, TestProject, describe};
+use muster_e2e::server::UpProcess;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
@@ -32,8 +32,8 @@ fn serving() -> ScriptRelease {
     ScriptRelease::new(SERVES).check("{name: serves, process: {pidfile: \"{root}/pid\"}, deadline: 5s}")
 }
 
-fn project(sandbox: &Sandbox) -> Project {
-    Project::new(sandbox, &[("db", 1), ("web", 2)]).release("v1", &serving()).release("v2", &serving())
+fn project(sandbox: &Sandbox) -> TestProject {
+    TestProject::new(sandbox, &[("db", 1), ("web", 2)]).release("v1", &serving()).release("v2", &serving())
 }
 
 /// The processes of each machine, by its mark.
@@ -67,13 +67,13 @@ fn one_agent_and_one_service_each(sandbox: &Sandbox) -> BTreeMap<&'static str, (
 fn fleet_starts_and_ends_with_ctrl_c() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
-    let up = Up::start(&sandbox, &project.dir, &[]);
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
     up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
     sandbox.wait_validated("v1", &NODES);
     let before = one_agent_and_one_service_each(&sandbox);
 
     // A second one on the same state is refused, and the first one continues.
-    let second = Up::start(&sandbox, &project.dir, &["--listen", "127.0.0.1:0"]).process.wait_exit(TIMEOUT);
+    let second = UpProcess::start(&sandbox, &project.dir, &["--listen", "127.0.0.1:0"]).process.wait_exit(TIMEOUT);
     assert_eq!(second.code(), 1, "{second:?}");
     assert!(second.stderr.contains("in use"), "{}", second.stderr);
     assert_eq!(one_agent_and_one_service_each(&sandbox), before);
@@ -86,10 +86,10 @@ fn fleet_starts_and_ends_with_ctrl_c() {
     assert_eq!(sandbox.run_muster(&["status", "--state", "state"]).code(), 2, "no server answers");
 
     // The next one continues: the same incarnations and state.
-    let again = Up::start(&sandbox, &project.dir, &["--once"]).process.wait_exit(TIMEOUT);
+    let again = UpProcess::start(&sandbox, &project.dir, &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(again.code(), 0, "{again:?}");
     sandbox.assert_no_processes();
-    let up = Up::start(&sandbox, &project.dir, &[]);
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
     let api = up.api(&sandbox, "test");
     up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
     let db1 = api.node("db1");
@@ -101,7 +101,7 @@ fn fleet_starts_and_ends_with_ctrl_c() {
 fn next_up_takes_over_after_a_kill() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
-    let up = Up::start(&sandbox, &project.dir, &[]);
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
     up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
     let before = one_agent_and_one_service_each(&sandbox);
     up.process.kill(TIMEOUT);
@@ -109,7 +109,7 @@ fn next_up_takes_over_after_a_kill() {
     // Its agents and services continue without it.
     assert_eq!(one_agent_and_one_service_each(&sandbox), before);
 
-    let up = Up::start(&sandbox, &project.dir, &[]);
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
     let api = up.api(&sandbox, "test");
     up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
     let after = one_agent_and_one_service_each(&sandbox);
@@ -133,14 +133,14 @@ fn second_ctrl_c_and_closed_terminal_end_it() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
     // Before anything is up, and twice.
-    let up = Up::start(&sandbox, &project.dir, &[]);
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
     up.process.wait_for_output("API: ", TIMEOUT);
     up.process.interrupt_group();
     up.process.signal(Signal::INT);
     assert_eq!(up.process.wait_exit(TIMEOUT).code(), 0);
     sandbox.assert_no_processes();
 
-    let up = Up::start(&sandbox, &project.dir, &[]);
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
     up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
     up.process.signal(Signal::HUP);
     assert_eq!(up.process.wait_exit(TIMEOUT).code(), 0);
@@ -152,7 +152,7 @@ fn used_port_starts_nothing() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
     let _taken = std::net::TcpListener::bind(sandbox.listen()).unwrap();
-    let refused = Up::start(&sandbox, &project.dir, &[]).process.wait_exit(TIMEOUT);
+    let refused = UpProcess::start(&sandbox, &project.dir, &[]).process.wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let says = format!("{} is in use by another process", sandbox.listen());
     assert!(refused.stderr.contains(&says), "{}", refused.stderr);
@@ -164,7 +164,7 @@ fn used_port_starts_nothing() {
 fn killed_agent_is_restarted() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
-    let up = Up::start(&sandbox, &project.dir, &[]);
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
     let api = up.api(&sandbox, "test");
     up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
     let before = one_agent_and_one_service_each(&sandbox);
@@ -184,8 +184,8 @@ fn killed_agent_is_restarted() {
 fn once_ends_with_the_reasons_of_failures() {
     let sandbox = Sandbox::new();
     let script = SERVES.replace("setsid", "[ $MUSTER_ROLE = db ] && { echo the disk is on fire; exit 7; }\nsetsid");
-    let project = Project::new(&sandbox, &[("db", 1), ("web", 2)]).release("v1", &ScriptRelease::new(&script));
-    let ended = Up::start(&sandbox, &project.dir, &["--once"]).process.wait_exit(TIMEOUT * 2);
+    let project = TestProject::new(&sandbox, &[("db", 1), ("web", 2)]).release("v1", &ScriptRelease::new(&script));
+    let ended = UpProcess::start(&sandbox, &project.dir, &["--once"]).process.wait_exit(TIMEOUT * 2);
     assert_eq!(ended.code(), 1, "{ended:?}");
     let (_, reasons) = ended.stdout.split_once("the fleet is stuck and cannot become validated:").unwrap();
     assert!(reasons.contains("db1: apply ended with exit code 7"), "{reasons}");
@@ -198,8 +198,8 @@ fn once_ends_with_the_reasons_of_failures() {
 fn once_ends_with_the_unmet_needs() {
     let sandbox = Sandbox::new();
     let script = "echo a licence from the vendor; exit 75";
-    let project = Project::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(script));
-    let ended = Up::start(&sandbox, &project.dir, &["--once"]).process.wait_exit(TIMEOUT);
+    let project = TestProject::new(&sandbox, &[("web", 1)]).release("v1", &ScriptRelease::new(script));
+    let ended = UpProcess::start(&sandbox, &project.dir, &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stdout.contains("web1: waiting for a licence from the vendor"), "{}", ended.stdout);
     sandbox.assert_no_processes();
@@ -210,7 +210,7 @@ fn first_version_applies_to_a_new_environment_only() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);
     let once = |first: &str| {
-        Up::start(&sandbox, &project.dir, &["--once", "--first-version", first]).process.wait_exit(TIMEOUT)
+        UpProcess::start(&sandbox, &project.dir, &["--once", "--first-version", first]).process.wait_exit(TIMEOUT)
     };
     let begun = once("v2");
     assert_eq!(begun.code(), 0, "{begun:?}");
@@ -230,8 +230,8 @@ fn first_version_applies_to_a_new_environment_only() {
 fn malformed_project_starts_nothing() {
     let sandbox = Sandbox::new();
     let text = "roles:\n  db: {cardinality: one, flavor: local}\n";
-    let project = Project::with_environment(&sandbox, text).release("v1", &serving());
-    let refused = Up::start(&sandbox, &project.dir, &[]).process.wait_exit(TIMEOUT);
+    let project = TestProject::with_environment(&sandbox, text).release("v1", &serving());
+    let refused = UpProcess::start(&sandbox, &project.dir, &[]).process.wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let shown = &refused.stderr;
     assert!(shown.contains("environments/test.yaml:2:21"), "file, line and column:\n{shown}");
@@ -240,7 +240,7 @@ fn malformed_project_starts_nothing() {
     assert_eq!(refused.stdout, "");
     sandbox.assert_no_processes();
 
-    let refused = Up::start(&sandbox, &sandbox.path("elsewhere"), &[]).process.wait_exit(TIMEOUT);
+    let refused = UpProcess::start(&sandbox, &sandbox.path("elsewhere"), &[]).process.wait_exit(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(refused.stderr.contains("environments"), "{}", refused.stderr);
 }

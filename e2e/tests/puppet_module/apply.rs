@@ -23,7 +23,7 @@ pub(crate) struct PuppetNode {
 
 /// Result of a run.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct PuppetRun {
     pub(crate) code: Option<i32>,
     /// The lines of `log.jsonl`.
     pub(crate) log: Vec<Value>,
@@ -60,12 +60,12 @@ impl PuppetNode {
     }
 
     /// Writes the agent's snapshot and applies the release.
-    pub(crate) fn apply(&self, release: &Path, version: &str, active_roles: &Value) -> Run {
+    pub(crate) fn apply(&self, release: &Path, version: &str, active_roles: &Value) -> PuppetRun {
         self.apply_with(release, version, json!({"active_roles": active_roles}))
     }
 
     /// The same with these tables of the snapshot; other tables are empty.
-    pub(crate) fn apply_with(&self, release: &Path, version: &str, tables: Value) -> Run {
+    pub(crate) fn apply_with(&self, release: &Path, version: &str, tables: Value) -> PuppetRun {
         let mut snapshot = json!({
             "revision": 42, "env": "test", "node": self.name, "host": self.name, "role": self.role, "version": version,
             "interfaces": {"eth0": self.address}, "active_roles": {}, "leaders": {}, "published": {}, "data": {},
@@ -77,7 +77,7 @@ impl PuppetNode {
     }
 
     /// Applies the release with the present snapshot; `adjust` may change the call.
-    pub(crate) fn apply_as_is(&self, release: &Path, adjust: impl FnOnce(&mut Command)) -> Run {
+    pub(crate) fn apply_as_is(&self, release: &Path, adjust: impl FnOnce(&mut Command)) -> PuppetRun {
         for leftover in ["lookups", "pending", "published", "report.json", "log.jsonl"] {
             let _ = fs::remove_file(self.run_file(leftover));
         }
@@ -111,7 +111,7 @@ impl PuppetNode {
             );
             panic!("cannot start puppet: {error}")
         });
-        Run {
+        PuppetRun {
             code: output.status.code(),
             log: json_lines(&self.run_file("log.jsonl")),
             lookups: lines(&self.run_file("lookups")),
@@ -154,7 +154,7 @@ impl Drop for PuppetNode {
     }
 }
 
-impl Run {
+impl PuppetRun {
     /// The text of the `notice()` that begins with `name=`, without the prefix.
     pub(crate) fn noticed(&self, name: &str) -> &str {
         let begin = format!("{name}=");

@@ -6,19 +6,19 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::apply::{PuppetNode, Run, release, ruby};
+use crate::apply::{PuppetNode, PuppetRun, release, ruby};
 
 const SNAPSHOT: &str = "MUSTER_SNAPSHOT";
 const LOOKUP: &str = "node default {\n  notice(lookup('etcdlookup::active_roles::db'))\n}\n";
 
 /// Defects of a snapshot.
-enum Fault {
+enum SnapshotFault {
     NotNamed,
     NotThere,
     Holds(&'static str),
 }
 
-impl Fault {
+impl SnapshotFault {
     fn inflict(&self, puppet: &mut Command) {
         match self {
             Self::NotNamed => {
@@ -38,11 +38,14 @@ impl Fault {
 #[test]
 fn unreadable_snapshot_fails_the_run_with_a_reason() {
     let faults = [
-        (Fault::NotNamed, "MUSTER_SNAPSHOT is not set: muster-agent sets it for every run"),
-        (Fault::NotThere, "cannot read the snapshot in MUSTER_SNAPSHOT (/nonexistent/snapshot.json): No such file"),
-        (Fault::Holds(r#"{"active_roles": "#), "is not JSON"),
+        (SnapshotFault::NotNamed, "MUSTER_SNAPSHOT is not set: muster-agent sets it for every run"),
         (
-            Fault::Holds(r#"{"active_roles": {"db": [1]}}"#),
+            SnapshotFault::NotThere,
+            "cannot read the snapshot in MUSTER_SNAPSHOT (/nonexistent/snapshot.json): No such file",
+        ),
+        (SnapshotFault::Holds(r#"{"active_roles": "#), "is not JSON"),
+        (
+            SnapshotFault::Holds(r#"{"active_roles": {"db": [1]}}"#),
             "has no object \"active_roles\" of roles, nodes and interfaces",
         ),
     ];
@@ -127,7 +130,7 @@ fn missing_key_without_default_is_named() {
     }
 }
 
-fn assert_failed(run: &Run) {
+fn assert_failed(run: &PuppetRun) {
     assert_eq!(run.code, Some(1), "{run:#?}");
     assert!(run.pending.is_empty(), "{run:#?}");
     assert_eq!(run.report, None);

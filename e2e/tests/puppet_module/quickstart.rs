@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::apply::{PuppetNode, Run, repository};
+use crate::apply::{PuppetNode, PuppetRun, repository};
 
 struct QuickstartFleet {
     db1: PuppetNode,
@@ -37,7 +37,7 @@ impl QuickstartFleet {
     }
 
     /// Applies a version on one node, with these nodes active.
-    fn apply(&self, node: &PuppetNode, version: &str, active: &[&PuppetNode]) -> Run {
+    fn apply(&self, node: &PuppetNode, version: &str, active: &[&PuppetNode]) -> PuppetRun {
         let mut roles = json!({"db": {}, "web": {}, "lb": {}});
         for other in active {
             let role = other.name().trim_end_matches(|c: char| c.is_ascii_digit());
@@ -48,7 +48,7 @@ impl QuickstartFleet {
     }
 
     /// Applies a version on several nodes concurrently, with all nodes active.
-    fn apply_to(&self, nodes: &[&PuppetNode], version: &str) -> Vec<Run> {
+    fn apply_to(&self, nodes: &[&PuppetNode], version: &str) -> Vec<PuppetRun> {
         thread::scope(|scope| {
             let runs: Vec<_> =
                 nodes.iter().map(|node| scope.spawn(|| self.apply(node, version, &self.nodes()))).collect();
@@ -56,7 +56,7 @@ impl QuickstartFleet {
         })
     }
 
-    fn apply_everywhere(&self, version: &str) -> Vec<Run> {
+    fn apply_everywhere(&self, version: &str) -> Vec<PuppetRun> {
         self.apply_to(&self.nodes(), version)
     }
 
@@ -150,7 +150,7 @@ fn release(version: &str) -> PathBuf {
     repository().join("examples/quickstart/releases").join(version)
 }
 
-fn assert_code(run: &Run, code: i32) {
+fn assert_code(run: &PuppetRun, code: i32) {
     assert_eq!(run.code, Some(code), "{run:#?}");
 }
 

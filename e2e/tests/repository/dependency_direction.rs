@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Dependency rule of a workspace crate.
-struct Rule {
+struct LayerRule {
     name: &'static str,
     /// Workspace crates that it may depend on; `None` means any.
     ours: Option<&'static [&'static str]>,
@@ -21,88 +21,88 @@ struct Rule {
 /// Crates with IO or a runtime.
 const RUNTIME: &[&str] = &["tokio", "mio", "socket2", "hyper", "reqwest", "axum", "redb", "rustix"];
 
-const RULES: &[Rule] = &[
-    Rule {
+const RULES: &[LayerRule] = &[
+    LayerRule {
         name: "muster-core",
         ours: Some(&[]),
         never: RUNTIME,
         why: "it is pure functions and data: no runtime, no sockets, no clock",
     },
-    Rule {
+    LayerRule {
         name: "muster-design",
         ours: Some(&["muster-core"]),
         never: RUNTIME,
         why: "documents in, effective design out: no runtime, no sockets, no clock",
     },
-    Rule {
+    LayerRule {
         name: "muster-rollout",
         ours: Some(&["muster-core"]),
         never: RUNTIME,
         why: "it decides the next step of a rollout: no runtime, no sockets, no clock",
     },
-    Rule {
+    LayerRule {
         name: "muster-wire",
         ours: Some(&["muster-core"]),
         never: &["redb"],
         why: "it is linked into every client, and no client talks to the store",
     },
-    Rule {
+    LayerRule {
         name: "muster-store",
         ours: Some(&["muster-core"]),
         // Not hyper and axum: etcd-client uses them.
         never: &["reqwest"],
         why: "it stores bytes under keys and knows nothing of what is above it",
     },
-    Rule {
+    LayerRule {
         name: "muster-marked",
         ours: Some(&[]),
         never: &["hyper", "reqwest", "axum", "redb"],
         why: "it finds and ends processes and knows nothing of fleets",
     },
-    Rule {
+    LayerRule {
         name: "muster-provision",
         ours: Some(&["muster-core", "muster-marked"]),
         never: &["muster-server", "muster-cli", "axum"],
         why: "drivers are called by the server and never call it",
     },
-    Rule {
+    LayerRule {
         name: "muster-release",
         ours: Some(&["muster-core"]),
         never: &["tokio", "hyper", "reqwest", "axum", "redb"],
         why: "it builds and verifies files: no runtime, no sockets",
     },
-    Rule {
+    LayerRule {
         name: "muster-server",
         ours: None,
         never: &["muster-cli", "muster-agent", "muster-etcd-rig", "muster-sim", "muster-testkit"],
         why: "it is started by the operator's tool and talks to agents only over the wire",
     },
-    Rule {
+    LayerRule {
         name: "muster-agent",
         ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-wire"]),
         never: &["muster-store", "muster-server", "muster-design", "muster-rollout", "redb", "axum"],
         why: "it is small, holds no store credentials and decides nothing about the fleet",
     },
-    Rule {
+    LayerRule {
         name: "muster-cli",
         ours: None,
         never: &["muster-etcd-rig", "muster-sim", "muster-testkit"],
         why: "it is the operator's binary: it links what it starts, and no test support",
     },
-    Rule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
-    Rule {
+    LayerRule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
+    LayerRule {
         name: "muster-etcd-rig",
         ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-testkit"]),
         never: &["muster-store"],
         why: "it checks Muster's own backend from outside and shares no code with it",
     },
-    Rule {
+    LayerRule {
         name: "muster-testkit",
         ours: Some(&["muster-core", "muster-marked", "muster-release"]),
         never: &["etcd-client", "reqwest", "axum", "redb"],
         why: "it is built for the tests of almost every crate, and has to build fast",
     },
-    Rule {
+    LayerRule {
         name: "muster-sim",
         ours: Some(&[
             "muster-agent",
@@ -117,7 +117,7 @@ const RULES: &[Rule] = &[
         never: &["muster-server", "muster-cli"],
         why: "it drives the decision code in virtual time, from a seed or a script, and starts no server and no agent process",
     },
-    Rule { name: "muster-e2e", ours: None, never: &[], why: "nothing depends on it" },
+    LayerRule { name: "muster-e2e", ours: None, never: &[], why: "nothing depends on it" },
 ];
 
 #[test]
@@ -147,7 +147,7 @@ fn violation_shows_the_path() {
         ["muster-core", "muster-wire"],
         &[("muster-core", "serde"), ("muster-core", "handy"), ("handy", "net-kit"), ("net-kit", "tokio")],
     );
-    let rule = Rule { name: "muster-core", ours: Some(&[]), never: &["tokio"], why: "it is pure" };
+    let rule = LayerRule { name: "muster-core", ours: Some(&[]), never: &["tokio"], why: "it is pure" };
 
     assert_eq!(
         graph.violations(&rule),
@@ -161,7 +161,7 @@ fn disallowed_workspace_crate_is_a_violation() {
         ["muster-store", "muster-core", "muster-wire"],
         &[("muster-store", "muster-core"), ("muster-store", "muster-wire")],
     );
-    let rule = Rule { name: "muster-store", ours: Some(&["muster-core"]), never: &[], why: "it is the lowest" };
+    let rule = LayerRule { name: "muster-store", ours: Some(&["muster-core"]), never: &[], why: "it is the lowest" };
 
     assert_eq!(
         graph.violations(&rule),
@@ -216,7 +216,7 @@ impl Graph {
         Self { members, edges }
     }
 
-    fn violations(&self, rule: &Rule) -> Vec<String> {
+    fn violations(&self, rule: &LayerRule) -> Vec<String> {
         let reached = self.shortest_paths_from(rule.name);
         let forbidden = |name: &str| {
             let ours_and_not_allowed =

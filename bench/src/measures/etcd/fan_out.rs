@@ -21,7 +21,7 @@ use crate::parts::fan_out_sample::FanOutSample;
 use crate::parts::listeners::{Holding, Listeners, Watchers};
 use crate::parts::machine::allow_open_files;
 use crate::parts::project;
-use crate::row::{Row, Unit};
+use crate::row::{BenchRow, Unit};
 
 pub(crate) const ALL_NODES_METHOD: &str = "an etcd with one member and one `muster serve` on it, with 5,000 nodes that are validated at the version before. \
     5,000 agents, simulated in this process by one stream each, are up to date. The time begins when the request to \
@@ -35,7 +35,7 @@ pub(crate) const ALL_NODES_METHOD: &str = "an etcd with one member and one `must
 const FEW: usize = 20;
 const KEY: &str = "/raw/version";
 
-pub(crate) async fn measure_all_nodes(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_all_nodes(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let nodes: u32 = bench.size(5_000, 500);
     let count = usize::try_from(nodes)?;
     allow_open_files(u64::from(nodes) + 500)?;
@@ -85,24 +85,24 @@ pub(crate) async fn measure_all_nodes(bench: &Bench) -> anyhow::Result<Vec<Row>>
     let snapshot = Unit::Bytes.show(snapshot as f64);
     let name = |what: &str| format!("fan-out to {nodes}: {what}");
     Ok(vec![
-        Row::new(name("trigger-update at once, to the last agent"), Unit::Seconds, ours.median())
+        BenchRow::new(name("trigger-update at once, to the last agent"), Unit::Seconds, ours.median())
             .detail(muster.detail(&ours)),
-        Row::new(name("etcd watches, a connection each"), Unit::Seconds, each_time.median())
+        BenchRow::new(name("etcd watches, a connection each"), Unit::Seconds, each_time.median())
             .detail(each.detail(&each_time)),
-        Row::new(name(&format!("etcd watches on {FEW} connections")), Unit::Seconds, few_time.median())
+        BenchRow::new(name(&format!("etcd watches on {FEW} connections")), Unit::Seconds, few_time.median())
             .detail(few.detail(&few_time)),
-        Row::new(
+        BenchRow::new(
             name("trigger-update to etcd watches, a connection each"),
             Unit::Ratio,
             ours.median() / each_time.median(),
         )
         .at_most(0.5),
-        Row::new(
+        BenchRow::new(
             name(&format!("trigger-update to etcd watches on {FEW} connections")),
             Unit::Ratio,
             ours.median() / few_time.median(),
         ),
-        Row::new(name("trigger-update with a new snapshot each"), Unit::Seconds, heavy_time.median())
+        BenchRow::new(name("trigger-update with a new snapshot each"), Unit::Seconds, heavy_time.median())
             .detail(format!("{snapshot} to each; {}", heavy.detail(&heavy_time))),
     ])
 }
@@ -117,7 +117,7 @@ pub(crate) const STAGED_METHOD: &str = "as `fan-out`, but each agent is granted 
 /// Timeout of a rollout to complete after all nodes have reported.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(crate) async fn measure_staged(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_staged(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let nodes: u32 = bench.size(5_000, 500);
     let count = usize::try_from(nodes)?;
     allow_open_files(u64::from(nodes) + 500)?;
@@ -154,11 +154,11 @@ pub(crate) async fn measure_staged(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let (ours, theirs) = (muster.sample(), watches.sample());
     let name = |what: &str| format!("staged fan-out to {nodes}: {what}");
     Ok(vec![
-        Row::new(name("start of a rollout, to the last agent"), Unit::Seconds, ours.median())
+        BenchRow::new(name("start of a rollout, to the last agent"), Unit::Seconds, ours.median())
             .detail(muster.detail(&ours)),
-        Row::new(name("etcd watches of a key each, a connection each"), Unit::Seconds, theirs.median())
+        BenchRow::new(name("etcd watches of a key each, a connection each"), Unit::Seconds, theirs.median())
             .detail(watches.detail(&theirs)),
-        Row::new(name("rollout to etcd watches"), Unit::Ratio, ours.median() / theirs.median()).at_most(0.5),
+        BenchRow::new(name("rollout to etcd watches"), Unit::Ratio, ours.median() / theirs.median()).at_most(0.5),
     ])
 }
 

@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 use crate::bench::Bench;
 use crate::measures::raw_store;
 use crate::parts::etcd::Etcd;
-use crate::parts::http::Scrape;
-use crate::parts::project::Project;
+use crate::parts::http::MetricsScrape;
+use crate::parts::project::BenchProject;
 use crate::parts::reports::{Senders, SentReports, StopAfter};
-use crate::parts::server::Server;
+use crate::parts::server::BenchServer;
 use crate::parts::{process, project};
-use crate::row::{Row, Unit};
+use crate::row::{BenchRow, Unit};
 
 pub(crate) const REPORTS_METHOD: &str = "one etcd with one member, with fsync, on the disk of --dir; the real `muster serve` on it; senders in this \
     process. All three share the machine. Reports are those of `reports`: about 3 KiB with log, 1,024 nodes with \
@@ -30,7 +30,7 @@ const HISTORY: u64 = 40;
 
 /// One interval of reports, and one of puts before it.
 #[derive(Debug)]
-struct Interval {
+struct EtcdInterval {
     senders: usize,
     puts: Vec<Puts>,
     /// Puts with as many bytes as a report writes.
@@ -52,13 +52,13 @@ struct CpuShare {
     senders: f64,
 }
 
-pub(crate) async fn measure_reports(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_reports(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let time = bench.size(Duration::from_secs(10), Duration::from_secs(1));
     let dir = bench.dir()?;
     let etcd = Etcd::start(bench, dir.path()).await?;
-    let project = Project::write(dir.path(), &[("web", NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
+    let project = BenchProject::write(dir.path(), &[("web", NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
     let blobs = dir.path().join("blobs");
-    let server = Server::start_on(bench, dir.path(), &etcd.spec(), &blobs, Some(&project.dir)).await?;
+    let server = BenchServer::start_on(bench, dir.path(), &etcd.spec(), &blobs, Some(&project.dir)).await?;
     let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, 64);
     senders.send(StopAfter::Each(bench.size(HISTORY, 4))).await?;
 
@@ -73,7 +73,7 @@ pub(crate) async fn measure_reports(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let (group, commit) = waits(&metrics, &server.metrics().await?);
         puts.push(put_rate(&etcd, count, SMALL, time / 2).await?);
         let large = put_rate(&etcd, count, bytes, time / 2).await?;
-        rows.extend(Interval { senders: count, puts, large, bytes, sent, took, group, commit }.rows());
+        rows.extend(EtcdInterval { senders: count, puts, large, bytes, sent, took, group, commit }.rows());
     }
     server.stop().await?;
     etcd.stop().await?;
@@ -81,7 +81,7 @@ pub(crate) async fn measure_reports(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 }
 
 impl CpuShare {
-    fn read(etcd: &Etcd, server: &Server) -> anyhow::Result<Self> {
+    fn read(etcd: &Etcd, server: &BenchServer) -> anyhow::Result<Self> {
         let cpu = |pid| process::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
         Ok(Self { etcd: cpu(etcd.pid())?, server: cpu(server.pid())?, senders: cpu(std::process::id())? })
     }
@@ -96,7 +96,7 @@ impl CpuShare {
 }
 
 /// The size of groups, and the time of commits, between two moments.
-fn waits(before: &Scrape, after: &Scrape) -> (f64, f64) {
+fn waits(before: &MetricsScrape, after: &MetricsScrape) -> (f64, f64) {
     let grown = |name: &str, labels: &[&str]| after.sum(name, labels) - before.sum(name, labels);
     let group = grown("muster_report_group_size_sum", &[]) / grown("muster_report_group_size_count", &[]);
     let commits = ["operation=\"commit\""];
@@ -104,8 +104,8 @@ fn waits(before: &Scrape, after: &Scrape) -> (f64, f64) {
     (group, grown(&format!("{name}_sum"), &commits) / grown(&format!("{name}_count"), &commits))
 }
 
-impl Interval {
-    fn rows(&self) -> [Row; 6] {
+impl EtcdInterval {
+    fn rows(&self) -> [BenchRow; 6] {
         let Self { senders, puts, large, bytes, sent, took, group, commit } = self;
         #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]
         let (reports, rounds) = (sent.reports as f64, puts.len() as f64);
@@ -113,29 +113,29 @@ impl Interval {
         let raw = mean(|puts| puts.per_second);
         let cpu = |seconds: f64| Unit::Seconds.show(seconds);
         let busy = (took.etcd + took.server + took.senders) / sent.took.as_secs_f64();
-        let target = Row::new(format!("reports to puts, {senders} at a time"), Unit::Ratio, sent.per_second() / raw);
+        let target =
+            BenchRow::new(format!("reports to puts, {senders} at a time"), Unit::Ratio, sent.per_second() / raw);
         [
-            Row::new(format!("puts of an etcd client, {senders} writers"), Unit::PerSecond, raw).detail(format!(
+            BenchRow::new(format!("puts of an etcd client, {senders} writers"), Unit::PerSecond, raw).detail(format!(
                 "processor time of each: etcd {}, client {}",
                 cpu(mean(|puts| puts.etcd_cpu)),
                 cpu(mean(|puts| puts.client_cpu))
             )),
-            Row::new(format!("full reports on etcd, {senders} senders"), Unit::PerSecond, sent.per_second())
+            BenchRow::new(format!("full reports on etcd, {senders} senders"), Unit::PerSecond, sent.per_second())
                 .detail(format!("{group:.1} to a transaction, which takes {}", cpu(*commit))),
             target.at_least(0.5),
-            Row::new(format!("puts of {bytes} bytes, {senders} writers"), Unit::PerSecond, large.per_second).detail(
-                format!(
+            BenchRow::new(format!("puts of {bytes} bytes, {senders} writers"), Unit::PerSecond, large.per_second)
+                .detail(format!(
                     "as much as a report writes; processor time of each: etcd {}, client {}",
                     cpu(large.etcd_cpu),
                     cpu(large.client_cpu)
-                ),
-            ),
-            Row::new(
+                )),
+            BenchRow::new(
                 format!("reports to puts of {bytes} bytes, {senders} at a time"),
                 Unit::Ratio,
                 sent.per_second() / large.per_second,
             ),
-            Row::new(
+            BenchRow::new(
                 format!("processor time per report on etcd, {senders} senders"),
                 Unit::Seconds,
                 (took.etcd + took.server + took.senders) / reports,
@@ -159,13 +159,13 @@ const GROWTH_NODES: u32 = 100;
 /// 1,000 reports.
 const AGE: u64 = 10;
 
-pub(crate) async fn measure_growth(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(crate) async fn measure_growth(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let ages = bench.size(8, 3);
     let dir = bench.dir()?;
     let etcd = Etcd::start(bench, dir.path()).await?;
-    let project = Project::write(dir.path(), &[("web", GROWTH_NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
+    let project = BenchProject::write(dir.path(), &[("web", GROWTH_NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
     let blobs = dir.path().join("blobs");
-    let server = Server::start_on(bench, dir.path(), &etcd.spec(), &blobs, Some(&project.dir)).await?;
+    let server = BenchServer::start_on(bench, dir.path(), &etcd.spec(), &blobs, Some(&project.dir)).await?;
     let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, 64);
     senders.send(StopAfter::Each(HISTORY)).await?;
     etcd.compact().await?;
@@ -183,11 +183,11 @@ pub(crate) async fn measure_growth(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let (young, old) = (rested.get(1).copied().unwrap_or(f64::NAN), rested.last().copied().unwrap_or(f64::NAN));
     let most = grown.iter().copied().fold(f64::MIN, f64::max);
     Ok(vec![
-        Row::new("etcd grows with 1,000 reports", Unit::Bytes, grown.iter().sum::<f64>() / grown.len() as f64)
+        BenchRow::new("etcd grows with 1,000 reports", Unit::Bytes, grown.iter().sum::<f64>() / grown.len() as f64)
             .detail(format!("mean of {ages}; at most {}", Unit::Bytes.show(most))),
-        Row::new(format!("etcd after compaction, {GROWTH_NODES} nodes"), Unit::Bytes, old)
+        BenchRow::new(format!("etcd after compaction, {GROWTH_NODES} nodes"), Unit::Bytes, old)
             .detail(format!("{} one age of 1,000 reports after the start", Unit::Bytes.show(young))),
-        Row::new(format!("the same after {ages} ages to after one"), Unit::Ratio, old / young).at_most(1.25),
+        BenchRow::new(format!("the same after {ages} ages to after one"), Unit::Ratio, old / young).at_most(1.25),
     ])
 }
 

@@ -27,7 +27,7 @@ pub use parse::{FilterError, FilterProblem};
 pub const MAX_LENGTH: usize = 4096;
 
 /// An item that can be filtered by its fields.
-pub trait Fields {
+pub trait FilterFields {
     /// Calls `test` with the values of a field until it returns true. Returns whether it did. A field that is not set
     /// has no value.
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool;
@@ -86,13 +86,13 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    pub fn matches(&self, item: &impl Fields) -> bool {
+    pub fn matches(&self, item: &impl FilterFields) -> bool {
         self.terms.iter().all(|term| term.holds(item))
     }
 }
 
 impl Term {
-    fn holds(&self, item: &impl Fields) -> bool {
+    fn holds(&self, item: &impl FilterFields) -> bool {
         let found = item.any(&self.key, &mut |value| match &self.test {
             Test::IsSet => true,
             Test::IsLike(patterns) => patterns.iter().any(|pattern| pattern.matches(value)),

@@ -11,7 +11,7 @@ pub(super) fn filter(text: &str, keys: &FilterKeys<'_>) -> Result<Vec<Term>, Fil
         let start = text.chars().take(20).chain(['…']).collect();
         return Err(FilterError { at: MAX_LENGTH + 1, term: start, trouble: FilterProblem::TooLong });
     }
-    let mut reader = Reader { text, at: 0, term: 0 };
+    let mut reader = FilterReader { text, at: 0, term: 0 };
     let mut terms = Vec::new();
     while reader.skip_spaces() {
         terms.push(reader.term(keys)?);
@@ -19,7 +19,7 @@ pub(super) fn filter(text: &str, keys: &FilterKeys<'_>) -> Result<Vec<Term>, Fil
     Ok(terms)
 }
 
-struct Reader<'t> {
+struct FilterReader<'t> {
     text: &'t str,
     /// Byte position of the next character.
     at: usize,
@@ -27,7 +27,7 @@ struct Reader<'t> {
     term: usize,
 }
 
-impl Reader<'_> {
+impl FilterReader<'_> {
     /// Advances to the next term. Returns false at the end.
     fn skip_spaces(&mut self) -> bool {
         while self.next_if(char::is_whitespace).is_some() {}

@@ -12,7 +12,7 @@ const KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role", "state", "ver
 
 struct Item(&'static [(&'static str, &'static str)]);
 
-impl Fields for Item {
+impl FilterFields for Item {
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
         self.0.iter().filter(|(name, _)| *name == key).any(|(_, value)| test(value))
     }
@@ -131,7 +131,7 @@ const GENERATED_KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role"], op
 #[derive(Clone, Debug)]
 struct GeneratedItem(BTreeMap<String, Vec<String>>);
 
-impl Fields for GeneratedItem {
+impl FilterFields for GeneratedItem {
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
         self.0.get(key).is_some_and(|values| values.iter().any(|value| test(value)))
     }

@@ -94,7 +94,7 @@ impl LeaderChange {
 }
 
 /// One node that could lead.
-struct Member<'a> {
+struct RoleMember<'a> {
     name: &'a NodeName,
     position: u32,
     connected: bool,
@@ -127,13 +127,14 @@ pub fn decide(
     let liveness = liveness::decide(seen, patience, listening_since, now);
     let lost: BTreeSet<NodeName> = liveness.withdraw.into_iter().collect();
 
-    let mut roles: BTreeMap<&Role, Vec<Member<'_>>> = fleet.leaders().keys().map(|role| (role, Vec::new())).collect();
+    let mut roles: BTreeMap<&Role, Vec<RoleMember<'_>>> =
+        fleet.leaders().keys().map(|role| (role, Vec::new())).collect();
     for ((name, node, record), link) in serving.into_iter().zip(links) {
         let NodeRecord { role, position, .. } = record;
         let connected = matches!(link, Link::Connected { .. });
         let members = roles.entry(role).or_default();
         if !lost.contains(name) {
-            members.push(Member { name, position: *position, connected, active: node.active().is_some() });
+            members.push(RoleMember { name, position: *position, connected, active: node.active().is_some() });
         }
     }
     let unreadable = |role: &Role| fleet.unreadable().contains_key(&Keys::new(&fleet.env).leader(role));
@@ -146,17 +147,17 @@ pub fn decide(
 fn elect(
     fleet: &Fleet,
     role: &Role,
-    members: &[Member<'_>],
+    members: &[RoleMember<'_>],
     lost: &BTreeSet<NodeName>,
     now: Timestamp,
 ) -> Option<LeaderChange> {
     let before = fleet.leaders().get(role).cloned();
     let leader = before.as_ref().and_then(|(record, _)| record.node.as_ref());
     let epoch = before.as_ref().map_or(0, |(record, _)| record.epoch);
-    let is_leader = |member: &&Member<'_>| leader == Some(member.name);
+    let is_leader = |member: &&RoleMember<'_>| leader == Some(member.name);
     let any_active = members.iter().any(|member| member.active);
     // A leader that is silent for a moment is not replaced by another connected node.
-    let could = |member: &&Member<'_>| {
+    let could = |member: &&RoleMember<'_>| {
         if any_active { member.active } else { member.connected || is_leader(member) }
     };
     let candidates = || members.iter().filter(could);

@@ -1,6 +1,6 @@
 //! Commits one group of reports, without IO: the transaction of the group first, then each report alone if that fails.
 //!
-//! The host carries out each [`IoRequest`], and passes the [`IoResult`] to [`GroupCommit::resume`]. A group is refused when
+//! The host carries out each [`GroupIoRequest`], and passes the [`GroupIoResult`] to [`GroupCommit::resume`]. A group is refused when
 //! one of its nodes was moved by another replica. Its answer may also be lost. In both cases each report is decided again
 //! on what the store holds now: the order of reports shows whether it was applied.
 
@@ -21,7 +21,7 @@ pub const CATCH_UP: Duration = Duration::from_millis(500);
 
 /// The part of a group that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum GroupPart {
     Group,
     /// One report, after the group has failed.
     Single(usize),
@@ -29,7 +29,7 @@ pub enum Part {
 
 /// IO that the host carries out next.
 #[derive(Clone, Debug)]
-pub enum IoRequest {
+pub enum GroupIoRequest {
     Commit(Txn),
     /// Read the status of the part's node from the store, not from the view.
     ReadStatus,
@@ -37,9 +37,9 @@ pub enum IoRequest {
     CatchUp(Revision),
 }
 
-/// Result of an [`IoRequest`]. `E` is the host's error of the store.
+/// Result of an [`GroupIoRequest`]. `E` is the host's error of the store.
 #[derive(Debug)]
-pub enum IoResult<E> {
+pub enum GroupIoResult<E> {
     Committed(Revision),
     /// A guard did not hold, at this revision at the latest.
     Refused(Revision),
@@ -111,32 +111,32 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
     }
 
     /// The report of a part.
-    pub fn submission(&self, part: Part) -> Option<&S> {
+    pub fn submission(&self, part: GroupPart) -> Option<&S> {
         match part {
-            Part::Group => None,
-            Part::Single(at) => self.singles.get(at)?.as_ref().map(|single| &single.submission),
+            GroupPart::Group => None,
+            GroupPart::Single(at) => self.singles.get(at)?.as_ref().map(|single| &single.submission),
         }
     }
 
     /// Begins with the transaction of the whole group. None if no report is left.
-    pub fn start(&mut self) -> Option<IoRequest> {
+    pub fn start(&mut self) -> Option<GroupIoRequest> {
         let mut txn = Txn::new();
         // A report that is retried alone is decided again, and makes its own transaction.
         self.reports.iter_mut().for_each(|report| txn.merge(std::mem::take(&mut report.applied.txn)));
-        (!self.reports.is_empty()).then_some(IoRequest::Commit(txn))
+        (!self.reports.is_empty()).then_some(GroupIoRequest::Commit(txn))
     }
 
     /// Continues with the result of a request, and returns the requests that follow from it.
     pub fn resume(
         &mut self,
-        part: Part,
-        result: IoResult<E>,
+        part: GroupPart,
+        result: GroupIoResult<E>,
         view: &impl IntakeView,
         answer: &mut impl FnMut(S, ReportAnswer<E>),
-    ) -> Vec<(Part, IoRequest)> {
+    ) -> Vec<(GroupPart, GroupIoRequest)> {
         match part {
-            Part::Group => self.resume_group(result, answer),
-            Part::Single(at) => {
+            GroupPart::Group => self.resume_group(result, answer),
+            GroupPart::Single(at) => {
                 let next = self.resume_single(at, result, view, answer);
                 next.map(|request| (part, request)).into_iter().collect()
             }
@@ -150,12 +150,12 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
 
     fn resume_group(
         &mut self,
-        result: IoResult<E>,
+        result: GroupIoResult<E>,
         answer: &mut impl FnMut(S, ReportAnswer<E>),
-    ) -> Vec<(Part, IoRequest)> {
+    ) -> Vec<(GroupPart, GroupIoRequest)> {
         let reports = std::mem::take(&mut self.reports);
         match result {
-            IoResult::Committed(revision) => {
+            GroupIoResult::Committed(revision) => {
                 self.committed.reserve(reports.len());
                 for PlannedReport { submission, applied, exit } in reports {
                     self.applied(submission, *applied, exit, revision, answer);
@@ -163,52 +163,52 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
                 Vec::new()
             }
             // A node has moved, a rule of the store was broken, or the answer was lost: each report finds out alone.
-            IoResult::Refused(_) | IoResult::Unknown(_) | IoResult::Invalid(_) => {
+            GroupIoResult::Refused(_) | GroupIoResult::Unknown(_) | GroupIoResult::Invalid(_) => {
                 let single = |PlannedReport { submission, .. }| {
                     Some(SingleCommit { submission, attempts: 0, unknown: None, planned: None })
                 };
                 self.singles = reports.into_iter().map(single).collect();
-                (0..self.singles.len()).map(|at| (Part::Single(at), IoRequest::ReadStatus)).collect()
+                (0..self.singles.len()).map(|at| (GroupPart::Single(at), GroupIoRequest::ReadStatus)).collect()
             }
-            IoResult::Failed(error) => {
+            GroupIoResult::Failed(error) => {
                 for report in reports {
                     answer(report.submission, ReportAnswer::Failed(error.clone()));
                 }
                 Vec::new()
             }
-            IoResult::Status(_) | IoResult::Unreadable(_) | IoResult::CaughtUp => Vec::new(),
+            GroupIoResult::Status(_) | GroupIoResult::Unreadable(_) | GroupIoResult::CaughtUp => Vec::new(),
         }
     }
 
     fn resume_single(
         &mut self,
         at: usize,
-        result: IoResult<E>,
+        result: GroupIoResult<E>,
         view: &impl IntakeView,
         answer: &mut impl FnMut(S, ReportAnswer<E>),
-    ) -> Option<IoRequest> {
+    ) -> Option<GroupIoRequest> {
         let mut single = self.singles.get_mut(at)?.take()?;
         let request = match result {
-            IoResult::Status(status) => return self.decide_single(at, single, *status, view, answer),
-            IoResult::Committed(revision) => {
+            GroupIoResult::Status(status) => return self.decide_single(at, single, *status, view, answer),
+            GroupIoResult::Committed(revision) => {
                 let (applied, exit) = single.planned.take()?;
                 self.applied(single.submission, *applied, exit, revision, answer);
                 return None;
             }
-            IoResult::Failed(error) | IoResult::Invalid(error) => {
+            GroupIoResult::Failed(error) | GroupIoResult::Invalid(error) => {
                 answer(single.submission, ReportAnswer::Failed(error));
                 return None;
             }
-            IoResult::Unreadable(error) => {
+            GroupIoResult::Unreadable(error) => {
                 answer(single.submission, ReportAnswer::Rejected(ReportRejection::Unreadable(error)));
                 return None;
             }
-            IoResult::Refused(revision) => IoRequest::CatchUp(revision),
-            IoResult::Unknown(error) => {
+            GroupIoResult::Refused(revision) => GroupIoRequest::CatchUp(revision),
+            GroupIoResult::Unknown(error) => {
                 single.unknown = Some(error);
-                IoRequest::ReadStatus
+                GroupIoRequest::ReadStatus
             }
-            IoResult::CaughtUp => IoRequest::ReadStatus,
+            GroupIoResult::CaughtUp => GroupIoRequest::ReadStatus,
         };
         if single.attempts >= MAX_ATTEMPTS {
             let SingleCommit { submission, unknown, .. } = single;
@@ -227,7 +227,7 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
         status: ObservedStatus,
         view: &impl IntakeView,
         answer: &mut impl FnMut(S, ReportAnswer<E>),
-    ) -> Option<IoRequest> {
+    ) -> Option<GroupIoRequest> {
         match decide(view, &single.submission, &status) {
             Ok(StatusMove::Apply(mut applied)) => {
                 let before = status.observed.as_ref().map(|(observed, _)| observed);
@@ -236,7 +236,7 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
                 single.planned = Some((applied, exit));
                 single.attempts += 1;
                 self.singles[at] = Some(single);
-                Some(IoRequest::Commit(txn))
+                Some(GroupIoRequest::Commit(txn))
             }
             Ok(unchanged @ (StatusMove::AlreadyApplied | StatusMove::Outdated)) => {
                 let (node, unchanged) = (single.submission.node().clone(), unchanged_answer(&unchanged, &status));

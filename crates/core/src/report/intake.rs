@@ -163,7 +163,7 @@ pub enum ReportAnswer<E> {
 
 /// The next reports to commit together.
 #[derive(Clone, Debug)]
-pub struct Batch<S, E> {
+pub struct ReportBatch<S, E> {
     /// The nodes that stay in flight until [`Intake::group_finished`].
     pub nodes: Vec<ReportingNode>,
     pub group: GroupCommit<S, E>,
@@ -202,7 +202,7 @@ impl<S: Submission> Intake<S> {
         &mut self,
         view: &impl IntakeView,
         answer: &mut impl FnMut(S, ReportAnswer<E>),
-    ) -> Option<Batch<S, E>> {
+    ) -> Option<ReportBatch<S, E>> {
         while self.groups_in_flight < MAX_IN_FLIGHT {
             let is_ready = |submission: &&S| !self.nodes_in_flight.contains(submission.node());
             let ready = self.waiting.iter().filter(is_ready).take(MAX_GROUP).count();
@@ -215,7 +215,7 @@ impl<S: Submission> Intake<S> {
                 continue;
             }
             self.groups_in_flight += 1;
-            return Some(Batch { nodes, group: GroupCommit::new(reports) });
+            return Some(ReportBatch { nodes, group: GroupCommit::new(reports) });
         }
         None
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::filter::{Fields, Filter, FilterKeys};
+use muster_core::filter::{Filter, FilterFields, FilterKeys};
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::NodeName;
 use muster_core::node::liveness::Link;
@@ -113,7 +113,7 @@ pub(crate) struct NodeFields<'a> {
     pub(crate) machine: Option<&'a MachineRecord>,
 }
 
-impl Fields for NodeFields<'_> {
+impl FilterFields for NodeFields<'_> {
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
         let Self { row, record, machine } = *self;
         match key {

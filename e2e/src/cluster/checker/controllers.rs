@@ -9,14 +9,14 @@ use muster_core::replica::{ControllerName, ControllerRecord};
 use super::{ChangedKey, Violations};
 
 #[derive(Debug, Default)]
-pub(super) struct Controllers {
+pub(super) struct ControllerRules {
     pub(super) settled: bool,
     replicas: BTreeSet<ReplicaId>,
     holders: BTreeMap<ControllerName, ReplicaId>,
     active: BTreeMap<NodeName, BTreeSet<Version>>,
 }
 
-impl Controllers {
+impl ControllerRules {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other keys are the concern of other judges")]
     pub(super) fn read(&mut self, changed: &[ChangedKey<'_>], violations: &mut Violations<'_>) {
         // A controller's guard holds for the state before its write.
@@ -110,7 +110,7 @@ impl Controllers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Checker;
+    use super::super::HistoryChecker;
     use super::super::testing::{delete, history, leased, put, violations};
 
     const A: &str = r#"{"replica":"a-1","since":"2026-11-15T10:00:00Z"}"#;
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn healthy_node_keeps_its_role() {
-        let mut checker = Checker::default();
+        let mut checker = HistoryChecker::default();
         let begin =
             [replicas(), vec![leased("controllers/liveness", A)], vec![put("active_roles/v1/web1/address", "{}")]];
         checker.read(&history(&begin));

@@ -28,16 +28,16 @@ struct ChangedKey<'a> {
 
 /// State of the checker.
 #[derive(Debug, Default)]
-pub struct Checker {
+pub struct HistoryChecker {
     last: i64,
-    reports: reports::Reports,
-    states: states::States,
-    runs: runs::Runs,
-    controllers: controllers::Controllers,
+    reports: reports::ReportRules,
+    states: states::StateRules,
+    runs: runs::RunRules,
+    controllers: controllers::ControllerRules,
     violations: Vec<String>,
 }
 
-impl Checker {
+impl HistoryChecker {
     /// Reads the history since the last call.
     pub fn read(&mut self, history: &[RevisionChanges]) {
         for RevisionChanges { revision, changes } in history {

@@ -18,12 +18,12 @@ pub struct AcknowledgedReport {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Reports {
-    nodes: BTreeMap<NodeName, Seen>,
+pub(super) struct ReportRules {
+    nodes: BTreeMap<NodeName, SeenReports>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenReports {
     incarnation: u64,
     seq: u64,
     /// Run and outcome of the last report.
@@ -34,7 +34,7 @@ struct Seen {
     acknowledged: BTreeSet<u64>,
 }
 
-impl Reports {
+impl ReportRules {
     pub(super) fn read(&mut self, changed: &[ChangedKey<'_>], violations: &mut Violations<'_>) {
         for one in changed {
             let Key::Observed { node } = &one.key else { continue };
@@ -80,7 +80,7 @@ impl Reports {
     }
 }
 
-impl Seen {
+impl SeenReports {
     fn follow(&mut self, node: &NodeName, observed: &ObservedRecord, is_report: bool, violations: &mut Violations<'_>) {
         let (before, after) = ((self.incarnation, self.seq), (observed.incarnation, observed.seq));
         let last = observed.last.as_ref().map(|last| (last.run.to_string(), last.outcome));
@@ -107,7 +107,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Checker;
+    use super::super::HistoryChecker;
     use super::super::testing::{configured, history, observed, put, validated, violations};
     use super::*;
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn missing_acknowledged_report_is_a_violation() {
-        let mut checker = Checker::default();
+        let mut checker = HistoryChecker::default();
         checker.read(&history(&[report(1, 1, "r1")]));
         let acknowledged = |seq, run: &str| AcknowledgedReport { node: "web1".to_owned(), seq, run: run.to_owned() };
         let before = checker.violations().len();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn unacknowledged_report_is_a_violation() {
-        let mut checker = Checker::default();
+        let mut checker = HistoryChecker::default();
         checker.read(&history(&[report(1, 1, "r1")]));
         let before = checker.violations().len();
         checker.all_acknowledged();

@@ -18,7 +18,7 @@ pub struct ExecutedRun {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(super) struct RunRules {
     pub(super) settled: bool,
     /// Number of agent starts.
     pub(super) starts: usize,
@@ -26,11 +26,11 @@ pub(super) struct Runs {
     chosen: BTreeMap<i64, String>,
     /// Grants of rollouts, for each node.
     granted: BTreeMap<(NodeName, i64), String>,
-    nodes: BTreeMap<NodeName, Seen>,
+    nodes: BTreeMap<NodeName, SeenRuns>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenRuns {
     runs: BTreeMap<String, ReportedRun>,
     /// Generations that have caused a run.
     answered: BTreeMap<u64, String>,
@@ -44,7 +44,7 @@ struct ReportedRun {
     passed: bool,
 }
 
-impl Runs {
+impl RunRules {
     pub(super) fn read(&mut self, revision: i64, changed: &[ChangedKey<'_>], violations: &mut Violations<'_>) {
         for changed in changed {
             match (&changed.key, changed.value) {
@@ -166,12 +166,12 @@ impl Runs {
 mod tests {
     use muster_core::report::{Cause, LookupChange};
 
-    use super::super::Checker;
+    use super::super::HistoryChecker;
     use super::super::testing::{caused, configured, history, observed, put, validated};
     use super::*;
 
-    fn check_runs(runs: &[(&str, LastRun)]) -> Checker {
-        let mut checker = Checker::default();
+    fn check_runs(runs: &[(&str, LastRun)]) -> HistoryChecker {
+        let mut checker = HistoryChecker::default();
         checker.agents_started(1);
         // Revision 2 chooses v1, so it is the generation of all runs.
         let mut transactions = vec![vec![put("current_version", "v1")]];
@@ -180,7 +180,7 @@ mod tests {
         checker
     }
 
-    fn reports(checker: &Checker, what: &str) -> bool {
+    fn reports(checker: &HistoryChecker, what: &str) -> bool {
         checker.violations().iter().any(|reported| reported.contains(what))
     }
 

@@ -10,19 +10,19 @@ use muster_core::report::record::ObservedRecord;
 use super::{ChangedKey, Violations};
 
 #[derive(Debug, Default)]
-pub(super) struct States {
-    nodes: BTreeMap<NodeName, Seen>,
+pub(super) struct StateRules {
+    nodes: BTreeMap<NodeName, SeenStates>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenStates {
     leaves: BTreeSet<ServiceState>,
     running: BTreeSet<Version>,
     active: BTreeSet<Version>,
     observed: Option<ObservedRecord>,
 }
 
-impl States {
+impl StateRules {
     #[expect(clippy::wildcard_enum_match_arm, reason = "other rules check the other keys")]
     pub(super) fn read(&mut self, changed: &[ChangedKey<'_>], violations: &mut Violations<'_>) {
         for changed in changed {
@@ -48,7 +48,7 @@ impl States {
     }
 }
 
-impl Seen {
+impl SeenStates {
     fn check(&self, node: &NodeName, violations: &mut Violations<'_>) {
         if self.leaves.len() > 1 {
             violations.push(format_args!("{node} is in {} states at once: {:?}", self.leaves.len(), self.leaves));

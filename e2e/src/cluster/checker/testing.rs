@@ -6,7 +6,7 @@ use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Cause, Counts, Outcome, RunResult, Verdict};
 use muster_etcd_rig::{RawChange, RevisionChanges};
 
-use super::Checker;
+use super::HistoryChecker;
 use muster_core::txn::Generation;
 
 pub(super) fn put(key: &str, value: &str) -> RawChange {
@@ -29,7 +29,7 @@ pub(super) fn history(transactions: &[Vec<RawChange>]) -> Vec<RevisionChanges> {
 
 /// Violations of a history, except those about the missing choice of a version.
 pub(super) fn violations(transactions: &[Vec<RawChange>]) -> Vec<String> {
-    let mut checker = Checker::default();
+    let mut checker = HistoryChecker::default();
     checker.read(&history(transactions));
     checker.violations().iter().filter(|violation| !violation.contains("which chose")).cloned().collect()
 }

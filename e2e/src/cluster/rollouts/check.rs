@@ -15,9 +15,9 @@ use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::Rule;
 
 use super::fleet;
-use super::fleet::{Entry, JournalEvent};
-use super::operator::OperatorCommand;
-use super::trace_merge::{self, Evidence, Granted, ObservationCounts, changed};
+use super::fleet::{JournalEntry, JournalEvent};
+use super::operator::SentCommand;
+use super::trace_merge::{self, Evidence, GrantedNode, ObservationCounts, changed};
 use crate::cluster::checker::ExecutedRun;
 use crate::cluster::fleet::ClusterFleet;
 
@@ -32,7 +32,7 @@ pub struct FleetHistory {
     /// Holders of the rollout controller that were killed or stopped, with the time.
     pub went: Vec<(ReplicaId, Timestamp)>,
     /// Acknowledged operator commands.
-    pub commands: Vec<OperatorCommand>,
+    pub commands: Vec<SentCommand>,
 }
 
 impl ClusterFleet {
@@ -68,8 +68,8 @@ impl ClusterFleet {
         result.counts
     }
 
-    fn found(&self, history: &[RevisionChanges]) -> Observations {
-        Observations {
+    fn found(&self, history: &[RevisionChanges]) -> RolloutObservations {
+        RolloutObservations {
             journal: fleet::read_journal(&fs::read_to_string(&self.journal).unwrap()),
             plans: self.plans(history),
             granted: self.granted(history),
@@ -93,8 +93,8 @@ impl ClusterFleet {
     }
 
     /// Grants in the servers' logs, and the replica ids of the servers.
-    fn granted(&self, history: &[RevisionChanges]) -> Granted {
-        let mut granted = Granted::default();
+    fn granted(&self, history: &[RevisionChanges]) -> GrantedNode {
+        let mut granted = GrantedNode::default();
         for change in history.iter().flat_map(|revision| &revision.changes) {
             let RawChange::Put { key, value, .. } = change else { continue };
             let Some((_, Key::Replica { replica })) = parse(key) else { continue };
@@ -119,15 +119,15 @@ impl ClusterFleet {
 
 /// Observations besides the history.
 #[derive(Debug)]
-struct Observations {
-    journal: Vec<Entry>,
+struct RolloutObservations {
+    journal: Vec<JournalEntry>,
     plans: BTreeMap<RolloutId, (String, RolloutPlan)>,
-    granted: Granted,
+    granted: GrantedNode,
 }
 
 impl FleetHistory {
-    fn evidence<'a>(&'a self, found: &'a Observations) -> Evidence<'a> {
-        let Observations { journal, plans, granted } = found;
+    fn evidence<'a>(&'a self, found: &'a RolloutObservations) -> Evidence<'a> {
+        let RolloutObservations { journal, plans, granted } = found;
         Evidence { history: &self.history, journal, plans, went: &self.went, granted }
     }
 
@@ -147,7 +147,7 @@ fn detects_forged_evidence(evidence: &Evidence<'_>) {
     let found = |evidence: &Evidence<'_>| -> Vec<Rule> {
         trace_merge::check(evidence).trial.violations().iter().map(|violation| violation.rule).collect()
     };
-    let without = |is_left_out: &dyn Fn(&Entry) -> bool| -> Vec<Entry> {
+    let without = |is_left_out: &dyn Fn(&JournalEntry) -> bool| -> Vec<JournalEntry> {
         evidence.journal.iter().filter(|entry| !is_left_out(entry)).cloned().collect()
     };
 
@@ -173,7 +173,7 @@ fn detects_forged_evidence(evidence: &Evidence<'_>) {
     assert!(rules.contains(&Rule::OneHolder), "{rules:?}");
 }
 
-fn started(entry: &Entry) -> Option<ExecutedRun> {
+fn started(entry: &JournalEntry) -> Option<ExecutedRun> {
     match &entry.what {
         JournalEvent::ApplierStarts(of) => Some(ExecutedRun { node: of.node.to_string(), run: of.run.to_string() }),
         JournalEvent::ApplierEnds(_)

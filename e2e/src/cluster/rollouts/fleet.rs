@@ -20,13 +20,13 @@ pub const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
 
 /// Number of nodes of each role. Each role is after the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct FleetSize {
     pub roles: [(&'static str, u8); 3],
     /// Duration of use.
     pub minutes: u64,
 }
 
-impl Size {
+impl FleetSize {
     pub const FIFTY: Self = Self { roles: [("db", 6), ("app", 14), ("web", 30)], minutes: 3 };
 
     /// For many rollouts: one takes half a minute.
@@ -54,7 +54,7 @@ rollout:
 
 impl ClusterFleet {
     /// Starts it. When this returns every node has validated its first version.
-    pub fn start_for_rollouts(size: Size) -> Self {
+    pub fn start_for_rollouts(size: FleetSize) -> Self {
         let sandbox = Sandbox::new();
         let (journal, gate) = (sandbox.path("journal"), sandbox.path("gate"));
         let text = program(GATE, &journal).replace("SHUT", sandbox.path(SHUT).to_str().unwrap());
@@ -83,7 +83,7 @@ impl ClusterFleet {
     }
 }
 
-fn environment(size: Size, gate: &Path) -> String {
+fn environment(size: FleetSize, gate: &Path) -> String {
     let mut text = "roles:\n".to_owned();
     let mut before = None;
     for (role, many) in size.roles {
@@ -95,7 +95,7 @@ fn environment(size: Size, gate: &Path) -> String {
 }
 
 /// Documents with the rack of each node.
-fn documents(size: Size) -> String {
+fn documents(size: FleetSize) -> String {
     let mut text = String::new();
     for (role, many) in size.roles {
         for (number, rack) in (1..=many).zip(RACKS.into_iter().cycle()) {
@@ -134,7 +134,7 @@ fn release(journal: &Path) -> ScriptRelease {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     pub at: Timestamp,
     pub what: JournalEvent,
 }
@@ -162,14 +162,14 @@ pub struct OfRun {
 }
 
 /// Parses a journal, sorted by time.
-pub fn read_journal(text: &str) -> Vec<Entry> {
-    let mut entries: Vec<Entry> =
+pub fn read_journal(text: &str) -> Vec<JournalEntry> {
+    let mut entries: Vec<JournalEntry> =
         text.lines().map(|line| entry(line).unwrap_or_else(|| panic!("bad journal line {line:?}"))).collect();
     entries.sort_by_key(|entry| entry.at);
     entries
 }
 
-fn entry(line: &str) -> Option<Entry> {
+fn entry(line: &str) -> Option<JournalEntry> {
     let mut words = line.split(' ');
     let at = Timestamp::from_nanosecond(words.next()?.parse().ok()?).ok()?;
     let kind = words.next()?;
@@ -191,7 +191,7 @@ fn entry(line: &str) -> Option<Entry> {
         },
         _ => return None,
     };
-    Some(Entry { at, what })
+    Some(JournalEntry { at, what })
 }
 
 #[cfg(test)]

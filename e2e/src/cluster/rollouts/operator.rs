@@ -20,15 +20,15 @@ const GRANT_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// A started rollout.
 #[derive(Clone, Debug)]
-pub struct StartedRollout {
+pub struct SentRollout {
     pub id: RolloutId,
     pub plan: RolloutPlan,
-    pub command: OperatorCommand,
+    pub command: SentCommand,
 }
 
 /// An acknowledged operator command. It is in the store after `after`, and at `until` at the latest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperatorCommand {
+pub struct SentCommand {
     pub word: String,
     pub after: i64,
     pub until: i64,
@@ -36,7 +36,7 @@ pub struct OperatorCommand {
 
 impl ClusterFleet {
     /// Plans a rollout and starts exactly that plan.
-    pub fn start_rollout(&self, to: &str) -> StartedRollout {
+    pub fn start_rollout(&self, to: &str) -> SentRollout {
         let after = self.wait(self.etcd.revision());
         let planned = self.post("rollouts/plan", &json!({"to": to, "seed": 1, "allow_older": true}));
         let plan: RolloutPlan = serde_json::from_value(planned["plan"].clone()).unwrap();
@@ -44,31 +44,30 @@ impl ClusterFleet {
         let started =
             self.post("rollouts", &json!({"what": {"plan": planned["plan"]}, "request": request, "by": "ann"}));
         let id = serde_json::from_value(started["id"].clone()).unwrap();
-        let command =
-            OperatorCommand { word: format!("start {to}"), after, until: started["revision"].as_i64().unwrap() };
+        let command = SentCommand { word: format!("start {to}"), after, until: started["revision"].as_i64().unwrap() };
         assert_eq!(self.record(id).plan, planned["digest"], "the started plan is the shown one");
-        StartedRollout { id, plan, command }
+        SentRollout { id, plan, command }
     }
 
     /// Starts a rollout that supersedes another.
-    pub fn supersede(&self, to: &str) -> OperatorCommand {
+    pub fn supersede(&self, to: &str) -> SentCommand {
         let after = self.wait(self.etcd.revision());
         let what = json!({"now": {"to": to, "seed": 2, "allow_older": true}});
         let request = format!("{to} instead after {after}");
         let started = self.post("rollouts", &json!({"what": what, "request": request, "supersede": true, "by": "ann"}));
-        OperatorCommand { word: format!("supersede {to}"), after, until: started["revision"].as_i64().unwrap() }
+        SentCommand { word: format!("supersede {to}"), after, until: started["revision"].as_i64().unwrap() }
     }
 
     /// Rolls back a rollout, also a finished one.
-    pub fn roll_back(&self, id: RolloutId) -> OperatorCommand {
+    pub fn roll_back(&self, id: RolloutId) -> SentCommand {
         let after = self.wait(self.etcd.revision());
         let request = json!({"by": "bob", "request": format!("back after {after}")});
         let started = self.post(&format!("rollouts/{id}/rollback"), &request);
-        OperatorCommand { word: "rollback".to_owned(), after, until: started["revision"].as_i64().unwrap() }
+        SentCommand { word: "rollback".to_owned(), after, until: started["revision"].as_i64().unwrap() }
     }
 
     /// Sends an operator command. None if the rollout had finished before.
-    pub fn command(&self, id: RolloutId, word: &str) -> Option<OperatorCommand> {
+    pub fn command(&self, id: RolloutId, word: &str) -> Option<SentCommand> {
         let after = self.wait(self.etcd.revision());
         let path = format!("rollouts/{id}/{word}");
         let mut turn = 0;
@@ -81,7 +80,7 @@ impl ClusterFleet {
             }
         })?;
         // A command whose response was lost is in the store as well.
-        Some(OperatorCommand { word: word.to_owned(), after, until: said["revision"].as_i64().unwrap() })
+        Some(SentCommand { word: word.to_owned(), after, until: said["revision"].as_i64().unwrap() })
     }
 
     /// The record of a rollout in the store.

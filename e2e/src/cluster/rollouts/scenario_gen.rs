@@ -6,10 +6,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::cluster::fault::{Fault, Replica};
-use crate::cluster::plan::{FaultStep, Pace, Rng, plan};
+use crate::cluster::fault::{ClusterFault, FaultyReplica};
+use crate::cluster::plan::{FaultStep, Pace, PlanRng, plan};
 
-/// Time of one rollout of [`Size::soaked`](super::fleet::Size::soaked) with its checks.
+/// Time of one rollout of [`FleetSize::soaked`](super::fleet::FleetSize::soaked) with its checks.
 pub const PACE: Pace = Pace { healing: Duration::from_secs(40), ..Pace::SHORT };
 
 /// One rollout with its fault and operator command.
@@ -17,10 +17,10 @@ pub const PACE: Pace = Pace { healing: Duration::from_secs(40), ..Pace::SHORT };
 pub struct Scenario {
     /// Number of grants before the fault.
     pub granted: u64,
-    pub fault: Fault,
+    pub fault: ClusterFault,
     pub lasts: Duration,
     /// It begins after the first, and ends after it.
-    pub second: Option<Fault>,
+    pub second: Option<ClusterFault>,
     pub intervention: Intervention,
     /// True if the operator command is sent during the fault; otherwise after it.
     pub during_fault: bool,
@@ -51,7 +51,7 @@ impl Intervention {
     ];
 
     /// Number of grants before the fault, so that the command still has an effect.
-    fn granted(self, rng: &mut Rng) -> u64 {
+    fn granted(self, rng: &mut PlanRng) -> u64 {
         let most = match self {
             Intervention::NoCommand
             | Intervention::PauseAndResume
@@ -66,7 +66,7 @@ impl Intervention {
 }
 
 impl Scenario {
-    fn from_step(step: FaultStep, intervention: Intervention, rng: &mut Rng) -> Self {
+    fn from_step(step: FaultStep, intervention: Intervention, rng: &mut PlanRng) -> Self {
         let FaultStep { fault, lasts, second, before: _, quiet: _ } = step;
         let granted = intervention.granted(rng);
         let during_fault = rng.below(2) == 0 && leaves_a_replica(fault);
@@ -82,41 +82,47 @@ impl Scenario {
 }
 
 /// Replaces the target by the replica that executes the rollout.
-fn target_rollout_holder(fault: Fault) -> Fault {
+fn target_rollout_holder(fault: ClusterFault) -> ClusterFault {
     match fault {
-        Fault::KillReplica(Replica::LivenessHolder) => Fault::KillReplica(Replica::RolloutHolder),
-        Fault::StopReplica(Replica::LivenessHolder) => Fault::StopReplica(Replica::RolloutHolder),
-        Fault::CompactUnder(Replica::LivenessHolder) => Fault::CompactUnder(Replica::RolloutHolder),
-        Fault::KillMember(_)
-        | Fault::KillEtcd
-        | Fault::StopMember(_)
-        | Fault::WipeMember(_)
-        | Fault::KillReplica(_)
-        | Fault::KillReplicas
-        | Fault::StopReplica(_)
-        | Fault::CompactUnder(_)
-        | Fault::ExhaustQuota
-        | Fault::CutStreams => fault,
+        ClusterFault::KillReplica(FaultyReplica::LivenessHolder) => {
+            ClusterFault::KillReplica(FaultyReplica::RolloutHolder)
+        }
+        ClusterFault::StopReplica(FaultyReplica::LivenessHolder) => {
+            ClusterFault::StopReplica(FaultyReplica::RolloutHolder)
+        }
+        ClusterFault::CompactUnder(FaultyReplica::LivenessHolder) => {
+            ClusterFault::CompactUnder(FaultyReplica::RolloutHolder)
+        }
+        ClusterFault::KillMember(_)
+        | ClusterFault::KillEtcd
+        | ClusterFault::StopMember(_)
+        | ClusterFault::WipeMember(_)
+        | ClusterFault::KillReplica(_)
+        | ClusterFault::KillReplicas
+        | ClusterFault::StopReplica(_)
+        | ClusterFault::CompactUnder(_)
+        | ClusterFault::ExhaustQuota
+        | ClusterFault::CutStreams => fault,
     }
 }
 
 /// True if a replica can accept a command during the fault.
-fn leaves_a_replica(fault: Fault) -> bool {
+fn leaves_a_replica(fault: ClusterFault) -> bool {
     match fault {
-        Fault::KillMember(_)
-        | Fault::StopMember(_)
-        | Fault::WipeMember(_)
-        | Fault::KillReplica(_)
-        | Fault::StopReplica(_)
-        | Fault::CompactUnder(_)
-        | Fault::CutStreams => true,
-        Fault::KillEtcd | Fault::KillReplicas | Fault::ExhaustQuota => false,
+        ClusterFault::KillMember(_)
+        | ClusterFault::StopMember(_)
+        | ClusterFault::WipeMember(_)
+        | ClusterFault::KillReplica(_)
+        | ClusterFault::StopReplica(_)
+        | ClusterFault::CompactUnder(_)
+        | ClusterFault::CutStreams => true,
+        ClusterFault::KillEtcd | ClusterFault::KillReplicas | ClusterFault::ExhaustQuota => false,
     }
 }
 
 /// Scenarios for about this time. Every command occurs once before any occurs twice.
 pub fn scenarios(seed: u64, time: Duration, pace: Pace) -> Vec<Scenario> {
-    let mut rng = Rng::new(seed ^ 0x5eed);
+    let mut rng = PlanRng::new(seed ^ 0x5eed);
     let mut turns: Vec<Intervention> = Vec::new();
     let scenario = |step| {
         if turns.is_empty() {

@@ -10,8 +10,8 @@ use muster_etcd_rig::Dump;
 use muster_testkit::wait::eventually;
 
 use super::check::FleetHistory;
-use super::fleet::{Size, VERSIONS};
-use super::operator::StartedRollout;
+use super::fleet::{FleetSize, VERSIONS};
+use super::operator::SentRollout;
 use super::scenario_gen::{Intervention, PACE, Scenario, scenarios};
 use crate::cluster::fault::pause_for;
 use crate::cluster::fleet::{ClusterFleet, PREFIX};
@@ -30,7 +30,7 @@ pub fn soak() {
     let plan = scenarios(options.seed, options.time(), PACE);
     announce(&options, &plan);
 
-    let mut fleet = ClusterFleet::start_for_rollouts(Size::soaked(options.minutes));
+    let mut fleet = ClusterFleet::start_for_rollouts(FleetSize::soaked(options.minutes));
     let mut past = FleetHistory::default();
     println!("the fleet is running");
     for (number, scenario) in (1..).zip(&plan) {
@@ -75,7 +75,7 @@ impl ClusterFleet {
         check_ending(scenario.intervention, &self.record(started.id), &last);
     }
 
-    fn intervene(&self, intervention: Intervention, started: &StartedRollout, instead: &str, past: &mut FleetHistory) {
+    fn intervene(&self, intervention: Intervention, started: &SentRollout, instead: &str, past: &mut FleetHistory) {
         let id = started.id;
         match intervention {
             Intervention::NoCommand | Intervention::GateFails => {}

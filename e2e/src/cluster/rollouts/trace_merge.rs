@@ -20,7 +20,7 @@ use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::{TraceChecker, TraceRun, TraceWriter};
 use muster_store::{KeyValue, WatchChange};
 
-use super::fleet::{Entry, JournalEvent, OfRun};
+use super::fleet::{JournalEntry, JournalEvent, OfRun};
 use crate::server::ENV;
 
 /// Difference between the end of a check in the journal and in the report.
@@ -30,18 +30,18 @@ const SLACK: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct Evidence<'a> {
     pub history: &'a [RevisionChanges],
-    pub journal: &'a [Entry],
+    pub journal: &'a [JournalEntry],
     /// Plans of all rollouts in the history, except those at once.
     pub plans: &'a BTreeMap<RolloutId, (String, RolloutPlan)>,
     /// Replicas that were killed or stopped, with the time.
     pub went: &'a [(ReplicaId, Timestamp)],
     /// Grants according to the servers' logs.
-    pub granted: &'a Granted,
+    pub granted: &'a GrantedNode,
 }
 
 /// The server that logged each grant, by rollout and node, and the replica ids of each server.
 #[derive(Clone, Debug, Default)]
-pub struct Granted {
+pub struct GrantedNode {
     pub by: BTreeMap<(String, String), usize>,
     pub names: BTreeMap<ReplicaId, usize>,
 }
@@ -61,7 +61,7 @@ const MUSTER: &str = "muster";
 
 /// Result of the check.
 #[derive(Debug)]
-pub struct CheckResult {
+pub struct TraceResult {
     pub trial: TraceChecker,
     pub counts: ObservationCounts,
     /// Revisions of operator commands.
@@ -69,14 +69,14 @@ pub struct CheckResult {
 }
 
 /// Feeds everything to the checker.
-pub fn check(evidence: &Evidence<'_>) -> CheckResult {
+pub fn check(evidence: &Evidence<'_>) -> TraceResult {
     let mut merge = TraceMerge::new(evidence);
     for revision in evidence.history {
         merge.transaction(revision);
     }
     merge.feed_journal_until(Timestamp::MAX);
     let TraceMerge { trial, counts, commands, .. } = merge;
-    CheckResult { trial, counts, commands }
+    TraceResult { trial, counts, commands }
 }
 
 struct TraceMerge<'a> {
@@ -194,7 +194,7 @@ impl<'a> TraceMerge<'a> {
         }
         let unknown = || ReplicaId::new("unknown").unwrap();
         let holder = self.holder.clone().unwrap_or_else(unknown);
-        let Granted { by, names } = self.evidence.granted;
+        let GrantedNode { by, names } = self.evidence.granted;
         for (key, value) in changed {
             let (Key::Desired { node }, Some(value)) = (key, value) else { continue };
             let Ok(grant) = serde_json::from_slice::<DesiredRecord>(value) else { continue };
@@ -220,7 +220,7 @@ impl<'a> TraceMerge<'a> {
         }
     }
 
-    fn entry(&mut self, entry: &Entry) {
+    fn entry(&mut self, entry: &JournalEntry) {
         let at = self.moment(entry.at);
         match &entry.what {
             JournalEvent::ApplierStarts(of) => {

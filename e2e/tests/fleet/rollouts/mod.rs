@@ -9,8 +9,8 @@ use std::{fs, thread};
 
 use jiff::Timestamp;
 use muster_e2e::agent::SandboxNode;
-use muster_e2e::sandbox::{Project, Sandbox};
-use muster_e2e::server::{Api, Server};
+use muster_e2e::sandbox::{Sandbox, TestProject};
+use muster_e2e::server::{Api, SandboxServer};
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::{TIMEOUT, eventually};
 use serde_json::Value;
@@ -69,11 +69,11 @@ fn ran(api: &Api, version: &str) -> Vec<&'static str> {
 #[test]
 fn failing_manifest_stops_the_rollout_and_rolls_back() {
     let sandbox = Sandbox::new();
-    let project = Project::with_environment(&sandbox, WITH_ROLLBACK)
+    let project = TestProject::with_environment(&sandbox, WITH_ROLLBACK)
         .release("v1", &ScriptRelease::new("exit 0"))
         .puppet_release("v2", GOOD)
         .puppet_release("v3", BAD);
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let node = |(name, number)| SandboxNode::new(&sandbox, name, number).without_retries().start();
     let _agents: Vec<_> = WEBS.into_iter().zip(1..).map(node).collect();
     sandbox.wait_validated("v1", &WEBS);
@@ -158,9 +158,9 @@ fn names(waves: &Value) -> Vec<Vec<String>> {
 fn printed_plan_is_the_order_of_execution() {
     let sandbox = Sandbox::new();
     let release = ScriptRelease::new("exit 2");
-    let project = Project::with_environment(&sandbox, TWO_ROLES);
+    let project = TestProject::with_environment(&sandbox, TWO_ROLES);
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
-    let server = Server::start(&sandbox, &project);
+    let server = SandboxServer::start(&sandbox, &project);
     let _agents: Vec<_> =
         NODES.iter().zip(1..).map(|(name, number)| SandboxNode::new(&sandbox, name, number).start()).collect();
     sandbox.wait_validated("v1", &NODES);
@@ -215,9 +215,9 @@ rollout:
 fn concurrent_pause_promote_and_start() {
     let sandbox = Sandbox::new();
     let release = ScriptRelease::new("exit 2");
-    let project = Project::with_environment(&sandbox, WITH_PROMOTION);
+    let project = TestProject::with_environment(&sandbox, WITH_PROMOTION);
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
-    let _server = Server::start(&sandbox, &project);
+    let _server = SandboxServer::start(&sandbox, &project);
     let _agents: Vec<_> =
         WEBS.iter().zip(1..).map(|(name, number)| SandboxNode::new(&sandbox, name, number).start()).collect();
     sandbox.wait_validated("v1", &WEBS);

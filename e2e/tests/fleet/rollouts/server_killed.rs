@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::{shown, text, time, wait_rollout};
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::process::{ChildProcess, Process};
-use muster_e2e::sandbox::{Barrier, Project, Sandbox};
-use muster_e2e::server::Server;
+use muster_e2e::sandbox::{Barrier, Sandbox, TestProject};
+use muster_e2e::server::SandboxServer;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 const NODES: [&str; 4] = ["web1", "web2", "web3", "web4"];
@@ -25,8 +25,8 @@ roles:
 /// A fleet that has validated v1; no node has v2 yet.
 struct StartedFleet<'a> {
     sandbox: &'a Sandbox,
-    project: Project,
-    server: Server,
+    project: TestProject,
+    server: SandboxServer,
     _agents: Vec<ChildProcess>,
 }
 
@@ -37,10 +37,10 @@ impl<'a> StartedFleet<'a> {
             let journal = journal(sandbox);
             ScriptRelease::new(&format!("echo $MUSTER_NODE $MUSTER_VERSION >> {}\n{more}\nexit 2", journal.display()))
         };
-        let project = Project::with_environment(sandbox, &format!("{ROLES}{rollout}"))
+        let project = TestProject::with_environment(sandbox, &format!("{ROLES}{rollout}"))
             .release("v1", &release(first))
             .release("v2", &release(second));
-        let server = Server::start(sandbox, &project);
+        let server = SandboxServer::start(sandbox, &project);
         let agents =
             NODES.iter().zip(1..).map(|(name, number)| SandboxNode::new(sandbox, name, number).start()).collect();
         sandbox.wait_validated("v1", &NODES);
@@ -57,7 +57,7 @@ impl<'a> StartedFleet<'a> {
         let Self { sandbox, project, server, _agents } = self;
         server.kill();
         meanwhile();
-        let server = Server::start(sandbox, &project);
+        let server = SandboxServer::start(sandbox, &project);
         Self { sandbox, project, server, _agents }
     }
 

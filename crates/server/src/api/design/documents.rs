@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use muster_core::filter::{Fields, Filter, FilterKeys};
+use muster_core::filter::{Filter, FilterFields, FilterKeys};
 use muster_design::SourceDocument;
 use muster_design::kinds::Kind;
 use muster_design::types::json_schema;
@@ -120,7 +120,7 @@ impl<'d> DocumentFields<'d> {
     }
 }
 
-impl Fields for DocumentFields<'_> {
+impl FilterFields for DocumentFields<'_> {
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
         match key {
             "kind" => test(self.kind),

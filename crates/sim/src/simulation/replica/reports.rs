@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::Timestamp;
 use muster_agent::report::dispatch::ServerAnswer;
 use muster_core::fleet::Fleet;
-use muster_core::report::group_commit::{CATCH_UP, GroupCommit, IoRequest, IoResult, Part};
+use muster_core::report::group_commit::{CATCH_UP, GroupCommit, GroupIoRequest, GroupIoResult, GroupPart};
 use muster_core::report::intake::{
-    Batch, Intake, IntakeView, NodeDesign, ObservedStatus, ReportAnswer, ReportRejection, ReportingNode, Submission,
+    Intake, IntakeView, NodeDesign, ObservedStatus, ReportAnswer, ReportBatch, ReportRejection, ReportingNode,
+    Submission,
 };
 use muster_core::report::{Outcome, Report};
 use muster_core::txn::Revision;
@@ -50,7 +51,7 @@ impl Submission for PendingReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRequest {
     group: u64,
-    part: Part,
+    part: GroupPart,
 }
 
 /// The intake of one server, with its groups in flight.
@@ -143,12 +144,14 @@ impl World {
                 reports.intake.submit(pending);
             }
             let mut answer = |pending, answer| answers.push((pending, answer));
-            let Some(Batch { nodes, group: mut commit }) = reports.intake.next_batch(&view, &mut answer) else { break };
+            let Some(ReportBatch { nodes, group: mut commit }) = reports.intake.next_batch(&view, &mut answer) else {
+                break;
+            };
             let Some(first) = commit.start() else { continue };
             reports.groups_started += 1;
             let group = reports.groups_started;
             reports.groups.insert(group, GroupInFlight { nodes, commit, open: 1 });
-            requests.push((GroupRequest { group, part: Part::Group }, first));
+            requests.push((GroupRequest { group, part: GroupPart::Group }, first));
         }
         self.send_answers(replica, answers);
         for (request, io) in requests {
@@ -156,10 +159,10 @@ impl World {
         }
     }
 
-    fn send_request(&mut self, replica: ReplicaNumber, request: GroupRequest, io: IoRequest) {
+    fn send_request(&mut self, replica: ReplicaNumber, request: GroupRequest, io: GroupIoRequest) {
         match io {
-            IoRequest::Commit(txn) => self.call(replica, Call::ReportCommit { request }, Request::Commit(txn)),
-            IoRequest::ReadStatus => {
+            GroupIoRequest::Commit(txn) => self.call(replica, Call::ReportCommit { request }, Request::Commit(txn)),
+            GroupIoRequest::ReadStatus => {
                 let reports = &self.replicas[replica].reports;
                 let pending =
                     reports.groups.get(&request.group).and_then(|group| group.commit.submission(request.part));
@@ -167,7 +170,7 @@ impl World {
                 let keys = vec![self.keys.observed(node), self.keys.history(node)];
                 self.call(replica, Call::ReportRead { request }, Request::Read { keys });
             }
-            IoRequest::CatchUp(revision) => {
+            GroupIoRequest::CatchUp(revision) => {
                 let life = self.replicas[replica].life;
                 self.replicas[replica].reports.catching_up.push((revision, request));
                 let what = ReplicaEvent::CatchUpEnds { request, revision };
@@ -179,11 +182,11 @@ impl World {
 
     pub(super) fn report_committed(&mut self, replica: ReplicaNumber, request: GroupRequest, answer: Answer) {
         let result = match answer {
-            Answer::Committed { revision } => IoResult::Committed(revision),
-            Answer::Refused { revision, .. } => IoResult::Refused(revision),
-            Answer::Failed(Failure::Unknown) => IoResult::Unknown(Failure::Unknown),
-            Answer::Failed(failure) => IoResult::Failed(failure),
-            Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => IoResult::Failed(Failure::Unavailable),
+            Answer::Committed { revision } => GroupIoResult::Committed(revision),
+            Answer::Refused { revision, .. } => GroupIoResult::Refused(revision),
+            Answer::Failed(Failure::Unknown) => GroupIoResult::Unknown(Failure::Unknown),
+            Answer::Failed(failure) => GroupIoResult::Failed(failure),
+            Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => GroupIoResult::Failed(Failure::Unavailable),
         };
         self.resume_group(replica, request, result);
     }
@@ -194,13 +197,13 @@ impl World {
                 let value = |at: usize| values.get(at).and_then(Option::as_ref);
                 let observed = value(0).map(|kv| (&kv.value[..], kv.revision));
                 match ObservedStatus::from_store(observed, value(1).map(|kv| &kv.value[..])) {
-                    Ok(status) => IoResult::Status(Box::new(status)),
-                    Err(error) => IoResult::Unreadable(error),
+                    Ok(status) => GroupIoResult::Status(Box::new(status)),
+                    Err(error) => GroupIoResult::Unreadable(error),
                 }
             }
-            Answer::Failed(failure) => IoResult::Failed(failure),
+            Answer::Failed(failure) => GroupIoResult::Failed(failure),
             Answer::Committed { .. } | Answer::Refused { .. } | Answer::Joined { .. } | Answer::Kept => {
-                IoResult::Failed(Failure::Unavailable)
+                GroupIoResult::Failed(Failure::Unavailable)
             }
         };
         self.resume_group(replica, request, result);
@@ -213,7 +216,7 @@ impl World {
         let (reached, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(revision, _)| *revision <= view);
         self.replicas[replica].reports.catching_up = rest;
         for (_, request) in reached {
-            self.resume_group(replica, request, IoResult::CaughtUp);
+            self.resume_group(replica, request, GroupIoResult::CaughtUp);
         }
     }
 
@@ -222,11 +225,11 @@ impl World {
         let catching_up = &mut self.replicas[replica].reports.catching_up;
         if let Some(at) = catching_up.iter().position(|waiting| *waiting == (revision, request)) {
             catching_up.remove(at);
-            self.resume_group(replica, request, IoResult::CaughtUp);
+            self.resume_group(replica, request, GroupIoResult::CaughtUp);
         }
     }
 
-    fn resume_group(&mut self, replica: ReplicaNumber, request: GroupRequest, result: IoResult<Failure>) {
+    fn resume_group(&mut self, replica: ReplicaNumber, request: GroupRequest, result: GroupIoResult<Failure>) {
         let GroupRequest { group: number, part } = request;
         let now = self.clock_of(replica);
         let mut answers = Answers::new();
