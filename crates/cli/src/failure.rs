@@ -7,7 +7,7 @@ use muster_wire::problem::ProblemCode;
 
 use crate::output::render_finding;
 
-/// Exit code of a command. Scripts can tell "no" from "unknown".
+/// Exit code of a command. Scripts can distinguish "no" from "unknown".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Success, or the answer is yes.
@@ -53,7 +53,7 @@ pub struct Failure {
     pub exit: Exit,
     /// The message; it is printed with all of its causes.
     pub error: anyhow::Error,
-    /// What the operator can do about it.
+    /// Actions that resolve it.
     pub hints: Vec<String>,
     /// Rendered findings of a server.
     pub findings: Vec<String>,

@@ -175,7 +175,7 @@ pub async fn terminate_all(name: &str, value: impl AsRef<OsStr>, grace: Duration
     Ok(search.ended)
 }
 
-/// How one process ended.
+/// Result of the termination of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
     /// It ended after SIGTERM, or had ended before.

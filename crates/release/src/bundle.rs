@@ -116,7 +116,7 @@ fn append<W: Write>(
     if left == 0 && more == 0 { Ok(()) } else { Err(PackError::Changed { path: file.source.clone() }) }
 }
 
-/// Hashes a file while it is packed, and keeps a read error to tell it from a write error.
+/// Hashes a file while it is packed, and keeps a read error apart from a write error.
 struct HashingReader<'c> {
     inner: io::Take<File>,
     content: &'c mut ContentHash,
@@ -238,7 +238,7 @@ pub enum UnpackError {
     Content { expected: Digest, found: String },
 }
 
-/// Verifies the size and the digest of a bundle. Reads the whole file.
+/// Verifies the size and the digest of a bundle. Reads the complete file.
 pub fn verify_bundle(bundle: &Path, manifest: &Manifest) -> Result<(), OpenBundleError> {
     open_verified(bundle, manifest).map(drop)
 }

@@ -125,7 +125,7 @@ fn normalized(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
 
-/// The first line that contains a value as a word of its own, outside of comments.
+/// The first line that contains a value as a separate word, outside of comments.
 fn line_of(text: &str, value: &str) -> Option<usize> {
     let contains = |line: &str| {
         let line = line.split(" #").next().unwrap_or(line);

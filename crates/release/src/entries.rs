@@ -213,7 +213,7 @@ impl AdmittedEntries {
     }
 }
 
-/// Counts the bytes that were read, and keeps a read error to tell it from an error of the visitor.
+/// Counts the bytes that were read, and keeps a read error apart from an error of the visitor.
 struct CountingReader<'r, R> {
     inner: &'r mut R,
     read: u64,

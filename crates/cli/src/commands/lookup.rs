@@ -105,7 +105,7 @@ fn author(set: &DatumSource, now: Timestamp) -> String {
     format!("by {} {} ago{why}", set.by, age(set.at, now))
 }
 
-/// Whether a change of the value starts a run of the node.
+/// States if a change of the value starts a run of the node.
 fn wakes(LookupResponse { node, looked_up, .. }: &LookupResponse) -> String {
     match looked_up {
         Some(true) => format!("wakes    yes: the last run of {node} looked it up"),

@@ -30,7 +30,7 @@ pub struct Announcement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<EnvName>,
     pub started: Timestamp,
-    /// Its state directory, which tells several servers apart.
+    /// Its state directory, which distinguishes several servers.
     pub state: PathBuf,
 }
 

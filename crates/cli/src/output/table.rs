@@ -34,7 +34,7 @@ impl Table {
         Self { table, columns: N, colored: None }
     }
 
-    /// Colors the words of a column by their meaning.
+    /// Colors the values of a column by their meaning.
     #[must_use]
     pub fn color_column(mut self, column: usize) -> Self {
         self.colored = Some(column);

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// Characters of a value; longer values are cut. `-o json` prints them whole.
+/// Characters of a value; longer values are cut. `-o json` prints them completely.
 const LONGEST: usize = 100;
 
 /// Time since an event: one number with its unit.
@@ -74,7 +74,7 @@ pub fn cut(text: &str) -> String {
     }
 }
 
-/// True if `cut` keeps the whole text.
+/// True if `cut` keeps the text as it is.
 pub fn fits(text: &str) -> bool {
     text.chars().nth(LONGEST).is_none()
 }

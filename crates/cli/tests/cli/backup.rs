@@ -103,7 +103,7 @@ async fn incomplete_backup_changes_nothing() {
 #[tokio::test]
 async fn interrupted_restore_blocks_requests() {
     let (fleet, file) = fleet_with_backup().await;
-    let marker = r#"{"digest":"sha256:other","since":"2026-11-15T10:00:00Z","by":"somebody"}"#;
+    let marker = r#"{"digest":"sha256:other","since":"2026-11-15T10:00:00Z","by":"jo@desk"}"#;
     let put = Txn::new().op(Op::put(Keys::new(&fleet.env).restoring(), marker));
     fleet.app.store.commit(put).await.unwrap();
     let revision = fleet.app.store.revision().await.unwrap();
@@ -111,7 +111,7 @@ async fn interrupted_restore_blocks_requests() {
     snapshot!(fleet.muster(&["status", "--env", "quickstart"]).await, @"
     exit 2
     --- stderr
-    error: quickstart is being restored since TIME, by somebody
+    error: quickstart is being restored since TIME, by jo@desk
     hint: retry when it is done; if it was interrupted, run the same `muster restore FILE` again
     ");
     for verb in [&["verify-hosts", "v1", "db1"][..], &["trigger-update", "v2"], &["backup", "/x"]] {
@@ -122,7 +122,7 @@ async fn interrupted_restore_blocks_requests() {
     snapshot!(fleet.muster(&["restore", &file]).await, @"
     exit 1
     --- stderr
-    error: environment quickstart is being restored from another backup since TIME, by somebody
+    error: environment quickstart is being restored from another backup since TIME, by jo@desk
     hint: restore that file again to complete it, or choose this one with --replace
     ");
     let text = fleet.muster(&["restore", &file, "--replace", "--yes"]).await;

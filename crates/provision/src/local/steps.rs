@@ -1,4 +1,4 @@
-//! The steps of the driver that bring a machine up. `allocate` assigns its addresses, `deploy` creates its directories and
+//! The steps of the driver that start a machine. `allocate` assigns its addresses, `deploy` creates its directories and
 //! the agent's configuration, `boot` starts the agent and its supervisor.
 
 use std::collections::BTreeMap;

@@ -440,10 +440,10 @@ fn failed_release_is_retried_when_due() {
 
 #[test]
 fn node_needed_again_continues_from_the_observed_state() {
-    let anew = MachineDecision::Goto { phase: Declared, attempt: 1 };
+    let restart = MachineDecision::Goto { phase: Declared, attempt: 1 };
     for seen in all_states() {
         for phase in [Releasing, failed(MachineStage::Releasing, None), failed(MachineStage::Releasing, Some(at(80)))] {
-            assert_eq!(decide(Some(&record(phase, 2)), &facts(seen.clone(), false), &policy(), at(70)), anew);
+            assert_eq!(decide(Some(&record(phase, 2)), &facts(seen.clone(), false), &policy(), at(70)), restart);
         }
     }
     // A machine that is being released, or failed to be, does not count as one that is being created.

@@ -77,7 +77,7 @@ impl Site {
     pub(crate) async fn next_pid(&mut self, word: &str) -> u32 {
         let said = self.next_line().await;
         let (first, pid) = said.split_once(' ').unwrap_or((&said, ""));
-        assert_eq!(first, word, "heard {said:?}");
+        assert_eq!(first, word, "unexpected line {said:?}");
         pid.parse().unwrap()
     }
 }

@@ -116,7 +116,7 @@ pub enum RepoError {
 }
 
 impl RepoFailure {
-    /// What the operator can do about it.
+    /// Action that resolves it.
     pub fn hint(&self) -> Option<String> {
         match &self.error {
             RepoError::Fetch(error) => error.hint(&self.name),

@@ -30,7 +30,7 @@ pub enum RepoFetchError {
 }
 
 impl RepoFetchError {
-    /// What the operator can do about it.
+    /// Action that resolves it.
     pub fn hint(&self, name: &str) -> Option<String> {
         match self {
             RepoFetchError::Git { error: GitError::NotInstalled, .. } => Some("install git".to_owned()),
@@ -163,7 +163,7 @@ fn from_place(
     Ok((commit, repository))
 }
 
-/// Fetches the newest commit alone, or the whole history if the server cannot do shallow fetches.
+/// Fetches the newest commit alone, or the complete history if the server cannot do shallow fetches.
 fn fetch_newest(git: &Git<'_>, reference: &str, place: &str, at: &Path) -> Result<(), GitError> {
     let shallow = git.run(at, "fetch", &["--quiet", "--no-tags", "--depth=1", "--end-of-options", place, reference]);
     match shallow {
@@ -174,7 +174,7 @@ fn fetch_newest(git: &Git<'_>, reference: &str, place: &str, at: &Path) -> Resul
     }
 }
 
-/// Fetches a commit by its id, or the whole history of its ref if the server refuses to serve a commit by id.
+/// Fetches a commit by its id, or the complete history of its ref if the server refuses to serve a commit by id.
 fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &Path) -> Result<(), RepoFetchError> {
     let failed = |error| RepoFetchError::Git { place: place.to_owned(), error };
     match fetch_newest(git, commit.as_str(), place, at) {

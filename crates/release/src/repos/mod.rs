@@ -9,7 +9,7 @@
 //! - [`repos_files`]: parses `repos.yaml`, reads and writes `repos.lock`. Pins move only with `--update`.
 //! - [`git`]: runs `git` with a deadline, and kills it with all of its processes on a timeout or cancellation.
 //! - [`fetch`]: fetches a commit into the cache. [`export`]: writes the files of a commit, byte for byte.
-//! - [`assemble`](mod@assemble): the whole process. Reports all failures together and removes partial results.
+//! - [`assemble`](mod@assemble): runs all steps. Reports all failures together and removes partial results.
 
 pub mod assemble;
 pub mod export;

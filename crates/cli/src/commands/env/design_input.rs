@@ -71,7 +71,7 @@ impl DesignInputArgs {
             }
             let findings = loaded.compile(Some(env), cardinality.clone()).findings;
             let others = self.other_sources(server, env, &dirs).await?;
-            // With further sources only the server can check the whole design. It also reports all warnings.
+            // With further sources only the server can check the complete design. It also reports all warnings.
             if findings.has_errors() && others.is_empty() {
                 return Err(Failure::failed(findings));
             }
