@@ -14,7 +14,7 @@ use muster_marked::Process;
 use muster_release::key::{SigningKey, read_public, write_public};
 use muster_testkit::release::{ScriptRelease, write_file};
 use muster_testkit::wait::{TIMEOUT, eventually};
-use muster_testkit::{LoopbackNetwork, Mark, ProcessDir};
+use muster_testkit::{Mark, ProcessDir, TestNetwork};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
@@ -29,13 +29,13 @@ const MARK: Mark = Mark { prefix: "muster-e2e-", variable: "HOME", subdirectory:
 #[derive(Debug)]
 pub struct Sandbox {
     dir: ProcessDir,
-    network: LoopbackNetwork,
+    network: TestNetwork,
 }
 
 impl Sandbox {
     #[expect(clippy::new_without_default, reason = "it is no value: it makes a directory and takes a network")]
     pub fn new() -> Self {
-        let sandbox = Self { dir: ProcessDir::new(MARK), network: LoopbackNetwork::for_fleet() };
+        let sandbox = Self { dir: ProcessDir::new(MARK), network: TestNetwork::for_fleet() };
         for name in ["home", "run", "tmp", "elsewhere"] {
             fs::create_dir(sandbox.path(name)).unwrap();
         }

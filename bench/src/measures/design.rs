@@ -15,7 +15,7 @@ use saphyr_parser::{Event, Parser};
 use crate::bench::Bench;
 use crate::parts::process::ResourceUsage;
 use crate::parts::server::InProcessServer;
-use crate::parts::site::{GeneratedSite, SiteFiles};
+use crate::parts::site::{BenchSite, SiteFiles};
 use crate::parts::{process, project, site};
 use crate::row::{BenchRow, Sample, Unit};
 
@@ -31,9 +31,9 @@ pub(crate) async fn measure_design_check(bench: &Bench) -> anyhow::Result<Vec<Be
     let dir = bench.dir()?;
     let (nodes, many) = bench.size((5_000, 50_000), (500, 5_000));
     let repeat = bench.size(20, 5);
-    let site = GeneratedSite::write(&dir.path().join("by-rack"), nodes, SiteFiles::ByRack)?;
-    let one = GeneratedSite::write(&dir.path().join("one"), nodes, SiteFiles::One)?;
-    let large = GeneratedSite::write(&dir.path().join("large"), many, SiteFiles::ByRack)?;
+    let site = BenchSite::write(&dir.path().join("by-rack"), nodes, SiteFiles::ByRack)?;
+    let one = BenchSite::write(&dir.path().join("one"), nodes, SiteFiles::One)?;
+    let large = BenchSite::write(&dir.path().join("large"), many, SiteFiles::ByRack)?;
 
     let mut events = events(&site.dir, repeat)?;
     let checked = check(bench, &site, repeat).await?;
@@ -70,7 +70,7 @@ struct Checked {
     peak: f64,
 }
 
-async fn check(bench: &Bench, site: &GeneratedSite, repeat: usize) -> anyhow::Result<Checked> {
+async fn check(bench: &Bench, site: &BenchSite, repeat: usize) -> anyhow::Result<Checked> {
     let words = [bench.muster()?.into(), "design".into(), "check".into(), site.dir.clone().into_os_string()];
     // The first one loads program and files into the cache.
     process::run_measured(bench, &site.dir, &words).await?;

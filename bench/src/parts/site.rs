@@ -36,17 +36,17 @@ pub(crate) enum SiteFiles {
 
 /// A site in a directory.
 #[derive(Clone, Debug)]
-pub(crate) struct GeneratedSite {
+pub(crate) struct BenchSite {
     pub(crate) dir: PathBuf,
     pub(crate) files: usize,
     pub(crate) bytes: usize,
 }
 
-impl GeneratedSite {
+impl BenchSite {
     pub(crate) fn write(dir: &Path, nodes: u32, files: SiteFiles) -> anyhow::Result<Self> {
         let dir = dir.join("site");
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let mut site = GeneratedSite { dir, files: 0, bytes: 0 };
+        let mut site = BenchSite { dir, files: 0, bytes: 0 };
         for (name, text) in texts(nodes, files) {
             let path = site.dir.join(name);
             fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;

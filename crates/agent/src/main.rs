@@ -61,7 +61,7 @@ struct ConfigArg {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum OutputFormat {
+enum StatusFormat {
     Text,
     Json,
 }
@@ -86,7 +86,7 @@ enum AgentCommand {
         config: ConfigArg,
         /// Output format.
         #[arg(short, long, value_enum, default_value = "text")]
-        output: OutputFormat,
+        output: StatusFormat,
     },
     /// Make the run that is due, report, and exit; for cron.
     #[command(after_help = ONCE)]
@@ -208,7 +208,7 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
         }
         AgentCommand::Status { config, output } => {
             let config = ConfigFile::read(&config.config)?;
-            runtime()?.block_on(status::run(&config, output == OutputFormat::Json))
+            runtime()?.block_on(status::run(&config, output == StatusFormat::Json))
         }
         AgentCommand::Once { config } => runtime()?.block_on(once::run(&ConfigFile::read(&config.config)?)),
         AgentCommand::PendingUpdate { config } => {

@@ -7,11 +7,11 @@ use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
 use etcd_client::{Client, CompactionOptions, Error};
-use muster_testkit::{LoopbackNetwork, Mark, ProcessDir};
+use muster_testkit::{Mark, ProcessDir, TestNetwork};
 use tokio::time::timeout;
 
 use crate::client::{Certificates, ClientAccess, TIMEOUT};
-use crate::member::{Member, Process, ProcessState, etcdctl};
+use crate::member::{EtcdProcess, Member, ProcessState, etcdctl};
 
 /// ClusterOptions of a cluster.
 #[derive(Clone, Debug)]
@@ -62,14 +62,14 @@ pub struct Cluster {
     pub(crate) access: ClientAccess,
     // Declared after the members, whose files are in it.
     _directory: ProcessDir,
-    _network: LoopbackNetwork,
+    _network: TestNetwork,
 }
 
 impl Cluster {
     /// Starts a cluster. All members are healthy when this returns.
     pub async fn start(options: ClusterOptions) -> Self {
         assert!((1..=9).contains(&options.members), "a cluster has 1 to 9 members");
-        let (directory, network) = (ProcessDir::new(MARK), LoopbackNetwork::for_etcd());
+        let (directory, network) = (ProcessDir::new(MARK), TestNetwork::for_etcd());
         let logs = options.logs.clone().unwrap_or_else(|| directory.path().to_owned());
         std::fs::create_dir_all(&logs).unwrap();
 
@@ -112,7 +112,7 @@ impl Cluster {
             let log = logs.join(format!("etcd-{name}.log"));
             let initial = Mutex::new((initial_cluster.join(","), "new"));
             let mark = directory.variable();
-            let process = Mutex::new(Process::default());
+            let process = Mutex::new(EtcdProcess::default());
             Member { name, client, client_url, peer_url, data, log, mark, args, initial, process }
         };
         let members: Vec<Member> = numbers.map(member).collect();

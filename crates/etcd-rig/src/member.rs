@@ -28,7 +28,7 @@ pub struct Member {
     pub(crate) args: Vec<String>,
     /// The initial cluster and its state, `new` or `existing`.
     pub(crate) initial: Mutex<(String, &'static str)>,
-    pub(crate) process: Mutex<Process>,
+    pub(crate) process: Mutex<EtcdProcess>,
 }
 
 /// State of a member's process.
@@ -42,7 +42,7 @@ pub enum ProcessState {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Process {
+pub(crate) struct EtcdProcess {
     child: Option<Child>,
     stopped: bool,
 }
@@ -146,7 +146,7 @@ impl Member {
         process.stopped = stopped;
     }
 
-    fn process(&self) -> MutexGuard<'_, Process> {
+    fn process(&self) -> MutexGuard<'_, EtcdProcess> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

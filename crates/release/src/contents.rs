@@ -14,9 +14,9 @@ use crate::entries::{EntryError, EntryKind, VisitError, visit};
 use crate::tree::{ReleaseTree, ReleaseTreeError};
 
 /// Bytes of a text file that is compared line by line; larger files are compared by digest only.
-const TEXT_LIMIT: u64 = 256 * 1024;
+const FILE_TEXT_LIMIT: u64 = 256 * 1024;
 /// Bytes of text that are held in memory at a time.
-const TEXTS_LIMIT: u64 = 16 * 1024 * 1024;
+const TOTAL_TEXT_LIMIT: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, Error)]
 pub enum ContentsError {
@@ -69,13 +69,13 @@ impl ReleaseSource {
     /// Reads the given files, without those that are not text or are too large to show.
     pub fn texts(&self, paths: &BTreeSet<&str>) -> Result<BTreeMap<String, String>, ContentsError> {
         let mut texts = BTreeMap::new();
-        let mut left = TEXTS_LIMIT;
+        let mut left = TOTAL_TEXT_LIMIT;
         self.visit_files(|path, _, content| {
             let mut bytes = Vec::new();
             if paths.contains(path) && left > 0 {
-                Read::take(&mut *content, TEXT_LIMIT + 1).read_to_end(&mut bytes)?;
+                Read::take(&mut *content, FILE_TEXT_LIMIT + 1).read_to_end(&mut bytes)?;
                 left = left.saturating_sub(bytes.len() as u64);
-                if bytes.len() as u64 <= TEXT_LIMIT
+                if bytes.len() as u64 <= FILE_TEXT_LIMIT
                     && !bytes.contains(&0)
                     && let Ok(text) = String::from_utf8(bytes)
                 {

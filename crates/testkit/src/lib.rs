@@ -3,7 +3,7 @@
 //! - [`wait`]: waits for a condition, with a timeout that only ends a test whose condition never holds.
 //! - [`ProcessDir`]: a temporary directory. The processes that belong to it are killed when it is dropped, or by the next
 //!   test if this test was killed.
-//! - [`LoopbackNetwork`]: a `127.a.b.0/24` that no other test uses.
+//! - [`TestNetwork`]: a `127.a.b.0/24` that no other test uses.
 //! - [`SmallDisk`]: a file system that is really full.
 //! - [`records`]: names, node records and release records for a registration.
 //! - [`release`]: release directories with a script applier, and signed bundles of them.
@@ -20,4 +20,4 @@ pub mod release;
 pub mod wait;
 
 pub use disk::{SmallDisk, passed_in_a_namespace};
-pub use process_dir::{LoopbackNetwork, Mark, ProcessDir};
+pub use process_dir::{Mark, ProcessDir, TestNetwork};

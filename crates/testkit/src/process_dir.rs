@@ -92,13 +92,13 @@ fn clean_up_killed_tests(mark: Mark) {
 /// A network and not a free port of 127.0.0.1: another process could get the port of a process that was killed before it
 /// is started again.
 #[derive(Debug)]
-pub struct LoopbackNetwork {
+pub struct TestNetwork {
     a: u8,
     b: u8,
     _lock: TcpListener,
 }
 
-impl LoopbackNetwork {
+impl TestNetwork {
     /// Networks of end-to-end tests. 127.0 is in general use, 127.77 is the default of `muster up`.
     pub fn for_fleet() -> Self {
         Self::claim(1, 70, 7299)

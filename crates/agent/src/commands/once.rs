@@ -16,7 +16,7 @@ use crate::commands::{
 };
 use crate::config::ConfigFile;
 use crate::state::directory::Layout;
-use crate::state::ledger::{self, Ledger, RunEnd};
+use crate::state::ledger::{self, Ledger, LedgerRunEnd};
 use crate::sync::handshake::SyncState;
 use crate::sync::servers::ServerClients;
 use crate::{agent, clock};
@@ -73,7 +73,7 @@ fn is_due(ledger: Option<&Ledger>, answer: Option<&DesiredResponse>, unsent_repo
     let Some(ledger) = ledger else { return desired.is_some() };
     let Some(desired) = desired else { return false };
     let last = ledger.last.as_ref();
-    let done = last.is_some_and(|last| last.generation == desired.generation && last.end == RunEnd::Validated);
+    let done = last.is_some_and(|last| last.generation == desired.generation && last.end == LedgerRunEnd::Validated);
     let unsettled = ledger.running.is_some() || ledger.awaits_confirmation() || ledger.has_waiting_rollback();
     !done || unsettled || (unsent_reports > 0 && answer.is_some())
 }
@@ -150,15 +150,15 @@ async fn make_run(config: &ConfigFile, before: Option<&Ledger>, reachable: bool)
     cancel.cancel();
     agent.await?;
     Ok(match end {
-        Some(RunEnd::Validated) => {
+        Some(LedgerRunEnd::Validated) => {
             print_line(format_args!("the node was validated"));
             ExitCode::from(SUCCESS)
         }
-        Some(RunEnd::Pending) => {
+        Some(LedgerRunEnd::Pending) => {
             print_line(format_args!("the node waits for other nodes"));
             ExitCode::from(PENDING)
         }
-        Some(RunEnd::Failed) => {
+        Some(LedgerRunEnd::Failed) => {
             print_line(format_args!("the run failed; see its report"));
             ExitCode::from(FAILURE)
         }

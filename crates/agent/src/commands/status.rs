@@ -11,7 +11,7 @@ use crate::commands::{LocalState, SUCCESS, print_line, request_desired};
 use crate::config::ConfigFile;
 use crate::release::release_history::ReleaseHistory;
 use crate::state::directory::Layout;
-use crate::state::ledger::{Ledger, RunEnd};
+use crate::state::ledger::{Ledger, LedgerRunEnd};
 
 #[derive(Debug, Serialize)]
 struct StatusOutput {
@@ -38,7 +38,7 @@ struct StatusOutput {
 #[derive(Debug, Serialize)]
 struct LastRunStatus {
     run: RunId,
-    end: RunEnd,
+    end: LedgerRunEnd,
     /// Failed runs in a row.
     attempt: u32,
 }
@@ -106,9 +106,9 @@ fn print(status: &StatusOutput) {
     }
     if let Some(LastRunStatus { run, end, attempt }) = &status.last {
         let word = match end {
-            RunEnd::Validated => "validated".to_owned(),
-            RunEnd::Pending => "pending".to_owned(),
-            RunEnd::Failed => format!("failed, {attempt} in a row"),
+            LedgerRunEnd::Validated => "validated".to_owned(),
+            LedgerRunEnd::Pending => "pending".to_owned(),
+            LedgerRunEnd::Failed => format!("failed, {attempt} in a row"),
         };
         print_line(format_args!("last run    {run}: {word}"));
     }

@@ -48,20 +48,20 @@ pub struct LiveLog {
 
 /// A run in progress. It ends when this is dropped.
 #[derive(Debug)]
-pub struct LiveRunLog {
+pub struct RunLogHandle {
     source: Arc<LogSource>,
     current: watch::Sender<Option<Arc<LogSource>>>,
 }
 
 impl LiveLog {
-    pub fn begin(&self, source: LogSource) -> LiveRunLog {
+    pub fn begin(&self, source: LogSource) -> RunLogHandle {
         let source = Arc::new(source);
         self.current.send_replace(Some(Arc::clone(&source)));
-        LiveRunLog { source, current: self.current.clone() }
+        RunLogHandle { source, current: self.current.clone() }
     }
 }
 
-impl LiveRunLog {
+impl RunLogHandle {
     /// Adds the result of a check.
     pub fn checked(&self, check: &CheckResult) {
         self.source.push_line(check_line(check));
@@ -70,7 +70,7 @@ impl LiveRunLog {
     }
 }
 
-impl Drop for LiveRunLog {
+impl Drop for RunLogHandle {
     fn drop(&mut self) {
         self.current.send_if_modified(|current| {
             let is_this = current.as_ref().is_some_and(|source| Arc::ptr_eq(source, &self.source));

@@ -13,7 +13,7 @@ use muster_wire::sync::DesiredState;
 use crate::backoff::RetryBackoff;
 use crate::queue::hooks::{self, HookTrigger};
 use crate::queue::schedule::{LedgerView, PendingRetry, Schedule, merge};
-use crate::state::ledger::{RunEnd, Work};
+use crate::state::ledger::{LedgerRunEnd, Work};
 
 /// Time that the first run waits for a hello. The desired state in the ledger may be outdated, and a run of it would be
 /// wasted. An unreachable server must not block a node that has what it needs.
@@ -221,14 +221,14 @@ fn finished(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant, timings
 fn schedule_retry(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant, timings: DecisionTimings) {
     let attempt = view.failures.max(1);
     let pause = match view.last.map(|last| last.end) {
-        Some(RunEnd::Failed) => Some(timings.retry.pause(attempt, timings.chance)),
-        Some(RunEnd::Pending) if view.needs_timed_retry() => Some(timings.retry.longest(timings.chance)),
+        Some(LedgerRunEnd::Failed) => Some(timings.retry.pause(attempt, timings.chance)),
+        Some(LedgerRunEnd::Pending) if view.needs_timed_retry() => Some(timings.retry.longest(timings.chance)),
         // A node that became healthy again without a run needs no retry.
-        Some(RunEnd::Validated) => {
+        Some(LedgerRunEnd::Validated) => {
             schedule.retry = None;
             None
         }
-        Some(RunEnd::Pending) | None => None,
+        Some(LedgerRunEnd::Pending) | None => None,
     };
     if let Some(pause) = pause.filter(|_| schedule.waiting.is_empty() && schedule.retry.is_none()) {
         schedule.retry = Some(PendingRetry { attempt, due: now + pause });

@@ -10,7 +10,7 @@ use crate::queue::io::Effect;
 use crate::queue::state_machine::RunQueue;
 use crate::report::unsent::UnsentReport;
 use crate::run::report_builder;
-use crate::state::ledger::{AppliedRelease, LocalVersion, PreviousRun, RunEnd, RunPhase, ValidationRecord, Work};
+use crate::state::ledger::{AppliedRelease, LedgerRunEnd, LocalVersion, PreviousRun, RunPhase, ValidationRecord, Work};
 
 impl RunQueue {
     /// The applier of a run has succeeded.
@@ -40,14 +40,16 @@ impl RunQueue {
         let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let (phase, result) = (report.outcome.phase(), report.outcome.word());
         match last.end {
-            RunEnd::Validated | RunEnd::Pending => tracing::info!(run = %report.run, result, reason, "{phase}"),
-            RunEnd::Failed => tracing::warn!(run = %report.run, result, reason, "{phase}"),
+            LedgerRunEnd::Validated | LedgerRunEnd::Pending => {
+                tracing::info!(run = %report.run, result, reason, "{phase}")
+            }
+            LedgerRunEnd::Failed => tracing::warn!(run = %report.run, result, reason, "{phase}"),
         }
         match report.outcome {
             Outcome::Validated(_) => self.ledger.last_validation = Some(ValidationRecord::from(&report)),
             Outcome::Configured(_) | Outcome::Previewed(_) => self.clear_partly_applied(&report, &last),
         }
-        if last.end == RunEnd::Validated {
+        if last.end == LedgerRunEnd::Validated {
             let (version, digest) = (report.version.clone(), report.digest.clone());
             self.ledger.local = Some(LocalVersion { version, digest });
         }
@@ -65,7 +67,7 @@ impl RunQueue {
     /// there is nothing to validate and no hook to run until a run succeeds.
     fn clear_partly_applied(&mut self, report: &UnsentReport, last: &PreviousRun) {
         let applied = self.ledger.applied.as_ref().map(|applied| &applied.desired.version);
-        if last.end == RunEnd::Failed
+        if last.end == LedgerRunEnd::Failed
             && applied != Some(&report.version)
             && !status_move::applied_nothing(report.outcome, report.reason.as_ref())
         {
@@ -208,20 +210,20 @@ impl RunQueue {
 /// Updates the last run after a later validation.
 fn apply_later_validation(last: &mut PreviousRun, passed: bool, report: &UnsentReport) {
     match last.end {
-        RunEnd::Validated | RunEnd::Pending if !passed => {
-            last.end = RunEnd::Failed;
+        LedgerRunEnd::Validated | LedgerRunEnd::Pending if !passed => {
+            last.end = LedgerRunEnd::Failed;
             last.only_checks_failed = true;
             last.attempt += 1;
             last.first_failure.clone_from(&report.first_failure);
         }
         // A pending run is still to be made: these were the checks of the previous release.
-        RunEnd::Failed if passed && last.only_checks_failed && last.needs.is_empty() => {
-            last.end = RunEnd::Validated;
+        LedgerRunEnd::Failed if passed && last.only_checks_failed && last.needs.is_empty() => {
+            last.end = LedgerRunEnd::Validated;
             last.only_checks_failed = false;
             last.attempt = 0;
             last.first_failure = None;
         }
-        RunEnd::Validated | RunEnd::Pending | RunEnd::Failed => {}
+        LedgerRunEnd::Validated | LedgerRunEnd::Pending | LedgerRunEnd::Failed => {}
     }
 }
 
@@ -233,7 +235,7 @@ mod tests {
 
     use crate::testing::report;
 
-    fn last(end: RunEnd, needs: Vec<Need>) -> PreviousRun {
+    fn last(end: LedgerRunEnd, needs: Vec<Need>) -> PreviousRun {
         PreviousRun {
             run: RunId::new("r1").unwrap(),
             generation: muster_core::txn::Generation { epoch: 1, number: 1 },
@@ -249,15 +251,15 @@ mod tests {
     #[test]
     fn checks_of_the_previous_release_do_not_replace_a_pending_run() {
         let report = report(1);
-        let mut ended = last(RunEnd::Validated, Vec::new());
+        let mut ended = last(LedgerRunEnd::Validated, Vec::new());
         apply_later_validation(&mut ended, false, &report);
-        assert_eq!((ended.end, ended.attempt), (RunEnd::Failed, 1));
+        assert_eq!((ended.end, ended.attempt), (LedgerRunEnd::Failed, 1));
         apply_later_validation(&mut ended, true, &report);
-        assert_eq!((ended.end, ended.attempt), (RunEnd::Validated, 0));
+        assert_eq!((ended.end, ended.attempt), (LedgerRunEnd::Validated, 0));
 
-        let mut waits = last(RunEnd::Pending, vec![Need::Other { reason: "a licence".into() }]);
+        let mut waits = last(LedgerRunEnd::Pending, vec![Need::Other { reason: "a licence".into() }]);
         apply_later_validation(&mut waits, false, &report);
         apply_later_validation(&mut waits, true, &report);
-        assert_eq!(waits.end, RunEnd::Failed, "the run is made again and reports its needs");
+        assert_eq!(waits.end, LedgerRunEnd::Failed, "the run is made again and reports its needs");
     }
 }

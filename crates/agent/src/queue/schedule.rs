@@ -10,7 +10,7 @@ use muster_core::report::{Cause, LookupChange};
 use muster_wire::sync::DesiredState;
 
 use crate::queue::hooks::{self, HookRecords, HookTrigger};
-use crate::state::ledger::{AppliedRelease, PreviousRun, RunEnd, Work};
+use crate::state::ledger::{AppliedRelease, LedgerRunEnd, PreviousRun, Work};
 
 /// Running and waiting work. The causes are in the ledger too; the due times are not, because an agent starts with a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -167,7 +167,8 @@ impl Schedule {
     pub(super) fn add_changes(&mut self, view: LedgerView<'_>, by: Instant, data_by: Instant) {
         let (Some(last), Some(snapshot)) = (view.last, view.snapshot) else { return };
         let keys = changed_keys(&last.lookups, snapshot);
-        let still_pending = last.end == RunEnd::Pending && last.needs.iter().any(|need| snapshot.still_lacks(need));
+        let still_pending =
+            last.end == LedgerRunEnd::Pending && last.needs.iter().any(|need| snapshot.still_lacks(need));
         if !keys.is_empty() && !still_pending {
             let by = if keys.iter().all(|key| is_datum(key)) { data_by } else { by };
             self.add(Cause::LookedUp { changes: view.changes(keys.iter()) }, by);

@@ -11,7 +11,7 @@ use crate::config::AgentNode;
 use crate::queue::io::Input;
 use crate::report::unsent::{ApplierSummary, UnsentReport};
 use crate::run::WorkOrder;
-use crate::state::ledger::{PreviousRun, RunEnd, RunPhase, RunningRun};
+use crate::state::ledger::{LedgerRunEnd, PreviousRun, RunPhase, RunningRun};
 
 /// Length of the message of a first failure, which is part of every report until a run succeeds.
 const FIRST_FAILURE_MESSAGE: usize = 500;
@@ -96,11 +96,11 @@ pub fn previewed(report: UnsentReport) -> UnsentReport {
 pub fn finished(order: &WorkOrder, mut report: UnsentReport) -> Input {
     report.first_failure = first_failure(&order.run, &report);
     let end = match report.outcome {
-        Outcome::Validated(Verdict::Passed) => RunEnd::Validated,
-        Outcome::Configured(RunResult::Pending) => RunEnd::Pending,
-        Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => RunEnd::Failed,
+        Outcome::Validated(Verdict::Passed) => LedgerRunEnd::Validated,
+        Outcome::Configured(RunResult::Pending) => LedgerRunEnd::Pending,
+        Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => LedgerRunEnd::Failed,
         // Never the last report of a run; a failure is the safe reading.
-        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) | Outcome::Previewed(_) => RunEnd::Failed,
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) | Outcome::Previewed(_) => LedgerRunEnd::Failed,
     };
     let needs = match &report.reason {
         Some(RunReason::Waiting { needs }) => needs.clone(),
@@ -179,7 +179,7 @@ pub fn interrupted(
     let last = PreviousRun {
         run: run.run.clone(),
         generation: run.generation,
-        end: RunEnd::Failed,
+        end: LedgerRunEnd::Failed,
         needs: Vec::new(),
         lookups,
         attempt,

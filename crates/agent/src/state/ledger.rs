@@ -125,7 +125,7 @@ pub struct LocalVersion {
 pub struct PreviousRun {
     pub run: RunId,
     pub generation: Generation,
-    pub end: RunEnd,
+    pub end: LedgerRunEnd,
     /// Unmet needs of a pending run.
     pub needs: Vec<Need>,
     pub lookups: Lookups,
@@ -141,7 +141,7 @@ pub struct PreviousRun {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RunEnd {
+pub enum LedgerRunEnd {
     Validated,
     Pending,
     Failed,

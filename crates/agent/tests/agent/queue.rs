@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use muster_agent::queue::auto_rollback::RollbackStage;
 use muster_agent::queue::io::Input;
-use muster_agent::state::ledger::{RunEnd, Work};
+use muster_agent::state::ledger::{LedgerRunEnd, Work};
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, Version};
 use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
@@ -99,7 +99,7 @@ fn agent_killed_between_any_two_effects_recovers() {
 fn check(world: &SimulatedWorld, lives_for: usize) {
     let ledger = world.ledger();
     let last = ledger.last.as_ref().unwrap();
-    assert_eq!((last.generation.number, last.end), (2, RunEnd::Validated), "{lives_for}");
+    assert_eq!((last.generation.number, last.end), (2, LedgerRunEnd::Validated), "{lives_for}");
     assert_eq!(ledger.local.as_ref().unwrap().version.as_str(), "v2", "{lives_for}");
     assert_eq!(world.unsent_reports(), 0, "{lives_for}");
     assert_eq!(ledger.current_rollback().unwrap().stage, RollbackStage::Confirmed, "{lives_for}: confirmed");
@@ -169,7 +169,7 @@ fn unreachable_agent_rolls_back_wherever_it_is_killed() {
         let last = ledger.last.as_ref().unwrap();
         assert_eq!(
             (last.generation.number, last.end),
-            (2, RunEnd::Validated),
+            (2, LedgerRunEnd::Validated),
             "{lives_for}: it reports the generation"
         );
         let mut runs = versions(&world);

@@ -65,7 +65,7 @@ pub struct Fleet {
     lifecycle: Lifecycle,
     design: DesignState,
     versions: Versions,
-    rollouts: Rollouts,
+    rollouts: FleetRollouts,
     leaders: BTreeMap<Role, (LeaderRecord, Revision)>,
     published: Publications,
     data: ConfigData,
@@ -96,7 +96,7 @@ struct Versions {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Rollouts {
+struct FleetRollouts {
     /// The rollout that decides the version of nodes without a grant.
     active: Option<(ActiveRollout, Revision)>,
     /// `rollouts/active` exists and cannot be read. No node has a desired version then.
@@ -238,7 +238,7 @@ impl Fleet {
             lifecycle: Lifecycle::default(),
             design: DesignState::default(),
             versions: Versions::default(),
-            rollouts: Rollouts::default(),
+            rollouts: FleetRollouts::default(),
             leaders: BTreeMap::new(),
             published: Publications::default(),
             data: ConfigData::default(),

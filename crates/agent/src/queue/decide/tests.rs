@@ -163,7 +163,7 @@ fn dbs(nodes: &[&str]) -> Snapshot {
 }
 
 /// A run at generation 1 that looked up role `db` in this snapshot.
-fn ended(end: RunEnd, seen: &Snapshot) -> PreviousRun {
+fn ended(end: LedgerRunEnd, seen: &Snapshot) -> PreviousRun {
     let key = "active_roles::db".to_owned();
     PreviousRun {
         run: RunId::new("r1").unwrap(),
@@ -171,7 +171,7 @@ fn ended(end: RunEnd, seen: &Snapshot) -> PreviousRun {
         end,
         needs: Vec::new(),
         lookups: Lookups::from([(key.clone(), seen.tag(&key))]),
-        attempt: u32::from(end == RunEnd::Failed),
+        attempt: u32::from(end == LedgerRunEnd::Failed),
         first_failure: None,
         only_checks_failed: false,
     }
@@ -179,7 +179,7 @@ fn ended(end: RunEnd, seen: &Snapshot) -> PreviousRun {
 
 fn waiting_for(want: u32, seen: &Snapshot) -> PreviousRun {
     let need = Need::Role { role: Role::new("db").unwrap(), want, have: 0 };
-    PreviousRun { needs: vec![need], ..ended(RunEnd::Pending, seen) }
+    PreviousRun { needs: vec![need], ..ended(LedgerRunEnd::Pending, seen) }
 }
 
 fn version(version: &str) -> Cause {
@@ -192,7 +192,7 @@ fn looked_up() -> Cause {
 
 #[test]
 fn rollback_waits_only_for_the_slot() {
-    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Failed, &dbs(&[]))));
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Failed, &dbs(&[]))));
     let rolled_back =
         || QueueEvent::RolledBack { version: Version::new("v1").unwrap(), within: SignedDuration::from_mins(5) };
     let cause = || Cause::AutoRollback { version: Version::new("v1").unwrap(), within: SignedDuration::from_mins(5) };
@@ -256,7 +256,7 @@ fn only_a_newer_generation_is_adopted() {
 
 #[test]
 fn concurrent_causes_make_one_run() {
-    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
     queue.handle(QueueEvent::Desired(desired(2, "v2")));
     queue.snapshot(dbs(&["db1"]));
     queue.handle(run_requested());
@@ -275,14 +275,14 @@ fn causes_during_a_run_make_one_further_run() {
     queue.handle(run_requested());
     assert_eq!(queue.after(Duration::from_secs(60)), QueueAction::Wait, "one run at a time");
     assert!(queue.is_idle());
-    queue.finishes(ended(RunEnd::Validated, &dbs(&[])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
     let causes = vec![version("v3"), operator()];
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Start { causes, failures: 0 });
 }
 
 #[test]
 fn only_changed_lookups_wake_a_node() {
-    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&["db1"]))));
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&["db1"]))));
     queue.snapshot(dbs(&["db1"]));
     assert!(queue.is_idle(), "the same snapshot again, for example after a reconnection");
     let mut other_role = dbs(&["db1"]);
@@ -299,7 +299,7 @@ fn change_during_a_run_counts_at_its_end() {
     queue.handle(run_requested());
     queue.started();
     queue.snapshot(dbs(&["db1"]));
-    queue.finishes(ended(RunEnd::Validated, &dbs(&[])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
     let causes = vec![looked_up()];
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Start { causes, failures: 0 });
 }
@@ -328,7 +328,7 @@ fn leader_or_publication_wakes_a_pending_node() {
         (Need::Published { key: key(), want: 1, have: 0 }, "published::db::binlog", published),
     ] {
         let lookups = [looked_up, "active_roles::db"].map(|key| (key.to_owned(), dbs(&[]).tag(key))).into();
-        let last = PreviousRun { needs: vec![need], lookups, ..ended(RunEnd::Pending, &dbs(&[])) };
+        let last = PreviousRun { needs: vec![need], lookups, ..ended(LedgerRunEnd::Pending, &dbs(&[])) };
         let mut queue = QueueFixture::idle(Some(last));
         queue.snapshot(dbs(&["db1"]));
         assert!(queue.is_idle(), "another key has changed, so the run would end the same way");
@@ -356,7 +356,7 @@ fn pending_run_without_a_wake_up_is_retried_by_time() {
         queue.snapshot = Some(fleet.clone());
         queue.handle(run_requested());
         queue.started();
-        let mut last = PreviousRun { needs, ..ended(RunEnd::Pending, &fleet) };
+        let mut last = PreviousRun { needs, ..ended(LedgerRunEnd::Pending, &fleet) };
         if !looked_up {
             last.lookups.clear();
         }
@@ -394,7 +394,8 @@ fn need_met_during_a_pending_run_starts_another() {
 #[test]
 fn any_change_wakes_a_node_with_a_free_text_need() {
     let need = Need::Other { reason: "the schema".into() };
-    let mut queue = QueueFixture::idle(Some(PreviousRun { needs: vec![need], ..ended(RunEnd::Pending, &dbs(&[])) }));
+    let mut queue =
+        QueueFixture::idle(Some(PreviousRun { needs: vec![need], ..ended(LedgerRunEnd::Pending, &dbs(&[])) }));
     queue.snapshot(dbs(&["db1"]));
     assert_eq!(queue.started(), [looked_up()]);
 }
@@ -405,7 +406,7 @@ fn failed_run_is_retried_with_backoff() {
     queue.handle(run_requested());
     queue.started();
     for (attempt, pause) in [(1, 5), (2, 10), (3, 20), (7, 300), (100, 300)] {
-        queue.finishes(PreviousRun { attempt, ..ended(RunEnd::Failed, &dbs(&[])) });
+        queue.finishes(PreviousRun { attempt, ..ended(LedgerRunEnd::Failed, &dbs(&[])) });
         let pause = Duration::from_secs(pause);
         assert_eq!(queue.schedule.wake_at(queue.view()), Some(queue.now + pause));
         assert_eq!(queue.after(pause - Duration::from_millis(1)), QueueAction::Wait);
@@ -419,7 +420,7 @@ fn new_version_cancels_the_retry_and_resets_the_count() {
     let mut queue = QueueFixture::idle(None);
     queue.handle(run_requested());
     queue.started();
-    queue.finishes(PreviousRun { attempt: 4, ..ended(RunEnd::Failed, &dbs(&[])) });
+    queue.finishes(PreviousRun { attempt: 4, ..ended(LedgerRunEnd::Failed, &dbs(&[])) });
     queue.handle(QueueEvent::Desired(desired(2, "v2")));
     assert_eq!(queue.schedule.retry, None);
     assert_eq!(queue.after(DEBOUNCE), QueueAction::Start { causes: vec![version("v2")], failures: 0 });
@@ -430,7 +431,7 @@ fn other_cause_replaces_the_retry() {
     let mut queue = QueueFixture::idle(None);
     queue.handle(run_requested());
     queue.started();
-    queue.finishes(ended(RunEnd::Failed, &dbs(&[])));
+    queue.finishes(ended(LedgerRunEnd::Failed, &dbs(&[])));
     queue.snapshot(dbs(&["db1"]));
     assert_eq!(queue.after(DEBOUNCE), QueueAction::Start { causes: vec![looked_up()], failures: 1 });
     assert_eq!(queue.after(FIRST_RETRY), QueueAction::Wait);
@@ -438,7 +439,7 @@ fn other_cause_replaces_the_retry() {
 
 #[test]
 fn further_changes_do_not_delay_the_first() {
-    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
     let names: Vec<String> = (1..=11).map(|number| format!("db{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for count in 1..=10 {
@@ -450,13 +451,13 @@ fn further_changes_do_not_delay_the_first() {
         }
     }
     queue.snapshot(dbs(&names));
-    queue.finishes(ended(RunEnd::Validated, &dbs(&names[..10])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&names[..10])));
     assert_eq!(queue.started(), [looked_up()], "a change during the run makes one more");
 }
 
 #[test]
 fn cause_describes_the_changes_since_the_last_run() {
-    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&["db1"]))));
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&["db1"]))));
     queue.last_snapshot = Some(dbs(&["db1"]));
     queue.snapshot(dbs(&["db1", "db2"]));
     queue.snapshot(dbs(&["db2", "db3"]));
@@ -478,7 +479,7 @@ fn waiting_causes_survive_a_restart() {
 
 #[test]
 fn unreachable_server_is_no_event() {
-    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
     assert_eq!(queue.after(Duration::from_secs(100_000)), QueueAction::Wait);
     queue.handle(QueueEvent::Connected);
     assert!(queue.is_idle(), "nor is its return");
@@ -499,7 +500,7 @@ fn with_datum(mut snapshot: Snapshot, number: u32) -> Snapshot {
 fn idle_with_datum() -> QueueFixture {
     let seen = with_datum(dbs(&[]), 0);
     let lookups = DATA_KEYS.map(|key| (key.to_owned(), seen.tag(key))).into();
-    QueueFixture::idle(Some(PreviousRun { lookups, ..ended(RunEnd::Validated, &seen) }))
+    QueueFixture::idle(Some(PreviousRun { lookups, ..ended(LedgerRunEnd::Validated, &seen) }))
 }
 
 fn changed(keys: &[&str]) -> Cause {

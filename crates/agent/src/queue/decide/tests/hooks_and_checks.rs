@@ -15,7 +15,7 @@ fn hook() -> HookTrigger {
 
 /// A converged node whose hooks have run with this snapshot.
 fn converged(hooks: &[HookTrigger], seen: &Snapshot) -> QueueFixture {
-    let last = PreviousRun { lookups: Lookups::new(), ..ended(RunEnd::Validated, seen) };
+    let last = PreviousRun { lookups: Lookups::new(), ..ended(LedgerRunEnd::Validated, seen) };
     let mut queue = QueueFixture::idle(Some(last));
     let validate_every = SignedDuration::try_from(EVERY).unwrap();
     queue.applied = Some(AppliedRelease { desired: desired(1, "v1"), validate_every, hooks: hooks.to_vec() });
@@ -73,7 +73,7 @@ fn run_postpones_the_next_validation() {
     queue.now += EVERY;
     queue.handle(run_requested());
     assert!(matches!(queue.after(DEBOUNCE), QueueAction::Start { .. }));
-    queue.finishes(ended(RunEnd::Validated, &dbs(&[])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
     assert_eq!(queue.after(EVERY - TICK), QueueAction::Wait);
     assert_eq!(queue.after(TICK), QueueAction::Validate);
 }
@@ -81,7 +81,7 @@ fn run_postpones_the_next_validation() {
 #[test]
 fn change_during_a_validation_waits_for_its_end() {
     let mut queue = converged(&[], &dbs(&[]));
-    queue.last = Some(ended(RunEnd::Validated, &dbs(&[])));
+    queue.last = Some(ended(LedgerRunEnd::Validated, &dbs(&[])));
     assert_eq!(queue.after(EVERY), QueueAction::Validate);
     queue.snapshot(dbs(&["db1"]));
     assert_eq!(queue.after(DEBOUNCE), QueueAction::Wait);
@@ -92,12 +92,12 @@ fn change_during_a_validation_waits_for_its_end() {
 #[test]
 fn failed_validation_schedules_a_run_until_one_passes() {
     let mut queue = converged(&[], &dbs(&[]));
-    let broken = || PreviousRun { only_checks_failed: true, ..ended(RunEnd::Failed, &dbs(&[])) };
+    let broken = || PreviousRun { only_checks_failed: true, ..ended(LedgerRunEnd::Failed, &dbs(&[])) };
     assert_eq!(queue.after(EVERY), QueueAction::Validate);
     queue.finishes(broken());
     let causes = vec![Cause::Retry { attempt: 1 }];
     assert_eq!(queue.after(FIRST_RETRY), QueueAction::Start { causes, failures: 1 });
-    queue.finishes(ended(RunEnd::Validated, &dbs(&[])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
 
     assert_eq!(queue.after(EVERY), QueueAction::Validate);
     queue.finishes(broken());
@@ -108,7 +108,7 @@ fn failed_validation_schedules_a_run_until_one_passes() {
     queue.handle(QueueEvent::Finished);
     assert_eq!(queue.schedule.retry, due);
     queue.schedule.running = Some(Work::Validation);
-    queue.finishes(ended(RunEnd::Validated, &dbs(&[])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
     assert_eq!(queue.schedule.retry, None);
 }
 
@@ -133,7 +133,7 @@ fn new_hook_runs_after_the_first_run() {
     queue.hooks.clear();
     queue.handle(run_requested());
     queue.started();
-    queue.finishes(ended(RunEnd::Validated, &dbs(&["db1"])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&["db1"])));
     assert!(matches!(queue.after(Duration::ZERO), QueueAction::RunHooks { .. }));
 }
 
@@ -169,16 +169,16 @@ fn reverted_change_does_not_run_the_hook() {
 #[test]
 fn run_comes_before_hooks() {
     let mut queue = converged(&[hook()], &dbs(&[]));
-    queue.last = Some(ended(RunEnd::Validated, &dbs(&[])));
+    queue.last = Some(ended(LedgerRunEnd::Validated, &dbs(&[])));
     queue.snapshot(dbs(&["db1"]));
     assert!(matches!(queue.after(DEBOUNCE), QueueAction::Start { .. }), "the run has looked up the same key");
-    queue.finishes(ended(RunEnd::Validated, &dbs(&["db1"])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&["db1"])));
     assert!(matches!(queue.after(Duration::ZERO), QueueAction::RunHooks { .. }));
 }
 
 #[test]
 fn preview_comes_before_the_run() {
-    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
     queue.handle(QueueEvent::Desired(desired(2, "v2")));
     queue.handle(QueueEvent::PreviewRequested { id: "1".into(), by: "ada".into() });
     queue.handle(QueueEvent::PreviewRequested { id: "2".into(), by: "bob".into() });
@@ -195,6 +195,6 @@ fn preview_waits_for_the_run_in_progress() {
     queue.started();
     queue.handle(QueueEvent::PreviewRequested { id: "1".into(), by: "ada".into() });
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Wait);
-    queue.finishes(ended(RunEnd::Validated, &dbs(&[])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Preview { causes: vec![operator()] });
 }

@@ -10,7 +10,7 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// A paused node with a release and a hook.
 fn paused(until: PausedUntil) -> QueueFixture {
-    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
     let validate_every = SignedDuration::try_from(EVERY).unwrap();
     let hooks = vec![HookTrigger { name: "members".into(), keys: vec!["active_roles::db".into()] }];
     queue.applied = Some(AppliedRelease { desired: desired(1, "v1"), validate_every, hooks });
@@ -30,7 +30,7 @@ fn paused_runs_and_hooks_keep_their_causes() {
     queue.handle(QueueEvent::PauseStored);
     let causes = vec![looked_up(), version("v2"), operator()];
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Start { causes, failures: 0 });
-    queue.finishes(ended(RunEnd::Validated, &dbs(&["db1"])));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&["db1"])));
     assert!(matches!(queue.after(Duration::ZERO), QueueAction::RunHooks { .. }));
 }
 
@@ -69,7 +69,7 @@ fn validations_and_previews_continue_in_a_pause() {
 fn failed_validation_in_a_pause_runs_after_the_pause() {
     let mut queue = paused(PausedUntil::Resumed);
     queue.schedule.running = Some(Work::Validation);
-    queue.finishes(ended(RunEnd::Failed, &dbs(&[])));
+    queue.finishes(ended(LedgerRunEnd::Failed, &dbs(&[])));
     assert_eq!(queue.after(EVERY), QueueAction::Validate, "not the run");
     queue.handle(QueueEvent::Finished);
     queue.paused = None;
