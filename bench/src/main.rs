@@ -4,7 +4,7 @@
 //!  measures/*  the benchmarks by subject: each starts what it needs, measures, gives rows
 //!     │ uses
 //!     ▼
-//!  parts/*     a server, agents, a project of any size, a counting proxy, a raw HTTP client, what /proc says
+//!  parts/*     a server, agents, a project of any size, a counting proxy, a raw HTTP client, readings of /proc
 //! ```
 //!
 //! The programs are `muster` and `muster-agent` as they were built beside this one; they run on loopback, in a

@@ -58,7 +58,7 @@ impl BenchProcess {
         &mut self.child
     }
 
-    /// The end of what it has logged, for an error message.
+    /// The end of its log, for an error message.
     pub(crate) fn log_tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -177,7 +177,7 @@ pub(crate) async fn run_measured(bench: &Bench, dir: &Path, words: &[OsString]) 
     serde_json::from_slice(&output.stdout).context("what it has taken is not understood")
 }
 
-/// The other side: runs the command, and prints what it has taken.
+/// The other side: runs the command, and prints its resource usage.
 pub(crate) fn watch_usage(words: &[OsString]) -> anyhow::Result<()> {
     let (program, args) = words.split_first().context("--watch needs a command")?;
     let mut child = std::process::Command::new(program);

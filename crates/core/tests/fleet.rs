@@ -125,7 +125,7 @@ fn rollout_at_once_invalidates_earlier_grants() {
     let at_once = ActiveRollout { at_once: true, floor: RolloutId(2), ..staged(2, None, "v3") };
     store.active(&at_once);
     assert_eq!(store.desired("web1"), Some(("v3".into(), third)));
-    // The next one stands on that, not on what was granted in the first.
+    // The next rollout starts from that, not from the grants of the first.
     store.current("v4");
     store.active(&ActiveRollout { floor: RolloutId(2), ..staged(3, Some(("v3", third)), "v4") });
     assert_eq!(store.desired("web1"), Some(("v3".into(), third)));

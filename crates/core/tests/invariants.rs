@@ -44,7 +44,7 @@ enum FleetStep {
         node: usize,
         back: usize,
     },
-    /// An agent without memory says hello.
+    /// An agent without an incarnation connects.
     Hello {
         node: usize,
         rebooted: bool,
@@ -56,12 +56,12 @@ enum FleetStep {
     Restore {
         node: usize,
     },
-    /// Its operator takes it out of service, or puts it back: what the next report is judged by.
+    /// The operator takes the node out of service, or returns it. The next report is decided by that.
     Service {
         node: usize,
         on: bool,
     },
-    /// The design does not want it any more, or wants it again.
+    /// The node leaves the design, or returns to it.
     Design {
         node: usize,
         leaves: bool,
@@ -122,7 +122,7 @@ struct ReportingAgent {
 }
 
 impl ReportingAgent {
-    /// Records a report that was sent, and what it says of the node.
+    /// Records a report that was sent, and the node's state by it.
     fn record(&mut self, report: &Report, applied_nothing: bool) {
         match report.outcome {
             Outcome::Validated(Verdict::Passed) => {
@@ -206,7 +206,7 @@ impl FleetWorld {
         });
         let before = self.fleet.snapshot();
         let effects = self.fleet.apply(revision, changes.collect::<Vec<_>>());
-        // Servers keep the text of a snapshot until something is said to have changed in it.
+        // Servers keep the text of a snapshot until the effects report a change in it.
         if effects.lookups.is_empty() && effects.roles.is_empty() {
             assert_eq!(Snapshot { revision, ..before }, Snapshot { revision, ..self.fleet.snapshot() });
         }
@@ -278,7 +278,7 @@ impl FleetWorld {
                 let counts = |version: &Version| self.fleet.running().get(version).is_some_and(|n| n.contains(&name));
                 assert!(node.running.iter().all(counts), "{name} runs something that does not count");
             }
-            // Bounds of what the store holds.
+            // Limits of the records in the store.
             if let Some((value, _)) = self.store.get(&self.keys.observed(&name)) {
                 assert!(value.len() <= OBSERVED_LIMIT, "observed of {name} is {} bytes", value.len());
             }

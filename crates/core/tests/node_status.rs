@@ -88,7 +88,7 @@ fn last(reason: Option<RunReason>, errors: Vec<ResourceError>) -> LastRun {
 }
 
 fn node(state: Option<ServiceState>, last_run: Option<LastRun>) -> Node {
-    // A state is what a run has left.
+    // A state is the result of a run.
     let last = last_run.or_else(|| state.as_ref().map(|_| last(None, vec![])));
     let leaf = StatusLeaf { since: at(50), run: RunId::new("r1").unwrap(), log: None };
     Node {
@@ -308,7 +308,7 @@ fn dependents_of_web2(left: Timestamp, lb_began: i64) -> Vec<NodeName> {
 
 #[test]
 fn unreported_run_of_a_dependent_is_waited_for() {
-    // It came, `lb1` was woken, and it left before `lb1` could report what it had found.
+    // It joined, `lb1` was woken, and it left before the report of `lb1`.
     assert_eq!(dependents_of_web2(at(CAME + 5), CAME - 60), [name("lb1")]);
     // That run, or the next one, has been reported.
     assert_eq!(dependents_of_web2(at(CAME + 5), CAME + 1), []);

@@ -158,7 +158,7 @@ fn ends_of_time_do_not_panic() {
     }
 }
 
-/// The same said naively: every occurrence as a stretch of the wall clock.
+/// A simple model of the same: every occurrence as an interval of the wall clock.
 fn naively(windows: &[Window]) -> impl Fn(Timestamp) -> bool {
     let zoned = |window: &Window| (window.clone(), TimeZone::get(&window.tz).unwrap());
     let windows: Vec<(Window, TimeZone)> = windows.iter().map(zoned).collect();

@@ -165,7 +165,7 @@ impl ClusterFleet {
                     member.start();
                     self.wait(self.etcd.wait_healthy());
                 }
-                // There is more that it has missed than what it may have had on its way.
+                // It has missed more than the events that may have been in flight.
                 let missed = if self.load.is_on() { self.wait_for_load() } else { self.write_any_key() };
                 self.wait(async {
                     self.changes.catch_up(&self.etcd).await;

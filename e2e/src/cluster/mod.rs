@@ -4,8 +4,8 @@
 //!   and can cut streams.
 //! - [`load`] changes the version all the time, so that reports are in flight during faults.
 //! - [`fault`] injects faults. [`plan`] makes a random plan from a seed, and [`soak`] executes it.
-//! - [`checker`] verifies invariants from outside. It reads the history of etcd through its own client and never asks
-//!   Muster; only [`views`] asks the replicas, to compare their responses with the store.
+//! - [`checker`] verifies invariants from outside. It reads the history of etcd through its own client and never from
+//!   Muster; only [`views`] sends requests to the replicas, to compare their responses with the store.
 //!
 //! Every test has the same shape: [`fleet::ClusterFleet::start`], faults, and [`fleet::ClusterFleet::check`] after each.
 #![expect(clippy::print_stdout, reason = "progress of a test, shown by the runner when it fails")]

@@ -108,7 +108,7 @@ fn failing_and_hanging_checks_do_not_delay_others() {
     assert_eq!(seen["why"]["reason"], names, "{seen:#}");
     assert!(one.shown().contains("checks failed: hangs, pumps, listens"), "{}", one.shown());
     let node = one.sandbox.run_muster(&["node", "show", "web1"]).stdout;
-    assert!(node.contains("the pump is dry"), "what a check says is kept:\n{node}");
+    assert!(node.contains("the pump is dry"), "the message of a check is kept:\n{node}");
     let reports = one.server.api.reports("web1");
     let checks = reports[1]["checks"].as_array().unwrap();
     let verdicts: Vec<_> = checks.iter().map(|check| check["verdict"].as_str().unwrap()).collect();

@@ -53,7 +53,7 @@ fn changed_lookup_wakes_only_its_readers() {
     let causes = |node: &str| server.api.runs(node).iter().map(|run| run["causes"].clone()).collect::<Vec<_>>();
     for web in ["web1", "web2"] {
         let woken = json!([{"kind": "looked_up", "changes": [{"key": "active_roles::db", "what": "db1 added"}]}]);
-        assert_eq!(causes(web)[1..], [woken], "{web} was woken once, by what it waited for");
+        assert_eq!(causes(web)[1..], [woken], "{web} was woken once, by the role it waited for");
     }
     assert_eq!((causes("db1").len(), causes("cache1").len()), (1, 1), "runs without a cause");
 
@@ -115,7 +115,7 @@ fn concurrent_causes_make_one_further_run() {
     agent.wait_for_output("new desired state version=v9", TIMEOUT);
     gate.release(2);
     sandbox.wait_validated("v9", &["web1"]);
-    assert_eq!(ran(), "v1\nv9\n", "one run at a time, and what came meanwhile is one further run");
+    assert_eq!(ran(), "v1\nv9\n", "one run at a time, and the causes of that time make one further run");
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn killed_agent_is_restarted() {
     let after = one_agent_and_one_service_each(&sandbox);
     assert_ne!(after["web1"].0, agent);
     assert_eq!(after["web1"].1, service);
-    assert_eq!(after["db1"], before["db1"], "the others were left alone");
+    assert_eq!(after["db1"], before["db1"], "the other nodes are unchanged");
 }
 
 #[test]

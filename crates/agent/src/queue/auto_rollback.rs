@@ -71,7 +71,7 @@ pub enum RollbackStage {
     #[serde(rename = "stays")]
     CannotRollBack {
         problem: String,
-        /// A report has said so.
+        /// A report contains it.
         #[serde(rename = "told")]
         reported: bool,
     },
@@ -294,7 +294,7 @@ impl RunQueue {
             .filter(|rollback| rollback.generation == generation && rollback.is_unconfirmed())
     }
 
-    /// True if no report has said yet that the node could not roll back.
+    /// True if no report contains yet that the node could not roll back.
     pub(super) fn has_unreported_rollback_failure(&self) -> bool {
         let stage = self.ledger.current_rollback().map(|rollback| &rollback.stage);
         matches!(stage, Some(RollbackStage::CannotRollBack { reported: false, .. }))

@@ -82,7 +82,7 @@ async fn signalled_agent_ends_its_run_first() {
     let restarted = jiff::Timestamp::now();
     let _agent = fixture.start();
     let interrupted = reported_as_interrupted(&mut server, &run).await;
-    assert!(interrupted.ended < restarted, "it says when the run was ended, and not when that was found out");
+    assert!(interrupted.ended < restarted, "it has the time at which the run was ended, and not of the restart");
 }
 
 /// SIGTERM is sent by cron jobs with a timeout, SIGINT by an operator.

@@ -137,7 +137,7 @@ async fn validation_clears_a_failed_hook_without_a_trigger() {
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Failed));
     server.send(news(with_dbs(3, &["db1"]))).await;
     let well = validated(&mut server).await;
-    assert_eq!(well.causes, [Cause::Schedule], "the hook has seen what there is, and does not run again");
+    assert_eq!(well.causes, [Cause::Schedule], "the hook has succeeded with these values, and does not run again");
     let well = Some(ServiceState::Validated { result: ValidationResult::Success, version: well.version });
     assert_eq!(server.observed().state, well);
     let forgotten = || {
@@ -174,7 +174,7 @@ async fn preview_reports_changes_once_per_request() {
         reports.push(server.report().await);
     }
     let previews = reports.iter().filter(|report| matches!(report.outcome, Outcome::Previewed(_)));
-    assert_eq!(previews.count(), 1, "what was asked once is answered once");
+    assert_eq!(previews.count(), 1, "a request is answered once");
     until("the run after the restart is made", || lines(&fixture, "runs") == 2).await;
 }
 

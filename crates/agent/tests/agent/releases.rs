@@ -446,7 +446,7 @@ async fn signed_bundle_with_unsafe_entries_is_refused() {
             };
             assert!(problem.contains(says), "{says:?} is not in: {problem}");
         }
-        assert_eq!(bundles::offsets(server.address), [0], "what is refused is not fetched over and over");
+        assert_eq!(bundles::offsets(server.address), [0], "a refused bundle is not downloaded again");
         let part = part(&fixture, &desired);
         assert_eq!(
             cached_releases(&fixture),

@@ -161,7 +161,7 @@ fn detects_forged_evidence(evidence: &Evidence<'_>) {
     let rules = found(&Evidence { journal: &none, ..evidence.clone() });
     assert!(rules.contains(&Rule::Budget), "{rules:?}");
 
-    // No gate was ever asked.
+    // No gate ever ran.
     let none = without(&|entry| matches!(entry.what, JournalEvent::Gate { .. }));
     let rules = found(&Evidence { journal: &none, ..evidence.clone() });
     assert!(rules.contains(&Rule::GateOrder), "{rules:?}");

@@ -58,7 +58,7 @@ impl Intervention {
             | Intervention::Supersede
             | Intervention::RollBack
             | Intervention::Abort => 12,
-            // All in the first stage, before the gate is asked.
+            // All in the first stage, before the gate runs.
             Intervention::GateFails => 4,
         };
         u64::try_from(rng.below(most) + 1).unwrap_or(1)

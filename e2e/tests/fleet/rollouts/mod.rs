@@ -172,7 +172,7 @@ fn printed_plan_is_the_order_of_execution() {
     let plan: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let planned = names(&plan["waves"]);
     assert_eq!(printed(&table.stdout), planned, "{}", table.stdout);
-    assert_eq!(planned[0], ["db1"], "the others come after it");
+    assert_eq!(planned[0], ["db1"], "the other nodes come after it");
     assert_eq!(planned.concat().len(), NODES.len());
     let again = sandbox.muster_json(&["rollout", "plan", "v2", "--seed", "7"]);
     assert_eq!(names(&again["waves"]), planned, "the seed decides");
@@ -226,7 +226,7 @@ fn concurrent_pause_promote_and_start() {
     assert_eq!(started.code(), 0, "{started:?}");
     let second = sandbox.run_muster(&["rollout", "start", "v3"]);
     assert_eq!(second.code(), 1, "{second:?}");
-    assert!(second.stderr.contains("--supersede"), "what can be done about it is said: {second:?}");
+    assert!(second.stderr.contains("--supersede"), "the message has the remedy: {second:?}");
     let waiting = wait_rollout(&sandbox, "waits for a person", |shown| shown["holds"][0]["hold"] == "promotion");
     assert_eq!(waiting["record"]["grants"], 1);
 
