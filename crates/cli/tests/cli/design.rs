@@ -512,7 +512,7 @@ async fn every_code_is_explained() {
         assert!(all.contains(code.as_str()) && all.contains(code.meaning()), "{code}");
     }
     let one = machine.run(&["design", "explain", "m0103"]).await;
-    assert!(one.starts_with("exit 0\n--- stdout\nM0103 (error): A key is not known in this mapping.\n"), "{one}");
+    assert!(one.starts_with("exit 0\n--- stdout\nM0103 (error): A key is unknown in this mapping.\n"), "{one}");
 }
 
 #[tokio::test]

@@ -8,32 +8,32 @@ pub(super) const HOST_PROFILE_BODY: Object = closed("a host profile", &[HOST_PRO
 
 /// Fields of host profiles, which nodes have too.
 pub(super) const HOST_PROFILE_FIELDS: &[Field] = &[
-    field("hardware_profile", Type::Reference(Kind::HardwareProfile), "The sort of machine."),
+    field("hardware_profile", Type::Reference(Kind::HardwareProfile), "The hardware profile of the machine."),
     field(
         "primary_network",
         Type::Reference(Kind::Network),
         "The network that gives the node its domain and name servers.",
     ),
-    field("flavor", TEXT, "What machine it needs, in a word that a driver or a cloud's map file knows."),
-    field("failure_domain", TEXT, "What the node fails together with."),
-    field("rack", Type::Reference(Kind::Rack), "The rack that it stands in."),
+    field("flavor", TEXT, "The size of machine, a name that the driver or the cloud's map file defines."),
+    field("failure_domain", TEXT, "The failure domain of the node."),
+    field("rack", Type::Reference(Kind::Rack), "The rack of the machine."),
     field("tags", TEXTS, "Tags to select nodes by."),
     field("owner_data", TEXT_MAP, "Labels for the owner of the machine."),
-    field("boot_mac", Type::Text(TextFormat::Mac), "The hardware address that it is installed through."),
-    field("oob", Type::Object(&OUT_OF_BAND), "How the machine is switched on and off when nothing runs on it."),
+    field("boot_mac", Type::Text(TextFormat::Mac), "The MAC address of the interface that it is installed through."),
+    field("oob", Type::Object(&OUT_OF_BAND), "The out-of-band access: power control without a running system."),
     field("driver", Type::Object(&DRIVER), "The driver that provisions it."),
-    field("storage", Type::Object(&STORAGE), "How its disks are laid out."),
-    field("platform", Type::Object(&PLATFORM), "What is installed on it."),
+    field("storage", Type::Object(&STORAGE), "The layout of its disks."),
+    field("platform", Type::Object(&PLATFORM), "The operating system and its parameters."),
     field("interfaces", Type::Map(&INTERFACE), "Its network interfaces, by name."),
 ];
 
 const OUT_OF_BAND: Object = Object {
     what: "an out-of-band access",
     groups: &[&[
-        field("type", TEXT, "`ipmi`, `redfish`, `libvirt`, `manual`, or a driver's own word."),
+        field("type", TEXT, "`ipmi`, `redfish`, `libvirt`, `manual`, or a type of a custom driver."),
         field("network", Type::Reference(Kind::Network), "The network that it is reached on."),
         field("account", TEXT, "The account's name."),
-        field("credential", Type::Secret, "Where the password is: `{secret: NAME}`."),
+        field("credential", Type::Secret, "Name of the secret with the password: `{secret: NAME}`."),
     ]],
     // Parameters depend on the driver.
     open: true,
@@ -41,14 +41,17 @@ const OUT_OF_BAND: Object = Object {
 
 const DRIVER: Object = closed(
     "a driver",
-    &[&[field("name", TEXT, "Which driver."), field("parameters", ANY_MAP, "What it needs to know; it checks them.")]],
+    &[&[
+        field("name", TEXT, "Name of the driver."),
+        field("parameters", ANY_MAP, "Parameters of the driver, which checks them."),
+    ]],
 );
 
 const STORAGE: Object = closed(
     "a storage layout",
     &[&[
         field("boot_drive", TEXT, "The disk that the machine starts from: an alias or a name."),
-        field("layout", Type::OneOf(&["custom", "flat", "lvm"]), "How a disk is divided about which nothing is said."),
+        field("layout", Type::OneOf(&["custom", "flat", "lvm"]), "Layout of disks that are not described."),
         field("disks", Type::Map(&DISK), "The disks, by alias or name."),
         field("volume_groups", Type::Map(&VOLUME_GROUP), "The volume groups, by name."),
     ]],
@@ -58,7 +61,7 @@ const DISK: Type = Type::Object(&closed(
     "a disk",
     &[&[
         field("labels", TEXT_MAP, "Labels of the disk."),
-        field("volume_group", TEXT, "The volume group that all of it belongs to."),
+        field("volume_group", TEXT, "The volume group that the complete disk belongs to."),
         field("partitions", Type::Keyed { key: "name", item: &PARTITION }, "Its partitions, in order."),
     ]],
 ));
@@ -68,21 +71,21 @@ const PARTITION: Object = closed(
     &[&[
         field("name", TEXT, "Its name."),
         field("size", Type::Text(TextFormat::Size), "`20g`, `30%`, or `>20g` for at least that and all that is left."),
-        field("part_uuid", Type::Text(TextFormat::Uuid), "Its identity."),
-        field("bootable", Type::Bool, "Whether the machine starts from it."),
+        field("part_uuid", Type::Text(TextFormat::Uuid), "Its UUID."),
+        field("bootable", Type::Bool, "True if the machine boots from it."),
         field("volume_group", TEXT, "The volume group that it belongs to."),
         field("labels", TEXT_MAP, "Labels of the partition."),
-        field("filesystem", Type::Object(&FILESYSTEM), "What is on it."),
+        field("filesystem", Type::Object(&FILESYSTEM), "Its file system."),
     ]],
 );
 
 const FILESYSTEM: Object = closed(
     "a file system",
     &[&[
-        field("mountpoint", Type::Text(TextFormat::AbsolutePath), "Where it is mounted; `none` for swap."),
+        field("mountpoint", Type::Text(TextFormat::AbsolutePath), "The mount point; `none` for swap."),
         field("fstype", TEXT, "`ext4`, `xfs`, …"),
         field("mount_options", TEXT, "Options of mount."),
-        field("fs_uuid", Type::Text(TextFormat::Uuid), "Its identity."),
+        field("fs_uuid", Type::Text(TextFormat::Uuid), "Its UUID."),
         field("fs_label", TEXT, "Its label."),
     ]],
 );
@@ -90,7 +93,7 @@ const FILESYSTEM: Object = closed(
 const VOLUME_GROUP: Type = Type::Object(&closed(
     "a volume group",
     &[&[
-        field("vg_uuid", Type::Text(TextFormat::Uuid), "Its identity."),
+        field("vg_uuid", Type::Text(TextFormat::Uuid), "Its UUID."),
         field("logical_volumes", Type::Keyed { key: "name", item: &LOGICAL_VOLUME }, "Its volumes, in order."),
     ]],
 ));
@@ -99,9 +102,9 @@ const LOGICAL_VOLUME: Object = closed(
     "a logical volume",
     &[&[
         field("name", TEXT, "Its name."),
-        field("lv_uuid", Type::Text(TextFormat::Uuid), "Its identity."),
+        field("lv_uuid", Type::Text(TextFormat::Uuid), "Its UUID."),
         field("size", Type::Text(TextFormat::Size), "`20g`, `30%`, or `>20g` for at least that and all that is left."),
-        field("filesystem", Type::Object(&FILESYSTEM), "What is on it."),
+        field("filesystem", Type::Object(&FILESYSTEM), "Its file system."),
     ]],
 );
 
@@ -121,10 +124,10 @@ const PLATFORM: Object = closed(
 const INTERFACE: Type = Type::Object(&closed(
     "an interface",
     &[&[
-        field("device_link", Type::Reference(Kind::NetworkLink), "The link that it is plugged into."),
+        field("device_link", Type::Reference(Kind::NetworkLink), "The link that it is connected to."),
         field("devices", TEXTS, "The devices that it consists of: aliases or names; several make a bond."),
         field("networks", NETWORKS, "The networks that it is in."),
-        field("mtu", integer(0, MAX_MTU), "The largest packet, in bytes; else the link's."),
+        field("mtu", integer(0, MAX_MTU), "The MTU in bytes; default: the link's."),
         field("sriov", Type::Object(&SRIOV), "Virtual functions."),
     ]],
 ));
@@ -132,18 +135,18 @@ const INTERFACE: Type = Type::Object(&closed(
 const SRIOV: Object = closed(
     "an SR-IOV section",
     &[&[
-        field("vf_count", integer(0, 1024), "How many virtual functions."),
-        field("trusted_mode", Type::Bool, "Whether they may change what the card does."),
+        field("vf_count", integer(0, 1024), "Number of virtual functions."),
+        field("trusted_mode", Type::Bool, "True if virtual functions may change settings of the card."),
     ]],
 );
 
 pub(super) const NODE_BODY: Object = closed("a node", &[NODE_FIELDS, HOST_PROFILE_FIELDS, LABELS]);
 
 const NODE_FIELDS: &[Field] = &[
-    field("role", TEXT, "What it is for."),
+    field("role", TEXT, "The role of the node."),
     field("environment", TEXT, "The environment that it belongs to, where there are several."),
     field("host_name", Type::Text(TextFormat::HostName), "Its host name, if it is not the node's name."),
-    field("addresses", Type::Keyed { key: "network", item: &ADDRESS }, "Its addresses, one a network."),
+    field("addresses", Type::Keyed { key: "network", item: &ADDRESS }, "Its addresses, one per network."),
 ];
 
 const ADDRESS: Object = closed(
@@ -161,16 +164,16 @@ const HARDWARE_PROFILE_FIELDS: &[Field] = &[
     field("generation", TEXT, "Its generation: `8`."),
     field("hw_version", TEXT, "Its revision: `3`."),
     field("bios_version", TEXT, "The firmware that it must have."),
-    field("boot_mode", Type::OneOf(&["bios", "uefi"]), "How the firmware starts a system."),
-    field("bootstrap_protocol", Type::OneOf(&["pxe", "usb", "hdd"]), "What it is installed from."),
+    field("boot_mode", Type::OneOf(&["bios", "uefi"]), "The boot mode of the firmware."),
+    field("bootstrap_protocol", Type::OneOf(&["pxe", "usb", "hdd"]), "The boot medium of the installation."),
     field("pxe_interface", TEXT, "The interface that it is installed through: an alias or a name."),
-    field("device_aliases", Type::Map(&ALIAS), "Names for devices by where they are plugged in."),
+    field("device_aliases", Type::Map(&ALIAS), "Names for devices, by bus and address."),
     field(
         "cpu_sets",
         Type::Map(&Type::Text(TextFormat::CpuSet)),
         "Sets of processors, for kernel parameters: `2,4-7`.",
     ),
-    field("hugepages", Type::Map(&HUGEPAGES), "Sorts of huge pages, for kernel parameters."),
+    field("hugepages", Type::Map(&HUGEPAGES), "Sizes and counts of huge pages, for kernel parameters."),
 ];
 
 const ALIAS: Type = Type::Object(&closed(
@@ -178,8 +181,8 @@ const ALIAS: Type = Type::Object(&closed(
     &[&[
         field("address", TEXT, "`0000:00:03.0` on PCI, `2:0.0.0` on SCSI."),
         field("bus_type", Type::OneOf(&["pci", "scsi"]), "The bus that the address is on."),
-        field("dev_type", TEXT, "What sits there, as the hardware names itself."),
-        field("size", Type::Text(TextFormat::Bytes), "How much a disk holds: `480g`."),
+        field("dev_type", TEXT, "The type of the device, as reported by the hardware."),
+        field("size", Type::Text(TextFormat::Bytes), "The capacity of a disk: `480g`."),
     ]],
 ));
 
@@ -191,9 +194,9 @@ const HUGEPAGES: Type = Type::Object(&closed(
 pub(super) const BOOT_ACTION_BODY: Object = closed("a boot action", &[BOOT_ACTION_FIELDS, LABELS]);
 
 const BOOT_ACTION_FIELDS: &[Field] = &[
-    field("signaling", Type::Bool, "Whether the machine says how it went; true if it is not said."),
-    field("assets", Type::Keyed { key: "name", item: &ASSET }, "What is put there, in order."),
-    field("node_filter", Type::Object(&NODE_FILTER), "Which nodes get it; without it, all of them."),
+    field("signaling", Type::Bool, "True if the machine reports the result; default: true."),
+    field("assets", Type::Keyed { key: "name", item: &ASSET }, "Files, units and packages, in order."),
+    field("node_filter", Type::Object(&NODE_FILTER), "The nodes that it applies to; default: all."),
 ];
 
 const ASSET: Object = closed(
@@ -201,19 +204,19 @@ const ASSET: Object = closed(
     &[&[
         field("name", TEXT, "Its name within the boot action."),
         field("type", Type::OneOf(&["unit", "file", "pkg_list"]), "A systemd unit, a file, or packages."),
-        field("path", Type::Text(TextFormat::AbsolutePath), "Where it goes."),
-        field("location", TEXT, "Where its content comes from."),
+        field("path", Type::Text(TextFormat::AbsolutePath), "The path on the machine."),
+        field("location", TEXT, "The URL of its content."),
         field("data", TEXT, "Its content."),
         field("packages", TEXT_MAP, "Packages and their versions."),
         field(
             "location_pipeline",
             Type::Whole(&Type::OneOf(&["template"])),
-            "What is done with the location, in order.",
+            "Processing steps of the location, in order.",
         ),
         field(
             "data_pipeline",
             Type::Whole(&Type::OneOf(&["base64_encode", "base64_decode", "utf8_encode", "utf8_decode", "template"])),
-            "What is done with the content, in order.",
+            "Processing steps of the content, in order.",
         ),
         field("permissions", Type::Text(TextFormat::Permissions), "The file's mode: `0644`."),
     ]],
@@ -225,7 +228,7 @@ const NODE_FILTER: Object = closed(
         field(
             "set",
             Type::OneOf(&["union", "intersection"]),
-            "Whether one of the filters must fit, or all; `union` if it is not said.",
+            "`union`: one filter must match; `intersection`: all. Default: `union`.",
         ),
         field("filters", Type::Whole(&Type::Object(&FILTER)), "The filters."),
     ]],
@@ -237,7 +240,7 @@ const FILTER: Object = closed(
         field(
             "type",
             Type::OneOf(&["union", "intersection"]),
-            "Whether one of the conditions must hold, or all; `intersection` if it is not said.",
+            "`union`: one condition must hold; `intersection`: all. Default: `intersection`.",
         ),
         field("node_names", TEXTS, "Names of nodes."),
         field("node_tags", TEXTS, "Tags of nodes."),

@@ -71,30 +71,26 @@ impl Kind {
             Kind::Region => "Settings that all machines of a site share.",
             Kind::Rack => "Location of machines, and the networks and switches of the rack.",
             Kind::NetworkLink => {
-                "The cable, or the bundle of cables, that networks share: how it is bonded and trunked, and which networks it \
-                 carries."
+                "The cable, or the bundle of cables, that networks share: its bond, its trunk, and the networks that it carries."
             }
-            Kind::Network => {
-                "Addresses that reach each other: IPv4 or IPv6, what parts of it are for, routes, and names."
-            }
+            Kind::Network => "A network of IPv4 or IPv6: its addresses, ranges, routes, and DNS.",
             Kind::HardwareProfile => {
-                "What a sort of machine is made of: firmware, and names for its devices by where they are plugged in, so that \
-                 everything else can speak of `nic1`."
+                "A type of machine: its firmware, and names for its devices by bus and address, such as `nic1`."
             }
             Kind::HostProfile => "Values that nodes and other profiles inherit.",
             Kind::Node => {
-                "One machine. Explicit values stand here, such as addresses; what it shares with others stands in the host \
-                 profiles that it extends."
+                "One machine. Its own values are here, such as addresses; shared values are in the host profiles that it \
+                 extends."
             }
             Kind::BootAction => {
                 "Files, units and packages that are installed on the first boot, and the machines that get them."
             }
             Kind::Cloud => {
-                "What the generic names of an environment file are called in one cloud. It is written as a map file, \
-                 `environments/<cloud>.map.yaml`, which holds the spec alone."
+                "Names of flavors and images in one cloud. It is written as a map file, `environments/<cloud>.map.yaml`, \
+                 which has the spec only."
             }
             Kind::Schema => {
-                "The JSON Schema of a kind of your own: documents of the kind that it is named after are checked against it."
+                "The JSON Schema of a kind of your own. Documents of the kind with the same name are checked against it."
             }
         }
     }

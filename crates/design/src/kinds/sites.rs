@@ -6,25 +6,25 @@ use crate::types::{ANY_MAP, Field, Object, TEXT, TEXT_MAP, TEXTS, TextFormat, Ty
 pub(super) const NETWORK_BODY: Object = closed("a network", &[NETWORK_FIELDS, LABELS]);
 
 const NETWORK_FIELDS: &[Field] = &[
-    field("vlan", integer(1, 4094), "Its number on trunked links; without one it is untagged."),
-    field("mtu", integer(0, MAX_MTU), "The largest packet, in bytes."),
+    field("vlan", integer(1, 4094), "The VLAN number on trunks; default: untagged."),
+    field("mtu", integer(0, MAX_MTU), "The MTU in bytes."),
     field("cidr", Type::Text(TextFormat::Cidr), "Its addresses, IPv4 or IPv6: `10.1.0.0/24`."),
     field("routedomain", TEXT, "Networks of one routing domain reach each other by the routes that name it."),
-    field("ranges", Type::Keyed { key: "start", item: &RANGE }, "What parts of it are for."),
-    field("routes", Type::Keyed { key: "subnet", item: &ROUTE }, "How other networks are reached from here."),
+    field("ranges", Type::Keyed { key: "start", item: &RANGE }, "Ranges of its addresses, by use."),
+    field("routes", Type::Keyed { key: "subnet", item: &ROUTE }, "Routes to other networks."),
     field(
         "domain_routes",
         Type::Keyed { key: "routedomain", item: &DOMAIN_ROUTE },
-        "How the networks of routing domains are reached from here.",
+        "Routes to the networks of routing domains.",
     ),
-    field("dns", Type::Object(&DNS), "Names: effective on the nodes whose primary network this is."),
-    field("dhcp_relay", Type::Object(&DHCP_RELAY), "Who passes DHCP on to a server elsewhere."),
+    field("dns", Type::Object(&DNS), "Domain and name servers of the nodes with this primary network."),
+    field("dhcp_relay", Type::Object(&DHCP_RELAY), "The relay that forwards DHCP requests to a server."),
 ];
 
 const RANGE: Object = closed(
     "a range",
     &[&[
-        field("type", Type::OneOf(&["static", "dhcp", "reserved"]), "What the addresses are for."),
+        field("type", Type::OneOf(&["static", "dhcp", "reserved"]), "The use of the addresses."),
         field("start", Type::Text(TextFormat::Address), "The first address."),
         field("end", Type::Text(TextFormat::Address), "The last address."),
     ]],
@@ -33,9 +33,9 @@ const RANGE: Object = closed(
 const ROUTE: Object = closed(
     "a route",
     &[&[
-        field("subnet", Type::Text(TextFormat::Cidr), "What is reached."),
+        field("subnet", Type::Text(TextFormat::Cidr), "The destination."),
         field("gateway", Type::Text(TextFormat::Address), "The router, an address of this network."),
-        field("metric", METRIC, "The lower wins."),
+        field("metric", METRIC, "The lowest metric wins."),
     ]],
 );
 
@@ -45,7 +45,7 @@ const DOMAIN_ROUTE: Object = closed(
     &[&[
         field("routedomain", TEXT, "The routing domain: every network of it is reached through the gateway."),
         field("gateway", Type::Text(TextFormat::Address), "The router, an address of this network."),
-        field("metric", METRIC, "The lower wins."),
+        field("metric", METRIC, "The lowest metric wins."),
     ]],
 );
 
@@ -54,7 +54,7 @@ const METRIC: Type = integer(0, u32::MAX as i64);
 const DNS: Object = closed(
     "a DNS section",
     &[&[
-        field("domain", Type::Text(TextFormat::Domain), "What is added to a host's name."),
+        field("domain", Type::Text(TextFormat::Domain), "The domain of host names."),
         field("servers", Type::List(&Type::Text(TextFormat::Address)), "Who answers."),
     ]],
 );
@@ -63,7 +63,7 @@ const DHCP_RELAY: Object = closed(
     "a DHCP relay",
     &[&[
         field("self_ip", Type::Text(TextFormat::Address), "The relay's own address in this network."),
-        field("upstream_target", Type::Text(TextFormat::Address), "The server that it passes on to."),
+        field("upstream_target", Type::Text(TextFormat::Address), "The DHCP server."),
     ]],
 );
 
@@ -73,10 +73,10 @@ pub(super) const NETWORKS: Type = Type::List(&Type::Reference(Kind::Network));
 pub(super) const NETWORK_LINK_BODY: Object = closed("a network link", &[NETWORK_LINK_FIELDS, LABELS]);
 
 const NETWORK_LINK_FIELDS: &[Field] = &[
-    field("bonding", Type::Object(&BONDING), "How several interfaces work as one."),
-    field("mtu", integer(0, MAX_MTU), "The largest packet, in bytes."),
+    field("bonding", Type::Object(&BONDING), "The bond of several devices."),
+    field("mtu", integer(0, MAX_MTU), "The MTU in bytes."),
     field("linkspeed", TEXT, "The speed that both ends use: `auto`, `10full`."),
-    field("trunking", Type::Object(&TRUNKING), "How several networks share the link."),
+    field("trunking", Type::Object(&TRUNKING), "The VLAN trunk of several networks."),
     field("allowed_networks", Type::List(&Type::Reference(Kind::Network)), "The networks that it carries."),
 ];
 
@@ -99,57 +99,53 @@ const BONDING: Object = closed(
                 "balance-tlb",
                 "balance-alb",
             ]),
-            "How the members share the work.",
+            "The mode of the bond.",
         ),
         field(
             "hash",
             Type::OneOf(&["layer2", "layer2+3", "layer3+4", "encap2+3", "encap3+4", "vlan+srcmac"]),
-            "What a packet's member is chosen by (802.3ad).",
+            "The hash that selects the member of a packet (802.3ad).",
         ),
-        field("peer_rate", Type::OneOf(&["slow", "fast"]), "How often the peer is asked to speak (802.3ad)."),
-        field("mon_rate", MILLISECONDS, "How often a member is looked at, in milliseconds."),
-        field("up_delay", MILLISECONDS, "How long a member is up before it is used, in milliseconds."),
-        field("down_delay", MILLISECONDS, "How long a member is down before it is left, in milliseconds."),
+        field("peer_rate", Type::OneOf(&["slow", "fast"]), "The LACP rate of the peer (802.3ad)."),
+        field("mon_rate", MILLISECONDS, "The interval of link checks, in milliseconds."),
+        field("up_delay", MILLISECONDS, "The delay before a member that is up is used, in milliseconds."),
+        field("down_delay", MILLISECONDS, "The delay before a member that is down is dropped, in milliseconds."),
     ]],
 );
 
 const TRUNKING: Object = closed(
     "a trunking",
     &[&[
-        field("mode", Type::OneOf(&["disabled", "802.1q"]), "Whether frames carry the number of their network."),
-        field("default_network", Type::Reference(Kind::Network), "The network of frames that carry none."),
+        field("mode", Type::OneOf(&["disabled", "802.1q"]), "The mode of VLAN tagging."),
+        field("default_network", Type::Reference(Kind::Network), "The network of untagged frames."),
     ]],
 );
 
 pub(super) const REGION_BODY: Object = closed("a region", &[REGION_FIELDS, LABELS]);
 
 const REGION_FIELDS: &[Field] = &[
-    field(
-        "tag_definitions",
-        Type::Keyed { key: "tag", item: &TAG_DEFINITION },
-        "Tags that a machine gets by what its hardware is.",
-    ),
+    field("tag_definitions", Type::Keyed { key: "tag", item: &TAG_DEFINITION }, "Tags of machines by their hardware."),
     field("authorized_keys", TEXTS, "SSH public keys that may log in to every machine."),
     field("repositories", Type::Map(&REPOSITORY), "Package repositories, by name."),
-    field("remove_unlisted_repositories", Type::Bool, "Whether other repositories are taken out of a machine."),
+    field("remove_unlisted_repositories", Type::Bool, "True if other repositories are removed from machines."),
 ];
 
 const TAG_DEFINITION: Object = closed(
     "a tag definition",
     &[&[
         field("tag", TEXT, "The tag."),
-        field("type", Type::OneOf(&["lshw_xpath"]), "In what language the definition is written."),
-        field("definition", TEXT, "What the hardware must be for the machine to get the tag."),
+        field("type", Type::OneOf(&["lshw_xpath"]), "The language of the definition."),
+        field("definition", TEXT, "The condition on the hardware."),
     ]],
 );
 
 const REPOSITORY: Type = Type::Object(&closed(
     "a repository",
     &[&[
-        field("type", Type::OneOf(&["apt", "rpm"]), "Which package manager it is for."),
+        field("type", Type::OneOf(&["apt", "rpm"]), "The package manager."),
         field("url", TEXT, "Where it is."),
         field("distributions", TEXTS, "Its distributions: `bookworm`."),
-        field("subrepos", TEXTS, "What is added to a distribution's name: `security`."),
+        field("subrepos", TEXTS, "Suffixes of the distribution's name: `security`."),
         field("components", TEXTS, "Its components: `main`."),
         field("gpgkey", TEXT, "The public key that signs it."),
         field("arches", TEXTS, "The architectures that it has packages for."),
@@ -162,7 +158,7 @@ pub(super) const RACK_BODY: Object = closed("a rack", &[RACK_FIELDS, LABELS]);
 const RACK_FIELDS: &[Field] = &[
     field("region", Type::Reference(Kind::Region), "The region that the rack is in."),
     field("tor_switches", Type::Map(&SWITCH), "The switches at the top of the rack, by name."),
-    field("location", Type::Object(&LOCATION), "Where the rack stands."),
+    field("location", Type::Object(&LOCATION), "The location of the rack."),
     field("local_networks", Type::List(&Type::Reference(Kind::Network)), "The networks that do not leave the rack."),
 ];
 
@@ -170,18 +166,18 @@ const SWITCH: Type = Type::Object(&closed(
     "a switch",
     &[&[
         field("mgmt_ip", Type::Text(TextFormat::Address), "The address that the switch is managed at."),
-        field("sdn_api_uri", TEXT, "Where the switch is programmed."),
+        field("sdn_api_uri", TEXT, "The URL of the switch's API."),
     ]],
 ));
 
 const LOCATION: Object = closed(
     "a location",
-    &[&[field("clli", TEXT, "The code of the building."), field("grid", TEXT, "The place on the floor.")]],
+    &[&[field("clli", TEXT, "The code of the building."), field("grid", TEXT, "The grid position on the floor.")]],
 );
 
 pub(super) const CLOUD_BODY: Object = closed("a cloud", &[CLOUD_FIELDS, LABELS]);
 
 const CLOUD_FIELDS: &[Field] = &[
-    field("flavor", TEXT_MAP, "What a flavor is called there."),
-    field("image", TEXT_MAP, "What an image is called there."),
+    field("flavor", TEXT_MAP, "Names of flavors in the cloud."),
+    field("image", TEXT_MAP, "Names of images in the cloud."),
 ];

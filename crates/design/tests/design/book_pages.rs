@@ -182,16 +182,16 @@ spec:
 
 | key | needed | meaning |
 |---|---|---|
-| `kind` | yes | what it describes: one of those below, or a kind of your own |
+| `kind` | yes | one of the kinds below, or a kind of your own |
 | `name` | yes | its name, unique among documents of the kind: 1 to 128 of A-Z, a-z, 0-9 and `- _ . + : @ /`, beginning with a letter or digit |
-| `labels` | no | words to select documents by: text to text |
-| `extends` | no | the documents whose values it begins with: see [Inheritance](inheritance.md) |
-| `overlay` | no | `true`: it is meant to be laid over the document of the same kind and name in an earlier source |
-| `spec` | no | what it says |
+| `labels` | no | labels to select documents by: text to text |
+| `extends` | no | the documents whose values it inherits: see [Inheritance](inheritance.md) |
+| `overlay` | no | `true`: it overrides the document of the same kind and name in an earlier source |
+| `spec` | no | its values |
 
-No field is needed in a document, since it may be inherited: what must be there in the end is checked on what is in effect. How a
-field is inherited follows from its type. In the tables below, a field in a mapping is written with a dot before it, `<name>` is a
-name of your own, and `[name]` is a member of a list that is identified by its `name`.
+All fields of a document are optional, because they may be inherited: required fields are checked in the effective document. The
+type of a field defines how it is inherited. In the tables below, a field in a mapping is written with a dot before it, `<name>` is
+a name of your own, and `[name]` is a member of a list that is identified by its `name`.
 
 The same as JSON Schemas, for editors, is in `docs/schemas`; `muster design schema --all DIR` writes them.
 ";
