@@ -12,7 +12,7 @@ pub(crate) struct GraphEdge {
 
 /// Topological order and the cycles. The closing edge of a cycle is ignored in the order.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct TopologicalOrder {
     /// Every index after its dependencies, otherwise in the original order.
     pub order: Vec<usize>,
     pub cycles: Vec<GraphCycle>,
@@ -34,15 +34,15 @@ enum VisitMark {
 }
 
 /// Orders all indices.
-pub(crate) fn order(edges: &[Vec<GraphEdge>]) -> Order {
+pub(crate) fn order(edges: &[Vec<GraphEdge>]) -> TopologicalOrder {
     order_from(edges, 0..edges.len())
 }
 
 /// Depth-first search from each start in turn; finds each cycle once. The path is a vector, not the call stack: chains may
 /// be thousands of nodes long.
-pub(crate) fn order_from(edges: &[Vec<GraphEdge>], starts: impl IntoIterator<Item = usize>) -> Order {
+pub(crate) fn order_from(edges: &[Vec<GraphEdge>], starts: impl IntoIterator<Item = usize>) -> TopologicalOrder {
     let mut mark = vec![VisitMark::Unvisited; edges.len()];
-    let mut found = Order { order: Vec::with_capacity(edges.len()), cycles: Vec::new() };
+    let mut found = TopologicalOrder { order: Vec::with_capacity(edges.len()), cycles: Vec::new() };
     // Index, and number of its edges that were followed.
     let mut path: Vec<(usize, usize)> = Vec::new();
     for start in starts {

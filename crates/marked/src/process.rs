@@ -160,8 +160,11 @@ impl TerminationSummary {
 /// Returns as soon as none is left, at the latest 10 seconds after the grace period. Processes that appear meanwhile are
 /// terminated as well.
 pub async fn terminate_all(name: &str, value: impl AsRef<OsStr>, grace: Duration) -> io::Result<TerminationSummary> {
-    let mut search =
-        Search { name: name.to_owned(), value: value.as_ref().to_owned(), ended: TerminationSummary::default() };
+    let mut search = MarkedTermination {
+        name: name.to_owned(),
+        value: value.as_ref().to_owned(),
+        ended: TerminationSummary::default(),
+    };
     let term_until = Instant::now() + grace;
     if search.signal_until_none_left(Signal::TERM, term_until).await? {
         return Ok(search.ended);
@@ -202,13 +205,13 @@ impl Process {
     }
 }
 
-struct Search {
+struct MarkedTermination {
     name: String,
     value: OsString,
     ended: TerminationSummary,
 }
 
-impl Search {
+impl MarkedTermination {
     /// Signals all processes found, waits for their end, and searches again. `false`: timeout.
     async fn signal_until_none_left(&mut self, signal: Signal, until: Instant) -> io::Result<bool> {
         let mut clean = 0;

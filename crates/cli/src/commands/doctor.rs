@@ -47,8 +47,8 @@ async fn check_by_server(globals: &Globals) -> Result<DoctorReport, Failure> {
     let round_trip = now().duration_since(sent);
     let mut examination = server.client.doctor().await.map_err(|error| server.failure(error))?;
     let answered = now();
-    let asked = answered.checked_sub(round_trip).unwrap_or(answered);
-    examination.findings.push(doctor::check_clock("this machine → server", asked, examination.now, answered));
+    let sent_at = answered.checked_sub(round_trip).unwrap_or(answered);
+    examination.findings.push(doctor::check_clock("this machine → server", sent_at, examination.now, answered));
     Ok(examination)
 }
 

@@ -82,59 +82,59 @@ pub enum Command {
 pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let Cli { globals, command } = cli;
     match command {
-        Command::Status(args) => online(status::run(&args, &globals, terminal)),
-        Command::Node(node::Command::List(args)) => online(node::list(&args, &globals, terminal)),
-        Command::Node(node::Command::Show(args)) => online(node::show::run(&args, &globals, terminal)),
-        Command::Node(node::Command::Logs(args)) => online(node::logs::run(&args, &globals, terminal)),
-        Command::Node(node::Command::Run(args)) => online(node::run::run(&args, &globals, terminal)),
-        Command::Runs(args) => question(runs::run(&args, &globals, terminal)),
-        Command::Failures(args) => question(runs::failures(&args, &globals, terminal)),
-        Command::TriggerUpdate(args) => online(trigger_update::run(&args, &globals, terminal)),
+        Command::Status(args) => run_client(status::run(&args, &globals, terminal)),
+        Command::Node(node::Command::List(args)) => run_client(node::list(&args, &globals, terminal)),
+        Command::Node(node::Command::Show(args)) => run_client(node::show::run(&args, &globals, terminal)),
+        Command::Node(node::Command::Logs(args)) => run_client(node::logs::run(&args, &globals, terminal)),
+        Command::Node(node::Command::Run(args)) => run_client(node::run::run(&args, &globals, terminal)),
+        Command::Runs(args) => run_query(runs::run(&args, &globals, terminal)),
+        Command::Failures(args) => run_query(runs::failures(&args, &globals, terminal)),
+        Command::TriggerUpdate(args) => run_client(trigger_update::run(&args, &globals, terminal)),
         Command::Rollout(command) => rollout(command, &globals, terminal),
-        Command::VerifyHosts(args) => question(verify_hosts::run(&args, &globals, terminal)),
-        Command::CurrentVersion(args) => online(versions::current(&args, &globals, terminal)),
-        Command::RunningVersions(args) => online(versions::running(&args, &globals, terminal)),
-        Command::HostsAtVersion(args) => online(versions::hosts_at(&args, &globals, terminal)),
-        Command::CheckSingleVersion(args) => question(versions::check_single(&args, &globals, terminal)),
-        Command::Data(data::Command::Set(args)) => online(data::set::run(&args, &globals, terminal)),
-        Command::Data(data::Command::Get(args)) => online(data::get::run(&args, &globals, terminal)),
-        Command::Data(data::Command::List(args)) => online(data::list::run(&args, &globals, terminal)),
-        Command::Data(data::Command::Unset(args)) => online(data::unset::run(&args, &globals, terminal)),
-        Command::Lookup(args) => question(lookup::run(&args, &globals, terminal)),
-        Command::Pause(args) => online(pause::pause(&args, &globals, terminal)),
-        Command::Resume(args) => online(pause::resume(&args, &globals, terminal)),
-        Command::Pauses(args) => online(pause::list(&args, &globals, terminal)),
-        Command::Env(env::Command::Plan(args)) => online(env::plan::run(&args, &globals, terminal)),
-        Command::Env(env::Command::Apply(args)) => online(env::apply::run(&args, &globals, terminal)),
-        Command::Env(env::Command::List(args)) => online(env::list(&args, &globals, terminal)),
-        Command::Env(env::Command::Show(args)) => online(env::show::run(&args, &globals, terminal)),
-        Command::Env(env::Command::History(args)) => online(env::history::run(&args, &globals, terminal)),
-        Command::Env(env::Command::Destroy(args)) => online(env::destroy::run(&args, &globals, terminal)),
+        Command::VerifyHosts(args) => run_query(verify_hosts::run(&args, &globals, terminal)),
+        Command::CurrentVersion(args) => run_client(versions::current(&args, &globals, terminal)),
+        Command::RunningVersions(args) => run_client(versions::running(&args, &globals, terminal)),
+        Command::HostsAtVersion(args) => run_client(versions::hosts_at(&args, &globals, terminal)),
+        Command::CheckSingleVersion(args) => run_query(versions::check_single(&args, &globals, terminal)),
+        Command::Data(data::Command::Set(args)) => run_client(data::set::run(&args, &globals, terminal)),
+        Command::Data(data::Command::Get(args)) => run_client(data::get::run(&args, &globals, terminal)),
+        Command::Data(data::Command::List(args)) => run_client(data::list::run(&args, &globals, terminal)),
+        Command::Data(data::Command::Unset(args)) => run_client(data::unset::run(&args, &globals, terminal)),
+        Command::Lookup(args) => run_query(lookup::run(&args, &globals, terminal)),
+        Command::Pause(args) => run_client(pause::pause(&args, &globals, terminal)),
+        Command::Resume(args) => run_client(pause::resume(&args, &globals, terminal)),
+        Command::Pauses(args) => run_client(pause::list(&args, &globals, terminal)),
+        Command::Env(env::Command::Plan(args)) => run_client(env::plan::run(&args, &globals, terminal)),
+        Command::Env(env::Command::Apply(args)) => run_client(env::apply::run(&args, &globals, terminal)),
+        Command::Env(env::Command::List(args)) => run_client(env::list(&args, &globals, terminal)),
+        Command::Env(env::Command::Show(args)) => run_client(env::show::run(&args, &globals, terminal)),
+        Command::Env(env::Command::History(args)) => run_client(env::history::run(&args, &globals, terminal)),
+        Command::Env(env::Command::Destroy(args)) => run_client(env::destroy::run(&args, &globals, terminal)),
         Command::Design(design::Command::Check(args)) => design::check::run(&args, &globals, terminal),
         Command::Design(design::Command::Show(args)) => design::show::run(&args, &globals, terminal),
         Command::Design(design::Command::Why(args)) => design::why::run(&args, &globals, terminal),
         Command::Design(design::Command::Diff(args)) => design::diff::run(&args, &globals, terminal),
         Command::Design(design::Command::Schema(args)) => design::schema::run(&args, &globals, terminal),
         Command::Design(design::Command::Explain(args)) => design::explain::run(&args, terminal),
-        Command::Item(item::Command::List(args)) => online(item::list::run(&args, &globals, terminal)),
-        Command::Item(item::Command::Get(args)) => online(item::get(&args, &globals, terminal)),
-        Command::Item(item::Command::Put(args)) => online(item::put::run(&args, &globals, terminal)),
-        Command::Item(item::Command::Delete(args)) => online(item::delete::run(&args, &globals, terminal)),
-        Command::Release(release::Command::Build(args)) => online(release::build::run(&args, terminal)),
-        Command::Release(release::Command::Diff(args)) => online(release::diff::run(&args, &globals, terminal)),
+        Command::Item(item::Command::List(args)) => run_client(item::list::run(&args, &globals, terminal)),
+        Command::Item(item::Command::Get(args)) => run_client(item::get(&args, &globals, terminal)),
+        Command::Item(item::Command::Put(args)) => run_client(item::put::run(&args, &globals, terminal)),
+        Command::Item(item::Command::Delete(args)) => run_client(item::delete::run(&args, &globals, terminal)),
+        Command::Release(release::Command::Build(args)) => run_client(release::build::run(&args, terminal)),
+        Command::Release(release::Command::Diff(args)) => run_client(release::diff::run(&args, &globals, terminal)),
         Command::Release(release::Command::Verify(args)) => release::verify::run(&args, terminal),
-        Command::Release(release::Command::Push(args)) => online(release::push::run(&args, &globals, terminal)),
-        Command::Release(release::Command::List(args)) => online(release::list::run(&args, &globals, terminal)),
-        Command::Release(release::Command::Show(args)) => online(release::show::run(&args, &globals, terminal)),
-        Command::Key(key::Command::List(args)) => online(key::list(&args, &globals, terminal)),
-        Command::Key(key::Command::Trust(args)) => online(key::trust::run(&args, &globals, terminal)),
+        Command::Release(release::Command::Push(args)) => run_client(release::push::run(&args, &globals, terminal)),
+        Command::Release(release::Command::List(args)) => run_client(release::list::run(&args, &globals, terminal)),
+        Command::Release(release::Command::Show(args)) => run_client(release::show::run(&args, &globals, terminal)),
+        Command::Key(key::Command::List(args)) => run_client(key::list(&args, &globals, terminal)),
+        Command::Key(key::Command::Trust(args)) => run_client(key::trust::run(&args, &globals, terminal)),
         Command::Key(key::Command::New(args)) => key::new::run(&args, terminal),
         Command::Key(key::Command::Show(args)) => key::show(&args, terminal),
-        Command::Doctor(args) => question(doctor::run(&args, &globals, terminal)),
-        Command::Backup(args) => online(backup::run(&args, &globals, terminal)),
-        Command::Restore(args) => online(restore::run(&args, &globals, terminal)),
-        Command::Up(args) => serving(up::run(&args, &globals, terminal)),
-        Command::Serve(args) => serving(serve::run(&args, &globals, terminal)),
+        Command::Doctor(args) => run_query(doctor::run(&args, &globals, terminal)),
+        Command::Backup(args) => run_client(backup::run(&args, &globals, terminal)),
+        Command::Restore(args) => run_client(restore::run(&args, &globals, terminal)),
+        Command::Up(args) => run_server(up::run(&args, &globals, terminal)),
+        Command::Serve(args) => run_server(serve::run(&args, &globals, terminal)),
         Command::Completions(args) => completions::run(&args, terminal),
     }
 }
@@ -142,25 +142,25 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
 fn rollout(command: rollout::Command, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     use rollout::{Command, abort, history, pause, plan, promote, retry, rollback, show, skip, slots, start, status};
     match command {
-        Command::Plan(args) => online(plan::run(&args, globals, terminal)),
-        Command::Start(args) => online(start::run(&args, globals, terminal)),
-        Command::Status(args) => question(status::run(&args, globals, terminal)),
-        Command::Pause(args) => online(pause::pause(&args, globals, terminal)),
-        Command::Resume(args) => online(pause::resume(&args, globals, terminal)),
-        Command::Abort(args) => online(abort::run(&args, globals, terminal)),
-        Command::Promote(args) => online(promote::run(&args, globals, terminal)),
-        Command::Skip(args) => online(skip::run(&args, globals, terminal)),
-        Command::Retry(args) => online(retry::run(&args, globals, terminal)),
-        Command::Rollback(args) => online(rollback::run(&args, globals, terminal)),
-        Command::History(args) => online(history::run(&args, globals, terminal)),
-        Command::Show(args) => online(show::run(&args, globals, terminal)),
-        Command::Slots(slots::Command::List(args)) => online(slots::list(&args, globals, terminal)),
-        Command::Slots(slots::Command::Release(args)) => online(slots::release(&args, globals, terminal)),
+        Command::Plan(args) => run_client(plan::run(&args, globals, terminal)),
+        Command::Start(args) => run_client(start::run(&args, globals, terminal)),
+        Command::Status(args) => run_query(status::run(&args, globals, terminal)),
+        Command::Pause(args) => run_client(pause::pause(&args, globals, terminal)),
+        Command::Resume(args) => run_client(pause::resume(&args, globals, terminal)),
+        Command::Abort(args) => run_client(abort::run(&args, globals, terminal)),
+        Command::Promote(args) => run_client(promote::run(&args, globals, terminal)),
+        Command::Skip(args) => run_client(skip::run(&args, globals, terminal)),
+        Command::Retry(args) => run_client(retry::run(&args, globals, terminal)),
+        Command::Rollback(args) => run_client(rollback::run(&args, globals, terminal)),
+        Command::History(args) => run_client(history::run(&args, globals, terminal)),
+        Command::Show(args) => run_client(show::run(&args, globals, terminal)),
+        Command::Slots(slots::Command::List(args)) => run_client(slots::list(&args, globals, terminal)),
+        Command::Slots(slots::Command::Release(args)) => run_client(slots::release(&args, globals, terminal)),
     }
 }
 
 /// Runs a server, on all processors.
-fn serving(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+fn run_server(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime
         .map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot start the runtime")))?
@@ -168,7 +168,7 @@ fn serving(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit,
 }
 
 /// Runs a client command on one thread, which starts fast.
-fn online(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+fn run_client(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime
         .map_err(|error| Failure::cannot_tell(anyhow::Error::new(error).context("cannot start the runtime")))?
@@ -176,6 +176,6 @@ fn online(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, 
 }
 
 /// Runs a command whose exit code 1 is the answer "no": an error becomes exit code 2.
-fn question(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    online(command).map_err(Failure::as_cannot_tell)
+fn run_query(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    run_client(command).map_err(Failure::as_cannot_tell)
 }

@@ -341,17 +341,17 @@ pub(crate) fn read_terminal(mut reader: File) -> String {
     String::from_utf8(text).unwrap()
 }
 
-type Broken = Arc<Mutex<BTreeSet<(String, Version)>>>;
+type BrokenReleases = Arc<Mutex<BTreeSet<(String, Version)>>>;
 
 pub(crate) struct FakeAgents {
-    broken: Broken,
+    broken: BrokenReleases,
     _tasks: JoinSet<()>,
 }
 
 impl FakeAgents {
     /// Connects one agent per node.
     pub(crate) async fn start(fleet: &Fleet, nodes: &[(&str, &str)]) -> Self {
-        let (broken, mut tasks) = (Broken::default(), JoinSet::new());
+        let (broken, mut tasks) = (BrokenReleases::default(), JoinSet::new());
         for (name, _) in nodes {
             let mut stream = fleet.client.sync(&fleet.env, &node(name), &SyncOpen::default()).await.unwrap();
             let (client, env) = (fleet.client.clone(), fleet.env.clone());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_core::names::EnvName;
 
 use super::compose::{Bases, check_kinds, check_references, check_stack, flatten, own, report_unused, subjects};
-use super::design::{CheckedDesign, CompileOptions, FileSlot, Inner};
+use super::design::{CheckedDesign, CompileOptions, DesignData, FileSlot};
 use super::in_parallel;
 use super::load::{DesignFile, LoadedFile};
 use super::nodes::{check_cloud, check_named, environment_nodes, is_elsewhere, plan_nodes, select};
@@ -63,7 +63,7 @@ pub(super) fn assemble(
     check_nodes(&site, &hosts, &mut of_nodes);
 
     let composed = report.finish();
-    let inner = Inner {
+    let inner = DesignData {
         options,
         sources,
         files,

@@ -40,11 +40,11 @@ pub struct CheckedDesign {
 /// A compiled design. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Design {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<DesignData>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Inner {
+pub(super) struct DesignData {
     pub options: CompileOptions,
     /// Names of the sources; a later one wins.
     pub sources: Vec<String>,
@@ -174,7 +174,7 @@ impl Design {
     }
 }
 
-impl Inner {
+impl DesignData {
     pub(super) fn site(&self) -> SiteView<'_> {
         SiteView {
             documents: &self.documents,

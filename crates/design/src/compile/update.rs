@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::assemble::assemble;
 use super::compose::{Bases, check_references, check_stack, flatten, own, report_unused, sort_stack};
-use super::design::{CheckedDesign, Design, FileSlot, Inner};
+use super::design::{CheckedDesign, Design, DesignData, FileSlot};
 use super::load::{DesignFile, LoadedFile, load};
 use super::nodes::{CompiledNode, check_named, in_order, is_elsewhere, is_in_environment, plan_node};
 use crate::documents;
@@ -88,7 +88,7 @@ struct FileSwap {
 }
 
 /// Replaces the text of a file and loads the new one.
-fn swap(inner: &mut Inner, source: usize, change: SourceFileChange) -> FileSwap {
+fn swap(inner: &mut DesignData, source: usize, change: SourceFileChange) -> FileSwap {
     let (name, text) = match change {
         SourceFileChange::Put(text) => (text.name().to_owned(), Some(text)),
         SourceFileChange::Remove { file } => (file, None),
@@ -125,7 +125,7 @@ impl FileSwap {
     }
 }
 
-impl Inner {
+impl DesignData {
     /// Replaces the documents; returns the names of the changed nodes and the spans of their old and new documents.
     fn replace(&mut self, swaps: &[FileSwap]) -> (HashSet<Arc<str>>, Vec<Span>) {
         let nodes = AnyKind::Known(Kind::Node);

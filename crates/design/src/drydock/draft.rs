@@ -105,8 +105,8 @@ const DEFAULT_ROLE: &str = "node";
 /// Adds the role of a node: the one in its owner data, or a default derived from the name of its profile or of the node.
 /// The default is the lowest layer, below environment files and other sources.
 pub(super) fn add_role(draft: &mut Draft, envelope: &Envelope<'_>) {
-    let said = draft.get("owner_data").and_then(|entry| entry.value.get(ROLE)).filter(|role| !role.is_null()).cloned();
-    if let Some(role) = said {
+    let role = draft.get("owner_data").and_then(|entry| entry.value.get(ROLE)).filter(|role| !role.is_null()).cloned();
+    if let Some(role) = role {
         draft.entries.push(generated_entry(ROLE, role));
         return;
     }

@@ -25,7 +25,7 @@ pub(super) struct Builder<'b, 'r> {
     budget: &'b TreeBudget,
     report: &'b mut FindingCollector<'r>,
     documents: Vec<YamlNode>,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     /// Members of all open lists, those of the innermost list last. `entries` does the same for mappings. At the end of
     /// a collection its members move into memory of their exact size.
     items: Vec<YamlNode>,
@@ -50,7 +50,7 @@ struct Subtree {
 }
 
 /// A list or mapping whose end was not read yet.
-struct Open {
+struct OpenCollection {
     content: OpenContent,
     span: Span,
     anchor: usize,
@@ -163,7 +163,8 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.charge(bytes, span)?;
         // Half of all scalars are keys, and most of these are in `keys` already: they need no allocation.
         if anchor == 0
-            && let Some(Open { content: OpenContent::Map { slot: NextElement::Key, .. }, .. }) = self.open.last()
+            && let Some(OpenCollection { content: OpenContent::Map { slot: NextElement::Key, .. }, .. }) =
+                self.open.last()
         {
             self.key(text, plain, span, bytes);
             return Ok(());
@@ -201,7 +202,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         if anchor != 0 {
             self.anchors.insert(anchor, None);
         }
-        self.open.push(Open { content, span, anchor, bytes: size_of::<YamlEntry>(), height: 1 });
+        self.open.push(OpenCollection { content, span, anchor, bytes: size_of::<YamlEntry>(), height: 1 });
         Ok(())
     }
 
@@ -336,7 +337,7 @@ impl<'b, 'r> Builder<'b, 'r> {
     }
 }
 
-impl Open {
+impl OpenCollection {
     /// Adds the cost of a member.
     fn grow(&mut self, bytes: usize, height: usize, span: Span) {
         self.bytes += bytes;

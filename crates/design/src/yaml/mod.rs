@@ -38,7 +38,7 @@ pub use tree::{Value, YamlEntry, YamlKey, YamlMap, YamlNode};
 
 /// Content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedFile {
     /// Documents that could be parsed. A document with a syntax error is dropped and reported; a finding about a part, such
     /// as a duplicate key or a tag, keeps the rest of the document.
     pub documents: Vec<YamlNode>,
@@ -46,10 +46,10 @@ pub struct Parsed {
 }
 
 /// Parses all documents of a file.
-pub fn parse(source: &FileText, limits: &Limits) -> Parsed {
+pub fn parse(source: &FileText, limits: &Limits) -> ParsedFile {
     let mut report = FindingCollector::new(source);
     let documents = parse_into(source, &mut report, limits);
-    Parsed { documents, findings: report.finish() }
+    ParsedFile { documents, findings: report.finish() }
 }
 
 /// Splits a file into ranges of complete documents of about `bytes` each.
@@ -86,7 +86,7 @@ pub(crate) fn parse_lines(
 ) -> Vec<YamlNode> {
     let mut builder = Builder::new(source, limits, budget, report);
     let mut first_line = lines.start;
-    while let Err(Stopped { line }) = read(source, first_line..lines.end, &mut builder) {
+    while let Err(ParseStop { line }) = read(source, first_line..lines.end, &mut builder) {
         if builder.is_exhausted() {
             break;
         }
@@ -101,11 +101,11 @@ pub(crate) fn parse_lines(
 
 /// Parsing of the document stopped; the reason was reported.
 #[derive(Debug)]
-struct Stopped {
+struct ParseStop {
     line: u32,
 }
 
-fn read(source: &FileText, lines: Range<u32>, builder: &mut Builder<'_, '_>) -> Result<(), Stopped> {
+fn read(source: &FileText, lines: Range<u32>, builder: &mut Builder<'_, '_>) -> Result<(), ParseStop> {
     let position = |marker: &Marker| position(marker, lines.start, source);
     let text = source.text_of(&lines);
     // Pulls events: the loader of the parser is recursive and cannot be stopped.
@@ -115,12 +115,12 @@ fn read(source: &FileText, lines: Range<u32>, builder: &mut Builder<'_, '_>) -> 
             Ok((Event::StreamEnd, _)) => break,
             Ok((event, span)) => {
                 let span = Span { file: source.id(), start: position(&span.start), end: position(&span.end) };
-                builder.handle(event, span).map_err(|_| Stopped { line: span.start.line })?;
+                builder.handle(event, span).map_err(|_| ParseStop { line: span.start.line })?;
             }
             Err(error) => {
                 let at = position(error.marker());
                 builder.syntax_error(at, error.info());
-                return Err(Stopped { line: at.line });
+                return Err(ParseStop { line: at.line });
             }
         }
     }

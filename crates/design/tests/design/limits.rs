@@ -6,16 +6,16 @@ use muster_design::environment::Environment;
 use muster_design::file_text::FileText;
 use muster_design::finding::Code;
 use muster_design::source::DesignSource;
-use muster_design::yaml::{self, Limits, Parsed};
+use muster_design::yaml::{self, Limits, ParsedFile};
 use muster_design::{CompileOptions, Design};
 
 const SMALL: Limits = Limits { file_bytes: 1000, depth: 8, tree_bytes: 100_000, alias_bytes: 10_000 };
 
-fn parse(text: impl Into<String>, limits: &Limits) -> Parsed {
+fn parse(text: impl Into<String>, limits: &Limits) -> ParsedFile {
     yaml::parse(&FileText::new("test.yaml", text.into()), limits)
 }
 
-fn codes(parsed: &Parsed) -> Vec<Code> {
+fn codes(parsed: &ParsedFile) -> Vec<Code> {
     parsed.findings.iter().map(|finding| Code::parse(finding.code.as_str()).unwrap()).collect()
 }
 

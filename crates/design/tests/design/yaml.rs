@@ -5,7 +5,7 @@ use std::fmt::Write;
 use muster_design::environment::Environment;
 use muster_design::file_text::{FileText, Position, Span};
 use muster_design::yaml;
-use muster_design::yaml::{Limits, Parsed, ScalarKind, Value, YamlNode};
+use muster_design::yaml::{Limits, ParsedFile, ScalarKind, Value, YamlNode};
 use proptest::prelude::*;
 
 /// One line for each value of a tree: its position, path and content.
@@ -188,7 +188,7 @@ fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![4 => nearly_yaml(), 1 => any::<String>()]
 }
 
-fn parse(source: &FileText) -> Parsed {
+fn parse(source: &FileText) -> ParsedFile {
     yaml::parse(source, &Limits::HANDWRITTEN)
 }
 

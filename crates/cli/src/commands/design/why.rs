@@ -83,8 +83,9 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
 fn unknown(error: ProvenanceError, subject: &DocumentArg, path: &ValuePath, design: &Design) -> Failure {
     match error {
         ProvenanceError::NoDocument { .. } => subject.unknown(design),
-        ProvenanceError::NoValue { path: asked, upto, keys, .. } => {
-            let failure = Failure::failed(anyhow::anyhow!("{} has no {asked}", title(&subject.kind, &subject.name)));
+        ProvenanceError::NoValue { path: requested, upto, keys, .. } => {
+            let failure =
+                Failure::failed(anyhow::anyhow!("{} has no {requested}", title(&subject.kind, &subject.name)));
             let known_keys = if upto.is_empty() { "it has".to_owned() } else { format!("{upto} has") };
             let known: Vec<&str> = keys.iter().map(String::as_str).collect();
             let depth = if upto.is_empty() { 0 } else { upto.parse::<ValuePath>().map_or(0, |upto| upto.0.len()) };
@@ -104,7 +105,7 @@ fn title(kind: &str, name: &str) -> String {
     if kind == NODE { format!("node {name}") } else { format!("{kind} {name}") }
 }
 
-fn show(answer: &WhyOutput<'_>, asked: &ValuePath, out: &mut Out) {
+fn show(answer: &WhyOutput<'_>, requested: &ValuePath, out: &mut Out) {
     let (path, title) = (text::one_line(&answer.path), title(answer.kind, answer.name));
     match &answer.why.value {
         None => out.line(format_args!("{STRONG}{path}{STRONG:#} of {title} is not set")),
@@ -118,15 +119,15 @@ fn show(answer: &WhyOutput<'_>, asked: &ValuePath, out: &mut Out) {
     }
     for step in in_order(&answer.why.steps) {
         out.gap();
-        out.line(describe_step(step, asked));
+        out.line(describe_step(step, requested));
         show_location(&step.location, out);
     }
 }
 
 /// "HostProfile compute (source site) sets it to 9000"
-fn describe_step(step: &LayerStep, asked: &ValuePath) -> String {
+fn describe_step(step: &LayerStep, requested: &ValuePath) -> String {
     let LayerStep { source, kind, name, path, action, .. } = step;
-    let below = ValuePath(path.0.get(asked.0.len()..).unwrap_or_default().to_vec());
+    let below = ValuePath(path.0.get(requested.0.len()..).unwrap_or_default().to_vec());
     let target = if below.0.is_empty() { "it".to_owned() } else { text::one_line(&below.to_string()) };
     let does = match action {
         LayerAction::Set { value } => format!("sets {target} to {}", written(value)),

@@ -52,12 +52,13 @@ pub struct Args {
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
     let request = StartRunRequest { noop: args.noop };
-    let asked = session.map_err(session.client().request_run(&session.env, &args.node, &author(), &request).await)?;
-    if let Some(since) = asked.silent_since {
+    let accepted =
+        session.map_err(session.client().request_run(&session.env, &args.node, &author(), &request).await)?;
+    if let Some(since) = accepted.silent_since {
         let silent = age(since, terminal.now);
         let note = format!(
             "the agent of {} has been disconnected for {silent}; the run starts when it reconnects",
-            asked.node
+            accepted.node
         );
         terminal.notes.note(note);
         if !args.no_wait {
@@ -65,20 +66,22 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
     }
     if args.no_wait {
-        terminal.out.answer(&asked, |out| out.line(format_args!("run requested for {} ({})", asked.node, asked.id)));
+        terminal
+            .out
+            .answer(&accepted, |out| out.line(format_args!("run requested for {} ({})", accepted.node, accepted.id)));
         return Ok(Exit::Yes);
     }
     let signals = Signals::new();
     let mut signals =
         signals.map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot listen for signals")))?;
     let followed = tokio::select! {
-        followed = follow_run(globals, &mut session, terminal, &asked.node, &asked.id) => Some(followed?),
+        followed = follow_run(globals, &mut session, terminal, &accepted.node, &accepted.id) => Some(followed?),
         () = signals.recv() => None,
     };
     match followed {
         Some(exit) => Ok(exit),
         None => {
-            let hint = format!("the run continues; follow it with `muster node logs {} --follow`", asked.node);
+            let hint = format!("the run continues; follow it with `muster node logs {} --follow`", accepted.node);
             terminal.notes.note(hint);
             Ok(Exit::CannotTell)
         }
@@ -94,8 +97,8 @@ async fn follow_run(
 ) -> Result<Exit, Failure> {
     let mut followed: Option<RunId> = None;
     loop {
-        let asked = match session.client().run_request(&session.env, node, id, HOLD).await {
-            Ok(asked) => asked,
+        let request = match session.client().run_request(&session.env, node, id, HOLD).await {
+            Ok(request) => request,
             Err(error) if is_retryable(&error) => {
                 sleep(POLL_PAUSE).await;
                 session.rediscover()?;
@@ -103,7 +106,7 @@ async fn follow_run(
             }
             Err(error) => return session.map_err(Err(error)).map_err(Failure::as_cannot_tell),
         };
-        match asked.progress {
+        match request.progress {
             RunRequestProgress::Waiting { silent_since: None } => {
                 terminal.notes.note(format_args!("{node} has not started yet; another run may be in progress"));
             }
