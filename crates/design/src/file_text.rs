@@ -1,8 +1,7 @@
 //! Texts of the files of a design, with line and span lookup, and the positions of values in them.
 
 use std::fs::File;
-use std::io;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;

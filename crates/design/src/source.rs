@@ -1,9 +1,8 @@
 //! Sources of a design: named sets of files, read from a directory.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::file_text::FileText;
 use crate::finding::{Code, Finding, Findings, Location, one_line};

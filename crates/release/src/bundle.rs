@@ -11,8 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use muster_core::release::dir;
-use muster_core::release::dir::{ContentHash, ReadReleaseError};
+use muster_core::release::dir::{self, ContentHash, ReadReleaseError};
 use muster_core::release::manifest::{Digest, Manifest};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;

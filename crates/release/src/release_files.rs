@@ -13,8 +13,7 @@ use muster_core::release::manifest::{Digest, Manifest, PayloadError, PublicKey, 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::bundle::digest_of;
-use crate::bundle::{self, BundleInfo, PackError};
+use crate::bundle::{self, BundleInfo, PackError, digest_of};
 use crate::key::SigningKey;
 use crate::manifest::{self, ReleaseLabel};
 use crate::temp_path::TempPath;

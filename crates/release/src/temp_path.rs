@@ -1,9 +1,8 @@
 //! A temporary file or directory that is removed on drop unless it is kept or renamed.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, io};
 
 #[derive(Debug)]
 pub(crate) struct TempPath {

@@ -1,11 +1,10 @@
 //! Options for commands that open a store themselves: its address, credentials, and the directory of blobs.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use muster_store::{OpenError, Store, StoreAccess};
 use thiserror::Error;

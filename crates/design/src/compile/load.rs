@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::spread;
-use crate::documents::{self, ReaderOutput};
-use crate::documents::{Document, DocumentOrigin};
+use crate::documents::{self, Document, DocumentOrigin, ReaderOutput};
 use crate::environment::Environment;
 use crate::file_text::FileText;
 use crate::finding::{FindingCollector, Findings};

@@ -12,8 +12,7 @@ use super::compose::{Bases, check_references, check_stack, flatten, own, report_
 use super::design::{CheckedDesign, Design, DesignData, FileSlot};
 use super::load::{DesignFile, LoadedFile, load};
 use super::nodes::{CompiledNode, check_named, in_order, is_elsewhere, is_in_environment, plan_node};
-use crate::documents;
-use crate::documents::Document;
+use crate::documents::{self, Document};
 use crate::file_text::{FileId, FileText, Span};
 use crate::finding::{FindingCollector, TextRange};
 use crate::inherit::lineage::{Subject, ancestors, edges, is_too_long, lineage};

@@ -27,12 +27,10 @@ use muster_core::names::Role;
 use muster_core::rollout::strategy::{Deadlines, Gate, OnFailure, Strategy};
 use muster_core::rollout::strategy_check::MAX_DURATION;
 
-use crate::environment::expect;
-use crate::environment::expect::MapFields;
+use crate::environment::expect::{self, MapFields};
 use crate::file_text::{FileText, Span};
 use crate::finding::{Code, FindingCollector, Findings, WithWarnings};
-use crate::yaml;
-use crate::yaml::{Limits, YamlNode};
+use crate::yaml::{self, Limits, YamlNode};
 
 const KEYS: &[&str] = &[
     "waves",

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use muster_core::rollout::strategy::{Gate, GateCheck, GateCheckKind, GateHttpCheck, Promote, Reach, Wave};
 use muster_core::rollout::strategy_check::MAX_WAVES;
 
-use crate::environment::expect;
-use crate::environment::expect::MapFields;
+use crate::environment::expect::{self, MapFields};
 use crate::file_text::Span;
 use crate::finding::{Code, FindingCollector, quote};
 use crate::yaml::{Value, YamlNode};

@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use muster_design::environment::Environment;
 use muster_design::file_text::{FileText, Position, Span};
-use muster_design::yaml;
-use muster_design::yaml::{Limits, ParsedFile, ScalarKind, Value, YamlNode};
+use muster_design::yaml::{self, Limits, ParsedFile, ScalarKind, Value, YamlNode};
 use proptest::prelude::*;
 
 /// One line for each value of a tree: its position, path and content.

@@ -11,8 +11,7 @@ use thiserror::Error;
 use super::export::{ExportError, export};
 use super::fetch::{FetchOrigin, FetchedCommit, RepoFetchError, fetch};
 use super::git::{CancelHandle, Git, GitError};
-use super::repos_files::{self, REPOS, Repo, Repos, ReposError};
-use super::repos_files::{Commit, LOCK, Lock, LockError, Pin};
+use super::repos_files::{self, Commit, LOCK, Lock, LockError, Pin, REPOS, Repo, Repos, ReposError};
 use crate::temp_path::TempPath;
 use crate::tree::{ReleaseTree, ReleaseTreeError};
 

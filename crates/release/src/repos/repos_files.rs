@@ -9,8 +9,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::check;
-use crate::check::YamlError;
+use crate::check::{self, YamlError};
 use crate::tree::path_problem;
 
 /// The file beside `release.yaml`.

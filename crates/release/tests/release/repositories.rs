@@ -1,12 +1,11 @@
 //! Fetches repositories with real git: local repositories, mirrors, and servers that do not answer.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::{fs, io};
 
 use muster_release::bundle::pack;
 use muster_release::repos::assemble::{

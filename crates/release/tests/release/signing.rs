@@ -4,9 +4,8 @@ use jiff::Timestamp;
 use muster_core::release::manifest::{Digest, PublicKey, SignedManifest, SignedTrust};
 use muster_release::bundle::BundleInfo;
 use muster_release::key::SigningKey;
-use muster_release::manifest;
 use muster_release::manifest::{
-    ReleaseLabel, SignatureError, TrustError, VerifyError, authenticate, create, sign, verify,
+    self, ReleaseLabel, SignatureError, TrustError, VerifyError, authenticate, create, sign, verify,
 };
 
 use crate::support::label;

@@ -6,8 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use muster_core::names::Version;
-use muster_release::contents::{ContentsError, FileInfo, ReleaseSource};
-use muster_release::contents::{FileChange, FileChangeKind, diff};
+use muster_release::contents::{ContentsError, FileChange, FileChangeKind, FileInfo, ReleaseSource, diff};
 use muster_release::release_files;
 use muster_release::tree::ReleaseTree;
 use serde::Serialize;
