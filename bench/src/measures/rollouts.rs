@@ -52,7 +52,7 @@ pub(crate) fn measure_engine(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
 
     let mut rollout = Rollout::start(world, planned.clone())?;
     let half = u32::try_from(planned.node_count() / 2)?;
-    rollout.run(|record, in_flight| record.healthy < half || in_flight < planned.node_count() / 100)?;
+    rollout.run(|record, in_flight| record.steps.healthy < half || in_flight < planned.node_count() / 100)?;
     let idle = rollout.idle(bench.size(2_000, 50))?;
     let in_flight = rollout.in_flight();
     rollout.run(|record, _| record.phase == RolloutPhase::Running)?;

@@ -168,13 +168,13 @@ pub fn apply_command(
             check_open(record, "skip")?;
             check_staged(record)?;
             let known = known_node(input.fleet, node)?;
-            if !record.skipped.contains(node) {
+            if !record.operator.skipped.contains(node) {
                 check_room(record, 1)?;
                 skipped = keep_version(input, record, node, known);
-                next.skipped.insert(node.clone());
-                next.retry.remove(node);
-                next.released.remove(node);
-                next.progress = input.now;
+                next.operator.skipped.insert(node.clone());
+                next.operator.retry.remove(node);
+                next.operator.released.remove(node);
+                next.steps.progress = input.now;
             }
         }
         RolloutCommand::Retry(which) => {
@@ -186,20 +186,20 @@ pub fn apply_command(
         RolloutCommand::Release { node } => {
             check_open(record, "release")?;
             let known = known_node(input.fleet, node)?;
-            if !record.released.contains(node) {
+            if !record.operator.released.contains(node) {
                 if health::is_available(input, record, node, known) {
                     return Err(CommandRefused::HoldsNoSlot { node: node.clone() });
                 }
                 check_room(record, 1)?;
-                next.released.insert(node.clone());
-                next.progress = input.now;
+                next.operator.released.insert(node.clone());
+                next.steps.progress = input.now;
             }
         }
     }
     if next == *record {
         return Ok(None);
     }
-    next.seen = input.fleet.revision;
+    next.steps.seen = input.fleet.revision;
     Ok(Some(CommandEffect { record: next, skipped }))
 }
 
@@ -233,8 +233,8 @@ impl CommandEffect {
 fn enter_phase(record: &mut RolloutRecord, phase: RolloutPhase, now: Timestamp) {
     record.phase = phase;
     record.phase_since = now;
-    record.idle = None;
-    record.progress = now;
+    record.steps.idle = None;
+    record.steps.progress = now;
 }
 
 fn resume(record: &mut RolloutRecord, why: &PauseReason, input: &DecisionInput<'_>) {
@@ -242,7 +242,7 @@ fn resume(record: &mut RolloutRecord, why: &PauseReason, input: &DecisionInput<'
         PauseReason::Operator { over: Some(why), .. } | PauseReason::NoRollbackTarget { why } => {
             return resume(record, why, input);
         }
-        PauseReason::Failures { .. } => record.forgiven = Some(everything_visible(input)),
+        PauseReason::Failures { .. } => record.operator.forgiven = Some(everything_visible(input)),
         PauseReason::GateFailed { .. } | PauseReason::GateInconclusive { .. } => drop_verdict(record),
         // Failures during an operator's pause have not been reviewed when the pause ends.
         PauseReason::Operator { over: None, .. } | PauseReason::NoProgress { .. } | PauseReason::Blocked { .. } => {}
@@ -284,12 +284,12 @@ fn promote(
     match waits_for_promotion(record) {
         Ok(()) => {}
         Err(_) if full => {
-            record.full = true;
+            record.operator.full = true;
             return Ok(());
         }
         Err(instead) => return Err(CommandRefused::NothingToPromote { id: record.id, instead }),
     }
-    record.full |= full;
+    record.operator.full |= full;
     let Some(wave) = record.waves.last_mut().filter(|wave| wave.promoted.is_none()) else { return Ok(()) };
     wave.promoted = Some(Promotion { by, at: input.now });
     // The operator has reviewed the verdict. A pause by an operator stays in effect.
@@ -308,7 +308,7 @@ fn waits_for_promotion(record: &RolloutRecord) -> Result<(), String> {
         (Some(_), _, _, _) => "its last wave has passed",
         // Two operators may promote at the same time.
         (None, Some(_), _, _) | (None, None, Some(_), Some(_)) => return Ok(()),
-        (None, None, None, _) if record.idle.is_some() => "its nodes wait for a window, or are paused",
+        (None, None, None, _) if record.steps.idle.is_some() => "its nodes wait for a window, or are paused",
         (None, None, None, _) => "its nodes are still being moved",
         (None, None, Some(_), None) => "the wave still soaks, and its gate has not been checked",
     };
@@ -335,7 +335,7 @@ fn retry(
         RetryTarget::Nodes(nodes) => {
             for name in nodes {
                 known_node(input.fleet, name)?;
-                if !record.retry.contains(name) {
+                if !record.operator.retry.contains(name) {
                     let state = survey.facts_of(name).map_or(Err("it is not in the fleet"), retryable);
                     state.map_err(|state| CommandRefused::NotFailed { node: name.clone(), state })?;
                     again.insert(name.clone());
@@ -346,17 +346,17 @@ fn retry(
         RetryTarget::AllFailed => {
             let failed = survey.facts.iter().filter(|fact| fact.failed_how().is_some());
             again.extend(failed.map(|fact| fact.name.clone()));
-            if again.is_empty() && record.retry.is_empty() && record.retry_before.is_none() {
+            if again.is_empty() && record.operator.retry.is_empty() && record.operator.retry_before.is_none() {
                 return Err(CommandRefused::NoFailedNode { id: record.id });
             }
-            if check_room(record, again.difference(&record.retry).count()).is_err() {
+            if check_room(record, again.difference(&record.operator.retry).count()).is_err() {
                 again.clear();
                 all = Some(everything_visible(input));
             }
         }
     }
-    record.retry.append(&mut again);
-    record.retry_before = all.or(record.retry_before);
+    record.operator.retry.append(&mut again);
+    record.operator.retry_before = all.or(record.operator.retry_before);
     let stopped_by_them = |why: &PauseReason| match why {
         PauseReason::Failures { .. } | PauseReason::NoProgress { .. } | PauseReason::NoRollbackTarget { .. } => true,
         PauseReason::Operator { .. }
@@ -419,7 +419,7 @@ fn check_staged(record: &RolloutRecord) -> Result<(), CommandRefused> {
 }
 
 fn check_room(record: &RolloutRecord, more: usize) -> Result<(), CommandRefused> {
-    let count = record.skipped.len() + record.released.len() + record.retry.len();
+    let count = record.operator.skipped.len() + record.operator.released.len() + record.operator.retry.len();
     if count + more > MAX_NAMED_NODES { Err(CommandRefused::TooManyNodes { id: record.id, count }) } else { Ok(()) }
 }
 

@@ -102,7 +102,7 @@ impl HealthRules<'_> {
         link: Link,
         is_settled: bool,
     ) -> Health {
-        if self.record.skipped.contains(name) {
+        if self.record.operator.skipped.contains(name) {
             return Health::Skipped;
         }
         if has_no_machine(node, link) {
@@ -114,11 +114,12 @@ impl HealthRules<'_> {
         if let (Health::Healthy { since }, false) = (health, is_settled) {
             health = self.after_observed_soak(input, node, at, since);
         }
-        let failed_before = |since| self.record.retry_before.is_some_and(|before| before.covers(self.epoch, at, since));
+        let failed_before =
+            |since| self.record.operator.retry_before.is_some_and(|before| before.covers(self.epoch, at, since));
         let again = match health {
-            Health::Failed { since, .. } => failed_before(since) || self.record.retry.contains(name),
+            Health::Failed { since, .. } => failed_before(since) || self.record.operator.retry.contains(name),
             Health::Waiting | Health::Moving { .. } | Health::Pending { .. } | Health::Away { .. } => {
-                self.record.retry.contains(name)
+                self.record.operator.retry.contains(name)
             }
             // It has validated meanwhile.
             Health::Soaking { .. } | Health::Healthy { .. } | Health::Skipped | Health::NotThere => false,

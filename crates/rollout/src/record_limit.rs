@@ -17,13 +17,13 @@ pub(crate) fn fit(record: &mut RolloutRecord) {
         |record| record.waves.iter_mut().filter_map(|wave| wave.gate.as_mut()).for_each(shorten),
         |record| failed(&mut record.phase, |nodes| nodes.iter_mut().for_each(|node| node.error = None)),
         |record| record.waves.iter_mut().filter(|wave| wave.passed.is_some()).for_each(keep_times_only),
-        |record| record.said.clear(),
+        |record| record.operator.said.clear(),
         |record| {
-            record.retry.clear();
-            record.retry_before = None;
+            record.operator.retry.clear();
+            record.operator.retry_before = None;
         },
         |record| failed(&mut record.phase, Vec::clear),
-        |record| record.released.clear(),
+        |record| record.operator.released.clear(),
     ];
     for less in leave_out {
         if record.phase == RolloutPhase::Running || fits(record) {

@@ -7,7 +7,9 @@ use muster_core::node::service_state::ServiceState;
 use muster_core::release::AllowOlder;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
-use muster_core::rollout::record::{ActiveRollout, FromVersion, PauseReason, RolloutPhase, RolloutRecord, WaveState};
+use muster_core::rollout::record::{
+    ActiveRollout, FromVersion, OperatorDecisions, PauseReason, RolloutPhase, RolloutRecord, StepProgress, WaveState,
+};
 use muster_core::txn::Generation;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use thiserror::Error;
@@ -229,18 +231,8 @@ fn start_txn(
         phase_since: now,
         waves: plan.waves.first().filter(|_| !at_once).map(|_| WaveState::begun(now)).into_iter().collect(),
         whole: false,
-        full: false,
-        skipped: Default::default(),
-        released: Default::default(),
-        retry: Default::default(),
-        retry_before: None,
-        forgiven: None,
-        said: Vec::new(),
-        healthy: 0,
-        progress: now,
-        idle: None,
-        grants: 0,
-        seen: fleet.revision,
+        operator: OperatorDecisions::default(),
+        steps: StepProgress { healthy: 0, progress: now, idle: None, grants: 0, seen: fleet.revision },
     };
     let governing = ActiveRollout { id, from, to: plan.to.clone(), floor, at_once, completed: false };
     let current_at = fleet.current_version().map(|(_, at)| at);
@@ -256,7 +248,8 @@ fn start_txn(
         .op(Op::put_json(keys.rollout(id), &record)?);
     let mut kept = None;
     if let Some((old, at, phase)) = ended {
-        let mut old = RolloutRecord { phase: phase(id), phase_since: now, seen: fleet.revision, ..old.clone() };
+        let mut old = RolloutRecord { phase: phase(id), phase_since: now, ..old.clone() };
+        old.steps.seen = fleet.revision;
         record_limit::fit(&mut old);
         txn = txn
             .guard(Guard::Unchanged { key: keys.rollout(old.id), since: at })

@@ -219,7 +219,7 @@ async fn failed_canary_pauses_the_rollout() {
     assert!(ended.contains(": its run failed: Package[nova]: no such version (manifests/site.pp:12)\n"), "{ended}");
     assert!(ended.contains("rollout 2 is paused because 1 node has failed, and 0 are tolerated"), "{ended}");
     assert!(ended.contains("next: muster rollout rollback            roll back to v2\n"), "{ended}");
-    assert_eq!(fleet.app.view.fleets()[&fleet.env].rollouts()[&RolloutId(2)].0.grants, 1, "one node was granted");
+    assert_eq!(fleet.app.view.fleets()[&fleet.env].rollouts()[&RolloutId(2)].0.steps.grants, 1, "one node was granted");
 
     snapshot!(fleet.muster(&["rollout", "status"]).await, @"
     exit 1

@@ -98,6 +98,17 @@ pub struct RolloutRecord {
     /// is a rollback target.
     #[serde(default)]
     pub whole: bool,
+    /// Decisions of operators on this rollout.
+    #[serde(flatten)]
+    pub operator: OperatorDecisions,
+    /// Progress at the engine's last step.
+    #[serde(flatten)]
+    pub steps: StepProgress,
+}
+
+/// Decisions of operators on a rollout, part of [`RolloutRecord`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperatorDecisions {
     /// No further wave needs a promotion.
     #[serde(default)]
     pub full: bool,
@@ -119,6 +130,11 @@ pub struct RolloutRecord {
     /// Idempotency keys of the last operator commands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub said: Vec<String>,
+}
+
+/// Progress of a rollout at the engine's last step, part of [`RolloutRecord`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StepProgress {
     /// Number of healthy nodes at the last write.
     #[serde(default)]
     pub healthy: u32,
@@ -498,18 +514,12 @@ mod tests {
                 phase_since: at,
                 waves: vec![WaveState::begun(at)],
                 whole: true,
-                full: false,
-                skipped: BTreeSet::new(),
-                released: BTreeSet::new(),
-                retry: BTreeSet::new(),
-                retry_before: None,
-                forgiven: Some(FailureCutoff::than(7, Revision(3), at)),
-                said: vec!["s".into()],
-                healthy: 0,
-                progress: at,
-                idle: None,
-                grants: 0,
-                seen: Revision(9),
+                operator: OperatorDecisions {
+                    forgiven: Some(FailureCutoff::than(7, Revision(3), at)),
+                    said: vec!["s".into()],
+                    ..OperatorDecisions::default()
+                },
+                steps: StepProgress { healthy: 0, progress: at, idle: None, grants: 0, seen: Revision(9) },
             };
             let text = serde_json::to_string(&record).unwrap();
             assert_eq!(serde_json::from_str::<RolloutRecord>(&text).unwrap(), record, "{text}");

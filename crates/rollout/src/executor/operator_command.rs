@@ -303,7 +303,7 @@ fn already_at_version(fleet: &Fleet, plan: &RolloutPlan) -> Option<AlreadyAtVers
     let active = fleet.deciding_rollout().map(|(record, _)| record);
     let is_over = active.is_none_or(|record| !record.phase.is_open());
     // A plan with `at_once` also moves the nodes that were skipped.
-    let moves_skipped = plan.at_once && active.is_some_and(|record| !record.skipped.is_empty());
+    let moves_skipped = plan.at_once && active.is_some_and(|record| !record.operator.skipped.is_empty());
     let is_no_op = plan.waves.is_empty() && is_allowed && is_over && !moves_skipped;
     is_no_op.then(|| AlreadyAtVersion {
         to: plan.to.clone(),
@@ -393,7 +393,7 @@ impl OperatorRequest for OperatorCommand {
         let revision = input.fleet.revision;
         // In any rollout: another one may be active by now.
         let mut rollouts = input.fleet.rollouts().values();
-        if let Some((record, _)) = rollouts.find(|(record, _)| record.said.contains(&self.request)) {
+        if let Some((record, _)) = rollouts.find(|(record, _)| record.operator.said.contains(&self.request)) {
             let outcome = CommandOutcome { phase: record.phase.clone(), changed: true, revision };
             return Ok(RequestDecision::AlreadyDone(outcome));
         }
@@ -408,7 +408,7 @@ impl OperatorRequest for OperatorCommand {
         };
         Ok(match apply_command(plan.as_deref(), record, &self.command, &self.by, input)? {
             Some(mut effect) => {
-                let requests = &mut effect.record.said;
+                let requests = &mut effect.record.operator.said;
                 requests.drain(..(requests.len() + 1).saturating_sub(REMEMBERED_REQUESTS));
                 requests.push(self.request.clone());
                 record_limit::fit(&mut effect.record);

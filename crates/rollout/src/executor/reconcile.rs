@@ -382,7 +382,7 @@ pub fn unsaved_outcome(fleet: &Fleet) -> Option<(&RolloutRecord, Revision)> {
         | RolloutPhase::Aborted { .. }
         | RolloutPhase::RolledBack { .. }
         | RolloutPhase::Superseded { .. } => {
-            let previous = fleet.rollouts().range(..active.id).next_back().filter(|_| active.grants == 0);
+            let previous = fleet.rollouts().range(..active.id).next_back().filter(|_| active.steps.grants == 0);
             previous.map(|(_, (record, at))| (record, *at))?
         }
     };

@@ -80,7 +80,7 @@ pub(super) fn follow_at_once(plan: &IndexedPlan, record: &RolloutRecord, input: 
     let (mut well, mut moving, mut away) = (0_u32, false, false);
     let (mut failures, mut failed) = (0_u32, Vec::new());
     let (mut forgiven, mut still_failed) = (0_u32, Vec::new());
-    let mut better = record.progress.max(record.started);
+    let mut better = record.steps.progress.max(record.started);
     for (name, node, _) in input.fleet.designed() {
         match at_once.state_of(name, node) {
             AtOnceState::Healthy(since) => {
@@ -103,7 +103,8 @@ pub(super) fn follow_at_once(plan: &IndexedPlan, record: &RolloutRecord, input: 
             }
         }
     }
-    let next = RolloutRecord { healthy: well, ..record.clone() };
+    let mut next = record.clone();
+    next.steps.healthy = well;
     if moving {
         return step;
     }
@@ -144,7 +145,7 @@ impl<'a> AtOnceCheck<'a> {
         let desired = input.fleet.base().filter(|desired| desired.version == record.to)?;
         // A resume and a new store epoch restart the deadlines. A pause does not.
         let resumed = (record.phase == RolloutPhase::Running).then_some(record.phase_since);
-        let forgiven = record.forgiven.map(|forgiven| forgiven.at);
+        let forgiven = record.operator.forgiven.map(|forgiven| forgiven.at);
         let asked = record.started.max(super::survey::epoch_start(input.fleet.epoch(), input.now));
         let began = [resumed, forgiven].into_iter().flatten().fold(asked, Timestamp::max);
         Some(Self { record, input, deadlines: plan.plan().strategy.deadlines, desired, began })
@@ -191,7 +192,7 @@ impl<'a> AtOnceCheck<'a> {
     }
 
     fn failed(&self, how: FailureKind, since: Timestamp) -> AtOnceState {
-        let forgiven = self.record.forgiven.is_some_and(|seen| since <= seen.at);
+        let forgiven = self.record.operator.forgiven.is_some_and(|seen| since <= seen.at);
         AtOnceState::Failed { how, since, forgiven }
     }
 }

@@ -73,8 +73,8 @@ pub fn step(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_
 fn complete_change(mut record: RolloutRecord, input: &DecisionInput<'_>) -> RolloutChange {
     record.phase = RolloutPhase::Completed;
     record.phase_since = input.now;
-    record.progress = input.now;
-    record.seen = input.fleet.revision;
+    record.steps.progress = input.now;
+    record.steps.seen = input.fleet.revision;
     RolloutChange { record, grants: Vec::new(), completes: true }
 }
 
@@ -129,29 +129,29 @@ fn staged(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>)
     if next == *record && grants.is_empty() {
         return step;
     }
-    next.retry.retain(|node| survey.awaits_retry(node) && !grants.iter().any(|grant| grant.node == *node));
+    next.operator.retry.retain(|node| survey.awaits_retry(node) && !grants.iter().any(|grant| grant.node == *node));
     // A granted node holds a slot again.
-    next.released.retain(|node| !grants.iter().any(|grant| grant.node == *node));
-    next.grants = next.grants.saturating_add(u64::try_from(grants.len()).unwrap_or(u64::MAX));
+    next.operator.released.retain(|node| !grants.iter().any(|grant| grant.node == *node));
+    next.steps.grants = next.steps.grants.saturating_add(u64::try_from(grants.len()).unwrap_or(u64::MAX));
     let mut next = with_progress(next, &survey);
-    next.seen = input.fleet.revision;
+    next.steps.seen = input.fleet.revision;
     step.change = Some(RolloutChange { record: next, grants, completes: false });
     step
 }
 
 /// Records the nodes that are to be granted again: after the pause there is no other sign why they have not reported.
 fn record_retries(record: &mut RolloutRecord, nodes: &[&NodeName], input: &DecisionInput<'_>) {
-    if record.retry.len() + nodes.len() <= MAX_NAMED_NODES {
-        record.retry.extend(nodes.iter().map(|name| (*name).clone()));
+    if record.operator.retry.len() + nodes.len() <= MAX_NAMED_NODES {
+        record.operator.retry.extend(nodes.iter().map(|name| (*name).clone()));
     } else {
-        record.retry_before = Some(FailureCutoff::than(input.fleet.epoch(), input.fleet.revision, input.now));
+        record.operator.retry_before = Some(FailureCutoff::than(input.fleet.epoch(), input.fleet.revision, input.now));
     }
 }
 
 /// Records the progress, but only together with another change.
 fn with_progress(mut record: RolloutRecord, survey: &Survey<'_>) -> RolloutRecord {
-    record.healthy = survey.healthy;
-    record.progress = record.progress.max(survey.last_healthy);
+    record.steps.healthy = survey.healthy;
+    record.steps.progress = record.steps.progress.max(survey.last_healthy);
     record
 }
 
@@ -175,18 +175,18 @@ fn check_progress(
     if record.waves.last().is_some_and(|wave| wave.settled.is_some() && wave.passed.is_none()) {
         return ProgressDeadline::NotRunning;
     }
-    match (is_idle, record.idle) {
+    match (is_idle, record.steps.idle) {
         (true, since) => {
-            record.idle = since.or(Some(now));
+            record.steps.idle = since.or(Some(now));
             return ProgressDeadline::NotRunning;
         }
         (false, Some(_)) => {
-            record.idle = None;
-            record.progress = now;
+            record.steps.idle = None;
+            record.steps.progress = now;
         }
         (false, None) => {}
     }
-    let since = record.progress.max(survey.last_healthy);
+    let since = record.steps.progress.max(survey.last_healthy);
     let deadline = later(since, plan.plan().strategy.deadlines.progress);
     if now < deadline {
         ProgressDeadline::Until(deadline)
@@ -220,8 +220,8 @@ fn handle_failure(
 pub fn pause_change(mut record: RolloutRecord, why: PauseReason, input: &DecisionInput<'_>) -> RolloutChange {
     record.phase = RolloutPhase::Paused { why };
     record.phase_since = input.now;
-    record.idle = None;
-    record.seen = input.fleet.revision;
+    record.steps.idle = None;
+    record.steps.seen = input.fleet.revision;
     RolloutChange { record, grants: Vec::new(), completes: false }
 }
 
@@ -239,7 +239,7 @@ pub fn gate_verdict_change(
         return None;
     }
     state.gate = Some(clip_verdict(verdict));
-    next.seen = input.fleet.revision;
+    next.steps.seen = input.fleet.revision;
     Some(RolloutChange { record: next, grants: Vec::new(), completes: false })
 }
 

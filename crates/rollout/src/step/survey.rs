@@ -102,7 +102,7 @@ impl<'a> Survey<'a> {
             pauses: Pauses::of(fleet, input.now),
             paused_past_deadline: Vec::new(),
             healthy: 0,
-            forgiven: record.forgiven.filter(|forgiven| forgiven.before.epoch == fleet.epoch()),
+            forgiven: record.operator.forgiven.filter(|forgiven| forgiven.before.epoch == fleet.epoch()),
             failures: 0,
             // A new store epoch restarts the progress deadline.
             last_healthy: record.started.max(epoch_start(fleet.epoch(), input.now)),
@@ -152,7 +152,7 @@ impl<'a> Survey<'a> {
                 Some(_) | None => rules.is_serving(node, desired),
             };
         let is_new = grant.is_none() && is_unprovisioned(node);
-        let is_counted = !is_new && !rules.record.released.contains(name);
+        let is_counted = !is_new && !rules.record.operator.released.contains(name);
         let fact = NodeFacts {
             name,
             node,
@@ -295,8 +295,8 @@ impl<'a> Survey<'a> {
             if now >= until {
                 fact.health = Health::Failed { how: FailureKind::Unreachable, since: until };
                 let granted = fact.grant_at.unwrap_or_default();
-                fact.is_retried = record.retry.contains(fact.name)
-                    || record.retry_before.is_some_and(|before| before.covers(epoch, granted, until));
+                fact.is_retried = record.operator.retry.contains(fact.name)
+                    || record.operator.retry_before.is_some_and(|before| before.covers(epoch, granted, until));
                 tally.undone -= 1;
             } else {
                 recheck = Some(recheck.map_or(until, |before: Timestamp| before.min(until)));
@@ -347,7 +347,9 @@ impl<'a> Survey<'a> {
             | Health::Skipped
             | Health::NotThere => false,
         };
-        record.skipped.is_empty() && self.facts.iter().all(is_at_target) && self.facts.iter().any(has_validated)
+        record.operator.skipped.is_empty()
+            && self.facts.iter().all(is_at_target)
+            && self.facts.iter().any(has_validated)
     }
 
     /// Failures that count against the limits, sorted by node name.

@@ -50,7 +50,7 @@ pub(crate) fn advance_waves(
             (Some(_), false) => {
                 // A node is no longer healthy, or has joined: the soak starts again once all nodes are done.
                 *state = WaveState { settled: None, gate: None, promoted: None, ..state.clone() };
-                record.progress = now;
+                record.steps.progress = now;
                 return WaveAdvance::InProgress;
             }
             (Some(settled), true) => match survey.last_healthy_in(wave).filter(|since| *since > settled) {
@@ -58,13 +58,13 @@ pub(crate) fn advance_waves(
                 // While the rollout was paused a node became healthy later than recorded: the soak starts at that time.
                 Some(since) => {
                     *state = WaveState { settled: Some(since), gate: None, promoted: None, ..state.clone() };
-                    record.progress = now;
+                    record.steps.progress = now;
                     since
                 }
             },
             (None, true) => {
                 state.settled = Some(now);
-                record.progress = now;
+                record.steps.progress = now;
                 now
             }
         };
@@ -93,12 +93,12 @@ pub(crate) fn advance_waves(
                 }
             }
             // No wave follows the last one.
-            if planned.promote == Promote::Manual && !record.full && wave + 1 < waves {
+            if planned.promote == Promote::Manual && !record.operator.full && wave + 1 < waves {
                 return WaveAdvance::Held(Hold::Promotion { stage: planned.stage, wave: planned.wave });
             }
         }
         state.passed = Some(now);
-        record.progress = now;
+        record.steps.progress = now;
     }
 }
 

@@ -103,7 +103,7 @@ fn existing_update(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<Rollo
     let is_on_its_way = match &record.phase {
         // A request with `at_once` does not wait for waves.
         RolloutPhase::Running | RolloutPhase::Paused { .. } => record.at_once || !update.at_once,
-        RolloutPhase::Completed => !update.at_once || record.skipped.is_empty(),
+        RolloutPhase::Completed => !update.at_once || record.operator.skipped.is_empty(),
         RolloutPhase::Aborted { .. } | RolloutPhase::RolledBack { .. } | RolloutPhase::Superseded { .. } => false,
     };
     (record.to == update.version && is_on_its_way).then_some(Some(record.id))

@@ -50,8 +50,8 @@ impl RolloutCounts {
         Self {
             phase: Some(record.phase.word()),
             passed: record.waves.iter().filter(|wave| wave.passed.is_some()).count(),
-            healthy: count(record.healthy.into()),
-            grants: count(record.grants),
+            healthy: count(record.steps.healthy.into()),
+            grants: count(record.steps.grants),
         }
     }
 }

@@ -167,7 +167,7 @@ fn slot(fleet: &Fleet, record: &RolloutRecord, node: &NodeProgress) -> Option<Sl
         | RolloutNodeState::Removed => false,
     };
     let (desired, fence) = fleet.get(&node.node)?.desired.as_ref()?;
-    let is_ours = desired.rollout == record.id && !record.released.contains(&node.node);
+    let is_ours = desired.rollout == record.id && !record.operator.released.contains(&node.node);
     (is_used && is_ours).then(|| SlotRow {
         node: node.node.clone(),
         role: node.role.clone(),
@@ -193,8 +193,8 @@ pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
         by: record.by.clone(),
         rolls_back: record.rolls_back,
         at_once: record.at_once,
-        healthy: record.healthy,
-        grants: record.grants,
+        healthy: record.steps.healthy,
+        grants: record.steps.grants,
         active: fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id),
     }
 }
@@ -222,16 +222,16 @@ pub(crate) fn brief(
         at_once: record.at_once,
         wave: count(record.waves.len()),
         waves: plan.map_or(count(record.waves.len()), |plan| count(plan.plan().waves.len())),
-        healthy: if plan.is_some() { counts.healthy } else { record.healthy },
+        healthy: if plan.is_some() { counts.healthy } else { record.steps.healthy },
         failed: counts.failed,
-        nodes: if plan.is_some() { counts.nodes } else { record.healthy },
+        nodes: if plan.is_some() { counts.nodes } else { record.steps.healthy },
         next: next_command(RolloutSituation {
             phase: &record.phase,
             at_once: record.at_once,
             waits_for_promotion: matches!(held_by, Some(Hold::Promotion { .. })),
             stable: back_to(fleet, record).as_ref(),
             failed: counts.failed,
-            sent: record.grants > 0 || record.at_once,
+            sent: record.steps.grants > 0 || record.at_once,
         }),
         held_by,
     })

@@ -96,7 +96,7 @@ async fn ends_whole(at: &Replica, id: RolloutId) {
     at.sees("completed", |fleet| fleet.rollouts().get(&id).is_some_and(|(r, _)| r.phase == RolloutPhase::Completed))
         .await;
     let status = at.client.rollout(&env(), id.into(), StatusQuery::default()).await.unwrap();
-    assert_eq!((status.record.grants, status.counts.healthy), (6, 6), "each node once");
+    assert_eq!((status.record.steps.grants, status.counts.healthy), (6, 6), "each node once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

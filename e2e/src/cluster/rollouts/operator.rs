@@ -105,7 +105,7 @@ impl ClusterFleet {
         eventually(&format!("rollout {id} has granted {grants} times"), GRANT_TIMEOUT, || {
             let record = self.record(id);
             assert!(record.phase == RolloutPhase::Running, "{record:#?}");
-            if record.grants >= grants { Ok(()) } else { Err(format!("{record:#?}")) }
+            if record.steps.grants >= grants { Ok(()) } else { Err(format!("{record:#?}")) }
         });
     }
 

@@ -326,6 +326,6 @@ fn latest(record: &RolloutRecord) -> Option<Timestamp> {
         let promoted = wave.promoted.as_ref().map(|promoted| promoted.at);
         [Some(wave.began), wave.settled, gate, promoted, wave.passed]
     });
-    let own = [Some(record.started), Some(record.phase_since), Some(record.progress)];
+    let own = [Some(record.started), Some(record.phase_since), Some(record.steps.progress)];
     own.into_iter().chain(of_waves).flatten().max()
 }

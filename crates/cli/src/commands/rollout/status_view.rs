@@ -229,7 +229,7 @@ pub(super) fn wave_state(status: &RolloutStatus, index: usize) -> String {
             | RolloutPhase::Superseded { .. } => "ended here".to_owned(),
         };
     }
-    match (open_wave(wave, state, status.now, status.record.full), &status.record.phase) {
+    match (open_wave(wave, state, status.now, status.record.operator.full), &status.record.phase) {
         (text, RolloutPhase::Paused { .. }) if text == IN_PROGRESS => "paused".to_owned(),
         (text, _) if text == IN_PROGRESS && wave.canary => format!("{text} (canary)"),
         (text, _) => text,
@@ -286,17 +286,19 @@ fn recovery(status: &RolloutStatus, failed: &FailedNode) -> Option<&'static str>
     }
     let retries = || status.slots.iter().any(|slot| slot.node == failed.node && is_in_progress(&slot.state));
     Some(match () {
-        () if record.skipped.contains(&failed.node) => "it is skipped now",
+        () if record.operator.skipped.contains(&failed.node) => "it is skipped now",
         () if retries() => "it is being retried",
         // Without a slot, or with removed nodes, its state is not known.
-        () if record.released.contains(&failed.node) || status.counts.removed > 0 => "it does not count as failed now",
+        () if record.operator.released.contains(&failed.node) || status.counts.removed > 0 => {
+            "it does not count as failed now"
+        }
         () => "it is healthy again",
     })
 }
 
 /// The skipped nodes.
 fn skipped_line(status: &RolloutStatus) -> Option<String> {
-    let skipped = &status.record.skipped;
+    let skipped = &status.record.operator.skipped;
     (!skipped.is_empty()).then(|| format!("skipped: {}", labels::names(skipped.iter(), false)))
 }
 
@@ -347,7 +349,7 @@ pub(super) fn next_steps(status: &RolloutStatus) -> Vec<String> {
         waits_for_promotion: status.holds.iter().any(|hold| matches!(hold, Hold::Promotion { .. })),
         stable: status.stable.as_ref(),
         failed: status.counts.failed,
-        sent: status.record.grants > 0 || status.record.at_once,
+        sent: status.record.steps.grants > 0 || status.record.at_once,
     });
     hints.iter().map(|Hint { command, does }| format!("next: {command:<35}{does}")).collect()
 }
@@ -365,7 +367,7 @@ pub(super) fn abort_summary(status: &RolloutStatus) -> String {
     };
     if updated == 0 {
         // Skipped nodes may have been granted the version before.
-        let none = if record.grants == 0 { "no node was granted" } else { "no further node is granted" };
+        let none = if record.steps.grants == 0 { "no node was granted" } else { "no further node is granted" };
         let stays: String = status.told.iter().map(stay).collect();
         return format!("{none} {to}{stays}");
     }
@@ -479,7 +481,7 @@ mod tests {
             wave.counts.insert(role("web"), NodeCounts { nodes: 1, skipped: 1, ..NodeCounts::default() });
         }
         test_data::count(&mut status);
-        status.record.skipped.insert(node("web1"));
+        status.record.operator.skipped.insert(node("web1"));
         insta::assert_snapshot!(shown(&status), @"
         prod, rollout 7: v2 → v3, paused for 10s: wave 1 of 2, 0 of 4 nodes healthy, 1 skipped
           because 1 node had failed, and 0 are tolerated in the first wave of a stage
@@ -495,7 +497,7 @@ mod tests {
         next: muster rollout resume              continue
         next: muster rollout rollback            roll back to v2
         ");
-        status.record.skipped.clear();
+        status.record.operator.skipped.clear();
         let lines = failed_lines(&status);
         assert!(lines[0].starts_with("had failed: web1: ") && lines[0].ends_with("; it is healthy again"), "{lines:?}");
     }

@@ -3,8 +3,8 @@
 use muster_core::names::NodeName;
 use muster_core::report::ResourceError;
 use muster_core::rollout::record::{
-    FailedNode, FailureKind, GateVerdict, NAMED_FAILURES, PauseReason, Promotion, RolloutPhase, RolloutRecord,
-    Threshold, WaveState,
+    FailedNode, FailureKind, GateVerdict, NAMED_FAILURES, OperatorDecisions, PauseReason, Promotion, RolloutPhase,
+    RolloutRecord, Threshold, WaveState,
 };
 use muster_core::txn::MAX_VALUE;
 
@@ -50,7 +50,7 @@ fn only_grants_and_wave_ends_need_a_fresh_view() {
         then(&mut record);
         moves(RolloutChange { record, grants: Vec::new(), completes: false })
     };
-    assert!(!with(|record| record.healthy = 2));
+    assert!(!with(|record| record.steps.healthy = 2));
     assert!(!with(|record| record.waves[0].settled = Some(record.started)));
     assert!(!moves(world.with_input(|input| pause_change(
         record.clone(),
@@ -70,19 +70,24 @@ fn oversized_record_shrinks_until_its_pause_fits() {
     let names = |from: usize, to: usize| (from..to).map(|n| NodeName::new(format!("some-long-name-{n:04}")).unwrap());
     let blocked = RolloutPhase::Paused { why: PauseReason::Blocked { problem: "it".into() } };
     let mut full = RolloutRecord { phase: blocked, ..record.clone() };
-    full.skipped = names(0, 200).collect();
-    full.released = names(200, 400).collect();
-    full.retry = names(400, 1000).collect();
+    full.operator.skipped = names(0, 200).collect();
+    full.operator.released = names(200, 400).collect();
+    full.operator.retry = names(400, 1000).collect();
     assert!(serde_json::to_vec(&full).unwrap().len() > MAX_VALUE);
     record_limit::fit(&mut full);
     assert!(serde_json::to_vec(&full).unwrap().len() <= MAX_VALUE);
-    assert_eq!((full.skipped.len(), full.released.len(), full.retry.len()), (200, 200, 0), "no more than needed");
+    assert_eq!(
+        (full.operator.skipped.len(), full.operator.released.len(), full.operator.retry.len()),
+        (200, 200, 0),
+        "no more than needed"
+    );
     let mut small = record.clone();
     record_limit::fit(&mut small);
     assert_eq!(&small, record);
-    let mut runs = RolloutRecord { phase: RolloutPhase::Running, retry: names(0, 1000).collect(), ..full.clone() };
+    let mut runs = RolloutRecord { phase: RolloutPhase::Running, ..full.clone() };
+    runs.operator.retry = names(0, 1000).collect();
     record_limit::fit(&mut runs);
-    assert_eq!(runs.retry.len(), 1000, "one that goes on needs all of it");
+    assert_eq!(runs.operator.retry.len(), 1000, "one that goes on needs all of it");
     let told = record_limit::problem("too big");
     assert!(told.contains("muster rollout abort"), "{told}");
 }
@@ -114,14 +119,17 @@ fn failures_fit_into_the_largest_possible_record() {
     let mut full = RolloutRecord {
         phase: RolloutPhase::Paused { why: PauseReason::NoRollbackTarget { why: Box::new(failures(nodes)) } },
         waves: vec![passed; MAX_PLANNED_WAVES],
-        skipped: (0..crate::command::MAX_NAMED_NODES).map(name).collect(),
-        said: vec!["s".repeat(64); 16],
+        operator: OperatorDecisions {
+            skipped: (0..crate::command::MAX_NAMED_NODES).map(name).collect(),
+            said: vec!["s".repeat(64); 16],
+            ..OperatorDecisions::default()
+        },
         ..record.clone()
     };
     assert!(serde_json::to_vec(&full).unwrap().len() > MAX_VALUE);
     record_limit::fit(&mut full);
     assert!(serde_json::to_vec(&full).unwrap().len() <= MAX_VALUE);
-    assert_eq!((full.skipped.len(), full.waves.len()), (crate::command::MAX_NAMED_NODES, MAX_PLANNED_WAVES));
+    assert_eq!((full.operator.skipped.len(), full.waves.len()), (crate::command::MAX_NAMED_NODES, MAX_PLANNED_WAVES));
     assert!(full.waves.iter().all(|wave| wave.passed == Some(at)));
     let RolloutPhase::Paused { why: PauseReason::NoRollbackTarget { why } } = &full.phase else {
         panic!("{:?}", full.phase)

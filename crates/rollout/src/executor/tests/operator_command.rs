@@ -232,7 +232,7 @@ fn last_sixteen_request_ids_are_remembered() {
         let said = host.run(&mut world, OperatorCommand { request: format!("w{number}"), ..word(command) }).unwrap();
         assert!(said.changed);
     }
-    let said = record(&world, 1).said;
+    let said = record(&world, 1).operator.said;
     assert_eq!((said.len(), said.first().unwrap().as_str(), said.last().unwrap().as_str()), (16, "w4", "w19"));
     // The last pause, retried: the rollout stays resumed.
     let again = host.run(&mut world, OperatorCommand { request: "w18".into(), ..word(pause()) }).unwrap();

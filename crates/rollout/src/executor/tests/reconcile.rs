@@ -235,7 +235,7 @@ fn grant_with_unknown_outcome_is_made_once() {
         // The next reconciliation reads the result. The delayed write is refused.
         assert!(matches!(host.look_once(&mut world, &mut executor), ReconcileResult::WaitUntil(_)));
         assert_eq!(granted(&world), grants(&write));
-        assert_eq!(record(&world, 1).grants, 1);
+        assert_eq!(record(&world, 1).steps.grants, 1);
         assert!(world.commit(&write.txn).is_err());
     }
 }

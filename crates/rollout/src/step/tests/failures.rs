@@ -57,7 +57,7 @@ fn failure_of_a_node_that_was_unreachable_before_counts() {
 fn node_that_stays_unreachable_does_not_count() {
     let mut world = FakeFleet::of(&[("web", 2, "a b")]);
     world.silent("web2", minutes(5));
-    let mut ride = Ride::begin(world, budget(1, None));
+    let mut ride = Ride::begin(world, budget(2, None));
     ride.go();
     ride.well("web1");
     ride.after(minutes(31));
@@ -140,7 +140,7 @@ fn retry_grants_a_failed_node_again() {
     assert!(ride.say(&RolloutCommand::Retry(RetryTarget::AllFailed)).unwrap());
     assert_eq!(ride.phase(), RolloutPhase::Running);
     assert_eq!(ride.go(), granted, "at no cost: it is down already");
-    assert!(ride.record().retry.is_empty());
+    assert!(ride.record().operator.retry.is_empty());
     assert_eq!(ride.ride_on(), RolloutPhase::Completed);
 }
 
@@ -224,7 +224,7 @@ fn retry_all_covers_earlier_failures_only() {
         early.iter().for_each(|name| ride.world.answers(name, failed()));
         ride.go();
         assert!(ride.say(&RolloutCommand::Retry(RetryTarget::AllFailed)).unwrap());
-        assert!(ride.record().retry_before.is_some(), "they are too many to be named");
+        assert!(ride.record().operator.retry_before.is_some(), "they are too many to be named");
         if in_new_life {
             new_life(&mut ride);
             granted.iter().for_each(|name| ride.world.answers(name, failed()));
@@ -274,7 +274,7 @@ fn long_texts_keep_the_record_small() {
     assert_eq!(halt(&ride).1, 10);
     let mut record = ride.record();
     let name = |number: usize| node(&format!("{}{number:02}_{}", "n".repeat(61), "s".repeat(20)));
-    record.skipped = (0..MAX_NAMED_NODES).map(name).collect();
+    record.operator.skipped = (0..MAX_NAMED_NODES).map(name).collect();
     record.waves = vec![record.waves[0].clone(); 16];
     let size = serde_json::to_vec(&record).unwrap().len();
     assert!(size <= 16 * 1024, "{size}");

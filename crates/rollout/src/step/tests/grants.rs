@@ -135,12 +135,12 @@ fn paused_node_stops_the_progress_deadline() {
     assert_eq!(ride.go(), ["web2"]);
     assert_eq!(why(&ride, "web1"), Some("paused"));
     ride.well("web2");
-    assert!(ride.record().idle.is_some());
+    assert!(ride.record().steps.idle.is_some());
     ride.after(minutes(300));
     assert_eq!(ride.phase(), RolloutPhase::Running);
     ride.world.delete(ride.world.keys.pause(&muster_core::node::pause::PauseScope::Host { node: node("web1") }));
     assert_eq!(ride.go(), ["web1"]);
-    assert_eq!((ride.record().idle, ride.record().progress), (None, ride.world.now));
+    assert_eq!((ride.record().steps.idle, ride.record().steps.progress), (None, ride.world.now));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn only_unavailable_nodes_release_a_slot() {
     assert!(ride.say(&RolloutCommand::Retry(RetryTarget::Nodes(vec![node(&first[0])]))).unwrap());
     assert_eq!(ride.go(), NOBODY, "the slot is used by another");
     assert_eq!(ride.well(&second[0]), first, "in its turn");
-    assert!(ride.record().released.is_empty());
+    assert!(ride.record().operator.released.is_empty());
     assert_eq!(ride.go(), NOBODY, "and it holds the slot again");
 }
 

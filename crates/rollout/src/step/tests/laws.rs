@@ -190,7 +190,7 @@ impl Play {
             let wave = plan.waves.iter().position(|wave| wave.nodes.iter().any(|planned| planned.node == **name));
             assert!(wave.is_none_or(|wave| wave < now.waves.len()), "{name} before its wave");
             assert!(self.is_connected(name), "{name} is silent");
-            assert!(!now.skipped.contains(*name), "{name} was set aside");
+            assert!(!now.operator.skipped.contains(*name), "{name} was set aside");
             let node = fleet.get(name).unwrap();
             let role = &node.record.as_ref().unwrap().role;
             assert_eq!(fleet.pause_of(name, role, self.ride.world.now), None);
@@ -201,10 +201,13 @@ impl Play {
                 assert!(wave.is_none_or(has_passed), "{name} before {parent}");
             }
         }
-        if before.forgiven.is_none() && before.retry.is_empty() && before.retry_before.is_none() {
+        if before.operator.forgiven.is_none()
+            && before.operator.retry.is_empty()
+            && before.operator.retry_before.is_none()
+        {
             let broken = plan.nodes().filter(|planned| {
                 let known = fleet.get(&planned.node).filter(|node| node.is_designed());
-                let excused = planned.repair || now.skipped.contains(&planned.node);
+                let excused = planned.repair || now.operator.skipped.contains(&planned.node);
                 !excused && known.is_some_and(|node| self.has_failed(node, now))
             });
             let most = plan.strategy.failures.total.count_of(plan.node_count());
@@ -217,7 +220,7 @@ impl Play {
     fn check_budgets(&self, record: &RolloutRecord, granted: &[&NodeName]) {
         let fleet = &self.ride.world.fleet;
         let max = &self.ride.plan.plan().strategy.max_unavailable;
-        let counts = |name: &NodeName| !record.released.contains(name);
+        let counts = |name: &NodeName| !record.operator.released.contains(name);
         let after = |of: &dyn Fn(&Node) -> bool| {
             let down = |name: &NodeName, node: &Node| granted.contains(&name) || !self.is_up(name, node, record);
             let new =
@@ -347,7 +350,7 @@ proptest! {
         play.ends_well();
         let record = play.ride.record();
         for name in play.names() {
-            if !record.skipped.contains(&name) {
+            if !record.operator.skipped.contains(&name) {
                 let told = play.ride.version_of(name.as_str());
                 prop_assert_eq!(told, "v2", "{} is left behind", name);
             }

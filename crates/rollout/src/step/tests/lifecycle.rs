@@ -62,7 +62,7 @@ fn refused_start_names_the_open_rollouts_progress() {
     assert!(refused(&ride).contains("it has granted 2 nodes, of which 0 are validated;"), "{}", refused(&ride));
     // No step has run since.
     ride.world.answers(&sent[0], RunEnd::Validated);
-    assert_eq!(ride.record().healthy, 0);
+    assert_eq!(ride.record().steps.healthy, 0);
     assert!(refused(&ride).contains("it has granted 2 nodes, of which 1 is validated;"), "{}", refused(&ride));
 }
 

@@ -62,7 +62,7 @@ fn retried_disconnected_node_blocks_no_other() {
         ride.world.connected(&silent);
         let other = ride.granted.last().unwrap().clone();
         assert!(ride.well(&other).contains(&silent));
-        assert!(ride.record().retry.is_empty());
+        assert!(ride.record().operator.retry.is_empty());
         ride.answers(&silent, failed());
         assert_eq!(stopped_by(&ride), [(silent, FailureKind::NotConfigured)]);
     }

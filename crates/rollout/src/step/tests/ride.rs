@@ -101,7 +101,7 @@ impl Ride {
             let step = self.look();
             let Some(change) = step.change else { return self.granted[before..].to_vec() };
             assert!(change.grants.len() <= MAX_GRANTS);
-            assert_eq!(change.record.seen, self.world.fleet.revision);
+            assert_eq!(change.record.steps.seen, self.world.fleet.revision);
             self.granted.extend(change.grants.iter().map(|grant| grant.node.to_string()));
             let txn = change.txn(&self.world.fleet, self.held().1).unwrap();
             assert!(txn.ops.len() <= 128 && txn.guards.len() <= 127, "etcd takes no more");

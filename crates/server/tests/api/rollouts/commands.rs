@@ -33,7 +33,7 @@ async fn pause_outlasts_a_promotion() {
     );
     assert!(record.waves[0].promoted.is_some());
     // The controller grants nothing after the pause. Grants between the two requests are allowed.
-    let granted = record.grants;
+    let granted = record.steps.grants;
     if paused.revision < promoted.revision {
         assert_eq!(granted, 1, "a promotion grants nothing while the rollout is paused");
     }
@@ -41,7 +41,7 @@ async fn pause_outlasts_a_promotion() {
     let mut looks = fixture.app.replica.rollouts_checked_at.subscribe();
     let looked = looks.wait_for(|at| *at >= said);
     muster_testkit::wait::within("the controller has reconciled the rollout", looked).await.unwrap();
-    assert_eq!(fixture.rollout(id).await.record.grants, granted);
+    assert_eq!(fixture.rollout(id).await.record.steps.grants, granted);
     let again = fixture.command(id, RolloutVerb::Pause).await;
     assert!(!again.changed);
 
@@ -91,7 +91,7 @@ async fn failure_pauses_and_retry_continues() {
     assert_eq!((*failed, *tolerated, nodes[0].node.as_str()), (1, 0, canary.as_str()));
     let error = status.failed[0].error.as_ref().unwrap();
     assert_eq!((error.file.as_deref(), error.line), (Some("manifests/site.pp"), Some(12)));
-    assert_eq!(status.record.grants, 1, "it stopped after one node");
+    assert_eq!(status.record.steps.grants, 1, "it stopped after one node");
     assert_eq!((status.slots.len(), status.slots[0].node.as_str()), (1, canary.as_str()));
     let brief = client.status(env).await.unwrap().rollout.unwrap();
     assert_eq!((brief.failed, brief.next.as_deref()), (1, Some("muster rollout retry --failed")));
@@ -102,7 +102,7 @@ async fn failure_pauses_and_retry_continues() {
     agents.repair(&canary, "v2");
     assert!(fixture.command(id, RolloutVerb::Retry).await.changed);
     fixture.completed(id).await;
-    assert_eq!(fixture.rollout(id).await.record.grants, 5, "one of them twice");
+    assert_eq!(fixture.rollout(id).await.record.steps.grants, 5, "one of them twice");
     fixture.stop().await;
 }
 
@@ -159,7 +159,7 @@ async fn unreturned_slot_can_be_released() {
     assert!(matches!(slots[0].state, RolloutNodeState::Failed { .. }));
     let held = fixture.rollout(id).await;
     assert!(held.holds.iter().any(|hold| matches!(hold, Hold::RoleBudget { .. })), "{:?}", held.holds);
-    assert_eq!(held.record.grants, 1);
+    assert_eq!(held.record.steps.grants, 1);
 
     let released = client.release_slot(env, &first, &OperateRequest::default()).await.unwrap();
     assert!(released.changed);

@@ -88,7 +88,7 @@ async fn failed_gate_pauses_and_runs_again_after_resume() {
     let record = fixture.rollout(id).await.record;
     let (check, message) = ("front door".to_owned(), "it is shut".to_owned());
     assert_eq!(record.phase, RolloutPhase::Paused { why: PauseReason::GateFailed { check, message } });
-    assert_eq!(record.grants, 1);
+    assert_eq!(record.steps.grants, 1);
     std::fs::write(door, "").unwrap();
     fixture.command(id, RolloutVerb::Resume).await;
     fixture.completed(id).await;

@@ -40,9 +40,9 @@ async fn failed_canary_rolls_back_automatically() {
     assert!(
         matches!(&failed.record.phase, RolloutPhase::RolledBack { by: other, why: PauseReason::Failures { .. } } if *other == by)
     );
-    assert_eq!((failed.rolled_back_by, failed.record.grants), (Some(by), 1), "it stopped after one node");
+    assert_eq!((failed.rolled_back_by, failed.record.steps.grants), (Some(by), 1), "it stopped after one node");
     let returned = fixture.rollout(by).await.record;
-    assert_eq!((returned.rolls_back, returned.to, returned.grants), (Some(id), version("v2"), 1));
+    assert_eq!((returned.rolls_back, returned.to, returned.steps.grants), (Some(id), version("v2"), 1));
     assert_eq!(returned.by, "muster");
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
     assert_eq!(client.current_version(env).await.unwrap().version, Some(version("v2")));

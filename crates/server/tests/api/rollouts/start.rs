@@ -37,7 +37,7 @@ async fn started_plan_is_executed_as_shown() {
     let of_status: Vec<Vec<_>> =
         status.waves.iter().map(|wave| wave.nodes.iter().map(|node| node.node.clone()).collect()).collect();
     assert_eq!(of_status, of_plan);
-    assert_eq!((status.counts.healthy, status.record.grants), (4, 4));
+    assert_eq!((status.counts.healthy, status.record.steps.grants), (4, 4));
     assert_eq!(client.current_version(env).await.unwrap().version, Some(version("v2")));
     // The order of the grants is the order of the plan, wave by wave.
     let granted = |name| fixture.app.view.fleets()[env].get(name).unwrap().desired.as_ref().unwrap().1;
@@ -141,7 +141,7 @@ async fn trigger_update_uses_the_strategy_of_the_environment() {
     let status = fixture.rollout(RolloutId(1)).await;
     assert_eq!((status.record.by.as_str(), status.record.at_once), ("ada", false));
     assert_eq!(status.waves.len(), 3, "the default strategy: one, half, all");
-    fixture.record(RolloutId(1), "the first node is granted", |record| record.grants == 1).await;
+    fixture.record(RolloutId(1), "the first node is granted", |record| record.steps.grants == 1).await;
     let shown = client.status(env).await.unwrap().rollout.unwrap();
     assert_eq!((shown.id, shown.nodes, shown.waves), (RolloutId(1), 4, 3));
     assert!(matches!(shown.phase, RolloutPhase::Running));

@@ -82,7 +82,8 @@ impl Checker {
         };
         let costly: Vec<NodeName> = granted.iter().filter(is_up).cloned().collect();
         self.moved.0.extend(costly.iter().cloned());
-        let set_aside = |name: &NodeName| record.skipped.contains(name) || record.released.contains(name);
+        let set_aside =
+            |name: &NodeName| record.operator.skipped.contains(name) || record.operator.released.contains(name);
         let is_down = |name: &NodeName, standing: &NodeFacts| {
             let is_new = standing.new && standing.granted_by(record.id, &record.to).is_none();
             let is_out = !standing.is_up(&base) || self.moved.0.contains(name) || granted.contains(name);

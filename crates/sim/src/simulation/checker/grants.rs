@@ -108,12 +108,12 @@ impl Checker {
         let plan = plan.plan();
         for (name, desired) in &grants {
             found.extend(self.check_grant(plan, &before, after, name, desired));
-            found.extend(self.check_reachable(&before, name, desired, after.seen));
+            found.extend(self.check_reachable(&before, name, desired, after.steps.seen));
         }
         found.extend(self.check_threshold(plan, &before, after));
         let names: Vec<NodeName> = grants.iter().map(|(name, _)| name.clone()).collect();
-        found.extend(self.check_view(after.seen, grants[0].1.granted, seen.at));
-        let decision = Decision { names: &names, seen: after.seen, at: grants[0].1.granted };
+        found.extend(self.check_view(after.steps.seen, grants[0].1.granted, seen.at));
+        let decision = Decision { names: &names, seen: after.steps.seen, at: grants[0].1.granted };
         found.extend(self.check_budget(&plan.strategy, &before, decision));
         found
     }
@@ -144,14 +144,14 @@ impl Checker {
         if !after.whole || before.whole {
             return None;
         }
-        let base = self.facts.base(after.seen);
+        let base = self.facts.base(after.steps.seen);
         let is_there = |standing: &NodeFacts| {
             let proved = standing.shows == ReportedState::Validated && standing.version.as_ref() == Some(&after.to);
             // A node that another rollout gave the target was not moved, and may run at any time.
             let granted = standing.granted_by(after.id, &after.to).is_some();
             standing.new || proved || (!granted && standing.told(&base).is_some_and(|(version, _)| version == after.to))
         };
-        let (name, standing) = self.facts.designed(after.seen).find(|(_, standing)| !is_there(standing))?;
+        let (name, standing) = self.facts.designed(after.steps.seen).find(|(_, standing)| !is_there(standing))?;
         let what = format!(
             "rollout {} is said to have brought everybody to {}, and {name} shows {:?} at {:?}",
             after.id, after.to, standing.shows, standing.version
@@ -188,8 +188,9 @@ impl Checker {
         }
         if let Some(standing) = standing {
             let earlier = standing.granted_by(after.id, &after.to);
-            let again = before.retry.contains(name)
+            let again = before.operator.retry.contains(name)
                 || before
+                    .operator
                     .retry_before
                     .is_some_and(|before| earlier.is_some_and(|earlier| earlier.revision.0 < before.before.number));
             if let Some(earlier) = earlier.filter(|_| !again) {
@@ -216,18 +217,19 @@ impl Checker {
 
     /// Failures visible to the decision: above the limit nothing may be granted.
     fn check_threshold(&self, plan: &RolloutPlan, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
-        let seen = after.seen;
+        let seen = after.steps.seen;
         let base = self.facts.base(seen);
         let has_failed = |name: &NodeName, repair: bool| {
             let grant = || {
                 let standing = self.facts.of(name, seen).filter(|standing| standing.designed)?;
                 let grant = standing.granted_by(before.id, &before.to)?;
-                let forgiven = before.forgiven.is_some_and(|forgiven| grant.revision.0 < forgiven.before.number);
-                let again = before.retry.contains(name)
-                    || before.retry_before.is_some_and(|before| grant.revision.0 < before.before.number);
+                let forgiven =
+                    before.operator.forgiven.is_some_and(|forgiven| grant.revision.0 < forgiven.before.number);
+                let again = before.operator.retry.contains(name)
+                    || before.operator.retry_before.is_some_and(|before| grant.revision.0 < before.before.number);
                 (standing.has_failed(grant, base.epoch) && !forgiven && !again).then_some(())
             };
-            !repair && !before.skipped.contains(name) && grant().is_some()
+            !repair && !before.operator.skipped.contains(name) && grant().is_some()
         };
         let all: usize = plan.waves.iter().map(|wave| wave.nodes.len()).sum();
         let limit = |amount: muster_core::rollout::strategy::Amount| match amount {
@@ -329,7 +331,9 @@ impl Checker {
         let domain: Vec<(&NodeName, &NodeFacts)> = self
             .facts
             .designed(seen)
-            .filter(|(other, there)| there.domain == standing.domain && !there.new && !record.skipped.contains(*other))
+            .filter(|(other, there)| {
+                there.domain == standing.domain && !there.new && !record.operator.skipped.contains(*other)
+            })
             .collect();
         let silent = domain.iter().filter(|(other, there)| self.is_silent(other, there, at)).count();
         if silent >= 2 && 2 * silent > domain.len() {

@@ -39,7 +39,7 @@ impl Checker {
             return NodeOutcome::Excused;
         };
         let base = self.facts.base(seen);
-        if record.skipped.contains(name) || standing.new {
+        if record.operator.skipped.contains(name) || standing.new {
             return NodeOutcome::Excused;
         }
         let deadlines = &plan.strategy.deadlines;
@@ -107,7 +107,7 @@ impl Checker {
         let (Some(planned), Some(state)) = (plan.waves.get(wave), after.waves.get(wave)) else { return found };
         let mut healthy_since = SimTime::ZERO;
         for node in &planned.nodes {
-            match self.done(plan, before, &node.node, after.seen, now) {
+            match self.done(plan, before, &node.node, after.steps.seen, now) {
                 NodeOutcome::Healthy(since) => healthy_since = healthy_since.max(since),
                 NodeOutcome::Excused => {}
                 NodeOutcome::No(why) => accuse(format!("wave {} passes, and {} {why}", wave + 1, node.node)),
@@ -122,7 +122,7 @@ impl Checker {
             accuse(format!("wave {} passes a gate that never said yes", wave + 1));
         }
         let manual = planned.promote == Promote::Manual && wave + 1 < plan.waves.len();
-        if manual && state.promoted.is_none() && !after.full {
+        if manual && state.promoted.is_none() && !after.operator.full {
             accuse(format!("wave {} passes, and nobody has promoted it", wave + 1));
         }
         found
@@ -136,7 +136,7 @@ impl Checker {
         writer: &Writer,
     ) -> Option<Violation> {
         let promoted = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.promoted.is_some()).count();
-        let more = promoted(after) > promoted(before) || (after.full && !before.full);
+        let more = promoted(after) > promoted(before) || (after.operator.full && !before.operator.full);
         let what = || "a wave is promoted, and by no person".to_owned();
         (more && *writer != Writer::Operator).then(|| Violation { rule: Rule::GateOrder, what: what() })
     }
@@ -153,7 +153,7 @@ impl Checker {
             }
         }
         // Waves are checked when they pass. A node that breaks later blocks nothing.
-        let Some(role) = self.facts.of(name, after.seen).map(|standing| &standing.role) else { return found };
+        let Some(role) = self.facts.of(name, after.steps.seen).map(|standing| &standing.role) else { return found };
         for parent in plan.after.get(role).into_iter().flatten() {
             let has_parents = |nodes: &[PlannedNode]| nodes.iter().any(|node| node.role == *parent);
             for (wave, _) in plan.waves.iter().enumerate().filter(|(_, wave)| has_parents(&wave.nodes)) {
