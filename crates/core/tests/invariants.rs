@@ -312,6 +312,16 @@ impl FleetWorld {
     }
 }
 
+fn reason(outcome: Outcome, applied_nothing: bool) -> Option<RunReason> {
+    let needs = || vec![Need::Role { role: Role::new("db").unwrap(), want: 2, have: 0 }; 9];
+    match outcome {
+        Outcome::Configured(RunResult::Pending) => Some(RunReason::Waiting { needs: needs() }),
+        Outcome::Configured(RunResult::Failed) if applied_nothing => Some(RunReason::NotCompiled),
+        Outcome::Configured(RunResult::Failed) => Some(RunReason::Machine { problem: "long ".repeat(500) }),
+        Outcome::Configured(_) | Outcome::Validated(_) | Outcome::Previewed(_) => None,
+    }
+}
+
 fn report(
     world: &FleetWorld,
     node: usize,
@@ -323,15 +333,6 @@ fn report(
     let agent = &world.agents[node];
     let now = Timestamp::from_second(1_000_000 + world.revision.0 as i64).unwrap();
     let failed = matches!(outcome, Outcome::Configured(RunResult::Failed));
-    let pending = matches!(outcome, Outcome::Configured(RunResult::Pending));
-    let reason = match (pending, failed, applied_nothing) {
-        (true, _, _) => {
-            Some(RunReason::Waiting { needs: vec![Need::Role { role: Role::new("db").unwrap(), want: 2, have: 0 }; 9] })
-        }
-        (_, true, true) => Some(RunReason::NotCompiled),
-        (_, true, false) => Some(RunReason::Machine { problem: "long ".repeat(500) }),
-        (false, false, _) => None,
-    };
     Report {
         node: FleetWorld::name(node),
         incarnation: agent.incarnation,
@@ -351,7 +352,7 @@ fn report(
                 ]
             }
         },
-        reason,
+        reason: reason(outcome, applied_nothing),
         attempt: 0,
         started: now,
         ended: now,
