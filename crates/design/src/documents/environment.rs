@@ -53,8 +53,8 @@ fn consume_map(cloud: &str, trees: &[YamlNode], made: &mut ReaderOutput<'_, '_>)
         return;
     };
     if let Some(second) = trees.get(1) {
-        let finding = Code::SeveralDocuments.finding("a map file holds one document, and this is another");
-        made.report.add(second.span, finding.help("give each cloud a file of its own, or remove the line ---"));
+        let finding = Code::SeveralDocuments.finding("a map file must have one document; this is a second one");
+        made.report.add(second.span, finding.help("give each cloud its own file, or remove the line ---"));
     }
     made.documents.push(Document {
         kind: Kind::Cloud.into(),

@@ -30,7 +30,7 @@ impl DocumentReader for NativeDocuments {
         let filled = trees.iter().filter(|tree| !tree.is_null());
         if filled.clone().next().is_none() {
             if !made.report.has_errors() {
-                let finding = Code::EmptyFile.finding("the file holds no document");
+                let finding = Code::EmptyFile.finding("the file has no document");
                 made.report.add_to_file(finding.help("write a document into it, or remove it"));
             }
             return;

@@ -242,7 +242,7 @@ pub(super) fn item_document(
     if holds_secret(envelope)
         && let Some(content) = envelope.content.filter(|content| content.get("secret").is_none())
     {
-        let finding = Code::SecretAsText.finding("the document holds a secret").hiding_line();
+        let finding = Code::SecretAsText.finding("the document has a secret").hiding_line();
         report.add(content.span, finding.help("keep it out of the design: documents name secrets, {secret: NAME}"));
         return None;
     }

@@ -94,13 +94,15 @@ fn kind(envelope: &Envelope<'_>, report: &mut FindingCollector<'_>) -> Option<&'
         let message = format!("{} is not one of Drydock's kinds", quote(envelope.kind));
         let help = match spelling::nearest(envelope.kind, KINDS.iter().map(|kind| kind.word)) {
             Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("Drydock knows {}", KINDS.iter().map(|kind| kind.word).collect::<Vec<_>>().join(", ")),
+            None => {
+                format!("Drydock's kinds are {}", KINDS.iter().map(|kind| kind.word).collect::<Vec<_>>().join(", "))
+            }
         };
         report.add(envelope.kind_at, Code::DrydockKind.finding(message).help(help));
     }
     if envelope.version != VERSION {
         let message = match envelope.version {
-            "" => "the schema's name says no version".to_owned(),
+            "" => "the schema's name has no version".to_owned(),
             version => format!("version {} of Drydock's documents is not known", quote(version)),
         };
         let finding = Code::DrydockVersion.finding(message).expected(format!("expected {VERSION}"));

@@ -167,7 +167,7 @@ impl<'n> Translation<'_, 'n, '_> {
         let known = || shape.fields().map(|field| field.key);
         let help = match spelling::nearest(&key.text, known()) {
             Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("Drydock knows here: {}", known().collect::<Vec<_>>().join(", ")),
+            None => format!("Drydock's keys here are {}", known().collect::<Vec<_>>().join(", ")),
         };
         let message = format!("unknown key {} in {}", quote(&key.text), shape.what);
         self.report.add(key.span, Code::UnknownKey.finding(message).help(help));

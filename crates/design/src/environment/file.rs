@@ -66,8 +66,8 @@ fn name(source: &FileText, report: &mut FindingCollector<'_>) -> Option<EnvName>
 fn the_document<'d>(documents: &'d [YamlNode], report: &mut FindingCollector<'_>) -> Option<&'d YamlNode> {
     if let Some(second) = documents.get(1) {
         let finding = Code::SeveralDocuments
-            .finding("an environment file must hold one document; this is a second one")
-            .help("give each environment a file of its own, or remove the line ---");
+            .finding("an environment file must have one document; this is a second one")
+            .help("give each environment its own file, or remove the line ---");
         report.add(second.span, finding);
     }
     match documents.first() {

@@ -161,7 +161,7 @@ pub(super) fn primary_not_attached(_: &SiteView<'_>, node: &DocumentView<'_>, ou
     let networks = attached(node);
     // A node without networks is connected outside of the design.
     if !networks.is_empty() {
-        let message = format!("the primary network {} is none of the node's networks", quote(name));
+        let message = format!("the node is not in its primary network {}", quote(name));
         let help = format!("the node is in {}", networks.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "));
         out.add(primary.span, Code::PrimaryNotAttached.finding(message).help(help));
     }

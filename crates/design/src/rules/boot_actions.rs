@@ -108,7 +108,7 @@ fn check_names(site: &SiteView<'_>, kind: Kind, names: Vec<Spanned<&str>>, guess
             Some(near) => format!("did you mean {}?", quote(near)),
             None => "remove it, or look at the spelling".to_owned(),
         };
-        let message = format!("the filter names {kind} {}, which is not there", quote(name.value));
+        let message = format!("the filter names {kind} {}, which does not exist", quote(name.value));
         out.add(name.span, Code::FilterNameUnknown.finding(message).help(help));
     }
 }
@@ -124,7 +124,7 @@ pub(super) fn node_without_boot_action(site: &SiteView<'_>, out: &mut RuleOutput
     for node in site.nodes() {
         if !selectors.iter().any(|selector| selector.selects(site, &node)) {
             let finding = Code::NodeWithoutBootAction.finding("there are boot actions, and none selects these nodes");
-            let help = "if that is meant, leave it; else look at the filters: one without filters is for all nodes";
+            let help = "if that is intended, ignore it; otherwise check the filters: a boot action without filters selects all nodes";
             out.add_for(node.name, at, finding.help(help));
         }
     }
@@ -175,7 +175,7 @@ pub(super) fn asset_path_twice(site: &SiteView<'_>, out: &mut RuleOutput) {
                 }
                 Entry::Occupied(first) => {
                     let message = format!(
-                        "asset {} goes to {}, where another one goes",
+                        "asset {} has the path {} of another asset",
                         quote(asset.name.value),
                         quote(path.value)
                     );
@@ -204,7 +204,7 @@ pub(super) fn selects_nothing(site: &SiteView<'_>, out: &mut RuleOutput) {
         if !nodes.iter().any(|node| selector.selects(site, node)) {
             let message = format!("boot action {} is for no node: its filter fits none", quote(action.name));
             let at = action.tree.map().and_then(|map| map.get("node_filter")).map_or(action.at, |it| it.key.span);
-            let help = "look at the names, tags and labels in it, and whether one of them must hold or all";
+            let help = "check its names, tags and labels, and whether one condition must hold or all";
             out.add(at, Code::SelectsNothing.finding(message).help(help));
         }
     }
@@ -222,7 +222,7 @@ pub(super) fn unit_name(site: &SiteView<'_>, out: &mut RuleOutput) {
             name.rsplit_once('.').is_some_and(|(stem, suffix)| !stem.is_empty() && UNIT_SUFFIXES.contains(&suffix));
         if !is_unit {
             let finding = Code::UnitName.finding(format!("{} is not the path of a systemd unit", quote(path.value)));
-            let help = format!("systemd knows units by their endings: .{}", UNIT_SUFFIXES.join(", ."));
+            let help = format!("systemd recognises units by their suffix: .{}", UNIT_SUFFIXES.join(", ."));
             out.add(path.span, finding.expected("expected such as /etc/systemd/system/NAME.service").help(help));
         }
     }

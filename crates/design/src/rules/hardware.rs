@@ -188,11 +188,11 @@ pub(super) fn kernel_param_text(_: &SiteView<'_>, node: &YamlNode, out: &mut Rul
         let breaks = |text: &str| text.contains(char::is_control);
         let quotes = value.matches('"').count();
         let (span, what) = if breaks(&entry.key.text) {
-            (entry.key.span, "the name of a kernel parameter holds a line break or another control character")
+            (entry.key.span, "the name of a kernel parameter has a line break or another control character")
         } else if breaks(value) {
-            (entry.value.span, "the value of a kernel parameter holds a line break or another control character")
+            (entry.value.span, "the value of a kernel parameter has a line break or another control character")
         } else if quotes % 2 == 1 {
-            (entry.value.span, "the value of a kernel parameter holds a double quote that is not closed")
+            (entry.value.span, "the value of a kernel parameter has a double quote that is not closed")
         } else {
             continue;
         };
@@ -218,7 +218,7 @@ pub(super) fn kernel_reference(site: &SiteView<'_>, host: &DocumentView<'_>, out
                     .to_owned(),
             ),
             (_, None) => (
-                format!("{} refers to a hardware profile, and there is none", quote(text)),
+                format!("{} refers to a hardware profile, and the node has none", quote(text)),
                 "add \"hardware_profile: NAME\", or write the value itself".to_owned(),
             ),
             (reference, Some(profile)) if lookup(reference, profile.tree).is_none() => {
@@ -259,7 +259,7 @@ pub(super) fn pxe_interface(site: &SiteView<'_>, host: &DocumentView<'_>, out: &
     if aliases.is_empty() || names().any(|alias| alias == name.value) || is_interface_name(name.value) {
         return;
     }
-    let message = format!("the interface {} is none of the hardware profile's devices", quote(name.value));
+    let message = format!("the interface {} is not a device of the hardware profile", quote(name.value));
     let help = match spelling::nearest(name.value, names()) {
         Some(near) => format!("did you mean {}?", quote(near)),
         None => "add it to \"device_aliases\"; else it is looked for by this name".to_owned(),

@@ -80,7 +80,7 @@ pub(super) fn bond_options_without_bond(site: &SiteView<'_>, out: &mut RuleOutpu
             BOND_OPTIONS.iter().copied().filter(|option| link.bonding_option(option).is_some()).collect();
         if let Some(first) = set.first().and_then(|first| link.bonding_option(first)) {
             let options = set.iter().map(|option| quote(option)).collect::<Vec<_>>().join(", ");
-            let message = format!("link {} has no bond, but says how it works: {options}", quote(link.name));
+            let message = format!("link {} has no bond, but options of a bond: {options}", quote(link.name));
             let help = "choose a mode (802.3ad, active-backup, balance-rr), or remove the options; in a document that \
                         inherits them, with '!NAME'";
             out.add(first.span, Code::BondOptionsWithoutBond.finding(message).help(help));

@@ -50,7 +50,7 @@ pub(super) fn host_name_too_long(_: &SiteView<'_>, node: &DocumentView<'_>, out:
     if node.get("host_name").is_none() && node.name.len() > MAX_LABEL_LENGTH && NodeName::new(node.name).is_ok() {
         let message = format!("the host name {} is {} characters long", quote(&host_name(node)), node.name.len());
         let finding = Code::HostNameOfNode.finding(message).expected(format!("expected at most {MAX_LABEL_LENGTH}"));
-        out.add(node.at, finding.help("give the node a shorter name, or a host_name of its own"));
+        out.add(node.at, finding.help("give the node a shorter name, or set its host_name"));
     }
 }
 
@@ -199,7 +199,7 @@ pub(super) fn oob_type_unknown(_: &SiteView<'_>, host: &DocumentView<'_>, out: &
     if TYPES.contains(&access.value) || has_driver {
         return;
     }
-    let message = format!("{} is no type of out-of-band access that Muster knows", quote(access.value));
+    let message = format!("{} is not a supported type of out-of-band access", quote(access.value));
     let help = match spelling::nearest(access.value, TYPES.iter().copied()) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => format!("known: {}; for another one, name its driver: driver: {{name: NAME}}", TYPES.join(", ")),

@@ -203,7 +203,7 @@ pub(super) fn partition_two_ways(_: &SiteView<'_>, node: &YamlNode, out: &mut Ru
     for partition in Storage::read(node).disks.iter().flat_map(|disk| &disk.partitions) {
         let (Some(group), Some(filesystem)) = (partition.volume_group, partition.filesystem) else { continue };
         let message = format!(
-            "partition {} belongs to volume group {}, and has a file system of its own too",
+            "partition {} belongs to volume group {}, and has a file system too",
             quote(partition.name.value),
             quote(group.value)
         );
@@ -223,8 +223,7 @@ pub(super) fn partition_unused(_: &SiteView<'_>, node: &YamlNode, out: &mut Rule
         }
         let message =
             format!("partition {} has no file system and belongs to no volume group", quote(partition.name.value));
-        let help =
-            "give it one or the other; if it is meant to stay raw, say what for in its labels: labels: {use: journal}";
+        let help = "give it one of them; for a raw partition, set its labels: labels: {use: journal}";
         out.add(partition.name.span, Code::PartitionUnused.finding(message).help(help));
     }
 }
@@ -331,7 +330,7 @@ pub(super) fn uuid_twice(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput
                 new.insert(uuid.span);
             }
             Entry::Occupied(first) => {
-                let message = format!("the UUID {} is there twice on one machine", quote(uuid.value));
+                let message = format!("the UUID {} is used twice on one machine", quote(uuid.value));
                 let finding = Code::UuidTwice.finding(message).help("give one of them another");
                 out.add_with_note(uuid.span, finding, "the first one is here", *first.get());
             }

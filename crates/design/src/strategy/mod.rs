@@ -68,7 +68,7 @@ pub fn parse(source: &FileText, roles: &[Role]) -> Result<WithWarnings<Strategy>
 /// The single document of the file. A file that cannot be parsed was reported, and is not reported as empty.
 fn the_document<'d>(documents: &'d [YamlNode], report: &mut FindingCollector<'_>) -> Option<&'d YamlNode> {
     if let Some(second) = documents.get(1) {
-        let message = "a strategy file must hold one document; this is a second one";
+        let message = "a strategy file must have one document; this is a second one";
         let finding = Code::SeveralDocuments.finding(message).help("remove the line ---, or the second document");
         report.add(second.span, finding);
     }
@@ -181,7 +181,7 @@ fn check_soak(soak: SignedDuration, deadline: SignedDuration, section: &YamlNode
             show(deadline)
         );
         let finding = Code::WaveNeverEnds.finding(message).help(
-            "make \"soak\" shorter than \"deadlines.node\"; to watch a wave for longer, give the wave a soak of its own",
+            "make \"soak\" shorter than \"deadlines.node\"; to watch a wave for longer, give the wave its own soak",
         );
         report.add(place(section, &[&["soak"], &["deadlines", "node"]]), finding);
     }

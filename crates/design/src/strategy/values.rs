@@ -132,7 +132,7 @@ pub(super) fn read_url(node: &YamlNode, what: &str, report: &mut FindingCollecto
     let text = expect::filled_text(node, what, report)?;
     let authority = authority(text);
     if authority.is_some_and(|authority| authority.contains('@')) {
-        let finding = Code::SecretAsText.finding(format!("{what} holds a name or a password"));
+        let finding = Code::SecretAsText.finding(format!("{what} has a name or a password"));
         report.add(
             node.span,
             finding.help("every operator can read a plan: use a command that reads the secret instead").hiding_line(),

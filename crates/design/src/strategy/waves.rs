@@ -56,8 +56,8 @@ fn wave(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Option<
         (nodes, _) => {
             // A misspelt key was reported.
             if nodes.is_some() || !fields.has_unknown() {
-                let what = if nodes.is_some() { "says twice" } else { "does not say" };
-                let finding = Code::WaveReach.finding(format!("{of} {what} how far it goes"));
+                let what = if nodes.is_some() { "has two sizes" } else { "has no size" };
+                let finding = Code::WaveReach.finding(format!("{of} {what}"));
                 report.add(node.span, finding.expected("expected either \"nodes\" or \"percent\""));
             }
             return None;

@@ -144,7 +144,7 @@ impl<'n> DocumentCheck<'_, 'n, '_> {
                 Some((_, Some(name))) if removal(name).is_some() => continue,
                 Some((at, Some(name))) => {
                     if let Some(first) = first.insert(name, at.span) {
-                        let message = format!("{} {} is there twice", item.what, quote(name));
+                        let message = format!("{} {} is defined twice", item.what, quote(name));
                         let finding = Code::DuplicateMember.finding(message).help("remove one of the two");
                         self.report.add_with_note(at.span, finding, "the first one is here", first);
                     }

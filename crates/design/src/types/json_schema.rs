@@ -20,7 +20,7 @@ pub fn json_schema(kind: Kind) -> Value {
             "name": name,
             "labels": {"type": "object", "additionalProperties": {"type": "string"}},
             "extends": {"type": "array", "items": name, "description": format!("The documents of kind {} whose values this one begins with, in order: a later one wins.", kind.parents())},
-            "overlay": {"type": "boolean", "description": "This is meant to be laid over the document of the same name in an earlier source."},
+            "overlay": {"type": "boolean", "description": "True: it overrides the document of the same kind and name in an earlier source."},
             "spec": spec_schema(kind),
         },
     })

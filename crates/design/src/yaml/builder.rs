@@ -302,15 +302,13 @@ impl<'b, 'r> Builder<'b, 'r> {
     fn charge(&mut self, bytes: usize, span: Span) -> Result<(), ParseAborted> {
         self.tree_bytes = self.tree_bytes.saturating_add(bytes);
         if self.tree_bytes > self.limits.tree_bytes {
-            let message = format!("the file holds more than fits into {} bytes of memory", self.limits.tree_bytes);
+            let message = format!("the content of the file takes more than {} bytes of memory", self.limits.tree_bytes);
             return self.exhausted(span, Code::TooLarge.finding(message).help("split it over several files"));
         }
         while self.taken < self.tree_bytes {
             let Some(part) = self.budget.take_part() else {
-                let message = format!(
-                    "the files of the design hold more than fits into {} bytes of memory",
-                    TreeBudget::OF_A_DESIGN
-                );
+                let message =
+                    format!("the files of the design take more than {} bytes of memory", TreeBudget::OF_A_DESIGN);
                 let finding = Code::TooLarge.finding(message);
                 return self
                     .exhausted(span, finding.help("is it the right directory? The rest of this file is not read"));
@@ -331,7 +329,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         if self.alias_bytes <= self.limits.alias_bytes {
             return self.charge(bytes, span);
         }
-        let message = format!("the aliases of this file unfold to more than {} bytes", self.limits.alias_bytes);
+        let message = format!("the aliases of this file expand to more than {} bytes", self.limits.alias_bytes);
         self.report.add(span, Code::AliasExpansion.finding(message).help("write less with anchors and aliases"));
         Err(ParseAborted)
     }

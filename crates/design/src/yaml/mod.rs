@@ -183,7 +183,7 @@ fn advice(source: &FileText, at: Position, complaint: &str) -> Option<&'static s
     if complaint.contains("mapping values are not allowed") && has_colon_without_space(line_before) {
         Some("in the line before: a key and its value are separated by a colon and a space")
     } else if complaint.contains("mapping values are not allowed") {
-        Some("a text that holds \": \" must be in quotes; else look at the indentation of this line and the one before")
+        Some("a text with \": \" must be in quotes; otherwise check the indentation of this line and the one before")
     } else if complaint.contains("unexpected character") {
         Some("a text that begins with this character must be in quotes")
     } else if complaint.contains("unknown anchor") {

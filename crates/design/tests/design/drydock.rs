@@ -255,11 +255,11 @@ data: []
     insta::assert_snapshot!(messages(text), @r#"
     4:3 M0103: unknown key "interface" in a host profile (did you mean "interfaces"?)
     6:13 M0103: unknown key "slave" in an interface (did you mean "slaves"?)
-    6:25 M0103: unknown key "devices" in an interface (Drydock knows here: device_link, slaves, networks, sriov, labels)
+    6:25 M0103: unknown key "devices" in an interface (Drydock's keys here are device_link, slaves, networks, sriov, labels)
     6:49 M0105: "interfaces.bond0.networks" must be a list, but is the text "mgmt" (write it as a list: [mgmt])
     6:73 M0105: "interfaces.bond0.sriov.vf_count" must be an integer, but is the text "many"
     8:42 M0105: "storage.physical_devices.sda.partitions" must be a list, but is a mapping
-    9:5 M0103: unknown key "disks" in a storage layout (Drydock knows here: physical_devices, volume_groups)
+    9:5 M0103: unknown key "disks" in a storage layout (Drydock's keys here are physical_devices, volume_groups)
     10:13 M0105: "platform" must be a mapping, but is the text "text"
     11:21 M0105: a member of "metadata.tags" must be a text, but is a mapping
     11:42 M0105: "metadata.owner_data" must be a mapping, but is a list
@@ -323,12 +323,12 @@ metadata: {name: n}
     3:19 M0103: unknown key "clly" in a location (did you mean "clli"?)
     5:13 M1001: the document has no "kind" (for instance: kind: HostProfile)
     10:7 M0105: "kind" must be a text, but is a list
-    13:9 M1802: the schema's name says no version (write schema: drydock/Rack/v1)
+    13:9 M1802: the schema's name has no version (write schema: drydock/Rack/v1)
     18:11 M0105: "metadata" must be a mapping, but is a list
     19:1 M0103: unknown key "data" in a document (with this envelope it is "spec")
     22:18 M1003: "two words" is not a legal name of a document (legal: 1 to 128 of A-Z, a-z, 0-9 and - _ . + : @ /, beginning with a letter or digit)
     23:1 M0103: unknown key "dada" in a document (did you mean "data"?)
-    26:7 M1801: "Node" is not one of Drydock's kinds (Drydock knows Region, Rack, NetworkLink, Network, HardwareProfile, HostProfile, BaremetalNode, BootAction)
+    26:7 M1801: "Node" is not one of Drydock's kinds (Drydock's kinds are Region, Rack, NetworkLink, Network, HardwareProfile, HostProfile, BaremetalNode, BootAction)
     "#);
 }
 

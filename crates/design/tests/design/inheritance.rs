@@ -173,7 +173,7 @@ proptest! {
             visit(name, &parents, &mut expected);
             prop_assert_eq!(&order, &expected);
             for (at, layer) in order.iter().enumerate() {
-                prop_assert!(!order[at + 1..].contains(layer), "{layer} is there twice");
+                prop_assert!(!order[at + 1..].contains(layer), "{layer} is defined twice");
                 let are_before = parents[layer].iter().all(|parent| order[..at].contains(&parent.as_str()));
                 prop_assert!(are_before, "a parent of {layer} is not before it: {order:?}");
             }

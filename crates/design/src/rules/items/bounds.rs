@@ -182,7 +182,7 @@ impl<'s> SchemaWalk<'s> {
             }
         }
         if self.patterns > MAX_PATTERNS {
-            let message = format!("the schema holds more than {MAX_PATTERNS} patterns");
+            let message = format!("the schema has more than {MAX_PATTERNS} patterns");
             return Err(schema_error(&at, message, "use fewer of them"));
         }
         Ok(())
@@ -235,7 +235,7 @@ fn no_identities(root: &Value) -> Result<(), SchemaError> {
 
 fn no_identity(value: &Value, at: &str, keywords: &[&str]) -> Result<(), SchemaError> {
     if keywords.iter().any(|keyword| value.get(keyword).is_some_and(Value::is_string)) {
-        let message = "a part of the schema has an identity of its own, which is not supported".to_owned();
+        let message = "a part of the schema has its own identity, which is not supported".to_owned();
         return Err(schema_error(at, message, "remove it, and refer to the part with $ref: '#/…'"));
     }
     below(value, at, &mut |value, at| no_identity(value, at, keywords))
