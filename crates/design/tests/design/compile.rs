@@ -192,8 +192,8 @@ fn environments_may_have_nodes_of_the_same_name() {
         assert_eq!(findings.to_string(), "", "{env}");
         assert_eq!(design.nodes().len(), 1, "{env}");
         let tree = design.effective("Node", "web1").unwrap();
-        let said = tree.get("owner_data").and_then(|data| data.get("site"));
-        assert_eq!(serde_json::to_string(&said).unwrap(), site, "{env}");
+        let value = tree.get("owner_data").and_then(|data| data.get("site"));
+        assert_eq!(serde_json::to_string(&value).unwrap(), site, "{env}");
     }
 }
 

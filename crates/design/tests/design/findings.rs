@@ -22,42 +22,42 @@ pub(crate) const ELSEWHERE: &[(Code, &str, fn())] = &[
 
 #[test]
 fn every_code_is_explained() {
-    let mut wanting = Vec::new();
+    let mut failing = Vec::new();
     for code in Code::ALL {
         let explanation = code.explanation().trim();
         let lines = explanation.lines().count();
         let is_explained = (3..=40).contains(&lines) && explanation.len() > 2 * code.meaning().len();
         if !is_explained {
-            wanting.push(format!("{code}: {lines} lines"));
+            failing.push(format!("{code}: {lines} lines"));
         }
     }
-    assert!(wanting.is_empty(), "explanations that say too little: {wanting:#?}");
+    assert!(failing.is_empty(), "explanations that say too little: {failing:#?}");
 }
 
 #[test]
 fn every_code_has_an_example_with_only_this_finding() {
-    let mut wanting = Vec::new();
+    let mut failing = Vec::new();
     for code in directories() {
         let found = example(code, "bad").map(|bad| bad.findings());
         let is_alone = found.as_ref().is_some_and(|found| codes(found) == [code]);
         if !is_alone {
-            wanting.push(describe(code, "bad", found));
+            failing.push(describe(code, "bad", found));
         }
     }
-    assert!(wanting.is_empty(), "these are not as they should be:\n\n{}", wanting.join("\n"));
+    assert!(failing.is_empty(), "unexpected findings:\n\n{}", failing.join("\n"));
 }
 
 #[test]
 fn every_code_has_a_similar_example_without_findings() {
-    let mut wanting = Vec::new();
+    let mut failing = Vec::new();
     for code in directories() {
         let found = example(code, "good").map(|good| good.findings());
         let is_fine = found.as_ref().is_some_and(Findings::is_empty);
         if !is_fine {
-            wanting.push(describe(code, "good", found));
+            failing.push(describe(code, "good", found));
         }
     }
-    assert!(wanting.is_empty(), "these are not as they should be:\n\n{}", wanting.join("\n"));
+    assert!(failing.is_empty(), "unexpected findings:\n\n{}", failing.join("\n"));
 }
 
 #[test]
@@ -164,8 +164,8 @@ pub(crate) fn findings(sources: &[SourceDir]) -> Findings {
             all.extend(Design::compile(read().0, &options).findings);
         }
     }
-    let mut said: HashSet<String> = HashSet::new();
-    all.retain(|finding| said.insert(format!("{finding:?}")));
+    let mut seen: HashSet<String> = HashSet::new();
+    all.retain(|finding| seen.insert(format!("{finding:?}")));
     all.into()
 }
 

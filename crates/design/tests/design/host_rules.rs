@@ -53,7 +53,7 @@ fn share_is_checked_if_the_disk_size_is_known() {
     assert_eq!(found(&text("20%")), [""; 0]);
     assert_eq!(found(&text(">1g")), [""; 0], "it takes the whole disk");
     assert_eq!(found(&text("101g")), ["M1304 8"]);
-    assert_eq!(found(&text("101%")), ["M1305 8"], "said once");
+    assert_eq!(found(&text("101%")), ["M1305 8"], "reported once");
 }
 
 #[test]

@@ -23,13 +23,13 @@ fn effective(design: &Design) -> BTreeMap<(String, String), String> {
 }
 
 /// Findings without locations, which depend on the files.
-fn said(findings: &Findings) -> Vec<(String, String, Option<String>)> {
+fn sorted_messages(findings: &Findings) -> Vec<(String, String, Option<String>)> {
     let line =
         |finding: &muster_design::finding::Finding| Some(finding.location.as_ref()?.excerpt.as_ref()?.text.clone());
-    let mut said: Vec<_> =
+    let mut sorted_messages: Vec<_> =
         findings.iter().map(|finding| (finding.code.to_string(), finding.message.clone(), line(finding))).collect();
-    said.sort();
-    said
+    sorted_messages.sort();
+    sorted_messages
 }
 
 fn value_of(design: &Design, kind: &str, name: &str) -> Tree {
@@ -47,7 +47,7 @@ proptest! {
         let CheckedDesign { design, findings } = generated_site.compile();
         let other = Design::compile(generated_site.files(&order, files), &CompileOptions::default());
         prop_assert_eq!(effective(&design), effective(&other.design));
-        prop_assert_eq!(said(&findings), said(&other.findings));
+        prop_assert_eq!(sorted_messages(&findings), sorted_messages(&other.findings));
     }
 
     #[test]

@@ -10,11 +10,11 @@ use muster_design::finding::{Finding, Findings};
 use muster_design::source::{DesignSource, SourceDir};
 use muster_design::{CheckedDesign, CompileOptions, Design};
 
-/// A document with a mistake of its own. Its finding shows that the other inputs did not hide it.
-const WITNESS: &str = "kind: Network\nname: witness\nspec: {cidr: 10.9.0.0/24, vlan: 5000}\n";
-const WITNESSED: &str = "M1021 z.yaml:3:33";
+/// A control document with one mistake. Its finding shows that the other inputs did not hide it.
+const CONTROL: &str = "kind: Network\nname: witness\nspec: {cidr: 10.9.0.0/24, vlan: 5000}\n";
+const CONTROL_FINDING: &str = "M1021 z.yaml:3:33";
 
-/// Findings of the sources, without the finding of the witness.
+/// Findings of the sources, without the finding of the control document.
 fn found_in(sources: &[(&str, &[(&str, &str)])]) -> Vec<String> {
     let mut bundles: Vec<DesignSource> = sources
         .iter()
@@ -23,20 +23,20 @@ fn found_in(sources: &[(&str, &[(&str, &str)])]) -> Vec<String> {
             files: files.iter().map(|(name, text)| FileText::new(*name, *text)).collect(),
         })
         .collect();
-    bundles.push(DesignSource { name: "witness".to_owned(), files: vec![FileText::new("z.yaml", WITNESS)] });
-    besides_the_witness(&Design::compile(bundles, &CompileOptions::default()))
+    bundles.push(DesignSource { name: "witness".to_owned(), files: vec![FileText::new("z.yaml", CONTROL)] });
+    other_findings(&Design::compile(bundles, &CompileOptions::default()))
 }
 
 fn found(text: &str) -> Vec<String> {
     found_in(&[("site", &[("a.yaml", text)])])
 }
 
-fn besides_the_witness(checked: &CheckedDesign) -> Vec<String> {
+fn other_findings(checked: &CheckedDesign) -> Vec<String> {
     // Formatting of the findings must not fail.
     assert!(!checked.findings.to_string().is_empty());
     let mut lines = lines(&checked.findings);
-    let witnessed = lines.iter().position(|line| line == WITNESSED);
-    lines.remove(witnessed.unwrap_or_else(|| panic!("the witness was not looked at: {lines:?}")));
+    let control = lines.iter().position(|line| line == CONTROL_FINDING);
+    lines.remove(control.unwrap_or_else(|| panic!("the control document was not checked: {lines:?}")));
     assert!(checked.design.effective("Network", "witness").is_some());
     lines
 }
@@ -208,8 +208,8 @@ fn read(directory: &Path) -> (Vec<String>, CheckedDesign) {
     (lines, Design::compile(vec![bundle], &CompileOptions::default()))
 }
 
-/// Asserts that the finding of the witness is reported, under its name in a directory.
-fn assert_witnessed(checked: &CheckedDesign) {
+/// Asserts that the finding of the control document is reported, under its name in a directory.
+fn assert_control_is_reported(checked: &CheckedDesign) {
     let lines = lines(&checked.findings);
     assert!(lines.len() == 1 && lines[0].ends_with("/z.yaml:3:33"), "{lines:?}");
 }
@@ -219,10 +219,10 @@ fn files_must_be_utf_8() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), b"kind: Rack\nname: caf\xe9\n").unwrap();
     fs::write(directory.path().join("b.yaml"), b"\xff\xfek\0i\0n\0d\0").unwrap();
-    fs::write(directory.path().join("z.yaml"), WITNESS).unwrap();
+    fs::write(directory.path().join("z.yaml"), CONTROL).unwrap();
     let (unread, checked) = read(directory.path());
     assert_eq!(unread, ["M0003 a.yaml:2:10", "M0003 b.yaml:1:1"]);
-    assert_witnessed(&checked);
+    assert_control_is_reported(&checked);
 }
 
 /// Fills a directory with inputs that need much memory.
@@ -234,7 +234,7 @@ fn greedy(directory: &Path) {
     fs::write(directory.join("c.yaml"), format!("a: &a [ha]\n{bomb}")).unwrap();
     fs::write(directory.join("d.yaml"), "[".repeat(1_000_000)).unwrap();
     fs::write(directory.join("e.yaml"), "---\n]\n".repeat(100_000)).unwrap();
-    fs::write(directory.join("z.yaml"), WITNESS).unwrap();
+    fs::write(directory.join("z.yaml"), CONTROL).unwrap();
 }
 
 /// Runs in a process of its own, because the kernel reports the peak memory of a process.
@@ -248,9 +248,9 @@ fn memory_is_bounded() {
         .current_dir(directory.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let peak = said.lines().find_map(|line| line.strip_prefix("peak in KiB: ")).expect("it says what it took");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{output_text}");
+    let peak = output_text.lines().find_map(|line| line.strip_prefix("peak in KiB: ")).expect("the peak is printed");
     let peak: u64 = peak.trim().parse().unwrap();
     // Includes the 32 MiB of the endless file that are read before it is refused.
     assert!(peak < 128 << 10, "{peak} KiB");
@@ -275,8 +275,8 @@ fn pipe_does_not_block() {
     let directory = tempfile::tempdir().unwrap();
     let made = Command::new("mkfifo").arg(directory.path().join("a.yaml")).status().unwrap();
     assert!(made.success());
-    fs::write(directory.path().join("z.yaml"), WITNESS).unwrap();
+    fs::write(directory.path().join("z.yaml"), CONTROL).unwrap();
     let (unread, checked) = read(directory.path());
     assert_eq!(unread, ["M0001 a.yaml"]);
-    assert_witnessed(&checked);
+    assert_control_is_reported(&checked);
 }
