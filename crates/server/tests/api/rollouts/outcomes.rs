@@ -182,10 +182,10 @@ async fn rollout_without_its_plan_is_blocked_with_a_hint() {
     assert!(status.problem.is_some() && status.waves.is_empty());
     assert_eq!(fixture.app.blobs.put(&bytes).unwrap(), plan);
     let _agents = crate::rollouts::SimulatedAgents::start(&fixture, &crate::rollouts::WEBS).await;
-    // Each agent starts without state and runs again.
+    // Each agent starts without state and runs again: its second report is the validation.
     let again = |node: &muster_core::fleet::Node| {
-        let observed = node.observed.as_ref().map(|(observed, _)| observed.incarnation);
-        observed == Some(2) && node.state().is_some_and(|(state, _)| state.is_validated())
+        let observed = node.observed.as_ref().map(|(observed, _)| (observed.incarnation, observed.seq));
+        observed == Some((2, 2)) && node.state().is_some_and(|(state, _)| state.is_validated())
     };
     fixture.wait_for("all are healthy again", |fleet| fleet.designed().all(|(_, node, _)| again(node))).await;
     fixture.command(id, RolloutVerb::Resume).await;
