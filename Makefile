@@ -63,13 +63,15 @@ simulate: build ## run the scenarios in scenarios/, and compare their transcript
 # The plan is printed first, and each step before it is taken. SEED repeats a plan.
 SEED ?=
 MINUTES ?= 10
-# Number of seeds of the simulator beyond those of `make test`: new ones each time, or those that follow from SEED.
+# Number of simulator seeds beyond those of `make test`: new ones each time, or those that follow from SEED. STORIES is
+# the old name.
 STORIES ?= 20000
+SEEDS ?= $(STORIES)
 
 .PHONY: soak
-soak: setup build ## fleets on etcd under random faults, and more seeds of the simulator (SEED=…, MINUTES=…, STORIES=…)
-	$(call step,soak: $(STORIES) seeds of the simulator)
-	MUSTER_SIM_BASE=$(or $(SEED),$(shell date +%s)) MUSTER_SIM_SEEDS=$(STORIES) \
+soak: setup build ## fleets on etcd under random faults, and more seeds of the simulator (SEED=…, MINUTES=…, SEEDS=…)
+	$(call step,soak: $(SEEDS) seeds of the simulator)
+	MUSTER_SIM_BASE=$(or $(SEED),$(shell date +%s)) MUSTER_SIM_SEEDS=$(SEEDS) \
 		cargo nextest run --locked --workspace --profile soak --success-output final -E 'binary(seeds) and test(part)'
 	$(call step,soak: $(MINUTES) minutes$(comma) and $(MINUTES) with rollouts)
 	MUSTER_SOAK_SEED=$(SEED) MUSTER_SOAK_MINUTES=$(MINUTES) \

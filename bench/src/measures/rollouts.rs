@@ -90,7 +90,7 @@ fn roles(nodes: u32) -> [(&'static str, u32); 3] {
 fn world(nodes: u32) -> FakeFleet {
     let domains: Vec<String> = (1..=DOMAINS).map(|number| format!("rack{number}")).collect();
     let domains = domains.join(" ");
-    FakeFleet::of(&roles(nodes).map(|(role, count)| (role, count, domains.as_str())))
+    FakeFleet::with_roles(&roles(nodes).map(|(role, count)| (role, count, domains.as_str())))
 }
 
 fn strategy(nodes: u32) -> Strategy {

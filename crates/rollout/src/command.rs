@@ -110,7 +110,7 @@ fn did_you_mean(nearest: Option<&String>) -> String {
 }
 
 impl RolloutCommand {
-    /// Whether the command needs the plan. Commands that stop or end a rollout do not.
+    /// True if the command needs the plan. Commands that stop or end a rollout do not.
     pub(crate) fn needs_plan(&self) -> bool {
         match self {
             RolloutCommand::Retry(_) => true,
@@ -261,7 +261,7 @@ fn drop_verdict(record: &mut RolloutRecord) {
     }
 }
 
-/// Whether a node has reported something else since the wave settled. No step ran while the rollout was paused: the
+/// True if a node has reported something else since the wave settled. No step ran while the rollout was paused: the
 /// next one would drop a promotion that was based on the old reports, without notice.
 fn reports_changed(record: &RolloutRecord, input: &DecisionInput<'_>) -> bool {
     let Some(settled) = record.waves.last().and_then(|wave| wave.settled) else { return false };
@@ -301,7 +301,7 @@ fn promote(
     Ok(())
 }
 
-/// Whether the current wave waits for a promotion; otherwise, what it waits for.
+/// Checks that the current wave waits for a promotion. The error is what it waits for instead.
 fn waits_for_promotion(record: &RolloutRecord) -> Result<(), String> {
     let Some(wave) = record.waves.last() else { return Err("it has no waves".to_owned()) };
     let instead = match (wave.passed, &wave.promoted, wave.settled, &wave.gate) {
@@ -370,7 +370,7 @@ fn retry(
     Ok(())
 }
 
-/// Whether a node may be retried: it has failed. Otherwise its state.
+/// Checks that a node may be retried: it has failed. The error is its state.
 fn retryable(fact: &NodeFacts<'_>) -> Result<(), &'static str> {
     match fact.health {
         Health::Failed { .. } => Ok(()),

@@ -22,8 +22,8 @@ pub struct DecisionInput<'a> {
     /// fail for moments. It is granted nothing meanwhile.
     pub disconnect_grace: SignedDuration,
     pub now: Timestamp,
-    /// How long this replica has observed what was written at a revision, by a monotonic clock. None: trust the time in
-    /// the store. See [`ObservationAge`](ObservationAge).
+    /// The time for which this replica has observed a revision, by a monotonic clock. None: trust the time in the store.
+    /// See [`ObservationAge`](ObservationAge).
     pub observed_for: &'a dyn Fn(Revision) -> Option<SignedDuration>,
 }
 
@@ -35,7 +35,7 @@ impl DecisionInput<'_> {
         self.now.saturating_add(long.saturating_sub(known).saturating_sub(MAX_CLOCK_SKEW)).ok()
     }
 
-    /// Whether the agent of a node is connected now.
+    /// True if the agent of a node is connected now.
     pub fn is_connected(&self, node: &NodeName) -> bool {
         matches!((self.link)(node), Link::Connected { .. })
     }
@@ -69,7 +69,7 @@ const MAX_ENTRIES: usize = 16_384;
 pub struct ObservationAge {
     /// A revision, and when the last revision up to it arrived.
     log: VecDeque<(Revision, Duration)>,
-    /// When the first revision of the last entry arrived.
+    /// The time when the first revision of the last entry arrived.
     entry_began: Duration,
     /// Revisions up to this one are trusted: they were there at the start, and no other replica can have written them.
     trusted: Option<Revision>,
@@ -100,7 +100,7 @@ impl ObservationAge {
         self.trusted = self.log.back().map(|(revision, _)| *revision);
     }
 
-    /// How long this replica has observed a revision. None: trust the time in the store.
+    /// The time for which this replica has observed a revision. None: trust the time in the store.
     pub fn age_of(&self, revision: Revision, now: Duration) -> Option<SignedDuration> {
         if self.trusted.is_some_and(|trusted| revision <= trusted) {
             return None;

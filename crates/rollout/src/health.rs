@@ -42,7 +42,7 @@ pub enum Health {
     },
     Failed {
         how: FailureKind,
-        /// When the failure was certain.
+        /// The time when the failure was certain.
         since: Timestamp,
     },
     /// An operator has skipped it.
@@ -54,13 +54,13 @@ pub enum Health {
 }
 
 impl Health {
-    /// Whether it failed by missing a deadline.
+    /// True if it failed by missing a deadline.
     pub(crate) fn is_late(self) -> bool {
         let late = [FailureKind::Expired, FailureKind::Unreachable, FailureKind::PendingTooLong];
         matches!(self, Health::Failed { how, .. } if late.contains(&how))
     }
 
-    /// Whether its wave need not wait for it.
+    /// True if its wave need not wait for it.
     pub fn is_done(self) -> bool {
         match self {
             Health::Healthy { .. } | Health::Failed { .. } | Health::Skipped | Health::NotThere => true,
@@ -79,7 +79,7 @@ pub(crate) struct HealthRules<'a> {
     pub record: &'a RolloutRecord,
     pub strategy: &'a Strategy,
     pub epoch: u64,
-    /// When the current store epoch began.
+    /// The time when the current store epoch began.
     pub epoch_began: Timestamp,
     pub now: Timestamp,
     pub disconnect_grace: SignedDuration,
@@ -207,7 +207,7 @@ impl HealthRules<'_> {
         }
     }
 
-    /// Whether a node that this rollout does not move is available: it has validated its desired version.
+    /// True if a node that this rollout does not move is available: it has validated its desired version.
     pub(crate) fn is_serving(&self, node: &Node, told: Option<(&Version, Generation)>) -> bool {
         let Some((version, generation)) = told else { return false };
         let Some((state, _)) = answer(node, generation) else { return false };
@@ -221,13 +221,13 @@ impl HealthRules<'_> {
     }
 }
 
-/// Whether a node's last run was interrupted.
+/// True if a node's last run was interrupted.
 fn was_interrupted(node: &Node) -> bool {
     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
     last.is_some_and(|last| matches!(last.reason, Some(RunReason::Interrupted { .. })))
 }
 
-/// Whether a node that has validated a version was moved together with all nodes at once, and has not reported yet. It
+/// True if a node that has validated a version was moved together with all nodes at once, and has not reported yet. It
 /// may run at any moment and is not available, but it is not broken either: moving it takes it out of service.
 ///
 /// A node with a grant of another rollout does not count here: there are few of them, and they hold their slots
@@ -250,7 +250,7 @@ pub(crate) fn validated_at(node: &Node, granted: Revision) -> Revision {
     node.state_at.map_or(granted, |state| state.max(granted))
 }
 
-/// When a node rolled itself back from a version, if its last run did that.
+/// The time when a node rolled itself back from a version, if its last run did that.
 fn rolled_itself_back(node: &Node, from: &Version) -> Option<Timestamp> {
     let last = node.observed.as_ref()?.0.last.as_ref()?;
     let is_it = |cause: &Cause| matches!(cause, Cause::AutoRollback { version, .. } if version == from);
@@ -261,12 +261,12 @@ fn is_rebooted(node: &Node) -> bool {
     node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted)
 }
 
-/// Whether a node has no machine yet and has never served.
+/// True if a node has no machine yet and has never served.
 fn has_no_machine(node: &Node, link: Link) -> bool {
     matches!(link, Link::Silent { .. }) && is_unprovisioned(node)
 }
 
-/// Whether a node is available, by its own records: it has validated its desired version and its agent is connected. A
+/// True if a node is available, by its own records: it has validated its desired version and its agent is connected. A
 /// node that has never served counts as available.
 pub(crate) fn is_available(input: &DecisionInput<'_>, record: &RolloutRecord, name: &NodeName, node: &Node) -> bool {
     if grant_of(record, node).is_none() && is_unprovisioned(node) {

@@ -11,7 +11,7 @@ use muster_core::rollout::plan::UnhealthyNode;
 use crate::decision::DecisionInput;
 use crate::plan::waves::WavePlacement;
 
-/// Whether the node has no machine yet and never had one. It serves nothing and uses no budget.
+/// True if the node has no machine yet and never had one. It serves nothing and uses no budget.
 ///
 /// A node that has served is missed while its machine is rebuilt. Its reports therefore decide first, and the
 /// provisioning state only if there is no report.
@@ -83,7 +83,7 @@ pub(crate) fn preflight(
     (placement, Some(unhealthy))
 }
 
-/// Whether this very node is paused. A pause of its role or of the environment keeps the order of the nodes: they are
+/// True if this very node is paused. A pause of its role or of the environment keeps the order of the nodes: they are
 /// still moved in waves when it ends.
 fn is_paused(input: &DecisionInput<'_>, name: &NodeName) -> bool {
     let pauses = input.fleet.pauses();

@@ -63,7 +63,7 @@ pub fn final_progress(plan: &IndexedPlan, record: &RolloutRecord, input: &Decisi
     stood
 }
 
-/// Why an open rollout does not move a node; none if there is nothing left to do with it.
+/// The reason why an open rollout does not move a node; none if there is nothing left to do with it.
 pub fn hold_reason(
     plan: &IndexedPlan,
     record: &RolloutRecord,

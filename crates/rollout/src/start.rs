@@ -150,7 +150,7 @@ pub fn roll_back(
     start_txn(input, plan, plan_digest, starting, Some((old, at, &ended)))
 }
 
-/// Whether a rollout can be rolled back: it is the active one, and was not rolled back before.
+/// True if a rollout can be rolled back: it is the active one, and was not rolled back before.
 pub fn check_can_roll_back(fleet: &Fleet, old: &RolloutRecord) -> Result<(), StartRefused> {
     match &old.phase {
         RolloutPhase::RolledBack { by, .. } => return Err(StartRefused::AlreadyRolledBack { id: old.id, by: *by }),
@@ -182,7 +182,7 @@ fn is_complete(record: &RolloutRecord) -> bool {
     record.phase == RolloutPhase::Completed && record.whole
 }
 
-/// Whether every node of the design has validated a version, and has no other desired version since.
+/// True if every node of the design has validated a version, and has no other desired version since.
 fn is_validated_by_all(fleet: &Fleet, version: &Version) -> bool {
     let mut nodes = fleet.designed().filter(|(_, node, _)| !is_unprovisioned(node)).peekable();
     let runs = |node: &Node| node.state().is_some_and(|(state, _)| state.is_validated() && state.version() == version);

@@ -29,7 +29,7 @@ use muster_core::txn::{Guard, Op, Revision, Txn};
 use crate::decision::DecisionInput;
 use crate::plan::Request;
 
-/// How long a disconnection is tolerated in these tests.
+/// The time for which a disconnection is tolerated in these tests.
 pub const DISCONNECT_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
 pub fn role(name: &str) -> Role {
@@ -82,7 +82,7 @@ pub struct FakeFleet {
     /// The run time that nodes report.
     pub run_time: SignedDuration,
     revision: u64,
-    /// When each key was last written.
+    /// The revision of the last write of each key.
     put_at: BTreeMap<String, Revision>,
     silent: BTreeMap<NodeName, Timestamp>,
     /// Since when the deciding replica has observed the store; none if it trusts the times there.
@@ -110,9 +110,9 @@ impl FakeFleet {
         world
     }
 
-    /// The same with v1 chosen, and nodes that run it: `FakeFleet::of(&[("web", 4, "a b"), ("db", 2, "a b")])` has web1
-    /// to web4, db1 and db2, in the failure domains a and b by turns.
-    pub fn of(roles: &[(&str, u32, &str)]) -> Self {
+    /// The same with v1 chosen, and nodes that run it: `FakeFleet::with_roles(&[("web", 4, "a b"), ("db", 2, "a b")])` has
+    /// web1 to web4, db1 and db2, in the failure domains a and b by turns.
+    pub fn with_roles(roles: &[(&str, u32, &str)]) -> Self {
         let mut world = Self::new();
         world.choose("v1");
         for (name, count, domains) in roles {
@@ -128,13 +128,13 @@ impl FakeFleet {
     }
 
     /// Calls a function with the current decision input.
-    pub fn with_input<R>(&self, look: impl FnOnce(&DecisionInput<'_>) -> R) -> R {
+    pub fn with_input<R>(&self, read: impl FnOnce(&DecisionInput<'_>) -> R) -> R {
         let link = |node: &NodeName| match self.silent.get(node) {
             Some(since) => Link::Silent { since: *since },
             None => Link::Connected { since: Timestamp::UNIX_EPOCH },
         };
         let observed_for = |_: Revision| self.known_since.map(|since| self.now.duration_since(since));
-        look(&DecisionInput {
+        read(&DecisionInput {
             fleet: &self.fleet,
             link: &link,
             disconnect_grace: DISCONNECT_GRACE,
@@ -407,7 +407,7 @@ pub fn describe_plan(plan: &RolloutPlan) -> String {
             line += &format!(", soak {soak:#}");
         }
         if *promote == Promote::Manual {
-            line += ", then ask";
+            line += ", then a manual promotion";
         }
         lines.push(line);
     }

@@ -4,7 +4,7 @@
 //!   changes, and a clock. It passes the same test suite as the real backends. A differential test runs the same random
 //!   operations on it, on the embedded backend and on a real etcd, and compares every answer.
 //! - [`Faults`] decides from a seed, or from a script, what happens to each request: it is late, the store is unreachable,
-//!   the request or the answer is lost, or the transaction commits after the client was told that its outcome is unknown.
+//!   the request or the answer is lost, or the transaction commits after the client got an unknown outcome.
 //! - [`simulation`] runs servers, agents, operators and their network from a seed, with faults, and checks the rules of the
 //!   design after every transaction.
 //! - [`script`] plays the scenarios in `scenarios/` in the same simulation, and compares their transcripts.

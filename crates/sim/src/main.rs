@@ -12,9 +12,9 @@ use muster_sim::simulation::seed_run::{SeedRun, run_seed};
 
 const EXAMPLES: &str = "\
 Examples:
-  muster-sim scenarios/*.txt      play these scripts, and compare what is told with what was told before
-  muster-sim --seed 4711          tell the run of one seed, line by line
-  muster-sim --seeds 0..10000     look for a seed that breaks a rule, and say how often each fault happened
+  muster-sim scenarios/*.txt      play these scripts, and compare their transcripts
+  muster-sim --seed 4711          run one seed, and print its events
+  muster-sim --seeds 0..10000     search for a seed that violates a rule, and count the faults
 ";
 
 /// Simulate a fleet in virtual time from a seed, with the real decisions, injected faults, and a checker of the rules.
@@ -46,14 +46,13 @@ struct Seeds {
 
 fn range(text: &str) -> Result<Seeds, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
-    let (from, to) =
-        text.split_once("..").ok_or_else(|| format!("{text:?} is not two numbers with .. between them"))?;
+    let (from, to) = text.split_once("..").ok_or_else(|| format!("{text:?} is not a range FROM..TO"))?;
     Ok(Seeds { from: number(from)?, to: number(to)? })
 }
 
 fn main() -> ExitCode {
     let Arguments { scripts, update, print, seed, seeds } = Arguments::parse();
-    let wanted = match (update, print) {
+    let mode = match (update, print) {
         (true, _) => GoldenMode::Update,
         (false, true) => GoldenMode::Print,
         (false, false) => GoldenMode::Compare,
@@ -62,25 +61,25 @@ fn main() -> ExitCode {
     let done = match (seed, seeds) {
         (Some(seed), _) => run_one(&mut out, seed),
         (None, Some(seeds)) => run_many(&mut out, seeds),
-        (None, None) if !scripts.is_empty() => play_all(&mut out, &scripts, wanted),
-        (None, None) => writeln!(out, "muster-sim: name a script, or say --seed N or --seeds FROM..TO\n\n{EXAMPLES}")
+        (None, None) if !scripts.is_empty() => play_all(&mut out, &scripts, mode),
+        (None, None) => writeln!(out, "muster-sim: name a script, or use --seed N or --seeds FROM..TO\n\n{EXAMPLES}")
             .map(|()| ExitCode::from(64)),
     };
     // The output is closed: nothing to report to.
     done.unwrap_or(ExitCode::FAILURE)
 }
 
-fn play_all(out: &mut impl Write, scripts: &[PathBuf], wanted: GoldenMode) -> std::io::Result<ExitCode> {
+fn play_all(out: &mut impl Write, scripts: &[PathBuf], mode: GoldenMode) -> std::io::Result<ExitCode> {
     let mut failed = 0;
     for script in scripts {
-        let compared = check_script(script, wanted);
-        write!(out, "{}", compared.text)?;
-        failed += usize::from(compared.failed);
+        let result = check_script(script, mode);
+        write!(out, "{}", result.text)?;
+        failed += usize::from(result.failed);
     }
     if failed == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    writeln!(out, "{failed} of {} scenarios went wrong", scripts.len())?;
+    writeln!(out, "{failed} of {} scenarios failed", scripts.len())?;
     Ok(ExitCode::FAILURE)
 }
 
@@ -101,8 +100,8 @@ fn summary(out: &mut impl Write, run: &SeedRun, took: Duration) -> std::io::Resu
     writeln!(out)?;
     write!(out, "{}", run.faults)?;
     let (length, took) = (run.length.as_secs_f64(), took.as_secs_f64());
-    writeln!(out, "seed {}: {} after {length:.0} s of its own time, in {took:.3} s", run.seed, run.ended)?;
-    writeln!(out, "its event log is {:016x}", run.hash)?;
+    writeln!(out, "seed {}: {} after {length:.0} s of virtual time, computed in {took:.3} s", run.seed, run.ended)?;
+    writeln!(out, "hash of its event log: {:016x}", run.hash)?;
     if let Some(violation) = &run.violation {
         writeln!(out, "VIOLATION of {violation}")?;
     }

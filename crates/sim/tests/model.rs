@@ -43,7 +43,7 @@ async fn scripted_fate_applies_to_the_next_commit() {
             RequestFate::Answered => assert!(matches!(answer, Ok(CommitOutcome::Committed { .. }))),
             RequestFate::NotReached => assert!(matches!(answer, Err(StoreError::Unavailable { .. }))),
             RequestFate::Full => assert!(matches!(answer, Err(StoreError::Full { .. }))),
-            RequestFate::RequestLost | RequestFate::AnswerLost | RequestFate::DoneLater => {
+            RequestFate::RequestLost | RequestFate::AnswerLost | RequestFate::CommittedLate => {
                 assert!(matches!(answer, Err(StoreError::Unknown { .. })));
             }
         }
@@ -58,7 +58,7 @@ async fn delayed_commit_may_follow_a_read_that_found_nothing() {
     let faults = Faults::none();
     let store = model(&faults);
     let absent = || Guard::Absent { key: "k".into() };
-    faults.next_commit(RequestFate::DoneLater);
+    faults.next_commit(RequestFate::CommittedLate);
     assert!(store.commit(put("k", "first").guard(absent())).await.is_err());
 
     // A second attempt under the same guard: exactly one of the two commits.
@@ -90,7 +90,7 @@ async fn cut_off_client_catches_up_after_reconnecting() {
     assert_eq!(value(&client, "k").await.unwrap(), "1");
 }
 
-/// Nothing else runs here: an event that is not there after a few polls never comes.
+/// Nothing else runs here: without an event after a few polls there is none.
 async fn is_silent(watch: &mut Watch) -> bool {
     for _ in 0..50 {
         tokio::select! {

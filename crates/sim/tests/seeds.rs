@@ -29,7 +29,7 @@ const SPEED: f64 = 1_000.0;
 /// A number from the environment. An invalid one must not count as the default.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?}: say a number without a sign")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?}: use a number without a sign")))
 }
 
 fn seeds() -> Range<u64> {
@@ -85,13 +85,17 @@ fn part(number: u64) {
     for (place, seed) in (0..).zip(seeds).filter(|(place, _)| place % PARTS == number) {
         let run = totals.add(seed);
         if (place / PARTS).is_multiple_of(TWICE) {
-            assert_eq!(run_seed(seed).hash, run.hash, "seed {seed} tells another run the second time");
+            assert_eq!(run_seed(seed).hash, run.hash, "seed {seed} gives a different run the second time");
         }
     }
     totals.print();
     // Each part has enough runs to see every kind of fault.
     for fault in Fault::ALL {
-        assert!(totals.runs < ENOUGH || totals.faults.of(fault) > 0, "in no run: {}", fault.words());
+        assert!(
+            totals.runs < ENOUGH || totals.faults.occurrences(fault) > 0,
+            "did not occur in any run: {}",
+            fault.words()
+        );
     }
 }
 

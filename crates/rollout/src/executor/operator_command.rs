@@ -294,7 +294,7 @@ fn make_plan(
     Err(StartRolloutError::StalePlan(differences.iter().map(ToString::to_string).collect()))
 }
 
-/// Whether a plan is a no-op: no node moves, no rollout ends by it, and nodes that join later get the same version.
+/// True if a plan is a no-op: no node moves, no rollout ends by it, and nodes that join later get the same version.
 fn already_at_version(fleet: &Fleet, plan: &RolloutPlan) -> Option<AlreadyAtVersion> {
     let chosen = fleet.desired().filter(|chosen| chosen.version == plan.to)?;
     let base = fleet.base().filter(|base| base.version == plan.to)?;

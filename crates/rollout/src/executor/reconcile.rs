@@ -55,7 +55,7 @@ pub struct Executor {
     waits_for: ReconcileIo,
 }
 
-/// Whether the outcome of an ended rollout is stored, within one reconciliation.
+/// True if the outcome of an ended rollout is stored, within one reconciliation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum OutcomeState {
     #[default]
@@ -360,7 +360,7 @@ impl DecisionBasis {
     }
 }
 
-/// Whether a change grants a node, ends a wave, or completes the rollout. These must not be decided on a stale view, since
+/// True if a change grants a node, ends a wave, or completes the rollout. These must not be decided on a stale view, since
 /// reports that other replicas took in may contradict them. A change that only records progress or pauses may.
 pub(super) fn needs_fresh_view(before: &RolloutRecord, change: &RolloutChange) -> bool {
     let RolloutChange { record, grants, completes } = change;
@@ -406,7 +406,7 @@ pub struct GateRequest {
     pub rollout: RolloutId,
     /// Index of the wave in the plan, from 0.
     pub wave_index: usize,
-    /// When all nodes of the wave were done.
+    /// The time when all nodes of the wave were done.
     pub settled: Timestamp,
     pub from: Option<Version>,
     pub to: Version,
@@ -480,7 +480,7 @@ const FRESH_FOR: SignedDuration = SignedDuration::from_millis(500);
 /// on a slow store must progress, and each write compares the state that it was decided on.
 const MAX_REFRESHES: u8 = 3;
 
-/// Whether the view shows what the store held a moment ago.
+/// True if the view shows what the store held a moment ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Freshness {
     #[default]

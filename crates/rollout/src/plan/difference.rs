@@ -96,7 +96,7 @@ pub enum PlanDifference {
         is: NodeState,
         why: String,
     },
-    /// Whether the rollout can repair it.
+    /// True if the rollout can repair it.
     Repaired {
         node: NodeName,
         is: bool,
@@ -272,7 +272,7 @@ fn budgets(old: &RolloutPlan, new: &RolloutPlan, differences: &mut Vec<PlanDiffe
     }
 }
 
-/// Whether both plans do the same. Destructured, which makes a missing field a compile error.
+/// True if both plans do the same. Destructured, which makes a missing field a compile error.
 fn is_equivalent(old: &RolloutPlan, new: &RolloutPlan) -> bool {
     let RolloutPlan {
         format,

@@ -34,7 +34,7 @@ fn takes(world: &FakeFleet, strategy: Strategy) -> i64 {
 
 #[test]
 fn budget_limits_parallel_nodes() {
-    let world = FakeFleet::of(&[("web", 5, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 5, "a")]);
     assert_eq!(takes(&world, simple(1)), 50);
     assert_eq!(takes(&world, simple(2)), 30);
     assert_eq!(takes(&world, simple(5)), 10);
@@ -43,21 +43,21 @@ fn budget_limits_parallel_nodes() {
 
 #[test]
 fn soaking_node_keeps_its_slot() {
-    let world = FakeFleet::of(&[("web", 5, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 5, "a")]);
     assert_eq!(takes(&world, Strategy { soak: SignedDuration::from_secs(2), ..simple(2) }), 36);
 }
 
 #[test]
 fn ramp_doubles_the_grants() {
     let ramp = |budget| Strategy { ramp: true, ..simple(budget) };
-    assert_eq!(takes(&FakeFleet::of(&[("web", 7, "a")]), ramp(100)), 30, "1, 2, 4");
-    assert_eq!(takes(&FakeFleet::of(&[("web", 8, "a")]), ramp(100)), 40, "1, 2, 4, 1");
-    assert_eq!(takes(&FakeFleet::of(&[("web", 10, "a")]), ramp(3)), 50, "1, 2, 3, 3, 1");
+    assert_eq!(takes(&FakeFleet::with_roles(&[("web", 7, "a")]), ramp(100)), 30, "1, 2, 4");
+    assert_eq!(takes(&FakeFleet::with_roles(&[("web", 8, "a")]), ramp(100)), 40, "1, 2, 4, 1");
+    assert_eq!(takes(&FakeFleet::with_roles(&[("web", 10, "a")]), ramp(3)), 50, "1, 2, 3, 3, 1");
 }
 
 #[test]
 fn roles_are_parallel_and_stages_sequential() {
-    let world = FakeFleet::of(&[("db", 2, "a"), ("web", 3, "a")]);
+    let world = FakeFleet::with_roles(&[("db", 2, "a"), ("web", 3, "a")]);
     assert_eq!(takes(&world, simple(1)), 30);
     let staged = Request { after: after(&[("web", "db")]), ..request("v2", simple(1)) };
     let plan = world.with_input(|input| plan(input, &staged)).unwrap();
@@ -71,27 +71,27 @@ fn domain_budget_limits_too() {
         strategy.max_unavailable.per = Some(PerLabel { label: "failure_domain".into(), count });
         strategy
     };
-    let world = FakeFleet::of(&[("web", 6, "a b c")]);
+    let world = FakeFleet::with_roles(&[("web", 6, "a b c")]);
     assert_eq!(takes(&world, per(6, 1)), 20, "three domains at a time");
     assert_eq!(takes(&world, per(2, 1)), 30, "two nodes of the role at a time");
     // Both roles have all of their nodes in one domain: they share its one slot.
-    assert_eq!(takes(&FakeFleet::of(&[("db", 2, "a"), ("web", 3, "a")]), per(1, 1)), 50);
-    assert_eq!(takes(&FakeFleet::of(&[("db", 2, "a"), ("web", 3, "b")]), per(1, 1)), 30);
+    assert_eq!(takes(&FakeFleet::with_roles(&[("db", 2, "a"), ("web", 3, "a")]), per(1, 1)), 50);
+    assert_eq!(takes(&FakeFleet::with_roles(&[("db", 2, "a"), ("web", 3, "b")]), per(1, 1)), 30);
     // Four in a and one in b: the large domain starts, and b goes beside it.
-    assert_eq!(takes(&FakeFleet::of(&[("web", 5, "a b a a a")]), per(5, 1)), 40);
+    assert_eq!(takes(&FakeFleet::with_roles(&[("web", 5, "a b a a a")]), per(5, 1)), 40);
 }
 
 #[test]
 fn wave_times_and_soaks_add_up() {
     // 1, then 1 (a tenth of 12 is 2), then 4, then 6; soaks of 5, 1 and 1 minutes, and none after the last.
-    let world = FakeFleet::of(&[("web", 12, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 12, "a")]);
     let strategy = Strategy { soak: SignedDuration::ZERO, ..Strategy::default() };
     assert_eq!(takes(&world, strategy), 120 + 7 * 60);
 }
 
 #[test]
 fn repair_uses_budget_and_needs_no_slot() {
-    let mut world = FakeFleet::of(&[("web", 3, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 3, "a")]);
     world.answers("web1", RunEnd::Failed(RunReason::NotCompiled));
     assert_eq!(takes(&world, simple(1)), 30, "the repair, then the others one by one");
     assert_eq!(takes(&world, simple(2)), 20, "the repair beside one of the others");
@@ -101,7 +101,7 @@ fn repair_uses_budget_and_needs_no_slot() {
 
 #[test]
 fn at_once_takes_one_node_time() {
-    let world = FakeFleet::of(&[("web", 100, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 100, "a")]);
     let at_once = Request { at_once: true, ..request("v2", Strategy::default()) };
     let plan = world.with_input(|input| plan(input, &at_once)).unwrap();
     assert_eq!(minimum_duration(&plan, NODE), NODE);
@@ -111,7 +111,7 @@ fn at_once_takes_one_node_time() {
 
 #[test]
 fn node_time_is_the_median_of_recent_runs() {
-    let mut world = FakeFleet::of(&[("web", 5, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 5, "a")]);
     for (name, seconds) in [("web1", 30), ("web2", 300), ("web3", 40)] {
         world.run_time = SignedDuration::from_secs(seconds);
         world.answers(name, RunEnd::Validated);
@@ -139,7 +139,7 @@ fn node_time_is_the_median_of_recent_runs() {
 #[test]
 fn five_thousand_nodes_are_simulated() {
     let racks: Vec<String> = (0..200).map(|rack| format!("rack{rack}")).collect();
-    let world = FakeFleet::of(&[("web", 5_000, &racks.join(" "))]);
+    let world = FakeFleet::with_roles(&[("web", 5_000, &racks.join(" "))]);
     let mut strategy = simple(1);
     strategy.max_unavailable.per = Some(PerLabel { label: "failure_domain".into(), count: 1 });
     assert_eq!(takes(&world, strategy.clone()), 50_000);
@@ -182,7 +182,7 @@ fn engine_takes_the_predicted_time() {
     let steep = Strategy { ramp: false, soak: SignedDuration::ZERO, ..racks.clone() };
     for strategy in [simple(1), simple(7), Strategy::default(), racks, steep] {
         for order in [after(&[]), after(&[("web", "db"), ("lb", "web")])] {
-            let mut world = FakeFleet::of(&[("db", 7, "a b c"), ("lb", 2, "a"), ("web", 40, "a b c d")]);
+            let mut world = FakeFleet::with_roles(&[("db", 7, "a b c"), ("lb", 2, "a"), ("web", 40, "a b c d")]);
             world.answers("web3", RunEnd::Failed(RunReason::NotCompiled));
             let request = Request { after: order, ..request("v2", strategy.clone()) };
             let plan = world.with_input(|input| plan(input, &request)).unwrap();
@@ -237,7 +237,7 @@ proptest! {
         }).collect();
         nodes.sort_by_key(|planned| !planned.repair);
         let budget = |(at, most): (usize, &u32)| (role(names[at]), RoleBudget { nodes: 40, max_unavailable: *most });
-        let world = FakeFleet::of(&[("web", 1, "a")]);
+        let world = FakeFleet::with_roles(&[("web", 1, "a")]);
         let wave = PlannedWave { stage: 1, wave: 1, canary: true, nodes, soak: SignedDuration::ZERO, promote: Promote::Auto };
         let plan = RolloutPlan {
             budgets: Budgets {

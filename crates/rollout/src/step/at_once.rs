@@ -44,7 +44,7 @@ pub(crate) enum AtOnceState {
     NotThere,
     Failed {
         how: FailureKind,
-        /// When the failure was certain.
+        /// The time when the failure was certain.
         since: Timestamp,
         /// An operator has resumed the rollout since.
         forgiven: bool,
@@ -52,7 +52,7 @@ pub(crate) enum AtOnceState {
 }
 
 impl AtOnceState {
-    /// Whether the rollout waits for a node in this state.
+    /// True if the rollout waits for a node in this state.
     pub(crate) fn is_waited_for(self) -> bool {
         match self {
             AtOnceState::Moving { .. } | AtOnceState::Pending { .. } | AtOnceState::Silent { .. } => true,

@@ -76,9 +76,9 @@ pub(crate) struct WaveTally {
     /// Granted, and neither healthy nor failed.
     pub moving: usize,
     pub healthy: usize,
-    /// When the last of them became healthy.
+    /// The time when the last of them became healthy.
     pub last_healthy: Option<Timestamp>,
-    /// When this replica observed that, if the times in the store are not trusted.
+    /// The time when this replica observed that, if the times in the store are not trusted.
     pub last_observed: Option<Timestamp>,
     /// Failures that count against the limits.
     pub failures: usize,
@@ -133,7 +133,7 @@ impl<'a> Pauses<'a> {
         self.0.iter().any(|(scope, _)| scope.concerns(node, role))
     }
 
-    /// When the first of them expires.
+    /// The time when the first of them expires.
     pub(crate) fn first_end(&self) -> Option<Timestamp> {
         self.0.iter().filter_map(|(_, pause)| pause.until).min()
     }

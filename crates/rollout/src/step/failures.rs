@@ -34,7 +34,7 @@ pub(crate) fn exceeded(plan: &IndexedPlan, record: &RolloutRecord, survey: &Surv
     (survey.failures > limit).then(|| halt(Threshold::Total, survey.failures, limit, survey.failed()))
 }
 
-/// Whether a rollout must not complete although it waits for no node.
+/// True if a rollout must not complete although it waits for no node.
 ///
 /// In a rollback no failed node stops the others, but such a node still runs the version that was to be removed. A
 /// forward rollout has not arrived if a node failed and none is healthy, whatever the limits allow. If there was no
@@ -64,7 +64,7 @@ fn halt<'s>(
 }
 
 impl NodeFacts<'_> {
-    /// How the node failed, with its first error.
+    /// The failure of the node, with its first error.
     pub(crate) fn failure(&self) -> Option<FailedNode> {
         let how = self.failed_how()?;
         let last = self.node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());

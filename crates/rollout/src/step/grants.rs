@@ -89,7 +89,7 @@ impl<'s> BudgetTracker<'s> {
         grants
     }
 
-    /// Whether a node may move now. The reason is computed only if `explain` is set: a step checks thousands of nodes and
+    /// True if a node may move now. The reason is computed only if `explain` is set: a step checks thousands of nodes and
     /// needs none. A node that follows in the next transaction has no reason.
     fn check(&self, fact: &NodeFacts<'_>, granted: usize, explain: bool) -> Result<(), Option<Box<Hold>>> {
         let wave = fact.wave.unwrap_or_default();
@@ -169,7 +169,7 @@ impl<'s> BudgetTracker<'s> {
         self.survey.pauses.concern(fact.name, &fact.record.role)
     }
 
-    /// Whether all remaining nodes of the started waves are paused.
+    /// True if all remaining nodes of the started waves are paused.
     pub(crate) fn only_paused(&self) -> bool {
         if self.survey.pauses.is_empty() {
             return false;

@@ -13,7 +13,7 @@ pub struct IndexedPlan {
     /// Sorted by name, as the fleet is.
     positions: Vec<(NodeName, PlanPosition)>,
     roles: BTreeMap<Role, PlannedRole>,
-    /// Where each wave starts in the order of the whole plan.
+    /// The position where each wave starts in the order of the whole plan.
     offsets: Vec<usize>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Excuse {
 }
 
 impl Excuse {
-    /// Whether a failure of this kind says nothing about the new version.
+    /// True if a failure of this kind says nothing about the new version.
     pub(crate) fn covers(self, how: FailureKind) -> bool {
         match self {
             Excuse::Unhealthy => true,

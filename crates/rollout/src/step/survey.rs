@@ -35,7 +35,7 @@ pub(crate) struct Survey<'a> {
     pub forgiven: Option<FailureCutoff>,
     /// Failures that count against the limits.
     pub failures: usize,
-    /// When a node last became healthy.
+    /// The time when a node last became healthy.
     pub last_healthy: Timestamp,
     /// The next time at which a node's health changes by itself.
     pub recheck: Option<Timestamp>,
@@ -63,7 +63,7 @@ impl SurveyContext<'_> {
     }
 }
 
-/// Whether a rollback leaves a node with this grant alone.
+/// True if a rollback leaves a node with this grant alone.
 pub(crate) fn keeps_grant(record: &RolloutRecord, granted: &DesiredRecord) -> bool {
     record.rolls_back.is_some_and(|back_from| granted.rollout != back_from || granted.kept.is_some())
 }
@@ -322,7 +322,7 @@ impl<'a> Survey<'a> {
         self.facts.iter().filter(|fact| fact.wave.is_some() && fact.is_unreviewed_failure(self.forgiven))
     }
 
-    /// Whether all nodes run the target, none was skipped or failed, and at least one has validated it.
+    /// True if all nodes run the target, none was skipped or failed, and at least one has validated it.
     pub(crate) fn is_complete(&self, record: &RolloutRecord, fleet: &Fleet) -> bool {
         let has_target =
             |fact: &NodeFacts<'_>| fleet.desired_of(fact.name).is_some_and(|desired| desired.version == record.to);
@@ -357,7 +357,7 @@ impl<'a> Survey<'a> {
         self.facts.iter().filter(|fact| fact.counts_as_failed(self.forgiven))
     }
 
-    /// Whether a node still waits for its retry: it exists, and has not validated meanwhile.
+    /// True if a node still waits for its retry: it exists, and has not validated meanwhile.
     pub(crate) fn awaits_retry(&self, name: &NodeName) -> bool {
         self.facts_of(name).is_some_and(|fact| fact.health == Health::Waiting || fact.is_retried)
     }
@@ -368,17 +368,17 @@ impl<'a> Survey<'a> {
         found.and_then(|at| self.facts.get(at))
     }
 
-    /// Whether a wave waits for no node.
+    /// True if a wave waits for no node.
     pub(crate) fn is_done(&self, wave: usize) -> bool {
         self.waves.get(wave).is_none_or(|tally| tally.undone == 0)
     }
 
-    /// When a node of a wave last became healthy.
+    /// The time when a node of a wave last became healthy.
     pub(crate) fn last_healthy_in(&self, wave: usize) -> Option<Timestamp> {
         self.waves.get(wave)?.last_healthy
     }
 
-    /// When this replica observed that, if that is later. None: the times in the store count.
+    /// The time when this replica observed that, if that is later. None: the times in the store count.
     pub(crate) fn last_observed_in(&self, wave: usize) -> Option<Timestamp> {
         self.waves.get(wave)?.last_observed
     }

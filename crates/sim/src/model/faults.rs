@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use crate::rng::Rng;
 
-/// What happens to a write.
+/// The fate of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFate {
-    /// It is carried out, and answered.
+    /// It commits, and is answered.
     Answered,
     /// [`StoreError::Unavailable`]: nothing is written.
     NotReached,
@@ -19,11 +19,11 @@ pub enum RequestFate {
     Full,
     /// [`StoreError::Unknown`]: the request is lost.
     RequestLost,
-    /// [`StoreError::Unknown`]: it is carried out, and the answer is lost.
+    /// [`StoreError::Unknown`]: it commits, and the answer is lost.
     AnswerLost,
-    /// [`StoreError::Unknown`]: it is carried out after later requests. A client that reads back and finds nothing
+    /// [`StoreError::Unknown`]: it commits after later requests. A client that reads back and finds nothing
     /// cannot be sure either. This is a transaction that etcd had accepted when its leader died.
-    DoneLater,
+    CommittedLate,
 }
 
 /// Probabilities of the faults, from 0 to 1. `StoreFaultRates::default()` has none.
@@ -35,7 +35,7 @@ pub struct StoreFaultRates {
     pub full: f64,
     pub request_lost: f64,
     pub answer_lost: f64,
-    pub done_later: f64,
+    pub committed_late: f64,
     /// A watch reports that the store is unavailable, and continues when it is polled again.
     pub watch_interrupted: f64,
     /// A watch is lost: a gap and a snapshot follow.
@@ -53,7 +53,7 @@ impl StoreFaultRates {
             full: 0.04,
             request_lost: 0.06,
             answer_lost: 0.08,
-            done_later: 0.06,
+            committed_late: 0.06,
             watch_interrupted: 0.05,
             watch_lost: 0.03,
             compacted: 0.05,
@@ -75,7 +75,7 @@ struct Plan {
     next_commits: VecDeque<RequestFate>,
 }
 
-/// What happens to a watch before its next event.
+/// A fault of a watch before its next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFault {
     Delivered,
@@ -189,7 +189,7 @@ impl Plan {
             (rates.full, RequestFate::Full),
             (rates.request_lost, RequestFate::RequestLost),
             (rates.answer_lost, RequestFate::AnswerLost),
-            (rates.done_later, RequestFate::DoneLater),
+            (rates.committed_late, RequestFate::CommittedLate),
         ];
         faults.into_iter().find(|(rates, _)| self.rng.chance(*rates)).map_or(RequestFate::Answered, |(_, fate)| fate)
     }
@@ -201,7 +201,7 @@ impl Plan {
 struct Injected(&'static str);
 
 pub(crate) fn unavailable() -> StoreError {
-    StoreError::Unavailable { store: crate::model::NAME.into(), cause: Arc::new(Injected("the store is not reached")) }
+    StoreError::Unavailable { store: crate::model::NAME.into(), cause: Arc::new(Injected("the store is unreachable")) }
 }
 
 pub(crate) fn full() -> StoreError {

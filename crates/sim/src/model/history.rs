@@ -161,7 +161,7 @@ impl History {
         }
     }
 
-    /// When the next lease expires without a keep-alive.
+    /// The time when the next lease expires without a keep-alive.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.leases.values().map(|held| held.deadline).min()
     }

@@ -66,7 +66,7 @@ impl Model {
             RequestFate::AnswerLost => self.shared.with(write).and(Err(faults::unknown())),
             RequestFate::NotReached => Err(faults::unavailable()),
             RequestFate::Full => Err(faults::full()),
-            RequestFate::RequestLost | RequestFate::DoneLater => Err(faults::unknown()),
+            RequestFate::RequestLost | RequestFate::CommittedLate => Err(faults::unknown()),
         };
         self.faults.delay().await;
         answer
@@ -120,7 +120,7 @@ impl Store for Model {
                     let _ = self.carry_out(&txn);
                     Err(faults::unknown())
                 }
-                RequestFate::DoneLater => {
+                RequestFate::CommittedLate => {
                     self.shared.hold_back(self.faults.held_for(), txn);
                     Err(faults::unknown())
                 }
@@ -173,11 +173,11 @@ impl Store for Model {
 
     fn health(&self) -> BoxFuture<'_, StoreHealth> {
         Box::pin(async move {
-            let stands = self.read(|history| Ok((history.oldest(), history.head()))).await.ok();
+            let revisions = self.read(|history| Ok((history.oldest(), history.head()))).await.ok();
             StoreHealth {
-                latency: stands.map(|_| Duration::ZERO),
-                oldest: stands.map(|(oldest, _)| oldest),
-                revision: stands.map(|(_, head)| head),
+                latency: revisions.map(|_| Duration::ZERO),
+                oldest: revisions.map(|(oldest, _)| oldest),
+                revision: revisions.map(|(_, head)| head),
                 ..StoreHealth::default()
             }
         })
@@ -210,15 +210,15 @@ impl SharedStore {
     /// Applies what is overdue, and then one request. The order of these calls is the order of all changes.
     pub(crate) fn with<T>(&self, request: impl FnOnce(&mut History) -> T) -> T {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        let stands = |history: &History| (history.head(), history.oldest(), history.next_deadline());
-        let before = stands(&history);
+        let revisions = |history: &History| (history.head(), history.oldest(), history.next_deadline());
+        let before = revisions(&history);
         history.expire(self.clock.now());
         for txn in self.due() {
             // The sender has stopped waiting for the answer.
             let _ = self.commit(&mut history, &txn);
         }
         let answer = request(&mut history);
-        if stands(&history) != before {
+        if revisions(&history) != before {
             self.moved.send_replace(());
         }
         answer

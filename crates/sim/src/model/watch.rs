@@ -26,7 +26,7 @@ pub(crate) struct WatchStream {
     /// Events that are ready to be delivered.
     ready: VecDeque<WatchEvent>,
     /// The last delivered revision.
-    told: Option<Revision>,
+    delivered: Option<Revision>,
 }
 
 impl WatchStream {
@@ -36,7 +36,7 @@ impl WatchStream {
             WatchFrom::Now => None,
             WatchFrom::After(revision) => Some(revision),
         };
-        Self { shared, faults, moves, prefix: prefix.to_owned(), after, ready: VecDeque::new(), told: after }
+        Self { shared, faults, moves, prefix: prefix.to_owned(), after, ready: VecDeque::new(), delivered: after }
     }
 
     pub(crate) fn into_stream(self) -> impl Stream<Item = Result<WatchEvent, StoreError>> + Send {
@@ -52,7 +52,7 @@ impl WatchStream {
             self.faults.let_through().await;
             // Marked before the history is read, since later changes must wake the watch.
             self.moves.mark_unchanged();
-            let deadline = self.look();
+            let deadline = self.read_events();
             if self.ready.is_empty() {
                 tokio::select! {
                     moved = self.moves.changed() => moved.map_err(|_| StoreError::Closed)?,
@@ -62,7 +62,7 @@ impl WatchStream {
         }
         match self.faults.of_watch() {
             WatchFault::Interrupted => return Err(faults::unavailable()),
-            WatchFault::Lost if self.told.is_some() => self.start_again(GapCause::Lost),
+            WatchFault::Lost if self.delivered.is_some() => self.start_again(GapCause::Lost),
             WatchFault::Lost | WatchFault::Delivered => {}
         }
         let event = self.ready.pop_front().ok_or(StoreError::Closed)?;
@@ -70,15 +70,15 @@ impl WatchStream {
             WatchEvent::SnapshotEnd { revision }
             | WatchEvent::Changes { revision, .. }
             | WatchEvent::Progress { revision } => {
-                self.told = Some(*revision);
+                self.delivered = Some(*revision);
             }
             WatchEvent::Snapshot(_) | WatchEvent::Gap { .. } => {}
         }
         Ok(event)
     }
 
-    /// Reads new events. Returns when the next lease expires.
-    fn look(&mut self) -> Option<Duration> {
+    /// Reads new events. Returns the time until the next lease expires.
+    fn read_events(&mut self) -> Option<Duration> {
         let (shared, prefix) = (Arc::clone(&self.shared), self.prefix.clone());
         let cut_changes = |changes: &Vec<WatchChange>| -> Vec<_> {
             changes.iter().filter(|change| change.key().starts_with(&prefix)).cloned().collect()
@@ -91,11 +91,11 @@ impl WatchStream {
                     let ours = all.filter(|(_, changes)| !changes.is_empty());
                     self.ready.extend(ours.map(|(revision, changes)| WatchEvent::Changes { revision, changes }));
                     self.after = Some(history.head());
-                    let said = match self.ready.back() {
+                    let queued = match self.ready.back() {
                         Some(WatchEvent::Changes { revision, .. }) => Some(*revision),
-                        _ => self.told,
+                        _ => self.delivered,
                     };
-                    if said < self.after {
+                    if queued < self.after {
                         self.ready.push_back(WatchEvent::Progress { revision: history.head() });
                     }
                 }
@@ -116,7 +116,7 @@ impl WatchStream {
     /// Restarts with a gap and a snapshot.
     fn start_again(&mut self, cause: GapCause) {
         self.ready.clear();
-        self.ready.push_back(WatchEvent::Gap { after: self.told.unwrap_or_default(), cause });
+        self.ready.push_back(WatchEvent::Gap { after: self.delivered.unwrap_or_default(), cause });
         self.after = None;
     }
 }

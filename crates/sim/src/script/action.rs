@@ -17,7 +17,7 @@ use crate::simulation::{GateBehaviour, World};
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    Asks {
+    Request {
         who: String,
         what: OperatorStep,
     },
@@ -27,10 +27,10 @@ pub(super) enum Action {
     },
     /// A fault of the rollout controller's next write.
     NextWrite(ControllerWriteFault),
-    StoreAway(Duration),
+    StoreUnavailable(Duration),
     Compacted,
-    /// Servers cannot read the stored plans, or can again.
-    PlansGone(bool),
+    /// The stored plans are missing (true) or restored (false).
+    PlansMissing(bool),
     CutOff {
         groups: Vec<Group>,
         length: Duration,
@@ -41,7 +41,7 @@ pub(super) enum Action {
     },
     Reboots(NodeName),
     Breaks(NodeName),
-    Mends(NodeName),
+    Recovers(NodeName),
     Joins(Role),
     Leaves(NodeName),
     Gate(GateBehaviour),
@@ -75,7 +75,7 @@ pub(super) enum OperatorStep {
 #[derive(Clone, Debug)]
 pub(super) enum ReplicaFault {
     Killed { back: Duration },
-    ComesBack,
+    Restarts,
     Freezes(Duration),
     FreezesWriting(Duration),
     CutOff(Duration),
@@ -90,37 +90,37 @@ const FOR_GOOD: Duration = Duration::from_secs(1_000_000);
 pub(super) const SENTENCES: &[&str] = &[
     "NAME starts VERSION",
     "NAME starts VERSION at once",
-    "NAME starts VERSION instead of what is under way",
+    "NAME starts VERSION with --supersede",
     "NAME plans VERSION",
     "NAME starts that plan",
-    "NAME pauses \"WHY\"",
+    "NAME pauses \"REASON\"",
     "NAME resumes",
-    "NAME pauses node NODE \"WHY\"",
+    "NAME pauses node NODE \"REASON\"",
     "NAME resumes node NODE",
-    "NAME aborts \"WHY\"",
+    "NAME aborts \"REASON\"",
     "NAME promotes",
-    "NAME promotes everything",
+    "NAME promotes all waves",
     "NAME skips NODE",
     "NAME retries NODE",
-    "NAME retries what failed",
+    "NAME retries all failed nodes",
     "NAME releases NODE",
     "NAME rolls back",
     "SERVER is killed",
     "SERVER is killed for TIME",
-    "SERVER comes back",
+    "SERVER restarts",
     "SERVER freezes for TIME",
-    "SERVER freezes for TIME in the middle of its next write",
+    "SERVER freezes for TIME during its next write",
     "SERVER is cut off from the store for TIME",
     "SERVER loses its watch",
     "the clock of SERVER is TIME fast",
     "the clock of SERVER is TIME slow",
     "the answer to the next write is lost",
     "the next write is lost",
-    "the next write is held up for TIME",
-    "the store is away for TIME",
+    "the next write is delayed by TIME",
+    "the store is unavailable for TIME",
     "the store is compacted",
-    "the plans are gone",
-    "the plans are back",
+    "the plans are missing",
+    "the plans are restored",
     "NODES are cut off for TIME",
     "the agent of NODE is killed",
     "the agent of NODE is killed for TIME",
@@ -130,8 +130,8 @@ pub(super) const SENTENCES: &[&str] = &[
     "a ROLE node joins",
     "NODE leaves",
     "the gate passes",
-    "the gate fails: CHECK: WORDS",
-    "the gate cannot say: CHECK: WORDS",
+    "the gate fails: CHECK: MESSAGE",
+    "the gate is inconclusive: CHECK: MESSAGE",
 ];
 
 pub(super) fn parse(words: &[&str], names: &mut Names) -> Result<Action, ScriptError> {
@@ -153,7 +153,7 @@ pub(super) fn parse(words: &[&str], names: &mut Names) -> Result<Action, ScriptE
         }
         [node, "reboots"] => names.node(node).map(Action::Reboots),
         [node, "breaks"] => names.node(node).map(Action::Breaks),
-        [node, "recovers"] => names.node(node).map(Action::Mends),
+        [node, "recovers"] => names.node(node).map(Action::Recovers),
         [node, "leaves"] => names.node(node).map(Action::Leaves),
         ["a", role, "node", "joins"] => {
             let role = names.role(role)?;
@@ -162,20 +162,22 @@ pub(super) fn parse(words: &[&str], names: &mut Names) -> Result<Action, ScriptE
             Ok(Action::Joins(role))
         }
         ["the", "gate", "passes"] => Ok(Action::Gate(GateBehaviour::default())),
-        ["the", "gate", "fails", said] => Ok(Action::Gate(GateBehaviour { fails: 100, ..gate(said) })),
-        ["the", "gate", "cannot", "say", said] => Ok(Action::Gate(GateBehaviour { inconclusive: 100, ..gate(said) })),
-        [who, asked @ ..] => match parse_operator(asked, names)? {
-            Some(what) => Ok(Action::Asks { who: (*who).to_owned(), what }),
+        ["the", "gate", "fails", detail] => Ok(Action::Gate(GateBehaviour { fails: 100, ..gate(detail) })),
+        ["the", "gate", "is", "inconclusive", detail] => {
+            Ok(Action::Gate(GateBehaviour { inconclusive: 100, ..gate(detail) }))
+        }
+        [who, request @ ..] => match parse_operator(request, names)? {
+            Some(what) => Ok(Action::Request { who: (*who).to_owned(), what }),
             None => Err(unknown("action", words, SENTENCES, &names.all())),
         },
         [] => Err(unknown("action", words, SENTENCES, &names.all())),
     }
 }
 
-/// `CHECK: WORDS`
-fn gate(said: &str) -> GateBehaviour {
-    let said = text(said).unwrap_or_default();
-    let (check, message) = said.split_once(": ").unwrap_or(("front door", &said));
+/// `CHECK: MESSAGE`
+fn gate(quoted: &str) -> GateBehaviour {
+    let detail = text(quoted).unwrap_or_default();
+    let (check, message) = detail.split_once(": ").unwrap_or(("front door", &detail));
     GateBehaviour { words: Some((check.to_owned(), message.to_owned())), ..GateBehaviour::default() }
 }
 
@@ -185,22 +187,22 @@ fn parse_store(words: &[&str]) -> Result<Option<Action>, ScriptError> {
             Action::NextWrite(ControllerWriteFault::AnswerLost)
         }
         ["the", "next", "write", "is", "lost"] => Action::NextWrite(ControllerWriteFault::RequestLost),
-        ["the", "next", "write", "is", "held", "up", "for", length] => {
-            Action::NextWrite(ControllerWriteFault::DoneLater { after: duration(length)? })
+        ["the", "next", "write", "is", "delayed", "by", length] => {
+            Action::NextWrite(ControllerWriteFault::CommittedLate { after: duration(length)? })
         }
-        ["the", "store", "is", "away", "for", length] => Action::StoreAway(duration(length)?),
+        ["the", "store", "is", "unavailable", "for", length] => Action::StoreUnavailable(duration(length)?),
         ["the", "store", "is", "compacted"] => Action::Compacted,
-        ["the", "plans", "are", "gone"] => Action::PlansGone(true),
-        ["the", "plans", "are", "back"] => Action::PlansGone(false),
+        ["the", "plans", "are", "missing"] => Action::PlansMissing(true),
+        ["the", "plans", "are", "restored"] => Action::PlansMissing(false),
         _ => return Ok(None),
     }))
 }
 
 fn parse_server(words: &[&str], names: &Names) -> Result<Option<(Server, ReplicaFault)>, ScriptError> {
     let signed = |length: Duration| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
-    if let ["the", "clock", "of", server @ .., "is", by, how @ ("fast" | "slow")] = words {
+    if let ["the", "clock", "of", server @ .., "is", by, direction @ ("fast" | "slow")] = words {
         let by = signed(duration(by)?);
-        let by = if *how == "fast" { by } else { -by };
+        let by = if *direction == "fast" { by } else { -by };
         return Ok(Some((names.server(server)?, ReplicaFault::Clock(by))));
     }
     let server = match words {
@@ -211,11 +213,9 @@ fn parse_server(words: &[&str], names: &Names) -> Result<Option<(Server, Replica
     let what = match &words[server.len()..] {
         ["is", "killed"] => ReplicaFault::Killed { back: FOR_GOOD },
         ["is", "killed", "for", length] => ReplicaFault::Killed { back: duration(length)? },
-        ["comes", "back"] => ReplicaFault::ComesBack,
+        ["restarts"] => ReplicaFault::Restarts,
         ["freezes", "for", length] => ReplicaFault::Freezes(duration(length)?),
-        ["freezes", "for", length, "in", "the", "middle", "of", "its", "next", "write"] => {
-            ReplicaFault::FreezesWriting(duration(length)?)
-        }
+        ["freezes", "for", length, "during", "its", "next", "write"] => ReplicaFault::FreezesWriting(duration(length)?),
         ["is", "cut", "off", "from", "the", "store", "for", length] => ReplicaFault::CutOff(duration(length)?),
         ["loses", "its", "watch"] => ReplicaFault::WatchLost,
         _ => return Err(unknown("action of a server", words, SENTENCES, &names.all())),
@@ -231,7 +231,7 @@ fn parse_operator(words: &[&str], names: &Names) -> Result<Option<OperatorStep>,
         ["starts", "that", "plan"] => return Ok(Some(OperatorStep::StartPlan)),
         ["starts", to] => return start(to, false, false),
         ["starts", to, "at", "once"] => return start(to, true, false),
-        ["starts", to, "instead", "of", "what", "is", "under", "way"] => return start(to, false, true),
+        ["starts", to, "with", "--supersede"] => return start(to, false, true),
         ["rolls", "back"] => return Ok(Some(OperatorStep::RollBack)),
         ["pauses", "node", node] => {
             return Ok(Some(OperatorStep::PauseNode { node: names.node(node)?, reason: String::new() }));
@@ -247,9 +247,9 @@ fn parse_operator(words: &[&str], names: &Names) -> Result<Option<OperatorStep>,
         ["aborts"] => RolloutCommand::Abort { reason: String::new() },
         ["aborts", why] => RolloutCommand::Abort { reason: text(why).unwrap_or_else(|| (*why).to_owned()) },
         ["promotes"] => RolloutCommand::Promote { full: false },
-        ["promotes", "everything"] => RolloutCommand::Promote { full: true },
+        ["promotes", "all", "waves"] => RolloutCommand::Promote { full: true },
         ["skips", node] => RolloutCommand::Skip { node: names.node(node)? },
-        ["retries", "what", "failed"] => RolloutCommand::Retry(RetryTarget::AllFailed),
+        ["retries", "all", "failed", "nodes"] => RolloutCommand::Retry(RetryTarget::AllFailed),
         ["retries", node] => RolloutCommand::Retry(RetryTarget::Nodes(vec![names.node(node)?])),
         ["releases", node] => RolloutCommand::Release { node: names.node(node)? },
         _ => return Ok(None),
@@ -261,20 +261,20 @@ impl Action {
     /// Runs the action now.
     pub(super) fn run(&self, world: &mut World, strategy: &Strategy) -> Result<(), ScriptError> {
         match self {
-            Action::Asks { who, what } => submit(world, who, what, strategy)?,
+            Action::Request { who, what } => submit(world, who, what, strategy)?,
             Action::Server { server, what } => apply_to_server(world, server, what)?,
             Action::NextWrite(fate) => world.faults.next_write = Some(*fate),
-            Action::StoreAway(length) => world.leaderless_for(*length),
+            Action::StoreUnavailable(length) => world.leaderless_for(*length),
             Action::Compacted => {
-                world.log_event(format_args!("store: forgets what was before now"));
+                world.log_event(format_args!("store: compacts its history"));
                 let head = world.depot.history.head();
                 // The revision exists, and this cannot fail.
                 let _ = world.depot.history.compact(Revision(head.0));
             }
-            Action::PlansGone(gone) => {
-                let how = if *gone { "gone" } else { "back" };
-                world.log_event(format_args!("network: the plans of rollouts are {how}, where the servers keep them"));
-                world.blobs.plans_gone = *gone;
+            Action::PlansMissing(missing) => {
+                let state = if *missing { "missing" } else { "restored" };
+                world.log_event(format_args!("network: the stored plans of rollouts are {state}"));
+                world.blobs.plans_missing = *missing;
             }
             Action::CutOff { groups, length } => {
                 let nodes = nodes_of(groups, world);
@@ -300,12 +300,12 @@ impl Action {
             }
             Action::Breaks(node) => {
                 let machine = machine(world, node)?;
-                world.log_node(machine, format_args!("breaks by itself: its checks fail from now on"));
+                world.log_node(machine, format_args!("breaks: its checks fail from now on"));
                 world.machines[machine].broken = true;
             }
-            Action::Mends(node) => {
+            Action::Recovers(node) => {
                 let machine = machine(world, node)?;
-                world.log_node(machine, format_args!("recovers by itself"));
+                world.log_node(machine, format_args!("recovers"));
                 world.machines[machine].broken = false;
             }
             Action::Joins(role) => {
@@ -314,12 +314,12 @@ impl Action {
             }
             Action::Leaves(node) => world.decommission(node),
             Action::Gate(gate) => {
-                let says = match gate {
-                    GateBehaviour { fails: 1.., .. } => "say no",
-                    GateBehaviour { inconclusive: 1.., .. } => "cannot say",
-                    GateBehaviour { .. } => "say yes",
+                let result = match gate {
+                    GateBehaviour { fails: 1.., .. } => "fail",
+                    GateBehaviour { inconclusive: 1.., .. } => "are inconclusive",
+                    GateBehaviour { .. } => "pass",
                 };
-                world.log_event(format_args!("gate: from now on its checks {says}"));
+                world.log_event(format_args!("gate: from now on its checks {result}"));
                 world.gate = gate.clone();
             }
         }
@@ -336,7 +336,9 @@ fn submit(world: &mut World, who: &str, step: &OperatorStep, strategy: &Strategy
         OperatorStep::Plan { to } => return world.plan_as(who, &to, strategy).map_err(ScriptError::new),
         OperatorStep::StartPlan => {
             let plan = world.operators.saved_plan.clone();
-            OperatorActionKind::StartPlan(plan.ok_or_else(|| ScriptError::new("no plan was made before"))?)
+            OperatorActionKind::StartPlan(
+                plan.ok_or_else(|| ScriptError::new("no plan was saved before: write `NAME plans VERSION` first"))?,
+            )
         }
         OperatorStep::Operate(command) => OperatorActionKind::Operate(command),
         OperatorStep::RollBack => OperatorActionKind::RollBack,
@@ -357,7 +359,7 @@ fn submit(world: &mut World, who: &str, step: &OperatorStep, strategy: &Strategy
 
 fn machine(world: &World, node: &NodeName) -> Result<usize, ScriptError> {
     let found = world.machines.iter().position(|machine| machine.name == *node);
-    found.ok_or_else(|| ScriptError::new(format!("{node} is not there yet")))
+    found.ok_or_else(|| ScriptError::new(format!("{node} has not joined yet")))
 }
 
 fn apply_to_server(world: &mut World, server: &Server, what: &ReplicaFault) -> Result<(), ScriptError> {
@@ -367,13 +369,13 @@ fn apply_to_server(world: &mut World, server: &Server, what: &ReplicaFault) -> R
             world.acting().ok_or_else(|| ScriptError::new("no server holds the rollout controller at this time"))?
         }
     };
-    if world.replicas[replica].up == matches!(what, ReplicaFault::ComesBack) {
-        let how = if world.replicas[replica].up { "is running" } else { "is not running" };
-        return Err(ScriptError::new(format!("ctl{} {how} at this moment", replica + 1)));
+    if world.replicas[replica].up == matches!(what, ReplicaFault::Restarts) {
+        let state = if world.replicas[replica].up { "is running" } else { "is not running" };
+        return Err(ScriptError::new(format!("ctl{} {state} at this moment", replica + 1)));
     }
     match what {
         ReplicaFault::Killed { back } => world.crash_replica(replica, *back),
-        ReplicaFault::ComesBack => world.start_replica(replica),
+        ReplicaFault::Restarts => world.start_replica(replica),
         ReplicaFault::Freezes(length) => world.freeze(replica, *length),
         ReplicaFault::FreezesWriting(pause) => {
             world.faults.next_write = Some(ControllerWriteFault::Frozen { pause: *pause })
@@ -381,7 +383,7 @@ fn apply_to_server(world: &mut World, server: &Server, what: &ReplicaFault) -> R
         ReplicaFault::CutOff(length) => world.cut_off_replica(replica, *length),
         ReplicaFault::WatchLost => world.lose_watch(replica),
         ReplicaFault::Clock(skew) => {
-            world.log_replica(replica, format_args!("its clock is {} s wrong now", skew.as_secs()));
+            world.log_replica(replica, format_args!("its clock is off by {} s", skew.as_secs()));
             world.replicas[replica].skew = *skew;
         }
     }

@@ -66,7 +66,7 @@ pub(super) enum Assertion {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaveCondition {
-    Begun,
+    Started,
     Complete,
     Passed,
 }
@@ -78,8 +78,8 @@ pub(super) const SENTENCES: &[&str] = &[
     "the rollout has ended",
     "the rollout is running | paused | completed | aborted",
     "rollout NUMBER is running | paused | completed | aborted | rolled back | superseded",
-    "the rollout waits: WORDS",
-    "wave NUMBER has begun | is complete | has passed",
+    "the rollout waits: TEXT",
+    "wave NUMBER has started | is complete | has passed",
     "NODES run VERSION",
     "NODES never ran VERSION",
     "NODES once ran VERSION",
@@ -89,27 +89,27 @@ pub(super) const SENTENCES: &[&str] = &[
     "NODE was granted first | last",
     "no node was granted twice",
     "at most NUMBER of GROUP were running at once",
-    "NAME was answered: WORDS",
+    "NAME was answered: TEXT",
     "another server took over within TIME",
-    "a server was fenced off",
+    "a server was fenced",
 ];
 
 pub(super) fn parse(words: &[&str], names: &Names) -> Result<Assertion, ScriptError> {
     let number = |word: &str| {
         word.parse::<u64>().map_err(|_| ScriptError::new(format!("{word:?} is not a number")).help("count from 1"))
     };
-    let unknown = || unknown("sentence about the fleet", words, SENTENCES, &names.all());
-    let phase = |rollout, said: &[&str]| {
-        let word = said.join(" ");
+    let unknown = || unknown("assertion", words, SENTENCES, &names.all());
+    let phase = |rollout, rest: &[&str]| {
+        let word = rest.join(" ");
         if PHASES.contains(&word.as_str()) { Ok(Assertion::Phase { rollout, word }) } else { Err(unknown()) }
     };
     let wave = |which: &str, how| Ok(Assertion::Wave { number: number(which)?.try_into().unwrap_or(usize::MAX), how });
     match words {
         ["the", "rollout", "has", "ended"] => Ok(Assertion::Ended),
-        ["the", "rollout", "is", said @ ..] => phase(None, said),
-        ["rollout", which, "is", said @ ..] => phase(Some(number(which)?), said),
-        ["the", "rollout", "waits", said] => Ok(Assertion::Waits(text(said).ok_or_else(unknown)?)),
-        ["wave", which, "has", "begun"] => wave(which, WaveCondition::Begun),
+        ["the", "rollout", "is", rest @ ..] => phase(None, rest),
+        ["rollout", which, "is", rest @ ..] => phase(Some(number(which)?), rest),
+        ["the", "rollout", "waits", rest] => Ok(Assertion::Waits(text(rest).ok_or_else(unknown)?)),
+        ["wave", which, "has", "started"] => wave(which, WaveCondition::Started),
         ["wave", which, "is", "complete"] => wave(which, WaveCondition::Complete),
         ["wave", which, "has", "passed"] => wave(which, WaveCondition::Passed),
         ["no", "node", "was", "granted", "twice"] => Ok(Assertion::NoneTwice),
@@ -117,11 +117,11 @@ pub(super) fn parse(words: &[&str], names: &Names) -> Result<Assertion, ScriptEr
             let count = number(count)?.try_into().unwrap_or(usize::MAX);
             Ok(Assertion::AtMost { count, groups: names.groups(group)? })
         }
-        [who, "was", "answered", said] => {
-            Ok(Assertion::Answered { who: (*who).to_owned(), words: text(said).ok_or_else(unknown)? })
+        [who, "was", "answered", rest] => {
+            Ok(Assertion::Answered { who: (*who).to_owned(), words: text(rest).ok_or_else(unknown)? })
         }
         ["another", "server", "took", "over", "within", time] => Ok(Assertion::TakenOver { within: duration(time)? }),
-        ["a", "server", "was", "fenced", "off"] => Ok(Assertion::Fenced),
+        ["a", "server", "was", "fenced"] => Ok(Assertion::Fenced),
         [node, "was", "granted", "first"] => names.node(node).map(Assertion::GrantedFirst),
         [node, "was", "granted", "last"] => names.node(node).map(Assertion::GrantedLast),
         [nodes @ .., "was" | "were", "granted", version] => {
@@ -150,29 +150,29 @@ impl Assertion {
         let fleet = world.checker.fleet();
         // The first rollout deployed the first version.
         let deciding = fleet.deciding_rollout().map(|(record, _)| record).filter(|record| record.id > RolloutId(1));
-        let so = |holds: bool, else_said: String| if holds { Ok(()) } else { Err(else_said) };
+        let check = |holds: bool, actual: String| if holds { Ok(()) } else { Err(actual) };
         match self {
             Assertion::Ended => match deciding {
-                Some(record) => so(!record.phase.is_open(), stands(record)),
-                None => Err("no rollout has begun".into()),
+                Some(record) => check(!record.phase.is_open(), phase_text(record)),
+                None => Err("no rollout has started".into()),
             },
             Assertion::Phase { rollout, word } => {
                 let record = match rollout {
                     Some(id) => fleet.rollouts().get(&RolloutId(*id)).map(|(record, _)| record),
                     None => deciding,
                 };
-                let record = record.ok_or("no such rollout has begun")?;
-                so(record.phase.word() == word, stands(record))
+                let record = record.ok_or("no such rollout has started")?;
+                check(record.phase.word() == word, phase_text(record))
             }
             Assertion::Wave { number, how } => {
-                let record = deciding.ok_or("no rollout has begun")?;
+                let record = deciding.ok_or("no rollout has started")?;
                 let waves = record.waves.iter().filter(|wave| match how {
-                    WaveCondition::Begun => true,
+                    WaveCondition::Started => true,
                     WaveCondition::Complete => wave.settled.is_some(),
                     WaveCondition::Passed => wave.passed.is_some(),
                 });
                 let count = waves.count();
-                so(count >= *number, format!("{count} have; {}", stands(record)))
+                check(count >= *number, format!("{count} have; {}", phase_text(record)))
             }
             Assertion::Run { .. }
             | Assertion::Ran { .. }
@@ -181,11 +181,11 @@ impl Assertion {
             | Assertion::Running(_) => self.check_nodes(world, observations),
             Assertion::GrantedFirst(node) => {
                 let first = observations.grants().first().map(|(granted, _, _)| granted);
-                so(first == Some(node), first.map_or("no node was".into(), |first| format!("{first} was")))
+                check(first == Some(node), first.map_or("no node was".into(), |first| format!("{first} was")))
             }
             Assertion::GrantedLast(node) => {
                 let last = observations.grants().last().map(|(granted, _, _)| granted);
-                so(last == Some(node), last.map_or("no node was".into(), |last| format!("{last} was")))
+                check(last == Some(node), last.map_or("no node was".into(), |last| format!("{last} was")))
             }
             Assertion::NoneTwice => match observations.granted_twice() {
                 None => Ok(()),
@@ -193,22 +193,25 @@ impl Assertion {
             },
             Assertion::AtMost { count, groups } => {
                 let most = observations.max_running(&nodes_of(groups, world));
-                so(most <= *count, format!("{most} were"))
+                check(most <= *count, format!("{most} were"))
             }
             Assertion::Waits(words) => {
                 let holds = world.progress().map(|progress| progress.holds).unwrap_or_default();
                 let holds: Vec<String> = holds.iter().map(ToString::to_string).collect();
-                so(holds.iter().any(|hold| hold.contains(words)), format!("it waits because of: {}", holds.join("; ")))
+                check(
+                    holds.iter().any(|hold| hold.contains(words)),
+                    format!("it waits because of: {}", holds.join("; ")),
+                )
             }
             Assertion::Answered { who, words } => match observations.answer_to(who) {
-                Some(answer) => so(answer.contains(words), format!("the answer was: {answer}")),
+                Some(answer) => check(answer.contains(words), format!("the answer was: {answer}")),
                 None => Err(format!("{who} was not answered")),
             },
             Assertion::TakenOver { within } => match world.takeovers().last() {
-                Some(took) => so(took <= within, format!("it took {:.1} s", took.as_secs_f64())),
+                Some(took) => check(took <= within, format!("it took {:.1} s", took.as_secs_f64())),
                 None => Err("no server did".into()),
             },
-            Assertion::Fenced => so(observations.fenced(), "none was".into()),
+            Assertion::Fenced => check(observations.fenced(), "none was".into()),
         }
     }
 
@@ -227,9 +230,9 @@ impl Assertion {
                 })
             }
             Assertion::Ran { groups, version, ever } => {
-                let as_said = |node: &NodeName| observations.ran(node, version) == *ever;
+                let holds = |node: &NodeName| observations.ran(node, version) == *ever;
                 let other = if *ever { "never ran" } else { "ran" };
-                first(nodes_of(groups, world), as_said, |node| format!("{node} {other} {version}"))
+                first(nodes_of(groups, world), holds, |node| format!("{node} {other} {version}"))
             }
             Assertion::Granted { groups, version } => {
                 let granted = |node: &NodeName| observations.was_granted(node, version);
@@ -243,10 +246,10 @@ impl Assertion {
                 first(nodes_of(groups, world), |node| of(node) == word, |node| format!("{node} is {}", of(node)))
             }
             Assertion::Running(groups) => {
-                let works = |node: &NodeName| {
+                let is_running = |node: &NodeName| {
                     world.machines.iter().any(|machine| machine.name == *node && being_moved(machine).is_some())
                 };
-                first(nodes_of(groups, world), works, |node| format!("{node} is not"))
+                first(nodes_of(groups, world), is_running, |node| format!("{node} is not"))
             }
             Assertion::Ended
             | Assertion::Phase { .. }
@@ -265,16 +268,16 @@ impl Assertion {
 
 fn first(
     nodes: Vec<NodeName>,
-    as_said: impl Fn(&NodeName) -> bool,
+    holds: impl Fn(&NodeName) -> bool,
     otherwise: impl Fn(&NodeName) -> String,
 ) -> Result<(), String> {
     if nodes.is_empty() {
         return Err("there is no such node".into());
     }
-    nodes.iter().find(|node| !as_said(node)).map_or(Ok(()), |node| Err(otherwise(node)))
+    nodes.iter().find(|node| !holds(node)).map_or(Ok(()), |node| Err(otherwise(node)))
 }
 
-fn stands(record: &RolloutRecord) -> String {
+fn phase_text(record: &RolloutRecord) -> String {
     let why = match &record.phase {
         RolloutPhase::Paused { why } | RolloutPhase::RolledBack { why, .. } => format!(": {why}"),
         RolloutPhase::Running
@@ -305,7 +308,7 @@ pub(super) fn being_moved(machine: &Machine) -> Option<&Version> {
 
 impl Observations {
     /// Records the current state.
-    pub(super) fn look(&mut self, world: &World) {
+    pub(super) fn record(&mut self, world: &World) {
         let mut running = Vec::new();
         for machine in &world.machines {
             if let Some(version) = being_moved(machine) {
@@ -315,15 +318,15 @@ impl Observations {
         }
         self.running.insert(running);
         let fleet = world.checker.fleet();
-        let mut news: Vec<(Revision, NodeName, Version, RolloutId)> = Vec::new();
+        let mut new_grants: Vec<(Revision, NodeName, Version, RolloutId)> = Vec::new();
         for (name, _) in fleet.nodes() {
             let Some((grant, at)) = fleet.granted(name).filter(|(grant, _)| grant.kept.is_none()) else { continue };
             if self.granted_at.insert(name.clone(), at) != Some(at) {
-                news.push((at, name.clone(), grant.version.clone(), grant.rollout));
+                new_grants.push((at, name.clone(), grant.version.clone(), grant.rollout));
             }
         }
-        news.sort();
-        self.grants.extend(news.into_iter().map(|(_, name, version, rollout)| (name, version, rollout)));
+        new_grants.sort();
+        self.grants.extend(new_grants.into_iter().map(|(_, name, version, rollout)| (name, version, rollout)));
     }
 
     pub(super) fn record_answer(&mut self, who: &str, answer: &str) {

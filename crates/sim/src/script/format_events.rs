@@ -10,7 +10,7 @@ use crate::simulation::World;
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventFormatter {
     /// The operator of each action, by its text.
-    asked: BTreeMap<String, String>,
+    requests: BTreeMap<String, String>,
     /// Nodes with a run in the transcript. Runs because of a changed lookup, and periodic validations, are left out.
     running: BTreeSet<String>,
     pending: BTreeSet<String>,
@@ -20,9 +20,9 @@ pub(super) struct EventFormatter {
 
 impl EventFormatter {
     pub(super) fn line(&mut self, line: &str, world: &World, observations: &mut Observations) -> Option<String> {
-        let (_, said) = line.split_once("s  ")?;
-        let said = without_lives(said, world.replicas.len());
-        let (who, what) = said.split_once(": ")?;
+        let (_, event) = line.split_once("s  ")?;
+        let event = without_lives(event, world.replicas.len());
+        let (who, what) = event.split_once(": ")?;
         if who.starts_with("rollout ") {
             return Some(of_rollout(who, what, world));
         }
@@ -36,20 +36,20 @@ impl EventFormatter {
             "store" if what.starts_with("lease ") => {
                 Some("a server has not renewed its lease for 10 s: the lease expires".into())
             }
-            "store" if what.starts_with("looks for a leader") => {
+            "store" if what.starts_with("elects a leader") => {
                 Some("the store is unavailable: it elects a leader".into())
             }
             "store" => Some(format!("the store {what}")),
             "network" => Some(what.to_owned()),
             "gate" => Some(format!("the gate: {what}")),
-            "design" => Some(format!("{} the design", what.replace(" is gone", " is gone from"))),
+            "design" => Some(format!("{} the design", what.replace(" is removed", " is removed from"))),
             _ => match what.rsplit_once(", at ") {
                 Some((action, server)) => {
-                    self.asked.insert(action.to_owned(), who.to_owned());
-                    Some(format!("{who} asks {server}: {action}"))
+                    self.requests.insert(action.to_owned(), who.to_owned());
+                    Some(format!("{who} sends to {server}: {action}"))
                 }
                 None if what.starts_with("plans ") => Some(format!("{who} {what}")),
-                None => Some(said.clone()),
+                None => Some(event.clone()),
             },
         }
     }
@@ -64,13 +64,13 @@ impl EventFormatter {
             self.acting = Some(server.to_owned());
             return is_new.then(|| format!("{server} holds the rollout controller now"));
         }
-        if what == "lets go of rollout" {
+        if what == "releases rollout" {
             return Some(format!("{server} no longer holds the rollout controller: it may have lost its lease"));
         }
-        if what == "is deposed from rollout" {
+        if what == "is fenced out of rollout" {
             observations.record_fencing();
             return Some(format!(
-                "the store refuses what {server} wrote: another server holds the rollout controller now"
+                "the store refuses a write of {server}: another server holds the rollout controller now"
             ));
         }
         if what == "crashes" {
@@ -80,26 +80,21 @@ impl EventFormatter {
             let seconds = time.parse::<u64>().unwrap_or_default() / 1_000;
             return Some(format!("{server} freezes for {seconds} s"));
         }
-        for (action, who) in &self.asked {
+        for (action, who) in &self.requests {
             if let Some(answer) = what.strip_prefix(action.as_str()).and_then(|rest| rest.strip_prefix(": ")) {
                 let answer = answer.split(" at revision ").next().unwrap_or(answer);
                 observations.record_answer(who, answer);
                 return Some(format!("{server} answers {who}: {answer}"));
             }
         }
-        if let Some(says) = what.strip_prefix("the gate of ") {
-            return Some(format!(
-                "{server} asks the checks of {}",
-                says.replace(" says nothing", ": they cannot say").replace(" says ", ": they say ")
-            ));
+        if let Some(result) = what.strip_prefix("the gate of ") {
+            return Some(format!("{server} checks the gate of {result}"));
         }
         if let Some(node) = what.strip_suffix(" is lost").filter(|node| !node.contains(' ')) {
             return Some(format!("{server} counts {node} as lost"));
         }
         match what {
-            _ if what.starts_with("its ") || what.starts_with("the ") || what.starts_with("what ") => {
-                Some(format!("{server}: {what}"))
-            }
+            _ if what.starts_with("its ") || what.starts_with("the ") => Some(format!("{server}: {what}")),
             _ => Some(format!("{server} {what}")),
         }
     }
@@ -108,14 +103,14 @@ impl EventFormatter {
         if let Some((version, causes)) = what.strip_prefix("applies ").and_then(|rest| rest.split_once(" (")) {
             let causes = causes.trim_end_matches(')');
             let was_pending = self.pending.remove(node);
-            let is_new = causes.contains("version ") || causes.contains("went back") || causes.contains("retry");
+            let is_new = causes.contains("version ") || causes.contains("rolled back") || causes.contains("retry");
             let by_others = causes.contains("active_roles::") && !is_new && !was_pending;
             if by_others {
                 return None;
             }
             self.running.insert(node.to_owned());
             if was_pending && causes.contains("active_roles::") {
-                return Some(format!("{node} is woken, and applies {version}: what it waited for is there"));
+                return Some(format!("{node} is woken, and applies {version}: its needs are met"));
             }
             if causes == format!("version {version}") {
                 return Some(format!("{node} applies {version}"));
@@ -148,7 +143,7 @@ impl EventFormatter {
         }
         match what {
             _ if what.starts_with("its ") => Some(format!("{node}: {what}")),
-            _ if what.starts_with("an applier") => Some(format!("{node}: a run ends that no agent waits for any more")),
+            _ if what.starts_with("an applier") => Some(format!("{node}: a run ends without an agent")),
             _ => Some(format!("{node} {what}")),
         }
     }
@@ -158,11 +153,8 @@ fn of_rollout(rollout: &str, what: &str, world: &World) -> String {
     if let Some((node, version)) = what.split_once(": grants ") {
         return format!("{rollout} grants {version} to {node}{}", of_wave(node, world));
     }
-    if let Some((node, version)) = what.split_once(": leaves it at ") {
-        return format!("{rollout} leaves {node} at {version}");
-    }
-    if let Some((_, back)) = what.split_once(" back to ") {
-        return format!("{rollout} begins: back to {back}");
+    if let Some((node, version)) = what.split_once(": skips it at ") {
+        return format!("{rollout} skips {node}, which stays at {version}");
     }
     if what.starts_with("wave ") { format!("{rollout}: {what}") } else { format!("{rollout} {what}") }
 }
@@ -174,7 +166,7 @@ fn of_wave(node: &str, world: &World) -> String {
     let waves = plan.plan().waves.iter().enumerate();
     let found = waves.flat_map(|(place, wave)| wave.nodes.iter().map(move |planned| (place, planned)));
     match found.into_iter().find(|(_, planned)| planned.node.as_str() == node) {
-        Some((place, planned)) if planned.repair => format!(" (wave {}, a repair: it costs no budget)", place + 1),
+        Some((place, planned)) if planned.repair => format!(" (wave {}, a repair: it uses no budget)", place + 1),
         Some((place, _)) => format!(" (wave {})", place + 1),
         None => " (it joined after the plan was made)".into(),
     }
@@ -189,15 +181,15 @@ fn needs(node: &str, world: &World) -> String {
 }
 
 /// Server names without the suffix of their life.
-fn without_lives(said: &str, servers: usize) -> String {
+fn without_lives(event: &str, servers: usize) -> String {
     const LIFE: usize = "-000001".len();
-    let mut told = said.to_owned();
+    let mut text = event.to_owned();
     for number in 1..=servers {
         let name = format!("ctl{number}-");
-        while let Some(at) = told.find(&name) {
+        while let Some(at) = text.find(&name) {
             let end = at + name.len() - 1;
-            told.replace_range(end..(end + LIFE).min(told.len()), "");
+            text.replace_range(end..(end + LIFE).min(text.len()), "");
         }
     }
-    told
+    text
 }

@@ -37,7 +37,7 @@ pub(super) struct Names {
 pub(super) const RELEASES: u64 = crate::simulation::RELEASES;
 
 impl Names {
-    pub(super) fn of(design: &Design, servers: usize) -> Self {
+    pub(super) fn from_design(design: &Design, servers: usize) -> Self {
         Self { roles: design.roles.iter().cloned().collect(), racks: design.domains, servers }
     }
 
@@ -57,7 +57,7 @@ impl Names {
         let error = ScriptError::new(format!("there is no {what} {word:?} in this scenario"));
         match nearest(word, all.iter().map(String::as_str)) {
             Some(meant) => error.help(format!("did you mean {meant}?")),
-            None => error.help(format!("these are known: {}", all.join(" "))),
+            None => error.help(format!("known names: {}", all.join(" "))),
         }
     }
 
@@ -71,9 +71,9 @@ impl Names {
         self.node(word).map(Group::Node)
     }
 
-    /// `web1`, `web1 and web2`, `web1 web2`, `web`, `rack1`, `the fleet`.
+    /// `web1`, `web1 and web2`, `web1 web2`, `web`, `rack1`, `the fleet`, `all nodes`.
     pub(super) fn groups(&self, words: &[&str]) -> Result<Vec<Group>, ScriptError> {
-        if matches!(words, ["the", "fleet"] | ["everywhere"]) {
+        if matches!(words, ["the", "fleet"] | ["all", "nodes"]) {
             return Ok(vec![Group::Fleet]);
         }
         let groups: Result<Vec<Group>, ScriptError> =

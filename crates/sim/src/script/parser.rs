@@ -66,21 +66,21 @@ pub(super) enum Step {
     Wait(Duration),
 }
 
-const FIRST_WORDS: &[&str] = &[
+const LINES_OF_A_SCRIPT: &[&str] = &[
     "seed NUMBER",
     "clock DATE TIME ZONE",
     "fleet",
     "strategy",
-    "release VERSION fails on NODES: RESOURCE: WORDS (FILE:LINE)",
+    "release VERSION fails on NODES: RESOURCE: MESSAGE (FILE:LINE)",
     "release VERSION fails its checks on NODES",
     "release VERSION is good",
-    "at TIME DEED",
-    "after TIME DEED",
-    "when SENTENCE, DEED",
-    "then DEED",
+    "at TIME ACTION",
+    "after TIME ACTION",
+    "when CONDITION, ACTION",
+    "then ACTION",
     "wait TIME",
-    "until SENTENCE",
-    "expect SENTENCE",
+    "until CONDITION",
+    "expect CONDITION",
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl Reader {
             return self.fleet(line.trim());
         }
         if is_indented {
-            return Err(ScriptError::new("this line is indented, and belongs to nothing")
+            return Err(ScriptError::new("this line is indented, and belongs to no section")
                 .help("only the lines under `fleet` and `strategy` are indented"));
         }
         self.section = Section::SeedRun;
@@ -205,7 +205,7 @@ impl Reader {
                     let known =
                         self.script.design.roles.iter().map(|(role, _)| role).find(|role| role.as_str() == parent);
                     let known = known.ok_or_else(|| {
-                        ScriptError::new(format!("{name} comes after {parent}, and no role {parent} stands above it"))
+                        ScriptError::new(format!("{name} comes after {parent}, but no role {parent} is above it"))
                     })?;
                     parents.insert(known.clone());
                 }
@@ -231,10 +231,10 @@ impl Reader {
             _ => {}
         }
         if self.script.design.roles.is_empty() {
-            return Err(ScriptError::new("there is no fleet yet")
-                .help("begin with `fleet`, and under it a line as `web: 4 nodes`"));
+            return Err(ScriptError::new("the fleet is missing")
+                .help("start with `fleet`, and indent a line such as `web: 4 nodes` below it"));
         }
-        let names = self.names.get_or_insert_with(|| Names::of(&self.script.design, self.script.servers));
+        let names = self.names.get_or_insert_with(|| Names::from_design(&self.script.design, self.script.servers));
         let what = match words {
             ["release", version, "is", "good"] => {
                 names.version(version)?;
@@ -262,17 +262,17 @@ impl Reader {
             ["expect", assertion @ ..] => Step::Expect(assertion::parse(assertion, names)?),
             ["when", ..] => {
                 // Only the comma separates the assertion from the action.
-                let said = line.trim_start_matches("when ");
-                let (assertion, action) = said.split_once(", ").ok_or_else(|| {
-                    ScriptError::new("a comma is missing after what is waited for")
-                        .help("write: when SENTENCE, DEED; or: until SENTENCE")
+                let rest = line.trim_start_matches("when ");
+                let (assertion, action) = rest.split_once(", ").ok_or_else(|| {
+                    ScriptError::new("a comma is missing after the condition")
+                        .help("write: when CONDITION, ACTION; or: until CONDITION")
                 })?;
                 let (assertion, action) = (words_of(assertion), words_of(action));
                 let assertion: Vec<&str> = assertion.iter().map(String::as_str).collect();
                 let action: Vec<&str> = action.iter().map(String::as_str).collect();
                 Step::When(assertion::parse(&assertion, names)?, action::parse(&action, names)?)
             }
-            _ => return Err(unknown("step of a scenario", words, FIRST_WORDS, &names.all())),
+            _ => return Err(unknown("step of a scenario", words, LINES_OF_A_SCRIPT, &names.all())),
         };
         self.script.lines.push(Line { number, text: line.trim().to_owned(), what });
         Ok(())
@@ -291,7 +291,7 @@ impl Reader {
             );
         }
         if script.lines.is_empty() {
-            return complain("the scenario has no steps", "write a line as: at 0s ada starts v2");
+            return complain("the scenario has no steps", "write a line such as: at 0s ada starts v2");
         }
         if !self.strategy.trim().is_empty() {
             let roles: Vec<Role> = script.design.roles.iter().map(|(role, _)| role.clone()).collect();
@@ -305,18 +305,18 @@ impl Reader {
 
 fn clock(date: &str, time: &str, zone: &str) -> Result<Zoned, ScriptError> {
     let wrong = |error: jiff::Error| {
-        ScriptError::new(format!("{date} {time} {zone} is no time: {error}"))
-            .help("write it as: clock 2026-10-25 01:30 Europe/Berlin")
+        ScriptError::new(format!("{date} {time} {zone} is not a time: {error}"))
+            .help("write for example: clock 2026-10-25 01:30 Europe/Berlin")
     };
     let civil: DateTime = format!("{date}T{time}").parse().map_err(wrong)?;
     civil.in_tz(zone).map_err(wrong)
 }
 
-/// `RESOURCE: WORDS (FILE:LINE)`
-fn resource(said: &str) -> ResourceError {
-    let (rest, place) = match said.rsplit_once(" (") {
+/// `RESOURCE: MESSAGE (FILE:LINE)`
+fn resource(message: &str) -> ResourceError {
+    let (rest, place) = match message.rsplit_once(" (") {
         Some((rest, place)) => (rest, Some(place.trim_end_matches(')'))),
-        None => (said, None),
+        None => (message, None),
     };
     let (resource, message) = match rest.split_once(": ") {
         Some((resource, message)) => (Some(resource.to_owned()), message),

@@ -71,7 +71,7 @@ impl<'s> Player<'s> {
         }
         let mut observations = Observations::default();
         // Earlier grants do not count.
-        observations.look(&world);
+        observations.record(&world);
         let transcript = Transcript::new(script, &world);
         Self { script, file, world, observations, transcript, expected: Vec::new(), failures: Vec::new() }
     }
@@ -82,8 +82,8 @@ impl<'s> Player<'s> {
                 let at = BEFORE + *at;
                 if at < self.world.now() {
                     let now = self.transcript.time(self.world.now());
-                    return Err(ScriptError::new(format!("it is {now} already: what stands below happens later"))
-                        .help("put the line further up, or write: after TIME DEED"));
+                    return Err(ScriptError::new(format!("this time has passed: the scenario is at {now} already"))
+                        .help("move the line up, or write: after TIME ACTION"));
                 }
                 self.run(at, None);
                 action
@@ -104,8 +104,8 @@ impl<'s> Player<'s> {
             }
             Step::Expect(assertion) => {
                 let held = assertion.check(&mut self.world, &self.observations);
-                if let Err(instead) = &held {
-                    let what = format!("this is not so: {instead}");
+                if let Err(actual) = &held {
+                    let what = format!("assertion failed: {actual}");
                     self.failures.push(ScriptError::new(what).at(self.file, line.number));
                 }
                 self.expected.push((line.text.trim_start_matches("expect ").to_owned(), held));
@@ -116,7 +116,7 @@ impl<'s> Player<'s> {
             return Ok(());
         }
         action.run(&mut self.world, &self.script.strategy)?;
-        self.look();
+        self.observe();
         Ok(())
     }
 
@@ -125,8 +125,8 @@ impl<'s> Player<'s> {
         if self.run(end, Some(assertion)) || self.world.violation().is_some() {
             return Ok(());
         }
-        let instead = assertion.check(&mut self.world, &self.observations).err().unwrap_or_default();
-        Err(ScriptError::new(format!("this never came, in {} hours: {instead}", TIMEOUT.as_secs() / 3_600)))
+        let actual = assertion.check(&mut self.world, &self.observations).err().unwrap_or_default();
+        Err(ScriptError::new(format!("timeout after {} hours of virtual time: {actual}", TIMEOUT.as_secs() / 3_600)))
     }
 
     /// Runs up to a time, or until an assertion holds. Returns whether it does.
@@ -138,14 +138,14 @@ impl<'s> Player<'s> {
             if self.world.violation().is_some() || !self.world.step(until) {
                 return false;
             }
-            self.look();
+            self.observe();
         }
     }
 
-    fn look(&mut self) {
+    fn observe(&mut self) {
         if self.transcript.is_news(&self.world) {
-            self.observations.look(&self.world);
-            self.transcript.look(&mut self.world, &mut self.observations);
+            self.observations.record(&self.world);
+            self.transcript.update(&mut self.world, &mut self.observations);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_core::spelling::nearest;
 
-/// The words of a line. A text keeps its opening quote, which tells it from a name.
+/// The words of a line. A text keeps its opening quote, which distinguishes it from a name.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line.trim();
@@ -45,8 +45,8 @@ pub(super) fn without_comment(line: &str) -> &str {
 /// `30s`, `1m30s`, `2h`, `500ms`.
 pub(super) fn duration(word: &str) -> Result<Duration, ScriptError> {
     let wrong = || {
-        ScriptError::new(format!("{word:?} is not a length of time"))
-            .help("write a number and a unit, as 500ms, 30s, 5m, 1h or 1m30s")
+        ScriptError::new(format!("{word:?} is not a duration"))
+            .help("write a number and a unit, such as 500ms, 30s, 5m, 1h or 1m30s")
     };
     let mut total = Duration::ZERO;
     let mut rest = word;
@@ -79,10 +79,10 @@ pub(super) fn unknown(kind: &str, line: &[&str], sentences: &[&str], names: &[St
         let spoken = known.iter().copied().filter(|word| word.chars().all(|letter| letter.is_ascii_lowercase()));
         nearest(word, spoken.chain(names.iter().map(String::as_str))).map(|meant| (*word, meant))
     });
-    let error = ScriptError::new(format!("this is no {kind}: {}", line.join(" ")));
+    let error = ScriptError::new(format!("unknown {kind}: {}", line.join(" ")));
     match meant {
-        Some((word, meant)) => error.help(format!("did you mean {meant:?} where it says {word:?}?")),
-        None => error.help(format!("what can stand here:\n    {}", sentences.join("\n    "))),
+        Some((word, meant)) => error.help(format!("did you mean {meant:?} instead of {word:?}?")),
+        None => error.help(format!("expected one of:\n    {}", sentences.join("\n    "))),
     }
 }
 
@@ -90,10 +90,10 @@ pub(super) fn unknown(kind: &str, line: &[&str], sentences: &[&str], names: &[St
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptFailure {
     pub file: String,
-    /// From 1; 0 for the whole file.
+    /// From 1; 0 for the file itself.
     pub line: usize,
     pub what: String,
-    /// What to do about it.
+    /// A suggested correction.
     pub help: Option<String>,
 }
 
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn text_is_one_word() {
         assert_eq!(words(r#"ada pauses "out for lunch""#), ["ada", "pauses", "\"out for lunch"]);
-        assert_eq!(words("the gate fails: 3 of 5 say no"), ["the", "gate", "fails", "\"3 of 5 say no"]);
+        assert_eq!(words("the gate fails: 3 of 5 fail"), ["the", "gate", "fails", "\"3 of 5 fail"]);
         assert_eq!(words("web: 4 nodes, after db"), ["web", "\"4 nodes, after db"]);
         assert_eq!(without_comment("at 0s ada starts v2   # it begins"), "at 0s ada starts v2");
     }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn misspelt_word_is_guessed() {
-        let error = unknown("deed", &["ada", "strats", "v2"], &["NAME starts VERSION"], &[]);
-        assert_eq!(error.help.as_deref(), Some("did you mean \"starts\" where it says \"strats\"?"));
+        let error = unknown("action", &["ada", "strats", "v2"], &["NAME starts VERSION"], &[]);
+        assert_eq!(error.help.as_deref(), Some("did you mean \"starts\" instead of \"strats\"?"));
     }
 }

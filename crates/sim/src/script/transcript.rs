@@ -30,30 +30,30 @@ pub(super) struct Transcript {
     clock: Clock,
     formatter: EventFormatter,
     /// The read part of the log, and the last revision and time.
-    heard: usize,
+    lines_read: usize,
     seen: Revision,
-    looked: SimTime,
+    updated_at: SimTime,
     /// The started waves of each rollout.
     waves: BTreeMap<RolloutId, usize>,
     /// The current reasons to wait, and those already reported in this wave.
     holds: BTreeSet<String>,
-    said: BTreeSet<(usize, String)>,
+    reported: BTreeSet<(usize, String)>,
 }
 
 /// Time relative to the start of the scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
-    begins: SimTime,
-    begins_at: Timestamp,
+    start: SimTime,
+    starts_at: Timestamp,
     zone: Option<TimeZone>,
 }
 
 impl Clock {
     pub(super) fn time(&self, at: SimTime) -> String {
-        let passed = at.saturating_sub(self.begins);
+        let passed = at.saturating_sub(self.start);
         if let Some(zone) = &self.zone {
             let passed = SignedDuration::try_from(passed).unwrap_or_default();
-            let time = self.begins_at.saturating_add(passed).unwrap_or(self.begins_at);
+            let time = self.starts_at.saturating_add(passed).unwrap_or(self.starts_at);
             return time.to_zoned(zone.clone()).strftime("%a %H:%M:%S %Z").to_string();
         }
         let (seconds, tenths) = (passed.as_secs(), passed.subsec_millis() / 100);
@@ -68,48 +68,48 @@ impl Clock {
         if self.zone.is_some() { "Sun 03:00:00 CEST".len() } else { "59:59.9".len() + 1 }
     }
 
-    pub(super) fn of(&self, at: Timestamp) -> String {
-        let passed = Duration::try_from(at.duration_since(self.begins_at)).unwrap_or_default();
-        self.time(self.begins + passed)
+    pub(super) fn timestamp(&self, at: Timestamp) -> String {
+        let passed = Duration::try_from(at.duration_since(self.starts_at)).unwrap_or_default();
+        self.time(self.start + passed)
     }
 
     /// A message with its times converted to scenario time.
-    pub(super) fn translate(&self, said: &str) -> String {
+    pub(super) fn translate(&self, text: &str) -> String {
         const LENGTH: usize = "2026-11-16 09:00:00".len();
-        let mut told = String::new();
-        let mut rest = said;
+        let mut translated = String::new();
+        let mut rest = text;
         while let Some(at) = rest.find(" UTC") {
             let time = at.checked_sub(LENGTH).and_then(|from| rest.get(from..at));
             let read = time.and_then(|time| format!("{}Z", time.replace(' ', "T")).parse::<Timestamp>().ok());
             let (before, after) = (&rest[..at], &rest[at + " UTC".len()..]);
             match read {
                 Some(time) => {
-                    told.push_str(&before[..before.len() - LENGTH]);
+                    translated.push_str(&before[..before.len() - LENGTH]);
                     // Such a time has no tenths.
-                    told.push_str(self.of(time).trim_end_matches(".0"));
+                    translated.push_str(self.timestamp(time).trim_end_matches(".0"));
                 }
                 None => {
-                    told.push_str(before);
-                    told.push_str(" UTC");
+                    translated.push_str(before);
+                    translated.push_str(" UTC");
                 }
             }
             rest = after;
         }
-        told.push_str(rest);
-        told
+        translated.push_str(rest);
+        translated
     }
 }
 
 impl Transcript {
     pub(super) fn new(script: &Script, world: &World) -> Self {
-        let (begins, begins_at) = (world.now(), world.timestamp(world.now()));
+        let (start, starts_at) = (world.now(), world.timestamp(world.now()));
         let zone = script.clock.as_ref().map(|clock| clock.time_zone().clone());
         let rollouts = world.checker.fleet().rollouts();
         let mut transcript = Self {
-            clock: Clock { begins, begins_at, zone },
-            heard: world.log().lines().len(),
+            clock: Clock { start, starts_at, zone },
+            lines_read: world.log().lines().len(),
             seen: world.depot.history.head(),
-            looked: world.now(),
+            updated_at: world.now(),
             waves: rollouts.iter().map(|(id, (record, _))| (*id, record.waves.len())).collect(),
             ..Self::default()
         };
@@ -133,50 +133,50 @@ impl Transcript {
         self.clock.time(at)
     }
 
-    /// Whether there may be something to report.
+    /// True if there may be something to report.
     pub(super) fn is_news(&self, world: &World) -> bool {
-        world.log().lines().len() > self.heard
+        world.log().lines().len() > self.lines_read
             || world.depot.history.head() > self.seen
-            || world.now() >= self.looked + Duration::from_secs(1)
+            || world.now() >= self.updated_at + Duration::from_secs(1)
     }
 
-    pub(super) fn look(&mut self, world: &mut World, observations: &mut Observations) {
-        self.looked = world.now();
+    pub(super) fn update(&mut self, world: &mut World, observations: &mut Observations) {
+        self.updated_at = world.now();
         self.seen = world.depot.history.head();
-        self.tell_waves(world);
-        let news: Vec<String> = world.log().lines()[self.heard..].to_vec();
-        self.heard = world.log().lines().len();
-        for line in &news {
-            if let Some(told) = self.formatter.line(line, world, observations) {
-                let told = self.clock.translate(&told);
-                self.tell(world, &told);
+        self.report_waves(world);
+        let new_lines: Vec<String> = world.log().lines()[self.lines_read..].to_vec();
+        self.lines_read = world.log().lines().len();
+        for line in &new_lines {
+            if let Some(text) = self.formatter.line(line, world, observations) {
+                let text = self.clock.translate(&text);
+                self.push(world, &text);
             }
         }
-        self.tell_plans(world);
-        self.tell_holds(world);
+        self.report_plans(world);
+        self.report_holds(world);
     }
 
-    fn tell(&mut self, world: &World, what: &str) {
+    fn push(&mut self, world: &World, what: &str) {
         let time = self.clock.time(world.now());
         let width = self.clock.width();
         self.lines.push(format!("{time:>width$}  {what}"));
     }
 
     /// Reports the start of waves after the first.
-    fn tell_waves(&mut self, world: &World) {
+    fn report_waves(&mut self, world: &World) {
         let mut begun = Vec::new();
         for (id, (record, _)) in world.checker.fleet().rollouts() {
             let Some(known) = self.waves.get_mut(id) else { continue };
             for wave in *known..record.waves.len() {
-                begun.push((wave > 0).then(|| format!("rollout {id}: wave {} begins", wave + 1)));
+                begun.push((wave > 0).then(|| format!("rollout {id}: wave {} starts", wave + 1)));
             }
             *known = record.waves.len();
         }
-        begun.into_iter().flatten().for_each(|line| self.tell(world, &line));
+        begun.into_iter().flatten().for_each(|line| self.push(world, &line));
     }
 
     /// Reports the plan when a rollout has started.
-    fn tell_plans(&mut self, world: &World) {
+    fn report_plans(&mut self, world: &World) {
         let width = self.clock.width() + 4;
         for (id, (record, _)) in world.checker.fleet().rollouts() {
             if self.waves.contains_key(id) {
@@ -189,7 +189,7 @@ impl Transcript {
         }
     }
 
-    fn tell_holds(&mut self, world: &mut World) {
+    fn report_holds(&mut self, world: &mut World) {
         let deciding = world.checker.fleet().deciding_rollout();
         let Some((id, wave)) = deciding
             .filter(|(record, _)| record.phase == RolloutPhase::Running && !record.at_once)
@@ -213,17 +213,19 @@ impl Transcript {
             }
             if let Hold::Silent { node, .. } = hold {
                 silent.extend(is_new.then(|| node.to_string()));
-            } else if is_new && (!once || self.said.insert((wave, kind.clone()))) {
-                let said = self.clock.translate(&hold.to_string());
-                self.tell(world, &format!("rollout {id} waits: {said}"));
+            } else if is_new && (!once || self.reported.insert((wave, kind.clone()))) {
+                let text = self.clock.translate(&hold.to_string());
+                self.push(world, &format!("rollout {id} waits: {text}"));
             }
             now.insert(kind);
         }
         self.holds = now;
         match silent.as_slice() {
             [] => {}
-            [node] => self.tell(world, &format!("rollout {id} waits: the agent of {node} is silent")),
-            nodes => self.tell(world, &format!("rollout {id} waits: the agents of {} are silent", nodes.join(" "))),
+            [node] => self.push(world, &format!("rollout {id} waits: the agent of {node} is disconnected")),
+            nodes => {
+                self.push(world, &format!("rollout {id} waits: the agents of {} are disconnected", nodes.join(" ")))
+            }
         }
     }
 
@@ -259,8 +261,8 @@ fn kind(hold: &Hold) -> Option<String> {
 
 fn planned(plan: &RolloutPlan) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for unwell in &plan.unwell {
-        lines.push(format!("unhealthy before the start: {}: {}", unwell.node, unwell.why));
+    for unhealthy in &plan.unwell {
+        lines.push(format!("unhealthy before the start: {}: {}", unhealthy.node, unhealthy.why));
     }
     for (place, wave) in plan.waves.iter().enumerate() {
         let nodes: Vec<String> = wave
@@ -279,7 +281,7 @@ fn planned(plan: &RolloutPlan) -> Vec<String> {
 }
 
 pub(super) fn summary(world: &World, clock: &Clock, expected: &[(String, Result<(), String>)]) -> String {
-    let mut text = String::from("\nHow it ended\n------------\n");
+    let mut text = String::from("\nResult\n------\n");
     // The first rollout was before the scenario.
     for (record, _) in world.checker.fleet().rollouts().values().skip(1) {
         rollout(&mut text, record, world, clock);
@@ -287,18 +289,18 @@ pub(super) fn summary(world: &World, clock: &Clock, expected: &[(String, Result<
     let mut runs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (name, node, _) in world.checker.fleet().designed() {
         let state = node.state().map(|(state, _)| format!("{} at {}", state.word(), state.version()));
-        runs.entry(state.unwrap_or_else(|| "nothing yet".into())).or_default().push(name.as_str());
+        runs.entry(state.unwrap_or_else(|| "no report yet".into())).or_default().push(name.as_str());
     }
     for (state, nodes) in runs {
         line(&mut text, format_args!("{state}: {}", nodes.join(" ")));
     }
     if !expected.is_empty() {
-        text.push_str("\nWhat was expected\n-----------------\n");
+        text.push_str("\nAssertions\n----------\n");
     }
     for (what, held) in expected {
         match held {
-            Ok(()) => line(&mut text, format_args!("yes: {what}")),
-            Err(instead) => line(&mut text, format_args!("NO: {what}: {instead}")),
+            Ok(()) => line(&mut text, format_args!("ok: {what}")),
+            Err(actual) => line(&mut text, format_args!("FAILED: {what}: {actual}")),
         }
     }
     text
@@ -309,20 +311,23 @@ fn rollout(text: &mut String, record: &RolloutRecord, world: &World, clock: &Clo
         RolloutPhase::Paused { why } => format!("paused: {why}"),
         RolloutPhase::RolledBack { by, why } => format!("rolled back by rollout {by}: {why}"),
         RolloutPhase::Superseded { by } => format!("superseded by rollout {by}"),
-        RolloutPhase::Aborted { by, reason } => format!("ended by {by}: {reason}"),
+        RolloutPhase::Aborted { by, reason } => format!("aborted by {by}: {reason}"),
         phase @ (RolloutPhase::Running | RolloutPhase::Completed) => phase.word().to_owned(),
     };
     line(text, format_args!("rollout {}, to {}, by {}: {}", record.id, record.to, record.by, clock.translate(&how)));
     let Some(plan) = world.blobs.plans.get(&record.plan).filter(|_| !record.at_once) else { return };
-    let of = |time: Option<jiff::Timestamp>| time.map_or_else(|| "-".into(), |time| clock.of(time));
+    let of = |time: Option<jiff::Timestamp>| time.map_or_else(|| "-".into(), |time| clock.timestamp(time));
     let width = clock.width() + 2;
-    line(text, format_args!("  {:<6}{:<width$}{:<width$}{:<width$}nodes", "wave", "began", "complete", "passed"));
+    line(text, format_args!("  {:<6}{:<width$}{:<width$}{:<width$}nodes", "wave", "started", "complete", "passed"));
     for (place, wave) in plan.plan().waves.iter().enumerate() {
         let state = record.waves.get(place);
-        let (began, whole) = (of(state.map(|wave| wave.began)), of(state.and_then(|wave| wave.settled)));
+        let (began, complete) = (of(state.map(|wave| wave.began)), of(state.and_then(|wave| wave.settled)));
         let passed = of(state.and_then(|wave| wave.passed));
         let nodes: Vec<&str> = wave.nodes.iter().map(|node| node.node.as_str()).collect();
-        line(text, format_args!("  {:<6}{began:<width$}{whole:<width$}{passed:<width$}{}", place + 1, nodes.join(" ")));
+        line(
+            text,
+            format_args!("  {:<6}{began:<width$}{complete:<width$}{passed:<width$}{}", place + 1, nodes.join(" ")),
+        );
     }
 }
 
@@ -331,7 +336,7 @@ fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{what}");
 }
 
-/// What to do with a transcript.
+/// The use of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoldenMode {
     /// Compare it with the checked-in one.
@@ -350,7 +355,7 @@ pub struct GoldenResult {
 }
 
 /// Plays a script, and compares its transcript.
-pub fn check_script(script: &Path, wanted: GoldenMode) -> GoldenResult {
+pub fn check_script(script: &Path, mode: GoldenMode) -> GoldenResult {
     let file = script.display().to_string();
     let failed = |text: String| GoldenResult { text, failed: true };
     let source = match std::fs::read_to_string(script) {
@@ -378,17 +383,17 @@ pub fn check_script(script: &Path, wanted: GoldenMode) -> GoldenResult {
         })
         .collect();
     let golden = script.with_extension("out");
-    let (text, is_as_before) = match wanted {
+    let (text, is_as_before) = match mode {
         GoldenMode::Print => (played.transcript, true),
         GoldenMode::Update => match std::fs::write(&golden, &played.transcript) {
             Ok(()) => (format!("{}: written\n", golden.display()), true),
             Err(error) => (format!("{}: cannot be written: {error}\n", golden.display()), false),
         },
         GoldenMode::Compare => match std::fs::read_to_string(&golden) {
-            Ok(before) if before == played.transcript => (format!("as played before: {}\n", script_read.title), true),
+            Ok(before) if before == played.transcript => (format!("unchanged: {}\n", script_read.title), true),
             Ok(before) => (difference(&golden, &before, &played.transcript), false),
             Err(error) => {
-                let help = "`muster-sim --update` writes it; then read it before you check it in";
+                let help = "run `muster-sim --update` to write it, and read it before you commit it";
                 (format!("{}: cannot be read: {error}\n  help: {help}\n", golden.display()), false)
             }
         },
@@ -399,6 +404,6 @@ pub fn check_script(script: &Path, wanted: GoldenMode) -> GoldenResult {
 fn difference(golden: &Path, before: &str, now: &str) -> String {
     let diff = TextDiff::from_lines(before, now);
     let name = golden.display().to_string();
-    let lines = diff.unified_diff().header(&name, "as it is played now").to_string();
-    format!("{lines}  help: if this is right, `muster-sim --update` writes it, and you check it in\n")
+    let lines = diff.unified_diff().header(&name, "this run").to_string();
+    format!("{lines}  help: if the difference is intended, run `muster-sim --update`, and commit the file\n")
 }

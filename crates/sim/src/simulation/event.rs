@@ -79,8 +79,8 @@ pub(crate) enum StoreEvent {
         writer: Writer,
         answered: bool,
     },
-    /// Its sender was told that the outcome is unknown.
-    DoneLater {
+    /// Its sender got an unknown outcome.
+    CommittedLate {
         txn: Txn,
         writer: Writer,
     },
@@ -147,9 +147,9 @@ pub(crate) enum AgentEvent {
     /// A slow write has finished.
     DiskDone,
     Dials,
-    Heard {
+    Received {
         session: SessionNumber,
-        said: Box<StreamMessage>,
+        message: Box<StreamMessage>,
     },
     SessionLost {
         session: SessionNumber,

@@ -15,7 +15,7 @@ pub struct FaultRates {
     pub full: f64,
     pub request_lost: f64,
     pub answer_lost: f64,
-    pub done_later: f64,
+    pub committed_late: f64,
     pub frozen_before_sending: f64,
     pub watch_interrupted: f64,
     pub watch_lost: f64,
@@ -37,7 +37,7 @@ impl FaultRates {
             full: 0.01,
             request_lost: 0.02,
             answer_lost: 0.03,
-            done_later: 0.02,
+            committed_late: 0.02,
             frozen_before_sending: 0.004,
             watch_interrupted: 0.02,
             watch_lost: 0.01,
@@ -133,7 +133,7 @@ impl World {
                 self.count_fault(Fault::ClockJumped);
                 let most = u64::try_from(self.faults.most_skew.as_millis()).unwrap_or(0);
                 let skew = i64::try_from(self.rng.below(2 * most + 1)).unwrap_or(0) - i64::try_from(most).unwrap_or(0);
-                self.log_replica(replica, format_args!("its clock is {skew} ms wrong now"));
+                self.log_replica(replica, format_args!("its clock is off by {skew} ms"));
                 self.replicas[replica].skew = SignedDuration::from_millis(skew);
             }
         }
@@ -171,10 +171,10 @@ impl World {
             }
             _ => {
                 self.count_fault(Fault::NodeBroke);
-                self.log_node(machine, format_args!("breaks by itself"));
+                self.log_node(machine, format_args!("breaks"));
                 self.machines[machine].broken = true;
-                let mends = self.now + self.random_between(5_000, 40_000);
-                self.queue.schedule(mends, Event::Machine { machine, what: MachineEvent::Recovers });
+                let recovers = self.now + self.random_between(5_000, 40_000);
+                self.queue.schedule(recovers, Event::Machine { machine, what: MachineEvent::Recovers });
             }
         }
     }
@@ -215,7 +215,7 @@ pub enum Fault {
     StoreFull,
     RequestLost,
     AnswerLost,
-    DoneLater,
+    CommittedLate,
     StoreLeaderChanged,
     WatchInterrupted,
     WatchLost,
@@ -251,7 +251,7 @@ impl Fault {
         Fault::StoreFull,
         Fault::RequestLost,
         Fault::AnswerLost,
-        Fault::DoneLater,
+        Fault::CommittedLate,
         Fault::StoreLeaderChanged,
         Fault::WatchInterrupted,
         Fault::WatchLost,
@@ -283,11 +283,11 @@ impl Fault {
             Fault::ReplicaCutOff => "a server was cut off from the store",
             Fault::LeaseLost => "a lease was lost",
             Fault::ClockJumped => "a server's clock jumped",
-            Fault::StoreNotReached => "the store was not reached",
+            Fault::StoreNotReached => "the store was unreachable",
             Fault::StoreFull => "the store was full",
             Fault::RequestLost => "a request to the store was lost",
             Fault::AnswerLost => "an answer of the store was lost",
-            Fault::DoneLater => "a transaction was carried out after nobody knew of it",
+            Fault::CommittedLate => "a transaction committed after its client got an unknown outcome",
             Fault::StoreLeaderChanged => "the store changed its leader",
             Fault::WatchInterrupted => "a watch was interrupted",
             Fault::WatchLost => "a watch was lost",
@@ -297,18 +297,18 @@ impl Fault {
             Fault::DiskSlow => "a node's disk was slow",
             Fault::NodeSilent => "a node was cut off",
             Fault::DomainSilent => "a failure domain was cut off",
-            Fault::NodeRebooted => "a node was started again",
+            Fault::NodeRebooted => "a node rebooted",
             Fault::ReportLost => "a report was lost",
             Fault::ReportAnswerLost => "the answer to a report was lost",
-            Fault::ReportDuplicated => "a report came twice",
-            Fault::ReportDelayed => "a report came late",
-            Fault::MessageDelayed => "a message to an agent came late",
+            Fault::ReportDuplicated => "a report was duplicated",
+            Fault::ReportDelayed => "a report was delayed",
+            Fault::MessageDelayed => "a message to an agent was delayed",
             Fault::RunFailed => "a run failed",
-            Fault::RunPending => "a run waited for others",
+            Fault::RunPending => "a run was pending",
             Fault::ValidationFailed => "a validation failed",
-            Fault::NodeBroke => "a node broke by itself",
+            Fault::NodeBroke => "a node broke without a run",
             Fault::GateFailed => "a gate failed",
-            Fault::GateInconclusive => "a gate could not say",
+            Fault::GateInconclusive => "a gate was inconclusive",
         }
     }
 }
@@ -324,12 +324,12 @@ impl Default for FaultCounts {
 }
 
 impl FaultCounts {
-    pub(crate) fn count(&mut self, mishap: Fault) {
-        self.0[mishap as usize] += 1;
+    pub(crate) fn count(&mut self, fault: Fault) {
+        self.0[fault as usize] += 1;
     }
 
-    pub fn of(&self, mishap: Fault) -> u64 {
-        self.0[mishap as usize]
+    pub fn occurrences(&self, fault: Fault) -> u64 {
+        self.0[fault as usize]
     }
 
     pub fn add(&mut self, other: &FaultCounts) {
@@ -341,8 +341,8 @@ impl FaultCounts {
 
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for mishap in Fault::ALL {
-            writeln!(f, "{:>10}  {}", self.of(mishap), mishap.words())?;
+        for fault in Fault::ALL {
+            writeln!(f, "{:>10}  {}", self.occurrences(fault), fault.words())?;
         }
         Ok(())
     }
@@ -354,11 +354,11 @@ mod tests {
 
     #[test]
     fn every_fault_has_its_own_counter() {
-        for (place, mishap) in Fault::ALL.into_iter().enumerate() {
-            assert_eq!(mishap as usize, place);
+        for (place, fault) in Fault::ALL.into_iter().enumerate() {
+            assert_eq!(fault as usize, place);
         }
         let mut tally = FaultCounts::default();
         tally.count(Fault::GateInconclusive);
-        assert!(tally.to_string().ends_with("         1  a gate could not say\n"));
+        assert!(tally.to_string().ends_with("         1  a gate was inconclusive\n"));
     }
 }

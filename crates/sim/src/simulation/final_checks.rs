@@ -10,7 +10,7 @@ use muster_rollout::executor::unsaved_outcome;
 use muster_rollout::progress::progress;
 use muster_rollout::step::step;
 
-use super::checker::{Overdue, Rule};
+use super::checker::{MissedDeadline, Rule};
 use super::world::World;
 
 /// The largest delay of a watch without faults.
@@ -39,7 +39,7 @@ impl World {
             let is_true = view.revision < truth.revision || *view == truth;
             if view.revision < settled || !is_true {
                 let what = format!(
-                    "{} shows revision {} of {settled}, and not what was in the store then",
+                    "the view of {} at revision {} differs from the store (revision {settled})",
                     server.id, view.revision
                 );
                 self.checker.report(Rule::Converges, what);
@@ -51,17 +51,18 @@ impl World {
     fn check_desired(&mut self) {
         for machine in 0..self.machines.len() {
             let machine = &self.machines[machine];
-            let heard = machine.disk.ledger.desired.as_ref().map(|desired| &desired.version);
-            let told = self.checker.told(&machine.name);
-            if machine.up && !machine.is_cut_off(self.now) && told.is_some() && heard != told.as_ref() {
-                let what = format!("{} should run {told:?}, and its agent has heard of {heard:?}", machine.name);
+            let received = machine.disk.ledger.desired.as_ref().map(|desired| &desired.version);
+            let desired = self.checker.desired_version(&machine.name);
+            if machine.up && !machine.is_cut_off(self.now) && desired.is_some() && received != desired.as_ref() {
+                let what =
+                    format!("the desired version of {} is {desired:?}, but its agent has {received:?}", machine.name);
                 self.checker.report(Rule::Converges, what);
                 return;
             }
         }
     }
 
-    /// No node waits for something that is there.
+    /// No node waits for something that exists.
     fn check_pending(&mut self) {
         let truth = self.checker.fleet().clone();
         let snapshot = truth.snapshot();
@@ -72,13 +73,13 @@ impl World {
             let designed = truth.get(&self.machines[machine].name).is_some_and(|node| node.is_designed());
             let busy = ledger.running.is_some() || !self.machines[machine].up;
             if !last.needs.is_empty() && !lacking && designed && !busy {
-                let what = format!("{} waits for {:?}, which is there", self.machines[machine].name, last.needs);
+                let what = format!("{} waits for {:?}, which exists", self.machines[machine].name, last.needs);
                 self.checker.report(Rule::Wakes, what);
             }
         }
     }
 
-    /// A rollout that does not move has a reason, and so has each of its nodes. No node is waited for past its
+    /// A rollout that does not progress has a reason, and so has each of its nodes. No node is waited for past its
     /// deadline. Checked at any server and any time: the reasons must match the server's own view.
     pub(crate) fn check_reasons(&mut self) {
         let replica = self.any_replica();
@@ -87,7 +88,7 @@ impl World {
             if let RolloutPhase::Paused { why } = &record.phase
                 && why.to_string().is_empty()
             {
-                return Some((Rule::Explained, format!("rollout {} is paused for no reason", record.id)));
+                return Some((Rule::Explained, format!("rollout {} is paused without a reason", record.id)));
             }
             let plan = world
                 .blobs
@@ -103,21 +104,21 @@ impl World {
             let begun = || progress.waves.iter().take(record.waves.len()).flat_map(|wave| &wave.nodes);
             let mut silent = begun().filter(|node| node.state == RolloutNodeState::Waiting && node.hold.is_none());
             if let Some(unexplained) = silent.next().filter(|_| progress.holds.is_empty()) {
-                let what = format!("rollout {}: {} waits, and nobody says for what", record.id, unexplained.node);
+                let what = format!("rollout {}: {} waits without a reason", record.id, unexplained.node);
                 return Some((Rule::Explained, what));
             }
             let overdue = world.checker.overdue(plan.plan(), record, world.now);
-            let is_waited_for = |(name, what): &&(NodeName, Overdue)| {
+            let is_waited_for = |(name, what): &&(NodeName, MissedDeadline)| {
                 let state = begun().find(|node| node.node == *name).map(|node| &node.state);
                 match what {
-                    Overdue::Answer => state == Some(&RolloutNodeState::Granted),
-                    Overdue::Others => matches!(state, Some(RolloutNodeState::Pending { .. })),
+                    MissedDeadline::Answer => state == Some(&RolloutNodeState::Granted),
+                    MissedDeadline::Others => matches!(state, Some(RolloutNodeState::Pending { .. })),
                 }
             };
             let (late, what) = overdue.iter().find(is_waited_for)?;
             let what = match what {
-                Overdue::Answer => "has not answered in time, and its slot is not given up",
-                Overdue::Others => "has waited for others for too long, and is waited for",
+                MissedDeadline::Answer => "has not reported within its deadline, and keeps its slot",
+                MissedDeadline::Others => "is pending past its deadline, and the rollout still waits for it",
             };
             Some((Rule::Ends, format!("rollout {}: {late} {what}", record.id)))
         });
@@ -130,11 +131,11 @@ impl World {
     fn check_outcomes(&mut self) {
         let truth = self.checker.fleet();
         let lost =
-            unsaved_outcome(truth).map(|(record, _)| format!("nobody has kept what became of rollout {}", record.id));
+            unsaved_outcome(truth).map(|(record, _)| format!("the outcome of rollout {} was not stored", record.id));
         let records = truth.rollouts().values().map(|(record, _)| record);
         let named = records.filter_map(|record| Some((record.id, record.outcome.as_ref()?)));
         let mut missing = named.filter(|(_, name)| !self.blobs.outcomes.contains(*name));
-        let missing = missing.next().map(|(id, name)| format!("what became of rollout {id} is not there: {name}"));
+        let missing = missing.next().map(|(id, name)| format!("the outcome of rollout {id} is missing: {name}"));
         if let Some(what) = lost.or(missing) {
             self.checker.report(Rule::Ends, what);
         }
@@ -147,7 +148,8 @@ impl World {
             let machine = &self.machines[machine];
             let designed = truth.get(&machine.name).is_some_and(|node| node.is_designed());
             if designed && machine.up && machine.disk.outbox.len() > 2 {
-                let what = format!("{} has {} reports that nobody took", machine.name, machine.disk.outbox.len());
+                let what =
+                    format!("{} has {} reports that no server accepted", machine.name, machine.disk.outbox.len());
                 self.checker.report(Rule::Ends, what);
             }
         }

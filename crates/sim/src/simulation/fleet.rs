@@ -89,7 +89,7 @@ pub(crate) fn founding(env: &EnvName, design: &Design, releases: u64) -> Result<
     Ok(txn)
 }
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RunEnding {
     Well,
@@ -137,7 +137,7 @@ impl Default for ReleaseBehaviour {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Releases {
-    natures: BTreeMap<Version, ReleaseBehaviour>,
+    behaviours: BTreeMap<Version, ReleaseBehaviour>,
     /// Scripted failures of single nodes.
     scripted: BTreeMap<(Version, NodeName), ScriptedFailure>,
     /// Decides which nodes are affected.
@@ -175,12 +175,12 @@ impl Releases {
         }
     }
 
-    pub(crate) fn set(&mut self, version: Version, nature: ReleaseBehaviour) {
-        self.natures.insert(version, nature);
+    pub(crate) fn set(&mut self, version: Version, behaviour: ReleaseBehaviour) {
+        self.behaviours.insert(version, behaviour);
     }
 
-    pub(crate) fn of(&self, version: &Version) -> ReleaseBehaviour {
-        self.natures.get(version).copied().unwrap_or_default()
+    pub(crate) fn behaviour(&self, version: &Version) -> ReleaseBehaviour {
+        self.behaviours.get(version).copied().unwrap_or_default()
     }
 
     fn place(&self, version: &Version, node: &NodeName, what: u64) -> u64 {
@@ -192,13 +192,13 @@ impl Releases {
 
     pub(crate) fn is_invalid_at(&self, version: &Version, node: &NodeName) -> bool {
         matches!(self.scripted(version, node), Some(ScriptedFailure::Invalid))
-            || self.place(version, node, 1) < self.of(version).invalid_on
+            || self.place(version, node, 1) < self.behaviour(version).invalid_on
     }
 
     pub(crate) fn ending(&self, version: &Version, node: &NodeName, rng: &mut Rng) -> RunEnding {
-        let nature = self.of(version);
+        let behaviour = self.behaviour(version);
         let fails = matches!(self.scripted(version, node), Some(ScriptedFailure::Fails(_)));
-        if fails || self.place(version, node, 2) < nature.fails_on || rng.below(100) < nature.flaky {
+        if fails || self.place(version, node, 2) < behaviour.fails_on || rng.below(100) < behaviour.flaky {
             RunEnding::Failed
         } else if self.is_invalid_at(version, node) {
             RunEnding::Invalid
@@ -211,13 +211,13 @@ impl Releases {
 impl World {
     /// A random duration of the checks.
     pub(crate) fn check_time(&mut self, version: &Version) -> Duration {
-        let (least, most) = self.releases.of(version).checks;
+        let (least, most) = self.releases.behaviour(version).checks;
         self.random_between(least, most)
     }
 
     /// A random run time.
     pub(crate) fn apply_time(&mut self, version: &Version) -> Duration {
-        let (least, most) = self.releases.of(version).takes;
+        let (least, most) = self.releases.behaviour(version).takes;
         self.random_between(least, most)
     }
 }

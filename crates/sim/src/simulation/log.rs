@@ -61,13 +61,13 @@ impl World {
             match keys::parse(&kv.key) {
                 Some((_, Key::Desired { node })) => {
                     let Ok(desired) = serde_json::from_slice::<DesiredRecord>(&kv.value) else { continue };
-                    let what = if desired.kept.is_some() { "leaves it at" } else { "grants" };
+                    let what = if desired.kept.is_some() { "skips it at" } else { "grants" };
                     lines.push(format!("rollout {}: {node}: {what} {}", desired.rollout, desired.version));
                 }
                 Some((_, Key::Rollout { id })) => {
                     let Ok(after) = serde_json::from_slice::<RolloutRecord>(&kv.value) else { continue };
                     let before = self.checker.fleet().rollouts().get(&id).map(|(record, _)| record);
-                    lines.extend(told(before, &after).map(|what| format!("rollout {id}: {what}")));
+                    lines.extend(record_events(before, &after).map(|what| format!("rollout {id}: {what}")));
                 }
                 Some(_) | None => {}
             }
@@ -79,25 +79,25 @@ impl World {
 }
 
 /// The new events in a rollout record.
-fn told(before: Option<&RolloutRecord>, after: &RolloutRecord) -> impl Iterator<Item = String> {
-    let begins = before.is_none().then(|| match after.rolls_back {
-        Some(back) => format!("begins, from {} back to {}, instead of rollout {back}", from(after), after.to),
-        None => format!("begins, from {} to {}", from(after), after.to),
+fn record_events(before: Option<&RolloutRecord>, after: &RolloutRecord) -> impl Iterator<Item = String> {
+    let started = before.is_none().then(|| match after.rolls_back {
+        Some(back) => format!("starts as the rollback of rollout {back}, from {} to {}", from(after), after.to),
+        None => format!("starts, from {} to {}", from(after), after.to),
     });
     let moved = before.is_some_and(|before| before.phase != after.phase).then(|| match &after.phase {
-        RolloutPhase::Running => "goes on".to_owned(),
+        RolloutPhase::Running => "resumes".to_owned(),
         RolloutPhase::Paused { why } => format!("pauses: {why}"),
         RolloutPhase::Completed => "is completed".to_owned(),
-        RolloutPhase::Aborted { by, .. } => format!("is ended by {by}"),
+        RolloutPhase::Aborted { by, .. } => format!("is aborted by {by}"),
         RolloutPhase::RolledBack { by, why, .. } => format!("is rolled back by rollout {by}: {why}"),
-        RolloutPhase::Superseded { by, .. } => format!("makes way for rollout {by}"),
+        RolloutPhase::Superseded { by, .. } => format!("is superseded by rollout {by}"),
     });
     let passed = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.passed.is_some()).count();
     let (now, then) = (passed(after), before.map_or(0, passed));
     let wave = (now > then).then(|| format!("wave {now} has passed"));
     let settled = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.settled.is_some()).count();
-    let whole = (settled(after) > before.map_or(0, settled)).then(|| format!("wave {} is complete", settled(after)));
-    begins.into_iter().chain(whole).chain(wave).chain(moved)
+    let complete = (settled(after) > before.map_or(0, settled)).then(|| format!("wave {} is complete", settled(after)));
+    started.into_iter().chain(complete).chain(wave).chain(moved)
 }
 
 fn from(record: &RolloutRecord) -> String {
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn equal_logs_have_equal_hashes() {
-        let told = |words: &[&str]| {
+        let log_of = |words: &[&str]| {
             let mut log = EventLog::default();
             words.iter().for_each(|word| log.push(SimTime::from_millis(1_234), format_args!("{word}")));
             log
         };
-        assert_eq!(told(&["a", "b"]).hash(), told(&["a", "b"]).hash());
-        assert_ne!(told(&["a", "b"]).hash(), told(&["b", "a"]).hash());
-        assert_eq!(told(&["a"]).lines(), ["    1.234s  a"]);
+        assert_eq!(log_of(&["a", "b"]).hash(), log_of(&["a", "b"]).hash());
+        assert_ne!(log_of(&["a", "b"]).hash(), log_of(&["b", "a"]).hash());
+        assert_eq!(log_of(&["a"]).lines(), ["    1.234s  a"]);
     }
 }

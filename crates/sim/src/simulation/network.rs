@@ -28,7 +28,7 @@ pub(crate) struct Session {
     /// Each end closes on its own, possibly without notice from the other end.
     agent_open: bool,
     replica_open: bool,
-    /// When the last message arrives. Later messages do not overtake it.
+    /// The arrival time of the last message. Later messages do not overtake it.
     busy_until: SimTime,
     /// Messages that were sent while the agent was unreachable.
     waiting: VecDeque<StreamMessage>,
@@ -79,12 +79,12 @@ impl World {
     }
 
     /// Sends a message on a stream.
-    pub(crate) fn send(&mut self, number: SessionNumber, said: impl Into<StreamMessage>) {
-        let said = said.into();
+    pub(crate) fn send(&mut self, number: SessionNumber, message: impl Into<StreamMessage>) {
+        let message = message.into();
         let Some(session) = self.sessions.get(&number).filter(|session| session.replica_open) else { return };
         if self.machines[session.machine].is_cut_off(self.now) {
             if let Some(session) = self.sessions.get_mut(&number) {
-                session.waiting.push_back(said);
+                session.waiting.push_back(message);
             }
             return;
         }
@@ -98,22 +98,22 @@ impl World {
         let at = (now + delay).max(session.busy_until);
         session.busy_until = at;
         let (machine, life) = (session.machine, session.agent);
-        let what = AgentEvent::Heard { session: number, said: Box::new(said) };
+        let what = AgentEvent::Received { session: number, message: Box::new(message) };
         self.queue.schedule(at, Event::Agent { machine, life, what });
     }
 
     /// Delivers the delayed messages of a machine.
     pub(crate) fn flush_delayed(&mut self, machine: MachineNumber) {
-        let held_up: Vec<SessionNumber> = self
+        let delayed: Vec<SessionNumber> = self
             .sessions
             .iter()
             .filter(|(_, session)| session.machine == machine && !session.waiting.is_empty())
             .map(|(number, _)| *number)
             .collect();
-        for number in held_up {
+        for number in delayed {
             let waiting = self.sessions.get_mut(&number).map(|session| std::mem::take(&mut session.waiting));
-            for said in waiting.unwrap_or_default() {
-                self.send(number, said);
+            for message in waiting.unwrap_or_default() {
+                self.send(number, message);
             }
         }
     }

@@ -51,9 +51,9 @@ impl fmt::Display for OperatorAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             OperatorActionKind::Start { to, at_once, supersede, .. } => {
-                let how = if *at_once { ", at once" } else { "" };
-                let instead = if *supersede { ", superseding the active rollout" } else { "" };
-                write!(f, "start {to}{how}{instead}")
+                let at_once = if *at_once { ", at once" } else { "" };
+                let supersede = if *supersede { ", superseding the active rollout" } else { "" };
+                write!(f, "start {to}{at_once}{supersede}")
             }
             OperatorActionKind::StartPlan(plan) => write!(f, "start the plan for {}", plan.to),
             OperatorActionKind::Operate(command) => match command {
@@ -79,7 +79,7 @@ impl fmt::Display for OperatorAction {
     }
 }
 
-/// A write in the words of the command line, instead of its key.
+/// A write as a command of the command line, instead of its key.
 fn describe_op(op: &Op) -> String {
     let is_put = match op {
         Op::Put { .. } => true,
@@ -99,7 +99,7 @@ impl World {
         let config = RolloutConfig { strategy: Some(strategy.clone()), after: self.design.after.clone(), design: None };
         let made = self.with_input(replica, |input, _| plan(input, &resolve_request(request, config, input.fleet)));
         let made = made.ok_or("no server answers")?.map_err(|error| error.to_string())?;
-        self.log_event(format_args!("{by}: plans {to}, and keeps the plan"));
+        self.log_event(format_args!("{by}: plans {to}, and saves the plan"));
         self.operators.saved_plan = Some(Box::new(made));
         Ok(())
     }

@@ -50,9 +50,9 @@ impl SeedRun {
     /// A failure report: seed, time, last log lines, and how to repeat the run.
     pub fn report(&self, violation: &Violation) -> String {
         let mut lines =
-            vec![format!("seed {} breaks a rule at {:.3} s: {violation}", self.seed, self.world.now().as_secs_f64())];
+            vec![format!("seed {} violates a rule at {:.3} s: {violation}", self.seed, self.world.now().as_secs_f64())];
         lines.extend(self.world.log().last(30).iter().cloned());
-        lines.push(format!("to see all of it: muster-sim --seed {}", self.seed));
+        lines.push(format!("full log: muster-sim --seed {}", self.seed));
         lines.join("\n")
     }
 }
@@ -121,8 +121,8 @@ impl World {
     }
 
     /// Enables all faults with these rates for a while.
-    pub fn enable_faults(&mut self, odds: FaultRates, length: Duration) {
-        self.faults.rates = odds;
+    pub fn enable_faults(&mut self, rates: FaultRates, length: Duration) {
+        self.faults.rates = rates;
         self.faults.calm_from = self.now + length;
         self.schedule_fault();
     }
@@ -163,9 +163,9 @@ pub fn run_seed(seed: u64) -> SeedRun {
     }
     world.gate = GateBehaviour { fails: world.rng.below(4) * 10, inconclusive: world.rng.below(4) * 10, words: None };
     let length = world.random_between(60_000, 200_000);
-    let mut odds = FaultRates::harsh();
-    odds.strike_every = 2_500 + world.rng.below(6_000);
-    world.enable_faults(odds, length);
+    let mut rates = FaultRates::harsh();
+    rates.strike_every = 2_500 + world.rng.below(6_000);
+    world.enable_faults(rates, length);
     let (begin, calm) = (world.now, world.faults.calm_from);
     world.submit(OperatorActionKind::Start {
         to: version(2),
@@ -200,7 +200,7 @@ fn settle(world: &mut World, end: SimTime) -> &'static str {
         match phase {
             Some(RolloutPhase::Running) => {
                 if world.now >= end {
-                    let what = format!("{} s after the last fault it is still under way", TIMEOUT.as_secs());
+                    let what = format!("{} s after the last fault it is still in progress", TIMEOUT.as_secs());
                     world.checker.report(Rule::Ends, what);
                     return "violated";
                 }
@@ -313,9 +313,9 @@ impl World {
         let domain = record.failure_domain.clone();
         let Ok(op) = Op::put_json(self.keys.node(&name), &record) else { return };
         self.log_event(format_args!("design: {name} joins"));
-        let _ = self.commit_txn(&Txn::new().op(op), Writer::Founder);
+        let _ = self.commit_txn(&Txn::new().op(op), Writer::Setup);
         let provisioned = Op::put(self.keys.provisioned(true, &name), "{}");
-        let _ = self.commit_txn(&Txn::new().op(provisioned), Writer::Founder);
+        let _ = self.commit_txn(&Txn::new().op(provisioned), Writer::Setup);
         self.add_machine(Machine::new(&self.env, name, domain));
     }
 
@@ -328,17 +328,17 @@ impl World {
         record.leaving = Some(Decommission { since, until });
         let Ok(op) = Op::put_json(self.keys.node(name), &record) else { return };
         self.log_event(format_args!("design: {name} leaves"));
-        let _ = self.commit_txn(&Txn::new().op(op), Writer::Founder);
+        let _ = self.commit_txn(&Txn::new().op(op), Writer::Setup);
         self.queue.schedule(self.now + Duration::from_secs(30), Event::RemoveNode { node: name.clone() });
     }
 
     /// Removes a node: its machine is released, and its keys are deleted.
     pub(crate) fn remove_node(&mut self, name: &NodeName) {
-        self.log_event(format_args!("design: {name} is gone"));
+        self.log_event(format_args!("design: {name} is removed"));
         let is_its = |key: &&String| key.split('/').any(|segment| segment == name.as_str());
         let keys: Vec<String> = self.depot.history.now().keys().filter(is_its).cloned().collect();
         let txn = keys.into_iter().fold(Txn::new(), |txn, key| txn.op(Op::delete(key)));
-        let _ = self.commit_txn(&txn, Writer::Founder);
+        let _ = self.commit_txn(&txn, Writer::Setup);
         if let Some(machine) = self.machines.iter().position(|machine| machine.name == *name) {
             // It does not return within any run.
             self.crash_agent(machine, Duration::from_secs(1_000_000));

@@ -1,5 +1,5 @@
 //! The simulated store: the model's history behind a faulty network. A request is delayed or lost, its answer is lost,
-//! or it commits after its sender was told that the outcome is unknown.
+//! or it commits after its sender got an unknown outcome.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) enum Writer {
     /// The store itself, when a lease ends.
     Lease,
     /// The set-up of the simulation.
-    Founder,
+    Setup,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ pub(crate) struct SimStore {
     pub(crate) history: History,
     /// No request is answered before this time: the store elects a leader.
     pub(crate) leaderless_until: Option<SimTime>,
-    /// When expired leases are revoked next.
+    /// The time when expired leases are revoked next.
     pub(crate) leases_checked: Option<SimTime>,
 }
 
@@ -46,21 +46,21 @@ pub(crate) enum ControllerWriteFault {
     },
     /// It commits, and the answer is lost.
     AnswerLost,
-    /// It commits this much later, after its sender was told that the outcome is unknown.
-    DoneLater {
+    /// It commits this much later, after its sender got an unknown outcome.
+    CommittedLate {
         after: Duration,
     },
     RequestLost,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 enum Delivery {
     Delivered,
     Fails {
         failure: Failure,
         after: Duration,
     },
-    /// It is carried out after `done_after`. Its sender learns after `answered_after` that the outcome is unknown.
+    /// It commits after `done_after`. Its sender learns after `answered_after` that the outcome is unknown.
     Unanswered {
         done_after: Duration,
         answered_after: Duration,
@@ -104,7 +104,8 @@ impl World {
                 self.queue.schedule(departs + answered_after, answered(call.clone(), Failure::Unknown));
                 match request {
                     Request::Commit(txn) => {
-                        self.queue.schedule(departs + done_after, Event::Store(StoreEvent::DoneLater { txn, writer }));
+                        self.queue
+                            .schedule(departs + done_after, Event::Store(StoreEvent::CommittedLate { txn, writer }));
                     }
                     Request::Read { .. } | Request::Join { .. } | Request::KeepAlive { .. } => {
                         let event = StoreEvent::Arrives {
@@ -129,20 +130,17 @@ impl World {
             ControllerWriteFault::Frozen { .. } => None,
             ControllerWriteFault::AnswerLost => {
                 self.count_fault(Fault::AnswerLost);
-                self.log_replica(replica, format_args!("what it writes arrives, and the answer is lost"));
+                self.log_replica(replica, format_args!("its write commits, and the answer is lost"));
                 Some(Delivery::Unanswered { done_after: self.latency(), answered_after })
             }
-            ControllerWriteFault::DoneLater { after } => {
-                self.count_fault(Fault::DoneLater);
-                self.log_replica(
-                    replica,
-                    format_args!("what it writes is held up on its way for {} s", after.as_secs()),
-                );
+            ControllerWriteFault::CommittedLate { after } => {
+                self.count_fault(Fault::CommittedLate);
+                self.log_replica(replica, format_args!("its write is delayed by {} s", after.as_secs()));
                 Some(Delivery::Unanswered { done_after: after, answered_after })
             }
             ControllerWriteFault::RequestLost => {
                 self.count_fault(Fault::RequestLost);
-                self.log_replica(replica, format_args!("what it writes is lost on its way"));
+                self.log_replica(replica, format_args!("its write is lost"));
                 Some(Delivery::Fails { failure: Failure::Unknown, after: answered_after })
             }
         }
@@ -157,29 +155,29 @@ impl World {
             let failure = if self.rng.chance(0.5) { Failure::Unavailable } else { Failure::Unknown };
             return Delivery::Fails { failure, after: self.random_between(500, 3_000) };
         }
-        let odds = self.faults.rates;
+        let rates = self.faults.rates;
         let is_commit = matches!(request, Request::Commit(_));
-        if self.fault_occurs(odds.not_reached) {
+        if self.fault_occurs(rates.not_reached) {
             self.count_fault(Fault::StoreNotReached);
             return Delivery::Fails { failure: Failure::Unavailable, after: self.random_between(50, 1_000) };
         }
-        if is_commit && self.fault_occurs(odds.full) {
+        if is_commit && self.fault_occurs(rates.full) {
             self.count_fault(Fault::StoreFull);
             return Delivery::Fails { failure: Failure::Full, after: self.latency() };
         }
-        if self.fault_occurs(odds.request_lost) {
+        if self.fault_occurs(rates.request_lost) {
             self.count_fault(Fault::RequestLost);
             return Delivery::Fails { failure: Failure::Unknown, after: self.random_between(500, 3_000) };
         }
-        if self.fault_occurs(odds.answer_lost) {
+        if self.fault_occurs(rates.answer_lost) {
             self.count_fault(Fault::AnswerLost);
             return Delivery::Unanswered {
                 done_after: self.latency(),
                 answered_after: self.random_between(500, 3_000),
             };
         }
-        if is_commit && self.fault_occurs(odds.done_later) {
-            self.count_fault(Fault::DoneLater);
+        if is_commit && self.fault_occurs(rates.committed_late) {
+            self.count_fault(Fault::CommittedLate);
             return Delivery::Unanswered {
                 done_after: self.random_between(1_000, 6_000),
                 answered_after: self.random_between(100, 2_000),
@@ -198,7 +196,7 @@ impl World {
                     self.queue.schedule(at, Event::Replica { replica, life, what });
                 }
             }
-            StoreEvent::DoneLater { txn, writer } => {
+            StoreEvent::CommittedLate { txn, writer } => {
                 // The sender has stopped waiting for the answer.
                 let _ = self.commit_txn(&txn, writer);
             }
@@ -247,7 +245,7 @@ impl World {
         let head = self.depot.history.head();
         let changes = self.depot.history.at_revision(head).to_vec();
         self.log_rollout_changes(&changes);
-        let seen = super::checker::Committed { at: self.now, revision: head, changes: &changes, writer };
+        let seen = super::checker::CommittedTxn { at: self.now, revision: head, changes: &changes, writer };
         self.checker.committed(&seen, &self.blobs.plans);
         self.log_violations();
         if self.fault_occurs(self.faults.rates.compacted) {
@@ -272,7 +270,7 @@ impl World {
     pub(crate) fn end_lease(&mut self, lease: muster_store::LeaseId) {
         let before = self.depot.history.head();
         if self.depot.history.revoke(lease).is_ok() && self.depot.history.head() > before {
-            self.log_event(format_args!("store: lease {} ends", lease.0));
+            self.log_event(format_args!("store: lease {} expires", lease.0));
             self.changed(&Writer::Lease);
         }
     }
@@ -295,11 +293,7 @@ impl World {
     pub(crate) fn leaderless_for(&mut self, length: Duration) {
         self.count_fault(Fault::StoreLeaderChanged);
         let until = self.now + length;
-        self.log_event(format_args!(
-            "store: looks for a leader until {}.{:03}s",
-            until.as_secs(),
-            until.subsec_millis()
-        ));
+        self.log_event(format_args!("store: elects a leader until {}.{:03}s", until.as_secs(), until.subsec_millis()));
         self.depot.leaderless_until = Some(until);
         self.depot.history.extend_leases(until);
         self.schedule_lease_check();

@@ -1,5 +1,5 @@
-//! Times a rollout without faults, in a fleet of any size with equal run times: how much longer it takes than its plan
-//! needs.
+//! Times a rollout without faults, in a fleet of any size with equal run times, and compares it with the duration of its
+//! plan.
 //!
 //! The difference is the overhead of servers, store, network and agents. A grant is written, returns over the watch and
 //! is sent to its agent. The agent debounces its causes, and its two reports are sent, grouped and written.
@@ -43,16 +43,16 @@ impl TimedRollout {
     }
 }
 
-/// Why the rollout could not be timed.
+/// A rollout that could not be timed.
 #[derive(Clone, Debug, Error)]
 pub enum UndisturbedError {
-    #[error("the fleet does not come to its first version within {} s", FIRST.as_secs())]
+    #[error("the fleet has not validated its first version within {} s", FIRST.as_secs())]
     NotReady,
-    #[error("no rollout begins: the server says why: {said}")]
-    Refused { said: String },
-    #[error("a rule is broken: {0}")]
+    #[error("no rollout starts: {answer}")]
+    Refused { answer: String },
+    #[error("a rule is violated: {0}")]
     Broken(Violation),
-    #[error("the rollout is {phase} after {after:?}, and not completed")]
+    #[error("the rollout is {phase} and not completed after {after:?}")]
     Stopped { phase: &'static str, after: Duration },
 }
 
@@ -68,7 +68,7 @@ pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result
     );
     world.deploy_first_version();
     while phase(&world) != Some(&RolloutPhase::Completed) {
-        world.whole()?;
+        world.check_rules()?;
         if world.now > FIRST {
             return Err(UndisturbedError::NotReady);
         }
@@ -83,16 +83,16 @@ pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result
     let begun = world.checker.fleet().deciding_rollout().filter(|(record, _)| record.to == version(2));
     let plan = begun.and_then(|(record, _)| world.blobs.plans.get(&record.plan)).map(|plan| plan.plan().clone());
     let Some(plan) = plan else {
-        return Err(UndisturbedError::Refused { said: world.log().last(1).concat() });
+        return Err(UndisturbedError::Refused { answer: world.log().last(1).concat() });
     };
     let node_time = SignedDuration::try_from(applies + CHECKS).unwrap_or(SignedDuration::MAX);
     let minimum = predict::minimum_duration(&plan, node_time);
     let endless = Duration::try_from(minimum.saturating_mul(ENDLESS)).unwrap_or_default();
     while phase(&world) == Some(&RolloutPhase::Running) && world.now < asked + endless {
-        world.whole()?;
+        world.check_rules()?;
         world.step(SimTime::MAX);
     }
-    world.whole()?;
+    world.check_rules()?;
     let length = world.now - asked;
     match phase(&world) {
         Some(RolloutPhase::Completed) => {
@@ -112,7 +112,7 @@ fn phase(world: &World) -> Option<&RolloutPhase> {
 }
 
 impl World {
-    fn whole(&self) -> Result<(), UndisturbedError> {
+    fn check_rules(&self) -> Result<(), UndisturbedError> {
         self.violation().map_or(Ok(()), |violation| Err(UndisturbedError::Broken(violation.clone())))
     }
 }

@@ -77,7 +77,7 @@ pub(crate) struct SimBlobs {
     /// The stored plans, by blob name.
     pub(crate) plans: BTreeMap<String, Arc<IndexedPlan>>,
     /// No server can read the plans.
-    pub(crate) plans_gone: bool,
+    pub(crate) plans_missing: bool,
     /// The names of the stored outcomes.
     pub(crate) outcomes: BTreeSet<String>,
 }
@@ -136,7 +136,7 @@ impl World {
         };
         if let Ok(txn) = founding(&world.env, &world.design, RELEASES) {
             // It has no guards, and cannot conflict.
-            let _ = world.commit_txn(&txn, Writer::Founder);
+            let _ = world.commit_txn(&txn, Writer::Setup);
         }
         for number in 0..servers {
             let now = world.timestamp(SimTime::ZERO);
@@ -220,7 +220,7 @@ impl World {
         }
         self.machines[machine].cut_off_until = None;
         self.note_reach(machine);
-        self.log_node(machine, format_args!("is reached again"));
+        self.log_node(machine, format_args!("is reachable again"));
         self.flush_delayed(machine);
     }
 
@@ -242,13 +242,13 @@ impl World {
         self.log.push(self.now, format_args!("{}: {what}", self.machines[machine].name));
     }
 
-    pub(crate) fn count_fault(&mut self, mishap: Fault) {
-        self.faults.counts.count(mishap);
+    pub(crate) fn count_fault(&mut self, fault: Fault) {
+        self.faults.counts.count(fault);
     }
 
-    /// Whether a fault with this probability occurs now.
-    pub(crate) fn fault_occurs(&mut self, odds: f64) -> bool {
-        self.now < self.faults.calm_from && self.rng.chance(odds)
+    /// True if a fault with this probability occurs now.
+    pub(crate) fn fault_occurs(&mut self, probability: f64) -> bool {
+        self.now < self.faults.calm_from && self.rng.chance(probability)
     }
 
     /// A random duration between two numbers of milliseconds.
@@ -289,7 +289,7 @@ impl World {
         self.checker.violations().first()
     }
 
-    /// How long each takeover of the rollout controller took.
+    /// The duration of each takeover of the rollout controller.
     pub fn takeovers(&self) -> &[SimTime] {
         self.checker.takeovers()
     }
@@ -298,12 +298,13 @@ impl World {
     pub fn node_summaries(&self) -> Vec<String> {
         let line = |(name, node): (&muster_core::names::NodeName, &muster_core::fleet::Node)| {
             let state = node.state().map(|(state, _)| format!("{} at {}", state.word(), state.version()));
-            let told = self.checker.fleet().desired_of(name).map(|desired| desired.version.to_string());
-            let (state, told) = (state.unwrap_or_else(|| "nothing".into()), told.unwrap_or_else(|| "nothing".into()));
+            let desired = self.checker.fleet().desired_of(name).map(|desired| desired.version.to_string());
+            let (state, desired) =
+                (state.unwrap_or_else(|| "nothing".into()), desired.unwrap_or_else(|| "nothing".into()));
             let presence = node.presence.as_ref().map(|(presence, _)| presence);
             let server = presence.and_then(|presence| presence.replica.as_ref());
-            let server = server.map_or_else(|| "nobody".to_owned(), ToString::to_string);
-            format!("{name}: {state}, told {told}, connected to {server}")
+            let server = server.map_or_else(|| "no server".to_owned(), ToString::to_string);
+            format!("{name}: {state}, desired version {desired}, connected to {server}")
         };
         self.checker.fleet().nodes().map(line).collect()
     }

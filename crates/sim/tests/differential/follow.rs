@@ -14,7 +14,7 @@ pub(crate) struct Following {
     watch: Watch,
     prefix: &'static str,
     /// The last delivered revision; none before the first snapshot.
-    told: Option<At>,
+    delivered: Option<At>,
     copy: State,
     /// Nothing was read yet, and its start is not decided.
     fresh: bool,
@@ -26,32 +26,32 @@ impl Following {
     pub(crate) fn start(side: &Side, prefix: &'static str, after: Option<At>) -> Self {
         let from = after.map_or(WatchFrom::Now, |at| WatchFrom::After(side.revision(at)));
         let watch = side.store().watch(prefix, from);
-        Self { watch, prefix, told: after, copy: State::new(), fresh: true, in_snapshot: after.is_none() }
+        Self { watch, prefix, delivered: after, copy: State::new(), fresh: true, in_snapshot: after.is_none() }
     }
 
     /// Continues after its last revision, as after a restart of the store.
     pub(crate) fn resume(self, side: &Side) -> Self {
-        Self::start(side, self.prefix, self.told)
+        Self::start(side, self.prefix, self.delivered)
     }
 
     /// Reads until all changes up to now are delivered.
     pub(crate) async fn drain(&mut self, side: &Side, truth: &Truth) {
-        let who = format!("the watch of {}", side.name);
+        let watch_name = format!("the watch of {}", side.name);
         if self.fresh
-            && let Some(after) = self.told
+            && let Some(after) = self.delivered
         {
-            self.expect_first(side, truth, after, &who).await;
+            self.expect_first(side, truth, after, &watch_name).await;
         }
         self.fresh = false;
-        while self.in_snapshot || self.told < Some(truth.head()) {
-            let event = self.next(&who, truth).await;
-            self.take(side, truth, event, &who);
+        while self.in_snapshot || self.delivered < Some(truth.head()) {
+            let event = self.next(&watch_name, truth).await;
+            self.check_event(side, truth, event, &watch_name);
         }
-        assert_eq!(self.copy, truth.at(truth.head(), self.prefix), "{who} ends with another state");
+        assert_eq!(self.copy, truth.at(truth.head(), self.prefix), "{watch_name} ends with another state");
     }
 
     /// A watch that cannot start at its revision begins with a gap, and no other does.
-    async fn expect_first(&mut self, side: &Side, truth: &Truth, after: At, who: &str) {
+    async fn expect_first(&mut self, side: &Side, truth: &Truth, after: At, watch_name: &str) {
         let cause = if after > truth.head() {
             GapCause::Ahead { head: side.revision(truth.head()) }
         } else if after < truth.compacted {
@@ -61,15 +61,17 @@ impl Following {
             self.copy = truth.at(after, self.prefix);
             return;
         };
-        let event = self.next(who, truth).await;
-        assert_eq!(event, WatchEvent::Gap { after: side.revision(after), cause }, "{who} starts");
+        let event = self.next(watch_name, truth).await;
+        assert_eq!(event, WatchEvent::Gap { after: side.revision(after), cause }, "{watch_name} starts");
         self.start_again();
     }
 
-    async fn next(&mut self, who: &str, truth: &Truth) -> WatchEvent {
+    async fn next(&mut self, watch_name: &str, truth: &Truth) -> WatchEvent {
         let next = tokio::time::timeout(NEVER, self.watch.next()).await;
-        let next = next.unwrap_or_else(|_| panic!("{who} says nothing: told {:?} of {}", self.told, truth.head()));
-        next.unwrap_or_else(|error| panic!("{who}: {error}"))
+        let next = next.unwrap_or_else(|_| {
+            panic!("{watch_name} sends no event: delivered {:?} of {}", self.delivered, truth.head())
+        });
+        next.unwrap_or_else(|error| panic!("{watch_name}: {error}"))
     }
 
     fn start_again(&mut self) {
@@ -77,22 +79,22 @@ impl Following {
         self.in_snapshot = true;
     }
 
-    fn take(&mut self, side: &Side, truth: &Truth, event: WatchEvent, who: &str) {
+    fn check_event(&mut self, side: &Side, truth: &Truth, event: WatchEvent, watch_name: &str) {
         match event {
             WatchEvent::Snapshot(kvs) => {
-                assert!(self.in_snapshot, "{who}: a snapshot without a gap");
+                assert!(self.in_snapshot, "{watch_name}: a snapshot without a gap");
                 self.copy.extend(kvs.into_iter().map(|kv| side.kv(kv)).map(|kv| (kv.key.clone(), kv)));
             }
             WatchEvent::SnapshotEnd { revision } => {
-                assert!(self.in_snapshot, "{who}: the end of a snapshot that never began");
+                assert!(self.in_snapshot, "{watch_name}: the end of a snapshot that never began");
                 let at = side.at(revision);
-                assert_eq!(self.copy, truth.at(at, self.prefix), "{who}: the snapshot at {at}");
-                self.told = Some(at);
+                assert_eq!(self.copy, truth.at(at, self.prefix), "{watch_name}: the snapshot at {at}");
+                self.delivered = Some(at);
                 self.in_snapshot = false;
             }
             WatchEvent::Changes { revision, changes } => {
-                let at = self.moved(side.at(revision), who);
-                truth.nothing_between(self.told.unwrap() + 1, at, self.prefix, who);
+                let at = self.moved(side.at(revision), watch_name);
+                truth.nothing_between(self.delivered.unwrap() + 1, at, self.prefix, watch_name);
                 let mut changes: Vec<_> = changes
                     .into_iter()
                     .map(|change| match change {
@@ -101,39 +103,46 @@ impl Following {
                     })
                     .collect();
                 changes.sort();
-                assert_eq!(changes, truth.changes(at, self.prefix), "{who}: the changes at {at}");
+                assert_eq!(changes, truth.changes(at, self.prefix), "{watch_name}: the changes at {at}");
                 self.copy = truth.at(at, self.prefix);
-                self.told = Some(at);
+                self.delivered = Some(at);
             }
             WatchEvent::Progress { revision } => {
-                let at = self.moved(side.at(revision), who);
-                let told = self.told.unwrap();
-                if side.tells_all {
-                    truth.nothing_between(told + 1, at + 1, self.prefix, who);
+                let at = self.moved(side.at(revision), watch_name);
+                let delivered = self.delivered.unwrap();
+                if side.reports_all_changes {
+                    truth.nothing_between(delivered + 1, at + 1, self.prefix, watch_name);
                 }
                 assert_eq!(
-                    truth.at(told, self.prefix),
+                    truth.at(delivered, self.prefix),
                     truth.at(at, self.prefix),
-                    "{who}: progress from {told} to {at}"
+                    "{watch_name}: progress from {delivered} to {at}"
                 );
-                self.told = Some(at);
+                self.delivered = Some(at);
             }
             WatchEvent::Gap { after, cause } => {
-                assert_eq!(Some(side.at(after)), self.told, "{who}: a gap after what was told");
-                let GapCause::Compacted { oldest } = cause else { panic!("{who}: a gap because of {cause:?}") };
+                assert_eq!(
+                    Some(side.at(after)),
+                    self.delivered,
+                    "{watch_name}: a gap after another revision than the last delivered one"
+                );
+                let GapCause::Compacted { oldest } = cause else { panic!("{watch_name}: a gap because of {cause:?}") };
                 // It may have noticed an earlier compaction than the last one.
                 let oldest = side.at(oldest);
-                let (told, compacted) = (self.told.unwrap(), truth.compacted);
-                assert!(told < oldest && oldest <= compacted, "{who}: told {told}, gap to {oldest} of {compacted}");
+                let (delivered, compacted) = (self.delivered.unwrap(), truth.compacted);
+                assert!(
+                    delivered < oldest && oldest <= compacted,
+                    "{watch_name}: delivered {delivered}, gap to {oldest} of {compacted}"
+                );
                 self.start_again();
             }
         }
     }
 
     /// Revisions grow, and exist.
-    fn moved(&self, at: At, who: &str) -> At {
-        assert!(!self.in_snapshot, "{who}: {at} within a snapshot");
-        assert!(self.told < Some(at), "{who}: {at} after {:?}", self.told);
+    fn moved(&self, at: At, watch_name: &str) -> At {
+        assert!(!self.in_snapshot, "{watch_name}: {at} within a snapshot");
+        assert!(self.delivered < Some(at), "{watch_name}: {at} after {:?}", self.delivered);
         at
     }
 }

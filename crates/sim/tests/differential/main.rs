@@ -22,7 +22,7 @@ use crate::side::{At, Kv, Side};
 /// Steps of one case: enough for every slot to be used and compacted away a few times, few enough to read.
 const STEPS: usize = 60;
 
-/// What one run is made of. Every case costs up to a hundred fsyncs of each backend.
+/// Cases of one run. Every case costs up to a hundred fsyncs of each backend.
 const CASES: u32 = 30;
 
 #[test]
@@ -77,7 +77,7 @@ impl Truth {
     }
 
     /// Adds the state after a step, which makes at most one revision.
-    pub(crate) fn take(&mut self, revision: At, kvs: Vec<Kv>) {
+    pub(crate) fn add_state(&mut self, revision: At, kvs: Vec<Kv>) {
         let state: State = kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect();
         if revision == self.head() {
             assert_eq!(self.now(), &state, "the state changed without a revision");
@@ -106,7 +106,7 @@ impl Truth {
     /// Fails if a revision in this range changed something under a prefix.
     pub(crate) fn nothing_between(&self, from: At, before: At, prefix: &str, whose: &str) {
         for at in from..before {
-            assert_eq!(self.changes(at, prefix), [], "{whose} was not told of revision {at} under {prefix:?}");
+            assert_eq!(self.changes(at, prefix), [], "{whose} missed revision {at} under {prefix:?}");
         }
     }
 }

@@ -48,11 +48,11 @@ pub(crate) enum Answer {
     },
     Done,
     Compacted {
-        asked: At,
+        requested: At,
         oldest: At,
     },
     Ahead {
-        asked: At,
+        requested: At,
         head: At,
     },
     LeaseEnded {
@@ -66,10 +66,10 @@ type Opener = Box<dyn Fn() -> BoxFuture<'static, Arc<dyn Store>> + Send + Sync>;
 
 pub(crate) struct Side {
     pub(crate) name: &'static str,
-    /// Whether its watches tell even of what came and went between two words of theirs; see [`Event::Progress`].
+    /// True if its watches report every change, also one that was undone before the next event; see [`Event::Progress`].
     ///
     /// [`Event::Progress`]: muster_store::WatchEvent::Progress
-    pub(crate) tells_all: bool,
+    pub(crate) reports_all_changes: bool,
     open: Opener,
     /// None only while it is reopened.
     store: Option<Arc<dyn Store>>,
@@ -105,7 +105,7 @@ impl Side {
             let spec = spec.clone();
             Box::pin(async move { muster_store::open(&spec, &StoreAccess::default()).await.unwrap() })
         };
-        Self { tells_all: false, ..Self::new("etcd", open).await }
+        Self { reports_all_changes: false, ..Self::new("etcd", open).await }
     }
 
     async fn new(
@@ -115,7 +115,7 @@ impl Side {
         let store = open().await;
         wipe(&*store).await;
         let base = store.revision().await.unwrap().0;
-        Self { name, tells_all: true, open: Box::new(open), store: Some(store), base, leases: Vec::new() }
+        Self { name, reports_all_changes: true, open: Box::new(open), store: Some(store), base, leases: Vec::new() }
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -194,9 +194,11 @@ impl Side {
     pub(crate) fn failed(&self, error: StoreError) -> Answer {
         match error {
             StoreError::Compacted { requested, oldest } => {
-                Answer::Compacted { asked: self.at(requested), oldest: self.at(oldest) }
+                Answer::Compacted { requested: self.at(requested), oldest: self.at(oldest) }
             }
-            StoreError::Ahead { requested, head } => Answer::Ahead { asked: self.at(requested), head: self.at(head) },
+            StoreError::Ahead { requested, head } => {
+                Answer::Ahead { requested: self.at(requested), head: self.at(head) }
+            }
             StoreError::LeaseEnded { lease } => Answer::LeaseEnded { lease: self.grant_of(lease) },
             error @ (StoreError::Invalid(_)
             | StoreError::Full { .. }

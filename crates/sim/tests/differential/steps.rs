@@ -111,7 +111,7 @@ pub(crate) async fn run(mut sides: Vec<Side>, steps: &[Step]) {
             | Step::Revoke { .. } => {
                 let mut answers = Vec::new();
                 for side in &mut sides {
-                    answers.push(ask(side, &truth, step).await);
+                    answers.push(run_on(side, &truth, step).await);
                 }
                 agreed(&sides, answers, step);
                 if let Step::Compact { back } = step
@@ -126,7 +126,7 @@ pub(crate) async fn run(mut sides: Vec<Side>, steps: &[Step]) {
             states.push(side.range("", None).await);
         }
         let Answer::Range { revision, kvs } = agreed(&sides, states, step) else { panic!("not a state") };
-        truth.take(revision, kvs);
+        truth.add_state(revision, kvs);
     }
     for slot in &mut watches {
         drain(&sides, slot, &truth).await;
@@ -153,7 +153,7 @@ fn agreed(sides: &[Side], answers: Vec<Answer>, step: &Step) -> Answer {
     model
 }
 
-async fn ask(side: &mut Side, truth: &Truth, step: &Step) -> Answer {
+async fn run_on(side: &mut Side, truth: &Truth, step: &Step) -> Answer {
     match step {
         Step::Commit { guards, ops } => {
             let answer = side.store().commit(txn(side, truth, guards, ops)).await;
@@ -181,7 +181,7 @@ async fn ask(side: &mut Side, truth: &Truth, step: &Step) -> Answer {
             let answer = side.store().revoke(side.lease(*grant)).await;
             side.done(answer)
         }
-        Step::Watch { .. } | Step::Drain { .. } | Step::Reopen => unreachable!("no question to a store"),
+        Step::Watch { .. } | Step::Drain { .. } | Step::Reopen => unreachable!("not a request to a store"),
     }
 }
 

@@ -8,7 +8,7 @@ use muster_core::rollout::record::{
 };
 use muster_core::txn::MAX_VALUE;
 
-use super::host::{begun, say};
+use super::host::{apply, started_rollout};
 use crate::command::RolloutCommand;
 use crate::executor::reconcile::{DecisionBasis, needs_fresh_view};
 use crate::plan::MAX_PLANNED_WAVES;
@@ -25,24 +25,24 @@ fn decided(world: &FakeFleet) -> DecisionBasis {
 fn command_after_a_decision_invalidates_it() {
     let words = [RolloutCommand::Pause { reason: String::new() }, RolloutCommand::Abort { reason: String::new() }];
     for word in words {
-        let (mut world, _) = begun();
+        let (mut world, _) = started_rollout();
         let on = decided(&world);
         assert!(on.unchanged_in(&world.fleet).is_some());
-        say(&mut world, &word);
+        apply(&mut world, &word);
         assert!(on.unchanged_in(&world.fleet).is_none(), "{word:?}");
-        assert!(decided(&world).unchanged_in(&world.fleet).is_none(), "also for whoever sees it, it does not go on");
+        assert!(decided(&world).unchanged_in(&world.fleet).is_none(), "the decision is stale for every reader");
     }
-    let (mut world, _) = begun();
+    let (mut world, _) = started_rollout();
     let on = decided(&world);
-    say(&mut world, &RolloutCommand::Pause { reason: String::new() });
-    say(&mut world, &RolloutCommand::Resume);
-    assert!(on.unchanged_in(&world.fleet).is_none(), "it goes on, but not as it was decided on");
+    apply(&mut world, &RolloutCommand::Pause { reason: String::new() });
+    apply(&mut world, &RolloutCommand::Resume);
+    assert!(on.unchanged_in(&world.fleet).is_none(), "the rollout is running, but the decision is stale");
     assert!(decided(&world).unchanged_in(&world.fleet).is_some());
 }
 
 #[test]
 fn only_grants_and_wave_ends_need_a_fresh_view() {
-    let (world, _) = begun();
+    let (world, _) = started_rollout();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
     let moves = |change: RolloutChange| needs_fresh_view(record, &change);
     let with = |then: fn(&mut RolloutRecord)| {
@@ -65,7 +65,7 @@ fn only_grants_and_wave_ends_need_a_fresh_view() {
 
 #[test]
 fn oversized_record_shrinks_until_its_pause_fits() {
-    let (world, _) = begun();
+    let (world, _) = started_rollout();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
     let names = |from: usize, to: usize| (from..to).map(|n| NodeName::new(format!("some-long-name-{n:04}")).unwrap());
     let blocked = RolloutPhase::Paused { why: PauseReason::Blocked { problem: "it".into() } };
@@ -79,7 +79,7 @@ fn oversized_record_shrinks_until_its_pause_fits() {
     assert_eq!(
         (full.operator.skipped.len(), full.operator.released.len(), full.operator.retry.len()),
         (200, 200, 0),
-        "no more than needed"
+        "only as much as needed"
     );
     let mut small = record.clone();
     record_limit::fit(&mut small);
@@ -87,18 +87,18 @@ fn oversized_record_shrinks_until_its_pause_fits() {
     let mut runs = RolloutRecord { phase: RolloutPhase::Running, ..full.clone() };
     runs.operator.retry = names(0, 1000).collect();
     record_limit::fit(&mut runs);
-    assert_eq!(runs.operator.retry.len(), 1000, "one that goes on needs all of it");
-    let told = record_limit::problem("too big");
-    assert!(told.contains("muster rollout abort"), "{told}");
+    assert_eq!(runs.operator.retry.len(), 1000, "a running rollout needs the complete record");
+    let problem = record_limit::problem("too big");
+    assert!(problem.contains("muster rollout abort"), "{problem}");
 }
 
 /// The largest record: as many waves as possible, each promoted by an operator with a long name, as many named failures
 /// as possible with long errors, and as many skipped nodes as possible.
 #[test]
 fn failures_fit_into_the_largest_possible_record() {
-    let (world, _) = begun();
+    let (world, _) = started_rollout();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
-    let (at, by) = (record.started, "somebody-with-a-long-name@some-long-machine.example.org".to_owned());
+    let (at, by) = (record.started, "operator-with-a-long-name@some-long-machine.example.org".to_owned());
     let passed = WaveState {
         began: at,
         settled: Some(at),
@@ -135,5 +135,5 @@ fn failures_fit_into_the_largest_possible_record() {
         panic!("{:?}", full.phase)
     };
     let PauseReason::Failures { failed: 9, nodes, .. } = &**why else { panic!("{why:?}") };
-    assert_eq!(nodes.len(), NAMED_FAILURES, "who has failed is still told");
+    assert_eq!(nodes.len(), NAMED_FAILURES, "failed nodes are still named");
 }

@@ -26,24 +26,24 @@ pub(super) struct FakeHost {
     pub(super) outcomes: usize,
     /// There is no room for another outcome.
     pub(super) is_full: bool,
-    pub(super) way: RolloutConfig,
+    pub(super) config: RolloutConfig,
     /// The IO requests, in order.
-    pub(super) asked: Vec<&'static str>,
+    pub(super) requests: Vec<&'static str>,
 }
 
 impl FakeHost {
-    pub(super) fn bring(&mut self, world: &FakeFleet, need: IoRequest) -> IoResult {
-        self.asked.push(word(&need));
-        match need {
+    pub(super) fn perform(&mut self, world: &FakeFleet, io: IoRequest) -> IoResult {
+        self.requests.push(request_name(&io));
+        match io {
             IoRequest::StoreRevision => IoResult::StoreRevision(world.fleet.revision),
             IoRequest::AwaitView(revision) => {
-                assert!(world.fleet.revision >= revision, "nothing is waited for that never comes");
+                assert!(world.fleet.revision >= revision, "a wait for a revision that does not exist");
                 IoResult::ViewReached
             }
             IoRequest::LoadPlan(name) => {
                 IoResult::Plan(self.blobs.get(&name).cloned().ok_or_else(|| format!("{name} is missing")))
             }
-            IoRequest::LoadConfig { .. } => IoResult::Config(Box::new(self.way.clone())),
+            IoRequest::LoadConfig { .. } => IoResult::Config(Box::new(self.config.clone())),
             IoRequest::SavePlan(plan) => {
                 let name = format!("plan-{}", self.blobs.len());
                 self.blobs.insert(name.clone(), Arc::new(IndexedPlan::new((*plan).clone())));
@@ -58,34 +58,39 @@ impl FakeHost {
     }
 
     /// Runs until something is to be committed, or the reconciliation ends.
-    pub(super) fn look(
+    pub(super) fn reconcile_to_write(
         &mut self,
         world: &FakeFleet,
         executor: &mut Executor,
-        got: IoResult,
+        result: IoResult,
     ) -> NextAction<Box<ControllerWrite>, ReconcileResult> {
-        let mut next = world.with_input(|input| executor.next(input, got));
-        while let NextAction::Io(need) = next {
-            let got = self.bring(world, need);
-            next = world.with_input(|input| executor.next(input, got));
+        let mut next = world.with_input(|input| executor.next(input, result));
+        while let NextAction::Io(io) = next {
+            let result = self.perform(world, io);
+            next = world.with_input(|input| executor.next(input, result));
         }
         next
     }
 
     /// Carries out a reconciliation to its end.
-    pub(super) fn finish(&mut self, world: &mut FakeFleet, executor: &mut Executor, got: IoResult) -> ReconcileResult {
-        let mut got = got;
+    pub(super) fn finish(
+        &mut self,
+        world: &mut FakeFleet,
+        executor: &mut Executor,
+        result: IoResult,
+    ) -> ReconcileResult {
+        let mut result = result;
         loop {
-            match self.look(world, executor, got) {
-                NextAction::Commit(write) => got = IoResult::Commit(commit(world, &write.txn)),
-                NextAction::Done(looked) => return looked,
-                NextAction::Io(need) => unreachable!("{need:?} was brought"),
+            match self.reconcile_to_write(world, executor, result) {
+                NextAction::Commit(write) => result = IoResult::Commit(commit(world, &write.txn)),
+                NextAction::Done(outcome) => return outcome,
+                NextAction::Io(io) => unreachable!("{io:?} was performed"),
             }
         }
     }
 
     /// One complete reconciliation.
-    pub(super) fn look_once(&mut self, world: &mut FakeFleet, executor: &mut Executor) -> ReconcileResult {
+    pub(super) fn reconcile(&mut self, world: &mut FakeFleet, executor: &mut Executor) -> ReconcileResult {
         self.finish(world, executor, IoResult::Start)
     }
 
@@ -95,28 +100,28 @@ impl FakeHost {
         world: &FakeFleet,
         request: R,
     ) -> Result<(RequestExecutor<R>, Txn), R::Error> {
-        let (mut errand, first) = RequestExecutor::new(request);
-        let mut got = self.bring(world, first);
+        let (mut executor, first) = RequestExecutor::new(request);
+        let mut result = self.perform(world, first);
         loop {
-            match world.with_input(|input| errand.next(input, got))? {
-                NextAction::Io(need) => got = self.bring(world, need),
-                NextAction::Commit(txn) => return Ok((errand, txn)),
-                NextAction::Done(_) => unreachable!("nothing was written"),
+            match world.with_input(|input| executor.next(input, result))? {
+                NextAction::Io(io) => result = self.perform(world, io),
+                NextAction::Commit(txn) => return Ok((executor, txn)),
+                NextAction::Done(_) => unreachable!("the request ended without a write"),
             }
         }
     }
 
     /// Runs a request to its end.
-    pub(super) fn run_on<R: OperatorRequest>(
+    pub(super) fn resume_request<R: OperatorRequest>(
         &mut self,
         world: &mut FakeFleet,
-        errand: &mut RequestExecutor<R>,
-        got: IoResult,
+        executor: &mut RequestExecutor<R>,
+        result: IoResult,
     ) -> Result<R::Outcome, R::Error> {
-        let mut got = got;
+        let mut result = result;
         loop {
-            got = match world.with_input(|input| errand.next(input, got))? {
-                NextAction::Io(need) => self.bring(world, need),
+            result = match world.with_input(|input| executor.next(input, result))? {
+                NextAction::Io(io) => self.perform(world, io),
                 NextAction::Commit(txn) => IoResult::Commit(commit(world, &txn)),
                 NextAction::Done(done) => return Ok(done),
             };
@@ -128,20 +133,20 @@ impl FakeHost {
         world: &mut FakeFleet,
         request: R,
     ) -> Result<R::Outcome, R::Error> {
-        let (mut errand, first) = RequestExecutor::new(request);
-        let got = self.bring(world, first);
-        self.run_on(world, &mut errand, got)
+        let (mut executor, first) = RequestExecutor::new(request);
+        let result = self.perform(world, first);
+        self.resume_request(world, &mut executor, result)
     }
 }
 
-fn word(need: &IoRequest) -> &'static str {
-    match need {
-        IoRequest::StoreRevision => "newest",
+fn request_name(io: &IoRequest) -> &'static str {
+    match io {
+        IoRequest::StoreRevision => "revision",
         IoRequest::AwaitView(_) => "view",
         IoRequest::LoadPlan(_) => "plan",
-        IoRequest::LoadConfig { .. } => "way",
-        IoRequest::SavePlan(_) => "keep",
-        IoRequest::SaveOutcome(_) => "keep outcome",
+        IoRequest::LoadConfig { .. } => "config",
+        IoRequest::SavePlan(_) => "save plan",
+        IoRequest::SaveOutcome(_) => "save outcome",
     }
 }
 
@@ -160,16 +165,16 @@ pub(super) fn strategy() -> Strategy {
 }
 
 /// A rollout that has started and granted nothing.
-pub(super) fn begun() -> (FakeFleet, FakeHost) {
-    begun_with(strategy())
+pub(super) fn started_rollout() -> (FakeFleet, FakeHost) {
+    started_with(strategy())
 }
 
-pub(super) fn begun_with(strategy: Strategy) -> (FakeFleet, FakeHost) {
-    let mut world = FakeFleet::of(&[("web", 3, "a b")]);
+pub(super) fn started_with(strategy: Strategy) -> (FakeFleet, FakeHost) {
+    let mut world = FakeFleet::with_roles(&[("web", 3, "a b")]);
     let request = request("v2", strategy);
     let plan = world.with_input(|input| plan(input, &request)).unwrap();
-    let who = StartOptions { request: "one".into(), by: "ada".into(), supersede: false };
-    let started = world.with_input(|input| start(input, &plan, "plan-0", who)).unwrap();
+    let options = StartOptions { request: "one".into(), by: "ada".into(), supersede: false };
+    let started = world.with_input(|input| start(input, &plan, "plan-0", options)).unwrap();
     world.commit(&started.txn.unwrap()).unwrap();
     let mut host = FakeHost::default();
     host.blobs.insert("plan-0".into(), Arc::new(IndexedPlan::new(plan)));
@@ -178,12 +183,12 @@ pub(super) fn begun_with(strategy: Strategy) -> (FakeFleet, FakeHost) {
 
 /// A rollout whose first node has failed: it is to be rolled back.
 pub(super) fn failed() -> (FakeFleet, FakeHost, Executor) {
-    let (mut world, mut host) = begun();
+    let (mut world, mut host) = started_rollout();
     let mut executor = Executor::default();
-    host.look_once(&mut world, &mut executor);
+    host.reconcile(&mut world, &mut executor);
     let node = granted(&world).pop().unwrap();
     world.answers(&node, RunEnd::Failed(RunReason::NotCompiled));
-    host.asked.clear();
+    host.requests.clear();
     (world, host, executor)
 }
 
@@ -205,10 +210,10 @@ pub(super) fn granted(world: &FakeFleet) -> Vec<String> {
     nodes.map(|(name, _)| name.to_string()).collect()
 }
 
-pub(super) fn say(world: &mut FakeFleet, command: &RolloutCommand) {
+pub(super) fn apply(world: &mut FakeFleet, command: &RolloutCommand) {
     let (record, at) = world.fleet.deciding_rollout().unwrap();
-    let operated = world.with_input(|input| apply_command(None, record, command, "ada", input)).unwrap().unwrap();
-    let txn = operated.txn(&world.fleet, at).unwrap();
+    let change = world.with_input(|input| apply_command(None, record, command, "ada", input)).unwrap().unwrap();
+    let txn = change.txn(&world.fleet, at).unwrap();
     world.commit(&txn).unwrap();
 }
 
@@ -223,7 +228,7 @@ pub(super) fn grants(write: &ControllerWrite) -> Vec<String> {
 pub(super) fn to_commit(next: NextAction<Box<ControllerWrite>, ReconcileResult>) -> Box<ControllerWrite> {
     match next {
         NextAction::Commit(write) => write,
-        NextAction::Done(looked) => panic!("nothing is to be written: {looked:?}"),
-        NextAction::Io(need) => panic!("{need:?} is needed"),
+        NextAction::Done(outcome) => panic!("there is no write: {outcome:?}"),
+        NextAction::Io(io) => panic!("{io:?} is needed"),
     }
 }

@@ -9,7 +9,7 @@ use muster_core::rollout::strategy::{
     Amount, Gate, GateCheck, GateCheckKind, OnFailure, Promote, Reach, Strategy, Wave,
 };
 
-use super::host::{FakeHost, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
+use super::host::{FakeHost, apply, commit, failed, granted, phase, record, started_rollout, started_with, strategy};
 use crate::command::{CommandRefused, RetryTarget, RolloutCommand};
 use crate::executor::{
     AlreadyAtVersion, CommitResult, Executor, IoRequest, IoResult, NextAction, OperatorCommand, OperatorCommandError,
@@ -20,7 +20,7 @@ use crate::start::{StartOptions, StartRefused};
 use crate::testing::{FakeFleet, RunEnd, node, version};
 
 fn pause() -> RolloutCommand {
-    RolloutCommand::Pause { reason: "a look".into() }
+    RolloutCommand::Pause { reason: "review".into() }
 }
 
 fn by(request: &str) -> StartOptions {
@@ -28,112 +28,116 @@ fn by(request: &str) -> StartOptions {
 }
 
 fn to(name: &str) -> StartRollout {
-    StartRollout::new(StartTarget::Now(wanted(name)), by("one"))
+    StartRollout::new(StartTarget::Now(plan_to(name)), by("one"))
 }
 
-fn wanted(name: &str) -> PlanRequest {
+fn plan_to(name: &str) -> PlanRequest {
     PlanRequest::to(version(name))
 }
 
-fn at_rest() -> (FakeFleet, FakeHost) {
+fn idle() -> (FakeFleet, FakeHost) {
     let mut host = FakeHost::default();
-    host.way.strategy = Some(strategy());
-    (FakeFleet::of(&[("web", 3, "a b")]), host)
+    host.config.strategy = Some(strategy());
+    (FakeFleet::with_roles(&[("web", 3, "a b")]), host)
 }
 
-fn it_begins(outset: Result<StartOutcome, StartRolloutError>) -> StartedRollout {
-    match outset {
-        Ok(StartOutcome::Started(begun)) => begun,
-        other => panic!("nothing begins: {other:?}"),
+fn started(outcome: Result<StartOutcome, StartRolloutError>) -> StartedRollout {
+    match outcome {
+        Ok(StartOutcome::Started(rollout)) => rollout,
+        other => panic!("no rollout started: {other:?}"),
     }
 }
 
-fn word(command: RolloutCommand) -> OperatorCommand {
+fn request_of(command: RolloutCommand) -> OperatorCommand {
     OperatorCommand { id: RolloutId(1), command, by: "bob".into(), request: "w".into() }
 }
 
 #[test]
 fn start_uses_the_environments_strategy() {
-    let (mut world, mut host) = at_rest();
-    let begun = it_begins(host.run(&mut world, to("v2")));
-    assert_eq!(host.asked, ["newest", "view", "way", "keep", "view"], "the plan is kept before a record names it");
-    assert!(begun.changed && begun.id == RolloutId(1) && begun.revision == world.fleet.revision, "{begun:?}");
+    let (mut world, mut host) = idle();
+    let rollout = started(host.run(&mut world, to("v2")));
+    assert_eq!(
+        host.requests,
+        ["revision", "view", "config", "save plan", "view"],
+        "the plan is saved before a record names it"
+    );
+    assert!(rollout.changed && rollout.id == RolloutId(1) && rollout.revision == world.fleet.revision, "{rollout:?}");
     assert_eq!(host.blobs[&record(&world, 1).plan].plan().strategy, strategy());
     // The same request again is the same rollout; another one is refused.
-    let same = it_begins(host.run(&mut world, to("v2")));
-    assert!(!same.changed && same.id == begun.id && same.revision == begun.revision, "{same:?}");
-    let other = host.run(&mut world, StartRollout::new(StartTarget::Now(wanted("v3")), by("two")));
+    let same = started(host.run(&mut world, to("v2")));
+    assert!(!same.changed && same.id == rollout.id && same.revision == rollout.revision, "{same:?}");
+    let other = host.run(&mut world, StartRollout::new(StartTarget::Now(plan_to("v3")), by("two")));
     assert!(matches!(other, Err(StartRolloutError::Refused(StartRefused::Open { .. }))), "{other:?}");
 }
 
 #[test]
 fn start_with_unknown_outcome_starts_once() {
-    for carried_out in [true, false] {
-        let (mut world, mut host) = at_rest();
-        let (mut errand, txn) = host.until_written(&world, to("v2")).unwrap();
-        if carried_out {
+    for committed_before in [true, false] {
+        let (mut world, mut host) = idle();
+        let (mut executor, txn) = host.until_written(&world, to("v2")).unwrap();
+        if committed_before {
             world.commit(&txn).unwrap();
         }
-        let begun = it_begins(host.run_on(&mut world, &mut errand, IoResult::Commit(CommitResult::Unknown)));
-        assert!(begun.changed, "it was carried out, the first time or the second");
+        let rollout = started(host.resume_request(&mut world, &mut executor, IoResult::Commit(CommitResult::Unknown)));
+        assert!(rollout.changed, "it committed, at the first or the second try");
         assert_eq!(world.fleet.rollouts().len(), 1);
-        assert!(world.commit(&txn).is_err(), "what was held up on its way comes too late");
+        assert!(world.commit(&txn).is_err(), "the delayed write is refused");
     }
 }
 
 #[test]
 fn crash_after_saving_the_plan_leaves_only_the_plan() {
-    let (mut world, mut host) = at_rest();
+    let (mut world, mut host) = idle();
     let (_, _) = host.until_written(&world, to("v2")).unwrap();
     assert_eq!((host.blobs.len(), world.fleet.rollouts().len()), (1, 0));
-    assert!(it_begins(host.run(&mut world, to("v2"))).changed);
+    assert!(started(host.run(&mut world, to("v2"))).changed);
 }
 
 #[test]
 fn slower_of_two_concurrent_starts_is_refused() {
-    let (mut world, mut host) = at_rest();
+    let (mut world, mut host) = idle();
     let (mut slower, txn) = host.until_written(&world, to("v2")).unwrap();
-    host.run(&mut world, StartRollout::new(StartTarget::Now(wanted("v3")), by("two"))).unwrap();
-    let wrote = commit(&mut world, &txn);
-    let refused = host.run_on(&mut world, &mut slower, IoResult::Commit(wrote));
+    host.run(&mut world, StartRollout::new(StartTarget::Now(plan_to("v3")), by("two"))).unwrap();
+    let committed = commit(&mut world, &txn);
+    let refused = host.resume_request(&mut world, &mut slower, IoResult::Commit(committed));
     assert!(matches!(refused, Err(StartRolloutError::Refused(StartRefused::Open { .. }))), "{refused:?}");
 }
 
 #[test]
 fn plan_is_remade_after_another_rollout_started() {
-    let (mut world, mut host) = at_rest();
+    let (mut world, mut host) = idle();
     let instead = |request| StartOptions { supersede: true, ..by(request) };
-    let slower = StartRollout::new(StartTarget::Now(wanted("v2")), instead("one"));
-    let (mut errand, first) = RequestExecutor::new(slower);
-    let mut need = first;
-    let keep = loop {
-        if let IoRequest::SavePlan(_) = &need {
-            break need;
+    let slower = StartRollout::new(StartTarget::Now(plan_to("v2")), instead("one"));
+    let (mut executor, first) = RequestExecutor::new(slower);
+    let mut io = first;
+    let save = loop {
+        if let IoRequest::SavePlan(_) = &io {
+            break io;
         }
-        let got = host.bring(&world, need);
-        need = match world.with_input(|input| errand.next(input, got)).unwrap() {
-            NextAction::Io(need) => need,
-            NextAction::Commit(_) | NextAction::Done(_) => panic!("nothing is to be written yet"),
+        let result = host.perform(&world, io);
+        io = match world.with_input(|input| executor.next(input, result)).unwrap() {
+            NextAction::Io(io) => io,
+            NextAction::Commit(_) | NextAction::Done(_) => panic!("the plan is not saved yet"),
         };
     };
     // A concurrent start of a newer version commits first.
-    host.run(&mut world, StartRollout::new(StartTarget::Now(wanted("v3")), instead("two"))).unwrap();
-    let kept = host.bring(&world, keep);
-    let refused = host.run_on(&mut world, &mut errand, kept);
+    host.run(&mut world, StartRollout::new(StartTarget::Now(plan_to("v3")), instead("two"))).unwrap();
+    let saved = host.perform(&world, save);
+    let refused = host.resume_request(&mut world, &mut executor, saved);
     assert!(matches!(refused, Err(StartRolloutError::Plan(PlanError::OlderRelease { .. }))), "{refused:?}");
 }
 
 #[test]
 fn request_fails_after_eight_conflicts() {
-    let (world, mut host) = at_rest();
-    let (mut errand, _) = host.until_written(&world, to("v2")).unwrap();
+    let (world, mut host) = idle();
+    let (mut executor, _) = host.until_written(&world, to("v2")).unwrap();
     let mut refused = 0;
     let error = loop {
         refused += 1;
-        let mut got = IoResult::Commit(CommitResult::Conflict(world.fleet.revision));
+        let mut result = IoResult::Commit(CommitResult::Conflict(world.fleet.revision));
         let next = loop {
-            match world.with_input(|input| errand.next(input, got)) {
-                Ok(crate::executor::NextAction::Io(need)) => got = host.bring(&world, need),
+            match world.with_input(|input| executor.next(input, result)) {
+                Ok(crate::executor::NextAction::Io(io)) => result = host.perform(&world, io),
                 other => break other,
             }
         };
@@ -146,7 +150,7 @@ fn request_fails_after_eight_conflicts() {
 
 #[test]
 fn gate_command_outside_the_environment_file_is_refused() {
-    let (mut world, mut host) = at_rest();
+    let (mut world, mut host) = idle();
     let check = GateCheck {
         name: "mine".into(),
         kind: GateCheckKind::Command(vec!["rm".into()]),
@@ -156,20 +160,21 @@ fn gate_command_outside_the_environment_file_is_refused() {
     };
     let gate = Gate { validated: true, checks: vec![check] };
     let sent = Strategy { gate, ..Strategy::one_wave(Amount::Nodes(1)) };
-    let wish =
-        || StartRollout::new(StartTarget::Now(PlanRequest { strategy: Some(sent.clone()), ..wanted("v2") }), by("one"));
-    let refused = host.run(&mut world, wish());
+    let request = || {
+        StartRollout::new(StartTarget::Now(PlanRequest { strategy: Some(sent.clone()), ..plan_to("v2") }), by("one"))
+    };
+    let refused = host.run(&mut world, request());
     assert!(matches!(&refused, Err(StartRolloutError::ForeignCommand { check }) if check == "mine"), "{refused:?}");
-    host.way.strategy = Some(sent.clone());
-    assert!(host.run(&mut world, wish()).is_ok());
+    host.config.strategy = Some(sent.clone());
+    assert!(host.run(&mut world, request()).is_ok());
 }
 
 #[test]
 fn stale_plan_is_refused() {
-    let (mut world, mut host) = at_rest();
+    let (mut world, mut host) = idle();
     host.run(&mut world, to("v2")).unwrap();
     let plan = host.blobs[&record(&world, 1).plan].plan().clone();
-    let (mut world, mut host) = at_rest();
+    let (mut world, mut host) = idle();
     world.node("web4", "web", "a", &[]);
     let what = || StartTarget::Plan(Box::new(plan.clone()));
     let refused = host.run(&mut world, StartRollout::new(what(), by("one")));
@@ -180,14 +185,14 @@ fn stale_plan_is_refused() {
 
 #[test]
 fn command_with_unknown_outcome_applies_once() {
-    for carried_out in [true, false] {
-        let (mut world, mut host) = begun();
-        let (mut errand, txn) = host.until_written(&world, word(pause())).unwrap();
-        if carried_out {
+    for committed_before in [true, false] {
+        let (mut world, mut host) = started_rollout();
+        let (mut executor, txn) = host.until_written(&world, request_of(pause())).unwrap();
+        if committed_before {
             world.commit(&txn).unwrap();
         }
-        let said = host.run_on(&mut world, &mut errand, IoResult::Commit(CommitResult::Unknown)).unwrap();
-        assert!(said.changed && matches!(&said.phase, RolloutPhase::Paused { .. }), "{said:?}");
+        let outcome = host.resume_request(&mut world, &mut executor, IoResult::Commit(CommitResult::Unknown)).unwrap();
+        assert!(outcome.changed && matches!(&outcome.phase, RolloutPhase::Paused { .. }), "{outcome:?}");
         assert!(world.commit(&txn).is_err());
     }
 }
@@ -197,27 +202,27 @@ fn retried_promotion_does_not_promote_the_next_wave() {
     let wave = |percent| Wave { reach: Reach::Percent(percent), soak: None, promote: Promote::Manual };
     let mut strategy = Strategy { waves: vec![wave(30), wave(60), wave(100)], ..strategy() };
     strategy.max_unavailable.default = Amount::Nodes(3);
-    let (mut world, mut host) = begun_with(strategy);
+    let (mut world, mut host) = started_with(strategy);
     let mut executor = Executor::default();
     let mut to_promotion = |world: &mut FakeFleet, host: &mut FakeHost| {
-        host.look_once(world, &mut executor);
+        host.reconcile(world, &mut executor);
         granted(world).iter().for_each(|node| world.answers(node, RunEnd::Validated));
         for _ in 0..3 {
             world.pass(SignedDuration::from_mins(10));
-            host.look_once(world, &mut executor);
+            host.reconcile(world, &mut executor);
         }
     };
     to_promotion(&mut world, &mut host);
-    let promote = || word(RolloutCommand::Promote { full: false });
-    let (mut errand, txn) = host.until_written(&world, promote()).unwrap();
+    let promote = || request_of(RolloutCommand::Promote { full: false });
+    let (mut executor, txn) = host.until_written(&world, promote()).unwrap();
     world.commit(&txn).unwrap();
     // The answer is late, and the next wave waits for its own promotion by now.
     to_promotion(&mut world, &mut host);
     let now = record(&world, 1);
     assert!(now.waves.len() == 2 && now.waves[1].gate.is_some(), "{now:?}");
-    let said = host.run_on(&mut world, &mut errand, IoResult::Commit(CommitResult::Unknown)).unwrap();
-    assert!(said.changed, "{said:?}");
-    assert_eq!(record(&world, 1), now, "nobody has looked at the second wave");
+    let outcome = host.resume_request(&mut world, &mut executor, IoResult::Commit(CommitResult::Unknown)).unwrap();
+    assert!(outcome.changed, "{outcome:?}");
+    assert_eq!(record(&world, 1), now, "the second wave is not promoted");
     // A later promotion has another request id.
     let other = OperatorCommand { request: "x".into(), ..promote() };
     assert!(host.run(&mut world, other).unwrap().changed);
@@ -226,89 +231,91 @@ fn retried_promotion_does_not_promote_the_next_wave() {
 
 #[test]
 fn last_sixteen_request_ids_are_remembered() {
-    let (mut world, mut host) = begun();
+    let (mut world, mut host) = started_rollout();
     for number in 0..20 {
         let command = if number % 2 == 0 { pause() } else { RolloutCommand::Resume };
-        let said = host.run(&mut world, OperatorCommand { request: format!("w{number}"), ..word(command) }).unwrap();
-        assert!(said.changed);
+        let outcome =
+            host.run(&mut world, OperatorCommand { request: format!("w{number}"), ..request_of(command) }).unwrap();
+        assert!(outcome.changed);
     }
-    let said = record(&world, 1).operator.said;
-    assert_eq!((said.len(), said.first().unwrap().as_str(), said.last().unwrap().as_str()), (16, "w4", "w19"));
+    let ids = record(&world, 1).operator.said;
+    assert_eq!((ids.len(), ids.first().unwrap().as_str(), ids.last().unwrap().as_str()), (16, "w4", "w19"));
     // The last pause, retried: the rollout stays resumed.
-    let again = host.run(&mut world, OperatorCommand { request: "w18".into(), ..word(pause()) }).unwrap();
+    let again = host.run(&mut world, OperatorCommand { request: "w18".into(), ..request_of(pause()) }).unwrap();
     assert!(again.changed && again.phase == RolloutPhase::Running, "{again:?}");
 }
 
 #[test]
 fn two_concurrent_commands_both_apply() {
-    let (mut world, mut host) = begun();
-    let (mut errand, txn) = host.until_written(&world, word(RolloutCommand::Abort { reason: "no".into() })).unwrap();
-    say(&mut world, &pause());
-    let wrote = commit(&mut world, &txn);
-    let said = host.run_on(&mut world, &mut errand, IoResult::Commit(wrote)).unwrap();
-    assert!(said.changed && matches!(phase(&world), RolloutPhase::Aborted { .. }), "{said:?}");
+    let (mut world, mut host) = started_rollout();
+    let (mut executor, txn) =
+        host.until_written(&world, request_of(RolloutCommand::Abort { reason: "no".into() })).unwrap();
+    apply(&mut world, &pause());
+    let committed = commit(&mut world, &txn);
+    let outcome = host.resume_request(&mut world, &mut executor, IoResult::Commit(committed)).unwrap();
+    assert!(outcome.changed && matches!(phase(&world), RolloutPhase::Aborted { .. }), "{outcome:?}");
     // The same command of another operator, a moment before, made the change.
-    let (mut world, mut host) = begun();
-    let (mut errand, txn) = host.until_written(&world, word(pause())).unwrap();
-    say(&mut world, &pause());
-    let wrote = commit(&mut world, &txn);
-    let said = host.run_on(&mut world, &mut errand, IoResult::Commit(wrote)).unwrap();
-    assert!(!said.changed, "{said:?}");
+    let (mut world, mut host) = started_rollout();
+    let (mut executor, txn) = host.until_written(&world, request_of(pause())).unwrap();
+    apply(&mut world, &pause());
+    let committed = commit(&mut world, &txn);
+    let outcome = host.resume_request(&mut world, &mut executor, IoResult::Commit(committed)).unwrap();
+    assert!(!outcome.changed, "{outcome:?}");
 }
 
 #[test]
 fn invalid_command_is_refused() {
-    let (mut world, mut host) = begun();
-    let refused = host.run(&mut world, word(RolloutCommand::Promote { full: false }));
+    let (mut world, mut host) = started_rollout();
+    let refused = host.run(&mut world, request_of(RolloutCommand::Promote { full: false }));
     let expected =
         OperatorCommandError::Refused(CommandRefused::NothingToPromote { id: RolloutId(1), instead: String::new() });
     assert!(refused.is_err_and(|error| std::mem::discriminant(&error) == std::mem::discriminant(&expected)));
-    let refused = host.run(&mut world, OperatorCommand { id: RolloutId(7), ..word(pause()) });
+    let refused = host.run(&mut world, OperatorCommand { id: RolloutId(7), ..request_of(pause()) });
     assert!(matches!(refused, Err(OperatorCommandError::UnknownRollout(RolloutId(7)))), "{refused:?}");
 }
 
 #[test]
 fn only_retry_needs_the_plan() {
-    let retry = || word(RolloutCommand::Retry(RetryTarget::AllFailed));
+    let retry = || request_of(RolloutCommand::Retry(RetryTarget::AllFailed));
     let strategy = Strategy { on_failure: OnFailure::Pause, ..strategy() };
-    let (mut world, mut host) = begun_with(strategy);
+    let (mut world, mut host) = started_with(strategy);
     let mut executor = Executor::default();
-    host.look_once(&mut world, &mut executor);
+    host.reconcile(&mut world, &mut executor);
     let failed = granted(&world).pop().unwrap();
     world.answers(&failed, RunEnd::Failed(RunReason::NotCompiled));
-    host.look_once(&mut world, &mut executor);
+    host.reconcile(&mut world, &mut executor);
     assert!(matches!(phase(&world), RolloutPhase::Paused { .. }));
     let plans = std::mem::take(&mut host.blobs);
     let refused = host.run(&mut world, retry());
     assert!(matches!(refused, Err(OperatorCommandError::Refused(CommandRefused::NoPlan { .. }))), "{refused:?}");
-    host.asked.clear();
+    host.requests.clear();
     let other = ["web1", "web2"].into_iter().find(|name| *name != failed).unwrap();
-    let skip = OperatorCommand { request: "skip".into(), ..word(RolloutCommand::Skip { node: node(other) }) };
+    let skip = OperatorCommand { request: "skip".into(), ..request_of(RolloutCommand::Skip { node: node(other) }) };
     host.run(&mut world, skip).unwrap();
-    assert_eq!(host.asked, ["newest", "view", "view"], "a plan that is missing keeps nobody from saying that");
-    (host.blobs, host.asked) = (plans, Vec::new());
+    assert_eq!(host.requests, ["revision", "view", "view"], "a skip needs no plan");
+    (host.blobs, host.requests) = (plans, Vec::new());
     assert!(host.run(&mut world, retry()).unwrap().changed);
-    assert_eq!(host.asked, ["newest", "view", "plan", "view"]);
+    assert_eq!(host.requests, ["revision", "view", "plan", "view"]);
     assert_eq!(phase(&world), RolloutPhase::Running);
 }
 
 #[test]
 fn rollback_request_applies_once() {
     let back = || RollBackRollout::new(RolloutId(1), by("back"), PauseReason::by_operator("ada", ""));
-    for carried_out in [true, false] {
+    for committed_before in [true, false] {
         let (mut world, mut host, _) = failed();
-        let (mut errand, txn) = host.until_written(&world, back()).unwrap();
-        assert_eq!(host.asked, ["newest", "view", "plan", "keep"]);
-        if carried_out {
+        let (mut executor, txn) = host.until_written(&world, back()).unwrap();
+        assert_eq!(host.requests, ["revision", "view", "plan", "save plan"]);
+        if committed_before {
             world.commit(&txn).unwrap();
         }
-        let begun = host.run_on(&mut world, &mut errand, IoResult::Commit(CommitResult::Unknown)).unwrap();
-        assert!(begun.changed && begun.id == RolloutId(2) && begun.to == version("v1"), "{begun:?}");
+        let rollout = host.resume_request(&mut world, &mut executor, IoResult::Commit(CommitResult::Unknown)).unwrap();
+        assert!(rollout.changed && rollout.id == RolloutId(2) && rollout.to == version("v1"), "{rollout:?}");
         assert!(matches!(record(&world, 1).phase, RolloutPhase::RolledBack { .. }));
         let again = host.run(&mut world, back()).unwrap();
         assert!(!again.changed && again.id == RolloutId(2), "{again:?}");
     }
-    let (mut world, mut host) = begun();
+    let (mut world, mut host) = started_rollout();
     let nowhere = RollBackRollout::new(RolloutId(9), by("back"), PauseReason::by_operator("ada", ""));
     let refused = host.run(&mut world, nowhere);
     assert!(
@@ -330,9 +337,9 @@ fn second_rollback_request_is_refused() {
     let seen = world.fleet.revision;
     let second = back(&world, "second");
     let refused = host.run(&mut world, second).unwrap_err();
-    let told =
+    let expected =
         "rollout 2 is itself the rollback of rollout 1, to v1; to leave v1, start another version, or use `--id 2`";
-    assert_eq!(refused.to_string(), told);
+    assert_eq!(refused.to_string(), expected);
     // A request that was made before the first one committed.
     let late = RollBackRollout::new(RolloutId(1), by("late"), PauseReason::by_operator("ada", "")).undoing(true);
     let refused = host.run(&mut world, late).unwrap_err();
@@ -342,50 +349,50 @@ fn second_rollback_request_is_refused() {
 
 #[test]
 fn rollback_of_a_rollback_needs_a_flag() {
-    let (mut world, mut host) = at_rest();
-    it_begins(host.run(&mut world, to("v2")));
+    let (mut world, mut host) = idle();
+    started(host.run(&mut world, to("v2")));
     let back = |id| RollBackRollout::new(RolloutId(id), by(&format!("back {id}")), PauseReason::by_operator("ada", ""));
     host.run(&mut world, back(1)).unwrap();
-    let meant = host.run(&mut world, back(2).undoing(true));
+    let undone = host.run(&mut world, back(2).undoing(true));
     // There is no other stable version; but it is not refused for being a rollback.
     assert!(
-        matches!(meant, Err(StartRolloutError::RollbackPlan(RollbackPlanError::NoStableVersion { .. }))),
-        "{meant:?}"
+        matches!(undone, Err(StartRolloutError::RollbackPlan(RollbackPlanError::NoStableVersion { .. }))),
+        "{undone:?}"
     );
 }
 
 #[test]
 fn start_of_the_running_version_is_a_no_op() {
-    let (mut world, mut host) = at_rest();
+    let (mut world, mut host) = idle();
     let seen = world.fleet.revision;
-    let outset = host.run(&mut world, to("v1")).unwrap();
+    let outcome = host.run(&mut world, to("v1")).unwrap();
     let there = AlreadyAtVersion { to: version("v1"), nodes: 3, by: None, revision: seen };
-    assert_eq!(outset, StartOutcome::NoOp(there));
+    assert_eq!(outcome, StartOutcome::NoOp(there));
     assert_eq!((world.fleet.revision, world.fleet.rollouts().len()), (seen, 0));
-    assert!(!host.asked.contains(&"keep"), "not even a plan is kept");
+    assert!(!host.requests.contains(&"save plan"), "no plan is saved");
     // One of them needs a repair.
     world.answers("web1", RunEnd::Failed(RunReason::NotCompiled));
-    assert!(it_begins(host.run(&mut world, to("v1"))).changed);
+    assert!(started(host.run(&mut world, to("v1"))).changed);
 }
 
 #[test]
 fn adding_allow_older_starts_a_rollout() {
-    let (mut world, mut host) = at_rest();
-    let wanted = PlanRequest { allow_older: true, ..wanted("v1") };
+    let (mut world, mut host) = idle();
+    let wanted = PlanRequest { allow_older: true, ..plan_to("v1") };
     let allowed = host.run(&mut world, StartRollout::new(StartTarget::Now(wanted), by("one")));
-    assert!(it_begins(allowed).changed && world.fleet.desired().unwrap().allow_older);
+    assert!(started(allowed).changed && world.fleet.desired().unwrap().allow_older);
 }
 
 #[test]
 fn start_after_abort_is_not_a_no_op() {
-    let (mut world, mut host) = at_rest();
-    it_begins(host.run(&mut world, to("v2")));
+    let (mut world, mut host) = idle();
+    started(host.run(&mut world, to("v2")));
     for name in ["web1", "web2", "web3"] {
         world.grant(name, "v2", 1);
         world.answers(name, RunEnd::Validated);
     }
-    say(&mut world, &RolloutCommand::Abort { reason: String::new() });
+    apply(&mut world, &RolloutCommand::Abort { reason: String::new() });
     // Nodes that join later would get v1.
-    let wish = StartRollout::new(StartTarget::Now(wanted("v2")), by("two"));
-    assert_eq!(it_begins(host.run(&mut world, wish)).id, RolloutId(2));
+    let request = StartRollout::new(StartTarget::Now(plan_to("v2")), by("two"));
+    assert_eq!(started(host.run(&mut world, request)).id, RolloutId(2));
 }

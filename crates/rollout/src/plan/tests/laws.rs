@@ -31,7 +31,7 @@ enum Kind {
 
 /// Nodes as (role, domain, kind).
 fn world(nodes: &[(usize, usize, Kind)]) -> FakeFleet {
-    let mut world = FakeFleet::of(&[]);
+    let mut world = FakeFleet::with_roles(&[]);
     world.active(1, "v1", "v2");
     for (index, (role, domain, kind)) in nodes.iter().enumerate() {
         let name = format!("{}{}", ROLES[*role], index + 1);
@@ -103,7 +103,7 @@ fn orders() -> impl Any<Value = BTreeMap<Role, BTreeSet<Role>>> {
     })
 }
 
-fn asked(strategy: Strategy, after: BTreeMap<Role, BTreeSet<Role>>, seed: u64) -> Request {
+fn request_with(strategy: Strategy, after: BTreeMap<Role, BTreeSet<Role>>, seed: u64) -> Request {
     Request { after, seed, ..request("v2", strategy) }
 }
 
@@ -126,7 +126,7 @@ proptest! {
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64, back: bool,
     ) {
         let world = world(&nodes);
-        let mut request = asked(strategy, order, seed);
+        let mut request = request_with(strategy, order, seed);
         if back {
             request.rolls_back = Some(RolloutId(1));
             request.allow_older = true;
@@ -144,7 +144,7 @@ proptest! {
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64, other: u64,
     ) {
         let world = world(&nodes);
-        let request = asked(strategy, order, seed);
+        let request = request_with(strategy, order, seed);
         let first = world.with_input(|input| plan(input, &request)).unwrap();
         let again = world.with_input(|input| plan(input, &Request::of(&first))).unwrap();
         prop_assert_eq!(&first, &again);
@@ -158,7 +158,7 @@ proptest! {
     fn roles_follow_their_dependencies(
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64,
     ) {
-        let plan = world(&nodes).with_input(|input| plan(input, &asked(strategy, order, seed))).unwrap();
+        let plan = world(&nodes).with_input(|input| plan(input, &request_with(strategy, order, seed))).unwrap();
         let mut stages: BTreeMap<&Role, BTreeSet<u32>> = BTreeMap::new();
         for wave in &plan.waves {
             for planned in &wave.nodes {
@@ -180,7 +180,7 @@ proptest! {
     ) {
         let in_reach = |kind| matches!(kind, Kind::Well | Kind::AtTarget | Kind::Failed | Kind::Rebooted);
         let nodes: Vec<_> = nodes.into_iter().filter(|(_, _, kind)| in_reach(*kind)).collect();
-        let plan = world(&nodes).with_input(|input| plan(input, &asked(strategy, order, seed))).unwrap();
+        let plan = world(&nodes).with_input(|input| plan(input, &request_with(strategy, order, seed))).unwrap();
         let stages: BTreeSet<u32> = plan.waves.iter().map(|wave| wave.stage).collect();
         for stage in stages {
             let of_stage = || plan.waves.iter().filter(|wave| wave.stage == stage);
@@ -221,7 +221,7 @@ proptest! {
         nodes in fleets(), strategy in strategies(), order in orders(), seed: u64,
     ) {
         let world = world(&nodes);
-        let plan = world.with_input(|input| plan(input, &asked(strategy, order, seed))).unwrap();
+        let plan = world.with_input(|input| plan(input, &request_with(strategy, order, seed))).unwrap();
         let kind = |name: &NodeName| nodes[usize::try_from(name.natural().1).unwrap() - 1].2;
         let is_gone = |name: &NodeName| matches!(kind(name), Kind::Silent | Kind::Paused | Kind::Unmade);
         let there: BTreeSet<&Role> = plan.nodes().filter(|node| !is_gone(&node.node)).map(|node| &node.role).collect();

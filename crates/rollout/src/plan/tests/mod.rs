@@ -31,13 +31,13 @@ fn waves(reaches: &[Reach]) -> Strategy {
 
 #[test]
 fn default_strategy_has_four_waves() {
-    let world = FakeFleet::of(&[("web", 12, "a b c")]);
+    let world = FakeFleet::with_roles(&[("web", 12, "a b c")]);
     assert_snapshot!(describe_plan(&planned(&world, &request("v2", Strategy::default()))));
 }
 
 #[test]
 fn each_stage_has_all_waves() {
-    let world = FakeFleet::of(&[("db", 2, "a b"), ("web", 4, "a b"), ("cache", 3, "a b"), ("lb", 1, "a")]);
+    let world = FakeFleet::with_roles(&[("db", 2, "a b"), ("web", 4, "a b"), ("cache", 3, "a b"), ("lb", 1, "a")]);
     let strategy = waves(&[Reach::Nodes(2), Reach::Percent(50), Reach::Percent(100)]);
     let order = after(&[("web", "db cache"), ("lb", "web"), ("log", "lb")]);
     assert_snapshot!(describe_plan(&planned(&world, &Request { after: order, ..request("v2", strategy) })));
@@ -45,7 +45,7 @@ fn each_stage_has_all_waves() {
 
 #[test]
 fn empty_wave_passes_on_its_soak_and_promotion() {
-    let world = FakeFleet::of(&[("db", 2, "a b"), ("web", 3, "a b")]);
+    let world = FakeFleet::with_roles(&[("db", 2, "a b"), ("web", 3, "a b")]);
     let mut strategy = Strategy::default();
     strategy.waves[1] =
         Wave { reach: Reach::Percent(10), soak: Some(SignedDuration::from_hours(1)), promote: Promote::Manual };
@@ -55,7 +55,7 @@ fn empty_wave_passes_on_its_soak_and_promotion() {
 
 #[test]
 fn last_wave_takes_the_longest_soak() {
-    let world = FakeFleet::of(&[("web", 1, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 1, "a")]);
     let soaks = |second: Option<SignedDuration>| {
         let waves = vec![
             Wave { reach: Reach::Nodes(1), soak: None, promote: Promote::Auto },
@@ -70,7 +70,7 @@ fn last_wave_takes_the_longest_soak() {
 
 #[test]
 fn unhealthy_nodes_are_listed_and_placed() {
-    let mut world = FakeFleet::of(&[("web", 12, "a b c")]);
+    let mut world = FakeFleet::with_roles(&[("web", 12, "a b c")]);
     world.answers("web1", RunEnd::Failed(RunReason::ResourcesFailed { count: 2 }));
     world.answers("web2", RunEnd::Invalid(RunReason::ChecksFailed { names: vec!["front door".into()] }));
     world.silent("web3", SignedDuration::from_mins(5));
@@ -87,7 +87,7 @@ fn unhealthy_nodes_are_listed_and_placed() {
 
 #[test]
 fn node_at_target_is_not_moved() {
-    let mut world = FakeFleet::of(&[("web", 8, "a b")]);
+    let mut world = FakeFleet::with_roles(&[("web", 8, "a b")]);
     world.active(1, "v1", "v2");
     for node in ["web1", "web2", "web3", "web4"] {
         world.grant(node, "v2", 1);
@@ -101,7 +101,7 @@ fn node_at_target_is_not_moved() {
 
 #[test]
 fn rollback_moves_granted_nodes_in_one_wave_per_stage() {
-    let mut world = FakeFleet::of(&[("db", 2, "a b"), ("web", 6, "a b")]);
+    let mut world = FakeFleet::with_roles(&[("db", 2, "a b"), ("web", 6, "a b")]);
     world.answers("web6", RunEnd::Failed(RunReason::NotCompiled));
     world.active(1, "v1", "v2");
     for node in ["db1", "db2", "web1", "web2"] {
@@ -121,7 +121,7 @@ fn rollback_moves_granted_nodes_in_one_wave_per_stage() {
 
 #[test]
 fn plan_after_abort_starts_from_the_base_version() {
-    let mut world = FakeFleet::of(&[("web", 3, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 3, "a")]);
     world.active(1, "v1", "v3");
     world.grant("web1", "v3", 1);
     world.answers("web1", RunEnd::Validated);
@@ -131,7 +131,7 @@ fn plan_after_abort_starts_from_the_base_version() {
 
 #[test]
 fn rollback_ignores_windows_gates_and_failures() {
-    let mut world = FakeFleet::of(&[("web", 2, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 2, "a")]);
     world.active(1, "v1", "v2");
     world.grant("web1", "v2", 1);
     world.answers("web1", RunEnd::Failed(RunReason::NotCompiled));
@@ -182,13 +182,13 @@ fn first_version_moves_all_at_once() {
 
 #[test]
 fn fleet_at_target_has_no_waves() {
-    let world = FakeFleet::of(&[("web", 2, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 2, "a")]);
     assert_snapshot!(describe_plan(&planned(&world, &request("v1", Strategy::default()))));
 }
 
 #[test]
 fn percentage_counts_provisioned_nodes() {
-    let mut world = FakeFleet::of(&[("web", 10, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 10, "a")]);
     for number in 11..=20 {
         let name = format!("web{number}");
         world.node(&name, "web", "a", &[]);
@@ -202,7 +202,7 @@ fn percentage_counts_provisioned_nodes() {
 
 #[test]
 fn five_thousand_nodes_are_planned() {
-    let world = FakeFleet::of(&[("db", 1_000, "a b c d"), ("web", 4_000, "a b c d")]);
+    let world = FakeFleet::with_roles(&[("db", 1_000, "a b c d"), ("web", 4_000, "a b c d")]);
     let order = after(&[("web", "db")]);
     let plan = planned(&world, &Request { after: order, ..request("v2", Strategy::default()) });
     assert_eq!((plan.node_count(), plan.waves.len()), (5_000, 8));
@@ -214,7 +214,7 @@ fn differences(old: &RolloutPlan, new: &RolloutPlan) -> String {
 
 /// The differences of two plans, the second made after this change.
 fn after_this(happens: impl FnOnce(&mut FakeFleet)) -> String {
-    let mut world = FakeFleet::of(&[("db", 2, "a b"), ("web", 6, "a b")]);
+    let mut world = FakeFleet::with_roles(&[("db", 2, "a b"), ("web", 6, "a b")]);
     world.answers("web6", RunEnd::Failed(RunReason::NotCompiled));
     let mut strategy = Strategy::default();
     strategy.max_unavailable.default = Amount::Percent(34);
@@ -232,24 +232,24 @@ fn passing_time_is_no_difference() {
 
 #[test]
 fn reason_text_and_run_time_are_no_difference() {
-    let told = after_this(|world| {
+    let differences_after = after_this(|world| {
         world.run_time = SignedDuration::from_mins(3);
         world.answers("web6", RunEnd::Failed(RunReason::ResourcesFailed { count: 1 }));
         world.answers("web1", RunEnd::Validated);
     });
-    assert_snapshot!(told, @"");
+    assert_snapshot!(differences_after, @"");
 }
 
 #[test]
 fn changed_nodes_are_listed() {
-    let told = after_this(|world| {
+    let differences_after = after_this(|world| {
         world.node("web7", "web", "c", &[]);
         world.answers("web7", RunEnd::Validated);
         world.leaves("web1");
         world.redesign("web2", |record| record.role = crate::testing::role("db"));
         world.redesign("web3", |record| record.failure_domain = "b".into());
     });
-    assert_snapshot!(told, @r#"
+    assert_snapshot!(differences_after, @r#"
     web1 has left
     web2 has the role db now; it was web
     web3 is in "b" now; it was in "a"
@@ -261,36 +261,36 @@ fn changed_nodes_are_listed() {
 
 #[test]
 fn changed_health_is_listed() {
-    let told = after_this(|world| {
+    let differences_after = after_this(|world| {
         world.answers("web6", RunEnd::Validated);
         world.answers("db1", RunEnd::Configured);
         world.silent("web5", SignedDuration::from_mins(1));
     });
-    assert_snapshot!(told, @"
+    assert_snapshot!(differences_after, @"
     db1 is configured now: configured; its validation has not been reported
     web5 is silent now: its agent is not connected
     web6 is healthy now; it was failed
     ");
-    let told = after_this(|world| world.silent("web6", SignedDuration::from_mins(1)));
-    assert_snapshot!(told, @"web6 is silent now, and no longer failed: its agent is not connected");
-    let told = after_this(|world| world.pause("web6"));
-    assert_snapshot!(told, @"web6 can no longer be repaired: the content could not be compiled; nothing was applied; node web6 is paused by ann: disk");
+    let differences_after = after_this(|world| world.silent("web6", SignedDuration::from_mins(1)));
+    assert_snapshot!(differences_after, @"web6 is silent now, and no longer failed: its agent is not connected");
+    let differences_after = after_this(|world| world.pause("web6"));
+    assert_snapshot!(differences_after, @"web6 can no longer be repaired: the content could not be compiled; nothing was applied; node web6 is paused by ann: disk");
 }
 
 #[test]
 fn concurrent_change_is_listed() {
-    let told = after_this(|world| {
+    let differences_after = after_this(|world| {
         world.active(1, "v1", "v2");
         world.grant("web1", "v2", 1);
         world.answers("web1", RunEnd::Validated);
     });
-    assert_snapshot!(told, @"web1 runs the target already");
+    assert_snapshot!(differences_after, @"web1 runs the target already");
     assert_snapshot!(after_this(|world| world.release("v2", 9)), @"release v2 has other content now");
 }
 
 #[test]
 fn changed_order_is_listed() {
-    let mut world = FakeFleet::of(&[("web", 6, "a b c")]);
+    let mut world = FakeFleet::with_roles(&[("web", 6, "a b c")]);
     let request = request("v2", Strategy::default());
     let old = planned(&world, &request);
     for number in 2..=6 {
@@ -303,7 +303,7 @@ fn changed_order_is_listed() {
 
 #[test]
 fn empty_after_equals_a_missing_one() {
-    let world = FakeFleet::of(&[("web", 2, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 2, "a")]);
     let ask = request("v2", Strategy::default());
     let silent = planned(&world, &ask);
     let spoken = planned(&world, &Request { after: after(&[("web", "")]), ..ask });
@@ -312,7 +312,7 @@ fn empty_after_equals_a_missing_one() {
 
 #[test]
 fn changed_request_is_listed() {
-    let world = FakeFleet::of(&[("db", 2, "a b"), ("web", 6, "a b")]);
+    let world = FakeFleet::with_roles(&[("db", 2, "a b"), ("web", 6, "a b")]);
     let old = planned(&world, &Request { after: after(&[("db", "")]), ..request("v2", Strategy::default()) });
     let mut strategy = Strategy { ramp: false, on_failure: OnFailure::Rollback, ..Strategy::default() };
     strategy.max_unavailable.default = Amount::Nodes(2);
@@ -340,7 +340,7 @@ fn refused(world: &FakeFleet, request: &Request) -> String {
 
 #[test]
 fn unknown_release_is_refused() {
-    let mut world = FakeFleet::of(&[("web", 1, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 1, "a")]);
     world.release("2026.11.15", 9);
     let ask = |to: &str| refused(&world, &request(to, Strategy::default()));
     assert_snapshot!(ask("2026.11.51"), @"there is no release 2026.11.51; did you mean 2026.11.15?");
@@ -349,7 +349,7 @@ fn unknown_release_is_refused() {
 
 #[test]
 fn older_release_needs_allow_older() {
-    let mut world = FakeFleet::of(&[("web", 2, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 2, "a")]);
     world.active(1, "v1", "v3");
     let back = request("v2", Strategy::default());
     assert_snapshot!(refused(&world, &back), @"release v2 (serial 2) is older than v3 (serial 3), which nodes should run now: use --allow-older to move nodes to an older release");
@@ -361,7 +361,7 @@ fn older_release_needs_allow_older() {
 
 #[test]
 fn role_cycle_is_refused() {
-    let world = FakeFleet::of(&[("web", 1, "a"), ("db", 1, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 1, "a"), ("db", 1, "a")]);
     let order = after(&[("web", "db"), ("db", "cache"), ("cache", "web")]);
     let request = Request { after: order, ..request("v2", Strategy::default()) };
     assert_snapshot!(refused(&world, &request), @"the roles depend on each other in a cycle: remove one `after` from the environment file: cache after web after db after cache");
@@ -373,7 +373,7 @@ fn too_many_waves_are_refused() {
     let roles: Vec<(&str, u32, &str)> = names.iter().map(|name| (name.as_str(), 12, "a b")).collect();
     let order: Vec<(&str, &str)> = names.windows(2).map(|pair| (pair[1].as_str(), pair[0].as_str())).collect();
     let mut ask = Request { after: after(&order), ..request("v2", Strategy::default()) };
-    let world = FakeFleet::of(&roles);
+    let world = FakeFleet::with_roles(&roles);
     assert_snapshot!(refused(&world, &ask), @"the plan has 64 waves over all stages, and at most 60 are allowed: remove waves from the strategy, or let more roles move together");
     ask.strategy.waves.remove(0);
     assert!(world.with_input(|input| plan(input, &ask)).is_ok());
@@ -383,7 +383,7 @@ fn too_many_waves_are_refused() {
 
 #[test]
 fn unreadable_active_rollout_is_refused() {
-    let mut world = FakeFleet::of(&[("web", 1, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 1, "a")]);
     world.put(world.keys.active_rollout(), "what?");
     let said = refused(&world, &request("v2", Strategy::default()));
     assert!(said.contains("rollouts/active in the store cannot be read"), "{said}");
@@ -391,7 +391,7 @@ fn unreadable_active_rollout_is_refused() {
 
 #[test]
 fn budget_of_unknown_role_is_refused() {
-    let world = FakeFleet::of(&[("web", 1, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 1, "a")]);
     let mut strategy = Strategy::default();
     strategy.max_unavailable.roles.insert(role("wbe"), Amount::Nodes(1));
     let mut ask = request("v2", strategy);
@@ -405,7 +405,7 @@ fn budget_of_unknown_role_is_refused() {
 
 #[test]
 fn window_that_never_opens_is_refused() {
-    let world = FakeFleet::of(&[("web", 1, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 1, "a")]);
     let window = Window { days: vec![1], from: time(22, 0, 0, 0), to: time(4, 0, 0, 0), tz: "UTC".into() };
     let never = Window { tz: "Europe/Nowhere".into(), ..window.clone() };
     let strategy = Strategy { windows: vec![window, never], ..Strategy::default() };
@@ -414,7 +414,7 @@ fn window_that_never_opens_is_refused() {
 
 #[test]
 fn invalid_strategy_is_refused() {
-    let world = FakeFleet::of(&[("web", 1, "a")]);
+    let world = FakeFleet::with_roles(&[("web", 1, "a")]);
     let strategy = Strategy { waves: Vec::new(), ..Strategy::default() };
     assert_snapshot!(refused(&world, &request("v2", strategy)), @"the strategy has no waves: end with one of 100 %");
 }
@@ -423,7 +423,7 @@ fn invalid_strategy_is_refused() {
 fn empty_or_destroyed_environment_is_refused() {
     let ask = request("v2", Strategy::default());
     assert_snapshot!(refused(&FakeFleet::new(), &ask), @"the environment has no nodes: apply a design first, with `muster env apply`");
-    let mut world = FakeFleet::of(&[("web", 1, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 1, "a")]);
     world.leaves("web1");
     assert!(refused(&world, &ask).starts_with("the environment has no nodes"));
     world.put_json(world.keys.destroying(), &DestroyRecord { since: world.now, by: "ann".into() });
@@ -435,7 +435,7 @@ fn empty_or_destroyed_environment_is_refused() {
 
 #[test]
 fn release_is_older_during_a_rollback_too() {
-    let mut world = FakeFleet::of(&[("web", 2, "a")]);
+    let mut world = FakeFleet::with_roles(&[("web", 2, "a")]);
     world.choose("v1");
     world.active(3, "v2", "v1");
     let refused = world.with_input(|input| plan(input, &request("v1", Strategy::default()))).unwrap_err().to_string();

@@ -12,8 +12,8 @@ use crate::command::{RetryTarget, RolloutCommand};
 use crate::step::{RolloutChange, Step};
 use crate::testing::{FakeFleet, RunEnd, after, node, request};
 
-use super::Ride;
-use super::ride::{failed, invalid, minutes, pending, seconds};
+use super::RolloutHarness;
+use super::harness::{failed, invalid, minutes, pending, seconds};
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -26,10 +26,10 @@ enum Event {
     Leaves(usize),
     Paused(usize),
     Passes(i64),
-    Says(u8, usize),
+    Command(u8, usize),
     /// A replica decides and commits, or something else happens between the two.
     Steps,
-    StepsTooLate(Box<Event>),
+    StaleStep(Box<Event>),
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -42,10 +42,10 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => (0..20_usize).prop_map(Event::Leaves),
         1 => (0..20_usize).prop_map(Event::Paused),
         3 => (1..2000_i64).prop_map(Event::Passes),
-        2 => (0..7_u8, 0..20_usize).prop_map(|(word, node)| Event::Says(word, node)),
+        2 => (0..7_u8, 0..20_usize).prop_map(|(word, node)| Event::Command(word, node)),
         8 => Just(Event::Steps),
     ];
-    let late = simple.clone().prop_map(|event| Event::StepsTooLate(Box::new(event)));
+    let late = simple.clone().prop_map(|event| Event::StaleStep(Box::new(event)));
     prop::collection::vec(prop_oneof![9 => simple, 1 => late], 0..80)
 }
 
@@ -83,14 +83,14 @@ prop_compose! {
 }
 
 /// Applies events, and checks every transaction against the rules, which are written a second time here.
-struct Play {
-    ride: Ride,
+struct RandomRun {
+    harness: RolloutHarness,
     joined: u32,
 }
 
-impl Play {
+impl RandomRun {
     fn names(&self) -> Vec<NodeName> {
-        self.ride.world.fleet.designed().map(|(name, _, _)| name.clone()).collect()
+        self.harness.world.fleet.designed().map(|(name, _, _)| name.clone()).collect()
     }
 
     fn pick(&self, number: usize) -> Option<String> {
@@ -98,7 +98,7 @@ impl Play {
         names.get(number % names.len().max(1)).map(ToString::to_string)
     }
 
-    fn happen(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) {
         let picked = |number: &usize| self.pick(*number);
         match event {
             Event::Answers(number, how) => {
@@ -110,40 +110,40 @@ impl Play {
                     3 => RunEnd::Configured,
                     _ => RunEnd::Validated,
                 };
-                self.ride.world.answers(&name, ended);
+                self.harness.world.answers(&name, ended);
             }
             Event::Away(number) => {
                 let Some(name) = picked(number) else { return };
-                self.ride.world.silent(&name, seconds(0));
+                self.harness.world.silent(&name, seconds(0));
             }
             Event::Back(number) => {
                 let Some(name) = picked(number) else { return };
-                self.ride.world.connected(&name);
+                self.harness.world.connected(&name);
             }
             Event::Reboots(number) => {
                 let Some(name) = picked(number) else { return };
-                if self.ride.world.fleet.get(&node(&name)).unwrap().observed.is_some() {
-                    self.ride.world.reboots(&name);
+                if self.harness.world.fleet.get(&node(&name)).unwrap().observed.is_some() {
+                    self.harness.world.reboots(&name);
                 }
             }
             Event::Joins(is_made) => {
                 self.joined += 1;
                 let name = format!("web{}", 100 + self.joined);
-                self.ride.world.node(&name, "web", "b", &[]);
+                self.harness.world.node(&name, "web", "b", &[]);
                 if !is_made {
-                    self.ride.world.unmade(&name);
+                    self.harness.world.unmade(&name);
                 }
             }
             Event::Leaves(number) => {
                 let Some(name) = picked(number).filter(|_| self.names().len() > 3) else { return };
-                self.ride.world.leaves(&name);
+                self.harness.world.leaves(&name);
             }
             Event::Paused(number) => {
                 let Some(name) = picked(number) else { return };
-                self.ride.world.pause(&name);
+                self.harness.world.pause(&name);
             }
-            Event::Passes(time) => self.ride.world.pass(seconds(*time)),
-            Event::Says(word, number) => {
+            Event::Passes(time) => self.harness.world.pass(seconds(*time)),
+            Event::Command(word, number) => {
                 let Some(name) = picked(number).map(|name| node(&name)) else { return };
                 let command = match word {
                     0 => RolloutCommand::Pause { reason: String::new() },
@@ -154,46 +154,46 @@ impl Play {
                     _ => RolloutCommand::Release { node: name },
                 };
                 // A refusal is fine here.
-                drop(self.ride.say(&command));
+                drop(self.harness.command(&command));
             }
             Event::Steps => self.step(None),
-            Event::StepsTooLate(meanwhile) => self.step(Some(meanwhile)),
+            Event::StaleStep(meanwhile) => self.step(Some(meanwhile)),
         }
     }
 
     fn step(&mut self, meanwhile: Option<&Event>) {
-        let (record, at) = self.ride.held();
-        let Step { change, roll_back, .. } = self.ride.look();
+        let (record, at) = self.harness.stored_record();
+        let Step { change, roll_back, .. } = self.harness.decide();
         assert_eq!(roll_back, None);
         let Some(change) = change else { return };
-        assert_eq!(record.phase, RolloutPhase::Running, "stop means stop");
+        assert_eq!(record.phase, RolloutPhase::Running, "only a running rollout steps");
         self.check(&record, &change);
-        let txn = change.txn(&self.ride.world.fleet, at).unwrap();
+        let txn = change.txn(&self.harness.world.fleet, at).unwrap();
         if let Some(event) = meanwhile {
-            self.happen(event);
+            self.apply(event);
         }
-        let is_stale = self.ride.held().1 != at;
-        let committed = self.ride.world.commit(&txn);
-        assert!(!(is_stale && committed.is_ok()), "decided on an old record, and carried out");
+        let is_stale = self.harness.stored_record().1 != at;
+        let committed = self.harness.world.commit(&txn);
+        assert!(!(is_stale && committed.is_ok()), "a decision on a stale record was committed");
     }
 
     fn check(&self, before: &RolloutRecord, change: &RolloutChange) {
-        let fleet = &self.ride.world.fleet;
-        let plan = self.ride.plan.plan();
+        let fleet = &self.harness.world.fleet;
+        let plan = self.harness.plan.plan();
         let now = &change.record;
         for (number, wave) in now.waves.iter().enumerate() {
             let is_last = number + 1 == now.waves.len();
-            assert!(is_last || wave.passed.is_some(), "a wave begins when the one before has passed");
+            assert!(is_last || wave.passed.is_some(), "a wave starts after the previous one has passed");
         }
         let granted: Vec<&NodeName> = change.grants.iter().map(|grant| &grant.node).collect();
         for name in &granted {
             let wave = plan.waves.iter().position(|wave| wave.nodes.iter().any(|planned| planned.node == **name));
             assert!(wave.is_none_or(|wave| wave < now.waves.len()), "{name} before its wave");
-            assert!(self.is_connected(name), "{name} is silent");
-            assert!(!now.operator.skipped.contains(*name), "{name} was set aside");
+            assert!(self.is_connected(name), "{name} is disconnected");
+            assert!(!now.operator.skipped.contains(*name), "{name} was skipped");
             let node = fleet.get(name).unwrap();
             let role = &node.record.as_ref().unwrap().role;
-            assert_eq!(fleet.pause_of(name, role, self.ride.world.now), None);
+            assert_eq!(fleet.pause_of(name, role, self.harness.world.now), None);
             let parents = plan.after.get(role).into_iter().flatten();
             for parent in parents {
                 let wave = plan.waves.iter().rposition(|wave| wave.nodes.iter().any(|node| node.role == *parent));
@@ -211,15 +211,15 @@ impl Play {
                 !excused && known.is_some_and(|node| self.has_failed(node, now))
             });
             let most = plan.strategy.failures.total.count_of(plan.node_count());
-            assert!(broken.count() <= most || granted.is_empty(), "more has failed than is tolerated");
+            assert!(broken.count() <= most || granted.is_empty(), "more nodes have failed than are tolerated");
         }
         self.check_budgets(now, &granted);
     }
 
     /// No budget that a grant uses is exceeded by it.
     fn check_budgets(&self, record: &RolloutRecord, granted: &[&NodeName]) {
-        let fleet = &self.ride.world.fleet;
-        let max = &self.ride.plan.plan().strategy.max_unavailable;
+        let fleet = &self.harness.world.fleet;
+        let max = &self.harness.plan.plan().strategy.max_unavailable;
         let counts = |name: &NodeName| !record.operator.released.contains(name);
         let after = |of: &dyn Fn(&Node) -> bool| {
             let down = |name: &NodeName, node: &Node| granted.contains(&name) || !self.is_up(name, node, record);
@@ -246,20 +246,21 @@ impl Play {
     }
 
     fn is_connected(&self, name: &NodeName) -> bool {
-        self.ride.world.with_input(|input| input.is_connected(name))
+        self.harness.world.with_input(|input| input.is_connected(name))
     }
 
     /// It has validated its desired version.
     fn is_up(&self, name: &NodeName, node: &Node, record: &RolloutRecord) -> bool {
-        let Some(told) = self.ride.world.fleet.desired_of(name) else { return false };
+        let Some(desired) = self.harness.world.fleet.desired_of(name) else { return false };
         let Some((state, leaf)) = node.state() else { return false };
         let is_ours = |grant: &DesiredRecord| grant.rollout == record.id && grant.kept.is_none();
         let is_granted = node.desired.as_ref().is_some_and(|(grant, _)| is_ours(grant));
-        let soak = self.ride.plan.plan().strategy.soak;
-        let is_watched = is_granted && self.ride.world.now < leaf.since + soak;
+        let soak = self.harness.plan.plan().strategy.soak;
+        let is_watched = is_granted && self.harness.world.now < leaf.since + soak;
         let rebooted = node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted);
-        let proved = state.is_validated() && *state.version() == told.version && node.has_answered(told.generation);
-        proved && !rebooted && !is_watched && self.is_connected(name)
+        let validated =
+            state.is_validated() && *state.version() == desired.version && node.has_answered(desired.generation);
+        validated && !rebooted && !is_watched && self.is_connected(name)
     }
 
     fn has_failed(&self, node: &Node, record: &RolloutRecord) -> bool {
@@ -276,52 +277,52 @@ impl Play {
     }
 
     /// From now on everything succeeds, and an operator helps: the rollout ends.
-    fn ends_well(&mut self) {
-        let pauses: Vec<_> = self.ride.world.fleet.pauses().keys().cloned().collect();
+    fn finishes(&mut self) {
+        let pauses: Vec<_> = self.harness.world.fleet.pauses().keys().cloned().collect();
         for scope in pauses {
-            self.ride.world.delete(self.ride.world.keys.pause(&scope));
+            self.harness.world.delete(self.harness.world.keys.pause(&scope));
         }
         for name in self.names() {
-            self.ride.world.connected(name.as_str());
+            self.harness.world.connected(name.as_str());
         }
         for _ in 0..400 {
             for name in self.names() {
-                let node = self.ride.world.fleet.get(&name).unwrap().clone();
-                let record = self.ride.record();
+                let node = self.harness.world.fleet.get(&name).unwrap().clone();
+                let record = self.harness.record();
                 if !self.is_up(&name, &node, &record)
                     && !node.state().is_some_and(|(state, _)| state.is_validated() && self.on_time(&name, &node))
                 {
-                    self.ride.world.answers(name.as_str(), RunEnd::Validated);
+                    self.harness.world.answers(name.as_str(), RunEnd::Validated);
                 }
             }
             self.step(None);
-            match self.ride.phase() {
+            match self.harness.phase() {
                 RolloutPhase::Completed => return,
                 RolloutPhase::Paused { why } => {
                     assert!(!matches!(why, PauseReason::Blocked { .. }));
-                    assert!(self.ride.say(&RolloutCommand::Resume).unwrap());
+                    assert!(self.harness.command(&RolloutCommand::Resume).unwrap());
                 }
                 RolloutPhase::Running => {}
                 other @ (RolloutPhase::Aborted { .. }
                 | RolloutPhase::RolledBack { .. }
                 | RolloutPhase::Superseded { .. }) => {
-                    panic!("nobody has ended it: {other:?}")
+                    panic!("no command has ended it: {other:?}")
                 }
             }
-            drop(self.ride.say(&RolloutCommand::Promote { full: false }));
-            let step = self.ride.look();
+            drop(self.harness.command(&RolloutCommand::Promote { full: false }));
+            let step = self.harness.decide();
             if let (None, Some(at)) = (step.change, step.recheck) {
-                self.ride.world.now = at.max(self.ride.world.now);
+                self.harness.world.now = at.max(self.harness.world.now);
             }
         }
-        panic!("it does not end: {:?}", self.ride.record());
+        panic!("the rollout does not end: {:?}", self.harness.record());
     }
 
     /// It has reported its desired version, and only soak time is missing.
     fn on_time(&self, name: &NodeName, node: &Node) -> bool {
-        let told = self.ride.world.fleet.desired_of(name).unwrap();
+        let desired = self.harness.world.fleet.desired_of(name).unwrap();
         let rebooted = node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted);
-        node.has_answered(told.generation) && !rebooted
+        node.has_answered(desired.generation) && !rebooted
     }
 }
 
@@ -337,24 +338,24 @@ proptest! {
         broken in any::<bool>(),
         happens in events(),
     ) {
-        let mut world = FakeFleet::of(&[("web", webs, "a b"), ("db", dbs, "a b")]);
+        let mut world = FakeFleet::with_roles(&[("web", webs, "a b"), ("db", dbs, "a b")]);
         if broken {
             world.answers("web1", failed());
         }
-        let mut asked = request("v2", strategy);
+        let mut plan_request = request("v2", strategy);
         if ordered {
-            asked.after = after(&[("web", "db")]);
+            plan_request.after = after(&[("web", "db")]);
         }
-        let mut play = Play { ride: Ride::of(world, &asked), joined: 0 };
-        happens.iter().for_each(|event| play.happen(event));
-        play.ends_well();
-        let record = play.ride.record();
-        for name in play.names() {
+        let mut run = RandomRun { harness: RolloutHarness::with_request(world, &plan_request), joined: 0 };
+        happens.iter().for_each(|event| run.apply(event));
+        run.finishes();
+        let record = run.harness.record();
+        for name in run.names() {
             if !record.operator.skipped.contains(&name) {
-                let told = play.ride.version_of(name.as_str());
-                prop_assert_eq!(told, "v2", "{} is left behind", name);
+                let desired = run.harness.desired_version(name.as_str());
+                prop_assert_eq!(desired, "v2", "{} does not have the target version", name);
             }
         }
-        prop_assert!(play.ride.world.fleet.active_rollout().unwrap().0.completed);
+        prop_assert!(run.harness.world.fleet.active_rollout().unwrap().0.completed);
     }
 }

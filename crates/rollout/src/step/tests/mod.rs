@@ -5,11 +5,11 @@
 mod failures;
 mod gates;
 mod grants;
+mod harness;
 mod laws;
 mod lifecycle;
 mod members;
 mod progress;
 mod retries;
-mod ride;
 
-use ride::Ride;
+use harness::RolloutHarness;

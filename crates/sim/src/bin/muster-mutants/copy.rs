@@ -45,7 +45,7 @@ pub(crate) fn make(root: &Path, target: &Path, guards: &[Guard]) -> Result<PathB
         let content = match of_file.get(file.as_str()) {
             Some(guards) => {
                 let within = if file.starts_with("crates/core/") { "crate" } else { "muster_core" };
-                let text = String::from_utf8(content).with_context(|| format!("{file} is no text"))?;
+                let text = String::from_utf8(content).with_context(|| format!("{file} is not UTF-8"))?;
                 switched(&text, guards, within)?.into_bytes()
             }
             None => content,
@@ -65,16 +65,16 @@ fn files(root: &Path) -> Result<BTreeSet<String>> {
         .current_dir(root)
         .output()
         .context("git cannot be started")?;
-    ensure!(listed.status.success(), "git does not say which files there are: {}", listed.status);
-    let listed = String::from_utf8(listed.stdout).context("git names a file that is no text")?;
+    ensure!(listed.status.success(), "git cannot list the files: {}", listed.status);
+    let listed = String::from_utf8(listed.stdout).context("git lists a file name that is not UTF-8")?;
     Ok(listed.split('\0').filter(|file| !file.is_empty()).map(ToOwned::to_owned).collect())
 }
 
 /// Other changes in the copy.
 fn adapted(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
     let replaced = |from: &str, to: &str| -> Result<Vec<u8>> {
-        let text = String::from_utf8(content.clone()).with_context(|| format!("{file} is no text"))?;
-        ensure!(text.contains(from), "{file} does not hold {from:?} any more, which is another in the copy");
+        let text = String::from_utf8(content.clone()).with_context(|| format!("{file} is not UTF-8"))?;
+        ensure!(text.contains(from), "{file} no longer contains {from:?}, which the copy replaces");
         Ok(text.replace(from, to).into_bytes())
     };
     match file {
@@ -123,7 +123,7 @@ fn remove_others(copy: &Path, files: &BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
-/// Builds the simulator of the copy, in the same target directory and with the features of the whole workspace, and
+/// Builds the simulator of the copy, in the same target directory and with the features of the workspace, and
 /// only the copy is compiled. Returns its path.
 pub(crate) fn build(copy: &Path, target: &Path, optimised: bool) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
@@ -135,9 +135,9 @@ pub(crate) fn build(copy: &Path, target: &Path, optimised: bool) -> Result<PathB
     cargo.env("CARGO_TARGET_DIR", target).current_dir(copy).stdin(Stdio::null());
     let built = cargo.output().context("cargo cannot be started")?;
     if !built.status.success() {
-        let said = String::from_utf8_lossy(&built.stderr);
+        let output = String::from_utf8_lossy(&built.stderr);
         // The switches cause warnings.
-        let error = said.find("\nerror").map_or(said.as_ref(), |at| &said[at..]);
+        let error = output.find("\nerror").map_or(output.as_ref(), |at| &output[at..]);
         bail!("the source with a switch for each guard does not build:{error}");
     }
     Ok(target.join("debug").join(PROGRAM))
@@ -148,7 +148,7 @@ pub(crate) const VARIABLE: &str = "MUSTER_WITHOUT";
 
 /// Added to the copy of `muster-core`, which all crates depend on.
 pub(crate) const SWITCH: &str = r#"
-/// Whether a guard is taken away.
+/// True if a guard is disabled.
 pub fn is_without(guard: &str) -> bool {
     static WITHOUT: std::sync::LazyLock<String> =
         std::sync::LazyLock::new(|| std::env::var("MUSTER_WITHOUT").unwrap_or_default());
@@ -163,9 +163,11 @@ pub(crate) fn switched(text: &str, guards: &[&Guard], within: &str) -> Result<St
         let mut found = text.match_indices(guard.find.as_str()).map(|(at, _)| at);
         match (found.next(), found.next()) {
             (Some(at), None) => places.push((at, *guard)),
-            (Some(_), Some(_)) => bail!("{}: {} holds this more than once:\n  {}", guard.name, guard.file, guard.find),
+            (Some(_), Some(_)) => {
+                bail!("{}: {} contains this more than once:\n  {}", guard.name, guard.file, guard.find)
+            }
             (None, _) => bail!(
-                "{}: {} does not hold this any more:\n  {}\nlook where the guard is now, and write that into {LIST}",
+                "{}: {} no longer contains this:\n  {}\nfind the guard in the source, and correct {LIST}",
                 guard.name,
                 guard.file,
                 guard.find
@@ -177,7 +179,7 @@ pub(crate) fn switched(text: &str, guards: &[&Guard], within: &str) -> Result<St
     let mut end = 0;
     for (at, Guard { name, file, find, becomes, .. }) in places {
         if at < end {
-            bail!("{name}: another guard of {file} stands in the same place");
+            bail!("{name}: it overlaps another guard of {file}");
         }
         switched.push_str(&text[end..at]);
         switched.push_str(&format!("(if {within}::is_without(\"{name}\") {{ {becomes} }} else {{ {find} }})"));
@@ -221,9 +223,9 @@ mod tests {
     #[test]
     fn moved_guard_is_reported() {
         let full = guard("full", "used >= max", "false");
-        let said = |text: &str, guards: &[&Guard]| switched(text, guards, "crate").unwrap_err().to_string();
-        assert!(said("used > max", &[&full]).contains("does not hold this any more"));
-        assert!(said("used >= max || used >= max", &[&full]).contains("more than once"));
-        assert!(said("used >= max", &[&full, &guard("part", ">= max", ">= 1")]).contains("the same place"));
+        let output = |text: &str, guards: &[&Guard]| switched(text, guards, "crate").unwrap_err().to_string();
+        assert!(output("used > max", &[&full]).contains("no longer contains this"));
+        assert!(output("used >= max || used >= max", &[&full]).contains("more than once"));
+        assert!(output("used >= max", &[&full, &guard("part", ">= max", ">= 1")]).contains("overlaps"));
     }
 }

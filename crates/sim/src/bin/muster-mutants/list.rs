@@ -36,18 +36,18 @@ pub(crate) struct Guard {
 
 /// The run that catches a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum CatchingRun {
     /// The run of a seed violates a rule.
     Seed { seed: u64, breaks: String },
     /// A scenario has another transcript.
     Script { name: String },
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for CatchingRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::Seed { seed, .. } => write!(f, "seed {seed}"),
-            Notice::Script { name } => write!(f, "{name}.txt"),
+            CatchingRun::Seed { seed, .. } => write!(f, "seed {seed}"),
+            CatchingRun::Script { name } => write!(f, "{name}.txt"),
         }
     }
 }
@@ -59,11 +59,11 @@ impl Guard {
         names.join(",")
     }
 
-    pub(crate) fn notice(&self) -> Result<Notice> {
+    pub(crate) fn catching_run(&self) -> Result<CatchingRun> {
         match (self.seed, &self.breaks, &self.script) {
-            (Some(seed), Some(breaks), None) => Ok(Notice::Seed { seed, breaks: breaks.clone() }),
-            (None, None, Some(name)) => Ok(Notice::Script { name: name.clone() }),
-            (_, _, _) => bail!("{:?} needs either seed and breaks, or script: {LIST} says how", self.name),
+            (Some(seed), Some(breaks), None) => Ok(CatchingRun::Seed { seed, breaks: breaks.clone() }),
+            (None, None, Some(name)) => Ok(CatchingRun::Script { name: name.clone() }),
+            (_, _, _) => bail!("{:?} needs either seed and breaks, or script: see the comment in {LIST}", self.name),
         }
     }
 }
@@ -73,16 +73,20 @@ pub(crate) fn read(text: &str, only: &[String]) -> Result<Vec<Guard>> {
     let List { guard: all } = toml::from_str(text).with_context(|| format!("{LIST} cannot be read"))?;
     let mut names = BTreeSet::new();
     for guard in &all {
-        guard.notice()?;
-        ensure!(names.insert(guard.name.as_str()), "{:?} stands in {LIST} twice", guard.name);
-        ensure!(guard.name.is_ascii() && !guard.name.contains(['"', '\\', ',']), "{:?} is no plain name", guard.name);
-        ensure!(!guard.keeps.is_empty(), "{:?} does not say what it keeps", guard.name);
+        guard.catching_run()?;
+        ensure!(names.insert(guard.name.as_str()), "{:?} is in {LIST} twice", guard.name);
+        ensure!(
+            guard.name.is_ascii() && !guard.name.contains(['"', '\\', ',']),
+            "{:?} is not a plain name",
+            guard.name
+        );
+        ensure!(!guard.keeps.is_empty(), "{:?} has an empty `keeps`", guard.name);
     }
     let behind = all.iter().flat_map(|guard| &guard.also);
     if let Some(unknown) = only.iter().chain(behind).find(|name| !names.contains(name.as_str())) {
-        bail!("there is no guard {unknown:?}; these are there: {}", names.into_iter().collect::<Vec<_>>().join(", "));
+        bail!("there is no guard {unknown:?}; known guards: {}", names.into_iter().collect::<Vec<_>>().join(", "));
     }
-    ensure!(!all.is_empty(), "{LIST} names no guard");
+    ensure!(!all.is_empty(), "{LIST} has no guards");
     Ok(all)
 }
 
@@ -94,8 +98,8 @@ pub(crate) fn with_seed(text: &str, name: &str, seed: u64) -> String {
         if line.starts_with("[[guard]]") {
             is_it = false;
         }
-        if let Some(said) = line.strip_prefix("name = ") {
-            is_it = said.trim().trim_matches(['\'', '"']) == name;
+        if let Some(quoted) = line.strip_prefix("name = ") {
+            is_it = quoted.trim().trim_matches(['\'', '"']) == name;
         }
         let is_seed = is_it && line.starts_with("seed = ");
         lines.push(if is_seed { format!("seed = {seed}") } else { line.to_owned() });
@@ -114,12 +118,12 @@ mod tests {
     #[test]
     fn guard_needs_a_seed_or_a_script() {
         let guards = read(TWO, &[]).unwrap();
-        assert_eq!(guards[0].notice().unwrap(), Notice::Seed { seed: 1, breaks: "I1".into() });
-        assert_eq!(guards[1].notice().unwrap(), Notice::Script { name: "s".into() });
+        assert_eq!(guards[0].catching_run().unwrap(), CatchingRun::Seed { seed: 1, breaks: "I1".into() });
+        assert_eq!(guards[1].catching_run().unwrap(), CatchingRun::Script { name: "s".into() });
         let both = TWO.replace("script = 's'", "script = 's'\nseed = 3");
         assert!(read(&both, &[]).unwrap_err().to_string().contains("either seed and breaks, or script"));
         assert!(read(&TWO.replace("'b'", "'a'"), &[]).unwrap_err().to_string().contains("twice"));
-        assert!(read(TWO, &["c".into()]).unwrap_err().to_string().contains("these are there: a, b"));
+        assert!(read(TWO, &["c".into()]).unwrap_err().to_string().contains("known guards: a, b"));
     }
 
     #[test]

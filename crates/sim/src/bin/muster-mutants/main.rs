@@ -1,8 +1,8 @@
 //! `muster-mutants`: disables the guards of a rollout one at a time, and requires that each mutant is caught.
 //!
 //! [`list`] names the guards, and the seed or scenario that catches each mutant. All guards get a switch in a copy of the
-//! source ([`schemata`], [`copy`]): one build is enough, and the product has no branch for this. Then each of them is
-//! disabled once ([`look`]).
+//! source ([`copy`]): one build is enough, and the product has no branch for this. Then each of them is disabled once
+//! ([`run`]).
 
 mod copy;
 mod list;
@@ -18,7 +18,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
-use list::{Guard, LIST, Notice};
+use list::{CatchingRun, Guard, LIST};
 use run::{Simulator, short};
 
 /// Disable the guards of a rollout one at a time: each mutant must be caught.
@@ -28,10 +28,10 @@ struct Arguments {
     /// Only these guards.
     #[arg(value_name = "GUARD")]
     only: Vec<String>,
-    /// Where a seed no longer catches its mutant, search for the first seed that does, and record it.
+    /// Search for the first seed that catches a mutant whose recorded seed no longer does, and record it.
     #[arg(long)]
     update: bool,
-    /// How many seeds are searched.
+    /// Number of seeds to search.
     #[arg(long, value_name = "N", default_value_t = 2_000, requires = "update")]
     seeds: u64,
 }
@@ -39,7 +39,7 @@ struct Arguments {
 /// The result of one mutant.
 #[derive(Debug)]
 struct Outcome {
-    noticed_by: String,
+    caught_by: String,
     /// The violation; or why it was not caught.
     what: Result<String, String>,
     /// Another seed catches it now.
@@ -56,31 +56,31 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let began = Instant::now();
-    let root = std::env::current_dir().context("there is no current directory")?;
+    let root = std::env::current_dir().context("cannot read the current directory")?;
     let target = target_directory()?;
     let text = std::fs::read_to_string(root.join(LIST))
-        .with_context(|| format!("{LIST} cannot be read: start this where the repository begins"))?;
+        .with_context(|| format!("{LIST} cannot be read: run this in the root directory of the repository"))?;
     let all = list::read(&text, &arguments.only)?;
     let copy = copy::make(&root, &target, &all)?;
     let simulator = Simulator { program: copy::build(&copy, &target, arguments.update)?, folder: copy };
     let built = began.elapsed();
     let wanted = |guard: &&Guard| arguments.only.is_empty() || arguments.only.contains(&guard.name);
     let guards: Vec<&Guard> = all.iter().filter(wanted).collect();
-    let outcomes = side_by_side(&guards, |guard| take_away(guard, &simulator, arguments))?;
+    let outcomes = in_parallel(&guards, |guard| check_mutant(guard, &simulator, arguments))?;
 
     let mut out = std::io::stdout().lock();
     let (mut missed, mut after) = (0, text.clone());
     let wide = guards.iter().map(|guard| guard.name.len()).max().unwrap_or_default();
-    writeln!(out, "{:<wide$}  {:<24}  what goes wrong without it", "guard", "noticed by")?;
-    for (guard, Outcome { noticed_by, what, seed }) in guards.iter().zip(&outcomes) {
+    writeln!(out, "{:<wide$}  {:<24}  violation without the guard", "guard", "caught by")?;
+    for (guard, Outcome { caught_by, what, seed }) in guards.iter().zip(&outcomes) {
         let what = match what {
             Ok(what) => short(what),
             Err(why) => {
                 missed += 1;
-                format!("NOBODY MISSES IT: {why}\n{:wide$}  it keeps: {}", "", guard.keeps)
+                format!("NOT CAUGHT: {why}\n{:wide$}  the guard keeps: {}", "", guard.keeps)
             }
         };
-        writeln!(out, "{:<wide$}  {noticed_by:<24}  {what}", guard.name)?;
+        writeln!(out, "{:<wide$}  {caught_by:<24}  {what}", guard.name)?;
         if let Some(seed) = seed {
             after = list::with_seed(&after, &guard.name, *seed);
         }
@@ -89,53 +89,53 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         std::fs::write(root.join(LIST), after).with_context(|| format!("{LIST} cannot be written"))?;
     }
     let (built, all) = (built.as_secs_f64(), began.elapsed().as_secs_f64());
-    writeln!(out, "{} guards; built in {built:.0} s, all of it in {all:.0} s", guards.len())?;
+    writeln!(out, "{} guards; built in {built:.0} s, {all:.0} s in total", guards.len())?;
     if missed == 0 {
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(
         out,
-        "mutants: {missed} guards can be taken away without anybody noticing; if the engine or the simulator has changed, \
-         `make mutants ARGS=--update` looks for other seeds"
+        "mutants: {missed} mutants were not caught; if the engine or the simulator has changed, run `make mutants \
+         ARGS=--update` to search for other seeds"
     )?;
     Ok(ExitCode::FAILURE)
 }
 
 /// The directory in which this program was built: `…/debug/muster-mutants`.
 fn target_directory() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("this program does not know where it is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let target = program.parent().and_then(Path::parent).map(ToOwned::to_owned);
     target.context("this program is not in a target directory")
 }
 
-fn take_away(guard: &Guard, simulator: &Simulator, arguments: &Arguments) -> Result<Outcome> {
-    let notice = guard.notice()?;
-    let mut outcome = Outcome { noticed_by: notice.to_string(), what: Err(String::new()), seed: None };
-    match notice {
-        Notice::Script { name } => {
+fn check_mutant(guard: &Guard, simulator: &Simulator, arguments: &Arguments) -> Result<Outcome> {
+    let catching = guard.catching_run()?;
+    let mut outcome = Outcome { caught_by: catching.to_string(), what: Err(String::new()), seed: None };
+    match catching {
+        CatchingRun::Script { name } => {
             if let Some(what) = simulator.play(&name, None)? {
-                bail!("scenarios/{name}.txt goes wrong with all guards in place: {what}");
+                bail!("scenarios/{name}.txt fails with all guards enabled: {what}");
             }
-            let otherwise = simulator.play(&name, Some(&guard.off()))?;
-            outcome.what = otherwise.ok_or_else(|| "the script is played as before".to_owned());
+            let difference = simulator.play(&name, Some(&guard.off()))?;
+            outcome.what = difference.ok_or_else(|| "the transcript is unchanged".to_owned());
         }
-        Notice::Seed { seed, breaks } => {
+        CatchingRun::Seed { seed, breaks } => {
             outcome.what = without(guard, simulator, seed, &breaks)?;
             if outcome.what.is_err() && arguments.update {
                 match simulator.search(&breaks, arguments.seeds, &guard.off())? {
                     Ok(found) => {
                         outcome.what = without(guard, simulator, found.seed, &breaks)?;
-                        outcome.noticed_by = format!("seed {}, found now", found.seed);
+                        outcome.caught_by = format!("seed {} (new)", found.seed);
                         outcome.seed = Some(found.seed);
                     }
                     Err(Some(other)) => {
                         let what = short(&other.what);
                         outcome.what = Err(format!(
-                            "of {} seeds none breaks {breaks}; seed {} breaks {}: {what}",
+                            "none of {} seeds violates {breaks}; seed {} violates {}: {what}",
                             arguments.seeds, other.seed, other.rule
                         ));
                     }
-                    Err(None) => outcome.what = Err(format!("none of {} seeds breaks any rule", arguments.seeds)),
+                    Err(None) => outcome.what = Err(format!("none of {} seeds violates a rule", arguments.seeds)),
                 }
             }
         }
@@ -145,18 +145,20 @@ fn take_away(guard: &Guard, simulator: &Simulator, arguments: &Arguments) -> Res
 
 /// The violation of a seed without a guard. A seed that fails with all guards proves nothing.
 fn without(guard: &Guard, simulator: &Simulator, seed: u64, breaks: &str) -> Result<Result<String, String>> {
-    if let Some(anyway) = simulator.tell(seed, None)? {
-        bail!("seed {seed} breaks a rule with all guards in place: {}: {}", anyway.rule, anyway.what);
+    if let Some(anyway) = simulator.run_seed(seed, None)? {
+        bail!("seed {seed} violates a rule with all guards enabled: {}: {}", anyway.rule, anyway.what);
     }
-    Ok(match simulator.tell(seed, Some(&guard.off()))? {
-        Some(broken) if broken.rule == breaks => Ok(format!("{breaks}: {}", broken.what)),
-        Some(broken) => Err(format!("{} is broken instead of {breaks}: {}", broken.rule, short(&broken.what))),
-        None => Err(format!("no rule is broken instead of {breaks}")),
+    Ok(match simulator.run_seed(seed, Some(&guard.off()))? {
+        Some(violation) if violation.rule == breaks => Ok(format!("{breaks}: {}", violation.what)),
+        Some(violation) => {
+            Err(format!("expected a violation of {breaks}, got one of {}: {}", violation.rule, short(&violation.what)))
+        }
+        None => Err(format!("expected a violation of {breaks}, got none")),
     })
 }
 
 /// Runs a function for each item on all processors. Results keep the order.
-fn side_by_side<I: Sync, T: Send>(all: &[I], each: impl Fn(&I) -> Result<T> + Sync) -> Result<Vec<T>> {
+fn in_parallel<I: Sync, T: Send>(all: &[I], each: impl Fn(&I) -> Result<T> + Sync) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Result<T>>>> = Mutex::new(all.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
@@ -173,5 +175,5 @@ fn side_by_side<I: Sync, T: Send>(all: &[I], each: impl Fn(&I) -> Result<T> + Sy
         }
     });
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.into_iter().map(|result| result.context("a guard was not looked at")?).collect()
+    done.into_iter().map(|result| result.context("a guard was not checked")?).collect()
 }

@@ -9,7 +9,7 @@ use muster_core::report::{Cause, RunResult};
 use muster_core::txn::Generation;
 use muster_store::WatchChange;
 
-use super::{Checker, Committed, Rule};
+use super::{Checker, CommittedTxn, Rule};
 use crate::simulation::event::{MachineNumber, SimTime};
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Agents {
     /// The version of each generation, for all nodes and for single ones.
     base: BTreeMap<Generation, GivenVersion>,
     own: BTreeMap<(NodeName, Generation), GivenVersion>,
-    /// Whether a machine's run may be of an older release.
+    /// True if a machine's run may be of an older release.
     may_be_older: BTreeMap<MachineNumber, bool>,
     /// The last version that a machine has validated.
     pub(super) proved: BTreeMap<MachineNumber, Version>,
@@ -37,7 +37,7 @@ impl Agents {
     }
 
     /// Records the desired versions of a transaction.
-    pub(super) fn record_desired(&mut self, seen: &Committed<'_>, fleet: &Fleet, before: Option<Generation>) {
+    pub(super) fn record_desired(&mut self, seen: &CommittedTxn<'_>, fleet: &Fleet, before: Option<Generation>) {
         if let Some(base) = fleet.base().filter(|base| Some(base.generation) != before) {
             self.base.insert(base.generation, GivenVersion { version: base.version, allow_older: base.allow_older });
         }
@@ -48,8 +48,8 @@ impl Agents {
             }
             let Some(name) = kv.key.rsplit('/').next().and_then(|name| NodeName::new(name).ok()) else { continue };
             if let Some(desired) = fleet.desired_of(&name) {
-                let told = GivenVersion { version: desired.version, allow_older: desired.allow_older };
-                self.own.insert((name, desired.generation), told);
+                let given = GivenVersion { version: desired.version, allow_older: desired.allow_older };
+                self.own.insert((name, desired.generation), given);
             }
         }
     }
@@ -59,7 +59,8 @@ impl Checker {
     pub(crate) fn ledger_saved(&mut self, machine: MachineNumber, before: &Ledger, after: &Ledger) {
         let of = |ledger: &Ledger| ledger.desired.as_ref().map(|desired| desired.generation);
         if of(after) < of(before) {
-            let what = format!("{} goes back from {:?} to {:?}", self.names[machine], of(before), of(after));
+            let what =
+                format!("{}: the generation decreases from {:?} to {:?}", self.names[machine], of(before), of(after));
             self.report(Rule::Monotone, what);
         }
     }
@@ -78,13 +79,13 @@ impl Checker {
             *acted = generation;
         }
         // An automatic rollback is the node's own decision.
-        let goes_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }));
+        let rolls_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }));
         let own = self.agents.own.get(&(name.clone(), generation));
-        let told = own.or_else(|| self.agents.base.get(&generation)).cloned();
-        let may_be_older = goes_back || told.as_ref().is_none_or(|told| told.allow_older);
+        let given = own.or_else(|| self.agents.base.get(&generation)).cloned();
+        let may_be_older = rolls_back || given.as_ref().is_none_or(|given| given.allow_older);
         self.agents.may_be_older.insert(machine, may_be_older);
-        if !goes_back && told.as_ref().map(|told| &told.version) != Some(&run.version) {
-            let what = format!("{name} applies {} under {generation}, which says {told:?}", run.version);
+        if !rolls_back && given.as_ref().map(|given| &given.version) != Some(&run.version) {
+            let what = format!("{name} applies {} at generation {generation}, whose version is {given:?}", run.version);
             self.report(Rule::SingleGrant, what);
         }
     }
@@ -95,8 +96,7 @@ impl Checker {
         let is_older = before.is_some_and(|before| serial(&version) < serial(before));
         let may_be = self.agents.may_be_older.get(&machine).copied().unwrap_or(true);
         if result == RunResult::Changed && is_older && !may_be {
-            let what =
-                format!("{} goes from {before:?} back to {version}, and nobody has said so", self.names[machine]);
+            let what = format!("{} is downgraded from {before:?} to {version} without permission", self.names[machine]);
             self.report(Rule::Downgrade, what);
         }
         match result {

@@ -32,14 +32,14 @@ struct BudgetShare<'a> {
     made: usize,
     down: Vec<&'a NodeName>,
     /// One of them is granted and uses the budget.
-    asks: bool,
+    uses_budget: bool,
     most: Option<Amount>,
 }
 
 impl<'a> BudgetShare<'a> {
-    fn count(&mut self, name: &'a NodeName, standing: &NodeFacts, is_down: bool, asks: bool) {
-        self.made += usize::from(!standing.new);
-        self.asks |= asks;
+    fn count(&mut self, name: &'a NodeName, facts: &NodeFacts, is_down: bool, uses_budget: bool) {
+        self.made += usize::from(!facts.new);
+        self.uses_budget |= uses_budget;
         if is_down {
             self.down.push(name);
         }
@@ -47,12 +47,12 @@ impl<'a> BudgetShare<'a> {
 }
 
 /// Its value of the label that has a budget.
-fn value_of<'a>(strategy: &Strategy, standing: &'a NodeFacts) -> Option<&'a str> {
+fn value_of<'a>(strategy: &Strategy, facts: &'a NodeFacts) -> Option<&'a str> {
     let per = strategy.max_unavailable.per.as_ref()?;
     if per.label == "failure_domain" {
-        return Some(&standing.domain);
+        return Some(&facts.domain);
     }
-    Some(standing.labels.get(&per.label).map_or("", String::as_str))
+    Some(facts.labels.get(&per.label).map_or("", String::as_str))
 }
 
 /// Grants of one decision, on one view.
@@ -76,42 +76,40 @@ impl Checker {
         let base = self.facts.base(seen);
         // Granting a node that is already down is free.
         let is_up = |name: &&NodeName| {
-            self.facts
-                .of(name, seen)
-                .is_some_and(|standing| standing.is_up(&base) && !self.is_silent(name, standing, at))
+            self.facts.state_at(name, seen).is_some_and(|facts| facts.is_up(&base) && !self.is_silent(name, facts, at))
         };
         let costly: Vec<NodeName> = granted.iter().filter(is_up).cloned().collect();
         self.moved.0.extend(costly.iter().cloned());
         let set_aside =
             |name: &NodeName| record.operator.skipped.contains(name) || record.operator.released.contains(name);
-        let is_down = |name: &NodeName, standing: &NodeFacts| {
-            let is_new = standing.new && standing.granted_by(record.id, &record.to).is_none();
-            let is_out = !standing.is_up(&base) || self.moved.0.contains(name) || granted.contains(name);
-            !set_aside(name) && !is_new && (is_out || self.is_silent(name, standing, at))
+        let is_down = |name: &NodeName, facts: &NodeFacts| {
+            let is_new = facts.new && facts.granted_by(record.id, &record.to).is_none();
+            let is_out = !facts.is_up(&base) || self.moved.0.contains(name) || granted.contains(name);
+            !set_aside(name) && !is_new && (is_out || self.is_silent(name, facts, at))
         };
         let mut roles: BTreeMap<&str, BudgetShare<'_>> = BTreeMap::new();
         let mut values: BTreeMap<&str, BudgetShare<'_>> = BTreeMap::new();
-        for (name, standing) in self.facts.designed(seen) {
-            let is_down = is_down(name, standing);
-            let asks = costly.contains(name);
-            let share = roles.entry(standing.role.as_str()).or_default();
-            share.most = Some(strategy.max_unavailable.for_role(&standing.role));
-            share.count(name, standing, is_down, asks);
-            if let (Some(value), Some(per)) = (value_of(strategy, standing), &strategy.max_unavailable.per) {
+        for (name, facts) in self.facts.designed(seen) {
+            let is_down = is_down(name, facts);
+            let uses_budget = costly.contains(name);
+            let share = roles.entry(facts.role.as_str()).or_default();
+            share.most = Some(strategy.max_unavailable.for_role(&facts.role));
+            share.count(name, facts, is_down, uses_budget);
+            if let (Some(value), Some(per)) = (value_of(strategy, facts), &strategy.max_unavailable.per) {
                 let share = values.entry(value).or_default();
                 share.most = Some(Amount::Nodes(per.count));
-                share.count(name, standing, is_down, asks);
+                share.count(name, facts, is_down, uses_budget);
             }
         }
         let all = roles.into_iter().map(|(role, share)| (format!("role {role}"), share));
         let all = all.chain(values.into_iter().map(|(value, share)| (value.to_owned(), share)));
         let mut found = Vec::new();
-        for (of, BudgetShare { made, down, asks, most: amount }) in all {
+        for (of, BudgetShare { made, down, uses_budget, most: amount }) in all {
             let budget = amount.map_or(1, |amount| most(amount, made));
-            if asks && down.len() > budget {
+            if uses_budget && down.len() > budget {
                 let names: Vec<&str> = down.iter().map(|name| name.as_str()).collect();
                 let what = format!(
-                    "at revision {seen} {} of {of} are or become unavailable, and {budget} may be",
+                    "at revision {seen}, {} nodes of {of} are or become unavailable (limit {budget})",
                     names.join(", ")
                 );
                 found.push(Violation { rule: Rule::Budget, what });
@@ -123,8 +121,8 @@ impl Checker {
     /// The checks of a machine have passed: at its desired version it serves again.
     pub(super) fn is_healthy(&mut self, machine: MachineNumber, version: &Version) {
         let name = &self.names[machine];
-        let told = self.fleet.desired_of(name).map(|desired| desired.version);
-        if told.as_ref() == Some(version) {
+        let desired = self.fleet.desired_of(name).map(|desired| desired.version);
+        if desired.as_ref() == Some(version) {
             self.moved.0.remove(name);
         }
     }

@@ -58,7 +58,7 @@ pub(super) struct GrantFact {
     pub(super) revision: Revision,
     /// By the clock of the granting server.
     pub(super) at: SimTime,
-    /// When it was in the store, by real time.
+    /// The real time at which it was in the store.
     pub(super) there_at: SimTime,
     pub(super) kept: Option<Generation>,
 }
@@ -66,7 +66,7 @@ pub(super) struct GrantFact {
 /// The version of nodes without a desired version of their own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Base {
-    pub(super) told: Option<(Version, Generation)>,
+    pub(super) desired: Option<(Version, Generation)>,
     pub(super) floor: RolloutId,
     pub(super) epoch: u64,
 }
@@ -78,7 +78,7 @@ pub(super) struct NodeHistory {
     pauses: Vec<(Revision, Vec<(PauseScope, PauseRecord)>)>,
 }
 
-/// When a decision was made, by its clock. It may have been committed later.
+/// The time of a decision, by its clock. It may have been committed later.
 pub(super) fn decided(at: Timestamp, committed: SimTime) -> SimTime {
     SimTime::try_from(at.duration_since(START)).unwrap_or_default().min(committed)
 }
@@ -170,14 +170,14 @@ impl NodeHistory {
             let (version, at) = fleet.current_version()?;
             Some((version.clone(), Generation { epoch: fleet.epoch(), number: at.0 }))
         };
-        let told = match active {
+        let desired = match active {
             Some(active) if !active.at_once && !active.completed => {
                 active.from.as_ref().map(|from| (from.version.clone(), from.generation))
             }
             Some(_) | None => current(),
         };
         let floor = active.map(|active| active.floor).unwrap_or_default();
-        self.bases.push((revision, Base { told, floor, epoch: fleet.epoch() }));
+        self.bases.push((revision, Base { desired, floor, epoch: fleet.epoch() }));
     }
 
     pub(super) fn record_pauses(&mut self, fleet: &Fleet, revision: Revision) {
@@ -196,7 +196,7 @@ impl NodeHistory {
         at(&self.bases, revision).cloned().unwrap_or_default()
     }
 
-    pub(super) fn of(&self, name: &NodeName, revision: Revision) -> Option<&NodeFacts> {
+    pub(super) fn state_at(&self, name: &NodeName, revision: Revision) -> Option<&NodeFacts> {
         at(self.nodes.get(name)?, revision)
     }
 
@@ -214,24 +214,24 @@ impl NodeFacts {
     }
 
     /// Its desired version, with the generation.
-    pub(super) fn told(&self, base: &Base) -> Option<(Version, Generation)> {
+    pub(super) fn desired(&self, base: &Base) -> Option<(Version, Generation)> {
         match self.grant.as_ref().filter(|grant| grant.rollout >= base.floor) {
             Some(grant) => {
                 let own = Generation { epoch: base.epoch, number: grant.revision.0 };
                 Some((grant.version.clone(), grant.kept.unwrap_or(own)))
             }
-            None => base.told.clone(),
+            None => base.desired.clone(),
         }
     }
 
-    /// Whether it has validated its desired version.
+    /// True if it has validated its desired version.
     pub(super) fn is_up(&self, base: &Base) -> bool {
-        let Some((version, generation)) = self.told(base) else { return false };
+        let Some((version, generation)) = self.desired(base) else { return false };
         let proved = self.shows == ReportedState::Validated && self.version.as_ref() == Some(&version);
         proved && self.answered >= generation && !self.rebooted
     }
 
-    /// Whether it has reported a failure for a grant.
+    /// True if it has reported a failure for a grant.
     pub(super) fn has_failed(&self, grant: &GrantFact, epoch: u64) -> bool {
         let answered = self.answered >= Generation { epoch, number: grant.revision.0 };
         let at_target = self.version.as_ref() == Some(&grant.version);

@@ -21,7 +21,7 @@ use crate::simulation::store::Writer;
 
 use super::budget::Decision;
 use super::facts::{NodeFacts, ReportedState};
-use super::{Checker, Committed, Plans, Rule, Violation, facts};
+use super::{Checker, CommittedTxn, Plans, Rule, Violation, facts};
 
 /// The largest age of a view between reading the store's revision and deciding.
 const OLD: SimTime = SimTime::from_millis(500);
@@ -39,22 +39,22 @@ struct RolloutWrites {
 }
 
 fn read(changes: &[WatchChange]) -> RolloutWrites {
-    let mut said = RolloutWrites { records: Vec::new(), granted: Vec::new() };
+    let mut writes = RolloutWrites { records: Vec::new(), granted: Vec::new() };
     for change in changes {
         let WatchChange::Put(kv) = change else { continue };
         match keys::parse(&kv.key) {
-            Some((_, Key::Rollout { .. })) => said.records.extend(serde_json::from_slice::<RolloutRecord>(&kv.value)),
+            Some((_, Key::Rollout { .. })) => writes.records.extend(serde_json::from_slice::<RolloutRecord>(&kv.value)),
             Some((_, Key::Desired { node })) => {
-                said.granted.extend(serde_json::from_slice(&kv.value).map(|desired| (node, desired)));
+                writes.granted.extend(serde_json::from_slice(&kv.value).map(|desired| (node, desired)));
             }
             Some(_) | None => {}
         }
     }
-    said
+    writes
 }
 
 impl Checker {
-    pub(super) fn check_rollouts(&mut self, seen: &Committed<'_>, plans: &Plans) -> Vec<Violation> {
+    pub(super) fn check_rollouts(&mut self, seen: &CommittedTxn<'_>, plans: &Plans) -> Vec<Violation> {
         let is_concerned = |change: &WatchChange| match change {
             WatchChange::Put(kv) => kv.key.contains("/rollouts/") || kv.key.contains("/desired/"),
             WatchChange::Delete { .. } => false,
@@ -62,9 +62,9 @@ impl Checker {
         if !seen.changes.iter().any(is_concerned) {
             return Vec::new();
         }
-        let said = read(seen.changes);
+        let writes = read(seen.changes);
         let mut found = Vec::new();
-        for after in &said.records {
+        for after in &writes.records {
             let before = self.fleet.rollouts().get(&after.id).map(|(record, _)| record.clone());
             match &before {
                 None => found.extend(self.check_start(after)),
@@ -72,7 +72,10 @@ impl Checker {
                     found.extend(self.check_promotion(before, after, seen.writer));
                     found.extend(self.check_completeness(before, after));
                     if (&before.request, &before.plan) != (&after.request, &after.plan) {
-                        let what = format!("rollout {} is that of {:?} now, and was another", after.id, after.request);
+                        let what = format!(
+                            "rollout {} changes to request {:?}: its request and plan must not change",
+                            after.id, after.request
+                        );
                         found.push(Violation { rule: Rule::Idempotence, what });
                     }
                     if let Some(plan) = plans.get(&after.plan).filter(|_| !after.at_once) {
@@ -82,10 +85,10 @@ impl Checker {
             }
         }
         let grants: Vec<&(NodeName, DesiredRecord)> =
-            said.granted.iter().filter(|(_, desired)| desired.kept.is_none()).collect();
-        for (name, desired) in said.granted.iter().filter(|(_, desired)| desired.kept.is_some()) {
+            writes.granted.iter().filter(|(_, desired)| desired.kept.is_none()).collect();
+        for (name, desired) in writes.granted.iter().filter(|(_, desired)| desired.kept.is_some()) {
             if *seen.writer != Writer::Operator {
-                let what = format!("{name} is set aside in rollout {}, by no person", desired.rollout);
+                let what = format!("{name} is skipped in rollout {} without a request of an operator", desired.rollout);
                 found.push(Violation { rule: Rule::SingleGrant, what });
             }
         }
@@ -93,15 +96,15 @@ impl Checker {
             return found;
         }
         let id = grants[0].1.rollout;
-        let after = said.records.iter().find(|record| record.id == id);
+        let after = writes.records.iter().find(|record| record.id == id);
         let before = self.fleet.rollouts().get(&id).map(|(record, _)| record.clone());
         let (Some(after), Some(before)) = (after, before) else {
-            let what = format!("nodes are granted something by rollout {id}, whose record is not rewritten with it");
+            let what = format!("rollout {id} grants nodes without an update of its record");
             found.push(Violation { rule: Rule::StopMeansStop, what });
             return found;
         };
         if before.phase != RolloutPhase::Running {
-            let what = format!("rollout {id} is {}, and grants something to {}", before.phase.word(), grants[0].0);
+            let what = format!("rollout {id} is {}, but grants {}", before.phase.word(), grants[0].0);
             found.push(Violation { rule: Rule::StopMeansStop, what });
         }
         let Some(plan) = plans.get(&after.plan) else { return found };
@@ -123,14 +126,16 @@ impl Checker {
     fn check_view(&self, seen: Revision, granted: Timestamp, now: SimTime) -> Option<Violation> {
         let decided = facts::decided(granted, now);
         let newest = self.revision_at(decided.saturating_sub(self.apart / 2 + OLD));
-        let what = || format!("nodes are granted something on a view at revision {seen}, when {newest} had been long");
+        let what = || format!("nodes are granted on a stale view at revision {seen}: the store had revision {newest}");
         (self.is_inside && seen < newest).then(|| Violation { rule: Rule::FreshView, what: what() })
     }
 
     fn check_start(&mut self, record: &RolloutRecord) -> Option<Violation> {
         if let Some(known) = self.grants.requests.insert(record.request.clone(), record.id) {
-            let what =
-                format!("request {:?} has started rollout {known}, and starts {} now", record.request, record.id);
+            let what = format!(
+                "request {:?} has started rollout {known}, and now starts rollout {}",
+                record.request, record.id
+            );
             return Some(Violation { rule: Rule::Idempotence, what });
         }
         let back = record.rolls_back?;
@@ -145,16 +150,16 @@ impl Checker {
             return None;
         }
         let base = self.facts.base(after.steps.seen);
-        let is_there = |standing: &NodeFacts| {
-            let proved = standing.shows == ReportedState::Validated && standing.version.as_ref() == Some(&after.to);
+        let is_there = |facts: &NodeFacts| {
+            let proved = facts.shows == ReportedState::Validated && facts.version.as_ref() == Some(&after.to);
             // A node that another rollout gave the target was not moved, and may run at any time.
-            let granted = standing.granted_by(after.id, &after.to).is_some();
-            standing.new || proved || (!granted && standing.told(&base).is_some_and(|(version, _)| version == after.to))
+            let granted = facts.granted_by(after.id, &after.to).is_some();
+            facts.new || proved || (!granted && facts.desired(&base).is_some_and(|(version, _)| version == after.to))
         };
-        let (name, standing) = self.facts.designed(after.steps.seen).find(|(_, standing)| !is_there(standing))?;
+        let (name, facts) = self.facts.designed(after.steps.seen).find(|(_, facts)| !is_there(facts))?;
         let what = format!(
-            "rollout {} is said to have brought everybody to {}, and {name} shows {:?} at {:?}",
-            after.id, after.to, standing.shows, standing.version
+            "rollout {} is recorded as complete at {}, but {name} is {:?} at {:?}",
+            after.id, after.to, facts.shows, facts.version
         );
         Some(Violation { rule: Rule::VersionTruth, what })
     }
@@ -164,7 +169,7 @@ impl Checker {
         plan: &RolloutPlan,
         before: &RolloutRecord,
         after: &RolloutRecord,
-        seen: &Committed<'_>,
+        seen: &CommittedTxn<'_>,
     ) -> Vec<Violation> {
         let passed =
             |record: &RolloutRecord, wave: usize| record.waves.get(wave).is_some_and(|state| state.passed.is_some());
@@ -181,26 +186,30 @@ impl Checker {
         desired: &DesiredRecord,
     ) -> Vec<Violation> {
         let mut found = self.check_turn(plan, after, name);
-        let mut accuse = |rule, what: String| found.push(Violation { rule, what });
-        let standing = self.facts.of(name, self.fleet.revision);
-        if standing.is_none_or(|standing| !standing.designed) {
-            accuse(Rule::Pause, format!("{name} is granted something, and is not in the design"));
+        let mut report = |rule, what: String| found.push(Violation { rule, what });
+        let facts = self.facts.state_at(name, self.fleet.revision);
+        if facts.is_none_or(|facts| !facts.designed) {
+            report(Rule::Pause, format!("{name} is granted, but is not in the design"));
         }
-        if let Some(standing) = standing {
-            let earlier = standing.granted_by(after.id, &after.to);
+        if let Some(facts) = facts {
+            let earlier = facts.granted_by(after.id, &after.to);
             let again = before.operator.retry.contains(name)
                 || before
                     .operator
                     .retry_before
                     .is_some_and(|before| earlier.is_some_and(|earlier| earlier.revision.0 < before.before.number));
             if let Some(earlier) = earlier.filter(|_| !again) {
-                let what = format!("{name} was granted {} at revision {}, and is again", after.to, earlier.revision);
-                accuse(Rule::SingleGrant, what);
+                let what =
+                    format!("{name} is granted {} again after the grant at revision {}", after.to, earlier.revision);
+                report(Rule::SingleGrant, what);
             }
-            if let Some(told) = standing.told(&self.facts.base(self.fleet.revision)) {
+            if let Some(current) = facts.desired(&self.facts.base(self.fleet.revision)) {
                 let serial = |version| self.fleet.releases().get(version).map(|release| release.serial);
-                if serial(&desired.version) < serial(&told.0) && !(desired.allow_older && plan.allow_older) {
-                    accuse(Rule::Downgrade, format!("{name} goes from {} back to {}", told.0, desired.version));
+                if serial(&desired.version) < serial(&current.0) && !(desired.allow_older && plan.allow_older) {
+                    report(
+                        Rule::Downgrade,
+                        format!("{name} is downgraded from {} to {} without permission", current.0, desired.version),
+                    );
                 }
             }
         }
@@ -210,7 +219,7 @@ impl Checker {
         let around = [desired.granted.saturating_sub(span), desired.granted.saturating_add(span)];
         let around = around.into_iter().flatten().chain([desired.granted]);
         if !around.into_iter().any(|at| is_window_open(&plan.strategy.windows, at)) {
-            accuse(Rule::Window, format!("{name} is granted something at {}, outside of all windows", desired.granted));
+            report(Rule::Window, format!("{name} is granted at {}, outside all windows", desired.granted));
         }
         found
     }
@@ -221,13 +230,13 @@ impl Checker {
         let base = self.facts.base(seen);
         let has_failed = |name: &NodeName, repair: bool| {
             let grant = || {
-                let standing = self.facts.of(name, seen).filter(|standing| standing.designed)?;
-                let grant = standing.granted_by(before.id, &before.to)?;
+                let facts = self.facts.state_at(name, seen).filter(|facts| facts.designed)?;
+                let grant = facts.granted_by(before.id, &before.to)?;
                 let forgiven =
                     before.operator.forgiven.is_some_and(|forgiven| grant.revision.0 < forgiven.before.number);
                 let again = before.operator.retry.contains(name)
                     || before.operator.retry_before.is_some_and(|before| grant.revision.0 < before.before.number);
-                (standing.has_failed(grant, base.epoch) && !forgiven && !again).then_some(())
+                (facts.has_failed(grant, base.epoch) && !forgiven && !again).then_some(())
             };
             !repair && !before.operator.skipped.contains(name) && grant().is_some()
         };
@@ -244,20 +253,21 @@ impl Checker {
             let most = limit(if wave.canary { failures.canary } else { failures.wave });
             if failed > most {
                 let what = format!(
-                    "rollout {} goes on at revision {seen} though {failed} nodes of wave {} have failed, and {most} may",
+                    "rollout {} grants at revision {seen} although {} of wave {} failed (limit {most})",
                     before.id,
+                    nodes_text(failed),
                     number + 1
                 );
                 return Some(Violation { rule: Rule::Threshold, what });
             }
         }
         let most = limit(failures.total);
-        let what = || format!("rollout {} goes on though {total} nodes have failed, and {most} may", before.id);
+        let what = || format!("rollout {} grants although {} failed (limit {most})", before.id, nodes_text(total));
         (total > most).then(|| Violation { rule: Rule::Threshold, what: what() })
     }
 }
 
-/// Whether a window is open, by local time. Written from the documentation and not from the code under test. No
+/// True if a window is open, by local time. Written from the documentation and not from the code under test. No
 /// windows: always.
 fn is_window_open(windows: &[Window], at: Timestamp) -> bool {
     windows.is_empty() || windows.iter().any(|window| is_in(window, at))
@@ -274,12 +284,16 @@ fn is_in(window: &Window, at: Timestamp) -> bool {
     today || (ends_next_day && yesterday && wall.time() < window.to)
 }
 
-/// Since when machines are unreachable: cut off, or without an agent. Unknown for a fleet of real processes.
+fn nodes_text(count: usize) -> String {
+    if count == 1 { "1 node".into() } else { format!("{count} nodes") }
+}
+
+/// The time since which machines are unreachable: cut off, or without an agent. Unknown for a fleet of real processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unreachable(BTreeMap<NodeName, SimTime>);
 
 impl Checker {
-    /// Records whether a machine is reachable.
+    /// Records the reachability of a machine.
     pub(crate) fn set_reachable(&mut self, machine: MachineNumber, is_reached: bool, now: SimTime) {
         let name = &self.names[machine];
         if is_reached {
@@ -289,11 +303,11 @@ impl Checker {
         }
     }
 
-    /// Whether a node was certainly disconnected at a decision: by the view of the decision, and for longer than the
+    /// True if a node was certainly disconnected at a decision: by the view of the decision, and for longer than the
     /// clock error.
-    pub(super) fn is_silent(&self, name: &NodeName, standing: &NodeFacts, decided: Timestamp) -> bool {
+    pub(super) fn is_silent(&self, name: &NodeName, facts: &NodeFacts, decided: Timestamp) -> bool {
         let at = facts::decided(decided, self.times.last().map(|(at, _)| *at).unwrap_or_default());
-        standing.gone && self.reach.0.get(name).is_some_and(|since| *since + self.apart < at)
+        facts.gone && self.reach.0.get(name).is_some_and(|since| *since + self.apart < at)
     }
 
     /// Checks that a granted node is connected and not paused.
@@ -305,7 +319,7 @@ impl Checker {
         seen: Revision,
     ) -> Vec<Violation> {
         let mut found = Vec::new();
-        let Some(standing) = self.facts.of(name, seen) else { return found };
+        let Some(facts) = self.facts.state_at(name, seen) else { return found };
         let at = desired.granted;
         // A pause that ends within the clock error may be over.
         let slack = jiff::SignedDuration::try_from(self.apart).unwrap_or_default();
@@ -313,16 +327,16 @@ impl Checker {
         for (scope, pause) in self.facts.pauses(seen) {
             let concerns = match scope {
                 PauseScope::Global => true,
-                PauseScope::Role { role } => *role == standing.role,
+                PauseScope::Role { role } => *role == facts.role,
                 PauseScope::Host { node } => node == name,
             };
             if concerns && pause.until.is_none_or(|until| late < until) {
-                let what = format!("{name} is granted something at revision {seen}, and was paused by {}", pause.by);
+                let what = format!("{name} is granted at revision {seen}, but was paused by {}", pause.by);
                 found.push(Violation { rule: Rule::Pause, what });
             }
         }
-        if self.is_silent(name, standing, at) {
-            let what = format!("{name} is granted something on a view at revision {seen} in which nobody hears of it");
+        if self.is_silent(name, facts, at) {
+            let what = format!("{name} is granted on a view at revision {seen} in which it is disconnected");
             found.push(Violation { rule: Rule::Pause, what });
         }
         if self.reach.0.is_empty() {
@@ -332,15 +346,15 @@ impl Checker {
             .facts
             .designed(seen)
             .filter(|(other, there)| {
-                there.domain == standing.domain && !there.new && !record.operator.skipped.contains(*other)
+                there.domain == facts.domain && !there.new && !record.operator.skipped.contains(*other)
             })
             .collect();
         let silent = domain.iter().filter(|(other, there)| self.is_silent(other, there, at)).count();
         if silent >= 2 && 2 * silent > domain.len() {
             let what = format!(
-                "{name} is granted something on a view at revision {seen} in which {silent} of {} nodes of {} are silent",
+                "{name} is granted on a view at revision {seen} in which {silent} of {} nodes of {} are disconnected",
                 domain.len(),
-                standing.domain
+                facts.domain
             );
             found.push(Violation { rule: Rule::Brake, what });
         }

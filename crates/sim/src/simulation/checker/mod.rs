@@ -1,7 +1,7 @@
 //! Checks every transaction, and what really runs on the machines, against the rules of the design.
 //!
 //! The checker implements the rules on its own, from the plan and the strategy as data. It never calls the engine, and finds
-//! errors of the engine. A node counts as disconnected only if the store says so and it really is, since a server alone may
+//! errors of the engine. A node counts as disconnected only if it is so in the store and really is, since a server alone may
 //! know more. A decision is checked on the view that it was based on, which the rollout record names (`seen`). That a pause
 //! stops everything is checked by the order of revisions.
 
@@ -102,8 +102,8 @@ impl Rule {
         match self {
             Rule::OneState => "I1, one state",
             Rule::VersionTruth => "I2, version truth",
-            Rule::ReportOrder => "the order of reports",
-            Rule::ReportDurable => "answered reports",
+            Rule::ReportOrder => "report order",
+            Rule::ReportDurable => "acknowledged reports",
             Rule::OneHolder => "I9, one holder",
             Rule::Budget => "I3, the budget",
             Rule::SingleGrant => "I4, single grant",
@@ -115,9 +115,9 @@ impl Rule {
             Rule::Monotone => "I11, monotone observation",
             Rule::Downgrade => "I12, downgrade",
             Rule::Window => "I16, the window",
-            Rule::Pause => "paused, silent or gone",
-            Rule::Brake => "the brake",
-            Rule::FreshView => "a fresh view",
+            Rule::Pause => "paused, disconnected or removed",
+            Rule::Brake => "failure domain brake",
+            Rule::FreshView => "fresh view",
             Rule::Ends => "L1, it ends",
             Rule::Converges => "L2, views converge",
             Rule::Takeover => "L3, takeover",
@@ -142,7 +142,7 @@ impl fmt::Display for Violation {
 
 /// The deadline that a node has missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overdue {
+pub(crate) enum MissedDeadline {
     /// To report its grant.
     Answer,
     /// To wait for other nodes.
@@ -154,7 +154,7 @@ const LOOKS: SimTime = SimTime::from_secs(15);
 
 /// One transaction, with its author.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Committed<'a> {
+pub(crate) struct CommittedTxn<'a> {
     pub(crate) at: SimTime,
     pub(crate) revision: Revision,
     pub(crate) changes: &'a [WatchChange],
@@ -180,11 +180,11 @@ pub(crate) struct Checker {
     /// The holder of the rollout controller that was lost, and when, until the takeover.
     orphaned: Option<(ReplicaId, SimTime)>,
     takeovers: Vec<SimTime>,
-    /// When each revision was committed.
+    /// The commit time of each revision.
     times: Vec<(SimTime, Revision)>,
     violations: Vec<Violation>,
-    told: usize,
-    /// How much all soaks together may be too short, for any clock error.
+    logged: usize,
+    /// The time by which all soaks together may be too short, for any clock error.
     slack: SimTime,
     /// The largest difference between two clocks, for deadlines and windows.
     apart: SimTime,
@@ -208,7 +208,7 @@ impl Checker {
             takeovers: Vec::new(),
             times: Vec::new(),
             violations: Vec::new(),
-            told: 0,
+            logged: 0,
             slack: CLOCKS_AGREE + TRAVEL,
             // Two clocks with the largest error in opposite directions.
             apart: 2 * MOST_SKEW.unsigned_abs() + TRAVEL,
@@ -239,9 +239,9 @@ impl Checker {
 
     /// Violations that are not logged yet.
     pub(crate) fn unlogged(&mut self) -> Vec<Violation> {
-        let news = self.violations[self.told..].to_vec();
-        self.told = self.violations.len();
-        news
+        let violations = self.violations[self.logged..].to_vec();
+        self.logged = self.violations.len();
+        violations
     }
 
     pub(crate) fn gate_said(&mut self, id: RolloutId, wave: usize, passed: bool) {
@@ -251,31 +251,36 @@ impl Checker {
     }
 
     /// Nodes past their deadline by more than any clock error. The rollout must not wait for them any more.
-    pub(crate) fn overdue(&self, plan: &RolloutPlan, record: &RolloutRecord, now: SimTime) -> Vec<(NodeName, Overdue)> {
+    pub(crate) fn overdue(
+        &self,
+        plan: &RolloutPlan,
+        record: &RolloutRecord,
+        now: SimTime,
+    ) -> Vec<(NodeName, MissedDeadline)> {
         let head = self.fleet.revision;
         let epoch = self.fleet.epoch();
         let over = |since: SimTime, deadline: jiff::SignedDuration| {
             let deadline = SimTime::try_from(deadline).unwrap_or_default();
             now.saturating_sub(since) > deadline + self.apart + LOOKS
         };
-        let late = |(name, standing): (&NodeName, &NodeFacts)| {
-            let grant = standing.granted_by(record.id, &record.to)?;
-            let answered = standing.answered >= Generation { epoch, number: grant.revision.0 };
-            let at_target = standing.version.as_ref() == Some(&record.to);
-            let pending = answered && at_target && standing.shows == ReportedState::Pending;
+        let late = |(name, facts): (&NodeName, &NodeFacts)| {
+            let grant = facts.granted_by(record.id, &record.to)?;
+            let answered = facts.answered >= Generation { epoch, number: grant.revision.0 };
+            let at_target = facts.version.as_ref() == Some(&record.to);
+            let pending = answered && at_target && facts.shows == ReportedState::Pending;
             if !answered && over(grant.at, plan.strategy.deadlines.node) {
-                return Some((name.clone(), Overdue::Answer));
+                return Some((name.clone(), MissedDeadline::Answer));
             }
-            let since = standing.since.max(grant.at);
-            (pending && over(since, plan.strategy.deadlines.pending)).then(|| (name.clone(), Overdue::Others))
+            let since = facts.since.max(grant.at);
+            (pending && over(since, plan.strategy.deadlines.pending)).then(|| (name.clone(), MissedDeadline::Others))
         };
         self.facts.designed(head).filter_map(late).collect()
     }
 
     /// The desired version of a node, by the keys.
-    pub(crate) fn told(&self, name: &NodeName) -> Option<Version> {
-        let standing = self.facts.of(name, self.fleet.revision).filter(|standing| standing.designed)?;
-        standing.told(&self.facts.base(self.fleet.revision)).map(|(version, _)| version)
+    pub(crate) fn desired_version(&self, name: &NodeName) -> Option<Version> {
+        let facts = self.facts.state_at(name, self.fleet.revision).filter(|facts| facts.designed)?;
+        facts.desired(&self.facts.base(self.fleet.revision)).map(|(version, _)| version)
     }
 
     /// The revision of the store at a time.
@@ -284,7 +289,7 @@ impl Checker {
         after.checked_sub(1).and_then(|place| self.times.get(place)).map(|(_, revision)| *revision).unwrap_or_default()
     }
 
-    pub(crate) fn committed(&mut self, seen: &Committed<'_>, plans: &Plans) {
+    pub(crate) fn committed(&mut self, seen: &CommittedTxn<'_>, plans: &Plans) {
         self.times.push((seen.at, seen.revision));
         self.check_writer(seen);
         // Checked on the state before the transaction.
@@ -311,11 +316,11 @@ impl Checker {
 }
 
 impl Checker {
-    pub(super) fn check_writer(&mut self, seen: &Committed<'_>) {
+    pub(super) fn check_writer(&mut self, seen: &CommittedTxn<'_>) {
         let Writer::Controller { name, replica } = seen.writer else { return };
         let holder = self.fleet.controllers().get(name).map(|(record, _)| record.replica.clone());
         if holder.as_ref() != Some(replica) {
-            let what = format!("{replica} writes for {name} at revision {}, which {holder:?} holds", seen.revision);
+            let what = format!("{replica} writes for {name} at revision {}, but {holder:?} holds it", seen.revision);
             self.report(Rule::OneHolder, what);
         }
     }
@@ -337,7 +342,7 @@ impl Checker {
         }
     }
 
-    /// How long each takeover took.
+    /// The duration of each takeover.
     pub(crate) fn takeovers(&self) -> &[SimTime] {
         &self.takeovers
     }

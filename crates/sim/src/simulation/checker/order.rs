@@ -35,41 +35,41 @@ impl Checker {
         seen: Revision,
         now: SimTime,
     ) -> NodeOutcome {
-        let Some(standing) = self.facts.of(name, seen).filter(|standing| standing.designed) else {
+        let Some(facts) = self.facts.state_at(name, seen).filter(|facts| facts.designed) else {
             return NodeOutcome::Excused;
         };
         let base = self.facts.base(seen);
-        if record.operator.skipped.contains(name) || standing.new {
+        if record.operator.skipped.contains(name) || facts.new {
             return NodeOutcome::Excused;
         }
         let deadlines = &plan.strategy.deadlines;
-        let away = || {
+        let disconnected = || {
             let node = self.fleet.get(name);
             let presence = node.and_then(|node| node.presence.as_ref()).map(|(presence, _)| presence);
             let server = presence.and_then(|presence| presence.replica.as_ref());
             // A dead server has no agents, and cannot record that.
             server.is_none_or(|server| !self.fleet.replicas().contains_key(server))
         };
-        let Some(grant) = standing.granted_by(record.id, &record.to) else {
-            let told = standing.told(&base).is_some_and(|(version, _)| version == record.to);
-            return if told || away() {
+        let Some(grant) = facts.granted_by(record.id, &record.to) else {
+            let at_target = facts.desired(&base).is_some_and(|(version, _)| version == record.to);
+            return if at_target || disconnected() {
                 NodeOutcome::Excused
             } else {
-                NodeOutcome::No("was not granted anything".into())
+                NodeOutcome::No("was not granted".into())
             };
         };
-        if standing.has_failed(grant, base.epoch) {
+        if facts.has_failed(grant, base.epoch) {
             return NodeOutcome::Excused;
         }
-        let answered = standing.answered >= Generation { epoch: base.epoch, number: grant.revision.0 };
-        let at_target = standing.version.as_ref() == Some(&record.to);
-        if answered && at_target && standing.shows == ReportedState::Validated && !standing.rebooted {
+        let answered = facts.answered >= Generation { epoch: base.epoch, number: grant.revision.0 };
+        let at_target = facts.version.as_ref() == Some(&record.to);
+        if answered && at_target && facts.shows == ReportedState::Validated && !facts.rebooted {
             let soak = time(plan.strategy.soak);
-            return NodeOutcome::Healthy(standing.there_since.max(grant.there_at) + soak);
+            return NodeOutcome::Healthy(facts.there_since.max(grant.there_at) + soak);
         }
         // Pending time does not count.
-        let began = match standing.shows {
-            ReportedState::Pending | ReportedState::Configured if at_target => standing.since.max(grant.at),
+        let began = match facts.shows {
+            ReportedState::Pending | ReportedState::Configured if at_target => facts.since.max(grant.at),
             // Reports of the previous version do not answer the grant.
             ReportedState::Pending
             | ReportedState::Configured
@@ -79,7 +79,7 @@ impl Checker {
             | ReportedState::Invalid => grant.at,
         };
         let waited = now.saturating_sub(began) + self.apart;
-        let patience = match standing.shows {
+        let deadline = match facts.shows {
             ReportedState::Pending if at_target => time(deadlines.pending),
             ReportedState::Pending
             | ReportedState::Nothing
@@ -88,10 +88,10 @@ impl Checker {
             | ReportedState::Failed
             | ReportedState::Invalid => time(deadlines.node),
         };
-        if waited >= patience || (away() && waited >= time(deadlines.pending).min(patience)) {
+        if waited >= deadline || (disconnected() && waited >= time(deadlines.pending).min(deadline)) {
             return NodeOutcome::Excused;
         }
-        NodeOutcome::No(format!("shows {:?} at {:?}", standing.shows, standing.version))
+        NodeOutcome::No(format!("is {:?} at {:?}", facts.shows, facts.version))
     }
 
     /// Checks a wave that is recorded as passed.
@@ -103,27 +103,27 @@ impl Checker {
         now: SimTime,
     ) -> Vec<Violation> {
         let mut found = Vec::new();
-        let mut accuse = |what: String| found.push(Violation { rule: Rule::GateOrder, what });
+        let mut report = |what: String| found.push(Violation { rule: Rule::GateOrder, what });
         let (Some(planned), Some(state)) = (plan.waves.get(wave), after.waves.get(wave)) else { return found };
         let mut healthy_since = SimTime::ZERO;
         for node in &planned.nodes {
             match self.done(plan, before, &node.node, after.steps.seen, now) {
                 NodeOutcome::Healthy(since) => healthy_since = healthy_since.max(since),
                 NodeOutcome::Excused => {}
-                NodeOutcome::No(why) => accuse(format!("wave {} passes, and {} {why}", wave + 1, node.node)),
+                NodeOutcome::No(why) => report(format!("wave {} passes, but {} {why}", wave + 1, node.node)),
             }
         }
         let soaked = (healthy_since + time(planned.soak)).saturating_sub(self.slack);
         if now < soaked {
-            accuse(format!("wave {} passes {} ms before its soak is over", wave + 1, (soaked - now).as_millis()));
+            report(format!("wave {} passes {} ms before its soak is over", wave + 1, (soaked - now).as_millis()));
         }
         let checks = !plan.strategy.gate.checks.is_empty();
         if checks && state.promoted.is_none() && !self.passed_gates.contains(&(after.id, wave)) {
-            accuse(format!("wave {} passes a gate that never said yes", wave + 1));
+            report(format!("wave {} passes, but its gate has not passed", wave + 1));
         }
         let manual = planned.promote == Promote::Manual && wave + 1 < plan.waves.len();
         if manual && state.promoted.is_none() && !after.operator.full {
-            accuse(format!("wave {} passes, and nobody has promoted it", wave + 1));
+            report(format!("wave {} passes without the manual promotion", wave + 1));
         }
         found
     }
@@ -137,29 +137,29 @@ impl Checker {
     ) -> Option<Violation> {
         let promoted = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.promoted.is_some()).count();
         let more = promoted(after) > promoted(before) || (after.operator.full && !before.operator.full);
-        let what = || "a wave is promoted, and by no person".to_owned();
+        let what = || "a wave is promoted without a request of an operator".to_owned();
         (more && *writer != Writer::Operator).then(|| Violation { rule: Rule::GateOrder, what: what() })
     }
 
     /// Checks a granted node: its wave has started, and the roles before it have passed.
     pub(super) fn check_turn(&self, plan: &RolloutPlan, after: &RolloutRecord, name: &NodeName) -> Vec<Violation> {
         let mut found = Vec::new();
-        let mut accuse = |what: String| found.push(Violation { rule: Rule::GateOrder, what });
+        let mut report = |what: String| found.push(Violation { rule: Rule::GateOrder, what });
         let wave = plan.waves.iter().position(|wave| wave.nodes.iter().any(|node| node.node == *name));
         if let Some(wave) = wave {
             let passed = after.waves.iter().take(wave).filter(|state| state.passed.is_some()).count();
             if passed < wave || after.waves.len() <= wave {
-                accuse(format!("{name} of wave {} is granted when {passed} waves have passed", wave + 1));
+                report(format!("{name} of wave {} is granted after only {passed} waves have passed", wave + 1));
             }
         }
         // Waves are checked when they pass. A node that breaks later blocks nothing.
-        let Some(role) = self.facts.of(name, after.steps.seen).map(|standing| &standing.role) else { return found };
+        let Some(role) = self.facts.state_at(name, after.steps.seen).map(|facts| &facts.role) else { return found };
         for parent in plan.after.get(role).into_iter().flatten() {
             let has_parents = |nodes: &[PlannedNode]| nodes.iter().any(|node| node.role == *parent);
             for (wave, _) in plan.waves.iter().enumerate().filter(|(_, wave)| has_parents(&wave.nodes)) {
                 if after.waves.get(wave).is_none_or(|state| state.passed.is_none()) {
-                    accuse(format!(
-                        "{name} is granted, and wave {} with nodes of role {parent} has not passed",
+                    report(format!(
+                        "{name} is granted, but wave {} with nodes of role {parent} has not passed",
                         wave + 1
                     ));
                 }

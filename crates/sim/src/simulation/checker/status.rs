@@ -1,4 +1,4 @@
-//! I1, I2 and the order of reports: the stored state of a node is unique and true.
+//! I1, I2 and the report order: the stored state of a node is unique and true.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::simulation::event::{MachineNumber, SimTime};
 pub(super) struct RunEvidence {
     /// Runs whose checks passed, at a version that was really applied.
     validated: BTreeSet<(RunId, Version)>,
-    /// When the applier of a machine last succeeded, and with which version.
+    /// The time and version of the last successful applier of a machine.
     pub(super) applied: BTreeMap<MachineNumber, (Version, SimTime)>,
     pub(super) checks_began: BTreeMap<MachineNumber, SimTime>,
     /// The last applied report.
@@ -70,18 +70,18 @@ impl Checker {
             if state != observed.state.as_ref() {
                 found.push((
                     Rule::OneState,
-                    format!("{name}: the index says {state:?}, its record {:?}", observed.state),
+                    format!("{name}: the index has {state:?}, its record has {:?}", observed.state),
                 ));
             }
             if node.running.first() != observed.running.as_ref() {
                 let running = node.running.first();
-                let what = format!("{name}: running_version says {running:?}, its record {:?}", observed.running);
+                let what = format!("{name}: running_version is {running:?}, its record has {:?}", observed.running);
                 found.push((Rule::VersionTruth, what));
             }
             let now = (observed.incarnation, observed.seq);
             match self.proofs.last.insert(name.clone(), now) {
                 Some(before) if now < before => {
-                    found.push((Rule::ReportOrder, format!("{name} goes from report {before:?} to {now:?}")));
+                    found.push((Rule::ReportOrder, format!("{name}: report {now:?} is applied after {before:?}")));
                 }
                 Some(before) if is_report && now == before => {
                     found.push((Rule::ReportOrder, format!("report {now:?} of {name} is applied a second time")));
@@ -93,7 +93,7 @@ impl Checker {
             && state.is_validated()
             && !self.proofs.validated.contains(&(leaf.run.clone(), version.clone()))
         {
-            let what = format!("{name} counts as validated at {version} by run {}, which never passed there", leaf.run);
+            let what = format!("{name} is recorded as validated at {version} by run {}, which never passed", leaf.run);
             found.push((Rule::VersionTruth, what));
         }
         for (rule, what) in found {

@@ -17,7 +17,7 @@ use muster_core::txn::{Generation, Revision};
 use muster_rollout::step::IndexedPlan;
 use muster_store::WatchChange;
 
-use super::{Checker, Committed, Plans, Rule, Violation};
+use super::{Checker, CommittedTxn, Plans, Rule, Violation};
 use crate::simulation::event::{MachineNumber, SimTime};
 use crate::simulation::store::Writer;
 use crate::simulation::world::START;
@@ -69,7 +69,7 @@ impl TraceChecker {
             TraceWriter::Operator => Writer::Operator,
             TraceWriter::Other => Writer::Server,
         };
-        self.checker.committed(&Committed { at, revision, changes, writer: &writer }, &self.plans);
+        self.checker.committed(&CommittedTxn { at, revision, changes, writer: &writer }, &self.plans);
     }
 
     /// The checks of a gate have really passed.
@@ -86,7 +86,7 @@ impl TraceChecker {
     pub fn applier_ends(&mut self, node: &NodeName, run: &TraceRun, result: RunResult, at: SimTime) {
         let machine = self.machine(node);
         if self.busy.remove(&machine).as_ref() != Some(&run.run) {
-            self.checker.report(Rule::SingleApply, format!("{node} ends run {}, which did not go on", run.run));
+            self.checker.report(Rule::SingleApply, format!("{node} ends run {}, which was not in progress", run.run));
         }
         self.checker.applier_ends(machine, run.version.clone(), result, at);
     }
@@ -106,7 +106,7 @@ impl TraceChecker {
         self.checker.replica_lost(id, at);
     }
 
-    /// How long each takeover of the rollout controller took.
+    /// The duration of each takeover of the rollout controller.
     pub fn takeovers(&self) -> &[SimTime] {
         self.checker.takeovers()
     }

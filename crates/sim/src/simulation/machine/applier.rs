@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// How the run will end.
+    /// The end of the run.
     fn ending(&mut self, number: MachineNumber, order: &WorkOrder) -> RunEnding {
         if order.desired.serial < self.machines[number].disk.highest && !order.desired.allow_older {
             return RunEnding::Refused;
@@ -104,14 +104,14 @@ impl World {
 
     /// The roles that a run looks up.
     fn parents(&self, order: &WorkOrder) -> impl Iterator<Item = &Role> {
-        let asks = !self.releases.of(&order.run.version).alone;
-        self.design.after.get(&order.role).filter(|_| asks).into_iter().flatten()
+        let has_lookups = !self.releases.behaviour(&order.run.version).alone;
+        self.design.after.get(&order.role).filter(|_| has_lookups).into_iter().flatten()
     }
 
     /// The nodes that a run needs.
     fn needs(&self, order: &WorkOrder) -> Vec<Need> {
         let parents = self.parents(order);
-        let all = self.releases.of(&order.run.version).demanding;
+        let all = self.releases.behaviour(&order.run.version).demanding;
         let want = |parent: &Role| match all {
             false => 1,
             true => self.checker.fleet().designed().filter(|(_, _, record)| record.role == *parent).count(),
@@ -176,7 +176,7 @@ impl World {
         self.checker.applier_ends(number, order.run.version.clone(), result, self.now);
         let (name, word) = (self.machines[number].name.clone(), result.word());
         if !self.machines[number].up || self.machines[number].life != going.agent {
-            self.log_event(format_args!("{name}: an applier that nobody waits for ends: {word}"));
+            self.log_event(format_args!("{name}: an applier without an agent ends: {word}"));
             self.machines[number].applier = None;
             return;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_agent::clock::EventTime;
 use muster_agent::queue::io::{Effect, Input};
 
-use super::Waits;
+use super::AckReceiver;
 use crate::simulation::event::{AgentEvent, Event, MachineNumber};
 use crate::simulation::faults::Fault;
 use crate::simulation::world::World;
@@ -29,9 +29,9 @@ impl World {
         let moment = EventTime { instant: self.base + self.now, up: self.now, clock: self.timestamp(self.now), chance };
         let machine = &mut self.machines[number];
         let Some(queue) = &mut machine.queue else { return };
-        machine.waits = match &input {
-            Input::Configured { .. } | Input::HooksSucceeded => Waits::Run,
-            Input::ReportAccepted(_) => Waits::Sender,
+        machine.ack_receiver = match &input {
+            Input::Configured { .. } | Input::HooksSucceeded => AckReceiver::Run,
+            Input::ReportAccepted(_) => AckReceiver::Sender,
             Input::Started
             | Input::ProcessesEnded
             | Input::Tick
@@ -45,7 +45,7 @@ impl World {
             | Input::Validated { .. }
             | Input::HooksFinished { .. }
             | Input::Interrupted
-            | Input::ReleaseChecked { .. } => Waits::Nobody,
+            | Input::ReleaseChecked { .. } => AckReceiver::None,
         };
         let effects = queue.handle(input, moment);
         machine.effects.queued.extend(effects);
@@ -116,10 +116,10 @@ impl World {
                 false
             }
             Effect::Acknowledge => {
-                match machine.waits {
-                    Waits::Nobody => {}
-                    Waits::Run => self.acknowledged(number),
-                    Waits::Sender => self.forget_report(number),
+                match machine.ack_receiver {
+                    AckReceiver::None => {}
+                    AckReceiver::Run => self.acknowledged(number),
+                    AckReceiver::Sender => self.forget_report(number),
                 }
                 false
             }
@@ -128,11 +128,11 @@ impl World {
                 machine.effects.inbox.push_front(Input::ReleaseChecked { problem: None });
                 false
             }
-            Effect::Publish(telling) => {
-                let acts = telling.activity != machine.told.activity;
-                machine.told = *telling;
+            Effect::Publish(status) => {
+                let acts = status.activity != machine.status.activity;
+                machine.status = *status;
                 if acts {
-                    let activity = machine.told.activity.clone();
+                    let activity = machine.status.activity.clone();
                     self.send_activity(number, activity);
                 }
                 false

@@ -39,18 +39,18 @@ pub(crate) struct Machine {
     pub(crate) queue: Option<RunQueue>,
     effects: EffectQueue,
     tick_at: Option<SimTime>,
-    pub(crate) told: QueueStatus,
+    pub(crate) status: QueueStatus,
     pub(crate) stream: StreamState,
     sender: SenderState,
     /// The receiver of the next acknowledgement.
-    waits: Waits,
+    ack_receiver: AckReceiver,
     pub(crate) cut_off_until: Option<SimTime>,
     pub(crate) cut_offs: u64,
     pub(crate) applier: Option<Applier>,
     appliers: u64,
     /// The version that the applier last applied.
     pub(crate) runs: Option<Version>,
-    /// It broke by itself, and its checks fail.
+    /// It broke without a run, and its checks fail.
     pub(crate) broken: bool,
 }
 
@@ -88,8 +88,8 @@ struct SenderState {
 
 /// The receiver of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
-    Nobody,
+enum AckReceiver {
+    None,
     /// The run, before its checks.
     Run,
     /// The sender, before it removes a report.
@@ -124,10 +124,10 @@ impl Machine {
             queue: None,
             effects: EffectQueue::default(),
             tick_at: None,
-            told: QueueStatus::default(),
+            status: QueueStatus::default(),
             stream: StreamState::default(),
             sender: SenderState::default(),
-            waits: Waits::Nobody,
+            ack_receiver: AckReceiver::None,
             cut_off_until: None,
             cut_offs: 0,
             applier: None,
@@ -170,7 +170,7 @@ impl World {
         let read = |file: Option<Arc<Snapshot>>| file.map(|file| (*file).clone());
         let found = InitialState { ledger, snapshot: read(snapshot), last_snapshot: read(seen) };
         let queue = RunQueue::new(Arc::clone(&machine.node), found, TIMINGS);
-        machine.told = queue.published().clone();
+        machine.status = queue.published().clone();
         machine.queue = Some(queue);
         machine.effects.queued.clear();
         machine.effects.inbox.clear();
@@ -181,7 +181,7 @@ impl World {
         machine.stream.renewing = false;
         machine.sender.dispatch = Dispatch::default();
         machine.sender.in_flight = None;
-        machine.waits = Waits::Nobody;
+        machine.ack_receiver = AckReceiver::None;
         machine.stream.dials = 0;
         let life = machine.life;
         self.note_reach(number);
@@ -211,7 +211,7 @@ impl World {
         self.queue.schedule(self.now + back_after, Event::Agent { machine: number, life, what: AgentEvent::Starts });
     }
 
-    /// Records for the checker whether a machine is reachable.
+    /// Records the reachability of a machine for the checker.
     pub(crate) fn note_reach(&mut self, number: MachineNumber) {
         let machine = &self.machines[number];
         self.checker.set_reachable(number, machine.up && !machine.is_cut_off(self.now), self.now);
@@ -219,7 +219,7 @@ impl World {
 
     pub(crate) fn reboot(&mut self, number: MachineNumber) {
         self.count_fault(Fault::NodeRebooted);
-        self.log_node(number, format_args!("is started again"));
+        self.log_node(number, format_args!("reboots"));
         self.end_applier(number);
         let back = self.random_between(2_000, 15_000);
         if self.machines[number].up {
@@ -256,7 +256,7 @@ impl World {
                 self.run_effects(number);
             }
             AgentEvent::Dials => self.dial(number),
-            AgentEvent::Heard { session, said } => self.message_received(number, session, *said),
+            AgentEvent::Received { session, message } => self.message_received(number, session, *message),
             AgentEvent::SessionLost { session } => self.session_lost(number, session),
             AgentEvent::OpeningTimedOut { session } => self.opening_timed_out(number, session),
             AgentEvent::SendsAgain { ticket } => {
@@ -274,7 +274,7 @@ impl World {
             MachineEvent::ChecksEnd { number: applier } => self.checks_end(number, applier),
             MachineEvent::Recovers => {
                 self.machines[number].broken = false;
-                self.log_node(number, format_args!("recovers by itself"));
+                self.log_node(number, format_args!("recovers"));
             }
         }
     }

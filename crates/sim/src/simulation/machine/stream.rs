@@ -12,7 +12,7 @@ use crate::simulation::event::{AgentEvent, Event, MachineNumber, SessionNumber};
 use crate::simulation::network::StreamMessage;
 use crate::simulation::world::World;
 
-/// How long an agent waits until a server accepts its stream.
+/// The time that an agent waits until a server accepts its stream.
 const OPENING: Duration = Duration::from_secs(10);
 
 impl World {
@@ -31,11 +31,11 @@ impl World {
             self.dial_again(number);
             return;
         }
-        let mut opening = machine.told.sync_state.clone();
+        let mut opening = machine.status.sync_state.clone();
         if machine.stream.renewing {
             opening.incarnation = None;
         }
-        let open = opening.open_message(machine.told.activity.clone(), machine.node.boot.clone(), false);
+        let open = opening.open_message(machine.status.activity.clone(), machine.node.boot.clone(), false);
         let session = self.open_session(number, replica, open);
         let machine = &mut self.machines[number];
         machine.stream.asks_anew = machine.stream.renewing;
@@ -54,12 +54,12 @@ impl World {
         self.queue.schedule(at, Event::Agent { machine: number, life, what: AgentEvent::Dials });
     }
 
-    pub(super) fn message_received(&mut self, number: MachineNumber, session: SessionNumber, said: StreamMessage) {
+    pub(super) fn message_received(&mut self, number: MachineNumber, session: SessionNumber, message: StreamMessage) {
         let machine = &mut self.machines[number];
         if machine.stream.session != Some(session) {
             return;
         }
-        let event = match said {
+        let event = match message {
             StreamMessage::Snapshot(snapshot) => return self.input(number, Input::Snapshot(snapshot)),
             StreamMessage::Event(event) => event,
         };
@@ -74,7 +74,7 @@ impl World {
             SyncEvent::Pause { pause } => self.input(number, Input::Pause(pause)),
             SyncEvent::Run { id, noop, by } => self.input(number, Input::RunRequested { id, by, noop }),
             SyncEvent::Ping => {
-                let activity = machine.told.activity.clone();
+                let activity = machine.status.activity.clone();
                 self.send_activity(number, activity);
             }
             SyncEvent::Trust { .. } | SyncEvent::Move => {}
@@ -120,7 +120,7 @@ impl World {
             return;
         }
         let machine = &mut self.machines[number];
-        let incarnation = machine.told.sync_state.incarnation.filter(|_| !machine.stream.renewing);
+        let incarnation = machine.status.sync_state.incarnation.filter(|_| !machine.stream.renewing);
         let first = machine.disk.outbox.values().next();
         match machine.sender.dispatch.next(first, incarnation) {
             NextSend::Idle => {}
@@ -162,7 +162,7 @@ impl World {
         match machine.sender.dispatch.answered(seq, answer) {
             ReportDisposition::Remove => {
                 let report = machine.disk.outbox.get(&seq);
-                let awaited = report.filter(|report| machine.told.awaited == Some(report.generation));
+                let awaited = report.filter(|report| machine.status.awaited == Some(report.generation));
                 if let Some(taken) = awaited.map(AcceptedReport::from) {
                     // It is removed when the queue has recorded the acceptance.
                     machine.sender.in_flight = Some(seq);

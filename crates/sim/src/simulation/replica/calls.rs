@@ -40,7 +40,7 @@ pub(crate) enum Answer {
 pub(crate) enum Failure {
     Unavailable,
     Full,
-    /// It may have been carried out, or may be later.
+    /// It may have committed, or may commit later.
     Unknown,
     LeaseEnded,
 }

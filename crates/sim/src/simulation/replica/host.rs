@@ -13,7 +13,7 @@ use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
 use crate::simulation::operator::OperatorActionKind;
 use crate::simulation::world::World;
 
-/// How long a view is waited for, as in the server.
+/// The time limit of a wait for the view, as in the server.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The receiver of an IO result.
@@ -66,7 +66,7 @@ impl World {
     pub(super) fn perform_io(&mut self, replica: ReplicaNumber, who: IoClient, request: IoRequest) {
         let io = match request {
             IoRequest::LoadPlan(digest) => {
-                match self.blobs.plans.get(&digest).filter(|_| !self.blobs.plans_gone).cloned() {
+                match self.blobs.plans.get(&digest).filter(|_| !self.blobs.plans_missing).cloned() {
                     Some(plan) => {
                         self.replicas[replica].plans.insert(digest);
                         IoResult::Plan(Ok(plan))
@@ -156,7 +156,7 @@ impl World {
     }
 }
 
-/// The commit result of an answer; none if the write was not carried out and never will be.
+/// The commit result of an answer; none if the write has not committed and never will.
 pub(super) fn commit_result(answer: &Answer) -> Option<CommitResult> {
     match answer {
         Answer::Committed { revision } => Some(CommitResult::Committed(*revision)),

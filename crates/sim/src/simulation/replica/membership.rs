@@ -64,7 +64,7 @@ impl World {
                 }
             }
             Answer::Failed(Failure::LeaseEnded) => {
-                self.log_replica(replica, format_args!("its lease has ended, and it takes another"));
+                self.log_replica(replica, format_args!("its lease has expired, and it takes a new one"));
                 self.replicas[replica].lease.current = None;
                 self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now);
                 self.schedule_task(replica, ReplicaTask::Join, self.now);
@@ -130,7 +130,7 @@ pub(super) enum FencedOutcome {
 }
 
 impl Replica {
-    /// Whether the view has yet to show why a write was refused.
+    /// True if the view does not yet show why a write was refused.
     pub(super) fn awaits_the_view(&self) -> bool {
         !self.locks.refused.is_empty()
     }
@@ -165,7 +165,7 @@ impl World {
             let mut step = self.replicas[replica].step(name, self.now);
             if step == LockStep::Drop {
                 self.replicas[replica].locks.held.remove(&name);
-                self.log_replica(replica, format_args!("lets go of {name}"));
+                self.log_replica(replica, format_args!("releases {name}"));
                 step = self.replicas[replica].step(name, self.now);
             }
             match step {
@@ -176,14 +176,14 @@ impl World {
                 }
                 LockStep::Take { over } => {
                     if self.replicas[replica].locks.taking.insert(name) {
-                        self.take(replica, name, over);
+                        self.acquire(replica, name, over);
                     }
                 }
             }
         }
     }
 
-    fn take(
+    fn acquire(
         &mut self,
         replica: ReplicaNumber,
         name: ControllerName,
@@ -243,7 +243,7 @@ impl World {
                     server.locks.refused.insert(name, (held.lease, *revision));
                     server.locks.held.remove(&name);
                 }
-                self.log_replica(replica, format_args!("is deposed from {name}"));
+                self.log_replica(replica, format_args!("is fenced out of {name}"));
                 self.schedule_task(replica, ReplicaTask::ControllerLocks, self.now);
                 FencedOutcome::Deposed
             }

@@ -71,7 +71,7 @@ struct ViewWatch {
     number: u64,
     /// No changes arrive before this time.
     until: SimTime,
-    /// How long the server has observed each revision.
+    /// The time for which the server has observed each revision.
     ages: ObservationAge,
     /// IO requests that wait for a revision of the view.
     waiters: Vec<(Revision, IoClient)>,
@@ -80,7 +80,7 @@ struct ViewWatch {
 #[derive(Clone, Debug, Default)]
 struct LeaseState {
     current: Option<ReplicaLease>,
-    /// When the lease expires at the earliest, counted from the last keep-alive.
+    /// The earliest expiry of the lease, counted from the last keep-alive.
     good_until: SimTime,
 }
 
@@ -282,7 +282,7 @@ pub(crate) enum ReplicaTask {
     Rebuild,
 }
 
-/// When each task is due. A task is scheduled once.
+/// The due time of each task. A task is scheduled once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TaskSchedule(BTreeMap<ReplicaTask, SimTime>);
 

@@ -23,7 +23,7 @@ use crate::simulation::world::World;
 pub(crate) enum RunningRequest {
     Begin(Box<RequestExecutor<StartRollout>>),
     RollBack(Box<RequestExecutor<RollBackRollout>>),
-    Say(Box<RequestExecutor<OperatorCommand>>),
+    Command(Box<RequestExecutor<OperatorCommand>>),
     Write(RequestExecutor<PlainWrite>),
 }
 
@@ -45,19 +45,19 @@ impl muster_rollout::executor::OperatorRequest for PlainWrite {
     }
 
     fn contended(&self, _: &EnvName) -> String {
-        "others are faster again and again".into()
+        "too many conflicts with concurrent writes".into()
     }
 }
 
 impl RunningRequest {
     fn next(&mut self, input: &DecisionInput<'_>, io: IoResult) -> Result<NextAction<Txn, String>, String> {
         match self {
-            RunningRequest::Begin(request) => describe(request.next(input, io), |outset| match outset {
+            RunningRequest::Begin(request) => describe(request.next(input, io), |outcome| match outcome {
                 StartOutcome::Started(it) => begun(it),
                 StartOutcome::NoOp(there) => answer(false, there.revision),
             }),
             RunningRequest::RollBack(request) => describe(request.next(input, io), begun),
-            RunningRequest::Say(request) => {
+            RunningRequest::Command(request) => {
                 describe(request.next(input, io), |CommandOutcome { changed, revision, .. }| answer(changed, revision))
             }
             RunningRequest::Write(request) => describe(request.next(input, io), |revision| answer(true, revision)),
@@ -83,7 +83,7 @@ fn begun(StartedRollout { changed, revision, .. }: StartedRollout) -> String {
 }
 
 fn answer(changed: bool, revision: Revision) -> String {
-    if changed { format!("done at revision {revision}") } else { "it is so already".into() }
+    if changed { format!("done at revision {revision}") } else { "no change".into() }
 }
 
 impl World {
@@ -162,7 +162,7 @@ fn running_request(
                 by: action.by.clone(),
                 request: action.request(),
             });
-            (RunningRequest::Say(Box::new(request)), first)
+            (RunningRequest::Command(Box::new(request)), first)
         }
         OperatorActionKind::RollBack => {
             let why = PauseReason::by_operator(action.by.clone(), "");

@@ -127,7 +127,7 @@ impl World {
             Some(NextAction::Done(looked)) => self.reconcile_ended(replica, looked),
             Some(NextAction::Io(io_request)) => self.request_io(replica, IoClient::Reconcile(reconcile), io_request),
             Some(NextAction::Commit(write)) => match self.fenced(replica, ControllerName::Rollout, write.txn) {
-                Some((tenure, txn)) if tenure == held => {
+                Some((lock_revision, txn)) if lock_revision == held => {
                     self.call(replica, Call::Step { held, reconcile }, Request::Commit(txn));
                 }
                 // It has lost the controller lock, or has acquired it again.
@@ -196,7 +196,7 @@ impl World {
         let verdict = self.gate_verdict(request.rollout, request.wave_index, at);
         self.log_replica(
             replica,
-            format_args!("the gate of wave {} says {}", request.wave_index + 1, verdict_text(&verdict)),
+            format_args!("the gate of wave {}: {}", request.wave_index + 1, verdict_text(&verdict)),
         );
         let rollouts = &mut self.replicas[replica].rollouts;
         rollouts.gate = None;
@@ -207,8 +207,8 @@ impl World {
 
 fn verdict_text(verdict: &GateVerdict) -> &'static str {
     match verdict {
-        GateVerdict::Passed { .. } => "yes",
-        GateVerdict::Failed { .. } => "no",
-        GateVerdict::Inconclusive { .. } => "nothing",
+        GateVerdict::Passed { .. } => "passed",
+        GateVerdict::Failed { .. } => "failed",
+        GateVerdict::Inconclusive { .. } => "inconclusive",
     }
 }

@@ -27,7 +27,7 @@ const TRIES: u32 = 5;
 pub(crate) struct Connection {
     pub(crate) session: SessionNumber,
     pub(crate) since: Timestamp,
-    /// The revision of the view when the agent was last heard from.
+    /// The revision of the view at the last message of the agent.
     pub(crate) heard_at: Revision,
     pub(crate) activity: Activity,
     /// The lookups of its last run, with the values that it has seen or was sent.
@@ -221,18 +221,18 @@ impl World {
 
     /// Sends updates to the agents that a change affects.
     pub(super) fn wake_agents(&mut self, replica: ReplicaNumber, effects: &Effects) {
-        let everybody = effects.desired || effects.records || !effects.roles.is_empty();
-        if !everybody && effects.told.is_empty() && effects.lookups.is_empty() {
+        let all_nodes = effects.desired || effects.records || !effects.roles.is_empty();
+        if !all_nodes && effects.told.is_empty() && effects.lookups.is_empty() {
             return;
         }
         let connections = &self.replicas[replica].agents.connections;
         let concerned = |(name, connection): (&NodeName, &Connection)| {
-            let wakes = everybody
+            let wakes = all_nodes
                 || effects.told.contains(name)
                 || connection.seen.keys().any(|key| effects.lookups.contains(key));
             (wakes && connection.greeted).then(|| name.clone())
         };
-        let names: Vec<NodeName> = if everybody || !effects.lookups.is_empty() {
+        let names: Vec<NodeName> = if all_nodes || !effects.lookups.is_empty() {
             connections.iter().filter_map(concerned).collect()
         } else {
             // Usually few of the connected nodes are granted.
@@ -249,14 +249,14 @@ impl World {
         let server = &mut self.replicas[replica];
         let (Some(fleet), Some(connection)) = (&server.view, server.agents.connections.get_mut(node)) else { return };
         let session = connection.session;
-        let mut said: Vec<StreamMessage> = Vec::new();
+        let mut messages: Vec<StreamMessage> = Vec::new();
         let desired =
             DesiredState::for_node(fleet, node).filter(|desired| Some(desired.generation) > connection.generation);
         let tags: Lookups = connection.seen.keys().map(|key| (key.clone(), fleet.tag(key, Some(node)))).collect();
         let is_news = tags != connection.seen;
         // Another version may have other lookups: it starts with the newest snapshot.
         if is_news || desired.is_some() || !connection.has_snapshot {
-            said.push(StreamMessage::Snapshot(server.snapshots.of(fleet, node)));
+            messages.push(StreamMessage::Snapshot(server.snapshots.snapshot_for(fleet, node)));
             connection.has_snapshot = true;
             connection.seen = tags;
         }
@@ -265,14 +265,14 @@ impl World {
             let pause = fleet.pause_of(node, role, now);
             if pause != connection.pause {
                 connection.pause.clone_from(&pause);
-                said.push(SyncEvent::Pause { pause }.into());
+                messages.push(SyncEvent::Pause { pause }.into());
             }
         }
         if let Some(desired) = desired {
             connection.generation = Some(desired.generation);
-            said.push(SyncEvent::Desired(desired).into());
+            messages.push(SyncEvent::Desired(desired).into());
         }
-        for event in said {
+        for event in messages {
             self.send(session, event);
         }
     }
@@ -283,7 +283,7 @@ impl World {
 pub(super) struct Snapshots(Option<Arc<Snapshot>>);
 
 impl Snapshots {
-    pub(super) fn of(&mut self, fleet: &Fleet, node: &NodeName) -> Arc<Snapshot> {
+    pub(super) fn snapshot_for(&mut self, fleet: &Fleet, node: &NodeName) -> Arc<Snapshot> {
         let shared = self.0.get_or_insert_with(|| Arc::new(fleet.snapshot()));
         let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role);
         match role.map(|role| fleet.data().effective_for(node, role)).filter(|data| !data.is_empty()) {

@@ -41,7 +41,7 @@ impl World {
     /// A server loses its watch, and reads everything again.
     pub(crate) fn lose_watch(&mut self, replica: ReplicaNumber) {
         self.count_fault(Fault::WatchLost);
-        self.log_replica(replica, format_args!("loses its watch of the store, and reads everything anew"));
+        self.log_replica(replica, format_args!("loses its watch of the store, and reads all keys again"));
         self.replicas[replica].watch.number += 1;
         let at = self.now + self.random_between(100, 2_000);
         self.schedule_task(replica, ReplicaTask::Rebuild, at);
@@ -76,22 +76,22 @@ impl World {
             return;
         }
         let Some(mut fleet) = self.replicas[replica].view.take() else { return };
-        let news: Option<Vec<_>> = match self.depot.history.after(fleet.revision) {
-            Ok(news) => {
-                let news = news.take_while(|(revision, _)| *revision <= upto);
-                Some(news.map(|(revision, changes)| (revision, changes.clone())).collect())
+        let changes_after: Option<Vec<_>> = match self.depot.history.after(fleet.revision) {
+            Ok(changes_after) => {
+                let changes_after = changes_after.take_while(|(revision, _)| *revision <= upto);
+                Some(changes_after.map(|(revision, changes)| (revision, changes.clone())).collect())
             }
             // The changes were compacted.
             Err(_) => None,
         };
-        let Some(news) = news else {
+        let Some(changes_after) = changes_after else {
             self.replicas[replica].view = Some(fleet);
             self.replicas[replica].watch.number += 1;
             self.schedule_task(replica, ReplicaTask::Rebuild, self.now);
             return;
         };
         let mut effects = Effects::default();
-        for (revision, changes) in news {
+        for (revision, changes) in changes_after {
             let more = apply_changes(&mut fleet, revision, &changes);
             effects.lookups.extend(more.lookups);
             effects.roles.extend(more.roles);

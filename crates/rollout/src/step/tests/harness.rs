@@ -14,10 +14,10 @@ use crate::start::{StartOptions, StartTxn, start};
 use crate::step::{IndexedPlan, MAX_GRANTS, Step, step};
 use crate::testing::{FakeFleet, RunEnd, node, request};
 
-/// More steps than this without waiting would never end.
-const RESTLESS: usize = 50;
+/// The limit of steps without a wait. A rollout that exceeds it would never end.
+const MAX_STEPS: usize = 50;
 
-pub(super) struct Ride {
+pub(super) struct RolloutHarness {
     pub world: FakeFleet,
     pub plan: IndexedPlan,
     pub id: RolloutId,
@@ -58,24 +58,24 @@ pub(super) fn pending() -> RunEnd {
     RunEnd::Pending(RunReason::Waiting { needs: Vec::new() })
 }
 
-impl Ride {
-    pub(super) fn begin(world: FakeFleet, strategy: Strategy) -> Self {
-        Self::of(world, &request("v2", strategy))
+impl RolloutHarness {
+    pub(super) fn start(world: FakeFleet, strategy: Strategy) -> Self {
+        Self::with_request(world, &request("v2", strategy))
     }
 
-    pub(super) fn of(mut world: FakeFleet, request: &Request) -> Self {
+    pub(super) fn with_request(mut world: FakeFleet, request: &Request) -> Self {
         let made = world.with_input(|input| plan(input, request)).unwrap();
-        let starting = StartOptions { request: format!("to {}", request.to), by: "ann".into(), supersede: false };
-        let StartTxn { id, txn } = world.with_input(|input| start(input, &made, "sha256:plan", starting)).unwrap();
+        let options = StartOptions { request: format!("to {}", request.to), by: "ann".into(), supersede: false };
+        let StartTxn { id, txn } = world.with_input(|input| start(input, &made, "sha256:plan", options)).unwrap();
         world.commit(&txn.unwrap()).unwrap();
         Self { world, plan: IndexedPlan::new(made), id, granted: Vec::new() }
     }
 
     pub(super) fn record(&self) -> RolloutRecord {
-        self.held().0
+        self.stored_record().0
     }
 
-    pub(super) fn held(&self) -> (RolloutRecord, Revision) {
+    pub(super) fn stored_record(&self) -> (RolloutRecord, Revision) {
         self.world.fleet.rollouts().get(&self.id).unwrap().clone()
     }
 
@@ -83,82 +83,77 @@ impl Ride {
         self.record().phase
     }
 
-    pub(super) fn look(&self) -> Step {
+    pub(super) fn decide(&self) -> Step {
         let record = self.record();
         let first = self.world.with_input(|input| step(&self.plan, &record, input));
-        assert_eq!(
-            first,
-            self.world.with_input(|input| step(&self.plan, &record, input)),
-            "twice the same is the same"
-        );
+        assert_eq!(first, self.world.with_input(|input| step(&self.plan, &record, input)), "a step is deterministic");
         first
     }
 
     /// Steps until nothing is left to do. Returns the granted nodes.
-    pub(super) fn go(&mut self) -> Vec<String> {
+    pub(super) fn settle(&mut self) -> Vec<String> {
         let before = self.granted.len();
-        for _ in 0..RESTLESS {
-            let step = self.look();
+        for _ in 0..MAX_STEPS {
+            let step = self.decide();
             let Some(change) = step.change else { return self.granted[before..].to_vec() };
             assert!(change.grants.len() <= MAX_GRANTS);
             assert_eq!(change.record.steps.seen, self.world.fleet.revision);
             self.granted.extend(change.grants.iter().map(|grant| grant.node.to_string()));
-            let txn = change.txn(&self.world.fleet, self.held().1).unwrap();
-            assert!(txn.ops.len() <= 128 && txn.guards.len() <= 127, "etcd takes no more");
-            self.world.commit(&txn).expect("nobody else decides here");
+            let txn = change.txn(&self.world.fleet, self.stored_record().1).unwrap();
+            assert!(txn.ops.len() <= 128 && txn.guards.len() <= 127, "the limits of etcd");
+            self.world.commit(&txn).expect("there is no concurrent writer");
         }
-        panic!("it never rests: {:?}", self.record());
+        panic!("more than {MAX_STEPS} steps: {:?}", self.record());
     }
 
     /// A granted node reports, and the rollout continues.
-    pub(super) fn answers(&mut self, name: &str, ended: RunEnd) -> Vec<String> {
+    pub(super) fn report(&mut self, name: &str, ended: RunEnd) -> Vec<String> {
         self.world.answers(name, ended);
-        self.go()
+        self.settle()
     }
 
-    pub(super) fn well(&mut self, name: &str) -> Vec<String> {
-        self.answers(name, RunEnd::Validated)
+    pub(super) fn validate(&mut self, name: &str) -> Vec<String> {
+        self.report(name, RunEnd::Validated)
     }
 
     /// Time passes, and the rollout continues.
-    pub(super) fn after(&mut self, time: SignedDuration) -> Vec<String> {
+    pub(super) fn advance(&mut self, time: SignedDuration) -> Vec<String> {
         self.world.pass(time);
-        self.go()
+        self.settle()
     }
 
     /// Every granted node validates until none is left. Time passes as far as the engine requests it.
-    pub(super) fn ride_on(&mut self) -> RolloutPhase {
-        self.go();
+    pub(super) fn run_to_end(&mut self) -> RolloutPhase {
+        self.settle();
         for _ in 0..1000 {
-            let told: Vec<NodeName> = self.on_the_way();
-            if told.is_empty() {
-                let step = self.look();
+            let granted: Vec<NodeName> = self.late_nodes();
+            if granted.is_empty() {
+                let step = self.decide();
                 match step.recheck {
                     Some(at) if self.phase() == RolloutPhase::Running => self.world.now = at.max(self.world.now),
                     Some(_) | None => return self.phase(),
                 }
             }
-            told.iter().for_each(|name| self.world.answers(name.as_str(), RunEnd::Validated));
-            self.go();
+            granted.iter().for_each(|name| self.world.answers(name.as_str(), RunEnd::Validated));
+            self.settle();
         }
-        panic!("it never ends: {:?}", self.record());
+        panic!("the rollout does not end: {:?}", self.record());
     }
 
     /// Nodes that have not reported their desired version.
-    pub(super) fn on_the_way(&self) -> Vec<NodeName> {
+    pub(super) fn late_nodes(&self) -> Vec<NodeName> {
         self.world.fleet.late().iter().cloned().collect()
     }
 
-    pub(super) fn say(&mut self, command: &RolloutCommand) -> Result<bool, CommandRefused> {
-        let (record, at) = self.held();
-        let operated =
-            self.world.with_input(|input| apply_command(Some(&self.plan), &record, command, "bob", input))?;
-        let Some(operated) = operated else { return Ok(false) };
-        self.world.commit(&operated.txn(&self.world.fleet, at).unwrap()).unwrap();
+    pub(super) fn command(&mut self, command: &RolloutCommand) -> Result<bool, CommandRefused> {
+        let (record, at) = self.stored_record();
+        let change = self.world.with_input(|input| apply_command(Some(&self.plan), &record, command, "bob", input))?;
+        let Some(change) = change else { return Ok(false) };
+        self.world.commit(&change.txn(&self.world.fleet, at).unwrap()).unwrap();
         Ok(true)
     }
 
-    pub(super) fn version_of(&self, name: &str) -> String {
+    pub(super) fn desired_version(&self, name: &str) -> String {
         self.world.fleet.desired_of(&node(name)).unwrap().version.to_string()
     }
 }
