@@ -126,7 +126,7 @@ impl Rollout {
     }
 
     fn record(&self) -> anyhow::Result<(RolloutRecord, Revision)> {
-        let deciding = self.world.fleet.deciding_rollout().context("no rollout decides")?;
+        let deciding = self.world.fleet.active_rollout_record().context("no rollout decides")?;
         Ok((deciding.0.clone(), deciding.1))
     }
 

@@ -198,7 +198,7 @@ pub enum Key {
     Pause {
         scope: PauseScope,
     },
-    Asked {
+    RunRequest {
         node: NodeName,
     },
     DesignRevision {
@@ -284,7 +284,7 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         ["pauses", "global"] => Key::Pause { scope: PauseScope::Global },
         ["pauses", "role", r] => Key::Pause { scope: PauseScope::Role { role: role(r)? } },
         ["pauses", "host", n] => Key::Pause { scope: PauseScope::Host { node: node(n)? } },
-        ["asked", n] => Key::Asked { node: node(n)? },
+        ["asked", n] => Key::RunRequest { node: node(n)? },
         ["running_version", v, n] => Key::RunningVersion { version: version(v)?, node: node(n)? },
         ["status", "provisioned", "success", n] => Key::Provisioned { success: true, node: node(n)? },
         ["status", "provisioned", "failure", n] => Key::Provisioned { success: false, node: node(n)? },
@@ -354,7 +354,7 @@ mod tests {
         table.push((keys.trust(), Key::Trust));
         table.push((keys.leader(&role), Key::Leader { role: role.clone() }));
         table.push((keys.published(&node), Key::Published { node: node.clone() }));
-        table.push((keys.requested_run(&node), Key::Asked { node: node.clone() }));
+        table.push((keys.requested_run(&node), Key::RunRequest { node: node.clone() }));
         table.push((keys.desired(&node), Key::Desired { node: node.clone() }));
         table.push((keys.active_rollout(), Key::ActiveRollout));
         table.push((keys.rollout(RolloutId(12)), Key::Rollout { id: RolloutId(12) }));

@@ -164,7 +164,7 @@ fn unreadable_active_rollout_holds_all_nodes() {
         let granted = store.grant("web1", "v2", 1, None);
         store.put(store.keys.active_rollout(), b"{\"id\":");
         assert_eq!((store.desired("web1"), store.desired("web2"), store.fleet.base()), (None, None, None));
-        assert!(store.fleet.rollouts_unreadable() && store.fleet.deciding_rollout().is_none());
+        assert!(store.fleet.rollouts_unreadable() && store.fleet.active_rollout_record().is_none());
         assert!(store.fleet.unreadable().contains_key(&store.keys.active_rollout()));
         store.active(&staged(1, Some(("v1", first)), "v2"));
         assert!(!store.fleet.rollouts_unreadable() && store.fleet.unreadable().is_empty());
@@ -196,9 +196,9 @@ fn unreadable_rollout_is_dropped() {
         "phase_since": at, "waves": [], "progress": at,
     });
     store.put(store.keys.rollout(RolloutId(1)), record.to_string().as_bytes());
-    assert!(store.fleet.deciding_rollout().is_some());
+    assert!(store.fleet.active_rollout_record().is_some());
     store.put(store.keys.rollout(RolloutId(1)), b"what?");
-    assert!(store.fleet.deciding_rollout().is_none() && store.fleet.rollouts().is_empty());
+    assert!(store.fleet.active_rollout_record().is_none() && store.fleet.rollouts().is_empty());
 }
 
 fn apply(fleet: &mut Fleet, revision: u64, key: &str, value: Option<&[u8]>) -> Effects {

@@ -242,7 +242,7 @@ fn resume(record: &mut RolloutRecord, why: &PauseReason, input: &DecisionInput<'
         PauseReason::Operator { over: Some(why), .. } | PauseReason::NoRollbackTarget { why } => {
             return resume(record, why, input);
         }
-        PauseReason::Failures { .. } => record.operator.forgiven = Some(everything_visible(input)),
+        PauseReason::Failures { .. } => record.operator.reviewed = Some(everything_visible(input)),
         PauseReason::GateFailed { .. } | PauseReason::GateInconclusive { .. } => drop_verdict(record),
         // Failures during an operator's pause have not been reviewed when the pause ends.
         PauseReason::Operator { over: None, .. } | PauseReason::NoProgress { .. } | PauseReason::Blocked { .. } => {}
@@ -272,7 +272,7 @@ fn reports_changed(record: &RolloutRecord, input: &DecisionInput<'_>) -> bool {
 
 /// Everything that is visible now.
 fn everything_visible(input: &DecisionInput<'_>) -> FailureCutoff {
-    FailureCutoff::than(input.fleet.epoch(), input.fleet.revision, input.now)
+    FailureCutoff::up_to(input.fleet.epoch(), input.fleet.revision, input.now)
 }
 
 fn promote(
@@ -284,12 +284,12 @@ fn promote(
     match waits_for_promotion(record) {
         Ok(()) => {}
         Err(_) if full => {
-            record.operator.full = true;
+            record.operator.promotes_all = true;
             return Ok(());
         }
         Err(instead) => return Err(CommandRefused::NothingToPromote { id: record.id, instead }),
     }
-    record.operator.full |= full;
+    record.operator.promotes_all |= full;
     let Some(wave) = record.waves.last_mut().filter(|wave| wave.promoted.is_none()) else { return Ok(()) };
     wave.promoted = Some(Promotion { by, at: input.now });
     // The operator has reviewed the verdict. A pause by an operator stays in effect.
@@ -382,7 +382,7 @@ fn retryable(fact: &NodeFacts<'_>) -> Result<(), &'static str> {
         Health::Away { .. } => Err("it has been moved, and its agent is disconnected"),
         Health::Soaking { .. } | Health::Healthy { .. } => Err("it has been moved"),
         Health::Skipped => Err("it was skipped"),
-        Health::NotThere => Err("it has no machine yet"),
+        Health::Unprovisioned => Err("it has no machine yet"),
     }
 }
 

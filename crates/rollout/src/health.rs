@@ -50,7 +50,7 @@ pub enum Health {
     /// It has no machine yet and has never served. It blocks nothing, uses no budget, and starts with the target
     /// version. A node that has served and died is not in this state: it fails when its grant expires, and counts as
     /// unavailable until it is healthy or an operator releases its slot.
-    NotThere,
+    Unprovisioned,
 }
 
 impl Health {
@@ -63,7 +63,7 @@ impl Health {
     /// True if its wave need not wait for it.
     pub fn is_done(self) -> bool {
         match self {
-            Health::Healthy { .. } | Health::Failed { .. } | Health::Skipped | Health::NotThere => true,
+            Health::Healthy { .. } | Health::Failed { .. } | Health::Skipped | Health::Unprovisioned => true,
             Health::Waiting
             | Health::Moving { .. }
             | Health::Pending { .. }
@@ -106,7 +106,7 @@ impl HealthRules<'_> {
             return Health::Skipped;
         }
         if has_no_machine(node, link) {
-            return Health::NotThere;
+            return Health::Unprovisioned;
         }
         let Some((grant, at)) = grant_of(self.record, node) else { return Health::Waiting };
         let mut health = self.health_of(grant, at, node, link, is_settled);
@@ -122,7 +122,7 @@ impl HealthRules<'_> {
                 self.record.operator.retry.contains(name)
             }
             // It has validated meanwhile.
-            Health::Soaking { .. } | Health::Healthy { .. } | Health::Skipped | Health::NotThere => false,
+            Health::Soaking { .. } | Health::Healthy { .. } | Health::Skipped | Health::Unprovisioned => false,
         };
         if again { Health::Waiting } else { health }
     }
@@ -208,8 +208,8 @@ impl HealthRules<'_> {
     }
 
     /// True if a node that this rollout does not move is available: it has validated its desired version.
-    pub(crate) fn is_serving(&self, node: &Node, told: Option<(&Version, Generation)>) -> bool {
-        let Some((version, generation)) = told else { return false };
+    pub(crate) fn is_serving(&self, node: &Node, desired: Option<(&Version, Generation)>) -> bool {
+        let Some((version, generation)) = desired else { return false };
         let Some((state, _)) = answer(node, generation) else { return false };
         let proved = match state {
             ServiceState::Configured { result: ConfigureResult::Success, .. }
@@ -232,17 +232,17 @@ fn was_interrupted(node: &Node) -> bool {
 ///
 /// A node with a grant of another rollout does not count here: there are few of them, and they hold their slots
 /// already. In a new store epoch every node is asked again, granted or not.
-pub(crate) fn is_moving_at_once(node: &Node, told: Option<(&Version, Generation)>, was_granted: bool) -> bool {
+pub(crate) fn is_moving_at_once(node: &Node, desired: Option<(&Version, Generation)>, was_granted: bool) -> bool {
     let Some((observed, _)) = &node.observed else { return false };
-    let Some((_, told)) = told else { return false };
-    let is_asked_anew = observed.last.as_ref().is_some_and(|last| last.generation.epoch != told.epoch);
+    let Some((_, desired)) = desired else { return false };
+    let is_new_epoch = observed.last.as_ref().is_some_and(|last| last.generation.epoch != desired.epoch);
     let serves = observed.passed.is_some() && !observed.rebooted;
-    serves && !node.has_answered(told) && (!was_granted || is_asked_anew)
+    serves && !node.has_answered(desired) && (!was_granted || is_new_epoch)
 }
 
 /// The node's state, if it reports the result of this generation.
-fn answer(node: &Node, told: Generation) -> Option<(&ServiceState, &StatusLeaf)> {
-    node.state().filter(|_| node.has_answered(told))
+fn answer(node: &Node, desired: Generation) -> Option<(&ServiceState, &StatusLeaf)> {
+    node.state().filter(|_| node.has_answered(desired))
 }
 
 /// The revision of the node's validation: that of its state, or of the grant if that is later.
@@ -272,9 +272,9 @@ pub(crate) fn is_available(input: &DecisionInput<'_>, record: &RolloutRecord, na
     if grant_of(record, node).is_none() && is_unprovisioned(node) {
         return true;
     }
-    let Some(told) = input.fleet.desired_of(name) else { return false };
-    let proved = answer(node, told.generation)
-        .is_some_and(|(state, _)| state.is_validated() && *state.version() == told.version);
+    let Some(desired) = input.fleet.desired_of(name) else { return false };
+    let proved = answer(node, desired.generation)
+        .is_some_and(|(state, _)| state.is_validated() && *state.version() == desired.version);
     proved && input.is_connected(name) && !is_rebooted(node)
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn predict(fleet: &Fleet, plan: &RolloutPlan) -> Prediction {
     let measured = median(sample(fleet));
     let node = measured.unwrap_or(DEFAULT_NODE_TIME);
     // Nodes without a machine are always among the unhealthy ones: no other node is looked up.
-    let listed = plan.unwell.iter().map(|unwell| &unwell.node);
+    let listed = plan.unhealthy.iter().map(|unhealthy| &unhealthy.node);
     let unprovisioned: BTreeSet<&NodeName> =
         listed.filter(|name| fleet.get(name).is_some_and(is_unprovisioned)).collect();
     let total = duration(plan, node, &|planned| !unprovisioned.contains(&planned.node));
@@ -104,12 +104,12 @@ struct NodeQueue {
 #[derive(Clone, Copy)]
 struct Pool {
     used: usize,
-    most: usize,
+    limit: usize,
 }
 
 impl Pool {
     fn has_room(self) -> bool {
-        self.used < self.most
+        self.used < self.limit
     }
 }
 
@@ -142,22 +142,22 @@ impl WaveSimulation {
             this.queues[queue].nodes.push_back(place);
         }
         for domain in 0..this.domains.len() {
-            this.open(domain);
+            this.domain_freed(domain);
         }
         this
     }
 
     fn slots<'p>(&mut self, plan: &'p RolloutPlan, numbers: &mut Numbers<'p>, node: &'p PlannedNode) -> Slots {
         let role = *numbers.roles.entry(&node.role).or_insert_with(|| {
-            let most = plan.budgets.roles.get(&node.role).map_or(1, |budget| budget.max_unavailable.max(1));
-            self.roles.push(Pool { used: 0, most: usize::try_from(most).unwrap_or(usize::MAX) });
+            let limit = plan.budgets.roles.get(&node.role).map_or(1, |budget| budget.max_unavailable.max(1));
+            self.roles.push(Pool { used: 0, limit: usize::try_from(limit).unwrap_or(usize::MAX) });
             self.next_of_role.push(BTreeSet::new());
             self.roles.len() - 1
         });
         let domain = *numbers.domains.entry(node.domain.as_deref()).or_insert_with(|| {
-            let most = node.domain.as_ref().and_then(|domain| plan.budgets.domains.get(domain));
-            let most = most.map_or(usize::MAX, |most| usize::try_from((*most).max(1)).unwrap_or(usize::MAX));
-            self.domains.push(Pool { used: 0, most });
+            let limit = node.domain.as_ref().and_then(|domain| plan.budgets.domains.get(domain));
+            let limit = limit.map_or(usize::MAX, |limit| usize::try_from((*limit).max(1)).unwrap_or(usize::MAX));
+            self.domains.push(Pool { used: 0, limit });
             self.queues_of_domain.push(Vec::new());
             self.domains.len() - 1
         });
@@ -203,9 +203,9 @@ impl WaveSimulation {
                 self.next_of_role[slots.role].insert((*place, queue));
             }
         } else {
-            self.close(slots.domain);
+            self.domain_full(slots.domain);
         }
-        self.offer(slots.role);
+        self.insert_candidate(slots.role);
         Some(slots)
     }
 
@@ -214,15 +214,15 @@ impl WaveSimulation {
         let had_room = domain.has_room();
         domain.used -= 1;
         if !had_room && domain.has_room() {
-            self.open(slots.domain);
+            self.domain_freed(slots.domain);
         }
-        self.withdraw(slots.role);
+        self.remove_candidate(slots.role);
         self.roles[slots.role].used -= 1;
-        self.offer(slots.role);
+        self.insert_candidate(slots.role);
     }
 
     /// A domain has room again.
-    fn open(&mut self, domain: usize) {
+    fn domain_freed(&mut self, domain: usize) {
         if !self.domains[domain].has_room() {
             return;
         }
@@ -230,34 +230,34 @@ impl WaveSimulation {
             let queue = self.queues_of_domain[domain][index];
             let role = self.queues[queue].slots.role;
             if let Some(place) = self.queues[queue].nodes.front().copied() {
-                self.withdraw(role);
+                self.remove_candidate(role);
                 self.next_of_role[role].insert((place, queue));
-                self.offer(role);
+                self.insert_candidate(role);
             }
         }
     }
 
     /// A domain is full.
-    fn close(&mut self, domain: usize) {
+    fn domain_full(&mut self, domain: usize) {
         for index in 0..self.queues_of_domain[domain].len() {
             let queue = self.queues_of_domain[domain][index];
             let role = self.queues[queue].slots.role;
             if let Some(place) = self.queues[queue].nodes.front().copied() {
-                self.withdraw(role);
+                self.remove_candidate(role);
                 self.next_of_role[role].remove(&(place, queue));
-                self.offer(role);
+                self.insert_candidate(role);
             }
         }
     }
 
     /// Removes a role's first node from the candidates, while it may change.
-    fn withdraw(&mut self, role: usize) {
+    fn remove_candidate(&mut self, role: usize) {
         if let Some(first) = self.next_of_role[role].first() {
             self.next.remove(first);
         }
     }
 
-    fn offer(&mut self, role: usize) {
+    fn insert_candidate(&mut self, role: usize) {
         if self.roles[role].has_room()
             && let Some(first) = self.next_of_role[role].first()
         {

@@ -51,9 +51,9 @@ pub(crate) fn preflight(
     let NodeStatus { state, reason, .. } = settled_status(input, name, node, desired);
     let is_paused = is_paused(input, name);
     let is_reachable = match state {
-        NodeState::Validated => return (if is_paused { WavePlacement::Last } else { WavePlacement::Drawn }, None),
+        NodeState::Validated => return (if is_paused { WavePlacement::Last } else { WavePlacement::Seeded }, None),
         // Without a version there is nothing to fail.
-        NodeState::Outdated if reason == Some(Reason::NoVersion) => return (WavePlacement::Drawn, None),
+        NodeState::Outdated if reason == Some(Reason::NoVersion) => return (WavePlacement::Seeded, None),
         NodeState::Leaving | NodeState::Provisioning | NodeState::Unprovisioned | NodeState::Silent => false,
         NodeState::Outdated
         | NodeState::Applying
@@ -74,10 +74,10 @@ pub(crate) fn preflight(
     // Only for unhealthy nodes: they are few, and there may be many pauses.
     let paused = input.fleet.pause_of(name, &record.role, input.now).map(|paused| format!("; {paused}"));
     let why = format!("{}{}", reason.map(|reason| reason.to_string()).unwrap_or_default(), paused.unwrap_or_default());
-    let unhealthy = UnhealthyNode { node: name.clone(), word: state, why, repaired: is_reachable };
+    let unhealthy = UnhealthyNode { node: name.clone(), state, why, repaired: is_reachable };
     let placement = match (is_reachable, is_moving_at_once) {
         (false, _) => WavePlacement::Last,
-        (true, true) => WavePlacement::Drawn,
+        (true, true) => WavePlacement::Seeded,
         (true, false) => WavePlacement::First,
     };
     (placement, Some(unhealthy))

@@ -48,7 +48,7 @@ pub fn progress(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInpu
 /// The progress of a rollout, active or not.
 pub fn final_progress(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Progress {
     let mut stood = progress(plan, record, input);
-    let governs = input.fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let governs = input.fleet.active_rollout_pointer().is_some_and(|(active, _)| active.id == record.id);
     if !governs && record.phase == RolloutPhase::Completed {
         // Later grants say nothing about it, but its completion does.
         let nodes = stood.waves.iter_mut().flat_map(|wave| &mut wave.nodes);
@@ -126,7 +126,7 @@ impl StagedProgress<'_> {
             | Health::Healthy { .. }
             | Health::Failed { .. }
             | Health::Skipped
-            | Health::NotThere => None,
+            | Health::Unprovisioned => None,
         };
         NodeProgress {
             node: fact.name.clone(),
@@ -140,7 +140,7 @@ impl StagedProgress<'_> {
 
     fn state(&self, fact: &NodeFacts<'_>) -> RolloutNodeState {
         match fact.health {
-            Health::Waiting | Health::NotThere => RolloutNodeState::Waiting,
+            Health::Waiting | Health::Unprovisioned => RolloutNodeState::Waiting,
             Health::Moving { .. } | Health::Away { .. } => RolloutNodeState::Granted,
             Health::Pending { deadline } => {
                 let since = fact.node.state().map_or(deadline, |(_, leaf)| leaf.since);
@@ -150,7 +150,7 @@ impl StagedProgress<'_> {
             Health::Healthy { .. } => RolloutNodeState::Healthy,
             Health::Failed { how, .. } => {
                 let error = fact.failure().and_then(|failure| failure.error);
-                RolloutNodeState::Failed { how, error, forgiven: !fact.counts_as_failed(self.survey.forgiven) }
+                RolloutNodeState::Failed { how, error, forgiven: !fact.counts_as_failed(self.survey.reviewed) }
             }
             Health::Skipped => RolloutNodeState::Skipped,
         }
@@ -159,7 +159,7 @@ impl StagedProgress<'_> {
     /// The reason why a node of a started wave waits.
     fn hold(&self, fact: &NodeFacts<'_>) -> Option<Hold> {
         match fact.health {
-            Health::NotThere => Some(Hold::Machine { node: fact.name.clone() }),
+            Health::Unprovisioned => Some(Hold::Machine { node: fact.name.clone() }),
             Health::Away { since } => Some(Hold::Silent { node: fact.name.clone(), since }),
             Health::Waiting => {
                 let found = self.refused.binary_search_by(|(name, _)| (*name).cmp(fact.name)).ok()?;
@@ -215,9 +215,9 @@ impl StagedProgress<'_> {
                 continue;
             };
             let (rank, of) = match &hold {
-                Hold::Brake { .. } => (0, fact.rack),
+                Hold::Brake { .. } => (0, fact.failure_domain),
                 Hold::RoleBudget { .. } => (1, fact.role),
-                Hold::DomainBudget { .. } => (2, fact.domain.unwrap_or_default()),
+                Hold::DomainBudget { .. } => (2, fact.budget_label.unwrap_or_default()),
                 Hold::Ramp { .. } => (3, fact.wave.unwrap_or_default()),
                 Hold::Turn { .. } => (4, fact.role),
                 Hold::Halted { .. }
@@ -304,14 +304,14 @@ impl AtOnceProgress<'_> {
             Some(AtOnceState::Healthy(_)) => (RolloutNodeState::Healthy, None, None),
             Some(AtOnceState::Moving { until }) => (RolloutNodeState::Granted, Some(until), None),
             Some(AtOnceState::Pending { since, until }) => (RolloutNodeState::Pending { since }, Some(until), None),
-            Some(AtOnceState::Silent { since, .. } | AtOnceState::Away { since }) => {
+            Some(AtOnceState::Silent { since, .. } | AtOnceState::Unreachable { since }) => {
                 (RolloutNodeState::Granted, None, silent(since))
             }
-            Some(AtOnceState::NotThere) => {
+            Some(AtOnceState::Unprovisioned) => {
                 (RolloutNodeState::Waiting, None, Some(Hold::Machine { node: name.clone() }))
             }
-            Some(AtOnceState::Failed { how, forgiven, .. }) => {
-                (RolloutNodeState::Failed { how, error: first_error_of(node, how), forgiven }, None, None)
+            Some(AtOnceState::Failed { how, reviewed, .. }) => {
+                (RolloutNodeState::Failed { how, error: first_error_of(node, how), forgiven: reviewed }, None, None)
             }
         };
         let granted = (state != RolloutNodeState::Waiting).then_some(self.record.started);

@@ -17,7 +17,7 @@ pub(crate) fn fit(record: &mut RolloutRecord) {
         |record| record.waves.iter_mut().filter_map(|wave| wave.gate.as_mut()).for_each(shorten),
         |record| failed(&mut record.phase, |nodes| nodes.iter_mut().for_each(|node| node.error = None)),
         |record| record.waves.iter_mut().filter(|wave| wave.passed.is_some()).for_each(keep_times_only),
-        |record| record.operator.said.clear(),
+        |record| record.operator.command_ids.clear(),
         |record| {
             record.operator.retry.clear();
             record.operator.retry_before = None;

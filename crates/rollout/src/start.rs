@@ -101,7 +101,7 @@ pub fn start(
     if let Some(id) = plan.rolls_back {
         return Err(StartRefused::RollbackPlan { id });
     }
-    let open = input.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
+    let open = input.fleet.active_rollout_record().filter(|(record, _)| record.phase.is_open());
     let Some((old, at)) = open else { return start_txn(input, plan, plan_digest, starting, None) };
     check_supersede(input.fleet, starting.supersede)?;
     start_txn(input, plan, plan_digest, starting, Some((old, at, &|by| RolloutPhase::Superseded { by })))
@@ -110,7 +110,7 @@ pub fn start(
 /// Refuses to start while another rollout is open, unless it is superseded. An at-once rollout has nothing left to
 /// grant and can always be replaced.
 pub fn check_supersede(fleet: &Fleet, supersede: bool) -> Result<(), StartRefused> {
-    match fleet.deciding_rollout() {
+    match fleet.active_rollout_record() {
         Some((old, _)) if old.phase.is_open() && !supersede && !old.at_once => {
             let (sent, validated) = granted_and_validated(fleet, old);
             Err(StartRefused::Open { id: old.id, to: old.to.clone(), phase: old.phase.word(), sent, validated })
@@ -160,7 +160,7 @@ pub fn check_can_roll_back(fleet: &Fleet, old: &RolloutRecord) -> Result<(), Sta
         | RolloutPhase::Aborted { .. }
         | RolloutPhase::Superseded { .. } => {}
     }
-    if fleet.active_rollout().is_none_or(|(active, _)| active.id != old.id) {
+    if fleet.active_rollout_pointer().is_none_or(|(active, _)| active.id != old.id) {
         return Err(StartRefused::NotActive { id: old.id, phase: old.phase.word() });
     }
     Ok(())
@@ -179,7 +179,7 @@ pub fn stable_version(fleet: &Fleet, except: RolloutId) -> Option<Version> {
 }
 
 fn is_complete(record: &RolloutRecord) -> bool {
-    record.phase == RolloutPhase::Completed && record.whole
+    record.phase == RolloutPhase::Completed && record.all_nodes_at_target
 }
 
 /// True if every node of the design has validated a version, and has no other desired version since.
@@ -203,7 +203,7 @@ fn start_txn(
     let DecisionInput { fleet, now, .. } = *input;
     check_can_start(fleet, plan)?;
     let keys = Keys::new(&fleet.env);
-    let active = fleet.active_rollout();
+    let active = fleet.active_rollout_pointer();
     let newest = fleet.rollouts().keys().next_back().copied().unwrap_or_default();
     let id = newest.max(active.map(|(active, _)| active.id).unwrap_or_default()).next();
     // Without a version there is nothing that nodes could keep.
@@ -230,11 +230,11 @@ fn start_txn(
         phase: RolloutPhase::Running,
         phase_since: now,
         waves: plan.waves.first().filter(|_| !at_once).map(|_| WaveState::begun(now)).into_iter().collect(),
-        whole: false,
+        all_nodes_at_target: false,
         operator: OperatorDecisions::default(),
         steps: StepProgress { healthy: 0, progress: now, idle: None, grants: 0, seen: fleet.revision },
     };
-    let governing = ActiveRollout { id, from, to: plan.to.clone(), floor, at_once, completed: false };
+    let pointer = ActiveRollout { id, from, to: plan.to.clone(), floor, at_once, completed: false };
     let current_at = fleet.current_version().map(|(_, at)| at);
     let mut txn = Txn::new()
         .guard(Guard::Absent { key: keys.destroying() })
@@ -244,7 +244,7 @@ fn start_txn(
         .guard(Guard::Absent { key: keys.rollout(id) })
         .op(Op::put(keys.current_version(), plan.to.as_str()))
         .op(permission(&keys, plan, starting.by)?)
-        .op(Op::put_json(keys.active_rollout(), &governing)?)
+        .op(Op::put_json(keys.active_rollout(), &pointer)?)
         .op(Op::put_json(keys.rollout(id), &record)?);
     let mut kept = None;
     if let Some((old, at, phase)) = ended {
@@ -302,7 +302,7 @@ fn expired_records(fleet: &Fleet) -> impl Iterator<Item = &RolloutRecord> {
     let records = || fleet.rollouts().values().map(|(record, _)| record);
     let completed = records().rev().filter(|record| is_complete(record));
     let needed: Vec<RolloutId> = completed.take(2).map(|record| record.id).collect();
-    let active = fleet.active_rollout().map(|(active, _)| active.id);
+    let active = fleet.active_rollout_pointer().map(|(active, _)| active.id);
     // The rollout that starts counts too.
     let old = records().rev().skip(MAX_RECORDS.saturating_sub(1));
     let old = old.filter(move |record| !needed.contains(&record.id) && Some(record.id) != active);

@@ -415,9 +415,9 @@ pub fn describe_plan(plan: &RolloutPlan) -> String {
         let already: Vec<&str> = plan.already.iter().map(NodeName::as_str).collect();
         lines.push(format!("already there: {}", already.join(" ")));
     }
-    for UnhealthyNode { node, word, why, repaired } in &plan.unwell {
+    for UnhealthyNode { node, state, why, repaired } in &plan.unhealthy {
         let then = if *repaired { "is repaired" } else { "waits" };
-        lines.push(format!("{} {node}: {why}; {then}", word.as_str()));
+        lines.push(format!("{} {node}: {why}; {then}", state.as_str()));
     }
     let budget =
         |(role, budget): (&Role, &RoleBudget)| format!("{role} {} of {}", budget.max_unavailable, budget.nodes);

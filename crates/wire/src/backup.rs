@@ -1,4 +1,4 @@
-//! Backups and restores.
+//! Request and response types for backups and restores.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

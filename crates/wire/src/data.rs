@@ -1,4 +1,4 @@
-//! Configuration data, pauses, and lookups of nodes.
+//! Request and response types for configuration data, pauses and lookups.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -30,8 +30,8 @@ pub struct DatumRow {
     /// Revision of the last change, for `If-Match`.
     pub changed_at: Revision,
     /// No node of the design has this role or name.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub for_nobody: bool,
+    #[serde(rename = "for_nobody", default, skip_serializing_if = "std::ops::Not::not")]
+    pub matches_no_node: bool,
 }
 
 /// Request to set a datum.
@@ -107,7 +107,8 @@ pub struct ResumeResponse {
     /// Previous pause. None if there was none.
     pub before: Option<NodePause>,
     /// Other pauses that hold some of the same nodes.
-    pub still: Vec<PauseRow>,
+    #[serde(rename = "still")]
+    pub remaining: Vec<PauseRow>,
     pub revision: Revision,
 }
 
@@ -120,8 +121,8 @@ pub struct LookupResponse {
     /// None if there is no value.
     pub found: Option<LookupResult>,
     /// Suggestion, if there is no value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub near: Option<String>,
+    #[serde(rename = "near", default, skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
     /// True if the node's last run looked the key up, so that a change makes it run. None while its agent is not
     /// connected.
     pub looked_up: Option<bool>,

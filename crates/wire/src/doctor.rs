@@ -1,4 +1,4 @@
-//! Results of `muster doctor`.
+//! Response types of `muster doctor`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

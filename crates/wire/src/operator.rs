@@ -1,4 +1,4 @@
-//! Operator API: environments, nodes and versions.
+//! Request and response types of the operator API: environments, nodes and versions.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,8 @@ pub struct DestroyResponse {
     /// Number of nodes that it had.
     pub nodes: usize,
     /// True if everything is deleted. False if it takes longer than the server waits; it continues in the background.
-    pub gone: bool,
+    #[serde(rename = "gone")]
+    pub completed: bool,
     pub revision: Revision,
 }
 
@@ -109,7 +110,7 @@ pub struct EnvironmentStatus {
     pub counts: BTreeMap<NodeState, usize>,
     #[schema(value_type = BTreeMap<String, usize>)]
     pub running: BTreeMap<Version, usize>,
-    /// Nodes that are not at their desired version, the worst first. At most [`BLOCKERS`].
+    /// Nodes that are not at their desired version, the worst first. At most [`MAX_BLOCKERS`].
     pub blockers: Vec<NodeRow>,
     /// Total number of blockers.
     pub blocked: usize,
@@ -123,7 +124,7 @@ pub struct EnvironmentStatus {
     pub held_domains: Vec<SilentDomain>,
     /// Keys whose value cannot be read, with the error.
     pub unreadable: BTreeMap<String, String>,
-    /// Begin of an outage of the store. None while it is reachable. The response is as of `revision`.
+    /// Start of an outage of the store. None while it is reachable. The response is as of `revision`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub store_unreachable_since: Option<Timestamp>,
@@ -136,7 +137,7 @@ pub struct EnvironmentStatus {
 }
 
 /// Maximum number of blockers in a status.
-pub const BLOCKERS: usize = 20;
+pub const MAX_BLOCKERS: usize = 20;
 
 /// One node in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -254,13 +255,13 @@ pub struct RunningVersionRow {
 pub struct VerifyHostsRequest {
     pub version: Version,
     pub hosts: Vec<String>,
-    /// Maximum time to wait for a positive result in seconds, at most [`LONGEST_WAIT`].
+    /// Maximum time to wait for a positive result in seconds, at most [`MAX_WAIT_SECONDS`].
     #[serde(default)]
     pub wait_seconds: u64,
 }
 
 /// Longest wait of a request in seconds. Clients that wait longer repeat the request.
-pub const LONGEST_WAIT: u64 = 60;
+pub const MAX_WAIT_SECONDS: u64 = 60;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VerifyHostsResponse {

@@ -1,4 +1,4 @@
-//! Releases: bundles, registrations and trusted keys.
+//! Request and response types for releases: bundles, registrations and trusted keys.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

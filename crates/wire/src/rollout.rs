@@ -1,4 +1,4 @@
-//! Rollout API: plans, starts, status and operator commands.
+//! Request and response types of the rollout API: plans, starts, status and operator commands.
 
 use std::collections::BTreeMap;
 
@@ -129,9 +129,9 @@ pub struct RolloutStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_alone_count: u32,
     /// Number of nodes of the design by desired version.
-    #[serde(default)]
+    #[serde(rename = "told", default)]
     #[schema(value_type = std::collections::BTreeMap<String, u32>)]
-    pub told: std::collections::BTreeMap<Version, u32>,
+    pub desired_versions: std::collections::BTreeMap<Version, u32>,
     /// Clock of the server.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
@@ -155,8 +155,8 @@ pub struct UnmovedNode {
     /// Desired version.
     pub version: Version,
     /// Rollout that granted the version, if it is not the one that is rolled back. None: an operator skipped the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told_by: Option<RolloutId>,
+    #[serde(rename = "told_by", default, skip_serializing_if = "Option::is_none")]
+    pub granted_by: Option<RolloutId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

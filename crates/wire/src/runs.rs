@@ -1,4 +1,4 @@
-//! Runs: requests of operators, lists of runs, and the log of a run in progress.
+//! Request and response types for runs: requests of operators, lists of runs, and the log of a run in progress.
 //!
 //! The agent sends the log in chunks; readers get events.
 

@@ -1,4 +1,4 @@
-//! Server-sent events: `event:` and one `data:` line, terminated by an empty line.
+//! Parser and writer of server-sent events: `event:` and one `data:` line, terminated by an empty line.
 
 use jiff::Timestamp;
 use muster_core::lookup::snapshot::Snapshot;

@@ -1,4 +1,5 @@
-//! Agent API: the sync stream of each node, and short requests of its agent. Replicas exchange the activities of agents.
+//! Messages, requests and responses of the agent API: the sync stream of each node, and short requests of its agent.
+//! Replicas exchange the activities of agents.
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;

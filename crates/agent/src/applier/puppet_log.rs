@@ -58,12 +58,12 @@ pub(super) fn errors(path: &Path, release: &Path, secrets: &Redactor) -> Vec<Res
 /// The first error message of a resource in the log. The source of a line is the resource's full path, such as
 /// `/Stage[main]/Db/Service[db]/ensure`.
 pub(super) fn message_of(path: &Path, resource: &str, release: &Path, secrets: &Redactor) -> Option<String> {
-    let (inside, end) = (format!("/{resource}/"), format!("/{resource}"));
+    let (infix, suffix) = (format!("/{resource}/"), format!("/{resource}"));
     let mut message = None;
     for_each_line(path, |text| {
         let line = PuppetLogLine::parse(text).filter(PuppetLogLine::is_content_error);
-        let of_it = |source: &str| source.contains(&inside) || source.ends_with(&end);
-        if let Some(line) = line.filter(|line| line.source.as_deref().is_some_and(of_it)) {
+        let is_of_resource = |source: &str| source.contains(&infix) || source.ends_with(&suffix);
+        if let Some(line) = line.filter(|line| line.source.as_deref().is_some_and(is_of_resource)) {
             message.get_or_insert_with(|| clean(&line.message, release, secrets));
         }
     });

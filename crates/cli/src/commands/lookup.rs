@@ -49,8 +49,8 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     }
     let message = format!("{} has no value for {}", text::one_line(&answer.key), answer.node);
     let failure = Failure::failed(anyhow::Error::msg(message));
-    let failure = match &answer.near {
-        Some(near) => failure.hint(format!("did you mean {near}?")),
+    let failure = match &answer.suggestion {
+        Some(suggestion) => failure.hint(format!("did you mean {suggestion}?")),
         None => failure,
     };
     // Printed like an error, but exit code 1 is a regular answer of this command.

@@ -131,7 +131,7 @@ pub(super) async fn resume(args: &ResumeArgs, globals: &Globals, terminal: &mut 
         Some(before) => out.line(format_args!("ended: {before} (revision {})", done.revision)),
         None => out.line(format_args!("{scope} was not paused")),
     });
-    for other in &done.still {
+    for other in &done.remaining {
         terminal.notes.note(format_args!("still paused: {}", other.paused));
     }
     Ok(Exit::Yes)

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::names::Version;
 use muster_core::node::status::NodeState;
 use muster_wire::client::ClientError;
-use muster_wire::operator::{LONGEST_WAIT, MissingHost, VerifyHostsRequest, VerifyHostsResponse};
+use muster_wire::operator::{MAX_WAIT_SECONDS, MissingHost, VerifyHostsRequest, VerifyHostsResponse};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::args::Globals;
@@ -141,7 +141,7 @@ async fn wait_until_verified(
             // Without holding: first find out whether the server is back.
             (true, _) => 0,
             (false, true) => REFRESH,
-            (false, false) => LONGEST_WAIT,
+            (false, false) => MAX_WAIT_SECONDS,
         };
         let Ok(result) = timeout_at(deadline, send(session, &mut request, hold)).await else { break };
         match result {

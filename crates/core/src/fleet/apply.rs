@@ -100,10 +100,10 @@ impl Fleet {
             Key::Published { node } => self.change_published(change, &node, effects)?,
             Key::Datum { layer, key } => self.change_datum(change, layer, key, effects)?,
             Key::Pause { scope } => self.change_pause(change, scope, effects)?,
-            Key::Asked { node } => {
+            Key::RunRequest { node } => {
                 let request = read(change)?;
-                effects.told.insert(node.clone());
-                self.node(&node, effects).asked = at(change, request);
+                effects.addressed_nodes.insert(node.clone());
+                self.node(&node, effects).run_request = at(change, request);
             }
             Key::Desired { node } => self.change_desired(change, &node, effects)?,
             Key::RunningVersion { version, node } => self.change_running(change, version, &node, effects),
@@ -231,7 +231,7 @@ impl Fleet {
     }
 
     fn change_desired(&mut self, change: &KeyChange<'_>, node: &NodeName, effects: &mut Effects) -> Applied {
-        effects.told.insert(node.clone());
+        effects.addressed_nodes.insert(node.clone());
         let node = self.node(node, effects);
         node.desired = None;
         node.desired_unreadable = change.value.is_some();
@@ -348,7 +348,7 @@ impl Fleet {
         for role in after.difference(&before) {
             readers.entry(role.clone()).or_default().insert(name.clone());
         }
-        let reads_all = now.is_some_and(|observed| observed.looked_up.is_too_much());
+        let reads_all = now.is_some_and(|observed| observed.looked_up.is_truncated());
         set_member(&mut self.index.wide_readers, name.clone(), reads_all);
     }
 

@@ -135,8 +135,8 @@ impl Fleet {
         node.is_designed() && chosen.is_some_and(|chosen| !node.has_answered(chosen))
     }
 
-    /// The rollout that decides the version of nodes without a grant, with the revision of its key.
-    pub fn active_rollout(&self) -> Option<(&ActiveRollout, Revision)> {
+    /// `rollouts/active`, the pointer to the rollout that decides the version of nodes without a grant, with its revision.
+    pub fn active_rollout_pointer(&self) -> Option<(&ActiveRollout, Revision)> {
         self.rollouts.active.as_ref().map(|(active, at)| (active, *at))
     }
 
@@ -150,8 +150,8 @@ impl Fleet {
         &self.rollouts.records
     }
 
-    /// Record of the active rollout.
-    pub fn deciding_rollout(&self) -> Option<(&RolloutRecord, Revision)> {
+    /// `rollouts/<id>` of the active rollout, with its revision.
+    pub fn active_rollout_record(&self) -> Option<(&RolloutRecord, Revision)> {
         let (active, _) = self.rollouts.active.as_ref()?;
         self.rollouts.records.get(&active.id).map(|(record, at)| (record, *at))
     }

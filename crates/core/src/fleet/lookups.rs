@@ -14,7 +14,7 @@ use super::Fleet;
 
 impl Fleet {
     /// Nodes whose last run may have looked a role up.
-    pub fn lookers(&self, role: &Role) -> impl Iterator<Item = &NodeName> {
+    pub fn role_readers(&self, role: &Role) -> impl Iterator<Item = &NodeName> {
         self.index.role_readers.get(role).into_iter().flatten().chain(&self.index.wide_readers)
     }
 

@@ -161,7 +161,7 @@ pub struct Node {
     /// The grant cannot be read. The node keeps the version that it was last sent.
     pub desired_unreadable: bool,
     /// Last run that an operator requested.
-    pub asked: Option<(RunRequest, Revision)>,
+    pub run_request: Option<(RunRequest, Revision)>,
     /// As stored. It is decoded only when the history of this node is requested.
     pub history_text: Vec<u8>,
 }
@@ -186,7 +186,7 @@ pub struct Effects {
     /// The desired version of nodes without a grant, or a pause, may have changed.
     pub desired: bool,
     /// Nodes with a requested run or a grant.
-    pub told: BTreeSet<NodeName>,
+    pub addressed_nodes: BTreeSet<NodeName>,
     /// A rollout changed. Concerns the rollout controller, no agent.
     pub rollouts: bool,
     /// The leader of a role may have changed.

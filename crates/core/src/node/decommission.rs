@@ -31,22 +31,22 @@ pub struct RoleLookups {
     #[serde(default, skip_serializing_if = "Lookups::is_empty")]
     keys: Lookups,
     /// More lookups than are recorded. The run may have looked up anything.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    too_much: bool,
+    #[serde(rename = "too_much", default, skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
 }
 
 impl RoleLookups {
     pub fn new(lookups: &Lookups) -> Self {
         let of_role = lookups.iter().filter(|(key, _)| role(key).is_some());
-        Self { keys: of_role.map(|(key, tag)| (key.clone(), tag.clone())).collect(), too_much: false }
+        Self { keys: of_role.map(|(key, tag)| (key.clone(), tag.clone())).collect(), truncated: false }
     }
 
-    pub fn too_much() -> Self {
-        Self { keys: Lookups::new(), too_much: true }
+    pub fn truncated() -> Self {
+        Self { keys: Lookups::new(), truncated: true }
     }
 
-    pub fn is_too_much(&self) -> bool {
-        self.too_much
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
     }
 
     pub fn is_empty(&self) -> bool {
@@ -60,7 +60,7 @@ impl RoleLookups {
     /// Returns whether the run observed another value of a role than the current one.
     fn differs(&self, fleet: &Fleet, of: &Role) -> bool {
         let seen = self.keys.iter().filter(|(key, _)| role(key) == Some(of.as_str()));
-        self.too_much || seen.into_iter().any(|(key, tag)| fleet.tag(key, None) != *tag)
+        self.truncated || seen.into_iter().any(|(key, tag)| fleet.tag(key, None) != *tag)
     }
 }
 
@@ -74,10 +74,10 @@ fn role(key: &str) -> Option<&str> {
 
 /// Time at which a node joined its role, if it left within the timeout after that. A run that the join started may not
 /// be reported yet.
-fn came_just_before(node: &Node) -> Option<Timestamp> {
+fn joined_shortly_before_leaving(node: &Node) -> Option<Timestamp> {
     let left = node.record.as_ref()?.leaving?.since;
     let (observed, _) = node.observed.as_ref()?;
-    observed.since.filter(|came| left.duration_since(*came) < DRAIN_TIMEOUT)
+    observed.since.filter(|joined| left.duration_since(*joined) < DRAIN_TIMEOUT)
 }
 
 /// Nodes that have yet to run without a leaving node. Nodes that leave themselves do not count.
@@ -87,15 +87,15 @@ pub fn dependents(fleet: &Fleet, node: &Node) -> Vec<NodeName> {
     if node.observed.as_ref().is_none_or(|(observed, _)| observed.passed.is_none()) {
         return Vec::new();
     }
-    let came = came_just_before(node);
-    let is_behind = |name: &&NodeName| {
+    let joined = joined_shortly_before_leaving(node);
+    let has_not_run_since = |name: &&NodeName| {
         let other = fleet.get(name).filter(|other| other.is_designed());
         let observed = other.and_then(|other| other.observed.as_ref());
         observed.is_some_and(|(observed, _)| {
             // The last report may be from before the node joined while a run that saw it is still in progress.
-            let ran_before = |came| observed.last.as_ref().is_some_and(|last| last.started < came);
-            observed.looked_up.differs(fleet, &record.role) || came.is_some_and(ran_before)
+            let ran_before = |joined| observed.last.as_ref().is_some_and(|last| last.started < joined);
+            observed.looked_up.differs(fleet, &record.role) || joined.is_some_and(ran_before)
         })
     };
-    fleet.lookers(&record.role).filter(is_behind).cloned().collect()
+    fleet.role_readers(&record.role).filter(has_not_run_since).cloned().collect()
 }

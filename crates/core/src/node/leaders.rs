@@ -121,7 +121,7 @@ pub fn decide(
         node: name,
         failure_domain: &record.failure_domain,
         link: *link,
-        fit: false,
+        may_be_active: false,
         active: node.active().is_some() || leading.contains(*name),
     });
     let liveness = liveness::decide(seen, patience, listening_since, now);

@@ -57,7 +57,7 @@ pub struct LivenessInput<'a> {
     pub failure_domain: &'a str,
     pub link: Link,
     /// The last validation passed and the node is in service. It is active while it is live.
-    pub fit: bool,
+    pub may_be_active: bool,
     /// The node is in `active_roles`.
     pub active: bool,
 }
@@ -86,7 +86,7 @@ pub struct SilentDomain {
 /// Decides which nodes are lost and which are back.
 pub fn decide<'a>(
     seen: impl IntoIterator<Item = LivenessInput<'a>>,
-    patience: LivenessTimeouts,
+    timeouts: LivenessTimeouts,
     listening_since: Timestamp,
     now: Timestamp,
 ) -> LivenessDecision {
@@ -102,23 +102,24 @@ pub fn decide<'a>(
         }
     }
     // One node cannot be distinguished from its domain. Two or more that become silent together can.
-    let held = |domain: &str| domains.get(domain).is_some_and(|(silent, all)| *silent >= 2 && silent * 2 > *all);
+    let is_suspect_domain =
+        |domain: &str| domains.get(domain).is_some_and(|(silent, all)| *silent >= 2 && silent * 2 > *all);
 
     let mut decision = LivenessDecision::default();
-    let graceful_until = listening_since.saturating_add(patience.grace).unwrap_or(Timestamp::MAX);
+    let grace_ends = listening_since.saturating_add(timeouts.grace).unwrap_or(Timestamp::MAX);
     for node in &seen {
         match node.link {
             Link::Connected { .. } => {
-                if node.fit && !node.active {
+                if node.may_be_active && !node.active {
                     decision.restore.push(node.node.clone());
                 }
             }
             Link::Silent { since } if node.active => {
-                let lost_at = since.saturating_add(patience.lost_after).unwrap_or(Timestamp::MAX).max(graceful_until);
-                if held(node.failure_domain) {
+                let lost_at = since.saturating_add(timeouts.lost_after).unwrap_or(Timestamp::MAX).max(grace_ends);
+                if is_suspect_domain(node.failure_domain) {
                     // The domain is reported at the end of the grace period, so a check is due then.
-                    if now < graceful_until {
-                        decision.recheck = Some(decision.recheck.map_or(graceful_until, |at| at.min(graceful_until)));
+                    if now < grace_ends {
+                        decision.recheck = Some(decision.recheck.map_or(grace_ends, |at| at.min(grace_ends)));
                     }
                 } else if lost_at <= now {
                     decision.withdraw.push(node.node.clone());
@@ -129,8 +130,8 @@ pub fn decide<'a>(
             Link::Silent { .. } => {}
         }
     }
-    if now >= graceful_until {
-        let domains = domains.iter().filter(|(domain, _)| held(domain));
+    if now >= grace_ends {
+        let domains = domains.iter().filter(|(domain, _)| is_suspect_domain(domain));
         decision.held = domains
             .map(|(domain, (silent, nodes))| SilentDomain {
                 failure_domain: (*domain).to_owned(),
@@ -143,7 +144,7 @@ pub fn decide<'a>(
 }
 
 /// The last validation passed, the machine was not restarted since, and it is not being released.
-pub fn is_fit(node: &Node) -> bool {
+pub fn may_be_active(node: &Node) -> bool {
     let released = node.machine.as_ref().is_some_and(|(machine, _)| machine.phase.is_releasing());
     !released && node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted)
 }
@@ -195,7 +196,7 @@ mod tests {
             node,
             failure_domain: "rack1",
             link: *link,
-            fit: true,
+            may_be_active: true,
             active: *active,
         });
         decide(seen, LivenessTimeouts::default(), at(0), at(now))

@@ -71,12 +71,13 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
     }
 
     // Validations from another epoch of the store do not count: the node may have moved elsewhere meanwhile.
-    let same_life = before.last.as_ref().is_none_or(|last| last.generation.epoch == report.generation.epoch);
-    let left = before.state.as_ref().filter(|state| same_life && is_left_by_a_newer_run(state, report));
-    let kept = left.and(before.last.clone());
-    let state = match (left, &kept) {
+    let same_epoch = before.last.as_ref().is_none_or(|last| last.generation.epoch == report.generation.epoch);
+    let unaffected_state =
+        before.state.as_ref().filter(|state| same_epoch && is_validation_of_previous_release(state, report));
+    let kept_last_run = unaffected_state.and(before.last.clone());
+    let state = match (unaffected_state, &kept_last_run) {
         (Some(state), Some(_)) => state.clone(),
-        (Some(_) | None, Some(_) | None) => next_state(before.state.as_ref().filter(|_| same_life), report),
+        (Some(_) | None, Some(_) | None) => next_state(before.state.as_ref().filter(|_| same_epoch), report),
     };
     let mut after = ObservedRecord {
         incarnation: report.incarnation,
@@ -84,12 +85,12 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
         boot: before.boot.clone(),
         rebooted: next_rebooted(&before, report),
-        running: next_running(before.running.as_ref().filter(|_| same_life), report),
+        running: next_running(before.running.as_ref().filter(|_| same_epoch), report),
         passed: next_passed(before.passed.as_ref(), report),
         interfaces: summary::interfaces(&report.facts.interfaces),
         looked_up: next_looked_up(&before, report),
         published: before.published.clone(),
-        last: Some(kept.unwrap_or_else(|| summary::last_run(report, known.log))),
+        last: Some(kept_last_run.unwrap_or_else(|| summary::last_run(report, known.log))),
         state: Some(state.clone()),
     };
     let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log)?;
@@ -104,7 +105,7 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
     }
     let mut observed = serde_json::to_vec(&after)?;
     if observed.len() > OBSERVED_LIMIT {
-        after.looked_up = RoleLookups::too_much();
+        after.looked_up = RoleLookups::truncated();
         observed = serde_json::to_vec(&after)?;
     }
     if observed.len() > OBSERVED_LIMIT
@@ -145,14 +146,14 @@ fn preview(known: MoveInput<'_>, before: ObservedRecord, report: &Report) -> Res
 
 /// New publication of the node, if it changed. A publication over the limit is ignored; agents do not send one.
 fn next_publication<'a>(before: &ObservedRecord, report: &'a Report) -> Option<&'a Publication> {
-    let said = match report.outcome {
+    let publication = match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => report.published.as_ref()?,
         Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
             return None;
         }
     };
-    let tag = Some(published::tag(said)).filter(|_| !said.is_empty());
-    (tag != before.published && published::size(said) <= PUBLISHED_LIMIT).then_some(said)
+    let tag = Some(published::tag(publication)).filter(|_| !publication.is_empty());
+    (tag != before.published && published::size(publication) <= PUBLISHED_LIMIT).then_some(publication)
 }
 
 /// Incarnation of an agent that connects.
@@ -200,7 +201,7 @@ pub fn assign_incarnation(
 /// Returns whether a periodic validation was of the last applied release while a newer run is pending or failed before it
 /// changed anything. Such a validation decides whether the node is active. State and reason stay those of the newer
 /// run.
-fn is_left_by_a_newer_run(state: &ServiceState, report: &Report) -> bool {
+fn is_validation_of_previous_release(state: &ServiceState, report: &Report) -> bool {
     let is_unfinished = match state {
         ServiceState::Configured { result: ConfigureResult::Pending | ConfigureResult::Failure, version } => {
             *version != report.version

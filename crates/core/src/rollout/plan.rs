@@ -48,8 +48,8 @@ pub struct RolloutPlan {
     pub already: BTreeSet<NodeName>,
     /// Nodes that are unhealthy before the rollout. They use the budget unless their machines are still being
     /// provisioned. Those that can be repaired come first.
-    #[serde(default)]
-    pub unwell: Vec<UnhealthyNode>,
+    #[serde(rename = "unwell", default)]
+    pub unhealthy: Vec<UnhealthyNode>,
     pub predicted: Prediction,
 }
 
@@ -100,7 +100,8 @@ pub struct RoleBudget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnhealthyNode {
     pub node: NodeName,
-    pub word: NodeState,
+    #[serde(rename = "word")]
+    pub state: NodeState,
     /// The reason as a sentence.
     pub why: String,
     /// True if the rollout may repair it. If not, it waits until its agent connects or its pause ends.

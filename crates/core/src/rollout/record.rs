@@ -96,8 +96,8 @@ pub struct RolloutRecord {
     pub waves: Vec<WaveState>,
     /// Completed with every node at the target: none skipped, none failed, at least one validated. Only such a version
     /// is a rollback target.
-    #[serde(default)]
-    pub whole: bool,
+    #[serde(rename = "whole", default)]
+    pub all_nodes_at_target: bool,
     /// Decisions of operators on this rollout.
     #[serde(flatten)]
     pub operator: OperatorDecisions,
@@ -110,8 +110,8 @@ pub struct RolloutRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperatorDecisions {
     /// No further wave needs a promotion.
-    #[serde(default)]
-    pub full: bool,
+    #[serde(rename = "full", default)]
+    pub promotes_all: bool,
     /// Nodes skipped by an operator.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub skipped: BTreeSet<NodeName>,
@@ -125,11 +125,11 @@ pub struct OperatorDecisions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_before: Option<FailureCutoff>,
     /// Failures up to here were seen by the operator who resumed. They no longer pause the rollout.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forgiven: Option<FailureCutoff>,
+    #[serde(rename = "forgiven", default, skip_serializing_if = "Option::is_none")]
+    pub reviewed: Option<FailureCutoff>,
     /// Idempotency keys of the last operator commands.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub said: Vec<String>,
+    #[serde(rename = "said", default, skip_serializing_if = "Vec::is_empty")]
+    pub command_ids: Vec<String>,
 }
 
 /// Progress of a rollout at the engine's last step, part of [`RolloutRecord`].
@@ -165,7 +165,7 @@ pub struct FailureCutoff {
 
 impl FailureCutoff {
     /// Covers everything in a view of the store up to now.
-    pub fn than(epoch: u64, seen: Revision, now: Timestamp) -> Self {
+    pub fn up_to(epoch: u64, seen: Revision, now: Timestamp) -> Self {
         Self { before: Generation { epoch, number: seen.0.saturating_add(1) }, at: now }
     }
 
@@ -472,7 +472,7 @@ mod tests {
     fn cutoff_of_another_epoch_covers_nothing() {
         let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
         let later = at + SignedDuration::from_secs(1);
-        let earlier = FailureCutoff::than(7, Revision(900), at);
+        let earlier = FailureCutoff::up_to(7, Revision(900), at);
         assert!(earlier.covers(7, Revision(900), at));
         assert!(!earlier.covers(7, Revision(901), at), "granted once more");
         assert!(!earlier.covers(7, Revision(900), later), "failed afterwards");
@@ -513,10 +513,10 @@ mod tests {
                 phase,
                 phase_since: at,
                 waves: vec![WaveState::begun(at)],
-                whole: true,
+                all_nodes_at_target: true,
                 operator: OperatorDecisions {
-                    forgiven: Some(FailureCutoff::than(7, Revision(3), at)),
-                    said: vec!["s".into()],
+                    reviewed: Some(FailureCutoff::up_to(7, Revision(3), at)),
+                    command_ids: vec!["s".into()],
                     ..OperatorDecisions::default()
                 },
                 steps: StepProgress { healthy: 0, progress: at, idle: None, grants: 0, seen: Revision(9) },

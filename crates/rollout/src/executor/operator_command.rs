@@ -205,7 +205,7 @@ pub struct StartRollout {
 
 /// The revision of `rollouts/active`.
 fn active_revision(fleet: &Fleet) -> Option<Revision> {
-    fleet.active_rollout().map(|(_, at)| at)
+    fleet.active_rollout_pointer().map(|(_, at)| at)
 }
 
 impl StartRollout {
@@ -238,7 +238,7 @@ impl OperatorRequest for StartRollout {
             // Another rollout started while the plan was being stored, and the plan may be wrong now.
             (Some((_, on)), IoResult::PlanSaved(_)) if on != active_revision(input.fleet) => Ok(RequestDecision::Retry),
             (Some((plan, _)), IoResult::PlanSaved(digest)) => {
-                let open = input.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
+                let open = input.fleet.active_rollout_record().filter(|(record, _)| record.phase.is_open());
                 let superseded = open.map(|(record, _)| record.id);
                 let start = start(input, &plan, &digest, self.options.clone())?;
                 // The same request started it a moment ago.
@@ -300,7 +300,7 @@ fn already_at_version(fleet: &Fleet, plan: &RolloutPlan) -> Option<AlreadyAtVers
     let base = fleet.base().filter(|base| base.version == plan.to)?;
     // A request with `allow_older` adds that permission.
     let is_allowed = !plan.allow_older || chosen.allow_older && base.allow_older;
-    let active = fleet.deciding_rollout().map(|(record, _)| record);
+    let active = fleet.active_rollout_record().map(|(record, _)| record);
     let is_over = active.is_none_or(|record| !record.phase.is_open());
     // A plan with `at_once` also moves the nodes that were skipped.
     let moves_skipped = plan.at_once && active.is_some_and(|record| !record.operator.skipped.is_empty());
@@ -325,7 +325,7 @@ pub(super) fn started_by(fleet: &Fleet, request: &str, may_be_committed: bool) -
     let record = rollout_of_request(fleet, request)?;
     // Its transaction wrote `current_version`, and no later rollout has written it since. Generations of an at-once rollout
     // count from that revision.
-    let is_active = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let is_active = fleet.active_rollout_pointer().is_some_and(|(active, _)| active.id == record.id);
     let chosen = fleet.current_version().map(|(_, at)| at).filter(|_| is_active);
     Some(StartedRollout {
         id: record.id,
@@ -393,7 +393,7 @@ impl OperatorRequest for OperatorCommand {
         let revision = input.fleet.revision;
         // In any rollout: another one may be active by now.
         let mut rollouts = input.fleet.rollouts().values();
-        if let Some((record, _)) = rollouts.find(|(record, _)| record.operator.said.contains(&self.request)) {
+        if let Some((record, _)) = rollouts.find(|(record, _)| record.operator.command_ids.contains(&self.request)) {
             let outcome = CommandOutcome { phase: record.phase.clone(), changed: true, revision };
             return Ok(RequestDecision::AlreadyDone(outcome));
         }
@@ -408,7 +408,7 @@ impl OperatorRequest for OperatorCommand {
         };
         Ok(match apply_command(plan.as_deref(), record, &self.command, &self.by, input)? {
             Some(mut effect) => {
-                let requests = &mut effect.record.operator.said;
+                let requests = &mut effect.record.operator.command_ids;
                 requests.drain(..(requests.len() + 1).saturating_sub(REMEMBERED_REQUESTS));
                 requests.push(self.request.clone());
                 record_limit::fit(&mut effect.record);

@@ -350,7 +350,7 @@ pub(super) struct DecisionBasis {
 impl DecisionBasis {
     /// The rollout that is running now.
     pub(super) fn running(fleet: &Fleet) -> Option<(Self, &RolloutRecord)> {
-        let (record, at) = fleet.deciding_rollout().filter(|(record, _)| record.phase == RolloutPhase::Running)?;
+        let (record, at) = fleet.active_rollout_record().filter(|(record, _)| record.phase == RolloutPhase::Running)?;
         Some((Self { id: record.id, at }, record))
     }
 
@@ -374,7 +374,7 @@ pub(super) fn needs_fresh_view(before: &RolloutRecord, change: &RolloutChange) -
 /// The ended rollout whose outcome is not stored yet. The outcome of a completed rollout is stored at once. Of any other, it
 /// is stored when the next rollout has started and granted nothing: until then its nodes may still be moving.
 pub fn unsaved_outcome(fleet: &Fleet) -> Option<(&RolloutRecord, Revision)> {
-    let (active, at) = fleet.deciding_rollout()?;
+    let (active, at) = fleet.active_rollout_record()?;
     let (record, at) = match active.phase {
         RolloutPhase::Completed => (active, at),
         RolloutPhase::Running

@@ -216,27 +216,27 @@ fn all(plan: &RolloutPlan) -> impl Iterator<Item = (&NodeName, Option<&PlannedNo
 }
 
 fn conditions(old: &RolloutPlan, new: &RolloutPlan, differences: &mut Vec<PlanDifference>) {
-    let unwell = |plan| -> BTreeMap<&NodeName, &UnhealthyNode> { by_name(plan).collect() };
-    let (before, after) = (unwell(old), unwell(new));
+    let unhealthy = |plan| -> BTreeMap<&NodeName, &UnhealthyNode> { by_name(plan).collect() };
+    let (before, after) = (unhealthy(old), unhealthy(new));
     let names: BTreeSet<&NodeName> = before.keys().chain(after.keys()).copied().collect();
-    let there: BTreeSet<&NodeName> = all(new).map(|(name, _)| name).collect();
+    let planned_names: BTreeSet<&NodeName> = all(new).map(|(name, _)| name).collect();
     for name in names {
         let node = name.clone();
         match (before.get(name), after.get(name)) {
             (None, None) => {}
             (None, Some(is)) => {
-                differences.push(PlanDifference::BecameUnhealthy { node, is: is.word, why: is.why.clone() })
+                differences.push(PlanDifference::BecameUnhealthy { node, is: is.state, why: is.why.clone() })
             }
-            (Some(was), None) if there.contains(name) => {
-                differences.push(PlanDifference::BecameHealthy { node, was: was.word })
+            (Some(was), None) if planned_names.contains(name) => {
+                differences.push(PlanDifference::BecameHealthy { node, was: was.state })
             }
             // Reported as a node that left.
             (Some(_), None) => {}
-            (Some(was), Some(is)) if was.word != is.word => {
+            (Some(was), Some(is)) if was.state != is.state => {
                 differences.push(PlanDifference::UnhealthyReason {
                     node,
-                    was: was.word,
-                    is: is.word,
+                    was: was.state,
+                    is: is.state,
                     why: is.why.clone(),
                 });
             }
@@ -249,7 +249,7 @@ fn conditions(old: &RolloutPlan, new: &RolloutPlan, differences: &mut Vec<PlanDi
 }
 
 fn by_name(plan: &RolloutPlan) -> impl Iterator<Item = (&NodeName, &UnhealthyNode)> {
-    plan.unwell.iter().map(|unwell| (&unwell.node, unwell))
+    plan.unhealthy.iter().map(|unhealthy| (&unhealthy.node, unhealthy))
 }
 
 fn budgets(old: &RolloutPlan, new: &RolloutPlan, differences: &mut Vec<PlanDifference>) {
@@ -289,20 +289,20 @@ fn is_equivalent(old: &RolloutPlan, new: &RolloutPlan) -> bool {
         waves,
         budgets,
         already,
-        unwell,
+        unhealthy,
         predicted: _,
     } = old;
     let same_condition = |(was, is): (&UnhealthyNode, &UnhealthyNode)| {
-        let UnhealthyNode { node, word, why: _, repaired } = was;
-        (node, word, repaired) == (&is.node, &is.word, &is.repaired)
+        let UnhealthyNode { node, state, why: _, repaired } = was;
+        (node, state, repaired) == (&is.node, &is.state, &is.repaired)
     };
     (format, env, from, to, digest, allow_older)
         == (&new.format, &new.env, &new.from, &new.to, &new.digest, &new.allow_older)
         && (rolls_back, at_once, seed, strategy) == (&new.rolls_back, &new.at_once, &new.seed, &new.strategy)
         && ordered(after).eq(ordered(&new.after))
         && (waves, budgets, already) == (&new.waves, &new.budgets, &new.already)
-        && unwell.len() == new.unwell.len()
-        && unwell.iter().zip(&new.unwell).all(same_condition)
+        && unhealthy.len() == new.unhealthy.len()
+        && unhealthy.iter().zip(&new.unhealthy).all(same_condition)
 }
 
 /// The roles that wait for another role.

@@ -95,7 +95,7 @@ pub(crate) fn check(input: &DecisionInput<'_>, request: &Request) -> Result<Stri
 /// The newest release that a node, or the environment, should run.
 fn newest(input: &DecisionInput<'_>) -> Option<(Version, u64)> {
     let fleet = input.fleet;
-    let floor = fleet.active_rollout().map(|(active, _)| active.floor).unwrap_or_default();
+    let floor = fleet.active_rollout_pointer().map(|(active, _)| active.floor).unwrap_or_default();
     let granted = fleet.designed().filter_map(|(_, node, _)| Some(&node.desired.as_ref()?.0));
     let granted = granted.filter(|granted| granted.rollout >= floor).map(|granted| &granted.version);
     // During a rollback the remaining nodes still have the newer version.

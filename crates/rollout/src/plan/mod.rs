@@ -128,7 +128,7 @@ pub fn plan(input: &DecisionInput<'_>, request: &Request) -> Result<RolloutPlan,
         after: request.after.clone(),
         waves,
         already: seen.already,
-        unwell: seen.unwell,
+        unhealthy: seen.unhealthy,
         predicted: Prediction::default(),
     };
     plan.predicted = predict(fleet, &plan);
@@ -139,11 +139,11 @@ pub fn plan(input: &DecisionInput<'_>, request: &Request) -> Result<RolloutPlan,
 struct PlanSurvey<'a> {
     movers: Vec<PlannedMove<'a>>,
     already: BTreeSet<NodeName>,
-    unwell: Vec<UnhealthyNode>,
+    unhealthy: Vec<UnhealthyNode>,
 }
 
 fn survey_nodes<'a>(input: &DecisionInput<'a>, request: &Request, strategy: &Strategy) -> PlanSurvey<'a> {
-    let mut survey = PlanSurvey { movers: Vec::new(), already: BTreeSet::new(), unwell: Vec::new() };
+    let mut survey = PlanSurvey { movers: Vec::new(), already: BTreeSet::new(), unhealthy: Vec::new() };
     let base = input.fleet.base();
     let mut domains = Domains::new(request.seed);
     // Nodes that are leaving are not included.
@@ -151,7 +151,7 @@ fn survey_nodes<'a>(input: &DecisionInput<'a>, request: &Request, strategy: &Str
         let granted = node.desired.as_ref().and_then(|_| input.fleet.desired_of(name));
         let desired = granted.as_ref().or(base.as_ref());
         let has_target = desired.is_some_and(|desired| desired.version == request.to);
-        let (placement, unwell) = preflight(input, name, node, record, desired);
+        let (placement, unhealthy) = preflight(input, name, node, record, desired);
         // A node that runs the target and is disconnected needs nothing. A rollback leaves alone the nodes that never
         // moved, healthy or not.
         let runs_target = || {
@@ -168,9 +168,9 @@ fn survey_nodes<'a>(input: &DecisionInput<'a>, request: &Request, strategy: &Str
             Some(back_from) => has_target || is_kept(back_from),
             None => has_target && runs_target(),
         };
-        survey
-            .unwell
-            .extend(unwell.map(|unwell| UnhealthyNode { repaired: unwell.repaired && !is_at_target, ..unwell }));
+        survey.unhealthy.extend(
+            unhealthy.map(|unhealthy| UnhealthyNode { repaired: unhealthy.repaired && !is_at_target, ..unhealthy }),
+        );
         if is_at_target {
             survey.already.insert(name.clone());
             continue;

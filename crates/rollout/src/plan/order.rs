@@ -6,14 +6,14 @@ use std::collections::{BinaryHeap, HashMap};
 /// Sort key of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OrderKey {
-    pub(crate) domain: Domain,
+    pub(crate) domain: SpreadGroup,
     /// Drawn from the seed and the node's name: see [`draw`].
     pub(crate) draw: u64,
 }
 
 /// A group of nodes that takes turns with the other groups. It is numbered, and names are not compared while sorting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Domain {
+pub(crate) struct SpreadGroup {
     /// Drawn from the seed and its name.
     draw: u64,
     number: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Domain {
 #[derive(Debug)]
 pub(crate) struct Domains<'a> {
     seed: u64,
-    known: HashMap<&'a str, Domain>,
+    known: HashMap<&'a str, SpreadGroup>,
 }
 
 impl<'a> Domains<'a> {
@@ -31,9 +31,9 @@ impl<'a> Domains<'a> {
         Self { seed, known: HashMap::new() }
     }
 
-    pub(crate) fn number(&mut self, name: &'a str) -> Domain {
+    pub(crate) fn number(&mut self, name: &'a str) -> SpreadGroup {
         let number = self.known.len();
-        *self.known.entry(name).or_insert_with(|| Domain { draw: draw(self.seed, name), number })
+        *self.known.entry(name).or_insert_with(|| SpreadGroup { draw: draw(self.seed, name), number })
     }
 }
 
@@ -51,7 +51,7 @@ pub fn draw(seed: u64, name: &str) -> u64 {
 
 /// An order of which every prefix is spread over the domains as evenly as possible: one node of each domain, then a
 /// second of each, and on. Returns indices.
-pub(crate) fn spread(keys: &[OrderKey]) -> Vec<usize> {
+pub(crate) fn order_evenly(keys: &[OrderKey]) -> Vec<usize> {
     let mut placed: Vec<(usize, u64, usize)> = Vec::with_capacity(keys.len());
     for members in by_domain(keys).chunk_by(|a, b| a.0 == b.0) {
         placed.extend(members.iter().enumerate().map(|(place, (_, draw, index))| (place, *draw, *index)));
@@ -63,10 +63,10 @@ pub(crate) fn spread(keys: &[OrderKey]) -> Vec<usize> {
 /// An order in which two nodes of the same domain do not follow each other where that is possible: the domain with the
 /// most nodes left is next, unless it was the last one. The largest domain takes longest, and starts first. Returns
 /// indices.
-pub(crate) fn turns(keys: &[OrderKey]) -> Vec<usize> {
+pub(crate) fn order_interleaved(keys: &[OrderKey]) -> Vec<usize> {
     let sorted = by_domain(keys);
     let domains = sorted.chunk_by(|a, b| a.0 == b.0).filter_map(|members| Some((members.first()?.0, members)));
-    let mut heap: BinaryHeap<(usize, Reverse<Domain>, &[Member])> =
+    let mut heap: BinaryHeap<(usize, Reverse<SpreadGroup>, &[Member])> =
         domains.map(|(domain, members)| (members.len(), Reverse(domain), members)).collect();
     let mut order = Vec::with_capacity(keys.len());
     let mut last = None;
@@ -80,7 +80,7 @@ pub(crate) fn turns(keys: &[OrderKey]) -> Vec<usize> {
 }
 
 /// A node of a domain: domain, draw, and index.
-type Member = (Domain, u64, usize);
+type Member = (SpreadGroup, u64, usize);
 
 /// The nodes grouped by domain, each group in the order of its draws.
 fn by_domain(keys: &[OrderKey]) -> Vec<Member> {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn prefix_is_spread_over_the_domains() {
         let domains = ["a", "a", "a", "a", "b", "b", "c"];
-        let order = shown(&domains, &spread(&keys(1, &domains)));
+        let order = shown(&domains, &order_evenly(&keys(1, &domains)));
         let mut first: Vec<char> = order[..3].chars().collect();
         first.sort_unstable();
         assert_eq!((first.as_slice(), &order[5..]), (&['a', 'b', 'c'][..], "aa"), "{order}");
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn domains_take_turns_and_the_largest_goes_first() {
-        let turns = |domains: &[&str]| shown(domains, &turns(&keys(1, domains)));
+        let turns = |domains: &[&str]| shown(domains, &order_interleaved(&keys(1, domains)));
         assert_eq!(turns(&["a", "a", "a", "b"]), "abaa");
         let order = turns(&["a", "a", "a", "a", "b", "b", "c", "c"]);
         assert!(order.starts_with('a') && order.chars().step_by(2).all(|domain| domain == 'a'), "{order}");
@@ -136,11 +136,11 @@ mod tests {
         ) {
             let domains: Vec<&str> = domains.iter().map(String::as_str).collect();
             let keys = keys(seed, &domains);
-            for mut order in [turns(&keys), spread(&keys)] {
+            for mut order in [order_interleaved(&keys), order_evenly(&keys)] {
                 order.sort_unstable();
                 prop_assert!(order.into_iter().eq(0..domains.len()));
             }
-            let order = turns(&keys);
+            let order = order_interleaved(&keys);
             let most = domains.iter().map(|domain| domains.iter().filter(|other| *other == domain).count()).max();
             if most.unwrap_or(0) <= domains.len().div_ceil(2) {
                 prop_assert!(order.windows(2).all(|pair| domains[pair[0]] != domains[pair[1]]), "{}", shown(&domains, &order));

@@ -1,4 +1,4 @@
-//! Cuts the nodes of a stage into waves.
+//! Divides the nodes of a stage into waves.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -9,7 +9,7 @@ use muster_core::rollout::plan::{PlannedNode, PlannedWave};
 use muster_core::rollout::strategy::{Promote, Reach, Strategy, Wave};
 
 use crate::plan::number;
-use crate::plan::order::{OrderKey, spread, turns};
+use crate::plan::order::{OrderKey, order_evenly, order_interleaved};
 
 /// A node that the plan moves.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum WavePlacement {
     /// Unhealthy, and repaired at the start of the first wave.
     First,
     /// Drawn by the strategy and the seed.
-    Drawn,
+    Seeded,
     /// Unreachable now, and moved at the end of the last wave.
     Last,
 }
@@ -43,12 +43,12 @@ pub(crate) fn waves(stage: u32, nodes_to_move: &[PlannedMove<'_>], strategy: &St
     // A role of which no node is reachable is probably not broken: its nodes keep their drawn places, and are moved in
     // waves when they are back.
     let reachable: BTreeSet<&Role> =
-        nodes_to_move.iter().filter(|mover| mover.placement != WavePlacement::Last).map(|mover| mover.role).collect();
+        nodes_to_move.iter().filter(|node| node.placement != WavePlacement::Last).map(|node| node.role).collect();
     let placement_of =
-        |mover: &PlannedMove<'_>| if reachable.contains(mover.role) { mover.placement } else { WavePlacement::Drawn };
+        |node: &PlannedMove<'_>| if reachable.contains(node.role) { node.placement } else { WavePlacement::Seeded };
     let placed =
-        |placement| nodes_to_move.iter().filter(|mover| placement_of(mover) == placement).copied().collect::<Vec<_>>();
-    let mut drawn = DrawPool::new(&placed(WavePlacement::Drawn));
+        |placement| nodes_to_move.iter().filter(|node| placement_of(node) == placement).copied().collect::<Vec<_>>();
+    let mut drawn = DrawPool::new(&placed(WavePlacement::Seeded));
     let mut waves: Vec<PlannedWave> = Vec::new();
     for (index, wave) in strategy.waves.iter().enumerate() {
         let (is_first, is_last) = (index == 0, index + 1 == strategy.waves.len());
@@ -87,8 +87,8 @@ fn absorb_empty_wave(before: &mut PlannedWave, left_out: &Wave) {
 }
 
 fn in_turns(nodes_to_move: Vec<PlannedMove<'_>>) -> impl Iterator<Item = PlannedNode> {
-    let keys: Vec<OrderKey> = nodes_to_move.iter().map(|mover| mover.order_key).collect();
-    turns(&keys).into_iter().map(move |index| {
+    let keys: Vec<OrderKey> = nodes_to_move.iter().map(|node| node.order_key).collect();
+    order_interleaved(&keys).into_iter().map(move |index| {
         let PlannedMove { name, role, placement, domain, .. } = nodes_to_move[index];
         PlannedNode {
             node: name.clone(),
@@ -107,12 +107,12 @@ struct DrawPool<'a> {
 impl<'a> DrawPool<'a> {
     fn new(nodes_to_move: &[PlannedMove<'a>]) -> Self {
         let mut roles: BTreeMap<&Role, Vec<PlannedMove<'a>>> = BTreeMap::new();
-        for mover in nodes_to_move {
-            roles.entry(mover.role).or_default().push(*mover);
+        for node in nodes_to_move {
+            roles.entry(node.role).or_default().push(*node);
         }
         let in_order = |members: Vec<PlannedMove<'a>>| {
-            let keys: Vec<OrderKey> = members.iter().map(|mover| mover.order_key).collect();
-            (spread(&keys).into_iter().map(|index| members[index]).collect(), 0)
+            let keys: Vec<OrderKey> = members.iter().map(|node| node.order_key).collect();
+            (order_evenly(&keys).into_iter().map(|index| members[index]).collect(), 0)
         };
         Self { roles: roles.into_values().map(in_order).collect() }
     }
@@ -144,10 +144,10 @@ impl<'a> DrawPool<'a> {
         while total < nodes
             && let Some(Reverse((count, role))) = fewest.pop()
         {
-            let (members, taken_of_it) = &mut self.roles[role];
-            if let Some(mover) = members.get(count) {
-                taken.push(*mover);
-                *taken_of_it = count + 1;
+            let (members, taken_from_role) = &mut self.roles[role];
+            if let Some(node) = members.get(count) {
+                taken.push(*node);
+                *taken_from_role = count + 1;
                 total += 1;
                 fewest.push(Reverse((count + 1, role)));
             }

@@ -155,7 +155,7 @@ fn carried_out(world: &mut FakeFleet, plan: &RolloutPlan) -> SignedDuration {
     let (indexed, began) = (IndexedPlan::new(plan.clone()), world.now);
     let mut answers: BTreeMap<Timestamp, Vec<NodeName>> = BTreeMap::new();
     loop {
-        let (record, at) = world.fleet.deciding_rollout().map(|(record, at)| (record.clone(), at)).unwrap();
+        let (record, at) = world.fleet.active_rollout_record().map(|(record, at)| (record.clone(), at)).unwrap();
         let Step { change, recheck, .. } = world.with_input(|input| step(&indexed, &record, input));
         if let Some(change) = change {
             world.commit(&change.txn(&world.fleet, at).unwrap()).unwrap();

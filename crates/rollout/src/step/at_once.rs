@@ -1,4 +1,5 @@
-//! Follows a rollout that moved all nodes at once: there are no grants, and it ends when the nodes have reported.
+//! Follows a rollout that moved all nodes at once: there are no grants, and it ends when all nodes that it waits for have
+//! validated.
 
 use jiff::Timestamp;
 use muster_core::fleet::{DesiredVersion, Node};
@@ -37,17 +38,17 @@ pub(crate) enum AtOnceState {
         until: Timestamp,
     },
     /// Its agent is disconnected for too long to be waited for.
-    Away {
+    Unreachable {
         since: Timestamp,
     },
     /// Its machine was never provisioned: it starts with the target version.
-    NotThere,
+    Unprovisioned,
     Failed {
         how: FailureKind,
         /// The time when the failure was certain.
         since: Timestamp,
         /// An operator has resumed the rollout since.
-        forgiven: bool,
+        reviewed: bool,
     },
 }
 
@@ -56,8 +57,8 @@ impl AtOnceState {
     pub(crate) fn is_waited_for(self) -> bool {
         match self {
             AtOnceState::Moving { .. } | AtOnceState::Pending { .. } | AtOnceState::Silent { .. } => true,
-            AtOnceState::Failed { forgiven, .. } => !forgiven,
-            AtOnceState::Healthy(_) | AtOnceState::Away { .. } | AtOnceState::NotThere => false,
+            AtOnceState::Failed { reviewed, .. } => !reviewed,
+            AtOnceState::Healthy(_) | AtOnceState::Unreachable { .. } | AtOnceState::Unprovisioned => false,
         }
     }
 }
@@ -77,25 +78,25 @@ pub(crate) struct AtOnceCheck<'a> {
 pub(super) fn follow_at_once(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Step {
     let Some(at_once) = AtOnceCheck::new(plan, record, input) else { return Step::default() };
     let mut step = Step::default();
-    let (mut well, mut moving, mut away) = (0_u32, false, false);
+    let (mut healthy, mut moving, mut away) = (0_u32, false, false);
     let (mut failures, mut failed) = (0_u32, Vec::new());
-    let (mut forgiven, mut still_failed) = (0_u32, Vec::new());
-    let mut better = record.steps.progress.max(record.started);
+    let (mut reviewed, mut still_failed) = (0_u32, Vec::new());
+    let mut last_progress = record.steps.progress.max(record.started);
     for (name, node, _) in input.fleet.designed() {
         match at_once.state_of(name, node) {
             AtOnceState::Healthy(since) => {
-                well += 1;
-                better = better.max(since);
+                healthy += 1;
+                last_progress = last_progress.max(since);
             }
             AtOnceState::Moving { until } | AtOnceState::Pending { until, .. } | AtOnceState::Silent { until, .. } => {
                 moving = true;
                 step.recheck_at(until);
             }
-            AtOnceState::NotThere => {}
-            AtOnceState::Away { .. } => away = true,
-            AtOnceState::Failed { how, forgiven: was_seen, .. } => {
+            AtOnceState::Unprovisioned => {}
+            AtOnceState::Unreachable { .. } => away = true,
+            AtOnceState::Failed { how, reviewed: is_reviewed, .. } => {
                 let (count, named) =
-                    if was_seen { (&mut forgiven, &mut still_failed) } else { (&mut failures, &mut failed) };
+                    if is_reviewed { (&mut reviewed, &mut still_failed) } else { (&mut failures, &mut failed) };
                 *count += 1;
                 if named.len() < NAMED_FAILURES {
                     named.push(FailedNode { node: name.clone(), how, error: first_error_of(node, how) });
@@ -104,33 +105,36 @@ pub(super) fn follow_at_once(plan: &IndexedPlan, record: &RolloutRecord, input: 
         }
     }
     let mut next = record.clone();
-    next.steps.healthy = well;
+    next.steps.healthy = healthy;
     if moving {
         return step;
     }
     // A version that no node has validated has not arrived, whatever an operator has reviewed.
-    let why = match (failures, well) {
+    let pause_reason = match (failures, healthy) {
         (1.., _) => {
             PauseReason::Failures { threshold: Threshold::Total, failed: failures, tolerated: 0, nodes: failed }
         }
-        (0, 0) if forgiven > 0 => {
+        (0, 0) if reviewed > 0 => {
             let (threshold, nodes) = (Threshold::AllNodes, still_failed);
-            PauseReason::Failures { threshold, failed: forgiven, tolerated: 0, nodes }
+            PauseReason::Failures { threshold, failed: reviewed, tolerated: 0, nodes }
         }
-        (0, 0) if away => PauseReason::NoProgress { since: better },
+        (0, 0) if away => PauseReason::NoProgress { since: last_progress },
         // Provisioning has no deadline here.
         (0, 0) => return step,
         (0, _) => {
-            let whole = !away && forgiven == 0;
-            return Step { change: Some(complete_change(RolloutRecord { whole, ..next }, input)), ..Step::default() };
+            let all_nodes_at_target = !away && reviewed == 0;
+            return Step {
+                change: Some(complete_change(RolloutRecord { all_nodes_at_target, ..next }, input)),
+                ..Step::default()
+            };
         }
     };
-    let until = later(better, at_once.deadlines.progress);
+    let until = later(last_progress, at_once.deadlines.progress);
     if input.now < until {
         step.recheck_at(until);
         return step;
     }
-    Step { change: Some(pause_change(next, why, input)), ..Step::default() }
+    Step { change: Some(pause_change(next, pause_reason, input)), ..Step::default() }
 }
 
 /// The first error of a failed node.
@@ -145,9 +149,9 @@ impl<'a> AtOnceCheck<'a> {
         let desired = input.fleet.base().filter(|desired| desired.version == record.to)?;
         // A resume and a new store epoch restart the deadlines. A pause does not.
         let resumed = (record.phase == RolloutPhase::Running).then_some(record.phase_since);
-        let forgiven = record.operator.forgiven.map(|forgiven| forgiven.at);
-        let asked = record.started.max(super::survey::epoch_start(input.fleet.epoch(), input.now));
-        let began = [resumed, forgiven].into_iter().flatten().fold(asked, Timestamp::max);
+        let reviewed = record.operator.reviewed.map(|reviewed| reviewed.at);
+        let requested_at = record.started.max(super::survey::epoch_start(input.fleet.epoch(), input.now));
+        let began = [resumed, reviewed].into_iter().flatten().fold(requested_at, Timestamp::max);
         Some(Self { record, input, deadlines: plan.plan().strategy.deadlines, desired, began })
     }
 
@@ -160,10 +164,14 @@ impl<'a> AtOnceCheck<'a> {
         }
         if let Link::Silent { since } = (input.link)(name) {
             if is_unprovisioned(node) {
-                return AtOnceState::NotThere;
+                return AtOnceState::Unprovisioned;
             }
             let until = later(since, deadlines.pending);
-            return if input.now < until { AtOnceState::Silent { since, until } } else { AtOnceState::Away { since } };
+            return if input.now < until {
+                AtOnceState::Silent { since, until }
+            } else {
+                AtOnceState::Unreachable { since }
+            };
         }
         let late = || {
             let until = later(*began, deadlines.node);
@@ -192,7 +200,7 @@ impl<'a> AtOnceCheck<'a> {
     }
 
     fn failed(&self, how: FailureKind, since: Timestamp) -> AtOnceState {
-        let forgiven = self.record.operator.forgiven.is_some_and(|seen| since <= seen.at);
-        AtOnceState::Failed { how, since, forgiven }
+        let reviewed = self.record.operator.reviewed.is_some_and(|seen| since <= seen.at);
+        AtOnceState::Failed { how, since, reviewed }
     }
 }

@@ -13,7 +13,7 @@ use muster_core::txn::Revision;
 
 use crate::health::Health;
 
-use super::indexed_plan::Excuse;
+use super::indexed_plan::PriorCondition;
 
 /// Facts of one node of the design.
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +24,12 @@ pub(crate) struct NodeFacts<'a> {
     /// The wave that moves it. None: the target is its desired version already, without a grant of this rollout.
     pub wave: Option<usize>,
     /// Its state before the rollout, for which some of its failures do not count.
-    pub excuse: Option<Excuse>,
+    pub prior_condition: Option<PriorCondition>,
     pub role: usize,
-    pub domain: Option<usize>,
+    /// Its value of the label that has a budget.
+    pub budget_label: Option<usize>,
     /// Its failure domain.
-    pub rack: usize,
+    pub failure_domain: usize,
     pub silent: Option<Timestamp>,
     pub health: Health,
     /// It is still being provisioned, and no rollout has granted it anything.
@@ -37,7 +38,7 @@ pub(crate) struct NodeFacts<'a> {
     pub is_unavailable: bool,
     /// It is down and counted as such: granting it uses no further budget. A node whose slot was released is not
     /// counted, and needs a slot.
-    pub is_free: bool,
+    pub already_counted: bool,
     /// The revision of this rollout's grant.
     pub grant_at: Option<Revision>,
     /// It failed because its agent is disconnected, and an operator has retried it. It is granted again when the agent
@@ -54,12 +55,12 @@ pub(crate) struct Tally {
 
 /// Nodes of a failure domain.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RackTally {
+pub(crate) struct FailureDomainTally {
     pub nodes: usize,
     pub silent: usize,
 }
 
-impl RackTally {
+impl FailureDomainTally {
     /// More than half of the domain, and at least two nodes, are disconnected. This is no fault of the nodes, and
     /// nothing more is granted there.
     pub(crate) fn is_braked(self) -> bool {
@@ -95,23 +96,23 @@ impl NodeFacts<'_> {
             | Health::Away { .. }
             | Health::Healthy { .. }
             | Health::Skipped
-            | Health::NotThere => None,
+            | Health::Unprovisioned => None,
         }
     }
 
     /// Excused and reviewed failures do not count.
-    pub(crate) fn counts_as_failed(&self, forgiven: Option<FailureCutoff>) -> bool {
-        let is_excused = || matches!((self.excuse, self.failed_how()), (Some(excuse), Some(how)) if excuse.covers(how));
-        self.is_unreviewed_failure(forgiven) && !is_excused()
+    pub(crate) fn counts_as_failed(&self, reviewed: Option<FailureCutoff>) -> bool {
+        let is_excused = || matches!((self.prior_condition, self.failed_how()), (Some(condition), Some(how)) if condition.covers(how));
+        self.is_unreviewed_failure(reviewed) && !is_excused()
     }
 
     /// It has failed, and no operator has resumed the rollout since.
-    pub(crate) fn is_unreviewed_failure(&self, forgiven: Option<FailureCutoff>) -> bool {
+    pub(crate) fn is_unreviewed_failure(&self, reviewed: Option<FailureCutoff>) -> bool {
         let Health::Failed { since, .. } = self.health else { return false };
         let granted = self.grant_at.unwrap_or_default();
         // Failures of an earlier store epoch are left out by the survey.
-        let was_seen = forgiven.is_some_and(|forgiven| forgiven.covers(forgiven.before.epoch, granted, since));
-        !was_seen && !self.is_retried
+        let is_reviewed = reviewed.is_some_and(|cutoff| cutoff.covers(cutoff.before.epoch, granted, since));
+        !is_reviewed && !self.is_retried
     }
 }
 

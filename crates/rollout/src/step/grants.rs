@@ -105,11 +105,11 @@ impl<'s> BudgetTracker<'s> {
             let pause = || self.input.fleet.pause_of(fact.name, &fact.record.role, self.input.now);
             return held(&|| pause().map(|paused| Hold::Paused { node: node(), paused }));
         }
-        if self.survey.racks.all.get(fact.rack).is_some_and(|(_, rack)| rack.is_braked()) {
+        if self.survey.failure_domains.all.get(fact.failure_domain).is_some_and(|(_, tally)| tally.is_braked()) {
             return held(&|| {
-                let rack = self.survey.rack(fact);
+                let tally = self.survey.failure_domain(fact);
                 let domain = fact.record.failure_domain.clone();
-                Some(Hold::Brake { domain, silent: count(rack.silent), nodes: count(rack.nodes) })
+                Some(Hold::Brake { domain, silent: count(tally.silent), nodes: count(tally.nodes) })
             });
         }
         let moving = self.moving.get(wave).copied().unwrap_or(0);
@@ -117,7 +117,7 @@ impl<'s> BudgetTracker<'s> {
         if self.plan.plan().strategy.ramp && moving > healthy {
             return held(&|| Some(Hold::Ramp { in_flight: count(moving), allowed: count(healthy + 1) }));
         }
-        if !fact.is_free {
+        if !fact.already_counted {
             let full = |slots: Option<&Slots>| slots.copied().filter(|slots| slots.used >= slots.max);
             if let Some(Slots { used, max }) = full(self.roles.get(fact.role)) {
                 let role = || fact.record.role.clone();
@@ -125,7 +125,7 @@ impl<'s> BudgetTracker<'s> {
                     Some(Hold::RoleBudget { role: role(), unavailable: count(used), allowed: count(max) })
                 });
             }
-            if let Some(Slots { used, max }) = full(fact.domain.and_then(|domain| self.domains.get(domain))) {
+            if let Some(Slots { used, max }) = full(fact.budget_label.and_then(|domain| self.domains.get(domain))) {
                 let domain = || self.survey.domain_name(fact).map(str::to_owned);
                 let hold = |domain| Hold::DomainBudget { domain, unavailable: count(used), allowed: count(max) };
                 return held(&|| domain().map(hold));
@@ -136,17 +136,17 @@ impl<'s> BudgetTracker<'s> {
 
     /// The wave that must pass before the node's role may move. The plan orders the roles already; this does not rely on it.
     fn role_before(&self, fact: &NodeFacts<'_>) -> Option<&PlannedWave> {
-        let opens = self.plan.role(&fact.record.role)?.opens;
-        if opens <= self.passed { None } else { self.plan.plan().waves.get(opens - 1) }
+        let waves_before = self.plan.role(&fact.record.role)?.waves_before;
+        if waves_before <= self.passed { None } else { self.plan.plan().waves.get(waves_before - 1) }
     }
 
     fn grant(&mut self, fact: &NodeFacts<'_>) -> Option<Grant> {
         let record_at = fact.node.record_at?;
-        let cost = usize::from(!fact.is_free);
+        let cost = usize::from(!fact.already_counted);
         if let Some(slots) = self.roles.get_mut(fact.role) {
             slots.used += cost;
         }
-        if let Some(slots) = fact.domain.and_then(|domain| self.domains.get_mut(domain)) {
+        if let Some(slots) = fact.budget_label.and_then(|domain| self.domains.get_mut(domain)) {
             slots.used += cost;
         }
         if let Some(moving) = fact.wave.and_then(|wave| self.moving.get_mut(wave)) {

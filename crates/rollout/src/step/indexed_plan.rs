@@ -19,19 +19,19 @@ pub struct IndexedPlan {
 
 /// State of a node when the plan was made, for which it may fail without counting against the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Excuse {
+pub(crate) enum PriorCondition {
     /// It was reachable and unhealthy, and not only because all nodes were being moved at once.
     Unhealthy,
     /// It could not be reached. If it comes back and fails at the new version, that counts.
     Unreachable,
 }
 
-impl Excuse {
+impl PriorCondition {
     /// True if a failure of this kind says nothing about the new version.
     pub(crate) fn covers(self, how: FailureKind) -> bool {
         match self {
-            Excuse::Unhealthy => true,
-            Excuse::Unreachable => how == FailureKind::Unreachable,
+            PriorCondition::Unhealthy => true,
+            PriorCondition::Unreachable => how == FailureKind::Unreachable,
         }
     }
 }
@@ -43,7 +43,7 @@ pub(crate) enum PlanPosition {
         wave: usize,
         /// Its index in the order of the whole plan.
         order: usize,
-        excuse: Option<Excuse>,
+        prior_condition: Option<PriorCondition>,
     },
     /// It runs the target already.
     Already,
@@ -57,7 +57,7 @@ pub(crate) struct PlannedRole {
     /// The last wave of its stage. Nodes that join late belong there.
     pub stage_end: usize,
     /// Waves that must have passed before a node of the role is granted: those of the roles that it comes after.
-    pub opens: usize,
+    pub waves_before: usize,
 }
 
 impl IndexedPlan {
@@ -65,20 +65,21 @@ impl IndexedPlan {
         let mut positions = Vec::with_capacity(plan.node_count() + plan.already.len());
         let mut offsets = Vec::with_capacity(plan.waves.len());
         let mut roles: BTreeMap<Role, PlannedRole> = BTreeMap::new();
-        let unreachable = plan.unwell.iter().filter(|unwell| !unwell.repaired).map(|unwell| &unwell.node);
+        let unreachable =
+            plan.unhealthy.iter().filter(|unhealthy| !unhealthy.repaired).map(|unhealthy| &unhealthy.node);
         let unreachable: BTreeSet<&NodeName> = unreachable.collect();
         let mut order = 0;
         for (wave, planned) in plan.waves.iter().enumerate() {
             offsets.push(order);
             let same_stage = plan.waves.iter().rposition(|other| other.stage == planned.stage);
             for node in &planned.nodes {
-                let excuse = match node.repair {
-                    true => Some(Excuse::Unhealthy),
-                    false => unreachable.contains(&node.node).then_some(Excuse::Unreachable),
+                let prior_condition = match node.repair {
+                    true => Some(PriorCondition::Unhealthy),
+                    false => unreachable.contains(&node.node).then_some(PriorCondition::Unreachable),
                 };
-                positions.push((node.node.clone(), PlanPosition::InWave { wave, order, excuse }));
+                positions.push((node.node.clone(), PlanPosition::InWave { wave, order, prior_condition }));
                 order += 1;
-                let known = PlannedRole { last_wave: wave, stage_end: same_stage.unwrap_or(wave), opens: 0 };
+                let known = PlannedRole { last_wave: wave, stage_end: same_stage.unwrap_or(wave), waves_before: 0 };
                 match roles.get_mut(&node.role) {
                     Some(role) => *role = known,
                     None => drop(roles.insert(node.role.clone(), known)),
@@ -90,7 +91,7 @@ impl IndexedPlan {
         let ends: BTreeMap<Role, usize> = roles.iter().map(|(role, known)| (role.clone(), known.last_wave)).collect();
         for (role, known) in &mut roles {
             let parents = plan.after.get(role).into_iter().flatten();
-            known.opens = parents.filter_map(|parent| ends.get(parent)).map(|last| last + 1).max().unwrap_or(0);
+            known.waves_before = parents.filter_map(|parent| ends.get(parent)).map(|last| last + 1).max().unwrap_or(0);
         }
         Self { plan, positions, roles, offsets }
     }

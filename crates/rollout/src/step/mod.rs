@@ -62,7 +62,7 @@ impl Step {
 
 /// Decides the next step of a rollout. The record is the one in the input's fleet.
 pub fn step(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Step {
-    let is_active = input.fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let is_active = input.fleet.active_rollout_pointer().is_some_and(|(active, _)| active.id == record.id);
     let is_maintained = input.fleet.restoring().is_some() || input.fleet.destroying().is_some();
     if record.phase != RolloutPhase::Running || !is_active || is_maintained {
         return Step::default();
@@ -94,9 +94,10 @@ fn staged(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>)
             let next = with_progress(next, &survey);
             let change = match failures::blocks_completion(record, &survey) {
                 Some(why) => pause_change(next, why, input),
-                None => {
-                    complete_change(RolloutRecord { whole: survey.is_complete(record, input.fleet), ..next }, input)
-                }
+                None => complete_change(
+                    RolloutRecord { all_nodes_at_target: survey.is_complete(record, input.fleet), ..next },
+                    input,
+                ),
             };
             return Step { change: Some(change), ..Step::default() };
         }
@@ -144,7 +145,7 @@ fn record_retries(record: &mut RolloutRecord, nodes: &[&NodeName], input: &Decis
     if record.operator.retry.len() + nodes.len() <= MAX_NAMED_NODES {
         record.operator.retry.extend(nodes.iter().map(|name| (*name).clone()));
     } else {
-        record.operator.retry_before = Some(FailureCutoff::than(input.fleet.epoch(), input.fleet.revision, input.now));
+        record.operator.retry_before = Some(FailureCutoff::up_to(input.fleet.epoch(), input.fleet.revision, input.now));
     }
 }
 
@@ -292,7 +293,7 @@ impl RolloutChange {
         for Grant { node, desired, .. } in &self.grants {
             txn.ops.push(Op::put_json(keys.desired(node), desired)?);
         }
-        if let Some((active, _)) = fleet.active_rollout().filter(|_| self.completes) {
+        if let Some((active, _)) = fleet.active_rollout_pointer().filter(|_| self.completes) {
             let active = ActiveRollout { completed: true, ..active.clone() };
             txn.ops.push(Op::put_json(keys.active_rollout(), &active)?);
         }
@@ -302,7 +303,7 @@ impl RolloutChange {
 
 /// Guards that nothing was decided about this rollout, or in place of it, since the input was read.
 pub(crate) fn unchanged_guards(keys: &Keys, fleet: &Fleet, record: &RolloutRecord, at: Revision) -> Txn {
-    let active = fleet.active_rollout().map(|(_, at)| at);
+    let active = fleet.active_rollout_pointer().map(|(_, at)| at);
     Txn::new()
         .guard(Guard::Unchanged { key: keys.rollout(record.id), since: at })
         .guard(Guard::observed(keys.active_rollout(), active))

@@ -14,7 +14,7 @@ use crate::health::{Health, HealthRules, grant_of, is_moving_at_once, later, val
 use crate::plan::domain_of;
 use crate::preflight::is_unprovisioned;
 
-use super::facts::{NameIndex, NodeFacts, Pauses, RackTally, Tally, WaveTally};
+use super::facts::{FailureDomainTally, NameIndex, NodeFacts, Pauses, Tally, WaveTally};
 use super::{IndexedPlan, PlanPosition};
 
 pub(crate) struct Survey<'a> {
@@ -26,13 +26,13 @@ pub(crate) struct Survey<'a> {
     pub late: Vec<usize>,
     pub roles: NameIndex<'a, Tally>,
     pub domains: NameIndex<'a, Tally>,
-    pub racks: NameIndex<'a, RackTally>,
+    pub failure_domains: NameIndex<'a, FailureDomainTally>,
     pub waves: Vec<WaveTally>,
     pub pauses: Pauses<'a>,
     /// Granted nodes that were paused and have missed their deadline.
     pub paused_past_deadline: Vec<&'a NodeName>,
     pub healthy: u32,
-    pub forgiven: Option<FailureCutoff>,
+    pub reviewed: Option<FailureCutoff>,
     /// Failures that count against the limits.
     pub failures: usize,
     /// The time when a node last became healthy.
@@ -86,7 +86,7 @@ impl<'a> Survey<'a> {
                 now: input.now,
                 disconnect_grace: input.disconnect_grace,
             },
-            floor: fleet.active_rollout().map(|(active, _)| active.floor).unwrap_or_default(),
+            floor: fleet.active_rollout_pointer().map(|(active, _)| active.floor).unwrap_or_default(),
             base: fleet.base().map(|base| (base.version, base.generation)),
             passed: record.waves.iter().filter(|wave| wave.passed.is_some()).count(),
             per: plan.plan().strategy.max_unavailable.per.as_ref(),
@@ -97,12 +97,12 @@ impl<'a> Survey<'a> {
             late: Vec::new(),
             roles: NameIndex::new(),
             domains: NameIndex::new(),
-            racks: NameIndex::new(),
+            failure_domains: NameIndex::new(),
             waves: vec![WaveTally::default(); plan.plan().waves.len()],
             pauses: Pauses::of(fleet, input.now),
             paused_past_deadline: Vec::new(),
             healthy: 0,
-            forgiven: record.operator.forgiven.filter(|forgiven| forgiven.before.epoch == fleet.epoch()),
+            reviewed: record.operator.reviewed.filter(|cutoff| cutoff.before.epoch == fleet.epoch()),
             failures: 0,
             // A new store epoch restarts the progress deadline.
             last_healthy: record.started.max(epoch_start(fleet.epoch(), input.now)),
@@ -133,8 +133,8 @@ impl<'a> Survey<'a> {
         let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= context.floor);
         let desired = context.desired(own);
         let has_target = desired.is_some_and(|(version, _)| *version == rules.record.to);
-        let (wave, order, excuse) = match position {
-            Some(PlanPosition::InWave { wave, order, excuse }) => (Some(wave), Some(order), excuse),
+        let (wave, order, prior_condition) = match position {
+            Some(PlanPosition::InWave { wave, order, prior_condition }) => (Some(wave), Some(order), prior_condition),
             Some(PlanPosition::Already) | None => {
                 let is_left_alone = grant.is_none()
                     // Its own desired version is not from the rollout that is rolled back: it was skipped, or never moved.
@@ -158,10 +158,10 @@ impl<'a> Survey<'a> {
             node,
             record: design,
             wave,
-            excuse,
+            prior_condition,
             role: self.roles.number(design.role.as_str()),
-            domain: domain_of(design, context.per).map(|domain| self.domains.number(domain)),
-            rack: self.racks.number(&design.failure_domain),
+            budget_label: domain_of(design, context.per).map(|domain| self.domains.number(domain)),
+            failure_domain: self.failure_domains.number(&design.failure_domain),
             silent: match link {
                 Link::Connected { .. } => None,
                 Link::Silent { since } => Some(since),
@@ -169,7 +169,7 @@ impl<'a> Survey<'a> {
             health,
             is_new,
             is_unavailable: !is_up && is_counted,
-            is_free: !is_up && is_counted && !is_moving_at_once(node, desired, own.is_some()),
+            already_counted: !is_up && is_counted && !is_moving_at_once(node, desired, own.is_some()),
             grant_at: grant.map(|(_, at)| at),
             is_retried: false,
         };
@@ -213,18 +213,18 @@ impl<'a> Survey<'a> {
 
     /// Counts a node for the budgets, the brake and its wave.
     fn count(&mut self, fact: &NodeFacts<'_>) {
-        if !matches!(fact.health, Health::NotThere | Health::Skipped)
-            && let Some(rack) = self.racks.at(fact.rack)
+        if !matches!(fact.health, Health::Unprovisioned | Health::Skipped)
+            && let Some(domain) = self.failure_domains.at(fact.failure_domain)
         {
-            rack.nodes += 1;
-            rack.silent += usize::from(fact.silent.is_some());
+            domain.nodes += 1;
+            domain.silent += usize::from(fact.silent.is_some());
         }
         let (made, unavailable) = (usize::from(!fact.is_new), usize::from(fact.is_unavailable));
         if let Some(role) = self.roles.at(fact.role) {
             role.nodes += made;
             role.unavailable += unavailable;
         }
-        if let Some(domain) = fact.domain.and_then(|domain| self.domains.at(domain)) {
+        if let Some(domain) = fact.budget_label.and_then(|domain| self.domains.at(domain)) {
             domain.nodes += made;
             domain.unavailable += unavailable;
         }
@@ -249,7 +249,7 @@ impl<'a> Survey<'a> {
                 self.healthy += 1;
                 self.last_healthy = self.last_healthy.max(since);
             }
-            Health::Failed { .. } | Health::Skipped | Health::NotThere => {}
+            Health::Failed { .. } | Health::Skipped | Health::Unprovisioned => {}
         }
     }
 
@@ -269,7 +269,9 @@ impl<'a> Survey<'a> {
             Health::Soaking { until } => Some(until),
             // In a settled wave a short disconnection is tolerated.
             Health::Healthy { .. } => fact.silent.map(|since| later(since, input.disconnect_grace)),
-            Health::Waiting | Health::Away { .. } | Health::Failed { .. } | Health::Skipped | Health::NotThere => None,
+            Health::Waiting | Health::Away { .. } | Health::Failed { .. } | Health::Skipped | Health::Unprovisioned => {
+                None
+            }
         };
         if let Some(at) = at {
             self.recheck_at(at);
@@ -308,8 +310,8 @@ impl<'a> Survey<'a> {
     }
 
     fn count_failures(&mut self) {
-        let forgiven = self.forgiven;
-        for fact in self.facts.iter().filter(|fact| fact.counts_as_failed(forgiven)) {
+        let reviewed = self.reviewed;
+        for fact in self.facts.iter().filter(|fact| fact.counts_as_failed(reviewed)) {
             self.failures += 1;
             if let Some(tally) = fact.wave.and_then(|wave| self.waves.get_mut(wave)) {
                 tally.failures += 1;
@@ -319,7 +321,7 @@ impl<'a> Survey<'a> {
 
     /// Failures that no operator has reviewed, including those of nodes that were unhealthy before.
     pub(crate) fn unreviewed_failures(&self) -> impl Iterator<Item = &NodeFacts<'a>> {
-        self.facts.iter().filter(|fact| fact.wave.is_some() && fact.is_unreviewed_failure(self.forgiven))
+        self.facts.iter().filter(|fact| fact.wave.is_some() && fact.is_unreviewed_failure(self.reviewed))
     }
 
     /// True if all nodes run the target, none was skipped or failed, and at least one has validated it.
@@ -327,7 +329,7 @@ impl<'a> Survey<'a> {
         let has_target =
             |fact: &NodeFacts<'_>| fleet.desired_of(fact.name).is_some_and(|desired| desired.version == record.to);
         let is_at_target = |fact: &NodeFacts<'_>| match fact.health {
-            Health::Healthy { .. } | Health::NotThere => true,
+            Health::Healthy { .. } | Health::Unprovisioned => true,
             Health::Waiting => fact.wave.is_none() && has_target(fact),
             Health::Moving { .. }
             | Health::Pending { .. }
@@ -345,7 +347,7 @@ impl<'a> Survey<'a> {
             | Health::Away { .. }
             | Health::Failed { .. }
             | Health::Skipped
-            | Health::NotThere => false,
+            | Health::Unprovisioned => false,
         };
         record.operator.skipped.is_empty()
             && self.facts.iter().all(is_at_target)
@@ -354,7 +356,7 @@ impl<'a> Survey<'a> {
 
     /// Failures that count against the limits, sorted by node name.
     pub(crate) fn failed(&self) -> impl Iterator<Item = &NodeFacts<'a>> {
-        self.facts.iter().filter(|fact| fact.counts_as_failed(self.forgiven))
+        self.facts.iter().filter(|fact| fact.counts_as_failed(self.reviewed))
     }
 
     /// True if a node still waits for its retry: it exists, and has not validated meanwhile.
@@ -406,11 +408,11 @@ impl<'a> Survey<'a> {
         self.late.iter().filter_map(|index| self.facts.get(*index))
     }
 
-    pub(crate) fn rack(&self, fact: &NodeFacts<'_>) -> RackTally {
-        self.racks.all.get(fact.rack).map(|(_, rack)| *rack).unwrap_or_default()
+    pub(crate) fn failure_domain(&self, fact: &NodeFacts<'_>) -> FailureDomainTally {
+        self.failure_domains.all.get(fact.failure_domain).map(|(_, tally)| *tally).unwrap_or_default()
     }
 
     pub(crate) fn domain_name(&self, fact: &NodeFacts<'_>) -> Option<&'a str> {
-        self.domains.all.get(fact.domain?).map(|(name, _)| *name)
+        self.domains.all.get(fact.budget_label?).map(|(name, _)| *name)
     }
 }

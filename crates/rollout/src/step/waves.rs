@@ -93,7 +93,7 @@ pub(crate) fn advance_waves(
                 }
             }
             // No wave follows the last one.
-            if planned.promote == Promote::Manual && !record.operator.full && wave + 1 < waves {
+            if planned.promote == Promote::Manual && !record.operator.promotes_all && wave + 1 < waves {
                 return WaveAdvance::Held(Hold::Promotion { stage: planned.stage, wave: planned.wave });
             }
         }

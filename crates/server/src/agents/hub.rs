@@ -266,7 +266,7 @@ impl Hub {
                 }
                 ViewChange::Env(env, effects) => {
                     let inner = self.inner();
-                    for node in &effects.told {
+                    for node in &effects.addressed_nodes {
                         if let Some(session) = inner.sessions.get(&env, node) {
                             session.wake.notify_one();
                         }

@@ -149,7 +149,7 @@ impl StreamState {
 
         let pause = self.changed_pause(fleet, node);
         let trust = self.newer_trust(fleet);
-        let request = node.and_then(|node| node.asked.as_ref()).map(|(request, _)| request);
+        let request = node.and_then(|node| node.run_request.as_ref()).map(|(request, _)| request);
         let request = request.filter(|request| self.asked.as_ref() != Some(&request.id)).cloned();
 
         // Another version may look up other keys: it starts with the current snapshot.

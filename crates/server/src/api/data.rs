@@ -200,7 +200,7 @@ fn row(fleet: &Fleet, layer: &Layer, key: &DataKey, (datum, at): &(DatumRecord, 
         at: datum.at,
         message: datum.message.clone(),
         changed_at: *at,
-        for_nobody: !layer_exists(fleet, layer),
+        matches_no_node: !layer_exists(fleet, layer),
     }
 }
 

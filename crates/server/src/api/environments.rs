@@ -14,8 +14,8 @@ use muster_core::node::status::NodeState;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::CommitOutcome;
 use muster_wire::operator::{
-    BLOCKERS, DesignRevisions, DestroyResponse, EnvironmentDetail, EnvironmentRow, EnvironmentStatus, NodeRow, Page,
-    RoleRow,
+    DesignRevisions, DestroyResponse, EnvironmentDetail, EnvironmentRow, EnvironmentStatus, MAX_BLOCKERS, NodeRow,
+    Page, RoleRow,
 };
 use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
@@ -122,8 +122,13 @@ pub(crate) async fn destroy_environment(
             }
         }
     }
-    let gone = timeout(GONE, wait_until_destroyed(&writer, &scope)).await.unwrap_or(false);
-    Ok(Json(DestroyResponse { env: env.clone(), nodes, gone, revision: writer.view.revision().unwrap_or_default() }))
+    let completed = timeout(GONE, wait_until_destroyed(&writer, &scope)).await.unwrap_or(false);
+    Ok(Json(DestroyResponse {
+        env: env.clone(),
+        nodes,
+        completed,
+        revision: writer.view.revision().unwrap_or_default(),
+    }))
 }
 
 /// Waits until the environment is gone. A new environment of the same name counts as gone.
@@ -185,14 +190,14 @@ pub(crate) async fn environment_status(
         // Nodes that leave say nothing about the fleet that stays.
         let (mut leaving, rows): (Vec<NodeRow>, Vec<NodeRow>) =
             rows.into_iter().partition(|row| row.state == NodeState::Leaving);
-        leaving.truncate(BLOCKERS);
+        leaving.truncate(MAX_BLOCKERS);
         let nodes = rows.len();
         let mut running: BTreeMap<Version, usize> = BTreeMap::new();
         rows.iter().filter_map(|row| row.running.clone()).for_each(|version| *running.entry(version).or_default() += 1);
         let mut blockers: Vec<NodeRow> = rows.into_iter().filter(|row| row.reason.is_some()).collect();
         let blocked = blockers.len();
         blockers.sort_by_key(|row| urgency(row.state));
-        blockers.truncate(BLOCKERS);
+        blockers.truncate(MAX_BLOCKERS);
         let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
         let pauses = lasting.map(|(of, (pause, _))| NodePause { scope: of.clone(), pause: pause.clone() }).collect();
         let desired = fleet.desired();

@@ -164,14 +164,14 @@ pub(crate) async fn lookup_key(
     let remote = agents.remote_activities(&reader.view, &scope.env, Some(&node)).await;
     let answer = scope.read(&reader, |fleet| {
         let found = explain::resolve(fleet, &node, &key);
-        let near = if found.is_none() { explain::suggest(fleet, &node, &key) } else { None };
+        let suggestion = if found.is_none() { explain::suggest(fleet, &node, &key) } else { None };
         let recorded = explain::recorded_key(&key);
         let looked_up = match agents.links.agent(fleet, &node).at {
             AgentConnection::Local(session) => Some(session.has_looked_up(&recorded)),
             AgentConnection::Remote(_) => remote.get(&node).map(|agent| agent.lookups.contains(&recorded)),
             AgentConnection::Disconnected => None,
         };
-        LookupResponse { node: node.clone(), key: key.clone(), found, near, looked_up, revision: fleet.revision }
+        LookupResponse { node: node.clone(), key: key.clone(), found, suggestion, looked_up, revision: fleet.revision }
     })?;
     Ok(Json(answer))
 }

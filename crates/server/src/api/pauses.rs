@@ -100,7 +100,7 @@ pub(crate) async fn end_pause(
     let target = layer.scope()?;
     let now = writer.clock.now();
     let store_key = Keys::new(&scope.env).pause(&target);
-    let ((before, still), revision) = write(&writer, &scope, |fleet| {
+    let ((before, remaining), revision) = write(&writer, &scope, |fleet| {
         let current = fleet.pauses().get(&target);
         let concerned = |other: &PauseScope| {
             let both = |(name, _, record): (&_, _, &muster_core::node::record::NodeRecord)| {
@@ -109,16 +109,16 @@ pub(crate) async fn end_pause(
             *other != target && fleet.designed().any(both)
         };
         let others = fleet.pauses().iter().filter(|(other, (pause, _))| !pause.is_over(now) && concerned(other));
-        let still: Vec<PauseRow> = others.map(|(other, (pause, _))| row(fleet, other, pause)).collect();
+        let remaining: Vec<PauseRow> = others.map(|(other, (pause, _))| row(fleet, other, pause)).collect();
         let op = current.map(|_| Op::delete(store_key.clone()));
         let before = current.map(|(pause, _)| paused(&target, pause)).filter(|before| !before.pause.is_over(now));
-        Ok(PlannedWrite { seen: current.map(|(_, at)| *at), op, about: (before, still) })
+        Ok(PlannedWrite { seen: current.map(|(_, at)| *at), op, about: (before, remaining) })
     })
     .await?;
     if before.is_some() {
         tracing::info!(env = %scope.env, by = author.by(None, "").author, "the pause of {target} was ended");
     }
-    Ok(Json(ResumeResponse { before, still, revision }))
+    Ok(Json(ResumeResponse { before, remaining, revision }))
 }
 
 fn paused(scope: &PauseScope, pause: &PauseRecord) -> NodePause {

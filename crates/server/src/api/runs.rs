@@ -16,7 +16,7 @@ use muster_core::report::record::{LastRun, PastRun};
 use muster_core::report::{Cause, Outcome, ResourceError, RunResult, Verdict};
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::CommitOutcome;
-use muster_wire::operator::{LONGEST_WAIT, NodeRow, Page, RunDetail};
+use muster_wire::operator::{MAX_WAIT_SECONDS, NodeRow, Page, RunDetail};
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::runs::{RunRequestProgress, RunRequestStatus, RunRow, StartRunRequest, StartRunResponse};
 use serde::Deserialize;
@@ -262,7 +262,7 @@ pub(crate) async fn show_run_request(
 ) -> Result<Json<RunRequestStatus>, ApiError> {
     let Query(WaitQuery { wait_seconds }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let node = path.designed(&reader, &scope)?;
-    let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
+    let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(MAX_WAIT_SECONDS));
     loop {
         let run = progress(&reader, &agents, &scope, &node, &id).await?;
         let waits = matches!(run.progress, RunRequestProgress::Waiting { .. });
@@ -286,8 +286,10 @@ async fn progress(
     let running = running_request(reader, agents, scope, node, id).await;
     scope.read(reader, |fleet| {
         let found = fleet.get(node);
-        let request =
-            found.and_then(|node| node.asked.as_ref()).map(|(request, _)| request).filter(|request| request.id == *id);
+        let request = found
+            .and_then(|node| node.run_request.as_ref())
+            .map(|(request, _)| request)
+            .filter(|request| request.id == *id);
         let history = found.map(|node| node.history()).unwrap_or_default();
         let past = history.0.into_iter().find(|past| serves_request(past, id));
         let Some(request) = request else {

@@ -14,7 +14,7 @@ use muster_core::rollout::record::RolloutPhase;
 use muster_rollout::executor::{AlreadyAtVersion, StartOutcome, StartedRollout};
 use muster_rollout::start::StartOptions;
 use muster_wire::operator::{
-    CurrentVersion, LONGEST_WAIT, MissingHost, Page, RunningVersionRow, TriggerUpdate, UpdateResponse,
+    CurrentVersion, MAX_WAIT_SECONDS, MissingHost, Page, RunningVersionRow, TriggerUpdate, UpdateResponse,
     VerifyHostsRequest, VerifyHostsResponse,
 };
 use muster_wire::rollout::{PlanRequest, StartTarget};
@@ -99,7 +99,7 @@ fn existing_update(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<Rollo
     if update.allow_older && !desired.allow_older {
         return None;
     }
-    let Some((record, _)) = fleet.deciding_rollout() else { return Some(None) };
+    let Some((record, _)) = fleet.active_rollout_record() else { return Some(None) };
     let is_on_its_way = match &record.phase {
         // A request with `at_once` does not wait for waves.
         RolloutPhase::Running | RolloutPhase::Paused { .. } => record.at_once || !update.at_once,
@@ -164,7 +164,7 @@ pub(crate) async fn verify_hosts(
         return Err(ApiError::invalid("no hosts were given, so there is nothing to verify"));
     }
     let parsing = begin.elapsed();
-    let deadline = begin + Duration::from_secs(question.wait_seconds.min(LONGEST_WAIT));
+    let deadline = begin + Duration::from_secs(question.wait_seconds.min(MAX_WAIT_SECONDS));
     let mut steps = reader.view.subscribe();
     let mut fresh = None;
     loop {

@@ -204,7 +204,7 @@ impl BlobRefs {
                 | Key::Published { .. }
                 | Key::Datum { .. }
                 | Key::Pause { .. }
-                | Key::Asked { .. }
+                | Key::RunRequest { .. }
                 | Key::ActiveRollout
                 | Key::Desired { .. }
                 | Key::Presence { .. }

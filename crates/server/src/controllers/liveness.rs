@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::node::liveness::{
-    LivenessDecision, LivenessInput, LivenessTimeouts, SilentDomain, decide, is_fit, transactions,
+    LivenessDecision, LivenessInput, LivenessTimeouts, SilentDomain, decide, may_be_active, transactions,
 };
 use muster_core::node::status::Activity;
 use muster_core::replica::ControllerName;
@@ -181,7 +181,7 @@ impl Liveness {
                 node: name,
                 failure_domain: &record.failure_domain,
                 link: contact.link,
-                fit: is_fit(node) && !running,
+                may_be_active: may_be_active(node) && !running,
                 active: node.active().is_some(),
             }
         });

@@ -45,7 +45,7 @@ struct RolloutCounts {
 
 impl RolloutCounts {
     fn new(fleet: &Fleet) -> Self {
-        let Some((record, _)) = fleet.deciding_rollout() else { return Self::default() };
+        let Some((record, _)) = fleet.active_rollout_record() else { return Self::default() };
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         Self {
             phase: Some(record.phase.word()),

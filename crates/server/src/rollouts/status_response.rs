@@ -30,7 +30,7 @@ pub(crate) type PlanResult = Result<Arc<IndexedPlan>, PlanUnreadable>;
 pub(crate) async fn deciding_plan(reader: &Reader, env: &muster_core::names::EnvName) -> Option<Arc<IndexedPlan>> {
     let digest = {
         let fleets = reader.view.fleets();
-        let (record, _) = fleets.get(env)?.deciding_rollout()?;
+        let (record, _) = fleets.get(env)?.active_rollout_record()?;
         record.plan.clone()
     };
     reader.plans.get(&digest).await.ok()
@@ -87,7 +87,7 @@ pub(crate) fn status(
         stable: back_to(fleet, record),
         left_alone_count: u32::try_from(left_alone.len()).unwrap_or(u32::MAX),
         left_alone: left_alone.into_iter().take(LEFT_ALONE_SHOWN).collect(),
-        told: desired_versions(fleet),
+        desired_versions: desired_versions(fleet),
         now: reader.clock.now(),
         revision: fleet.revision,
     }
@@ -100,12 +100,12 @@ fn back_to(fleet: &Fleet, record: &RolloutRecord) -> Option<Version> {
 
 /// Nodes that this rollback leaves at another version. Unknown after the next rollout has begun.
 fn left_alone(fleet: &Fleet, record: &RolloutRecord, plan: &RolloutPlan) -> Vec<UnmovedNode> {
-    let decides = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let decides = fleet.active_rollout_pointer().is_some_and(|(active, _)| active.id == record.id);
     let Some(back_from) = record.rolls_back.filter(|_| decides) else { return Vec::new() };
     let stays = plan.already.iter().filter_map(|node| {
         let (granted, _) = fleet.granted(node).filter(|(granted, _)| granted.version != record.to)?;
-        let told_by = (granted.kept.is_none() && granted.rollout != back_from).then_some(granted.rollout);
-        Some(UnmovedNode { node: node.clone(), version: granted.version.clone(), told_by })
+        let granted_by = (granted.kept.is_none() && granted.rollout != back_from).then_some(granted.rollout);
+        Some(UnmovedNode { node: node.clone(), version: granted.version.clone(), granted_by })
     });
     stays.collect()
 }
@@ -195,7 +195,7 @@ pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
         at_once: record.at_once,
         healthy: record.steps.healthy,
         grants: record.steps.grants,
-        active: fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id),
+        active: fleet.active_rollout_pointer().is_some_and(|(active, _)| active.id == record.id),
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn brief(
     fleet: &Fleet,
     plan: Option<&IndexedPlan>,
 ) -> Option<RolloutBrief> {
-    let (record, _) = fleet.deciding_rollout()?;
+    let (record, _) = fleet.active_rollout_record()?;
     // The progress matters for a rollout that is open or was aborted; otherwise the record has the counts.
     let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, RolloutPhase::Aborted { .. }));
     let progress = plan.map(|plan| current_progress(reader, agents, fleet, record, plan)).unwrap_or_default();
@@ -245,7 +245,7 @@ pub(crate) fn hold_of(
     plan: Option<&IndexedPlan>,
     node: &NodeName,
 ) -> Option<Hold> {
-    let (record, _) = fleet.deciding_rollout()?;
+    let (record, _) = fleet.active_rollout_record()?;
     with_fleet_input(reader, agents, fleet, |input| hold_reason(plan?, record, input, node))
 }
 

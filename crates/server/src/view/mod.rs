@@ -248,7 +248,7 @@ impl View {
         let ViewChange::Env(env, effects) = changed else { return true };
         let is_running = || {
             let fleets = self.fleets();
-            let rollout = fleets.get(env).and_then(Fleet::deciding_rollout);
+            let rollout = fleets.get(env).and_then(Fleet::active_rollout_record);
             rollout.is_some_and(|(record, _)| record.phase == RolloutPhase::Running)
         };
         effects.rollouts || ((effects.desired || !effects.nodes.is_empty()) && is_running())

@@ -158,7 +158,7 @@ async fn invalid_datum_is_refused_with_the_reason() {
     assert_eq!(problem.code, ProblemCode::UnknownNode);
     let ahead = SetDatum { force: true, ..to(json!(1)) };
     let set = client.set_datum(env, (&host, &key("a")), &ahead, DatumPrecondition::Anything, "ann").await.unwrap();
-    assert!(set.datum.for_nobody);
+    assert!(set.datum.matches_no_node);
     assert_eq!(refused(client.datum(env, &web(), &key("a")).await).code, ProblemCode::UnknownDatum);
 
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -227,7 +227,7 @@ async fn lookup_shows_the_origin_of_every_kind_of_key() {
         ("something::else", None),
     ] {
         let answer = ask(asked).await;
-        assert_eq!((answer.found, answer.near.as_deref()), (None, near), "{asked}");
+        assert_eq!((answer.found, answer.suggestion.as_deref()), (None, near), "{asked}");
     }
     assert_eq!(client.lookup(env, "db1", "port").await.unwrap().found.unwrap().value, json!(1));
     fixture.stop().await;

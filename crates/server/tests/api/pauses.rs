@@ -56,12 +56,12 @@ async fn paused_node_stays_in_service_and_shows_the_pause() {
     assert_eq!(next_pause(&mut db1).await.as_deref(), Some("network"), "the one that lasts longer");
     let ended = client.resume(env, &PauseScope::Global, "ann").await.unwrap();
     assert_eq!(ended.before.unwrap().pause.reason, "network");
-    assert_eq!(ended.still.len(), 1);
+    assert_eq!(ended.remaining.len(), 1);
     assert_eq!(next_pause(&mut db1).await.as_deref(), Some("disk swap"));
     client.resume(env, &db(), "ann").await.unwrap();
     assert_eq!(next_pause(&mut db1).await, None);
     let again = client.resume(env, &db(), "ann").await.unwrap();
-    assert_eq!((again.before, again.still.len()), (None, 0));
+    assert_eq!((again.before, again.remaining.len()), (None, 0));
     fixture.stop().await;
 }
 

@@ -270,7 +270,7 @@ on_both_stores! {
         }
         assert_eq!(a.nodes().len(), 3);
         let destroyed = a.client.destroy(&env(), Some("ann")).await.unwrap();
-        assert_eq!((destroyed.nodes, destroyed.gone), (3, true));
+        assert_eq!((destroyed.nodes, destroyed.completed), (3, true));
         assert_eq!(left(&fixture).await, Vec::<String>::new());
         assert_eq!(a.client.environments().await.unwrap().items, []);
         assert_eq!(refused(a.client.environment(&env()).await).code, ProblemCode::UnknownEnvironment);
@@ -301,7 +301,7 @@ on_both_stores! {
         };
         // The lease of a may have just ended. Then b has destroyed the environment before this request.
         let gone = match b.client.destroy(&env(), None).await {
-            Ok(destroyed) => destroyed.gone,
+            Ok(destroyed) => destroyed.completed,
             Err(error) => error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownEnvironment),
         };
         assert!(taken || gone);

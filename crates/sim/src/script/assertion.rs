@@ -149,7 +149,8 @@ impl Assertion {
     pub(super) fn check(&self, world: &mut World, observations: &Observations) -> Result<(), String> {
         let fleet = world.checker.fleet();
         // The first rollout deployed the first version.
-        let deciding = fleet.deciding_rollout().map(|(record, _)| record).filter(|record| record.id > RolloutId(1));
+        let deciding =
+            fleet.active_rollout_record().map(|(record, _)| record).filter(|record| record.id > RolloutId(1));
         let check = |holds: bool, actual: String| if holds { Ok(()) } else { Err(actual) };
         match self {
             Assertion::Ended => match deciding {

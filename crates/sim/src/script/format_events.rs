@@ -161,7 +161,7 @@ fn of_rollout(rollout: &str, what: &str, world: &World) -> String {
 
 /// The wave of a grant, and its reason where that is not obvious.
 fn of_wave(node: &str, world: &World) -> String {
-    let Some((record, _)) = world.checker.fleet().deciding_rollout() else { return String::new() };
+    let Some((record, _)) = world.checker.fleet().active_rollout_record() else { return String::new() };
     let Some(plan) = world.blobs.plans.get(&record.plan) else { return String::new() };
     let waves = plan.plan().waves.iter().enumerate();
     let found = waves.flat_map(|(place, wave)| wave.nodes.iter().map(move |planned| (place, planned)));

@@ -190,7 +190,7 @@ impl Transcript {
     }
 
     fn report_holds(&mut self, world: &mut World) {
-        let deciding = world.checker.fleet().deciding_rollout();
+        let deciding = world.checker.fleet().active_rollout_record();
         let Some((id, wave)) = deciding
             .filter(|(record, _)| record.phase == RolloutPhase::Running && !record.at_once)
             .map(|(record, _)| (record.id, record.waves.len()))
@@ -261,7 +261,7 @@ fn kind(hold: &Hold) -> Option<String> {
 
 fn planned(plan: &RolloutPlan) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for unhealthy in &plan.unwell {
+    for unhealthy in &plan.unhealthy {
         lines.push(format!("unhealthy before the start: {}: {}", unhealthy.node, unhealthy.why));
     }
     for (place, wave) in plan.waves.iter().enumerate() {

@@ -84,7 +84,7 @@ impl World {
     pub(crate) fn check_reasons(&mut self) {
         let replica = self.any_replica();
         let found = self.with_input(replica, |input, world| {
-            let (record, _) = input.fleet.deciding_rollout()?;
+            let (record, _) = input.fleet.active_rollout_record()?;
             if let RolloutPhase::Paused { why } = &record.phase
                 && why.to_string().is_empty()
             {

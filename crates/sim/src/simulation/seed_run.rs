@@ -195,7 +195,7 @@ fn settle(world: &mut World, end: SimTime) -> &'static str {
         if world.violation().is_some() {
             return "violated";
         }
-        let phase = world.checker.fleet().deciding_rollout().map(|(record, _)| record.phase.clone());
+        let phase = world.checker.fleet().active_rollout_record().map(|(record, _)| record.phase.clone());
         let word = phase.as_ref().map_or("nothing", RolloutPhase::word);
         match phase {
             Some(RolloutPhase::Running) => {
@@ -223,7 +223,7 @@ fn settle(world: &mut World, end: SimTime) -> &'static str {
             Some(_) | None => {
                 let until = world.now + QUIET;
                 world.run_until(until);
-                let phase = world.checker.fleet().deciding_rollout().map(|(record, _)| record.phase.word());
+                let phase = world.checker.fleet().active_rollout_record().map(|(record, _)| record.phase.word());
                 if phase.unwrap_or("nothing") == word {
                     return word;
                 }
@@ -346,7 +346,7 @@ impl World {
     }
 
     fn waits_for_promotion(&self) -> bool {
-        let Some((record, _)) = self.checker.fleet().deciding_rollout() else { return false };
+        let Some((record, _)) = self.checker.fleet().active_rollout_record() else { return false };
         let Some(wave) = record.waves.last() else { return false };
         wave.settled.is_some() && wave.gate.is_some() && wave.passed.is_none() && wave.promoted.is_none()
     }

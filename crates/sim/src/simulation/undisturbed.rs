@@ -80,7 +80,7 @@ pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result
     world.submit(OperatorActionKind::Start { to: version(2), strategy, at_once: false, supersede: false });
     // The request and its effect take a moment.
     world.run_until(asked + Duration::from_secs(1));
-    let begun = world.checker.fleet().deciding_rollout().filter(|(record, _)| record.to == version(2));
+    let begun = world.checker.fleet().active_rollout_record().filter(|(record, _)| record.to == version(2));
     let plan = begun.and_then(|(record, _)| world.blobs.plans.get(&record.plan)).map(|plan| plan.plan().clone());
     let Some(plan) = plan else {
         return Err(UndisturbedError::Refused { answer: world.log().last(1).concat() });
@@ -108,7 +108,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 fn phase(world: &World) -> Option<&RolloutPhase> {
-    world.checker.fleet().deciding_rollout().map(|(record, _)| &record.phase)
+    world.checker.fleet().active_rollout_record().map(|(record, _)| &record.phase)
 }
 
 impl World {

@@ -1,4 +1,4 @@
-//! Checking, planning and applying a design.
+//! Request and response types for checking, planning and applying a design.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Documents and nodes of a design, and the provenance of their values.
+//! Request and response types for the documents and nodes of a design, and for the provenance of their values.
 
 use std::collections::BTreeMap;
 

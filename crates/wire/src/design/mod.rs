@@ -1,4 +1,4 @@
-//! Design API: documents, revisions, plans and applies.
+//! Request and response types of the design API: documents, revisions, plans and applies.
 //!
 //! `revision` in a response is a revision of the store, as everywhere. Numbers of design revisions are called `design`,
 //! `head`, `applied`, `from` and `to`.

@@ -1,4 +1,4 @@
-//! Design revisions: summary, list and differences.
+//! Request and response types for design revisions: summary, list and differences.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -150,7 +150,7 @@ impl<'a> ChangedKey<'a> {
             | Key::Node { node }
             | Key::Machine { node }
             | Key::Published { node }
-            | Key::Asked { node }
+            | Key::RunRequest { node }
             | Key::Desired { node }
             | Key::Presence { node } => Some(node),
             Key::StoreEpoch

@@ -139,15 +139,15 @@ fn not_validated(dump: &Dump) -> Vec<String> {
 fn check_ending(intervention: Intervention, record: &RolloutRecord, last: &RolloutRecord) {
     let as_expected = match (intervention, &record.phase) {
         (Intervention::NoCommand | Intervention::PauseAndResume, RolloutPhase::Completed) => {
-            record.id == last.id && record.whole
+            record.id == last.id && record.all_nodes_at_target
         }
         (Intervention::Supersede, RolloutPhase::Completed | RolloutPhase::Superseded { .. }) => {
-            last.id > record.id && last.whole
+            last.id > record.id && last.all_nodes_at_target
         }
         (Intervention::RollBack, RolloutPhase::RolledBack { .. }) => last.rolls_back == Some(record.id),
         (Intervention::Abort, RolloutPhase::Completed | RolloutPhase::Aborted { .. }) => record.id == last.id,
         (Intervention::GateFails, RolloutPhase::RolledBack { why: PauseReason::GateFailed { .. }, .. }) => {
-            last.rolls_back == Some(record.id) && last.whole
+            last.rolls_back == Some(record.id) && last.all_nodes_at_target
         }
         (_, _) => false,
     };

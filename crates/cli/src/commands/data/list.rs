@@ -40,7 +40,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
         let mut table = Table::new(["KEY", "LAYER", "BY", "AGO", "VALUE"]);
         for row in &page.items {
-            let unused = if row.for_nobody { " (no such node)" } else { "" };
+            let unused = if row.matches_no_node { " (no such node)" } else { "" };
             table.row([
                 row.key.to_string(),
                 format!("{}{unused}", row.layer),

@@ -102,7 +102,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
             out.line(format_args!("{key} ({layer}) is {value} already"));
         }
     });
-    if done.datum.for_nobody {
+    if done.datum.matches_no_node {
         terminal.notes.note(format_args!("no node of the design uses this value yet: {layer}"));
     }
     Ok(Exit::Yes)

@@ -57,22 +57,22 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let detail = server.client.environment(env).await.map_err(|error| server.failure(error))?;
     confirm(args, &detail, &mut terminal.notes)?;
     let mut destroyed = server.client.destroy(env, Some(&author())).await.map_err(|error| server.failure(error))?;
-    if !destroyed.gone && !args.no_wait {
+    if !destroyed.completed && !args.no_wait {
         let timeout = Duration::try_from(args.timeout).unwrap_or_default();
-        destroyed.gone = wait_until_destroyed(&mut server, env, timeout, &mut terminal.notes).await?;
+        destroyed.completed = wait_until_destroyed(&mut server, env, timeout, &mut terminal.notes).await?;
     }
     terminal.out.answer(&destroyed, |out| {
         let nodes = count(destroyed.nodes, "node");
-        if destroyed.gone {
+        if destroyed.completed {
             out.line(format_args!("{env} is destroyed, with {nodes}"));
         } else {
             out.line(format_args!("{env} is being destroyed, with {nodes}"));
         }
     });
-    if !destroyed.gone && !args.no_wait {
+    if !destroyed.completed && !args.no_wait {
         terminal.notes.note("still in progress; `muster env list` shows when the environment is gone");
     }
-    Ok(Exit::yes_if(destroyed.gone || args.no_wait))
+    Ok(Exit::yes_if(destroyed.completed || args.no_wait))
 }
 
 /// Asks for confirmation, with a summary of what is affected.

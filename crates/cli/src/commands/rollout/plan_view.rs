@@ -156,28 +156,28 @@ fn show_already(plan: &RolloutPlan, listing: NodeListing, out: &mut Out) {
 /// Nodes that are not healthy before the start, and how the rollout treats them.
 fn show_unhealthy(plan: &RolloutPlan, listing: NodeListing, out: &mut Out) {
     const ROWS: usize = 10;
-    if plan.unwell.is_empty() {
+    if plan.unhealthy.is_empty() {
         return;
     }
     let number_of = |node: &NodeName| plan.waves.iter().position(|wave| wave.nodes.iter().any(|it| it.node == *node));
     out.gap();
-    let (are, they_count) = if plan.unwell.len() == 1 { ("is", "counts") } else { ("are", "count") };
+    let (are, they_count) = if plan.unhealthy.len() == 1 { ("is", "counts") } else { ("are", "count") };
     out.line(format_args!(
         "{} {are} not healthy and {they_count} against the budget:",
-        count(plan.unwell.len(), "node")
+        count(plan.unhealthy.len(), "node")
     ));
     let mut table = Table::new(["NODE", "STATE", "WHAT IS DONE", "WHY"]).color_column(1);
     let most = if listing.all { usize::MAX } else { ROWS };
-    for node in plan.unwell.iter().take(most) {
+    for node in plan.unhealthy.iter().take(most) {
         let action = match (node.repaired, number_of(&node.node)) {
             (true, Some(index)) => format!("repaired in wave {}", index + 1),
             (false, Some(index)) => format!("waited for in wave {}", index + 1),
             (_, None) => "ignored".to_owned(),
         };
-        table.row([node.node.to_string(), node.word.as_str().to_owned(), action, node.why.clone()]);
+        table.row([node.node.to_string(), node.state.as_str().to_owned(), action, node.why.clone()]);
     }
     out.table(table);
-    let more = plan.unwell.len().saturating_sub(most);
+    let more = plan.unhealthy.len().saturating_sub(most);
     if more > 0 {
         out.line(format_args!("… and {more} more: --all shows them"));
     }
@@ -234,21 +234,21 @@ mod tests {
     #[test]
     fn plan_at_once_empty_plan_and_rollback_are_named() {
         let short = |plan: RolloutPlan| render_table(|out| show(&plan, NodeListing::default(), None, out));
-        let once = RolloutPlan { at_once: true, unwell: Vec::new(), already: BTreeSet::new(), from: None, ..plan() };
+        let once = RolloutPlan { at_once: true, unhealthy: Vec::new(), already: BTreeSet::new(), from: None, ..plan() };
         insta::assert_snapshot!(short(once), @"
         prod, v3: 21 nodes, all at once
 
           db1, db2, web3, web2, web4, web5, web6, web7, web8, web9, … 11 more
         All nodes are granted the version in one transaction, without waves, budgets and gates.
         ");
-        let nothing = RolloutPlan { waves: Vec::new(), unwell: Vec::new(), ..plan() };
+        let nothing = RolloutPlan { waves: Vec::new(), unhealthy: Vec::new(), ..plan() };
         insta::assert_snapshot!(short(nothing), @"
         prod, v2 → v3: no changes
 
         1 node runs v3 already: web1
         ");
         let mut back =
-            RolloutPlan { rolls_back: Some(RolloutId(4)), unwell: Vec::new(), already: BTreeSet::new(), ..plan() };
+            RolloutPlan { rolls_back: Some(RolloutId(4)), unhealthy: Vec::new(), already: BTreeSet::new(), ..plan() };
         back.waves.truncate(1);
         back.predicted.measured = false;
         let text = short(back);

@@ -82,7 +82,7 @@ fn summarize(old: &RolloutRecord, back: &RolloutStatus) -> Vec<String> {
         1 => format!("1 of {all} is reverted to {to}{suffix}"),
         _ => format!("{moves} of {all} are reverted to {to}{suffix}"),
     };
-    let kept = |UnmovedNode { node, version, told_by }: &UnmovedNode| match told_by {
+    let kept = |UnmovedNode { node, version, granted_by }: &UnmovedNode| match granted_by {
         Some(by) => format!("{node} keeps {version} (granted by rollout {by})"),
         None => format!("{node} keeps {version} (skipped)"),
     };
@@ -128,7 +128,7 @@ mod tests {
     fn nodes_that_keep_their_version_are_listed() {
         let old = test_data::status().record;
         let mut back = back(1);
-        let left = |name: &str, told_by| UnmovedNode { node: node(name), version: version("v3"), told_by };
+        let left = |name: &str, granted_by| UnmovedNode { node: node(name), version: version("v3"), granted_by };
         (back.left_alone, back.left_alone_count) = (vec![left("web1", None), left("web2", Some(RolloutId(5)))], 3);
         let expected = [
             "1 of 4 nodes is reverted to v2",

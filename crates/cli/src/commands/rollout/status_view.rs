@@ -229,7 +229,7 @@ pub(super) fn wave_state(status: &RolloutStatus, index: usize) -> String {
             | RolloutPhase::Superseded { .. } => "ended here".to_owned(),
         };
     }
-    match (open_wave(wave, state, status.now, status.record.operator.full), &status.record.phase) {
+    match (open_wave(wave, state, status.now, status.record.operator.promotes_all), &status.record.phase) {
         (text, RolloutPhase::Paused { .. }) if text == IN_PROGRESS => "paused".to_owned(),
         (text, _) if text == IN_PROGRESS && wave.canary => format!("{text} (canary)"),
         (text, _) => text,
@@ -368,11 +368,11 @@ pub(super) fn abort_summary(status: &RolloutStatus) -> String {
     if updated == 0 {
         // Skipped nodes may have been granted the version before.
         let none = if record.steps.grants == 0 { "no node was granted" } else { "no further node is granted" };
-        let stays: String = status.told.iter().map(stay).collect();
+        let stays: String = status.desired_versions.iter().map(stay).collect();
         return format!("{none} {to}{stays}");
     }
     // Nodes may be at several versions: earlier rollouts may have been aborted.
-    let others: String = status.told.iter().filter(|(version, _)| *version != to).map(stay).collect();
+    let others: String = status.desired_versions.iter().filter(|(version, _)| *version != to).map(stay).collect();
     format!("{of} {were} granted {to} and {keep} it{others}")
 }
 
@@ -519,13 +519,14 @@ mod tests {
     fn abort_summary_counts_nodes_by_version() {
         let mut status = test_data::waits_for_promotion();
         assert_eq!(abort_summary(&status), "1 of 4 nodes was granted v3 and keeps it; 3 stay at v2");
-        status.told = [("v1", 1), ("v2", 2), ("v3", 1)].map(|(name, count)| (test_data::version(name), count)).into();
+        status.desired_versions =
+            [("v1", 1), ("v2", 2), ("v3", 1)].map(|(name, count)| (test_data::version(name), count)).into();
         let mixed = "1 of 4 nodes was granted v3 and keeps it; 1 stays at v1; 2 stay at v2";
         assert_eq!(abort_summary(&status), mixed);
         let mut none = test_data::status();
         none.waves.iter_mut().for_each(|wave| wave.counts.clear());
         test_data::count(&mut none);
-        none.told = [(test_data::version("v2"), 4)].into();
+        none.desired_versions = [(test_data::version("v2"), 4)].into();
         assert_eq!(abort_summary(&none), "no node was granted v3; 4 stay at v2");
     }
 }

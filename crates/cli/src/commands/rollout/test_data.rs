@@ -93,7 +93,7 @@ pub(super) fn status() -> RolloutStatus {
         stable: Some(version("v2")),
         left_alone: Vec::new(),
         left_alone_count: 0,
-        told: [(version("v2"), 3), (version("v3"), 1)].into(),
+        desired_versions: [(version("v2"), 3), (version("v3"), 1)].into(),
         now: at(30),
         revision: Revision(10),
     };
@@ -201,11 +201,16 @@ pub(super) fn plan() -> RolloutPlan {
             domains: BTreeMap::from([("r1".into(), 1), ("r2".into(), 1)]),
         },
         already: BTreeSet::from([node("web1")]),
-        unwell: vec![
-            UnhealthyNode { node: node("web3"), word: NodeState::Failed, why: "its run failed".into(), repaired: true },
+        unhealthy: vec![
+            UnhealthyNode {
+                node: node("web3"),
+                state: NodeState::Failed,
+                why: "its run failed".into(),
+                repaired: true,
+            },
             UnhealthyNode {
                 node: node("web20"),
-                word: NodeState::Silent,
+                state: NodeState::Silent,
                 why: "its agent is not there".into(),
                 repaired: false,
             },

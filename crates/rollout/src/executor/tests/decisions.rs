@@ -17,7 +17,7 @@ use crate::step::{RolloutChange, pause_change};
 use crate::testing::FakeFleet;
 
 fn decided(world: &FakeFleet) -> DecisionBasis {
-    let (record, at) = world.fleet.deciding_rollout().unwrap();
+    let (record, at) = world.fleet.active_rollout_record().unwrap();
     DecisionBasis { id: record.id, at }
 }
 
@@ -43,7 +43,7 @@ fn command_after_a_decision_invalidates_it() {
 #[test]
 fn only_grants_and_wave_ends_need_a_fresh_view() {
     let (world, _) = started_rollout();
-    let (record, _) = world.fleet.deciding_rollout().unwrap();
+    let (record, _) = world.fleet.active_rollout_record().unwrap();
     let moves = |change: RolloutChange| needs_fresh_view(record, &change);
     let with = |then: fn(&mut RolloutRecord)| {
         let mut record = record.clone();
@@ -66,7 +66,7 @@ fn only_grants_and_wave_ends_need_a_fresh_view() {
 #[test]
 fn oversized_record_shrinks_until_its_pause_fits() {
     let (world, _) = started_rollout();
-    let (record, _) = world.fleet.deciding_rollout().unwrap();
+    let (record, _) = world.fleet.active_rollout_record().unwrap();
     let names = |from: usize, to: usize| (from..to).map(|n| NodeName::new(format!("some-long-name-{n:04}")).unwrap());
     let blocked = RolloutPhase::Paused { why: PauseReason::Blocked { problem: "it".into() } };
     let mut full = RolloutRecord { phase: blocked, ..record.clone() };
@@ -97,7 +97,7 @@ fn oversized_record_shrinks_until_its_pause_fits() {
 #[test]
 fn failures_fit_into_the_largest_possible_record() {
     let (world, _) = started_rollout();
-    let (record, _) = world.fleet.deciding_rollout().unwrap();
+    let (record, _) = world.fleet.active_rollout_record().unwrap();
     let (at, by) = (record.started, "operator-with-a-long-name@some-long-machine.example.org".to_owned());
     let passed = WaveState {
         began: at,
@@ -121,7 +121,7 @@ fn failures_fit_into_the_largest_possible_record() {
         waves: vec![passed; MAX_PLANNED_WAVES],
         operator: OperatorDecisions {
             skipped: (0..crate::command::MAX_NAMED_NODES).map(name).collect(),
-            said: vec!["s".repeat(64); 16],
+            command_ids: vec!["s".repeat(64); 16],
             ..OperatorDecisions::default()
         },
         ..record.clone()

@@ -197,12 +197,12 @@ pub(super) fn record(world: &FakeFleet, id: u64) -> RolloutRecord {
 }
 
 pub(super) fn phase(world: &FakeFleet) -> RolloutPhase {
-    world.fleet.deciding_rollout().unwrap().0.phase.clone()
+    world.fleet.active_rollout_record().unwrap().0.phase.clone()
 }
 
 /// Nodes with a grant of the active rollout.
 pub(super) fn granted(world: &FakeFleet) -> Vec<String> {
-    let (record, _) = world.fleet.deciding_rollout().unwrap();
+    let (record, _) = world.fleet.active_rollout_record().unwrap();
     let nodes = world
         .fleet
         .nodes()
@@ -211,7 +211,7 @@ pub(super) fn granted(world: &FakeFleet) -> Vec<String> {
 }
 
 pub(super) fn apply(world: &mut FakeFleet, command: &RolloutCommand) {
-    let (record, at) = world.fleet.deciding_rollout().unwrap();
+    let (record, at) = world.fleet.active_rollout_record().unwrap();
     let change = world.with_input(|input| apply_command(None, record, command, "ada", input)).unwrap().unwrap();
     let txn = change.txn(&world.fleet, at).unwrap();
     world.commit(&txn).unwrap();

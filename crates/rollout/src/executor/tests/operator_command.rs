@@ -238,7 +238,7 @@ fn last_sixteen_request_ids_are_remembered() {
             host.run(&mut world, OperatorCommand { request: format!("w{number}"), ..request_of(command) }).unwrap();
         assert!(outcome.changed);
     }
-    let ids = record(&world, 1).operator.said;
+    let ids = record(&world, 1).operator.command_ids;
     assert_eq!((ids.len(), ids.first().unwrap().as_str(), ids.last().unwrap().as_str()), (16, "w4", "w19"));
     // The last pause, retried: the rollout stays resumed.
     let again = host.run(&mut world, OperatorCommand { request: "w18".into(), ..request_of(pause()) }).unwrap();
@@ -329,7 +329,7 @@ fn second_rollback_request_is_refused() {
     let (mut world, mut host, _) = failed();
     // As the command line does: each request rolls back the active rollout.
     let back = |world: &FakeFleet, request: &str| {
-        let (record, _) = world.fleet.deciding_rollout().unwrap();
+        let (record, _) = world.fleet.active_rollout_record().unwrap();
         RollBackRollout::new(record.id, by(request), PauseReason::by_operator("ada", ""))
     };
     let first = back(&world, "first");

@@ -151,7 +151,7 @@ proptest! {
         prop_assert!(plan_differences(&first, &again).is_empty());
         let other = world.with_input(|input| plan(input, &Request { seed: other, ..request })).unwrap();
         prop_assert_eq!(shape(&first), shape(&other));
-        prop_assert_eq!((&first.already, &first.unwell, &first.budgets), (&other.already, &other.unwell, &other.budgets));
+        prop_assert_eq!((&first.already, &first.unhealthy, &first.budgets), (&other.already, &other.unhealthy, &other.budgets));
     }
 
     #[test]

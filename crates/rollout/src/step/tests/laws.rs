@@ -201,7 +201,7 @@ impl RandomRun {
                 assert!(wave.is_none_or(has_passed), "{name} before {parent}");
             }
         }
-        if before.operator.forgiven.is_none()
+        if before.operator.reviewed.is_none()
             && before.operator.retry.is_empty()
             && before.operator.retry_before.is_none()
         {
@@ -356,6 +356,6 @@ proptest! {
                 prop_assert_eq!(desired, "v2", "{} does not have the target version", name);
             }
         }
-        prop_assert!(run.harness.world.fleet.active_rollout().unwrap().0.completed);
+        prop_assert!(run.harness.world.fleet.active_rollout_pointer().unwrap().0.completed);
     }
 }

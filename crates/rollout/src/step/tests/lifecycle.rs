@@ -239,7 +239,7 @@ fn incomplete_rollout_is_no_rollback_target() {
     let aside = harness.plan.plan().nodes().last().unwrap().node.clone();
     harness.command(&RolloutCommand::Skip { node: aside.clone() }).unwrap();
     assert_eq!(harness.run_to_end(), RolloutPhase::Completed);
-    assert!(!harness.record().whole);
+    assert!(!harness.record().all_nodes_at_target);
     assert_eq!(stable_version(&harness.world.fleet, RolloutId(99)), Some(version("v1")));
 }
 
@@ -271,7 +271,7 @@ fn rollback_keeps_skipped_nodes_and_reports_failures() {
     assert_eq!(harness.desired_version(&granted[0]), "v2", "an operator skipped it");
     harness.command(&RolloutCommand::Retry(crate::command::RetryTarget::AllFailed)).unwrap();
     assert_eq!(harness.run_to_end(), RolloutPhase::Completed);
-    assert!(!harness.record().whole, "one node has another version");
+    assert!(!harness.record().all_nodes_at_target, "one node has another version");
     assert_eq!(harness.desired_version(&granted[0]), "v2");
 }
 
@@ -310,7 +310,7 @@ fn at_once_rollout_completes_and_can_be_replaced() {
     harness.validate("web2");
     harness.validate("web3");
     assert_eq!(harness.phase(), RolloutPhase::Completed);
-    assert!(harness.record().whole, "a node without a machine does not count");
+    assert!(harness.record().all_nodes_at_target, "a node without a machine does not count");
     assert!(harness.world.commit(&started.txn.unwrap()).is_err(), "the stale decision is refused");
 }
 
@@ -351,7 +351,7 @@ fn nodes_move_one_by_one_until_complete() {
     assert_eq!(harness.phase(), RolloutPhase::Completed);
     let planned: Vec<String> = harness.plan.plan().nodes().map(|planned| planned.node.to_string()).collect();
     assert_eq!(harness.granted, planned, "nodes are granted in the order of the plan");
-    assert!(harness.world.fleet.active_rollout().unwrap().0.completed);
+    assert!(harness.world.fleet.active_rollout_pointer().unwrap().0.completed);
     assert_eq!(harness.decide(), crate::step::Step::default(), "the rollout has ended");
 }
 

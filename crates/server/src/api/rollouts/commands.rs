@@ -200,7 +200,7 @@ pub(crate) async fn list_slots(
     State(agents): State<Agents>,
     scope: Scope,
 ) -> Result<Json<Page<SlotRow>>, ApiError> {
-    let digest = scope.read(&reader, |fleet| fleet.deciding_rollout().map(|(record, _)| record.plan.clone()))?;
+    let digest = scope.read(&reader, |fleet| fleet.active_rollout_record().map(|(record, _)| record.plan.clone()))?;
     let plan = match digest {
         None => None,
         Some(digest) => {
@@ -209,7 +209,7 @@ pub(crate) async fn list_slots(
         }
     };
     let page = scope.read(&reader, |fleet| {
-        let deciding = fleet.deciding_rollout().zip(plan.as_ref());
+        let deciding = fleet.active_rollout_record().zip(plan.as_ref());
         let items = deciding
             .map(|((record, _), plan)| status_response::slots(&reader, &agents, fleet, record, plan))
             .unwrap_or_default();

@@ -14,7 +14,7 @@ use muster_core::rollout::record::PauseReason;
 use muster_core::txn::Revision;
 use muster_rollout::executor::{self, RollBackRollout, StartOutcome, StartedRollout};
 use muster_rollout::start::StartOptions;
-use muster_wire::operator::{LONGEST_WAIT, Page};
+use muster_wire::operator::{MAX_WAIT_SECONDS, Page};
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::rollout::{
     AlreadyAtVersionResponse, OperateRequest, PlanRequest, PlanResponse, RolloutRow, RolloutStarted, RolloutStatus,
@@ -56,7 +56,7 @@ impl RolloutPath {
 
 /// Rollout that decides what nodes run.
 pub(crate) fn active_rollout(reader: &Reader, scope: &Scope) -> Result<RolloutId, ApiError> {
-    let active = scope.read(reader, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
+    let active = scope.read(reader, |fleet| fleet.active_rollout_pointer().map(|(active, _)| active.id))?;
     active.ok_or_else(|| {
         let problem = Problem::new(ProblemCode::UnknownRollout, format!("{} has never had a rollout", scope.env));
         ApiError(problem.hint("start one with `muster rollout start VERSION`, or review its plan first"))
@@ -114,7 +114,7 @@ pub(crate) async fn show_rollout(
 ) -> Result<Json<RolloutStatus>, ApiError> {
     let Query(ShowQuery { after, wait_seconds, numbers }) =
         query.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
+    let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(MAX_WAIT_SECONDS));
     let mut steps = reader.view.subscribe();
     // The same rollout until the response, also if another one becomes active.
     let id = path.id(&reader, &scope)?;
@@ -142,7 +142,7 @@ async fn status(
     let digests = scope.read(reader, |fleet| {
         let (record, _) = fleet.rollouts().get(&id)?;
         // While the rollout is active, the state of its nodes is newer than a stored outcome.
-        let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == id);
+        let governs = fleet.active_rollout_pointer().is_some_and(|(active, _)| active.id == id);
         Some((record.plan.clone(), record.outcome.clone().filter(|_| !governs)))
     })?;
     let (plan, outcome) = digests.ok_or_else(|| unknown_rollout(id))?;
@@ -161,7 +161,7 @@ async fn status(
 /// Revision of the last change that the status shows.
 fn changed_at(fleet: &Fleet, id: RolloutId) -> Revision {
     let own = fleet.rollouts().get(&id).map(|(_, at)| *at);
-    let active = fleet.active_rollout().map(|(_, at)| at);
+    let active = fleet.active_rollout_pointer().map(|(_, at)| at);
     let nodes = fleet.designed().filter_map(|(_, node, _)| node_changed_at(node)).max();
     own.into_iter().chain(active).chain(nodes).max().unwrap_or_default()
 }

@@ -104,7 +104,7 @@ async fn rollback_lists_nodes_that_it_does_not_move() {
     let begun = client.roll_back(env, id.into(), &back("one")).await.unwrap();
     let status = fixture.rollout(begun.id).await;
     assert_eq!((status.counts.nodes, status.already, status.left_alone_count), (0, 4, 1));
-    let stays = UnmovedNode { node: canary, version: version("v3"), told_by: None };
+    let stays = UnmovedNode { node: canary, version: version("v3"), granted_by: None };
     assert_eq!(status.left_alone, [stays]);
     fixture.stop().await;
 }

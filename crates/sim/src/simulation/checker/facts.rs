@@ -165,7 +165,7 @@ impl NodeHistory {
     }
 
     pub(super) fn record_base(&mut self, fleet: &Fleet, revision: Revision) {
-        let active = fleet.active_rollout().map(|(active, _)| active);
+        let active = fleet.active_rollout_pointer().map(|(active, _)| active);
         let current = || {
             let (version, at) = fleet.current_version()?;
             Some((version.clone(), Generation { epoch: fleet.epoch(), number: at.0 }))

@@ -146,7 +146,7 @@ impl Checker {
 
     /// The version of a complete rollout is a later rollback target.
     fn check_completeness(&self, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
-        if !after.whole || before.whole {
+        if !after.all_nodes_at_target || before.all_nodes_at_target {
             return None;
         }
         let base = self.facts.base(after.steps.seen);
@@ -233,7 +233,7 @@ impl Checker {
                 let facts = self.facts.state_at(name, seen).filter(|facts| facts.designed)?;
                 let grant = facts.granted_by(before.id, &before.to)?;
                 let forgiven =
-                    before.operator.forgiven.is_some_and(|forgiven| grant.revision.0 < forgiven.before.number);
+                    before.operator.reviewed.is_some_and(|forgiven| grant.revision.0 < forgiven.before.number);
                 let again = before.operator.retry.contains(name)
                     || before.operator.retry_before.is_some_and(|before| grant.revision.0 < before.before.number);
                 (facts.has_failed(grant, base.epoch) && !forgiven && !again).then_some(())

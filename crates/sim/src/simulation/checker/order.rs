@@ -122,7 +122,7 @@ impl Checker {
             report(format!("wave {} passes, but its gate has not passed", wave + 1));
         }
         let manual = planned.promote == Promote::Manual && wave + 1 < plan.waves.len();
-        if manual && state.promoted.is_none() && !after.operator.full {
+        if manual && state.promoted.is_none() && !after.operator.promotes_all {
             report(format!("wave {} passes without the manual promotion", wave + 1));
         }
         found
@@ -136,7 +136,7 @@ impl Checker {
         writer: &Writer,
     ) -> Option<Violation> {
         let promoted = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.promoted.is_some()).count();
-        let more = promoted(after) > promoted(before) || (after.operator.full && !before.operator.full);
+        let more = promoted(after) > promoted(before) || (after.operator.promotes_all && !before.operator.promotes_all);
         let what = || "a wave is promoted without a request of an operator".to_owned();
         (more && *writer != Writer::Operator).then(|| Violation { rule: Rule::GateOrder, what: what() })
     }

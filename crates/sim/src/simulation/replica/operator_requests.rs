@@ -89,7 +89,7 @@ fn answer(changed: bool, revision: Revision) -> String {
 impl World {
     pub(super) fn operator_action_arrives(&mut self, replica: ReplicaNumber, action: OperatorAction) {
         let fleet = self.replicas[replica].view.as_ref();
-        let active = fleet.and_then(|fleet| fleet.active_rollout()).map(|(active, _)| active.id);
+        let active = fleet.and_then(|fleet| fleet.active_rollout_pointer()).map(|(active, _)| active.id);
         let Some((running, first)) = running_request(&action, active) else {
             self.log_replica(replica, format_args!("{action}: refused: there is no rollout"));
             return;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::fleet::{Effects, Fleet};
 use muster_core::names::{NodeName, ReplicaId};
-use muster_core::node::liveness::{Link, LivenessInput, LivenessTimeouts, decide, is_fit, transactions};
+use muster_core::node::liveness::{Link, LivenessInput, LivenessTimeouts, decide, may_be_active, transactions};
 use muster_core::node::status::Activity;
 use muster_core::replica::ControllerName;
 use muster_core::replica::links::LocalLink;
@@ -117,7 +117,7 @@ impl World {
                 node: name,
                 failure_domain: &record.failure_domain,
                 link: *links.get(name)?,
-                fit: is_fit(node) && !running,
+                may_be_active: may_be_active(node) && !running,
                 active: node.active().is_some(),
             })
         });

@@ -79,7 +79,7 @@ impl World {
             return None;
         }
         let reconcile = |input: &DecisionInput<'_>, world: &Self| {
-            let (record, _) = input.fleet.deciding_rollout()?;
+            let (record, _) = input.fleet.active_rollout_record()?;
             Some(progress(world.blobs.plans.get(&record.plan)?, record, input))
         };
         self.with_input(acting, reconcile).flatten()

@@ -222,13 +222,13 @@ impl World {
     /// Sends updates to the agents that a change affects.
     pub(super) fn wake_agents(&mut self, replica: ReplicaNumber, effects: &Effects) {
         let all_nodes = effects.desired || effects.records || !effects.roles.is_empty();
-        if !all_nodes && effects.told.is_empty() && effects.lookups.is_empty() {
+        if !all_nodes && effects.addressed_nodes.is_empty() && effects.lookups.is_empty() {
             return;
         }
         let connections = &self.replicas[replica].agents.connections;
         let concerned = |(name, connection): (&NodeName, &Connection)| {
             let wakes = all_nodes
-                || effects.told.contains(name)
+                || effects.addressed_nodes.contains(name)
                 || connection.seen.keys().any(|key| effects.lookups.contains(key));
             (wakes && connection.greeted).then(|| name.clone())
         };
@@ -236,7 +236,12 @@ impl World {
             connections.iter().filter_map(concerned).collect()
         } else {
             // Usually few of the connected nodes are granted.
-            effects.told.iter().filter_map(|name| connections.get_key_value(name)).filter_map(concerned).collect()
+            effects
+                .addressed_nodes
+                .iter()
+                .filter_map(|name| connections.get_key_value(name))
+                .filter_map(concerned)
+                .collect()
         };
         for name in names {
             self.send_updates(replica, &name);

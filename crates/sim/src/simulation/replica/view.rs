@@ -96,7 +96,7 @@ impl World {
             effects.lookups.extend(more.lookups);
             effects.roles.extend(more.roles);
             effects.nodes.extend(more.nodes);
-            effects.told.extend(more.told);
+            effects.addressed_nodes.extend(more.addressed_nodes);
             effects.desired |= more.desired;
             effects.rollouts |= more.rollouts;
             effects.servers |= more.servers;
