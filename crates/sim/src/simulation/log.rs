@@ -81,7 +81,7 @@ impl World {
 /// The new events in a rollout record.
 fn record_events(before: Option<&RolloutRecord>, after: &RolloutRecord) -> impl Iterator<Item = String> {
     let started = before.is_none().then(|| match after.rolls_back {
-        Some(back) => format!("starts as the rollback of rollout {back}, from {} to {}", from(after), after.to),
+        Some(back) => format!("starts as the rollback of rollout {back}, to {}", after.to),
         None => format!("starts, from {} to {}", from(after), after.to),
     });
     let moved = before.is_some_and(|before| before.phase != after.phase).then(|| match &after.phase {
