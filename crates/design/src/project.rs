@@ -45,7 +45,7 @@ pub enum OpenProjectError {
 pub enum LoadEnvironmentError {
     #[error("there is no environment {wanted:?} in {}: there is {}", root.display(), available.join(", "))]
     Unknown { root: PathBuf, wanted: String, available: Vec<String> },
-    #[error("{} has several environments: say which, of {}", root.display(), available.join(", "))]
+    #[error("{} has several environments: choose one of {}", root.display(), available.join(", "))]
     Ambiguous { root: PathBuf, available: Vec<String> },
     /// Shown as they are.
     #[error(transparent)]

@@ -1,11 +1,13 @@
-//! Builds a design from loaded files.
+//! Last step of compilation: composes the loaded documents, runs all rules, and builds the `Design`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use muster_core::names::EnvName;
 
-use super::compose::{Bases, check_kinds, check_references, check_stack, flatten, own, report_unused, subjects};
+use super::compose::{
+    Bases, check_kinds, check_references, check_stack, flatten, merge_own_layers, report_unused, subjects,
+};
 use super::design::{CheckedDesign, CompileOptions, DesignData, FileSlot};
 use super::in_parallel;
 use super::load::{DesignFile, LoadedFile};
@@ -33,7 +35,7 @@ pub(super) fn assemble(
     let environments: BTreeSet<EnvName> =
         loads.iter().flat_map(|(_, loaded)| &loaded.environments).map(|environment| environment.name.clone()).collect();
     let environment = select_environment(&loads, &environments, &options, &mut documents, &mut report);
-    let lacks_environment = lacks_environment(&loads);
+    let has_broken_environment_file = has_broken_environment_file(&loads);
 
     let (mut subjects, index) = subjects(&documents);
     check_composition(&subjects, &documents, &sources, &mut report);
@@ -51,16 +53,16 @@ pub(super) fn assemble(
         index: &index,
         environments: &environments,
         environment: environment.as_deref(),
-        lacks_environment,
+        has_broken_environment_file,
         topology: Topology::default(),
     }
     .with_topology();
     let hosts = environment_nodes(&site, &mut report);
-    let (nodes, of_plan) = plan_nodes(&site, &hosts);
-    let of_site: Arc<[RuleFinding]> = check_site(&site).into();
-    let of_fleet: Arc<[RuleFinding]> = check_fleet(&site).into();
-    let mut of_nodes = NodeResults::default();
-    check_nodes(&site, &hosts, &mut of_nodes);
+    let (nodes, plan_findings) = plan_nodes(&site, &hosts);
+    let site_findings: Arc<[RuleFinding]> = check_site(&site).into();
+    let fleet_findings: Arc<[RuleFinding]> = check_fleet(&site).into();
+    let mut node_results = NodeResults::default();
+    check_nodes(&site, &hosts, &mut node_results);
 
     let composed = report.finish();
     let inner = DesignData {
@@ -74,13 +76,13 @@ pub(super) fn assemble(
         trees,
         environments: Arc::new(environments),
         environment,
-        lacks_environment,
+        has_broken_environment_file,
         nodes,
         composed,
-        of_site,
-        of_fleet,
-        of_nodes,
-        of_plan,
+        site_findings,
+        fleet_findings,
+        node_results,
+        plan_findings,
     };
     inner.checked()
 }
@@ -124,7 +126,7 @@ fn select_environment(
 }
 
 /// Reports whether an environment file could not be parsed.
-fn lacks_environment(loads: &Loads) -> bool {
+fn has_broken_environment_file(loads: &Loads) -> bool {
     loads.iter().any(|(file, loaded)| {
         let is_broken = loaded.environments.is_empty() && loaded.findings.has_errors();
         is_broken && documents::is_environment_file(file.text.name())
@@ -170,7 +172,7 @@ fn flatten_all(
     let all = in_parallel(subjects, |part| {
         let flat = |subject: &Subject| {
             let mut unused = UnusedRemovals::default();
-            let value = own(bases.cached(&subject.lineage), subject, documents, &mut unused);
+            let value = merge_own_layers(bases.cached(&subject.lineage), subject, documents, &mut unused);
             (flatten(value, subject, documents), unused)
         };
         part.iter().map(flat).collect::<Vec<_>>()

@@ -144,7 +144,7 @@ impl Bases {
         let known = (0..lineage.len()).rev().find_map(|upto| Some((upto, self.known.get(&lineage[..upto])?.clone())));
         let (mut upto, mut value) = known.unwrap_or((0, None));
         while let Some(&subject) = lineage.get(upto) {
-            value = own(value, &subjects[subject], documents, &mut NoRecorder);
+            value = merge_own_layers(value, &subjects[subject], documents, &mut NoRecorder);
             upto += 1;
             self.known.insert(lineage[..upto].into(), value.clone());
         }
@@ -158,7 +158,7 @@ impl Bases {
 }
 
 /// Merges a subject's own documents over its inherited value.
-pub(crate) fn own<R: MergeRecorder>(
+pub(crate) fn merge_own_layers<R: MergeRecorder>(
     base: Option<YamlNode>,
     subject: &Subject,
     documents: &[Option<Document>],

@@ -61,16 +61,16 @@ pub(super) struct DesignData {
     pub environments: Arc<BTreeSet<EnvName>>,
     pub environment: Option<Arc<Environment>>,
     /// An environment file could not be parsed.
-    pub lacks_environment: bool,
+    pub has_broken_environment_file: bool,
     pub nodes: Arc<[Arc<CompiledNode>]>,
     /// Findings of the composition.
     pub composed: Findings,
     /// Findings of the rules that read no nodes, and of those that read all nodes.
-    pub of_site: Arc<[RuleFinding]>,
-    pub of_fleet: Arc<[RuleFinding]>,
-    pub of_nodes: NodeResults,
+    pub site_findings: Arc<[RuleFinding]>,
+    pub fleet_findings: Arc<[RuleFinding]>,
+    pub node_results: NodeResults,
     /// Findings of the node records, by subject.
-    pub of_plan: HashMap<usize, Arc<[RuleFinding]>>,
+    pub plan_findings: HashMap<usize, Arc<[RuleFinding]>>,
 }
 
 /// A file and its content.
@@ -183,7 +183,7 @@ impl DesignData {
             index: &self.index,
             environments: &self.environments,
             environment: self.environment.as_deref(),
-            lacks_environment: self.lacks_environment,
+            has_broken_environment_file: self.has_broken_environment_file,
             topology: Topology::default(),
         }
         .with_topology()
@@ -198,14 +198,14 @@ impl DesignData {
             }
         }
         report.extend(self.composed.clone());
-        let of_plan = self.of_plan.values().flat_map(|findings| findings.iter().cloned());
+        let plan_findings = self.plan_findings.values().flat_map(|findings| findings.iter().cloned());
         let mut findings: Vec<RuleFinding> = self
-            .of_site
+            .site_findings
             .iter()
-            .chain(&*self.of_fleet)
+            .chain(&*self.fleet_findings)
             .cloned()
-            .chain(self.of_nodes.findings())
-            .chain(of_plan)
+            .chain(self.node_results.findings())
+            .chain(plan_findings)
             .collect();
         // Sorted, so that the order of findings and the listed nodes are deterministic.
         findings.sort_by(|a, b| (&a.finding.code, a.span, &a.node).cmp(&(&b.finding.code, b.span, &b.node)));

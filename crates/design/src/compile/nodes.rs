@@ -158,7 +158,7 @@ pub(super) fn plan_record(site: &SiteView<'_>, subject: usize, out: &mut RuleOut
 fn role(site: &SiteView<'_>, view: &DocumentView<'_>, out: &mut RuleOutput) -> Option<Role> {
     let Some(node) = view.get("role") else {
         // A broken environment file, which would set the role, was reported.
-        if site.lacks_environment {
+        if site.has_broken_environment_file {
             return None;
         }
         let finding = Code::NoRole.finding(format!("node {} has no role", quote(view.name)));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::assemble::assemble;
-use super::compose::{Bases, check_references, check_stack, flatten, own, report_unused, sort_stack};
+use super::compose::{Bases, check_references, check_stack, flatten, merge_own_layers, report_unused, sort_stack};
 use super::design::{CheckedDesign, Design, DesignData, FileSlot};
 use super::load::{DesignFile, LoadedFile, load};
 use super::nodes::{CompiledNode, check_named, in_order, is_elsewhere, is_in_environment, plan_node};
@@ -204,8 +204,8 @@ impl DesignData {
         let mut changed: Vec<usize> = names.iter().filter_map(|name| self.index.find(&nodes, name)).collect();
         changed.sort_unstable();
         for &at in &changed {
-            self.of_nodes.remove(at);
-            self.of_plan.remove(&at);
+            self.node_results.remove(at);
+            self.plan_findings.remove(&at);
             if self.subjects[at].stack.is_empty() {
                 let name = self.subjects[at].name.clone();
                 self.index.remove(&nodes, &name);
@@ -218,28 +218,28 @@ impl DesignData {
             let subject = &self.subjects[at];
             let mut unused = UnusedRemovals::default();
             let base = bases.get(&subject.lineage, &self.subjects, &self.documents);
-            let value = own(base, subject, &self.documents, &mut unused);
+            let value = merge_own_layers(base, subject, &self.documents, &mut unused);
             self.trees[at] = flatten(value, subject, &self.documents);
             report_unused(subject, &mut unused, &mut report);
         }
 
         // Moved out, so that it can change while the site borrows the rest.
-        let mut of_nodes = std::mem::take(&mut self.of_nodes);
+        let mut node_results = std::mem::take(&mut self.node_results);
         let site = self.site();
         changed.retain(|&at| is_in_environment(&site, at, &mut report));
         let stays = |node: &&Arc<CompiledNode>| !names.contains(node.name.as_str());
         let mut planned: Vec<_> = self.nodes.iter().filter(stays).cloned().collect();
-        let mut of_plan = Vec::new();
+        let mut plan_findings = Vec::new();
         for &at in &changed {
             let (node, findings) = plan_node(&site, at);
             planned.extend(node.map(Arc::new));
-            of_plan.extend((!findings.is_empty()).then(|| (at, findings.into())));
+            plan_findings.extend((!findings.is_empty()).then(|| (at, findings.into())));
         }
         let nodes = in_order(planned, site.environment);
-        check_nodes(&site, &changed, &mut of_nodes);
-        let of_fleet = check_fleet(&site).into();
-        self.of_plan.extend(of_plan);
-        (self.nodes, self.of_nodes, self.of_fleet) = (nodes, of_nodes, of_fleet);
+        check_nodes(&site, &changed, &mut node_results);
+        let fleet_findings = check_fleet(&site).into();
+        self.plan_findings.extend(plan_findings);
+        (self.nodes, self.node_results, self.fleet_findings) = (nodes, node_results, fleet_findings);
         self.composed = report.finish();
         self.checked()
     }

@@ -210,12 +210,18 @@ const ASSET: Object = closed(
         field("packages", TEXT_MAP, "Packages and their versions."),
         field(
             "location_pipeline",
-            Type::Whole(&Type::OneOf(&["template"])),
+            Type::ReplacedList(&Type::OneOf(&["template"])),
             "Processing steps of the location, in order.",
         ),
         field(
             "data_pipeline",
-            Type::Whole(&Type::OneOf(&["base64_encode", "base64_decode", "utf8_encode", "utf8_decode", "template"])),
+            Type::ReplacedList(&Type::OneOf(&[
+                "base64_encode",
+                "base64_decode",
+                "utf8_encode",
+                "utf8_decode",
+                "template",
+            ])),
             "Processing steps of the content, in order.",
         ),
         field("permissions", Type::Text(TextFormat::Permissions), "The file's mode: `0644`."),
@@ -230,7 +236,7 @@ const NODE_FILTER: Object = closed(
             Type::OneOf(&["union", "intersection"]),
             "`union`: one filter must match; `intersection`: all. Default: `union`.",
         ),
-        field("filters", Type::Whole(&Type::Object(&FILTER)), "The filters."),
+        field("filters", Type::ReplacedList(&Type::Object(&FILTER)), "The filters."),
     ]],
 );
 

@@ -67,7 +67,7 @@ pub(super) fn address_in_dhcp_range(assigned: &NodeAddress<'_>, out: &mut RuleOu
         let message = format!("{} is in a range of network {} that DHCP gives out", address.value, quote(network.name));
         let finding = Code::AddressInDhcpRange
             .finding(message)
-            .help("give the node an address outside of the range, or say dhcp if it is given one");
+            .help("give the node an address outside of the range, or set dhcp if DHCP assigns its address");
         out.add_with_note(address.span, finding, "the range is here", range.node.span);
     }
 }
@@ -177,7 +177,7 @@ pub(super) fn primary_without_address(_: &SiteView<'_>, node: &DocumentView<'_>,
     // A node that is not in the network is a different finding.
     if has_some && !has_primary && is_attached(node, name) {
         let message = format!("the node has addresses, but none in its primary network {}", quote(name));
-        let help = "add one, or say address: dhcp; or choose another primary network";
+        let help = "add one, or set address: dhcp; or choose another primary network";
         out.add(node.at, Code::PrimaryWithoutAddress.finding(message).help(help));
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn asset_incomplete(site: &SiteView<'_>, out: &mut RuleOutput) {
     for asset in assets(site).flat_map(|(_, assets)| assets) {
         let has_content = asset.has("data") || asset.has("location");
         let (missing, help) = if asset.kind.is_none() && !asset.has("type") {
-            ("does not say what it is", "add \"type\": unit, file or pkg_list")
+            ("has no type", "add \"type\": unit, file or pkg_list")
         } else if asset.is("pkg_list") {
             if asset.has("packages") || has_content {
                 continue;
@@ -61,7 +61,7 @@ pub(super) fn asset_incomplete(site: &SiteView<'_>, out: &mut RuleOutput) {
         } else if !has_content {
             ("has no content", "add \"data\", its content, or \"location\", where that comes from")
         } else if !asset.has("path") {
-            ("does not say where it goes", "add \"path\", such as /etc/motd")
+            ("has no path", "add \"path\", such as /etc/motd")
         } else {
             continue;
         };

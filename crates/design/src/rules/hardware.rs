@@ -92,7 +92,7 @@ pub(super) fn alias_incomplete(site: &SiteView<'_>, host: &DocumentView<'_>, out
         }
         let message =
             format!("the device alias {} has no \"{}\"", quote(&entry.key.text), missing.join("\" and no \""));
-        let help = "say where the device is plugged in, such as {bus_type: pci, address: \"0000:00:03.0\"}";
+        let help = "set the bus and the address of the device, such as {bus_type: pci, address: \"0000:00:03.0\"}";
         out.add(entry.key.span, Code::AliasIncomplete.finding(message).help(help));
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn hugepages_alone(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleO
         (None, None) | (Some(_), Some(_)) => return,
     };
     let message = format!("the kernel parameter \"{}\" is there without \"{missing}\"", there.key.text);
-    let help = "say how many huge pages there shall be, and how large each is, or neither";
+    let help = "set the number and the size of the huge pages, or neither";
     out.add(there.key.span, Code::HugepagesAlone.finding(message).help(help));
 }
 

@@ -31,7 +31,7 @@ pub(super) fn no_cidr(site: &SiteView<'_>, out: &mut RuleOutput) {
     for network in site.all(Kind::Network).iter().filter(|network| network.get("cidr").is_none()) {
         if let Some(key) = ADDRESS_FIELDS.iter().find(|key| network.get(key).is_some()) {
             let message = format!("network {} has {}, but no \"cidr\"", quote(network.name), quote(key));
-            let help = "say which addresses it has, for instance: cidr: 10.1.0.0/24";
+            let help = "add its address range, for instance: cidr: 10.1.0.0/24";
             out.add(network.at, Code::NoCidr.finding(message).help(help));
         }
     }
@@ -216,7 +216,7 @@ pub(super) fn empty_routedomain(site: &SiteView<'_>, out: &mut RuleOutput) {
                 let near = spelling::nearest(domain.value, known.filter(|known| *known != domain.value));
                 let help = match near {
                     Some(near) => format!("did you mean {}?", quote(near)),
-                    None => "say \"routedomain\" in the networks that belong to it, or remove the route".to_owned(),
+                    None => "set \"routedomain\" in the networks that belong to it, or remove the route".to_owned(),
                 };
                 out.add(domain.span, Code::EmptyRoutedomain.finding(message).help(help));
             }

@@ -49,7 +49,8 @@ pub(super) fn host_name_too_long(_: &SiteView<'_>, node: &DocumentView<'_>, out:
     // A written host name, and an invalid name of a node, are reported where they are read.
     if node.get("host_name").is_none() && node.name.len() > MAX_LABEL_LENGTH && NodeName::new(node.name).is_ok() {
         let message = format!("the host name {} is {} characters long", quote(&host_name(node)), node.name.len());
-        let finding = Code::HostNameOfNode.finding(message).expected(format!("expected at most {MAX_LABEL_LENGTH}"));
+        let finding =
+            Code::NodeHostNameTooLong.finding(message).expected(format!("expected at most {MAX_LABEL_LENGTH}"));
         out.add(node.at, finding.help("give the node a shorter name, or set its host_name"));
     }
 }
@@ -113,10 +114,7 @@ pub(super) fn driver_without_name(_: &SiteView<'_>, driver: &YamlNode, out: &mut
     };
     if !has(driver, "name") {
         let finding = Code::DriverWithoutName.finding("the driver has parameters, and no name");
-        out.add(
-            parameters.key.span,
-            finding.help("say whose parameters they are: driver: {name: NAME, parameters: …}"),
-        );
+        out.add(parameters.key.span, finding.help("add the name of the driver: driver: {name: NAME, parameters: …}"));
     }
 }
 
@@ -160,7 +158,7 @@ pub(super) fn libvirt_without_mac(_: &SiteView<'_>, node: &DocumentView<'_>, out
 /// Reports an out-of-band access without a type.
 pub(super) fn no_oob_type(_: &SiteView<'_>, oob: &YamlNode, out: &mut RuleOutput) {
     if oob.map().is_some_and(|map| !map.entries().is_empty()) && !has(oob, "type") {
-        let finding = Code::NoOobType.finding("the out-of-band access does not say of which type it is");
+        let finding = Code::NoOobType.finding("the out-of-band access has no type");
         out.add(oob.span, finding.help(format!("add \"type\", one of {}, or a driver's own word", TYPES.join(", "))));
     }
 }
@@ -231,5 +229,5 @@ pub(super) fn budget_label_unknown(site: &SiteView<'_>, out: &mut RuleOutput) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => "give it to the roles or nodes, or write failure_domain, which every node has".to_owned(),
     };
-    out.add(at, Code::LabelOfNobody.finding(message).help(help));
+    out.add(at, Code::BudgetLabelUnused.finding(message).help(help));
 }

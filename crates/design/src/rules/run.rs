@@ -1,4 +1,4 @@
-//! Runs the rules: rules of the site once, rules of nodes in parallel. Their output are findings with spans, and claims on
+//! Runs the rules: rules of the site once, rules of nodes in parallel. Their output is findings with spans, and claims on
 //! values that must be unique.
 
 use std::net::IpAddr;

@@ -28,7 +28,8 @@ pub(super) fn boot_drive_unknown(_: &SiteView<'_>, node: &YamlNode, out: &mut Ru
     let message = format!("the boot drive {} is not one of the disks", quote(drive.value));
     let help = match spelling::nearest(drive.value, names()) {
         Some(near) => format!("did you mean {}?", quote(near)),
-        None => "describe it under \"disks\", or say \"layout: flat\" or \"layout: lvm\" to have it divided".to_owned(),
+        None => "describe it under \"disks\", or set \"layout: flat\" or \"layout: lvm\" to partition it automatically"
+            .to_owned(),
     };
     out.add(drive.span, Code::BootDriveUnknown.finding(message).help(help));
 }
@@ -39,7 +40,7 @@ const MIN_BOOT_BYTES: u64 = 1_000_000_000;
 /// Reports a file system at `/boot` without room for several kernels.
 pub(super) fn boot_too_small(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     for (bytes, at) in mounted_sizes(site, host, "/boot").into_iter().filter(|(bytes, _)| *bytes < MIN_BOOT_BYTES) {
-        let message = format!("the file system at /boot has {}, which is little", format_bytes(bytes));
+        let message = format!("the file system at /boot has {}, which is too small", format_bytes(bytes));
         let finding =
             Code::BootTooSmall.finding(message).expected(format!("expected at least {}", format_bytes(MIN_BOOT_BYTES)));
         out.add(at, finding.help("an update of the kernel fails when the next one does not fit beside the last"));
@@ -47,7 +48,7 @@ pub(super) fn boot_too_small(site: &SiteView<'_>, host: &DocumentView<'_>, out: 
 }
 
 /// Reports a disk that has partitions and belongs to a volume group as a whole.
-pub(super) fn disk_two_ways(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
+pub(super) fn disk_has_two_uses(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     for disk in Storage::read(node).disks {
         let (Some(group), Some(first)) = (disk.volume_group, disk.partitions.first()) else { continue };
         let message = format!(
@@ -55,7 +56,7 @@ pub(super) fn disk_two_ways(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOut
             quote(&disk.key.text),
             quote(group.value)
         );
-        let finding = Code::DiskTwoWays.finding(message);
+        let finding = Code::DiskHasTwoUses.finding(message);
         let help = "keep one; a profile below can remove what it inherits: \"volume_group: null\" or \"partitions: ['!NAME']\"";
         out.add_with_note(group.span, finding.help(help), "the first partition is here", first.name.span);
     }
@@ -93,18 +94,18 @@ pub(super) fn does_not_fit(site: &SiteView<'_>, host: &DocumentView<'_>, out: &m
     }
 }
 
-fn check_capacity(volumes: &[Volume<'_>], whole: Option<&u64>, what: impl Fn() -> String, out: &mut RuleOutput) {
-    let Some(&whole) = whole else { return };
+fn check_capacity(volumes: &[Volume<'_>], capacity: Option<&u64>, what: impl Fn() -> String, out: &mut RuleOutput) {
+    let Some(&capacity) = capacity else { return };
     let mut total: u64 = 0;
     for volume in volumes {
         let Some((size, at)) = volume.size else { continue };
-        total = total.saturating_add(least_bytes(size, Some(whole)).unwrap_or(0));
-        if total > whole && !has_only_percents(volumes) {
+        total = total.saturating_add(least_bytes(size, Some(capacity)).unwrap_or(0));
+        if total > capacity && !has_only_percents(volumes) {
             let message = format!(
                 "{} do not fit: up to this one they take {} of {}",
                 what(),
                 format_bytes(total),
-                format_bytes(whole)
+                format_bytes(capacity)
             );
             out.add(at, Code::DoesNotFit.finding(message).help("reduce them, or remove some"));
             return;
@@ -112,7 +113,7 @@ fn check_capacity(volumes: &[Volume<'_>], whole: Option<&u64>, what: impl Fn() -
     }
 }
 
-/// Percentages over 100 are reported by [`percents`].
+/// Returns whether all sizes are percentages. [`percents`] reports those that exceed 100 in total.
 fn has_only_percents(volumes: &[Volume<'_>]) -> bool {
     volumes
         .iter()
@@ -120,7 +121,7 @@ fn has_only_percents(volumes: &[Volume<'_>]) -> bool {
         .all(|(size, _)| matches!(size, crate::types::VolumeSize::Percent(_)))
 }
 
-/// Reports a disk or partition of a volume group that does not exist.
+/// Reports a disk or partition that is assigned to an unknown volume group.
 pub(super) fn group_unknown(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     let groups: HashSet<&str> = storage.groups.iter().map(|group| &*group.key.text).collect();
@@ -180,8 +181,8 @@ pub(super) fn no_root(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     if !storage.volumes().any(|volume| volume.is_mounted_at("/")) {
         let at = node.map().and_then(|map| map.get("disks")).map_or(node.span, |entry| entry.key.span);
         let finding = Code::NoRoot.finding("disks are described, and no file system is mounted at /");
-        let help = "give a partition or a logical volume \"filesystem: {mountpoint: /}\", or say \"layout: flat\" or \
-                    \"layout: lvm\" to have the boot drive divided";
+        let help = "give a partition or a logical volume \"filesystem: {mountpoint: /}\", or set \"layout: flat\" or \
+                    \"layout: lvm\" to partition the boot drive automatically";
         out.add(at, finding.help(help));
     }
 }
@@ -190,7 +191,7 @@ pub(super) fn no_root(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
 pub(super) fn no_size(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     let storage = Storage::read(node);
     for volume in storage.volumes().filter(|volume| !volume.has_size) {
-        let finding = Code::NoSize.finding(format!("{} does not say how large it is", quote(volume.name.value)));
+        let finding = Code::NoSize.finding(format!("{} has no size", quote(volume.name.value)));
         out.add(
             volume.name.span,
             finding.help("add \"size: 20g\", \"size: 30%\", or \"size: '>1g'\" for all that is left"),
@@ -199,7 +200,7 @@ pub(super) fn no_size(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
 }
 
 /// Reports a partition that has a file system and belongs to a volume group.
-pub(super) fn partition_two_ways(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
+pub(super) fn partition_has_two_uses(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleOutput) {
     for partition in Storage::read(node).disks.iter().flat_map(|disk| &disk.partitions) {
         let (Some(group), Some(filesystem)) = (partition.volume_group, partition.filesystem) else { continue };
         let message = format!(
@@ -207,7 +208,7 @@ pub(super) fn partition_two_ways(_: &SiteView<'_>, node: &YamlNode, out: &mut Ru
             quote(partition.name.value),
             quote(group.value)
         );
-        let finding = Code::PartitionTwoWays.finding(message);
+        let finding = Code::PartitionHasTwoUses.finding(message);
         let help = "keep one: a file system in a volume group is that of a logical volume";
         out.add_with_note(group.span, finding.help(help), "the file system is here", filesystem.span);
     }
@@ -254,9 +255,9 @@ fn check_percents(volumes: &[Volume<'_>], what: impl Fn() -> String, out: &mut R
         VolumeSize::Bytes(bytes) | VolumeSize::AtLeast(bytes) => bytes > 0,
     });
     let message = if total > 100.0 {
-        format!("{total} percent of {} are given away", what())
+        format!("{total} percent of {} are allocated", what())
     } else if total == 100.0 && others {
-        format!("all of {} is given away in percents, and nothing is left for what has a fixed size", what())
+        format!("all of {} is allocated in percents, and nothing is left for what has a fixed size", what())
     } else {
         return;
     };
@@ -270,7 +271,7 @@ const MIN_ROOT_BYTES: u64 = 20_000_000_000;
 /// Reports a root file system without room for an operating system and its updates.
 pub(super) fn root_too_small(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleOutput) {
     for (bytes, at) in mounted_sizes(site, host, "/").into_iter().filter(|(bytes, _)| *bytes < MIN_ROOT_BYTES) {
-        let message = format!("the root file system has {}, which is little", format_bytes(bytes));
+        let message = format!("the root file system has {}, which is too small", format_bytes(bytes));
         let finding =
             Code::RootTooSmall.finding(message).expected(format!("expected at least {}", format_bytes(MIN_ROOT_BYTES)));
         out.add(at, finding.help("system updates and logs fill a small root file system; make it larger"));

@@ -1,4 +1,4 @@
-//! Single values of a rollout strategy: amounts, durations, words, URLs and days.
+//! Parses the scalar values of a rollout strategy: amounts, durations, words, URLs and days.
 
 use std::collections::BTreeSet;
 
@@ -61,9 +61,9 @@ fn not_an_amount<T>(node: &YamlNode, what: &str, report: &mut FindingCollector<'
     // Often the text has only a space or a sign too many.
     let written = node.scalar().map(|scalar| scalar.text()).unwrap_or_default();
     let digits: String = written.chars().filter(char::is_ascii_digit).collect();
-    let meant = (1..=3).contains(&digits.len()) && written.ends_with('%') && !written.contains(['-', '.']);
+    let is_percentage = (1..=3).contains(&digits.len()) && written.ends_with('%') && !written.contains(['-', '.']);
     let finding = finding.expected("expected, for instance, 2 or 20%");
-    report.add(node.span, finding.help_if(meant.then(|| format!("did you mean {digits}%?"))));
+    report.add(node.span, finding.help_if(is_percentage.then(|| format!("did you mean {digits}%?"))));
     None
 }
 
@@ -145,8 +145,9 @@ pub(super) fn read_url(node: &YamlNode, what: &str, report: &mut FindingCollecto
         return None;
     }
     if text.starts_with("https://") {
-        let finding = Code::NotAUrl.finding(format!("{what} is asked by https, which the server cannot"));
-        let help = format!("let a command ask instead: {{command: [curl, --fail, --silent, {}]}}", quote(text));
+        let finding =
+            Code::NotAUrl.finding(format!("{what} uses https, which the server does not support for gate checks"));
+        let help = format!("use a command instead: {{command: [curl, --fail, --silent, {}]}}", quote(text));
         report.add(node.span, finding.expected("expected http://HOST…").help(help));
         return None;
     }
@@ -215,7 +216,7 @@ fn day_or_range(node: &YamlNode, what: &str, report: &mut FindingCollector<'_>) 
     if days.is_none() {
         let finding = Code::NotADay.finding(format!("{what} cannot be {}", quote(text)));
         let finding = finding.expected("expected, for instance, mon, mon-thu or daily");
-        report.add(node.span, finding.help_if(meant(&word)));
+        report.add(node.span, finding.help_if(suggestion(&word)));
     }
     days
 }
@@ -232,7 +233,7 @@ fn range(first: u8, last: u8) -> BTreeSet<u8> {
     (first..=last).map(|day| (day - 1) % 7 + 1).collect()
 }
 
-fn meant(word: &str) -> Option<String> {
+fn suggestion(word: &str) -> Option<String> {
     if word.contains(',') {
         return Some(format!("write it as a list: [{}]", crate::finding::one_line(word)));
     }

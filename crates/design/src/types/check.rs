@@ -72,7 +72,7 @@ impl<'n> DocumentCheck<'_, 'n, '_> {
             }
             Type::Secret => self.secret(node),
             Type::List(item) => self.list(node, item, true),
-            Type::Whole(item) => self.list(node, item, false),
+            Type::ReplacedList(item) => self.list(node, item, false),
             Type::Keyed { key, item } => self.keyed(node, key, item),
             Type::Map(value) => {
                 let Some(map) = self.mapping(node) else { return };

@@ -55,7 +55,7 @@ fn schema(ty: &Type) -> Value {
             "additionalProperties": false,
         }),
         Type::List(item) => json!({"type": ["array", "null"], "items": members(schema(item))}),
-        Type::Whole(item) => json!({"type": ["array", "null"], "items": schema(item)}),
+        Type::ReplacedList(item) => json!({"type": ["array", "null"], "items": schema(item)}),
         Type::Keyed { key, item } => {
             let mut member = mapping(item, &[]);
             member["required"] = json!([key]);

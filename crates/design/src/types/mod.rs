@@ -49,7 +49,7 @@ pub enum Type {
         item: &'static Object,
     },
     /// A list that is inherited as a whole, such as the steps of a pipeline.
-    Whole(&'static Type),
+    ReplacedList(&'static Type),
     /// A mapping with free keys.
     Map(&'static Type),
     /// A mapping with known keys.
@@ -98,7 +98,7 @@ impl Type {
             Type::Map(value) => Some(**value),
             Type::List(item) => Some(**item),
             Type::Any => Some(Type::Any),
-            Type::Whole(_)
+            Type::ReplacedList(_)
             | Type::Text(_)
             | Type::Integer { .. }
             | Type::Bool

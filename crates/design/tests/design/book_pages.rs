@@ -255,7 +255,7 @@ fn inside(ty: &Type, path: String) -> (Option<&'static Object>, String) {
         Type::Object(object) => (Some(object), path),
         Type::Keyed { key, item } => (Some(item), format!("{path}[{key}]")),
         Type::Map(item) => inside(item, format!("{path}.<name>")),
-        Type::Whole(item) => inside(item, format!("{path}[]")),
+        Type::ReplacedList(item) => inside(item, format!("{path}[]")),
         Type::List(_)
         | Type::Any
         | Type::Text(_)
@@ -279,7 +279,7 @@ fn words(ty: &Type) -> String {
         Type::Reference(kind) => format!("name of a [{kind}](#{})", kind.word().to_lowercase()),
         Type::Secret => "`{secret: NAME}`".into(),
         Type::List(item) => format!("list: {}", words(item)),
-        Type::Whole(item) => format!("list, as a whole: {}", words(item)),
+        Type::ReplacedList(item) => format!("list, as a whole: {}", words(item)),
         Type::Keyed { key, .. } => format!("list by `{key}`"),
         Type::Map(Type::Object(_)) => "mapping by name".into(),
         Type::Map(item) => format!("mapping: {}", words(item)),

@@ -161,7 +161,7 @@ fn value(ty: &Type, choices: &mut ByteChoices, depth: usize) -> Tree {
         Type::Reference(_) => Tree::text(choices.one(&NAMES)),
         Type::Secret => Tree::Map(vec![("secret".into(), Tree::text(choices.one(&NAMES)))]),
         Type::List(item) => members(choices, |choices| value(item, choices, depth + 1)),
-        Type::Whole(item) => {
+        Type::ReplacedList(item) => {
             let members = (0..choices.pick(3)).map(|_| value(item, choices, depth + 1));
             Tree::List(members.collect())
         }

@@ -98,7 +98,9 @@ impl Choices {
             Type::Scalar => json!(self.one(&["a", "hardwareprofile:cpuset.a", "hardwareprofile:hugepages.a.size"])),
             Type::Reference(_) => json!(self.one(NAMES)),
             Type::Secret => json!({"secret": self.one(NAMES)}),
-            Type::List(item) | Type::Whole(item) => (0..self.pick(4)).map(|_| self.value(item, depth + 1)).collect(),
+            Type::List(item) | Type::ReplacedList(item) => {
+                (0..self.pick(4)).map(|_| self.value(item, depth + 1)).collect()
+            }
             Type::Keyed { item, .. } => (0..self.pick(4)).map(|_| self.object(item, 2)).collect(),
             Type::Map(item) => {
                 let entries = (0..self.pick(3)).map(|_| (self.one(NAMES).to_owned(), self.value(item, depth + 1)));

@@ -73,7 +73,7 @@ fn one_of_several_environments_must_be_named() {
     let project = Project::open(root.path()).unwrap();
     assert_eq!(project.environment(Some("staging")).unwrap().value.name.as_str(), "staging");
     let refused = |wanted| error_text(root.path(), &project.environment(wanted).unwrap_err());
-    insta::assert_snapshot!(refused(None), @"DIR has several environments: say which, of prod, staging");
+    insta::assert_snapshot!(refused(None), @"DIR has several environments: choose one of prod, staging");
     insta::assert_snapshot!(refused(Some("live")), @r#"there is no environment "live" in DIR: there is prod, staging"#);
     insta::assert_snapshot!(refused(Some("../prod")), @r#"there is no environment "../prod" in DIR: there is prod, staging"#);
 }

@@ -138,7 +138,7 @@ pub(crate) fn below_type(ty: Type, step: &str) -> Type {
         Type::Keyed { item, .. } => Type::Object(item),
         Type::Map(item) | Type::List(item) => *item,
         Type::Any
-        | Type::Whole(_)
+        | Type::ReplacedList(_)
         | Type::Text(_)
         | Type::Integer { .. }
         | Type::Bool

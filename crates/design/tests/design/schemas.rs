@@ -95,7 +95,7 @@ fn mutated(kind: Kind, document: &Value) -> Vec<Value> {
         with(&|document| drop(document.insert("labels".into(), json!({"a": 1})))),
     ];
     if let Some(spec) = document.get("spec") {
-        let body = if kind == Kind::Schema { Type::Whole(&Type::Any) } else { kind.body() };
+        let body = if kind == Kind::Schema { Type::ReplacedList(&Type::Any) } else { kind.body() };
         for spec in wrong(spec, body) {
             all.push(with(&|document| drop(document.insert("spec".into(), spec.clone()))));
         }
@@ -112,7 +112,9 @@ fn wrong(value: &Value, ty: Type) -> Vec<Value> {
             with_another.as_object_mut().unwrap().insert("no_such_key".into(), json!(1));
             vec![with_another, json!("a text")]
         }
-        Type::Map(_) | Type::Object(_) | Type::List(_) | Type::Whole(_) | Type::Keyed { .. } => vec![json!(true)],
+        Type::Map(_) | Type::Object(_) | Type::List(_) | Type::ReplacedList(_) | Type::Keyed { .. } => {
+            vec![json!(true)]
+        }
         Type::Text(_) | Type::Integer { .. } | Type::Bool | Type::OneOf(_) | Type::Scalar | Type::Reference(_) => {
             vec![json!([["nested"]])]
         }
@@ -129,7 +131,7 @@ fn wrong(value: &Value, ty: Type) -> Vec<Value> {
                 }
             }
         }
-        (Value::Array(items), Type::List(item) | Type::Whole(item)) => {
+        (Value::Array(items), Type::List(item) | Type::ReplacedList(item)) => {
             all.extend(wrong_members(items, |_| *item));
         }
         (Value::Array(items), Type::Keyed { item, .. }) => {

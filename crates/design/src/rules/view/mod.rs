@@ -96,7 +96,7 @@ pub(crate) struct SiteView<'d> {
     /// The selected environment.
     pub(crate) environment: Option<&'d Environment>,
     /// An environment file could not be parsed: its content is missing.
-    pub(crate) lacks_environment: bool,
+    pub(crate) has_broken_environment_file: bool,
     /// Built by [`SiteView::with_topology`].
     pub(crate) topology: Topology<'d>,
 }

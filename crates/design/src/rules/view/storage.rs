@@ -159,11 +159,11 @@ fn groups<'n>(storage: &Storage<'n>, disks: &HashMap<&str, u64>) -> HashMap<&'n 
         *held = held.zip(bytes).map(|(held, bytes)| held.saturating_add(bytes));
     };
     for disk in &storage.disks {
-        let whole = disks.get(&*disk.key.text).copied();
+        let capacity = disks.get(&*disk.key.text).copied();
         if let Some(group) = disk.volume_group {
-            add(group.value, whole);
+            add(group.value, capacity);
         }
-        let shares = Shares::compute(&disk.partitions, whole);
+        let shares = Shares::compute(&disk.partitions, capacity);
         for partition in &disk.partitions {
             if let Some(group) = partition.volume_group {
                 add(group.value, shares.get(partition));
@@ -175,23 +175,23 @@ fn groups<'n>(storage: &Storage<'n>, disks: &HashMap<&str, u64>) -> HashMap<&'n 
 
 /// Sizes of the volumes of one disk or volume group.
 struct Shares {
-    whole: Option<u64>,
+    capacity: Option<u64>,
     /// Minimum of all volumes together, if known.
     least: Option<u64>,
 }
 
 impl Shares {
-    fn compute(volumes: &[Volume<'_>], whole: Option<u64>) -> Self {
-        let least = |volume: &Volume<'_>| least_bytes(volume.size?.0, whole);
+    fn compute(volumes: &[Volume<'_>], capacity: Option<u64>) -> Self {
+        let least = |volume: &Volume<'_>| least_bytes(volume.size?.0, capacity);
         let sum = volumes.iter().try_fold(0u64, |sum, volume| Some(sum.saturating_add(least(volume)?)));
-        Shares { whole, least: sum }
+        Shares { capacity, least: sum }
     }
 
     fn get(&self, one: &Volume<'_>) -> Option<u64> {
         match one.size?.0 {
             VolumeSize::Bytes(bytes) => Some(bytes),
-            VolumeSize::Percent(percent) => Some(percent_of(percent, self.whole?)),
-            VolumeSize::AtLeast(least) => Some(least.saturating_add(self.whole?.saturating_sub(self.least?))),
+            VolumeSize::Percent(percent) => Some(percent_of(percent, self.capacity?)),
+            VolumeSize::AtLeast(least) => Some(least.saturating_add(self.capacity?.saturating_sub(self.least?))),
         }
     }
 }
@@ -202,8 +202,8 @@ pub(crate) fn mounted_sizes(site: &SiteView<'_>, host: &DocumentView<'_>, path: 
     let storage = Storage::read(node);
     let capacity = Capacity::compute(site, host, &storage);
     let mut sizes = Vec::new();
-    let mut collect = |volumes: &[Volume<'_>], whole: Option<&u64>| {
-        let shares = Shares::compute(volumes, whole.copied());
+    let mut collect = |volumes: &[Volume<'_>], size: Option<&u64>| {
+        let shares = Shares::compute(volumes, size.copied());
         let mounted = volumes.iter().filter(|volume| volume.is_mounted_at(path));
         sizes.extend(mounted.filter_map(|volume| Some((shares.get(volume)?, volume.size?.1))));
     };
@@ -217,15 +217,15 @@ pub(crate) fn mounted_sizes(site: &SiteView<'_>, host: &DocumentView<'_>, path: 
 }
 
 /// Minimum of a size in bytes; none for a percentage of an unknown capacity.
-pub(crate) fn least_bytes(size: VolumeSize, whole: Option<u64>) -> Option<u64> {
+pub(crate) fn least_bytes(size: VolumeSize, capacity: Option<u64>) -> Option<u64> {
     match size {
         VolumeSize::Bytes(bytes) | VolumeSize::AtLeast(bytes) => Some(bytes),
-        VolumeSize::Percent(percent) => Some(percent_of(percent, whole?)),
+        VolumeSize::Percent(percent) => Some(percent_of(percent, capacity?)),
     }
 }
 
-fn percent_of(percent: f64, whole: u64) -> u64 {
-    (percent / 100.0 * whole as f64) as u64
+fn percent_of(percent: f64, capacity: u64) -> u64 {
+    (percent / 100.0 * capacity as f64) as u64
 }
 
 /// Formats a number of bytes: `480 GB`.
