@@ -84,7 +84,7 @@ impl From<&Clocks> for ClockReading {
     }
 }
 
-/// The last time that the server sent, with the clocks of this machine when it arrived.
+/// Last time that was received from the server, with the readings of this machine's clocks at that moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerTime {
     #[serde(rename = "said")]

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::{Admission, Hub, Links};
 use crate::blobs::Blobs;
 use crate::blobs::downloads::Downloads;
-use crate::controllers::liveness::Liveness;
+use crate::controllers::liveness::LivenessController;
 use crate::design::compiled::Designs;
 use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
@@ -114,7 +114,7 @@ impl Agents {
 pub struct ReplicaState {
     pub membership: Arc<Membership>,
     pub controller_locks: Arc<ControllerLocks>,
-    pub liveness: Arc<Liveness>,
+    pub liveness: Arc<LivenessController>,
     /// Revision of the view at the last reconciliation of rollouts.
     pub rollouts_checked_at: Arc<watch::Sender<Option<Revision>>>,
     pub metrics: Arc<Registry>,

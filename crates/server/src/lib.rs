@@ -15,7 +15,8 @@
 //! examines the store and all replicas.
 //!
 //! Tasks: `View::follow` is the only writer of the view. `Hub::wake` turns its changes into wake-ups. `IntakeTask` is the only
-//! task that moves the status of nodes. `Liveness` removes lost nodes from their roles; `Leaders` gives each role one leader.
+//! task that moves the status of nodes. `LivenessController` removes lost nodes from their roles; `LeadersController` gives
+//! each role one leader.
 //! Each request and each stream is a task of the HTTP server. All other tasks are in one `JoinSet`: if one ends, the server
 //! ends.
 //!
@@ -33,7 +34,6 @@ mod blobs;
 pub mod controllers;
 pub mod design;
 pub mod doctor;
-pub mod fleet_change;
 mod metrics;
 mod registration;
 pub mod releases;
@@ -49,7 +49,7 @@ pub use api::openapi;
 pub use app::{Agents, App, Clock, Reader, ReplicaState, Writer};
 pub use blobs::downloads::Downloads;
 pub use blobs::{BlobReader, BlobStore, BlobUpload, Blobs, PendingBlob, ReceiveError};
-pub use fleet_change::{FleetChange, FollowError, follow_design};
+pub use design::node_records::{FleetChange, FollowError, follow_design};
 pub use registration::{FirstVersion, RegisterError, Registration, RegistrationResult, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;

@@ -1,6 +1,6 @@
 //! Registers a project in the store: its releases, its first version and its nodes.
 //!
-//! Idempotent. Nodes follow the design as described in [`crate::fleet_change`].
+//! Idempotent. Nodes follow the design as described in [`crate::design::node_records`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use thiserror::Error;
 
 use crate::app::Writer;
 use crate::design::apply::{ApplyError, ApplyOptions, apply};
+use crate::design::node_records::{FleetChange, FollowError, compare, epoch_txn, follow_design};
 use crate::design::revision::Attribution;
-use crate::fleet_change::{FleetChange, FollowError, compare, epoch_txn, follow_design};
 use crate::transactions::{ConflictRetry, commit_all, pack};
 
 /// Attempts of one registration. Two servers that register the same environment conflict once or twice.

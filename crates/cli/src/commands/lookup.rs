@@ -41,7 +41,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
             out.line(pretty(&found.value));
             out.gap();
             show_source(&found.source, now, out);
-            out.line(wakes(&answer));
+            out.line(triggers(&answer));
         }
     });
     if answer.found.is_some() {
@@ -56,7 +56,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     // Printed like an error, but exit code 1 is a regular answer of this command.
     terminal.notes.failure(&failure);
     if let Some(true) = answer.looked_up {
-        terminal.notes.note(wakes(&answer));
+        terminal.notes.note(triggers(&answer));
     }
     Ok(Exit::No)
 }
@@ -71,14 +71,14 @@ fn pretty(value: &Value) -> String {
 }
 
 fn show_source(source: &LookupSource, now: Timestamp, out: &mut Out) {
-    let mut fact = |name: &str, text: String| out.line(format_args!("{name:<8} {}", text::one_line(&text)));
+    let mut fact = |name: &str, text: String| out.line(format_args!("{name:<9} {}", text::one_line(&text)));
     match source {
-        LookupSource::Data { set, hides } => {
+        LookupSource::Data { set, overrides } => {
             fact("layer", set.layer.to_string());
             fact("set", author(set, now));
             fact("key", format!("{} (revision {})", set.store_key, set.changed_at));
-            for hidden in hides {
-                fact("hides", format!("{}, {}: {}", hidden.is, hidden.layer, author(hidden, now)));
+            for overridden in overrides {
+                fact("overrides", format!("{}, {}: {}", overridden.is, overridden.layer, author(overridden, now)));
             }
         }
         LookupSource::ActiveRole { role, nodes } => {
@@ -106,11 +106,11 @@ fn author(set: &DatumSource, now: Timestamp) -> String {
 }
 
 /// States if a change of the value starts a run of the node.
-fn wakes(LookupResponse { node, looked_up, .. }: &LookupResponse) -> String {
+fn triggers(LookupResponse { node, looked_up, .. }: &LookupResponse) -> String {
     match looked_up {
-        Some(true) => format!("wakes    yes: the last run of {node} looked it up"),
-        Some(false) => format!("wakes    no: the last run of {node} did not look it up"),
-        None => format!("wakes    not known: the agent of {node} is not connected"),
+        Some(true) => format!("triggers  yes: the last run of {node} looked it up"),
+        Some(false) => format!("triggers  no: the last run of {node} did not look it up"),
+        None => format!("triggers  not known: the agent of {node} is not connected"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Standard output and standard error: all writing of this crate goes through this module.
 
 pub mod changes;
+mod findings;
 mod notes;
 mod out;
 mod table;
@@ -10,7 +11,8 @@ pub mod text;
 
 use jiff::Timestamp;
 
-pub use notes::{LiveLines, Notes, render_finding};
+pub use findings::render_finding;
+pub use notes::{LiveLines, Notes};
 pub use out::{Out, stdout_unless_terminal};
 pub use table::{NONE, Table, node_table, reason_text, run_result, version_cell};
 pub use text::{age, count, duration, size, value};

@@ -6,9 +6,11 @@ use std::{fmt, io};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use muster_design::finding::{Finding, Findings, TextStyle};
+use muster_design::finding::{Finding, Findings};
 
 use crate::failure::{Exit, Failure};
+
+use super::findings::render_finding;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default().bold();
@@ -104,33 +106,6 @@ impl fmt::Debug for Notes {
     }
 }
 
-/// Renders a finding with colors; the streams remove them where colors are off.
-pub fn render_finding(finding: &Finding) -> String {
-    let mut text = String::new();
-    for part in finding.render() {
-        let style = color(part.style);
-        // Without the newline: a terminal would color the rest of the line.
-        let (line, end) = match part.text.strip_suffix('\n') {
-            Some(line) => (line, "\n"),
-            None => (part.text.as_str(), ""),
-        };
-        text.push_str(&format!("{style}{line}{style:#}{end}"));
-    }
-    text
-}
-
-fn color(style: TextStyle) -> Style {
-    match style {
-        TextStyle::Error => AnsiColor::Red.on_default().bold(),
-        TextStyle::Warning => AnsiColor::Yellow.on_default().bold(),
-        TextStyle::Remark => AnsiColor::Cyan.on_default().bold(),
-        TextStyle::Message => Style::new().bold(),
-        TextStyle::Frame => AnsiColor::Blue.on_default(),
-        TextStyle::Plain => Style::new(),
-        TextStyle::Underline => AnsiColor::Red.on_default(),
-    }
-}
-
 /// A block of lines at the end of the screen.
 #[derive(Debug)]
 pub struct LiveLines {
@@ -171,19 +146,4 @@ fn line() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
     bar
-}
-
-#[cfg(test)]
-mod tests {
-    use muster_design::finding::Code;
-
-    use super::*;
-
-    #[test]
-    fn colors_do_not_change_the_text() {
-        let finding = Code::UnknownKey.finding("unknown key").help("did you mean another?");
-        let colored = render_finding(&finding);
-        assert!(colored.starts_with("\u{1b}[1m\u{1b}[31merror[M0103]\u{1b}[0m"), "{colored:?}");
-        assert_eq!(anstream::adapter::strip_str(&colored).to_string(), finding.to_string());
-    }
 }

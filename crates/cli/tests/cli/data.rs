@@ -115,11 +115,11 @@ async fn lookup_shows_value_and_origin() {
     --- stdout
     81
 
-    layer    host web1
-    set      by jo@desk 5d ago
-    key      /muster/quickstart/data/host/web1/port (revision N)
-    hides    80, global: by jo@desk 5d ago: as ever
-    wakes    no: the last run of web1 did not look it up
+    layer     host web1
+    set       by jo@desk 5d ago
+    key       /muster/quickstart/data/host/web1/port (revision N)
+    overrides 80, global: by jo@desk 5d ago: as ever
+    triggers  no: the last run of web1 did not look it up
     ");
     snapshot!(fleet.muster(&["lookup", "web2", "etcdlookup::active_roles::db"]).await, @r#"
     exit 0
@@ -130,9 +130,9 @@ async fn lookup_shows_value_and_origin() {
       }
     }
 
-    role     db: 1 node in service
-    key      /muster/quickstart/active_roles/v1/db1/address
-    wakes    not known: the agent of web2 is not connected
+    role      db: 1 node in service
+    key       /muster/quickstart/active_roles/v1/db1/address
+    triggers  not known: the agent of web2 is not connected
     "#);
     snapshot!(fleet.muster(&["lookup", "web1", "prot"]).await, @"
     exit 1

@@ -180,7 +180,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// An unreadable record holds the whole fleet. Going on without it would move all nodes without a grant at once.
+    /// An unreadable record holds the whole fleet. Ignoring it would give all nodes without a grant the new
+    /// version at once.
     fn change_active_rollout(&mut self, change: &KeyChange<'_>, effects: &mut Effects) -> Applied {
         effects.desired = true;
         effects.rollouts = true;

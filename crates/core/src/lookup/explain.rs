@@ -34,8 +34,8 @@ pub enum LookupSource {
         #[serde(flatten)]
         set: DatumSource,
         /// Wider layers that it overrides, the narrowest first.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        hides: Vec<DatumSource>,
+        #[serde(rename = "hides", default, skip_serializing_if = "Vec::is_empty")]
+        overrides: Vec<DatumSource>,
     },
     /// Active nodes of a role.
     ActiveRole { role: Role, nodes: Vec<NodeKey> },
@@ -135,7 +135,10 @@ pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResu
                 .layers_for(node, role, key.as_str())
                 .map(|(layer, datum)| place(&keys, layer, &key, datum));
             let set = layers.next()?;
-            Some(LookupResult { value: set.is.clone(), source: LookupSource::Data { set, hides: layers.collect() } })
+            Some(LookupResult {
+                value: set.is.clone(),
+                source: LookupSource::Data { set, overrides: layers.collect() },
+            })
         }
         LookupKey::Unknown => None,
     }

@@ -112,12 +112,12 @@ pub fn describe_change(key: &str, before: &Snapshot, after: &Snapshot) -> Lookup
         }
         LookupKey::Leader { role } => match (before.leaders.get(role), after.leaders.get(role)) {
             (Some(old), Some(new)) if old.node != new.node => {
-                format!("{} after {}, epoch {}", new.node, old.node, new.epoch)
+                format!("{} replaces {}, epoch {}", new.node, old.node, new.epoch)
             }
             (Some(old), Some(new)) if old.epoch != new.epoch => {
                 format!("{} elected again, epoch {}", new.node, new.epoch)
             }
-            (Some(_), Some(new)) => format!("{} moved", new.node),
+            (Some(_), Some(new)) => format!("{} has new addresses", new.node),
             (None, Some(new)) => format!("{}, epoch {}", new.node, new.epoch),
             (Some(old), None) => format!("{} lost, no leader", old.node),
             (None, None) => String::new(),
@@ -183,7 +183,7 @@ mod tests {
         Snapshot { active_roles: BTreeMap::from([(Role::new("db").unwrap(), nodes)]), ..Snapshot::default() }
     }
 
-    fn led(node: &str, epoch: u64) -> Snapshot {
+    fn leader_snapshot(node: &str, epoch: u64) -> Snapshot {
         let node = NodeName::new(node).unwrap();
         let leader = LeaderInfo { host: node.host(), node, epoch, interfaces: Interfaces::new() };
         Snapshot { leaders: BTreeMap::from([(Role::new("db").unwrap(), leader)]), ..Snapshot::default() }
@@ -196,7 +196,7 @@ mod tests {
             let datum = Datum { value: Value::from(value), secret, layer: Layer::Global };
             Snapshot { data: BTreeMap::from([(DataKey::new("ntp").unwrap(), datum)]), ..Snapshot::default() }
         };
-        for (key, before, after, said) in [
+        for (key, before, after, description) in [
             ("active_roles::db", &one, &dbs(&[("db1", "a"), ("db2", "b")]), "db2 added"),
             ("active_roles::db", &one, &dbs(&[("db2", "b")]), "db2 added, db1 gone"),
             ("active_roles::db::eth0", &one, &dbs(&[("db1", "c")]), "db1 changed"),
@@ -208,15 +208,18 @@ mod tests {
                 &dbs(&[("db10", "a"), ("db2", "b"), ("db1", "c"), ("db3", "d"), ("db4", "e")]),
                 "db1, db2, db3 and 2 more added",
             ),
-            ("leader::db", &led("db1", 1), &led("db2", 2), "db2 after db1, epoch 2"),
-            ("leader::db", &led("db1", 1), &Snapshot::default(), "db1 lost, no leader"),
+            ("leader::db", &leader_snapshot("db1", 1), &leader_snapshot("db2", 2), "db2 replaces db1, epoch 2"),
+            ("leader::db", &leader_snapshot("db1", 1), &Snapshot::default(), "db1 lost, no leader"),
             ("data::ntp", &data("x", false), &data("y", false), "\"y\" (global)"),
             ("data::ntp", &data("x", false), &data("y", true), "a secret of layer global"),
             ("data::ntp", &data("x", false), &Snapshot::default(), "removed"),
             ("published::a", &one, &one, ""),
         ] {
-            assert_eq!(describe_change(key, before, after).what, said, "{key}");
+            assert_eq!(describe_change(key, before, after).what, description, "{key}");
         }
-        assert_eq!(describe_change("leader::db", &one, &led("db1", 1)).to_string(), "leader::db changed: db1, epoch 1");
+        assert_eq!(
+            describe_change("leader::db", &one, &leader_snapshot("db1", 1)).to_string(),
+            "leader::db changed: db1, epoch 1"
+        );
     }
 }

@@ -139,14 +139,14 @@ impl Hub {
 
     /// Begins the session of an agent. An older session of the same node ends.
     pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, request: JoinRequest) -> SessionGuard {
-        let JoinRequest { lookups, activity, away } = request;
+        let JoinRequest { lookups, activity, prefers_other_server } = request;
         let session = Arc::new(AgentSession {
             env: env.clone(),
             node: node.clone(),
             since: self.clock.now(),
             wake: Notify::new(),
             move_away: Notify::new(),
-            away,
+            prefers_other_server,
             joined: Instant::now(),
             ended: self.stop.child_token(),
             state: Mutex::new(SessionState {

@@ -36,7 +36,7 @@ pub struct AgentSession {
     /// The agent is asked to move to another server.
     pub(super) move_away: Notify,
     /// The agent prefers another server.
-    pub away: bool,
+    pub prefers_other_server: bool,
     pub(super) joined: Instant,
     /// Cancelled when the node connects again, or when the server stops: the stream ends.
     pub ended: CancellationToken,
@@ -113,7 +113,7 @@ impl AgentSession {
 pub struct JoinRequest {
     pub lookups: Lookups,
     pub activity: Activity,
-    pub away: bool,
+    pub prefers_other_server: bool,
 }
 
 /// The sessions, by environment and node.
@@ -178,15 +178,15 @@ pub struct AgentLink {
 pub struct Links {
     hub: Arc<Hub>,
     clock: Clock,
-    absences: Mutex<LinkTracker>,
+    link_tracker: Mutex<LinkTracker>,
 }
 
 impl Links {
     /// The view must be complete. Replicas that are missing from it count as gone since the start of this server.
     pub fn new(me: ReplicaId, hub: Arc<Hub>, clock: Clock, view: &View) -> Self {
         let (listening, began) = (hub.listening_since(), view.revision().unwrap_or_default());
-        let absences = LinkTracker::new(me, listening, began, view.fleets().values());
-        Self { hub, clock, absences: Mutex::new(absences) }
+        let link_tracker = LinkTracker::new(me, listening, began, view.fleets().values());
+        Self { hub, clock, link_tracker: Mutex::new(link_tracker) }
     }
 
     /// The server's time, by which pauses end too.
@@ -199,7 +199,7 @@ impl Links {
         match self.hub.local_link(&fleet.env, name) {
             // Called for thousands of nodes in one decision: the other replicas matter only for nodes without a session here.
             LocalLink::Connected { since } => Link::Connected { since },
-            local @ LocalLink::Not { .. } => self.absences().link(fleet, name, local, self.clock.now()).0,
+            local @ LocalLink::Not { .. } => self.link_tracker().link(fleet, name, local, self.clock.now()).0,
         }
     }
 
@@ -210,7 +210,7 @@ impl Links {
             Some(session) => LocalLink::Connected { since: session.since },
             None => LocalLink::Not { since: self.hub.silent_since(&fleet.env, name) },
         };
-        let (link, location) = self.absences().link(fleet, name, local, self.clock.now());
+        let (link, location) = self.link_tracker().link(fleet, name, local, self.clock.now());
         let at = match (location, session) {
             (LinkLocation::Here, Some(session)) => AgentConnection::Local(session),
             (LinkLocation::Elsewhere(replica), _) => AgentConnection::Remote(replica),
@@ -225,7 +225,7 @@ impl Links {
         loop {
             servers.mark_unchanged();
             let live = view.fleets().values().flat_map(|fleet| fleet.replicas().keys().cloned()).collect();
-            self.absences().observe_replicas(live, self.clock.now());
+            self.link_tracker().observe_replicas(live, self.clock.now());
             if servers.changed().await.is_err() {
                 return;
             }
@@ -236,7 +236,7 @@ impl Links {
         matches!(self.link(fleet, name), Link::Connected { .. })
     }
 
-    fn absences(&self) -> MutexGuard<'_, LinkTracker> {
-        self.absences.lock().unwrap_or_else(PoisonError::into_inner)
+    fn link_tracker(&self) -> MutexGuard<'_, LinkTracker> {
+        self.link_tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

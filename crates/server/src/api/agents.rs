@@ -1,4 +1,4 @@
-//! Requests of agents: event stream, reports, activity and desired state; and the activities that replicas exchange.
+//! HTTP handlers for agents: event stream, reports, activity and desired state; and for the activities that replicas exchange.
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -51,7 +51,7 @@ pub(crate) async fn open_stream(
     if let Some(known) = open.generation {
         incarnation::ensure_newer(&writer, &scope.env, known).await?;
     }
-    let request = JoinRequest { lookups: open.lookups, activity: open.activity, away: open.away };
+    let request = JoinRequest { lookups: open.lookups, activity: open.activity, prefers_other_server: open.away };
     let connected = agents.hub.join(&scope.env, &node, request);
     let init = StreamInit {
         incarnation,

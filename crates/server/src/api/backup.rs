@@ -1,4 +1,4 @@
-//! Backup and restore of an environment.
+//! HTTP handlers for backup and restore of an environment.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Configuration data in layers: for all nodes, for a role, for one node.
+//! HTTP handlers for configuration data in layers: for all nodes, for a role, for one node.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

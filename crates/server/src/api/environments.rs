@@ -1,4 +1,4 @@
-//! Environments: list, details, status and removal.
+//! HTTP handlers for environments: list, details, status and removal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Nodes of an environment: list, details, failures and lookups of data keys.
+//! HTTP handlers for the nodes of an environment: list, details, failures and lookups of data keys.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

@@ -1,4 +1,4 @@
-//! Pauses: nodes that must not run, with author, reason and end.
+//! HTTP handlers for pauses: nodes that must not run, with author, reason and end.
 
 use axum::Json;
 use axum::extract::{Query, State};

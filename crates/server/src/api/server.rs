@@ -1,4 +1,4 @@
-//! The server itself: health, metrics, diagnosis and the OpenAPI document.
+//! HTTP handlers for the server itself: health, metrics, diagnosis and the OpenAPI document.
 
 use axum::Json;
 use axum::extract::State;

@@ -106,7 +106,7 @@ pub(super) fn read(
             continue;
         }
         if size > MAX_ENTRY {
-            return Err(damaged(format!("{name} is said to have {size} bytes")));
+            return Err(damaged(format!("{name} has a recorded size of {size} bytes")));
         }
         let mut content = Vec::new();
         entry.read_to_end(&mut content).map_err(|error| state.broken(error))?;

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::App;
 use crate::api::chain;
 use crate::design::compiled::DesignRef;
-use crate::fleet_change::{compare, follow_design_while};
+use crate::design::node_records::{compare, follow_design_while};
 use crate::replica::ControllerLock;
 use crate::transactions::MAX_OPS;
 

@@ -27,7 +27,7 @@ const PACE: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub struct Leaders {
+pub struct LeadersController {
     pub(crate) view: Arc<View>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) links: Arc<Links>,
@@ -43,7 +43,7 @@ enum LeaderWrite {
     Resume(PauseScope),
 }
 
-impl Leaders {
+impl LeadersController {
     /// Reconciles leaders and pauses, forever.
     pub async fn run(&self) {
         let mut connections = self.hub.subscribe();

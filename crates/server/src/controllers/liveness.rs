@@ -28,7 +28,7 @@ const PACE: Duration = Duration::from_secs(1);
 const FAREWELL: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub struct Liveness {
+pub struct LivenessController {
     pub(crate) view: Arc<View>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) links: Arc<Links>,
@@ -49,7 +49,7 @@ enum CommitExtent {
     StoreUnavailable,
 }
 
-impl Liveness {
+impl LivenessController {
     /// Failure domains of an environment in which no node is declared lost.
     pub fn held(&self, env: &EnvName) -> Vec<SilentDomain> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).get(env).cloned().unwrap_or_default()

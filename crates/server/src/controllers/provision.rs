@@ -2,7 +2,7 @@
 //!
 //! [`muster_provision`] decides and acts for one machine. This controller passes it the state of the view and the hub,
 //! commits the result, and sleeps until something changes or is due. It follows `nodes/`, and acts only while this replica
-//! holds the lock.
+//! holds the lock. Only `muster up` starts it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use muster_provision::lifecycle::{MachineDecision, PendingDecommission, Policy};
 use muster_provision::record::record_txn;
 
 use crate::App;
-use crate::fleet_change::removal;
+use crate::design::node_records::removal;
 use crate::replica::{ControllerLock, FencedOutcome};
 
 /// Machines that are handled at the same time. The API behind a driver is often a small service.
@@ -33,7 +33,7 @@ const AT_ONCE: usize = 16;
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub struct Provision {
+pub struct ProvisionController {
     context: Arc<Context>,
     machines: BTreeMap<NodeName, ManagedMachine>,
 }
@@ -69,7 +69,7 @@ struct TurnInput {
 /// Turns in progress. Each ends with the time of the machine's next turn.
 type Turns = FuturesUnordered<BoxFuture<'static, (NodeName, Requeue)>>;
 
-impl Provision {
+impl ProvisionController {
     pub fn new(app: App, env: EnvName, driver: Arc<dyn Driver>, policy: Policy) -> Self {
         Self { context: Arc::new(Context { app, env, driver, policy }), machines: BTreeMap::new() }
     }

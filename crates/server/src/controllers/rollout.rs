@@ -1,4 +1,4 @@
-//! Executes rollouts, and the checks of their gates, at the replica that holds the controller lock.
+//! Executes rollouts, and the checks of their gates, on the replica that holds the controller lock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -98,20 +98,21 @@ impl RolloutController {
         (is_busy, wait)
     }
 
-    /// Executes steps until the engine waits.
+    /// Executes steps until the executor is done.
     async fn step_environment(&self, held: &ControllerLock, executor: &mut Executor) -> ReconcileResult {
         let env = &held.env;
-        let mut got = IoResult::Start;
+        let mut io_result = IoResult::Start;
         loop {
-            let next = match with_decision_input(&self.app, &self.app.agents, env, |input| executor.next(input, got)) {
-                Ok(NextAction::Done(result)) => return result,
-                Ok(NextAction::Commit(write)) => Ok(IoResult::Commit(self.commit(held, *write).await)),
-                Ok(NextAction::Io(need)) => serve_io(&self.app, env, need).await,
-                // The environment is gone.
-                Err(_) => return ReconcileResult::Idle,
-            };
-            got = match next {
-                Ok(got) => got,
+            let next =
+                match with_decision_input(&self.app, &self.app.agents, env, |input| executor.next(input, io_result)) {
+                    Ok(NextAction::Done(result)) => return result,
+                    Ok(NextAction::Commit(write)) => Ok(IoResult::Commit(self.commit(held, *write).await)),
+                    Ok(NextAction::Io(need)) => serve_io(&self.app, env, need).await,
+                    // The environment is gone.
+                    Err(_) => return ReconcileResult::Idle,
+                };
+            io_result = match next {
+                Ok(result) => result,
                 Err(error) => {
                     tracing::warn!(%env, error = chain(&error), "a rollout cannot continue; retrying soon");
                     return ReconcileResult::Failed;

@@ -18,13 +18,13 @@ use super::input::{InputError, merge_sources};
 use super::revision::{Attribution, BaseError, RevisionBase, RevisionError, RevisionOutcome, RevisionRequest, revise};
 use super::tree::{DesignTree, DesignTreeError};
 use crate::app::{Reader, Writer};
-use crate::fleet_change::compare;
+use crate::design::node_records::compare;
 use crate::transactions::ConflictRetry;
 
 /// Attempts of one apply. Each conflict means that another client changed the same design.
 const ATTEMPTS: usize = 16;
 /// Longest wait for the nodes to be registered after an apply.
-const FOLLOWED: Duration = Duration::from_secs(20);
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reason why a design is not planned or applied.
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ pub enum ApplyError {
     #[error("the design has errors; nothing was accepted")]
     Findings(Findings),
     #[error("the plan is stale: {}", .0.join("; "))]
-    Moved(Vec<String>),
+    StalePlan(Vec<String>),
     #[error("this would remove all {nodes} nodes of {env}")]
     RemovesAll { env: EnvName, nodes: usize },
     #[error("environment {env} has no design yet, so there is nothing to apply")]
@@ -71,7 +71,8 @@ pub struct AppliedDesign {
     pub changed: bool,
     pub plan: DesignPlan,
     pub next: Arc<CompiledDesign>,
-    pub followed: bool,
+    /// The node records equal the design.
+    pub registered: bool,
     pub revision: Revision,
 }
 
@@ -153,8 +154,10 @@ pub async fn apply(
     while retry.begin_attempt() {
         let proposal = propose(writer, env, input).await?;
         let plan = plan(writer, &proposal).await?;
-        if let Some(moved) = options.shown.map(|shown| shown.differences(&plan)).filter(|moved| !moved.is_empty()) {
-            return Err(ApplyError::Moved(moved));
+        if let Some(differences) =
+            options.shown.map(|shown| shown.differences(&plan)).filter(|differences| !differences.is_empty())
+        {
+            return Err(ApplyError::StalePlan(differences));
         }
         if plan.removes_all() && !options.remove_all {
             return Err(ApplyError::RemovesAll { env: env.clone(), nodes: plan.totals.remove });
@@ -175,18 +178,23 @@ pub async fn apply(
         } else {
             (head.unwrap_or_default(), writer.view.revision().unwrap_or_default())
         };
-        let (followed, revision) = followed(writer, env, next, revision).await;
+        let (registered, revision) = wait_until_registered(writer, env, next, revision).await;
         let changed = is_new || !is_applied;
-        return Ok(AppliedDesign { number, changed, plan, next: next.clone(), followed, revision });
+        return Ok(AppliedDesign { number, changed, plan, next: next.clone(), registered, revision });
     }
     Err(ApplyError::Contended { env: env.clone() })
 }
 
 /// Waits until the registered nodes equal the design. Returns whether they do, and the revision that shows it.
-async fn followed(reader: &Reader, env: &EnvName, design: &CompiledDesign, revision: Revision) -> (bool, Revision) {
+async fn wait_until_registered(
+    reader: &Reader,
+    env: &EnvName,
+    design: &CompiledDesign,
+    revision: Revision,
+) -> (bool, Revision) {
     let records = design.records();
     let mut steps = reader.view.subscribe();
-    let following = async {
+    let waiting = async {
         loop {
             steps.mark_unchanged();
             if reader.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {
@@ -198,6 +206,6 @@ async fn followed(reader: &Reader, env: &EnvName, design: &CompiledDesign, revis
             }
         }
     };
-    let followed = timeout(FOLLOWED, following).await.unwrap_or(false);
-    (followed, reader.view.revision().unwrap_or_default().max(revision))
+    let registered = timeout(REGISTRATION_TIMEOUT, waiting).await.unwrap_or(false);
+    (registered, reader.view.revision().unwrap_or_default().max(revision))
 }

@@ -10,7 +10,7 @@
 //!
 //! - [`tree`]: files of a revision, cheap to change. [`compiled`]: compiled designs, and those in memory.
 //! - [`input`] and [`edit`]: whole sources, and single documents.
-//! - [`revision`]: commits a revision. [`apply`]: plan and apply.
+//! - [`revision`]: commits a revision. [`apply`]: plan and apply. [`node_records`]: makes `nodes/` follow a design.
 //!
 //! Invariants: a design with an error among its findings is never accepted, revision numbers have no gaps, and only
 //! `design/applied` changes nodes.
@@ -19,5 +19,6 @@ pub mod apply;
 pub mod compiled;
 pub mod edit;
 pub mod input;
+pub mod node_records;
 pub mod revision;
 pub mod tree;

@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::compiled::{CompiledDesign, DesignRef, ReadDesignError, Texts};
 use super::tree::DesignTree;
 use crate::app::{Reader, Writer};
-use crate::fleet_change::epoch_txn;
+use crate::design::node_records::epoch_txn;
 use crate::view::StaleView;
 
 /// Up to this many texts are written without a check for existing blobs.

@@ -23,7 +23,7 @@ use crate::agents::admission::Admission;
 use crate::agents::{Hub, Links};
 use crate::app::Clock;
 use crate::blobs::Blobs;
-use crate::controllers::liveness::Liveness;
+use crate::controllers::liveness::LivenessController;
 use crate::replica::Membership;
 use crate::reports::{ReportError, Reports};
 use crate::view::{View, ViewChange};
@@ -40,7 +40,7 @@ pub(crate) struct ServerMetrics {
     pub(crate) links: Arc<Links>,
     pub(crate) reports: Reports,
     pub(crate) blobs: Arc<Blobs>,
-    pub(crate) liveness: Arc<Liveness>,
+    pub(crate) liveness: Arc<LivenessController>,
     pub(crate) membership: Arc<Membership>,
     /// Weak, so that the channel still closes with the view.
     pub(crate) changes: WeakSender<ViewChange>,

@@ -14,7 +14,9 @@ pub enum RefusedRelease {
          never changes", at.strftime("%Y-%m-%d %H:%M")
     )]
     Another { version: Version, registered: String, pushed: Digest, at: jiff::Timestamp, by: String },
-    #[error("serial {serial} of release {version} is that of release {other} already: serials tell which one is newer")]
+    #[error(
+        "serial {serial} of release {version} is that of release {other} already: serials determine which one is newer"
+    )]
     SerialTaken { version: Version, serial: u64, other: Version },
 }
 

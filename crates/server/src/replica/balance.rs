@@ -87,7 +87,7 @@ impl Balance {
 /// The agents to move: those that prefer another replica first. Agents that are where they belong move only if the others
 /// are too few; an agent that prefers to move but may not yet is waited for.
 fn candidates(sessions: Vec<Arc<AgentSession>>, count: usize) -> Vec<Arc<AgentSession>> {
-    let (mut away, mut home): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|session| session.away);
+    let (mut away, mut home): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|session| session.prefers_other_server);
     let from_home = count.saturating_sub(away.len());
     for (sessions, count) in [(&mut away, count), (&mut home, from_home)] {
         sessions.retain(|session| may_move(session));
@@ -255,7 +255,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn surplus_moves_agents_that_prefer_to_first() {
-        let mut fixture = begin(30, |agent| JoinRequest { away: agent % 3 == 0, ..JoinRequest::default() }).await;
+        let mut fixture =
+            begin(30, |agent| JoinRequest { prefers_other_server: agent % 3 == 0, ..JoinRequest::default() }).await;
         // New sessions stay.
         sleep(MIN_AGE - Duration::from_secs(1)).await;
         assert!(fixture.moved.try_recv().is_err());
@@ -275,11 +276,15 @@ mod tests {
         let env = EnvName::new("test").unwrap();
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let join = |agents: std::ops::Range<usize>, away| -> Vec<_> {
-            agents.map(|agent| hub.join(&env, &name(agent), JoinRequest { away, ..JoinRequest::default() })).collect()
+            agents
+                .map(|agent| {
+                    hub.join(&env, &name(agent), JoinRequest { prefers_other_server: away, ..JoinRequest::default() })
+                })
+                .collect()
         };
         let going = |count| {
             let chosen = candidates(hub.all_sessions(), count);
-            let away = chosen.iter().filter(|session| session.away).count();
+            let away = chosen.iter().filter(|session| session.prefers_other_server).count();
             (away, chosen.len() - away)
         };
         let _home = join(0..12, false);

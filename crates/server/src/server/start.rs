@@ -19,8 +19,8 @@ use crate::agents::{Admission, Hub, Links};
 use crate::app::{Agents, App, Clock, Reader, ReplicaState, Writer};
 use crate::blobs::Blobs;
 use crate::controllers::design::DesignController;
-use crate::controllers::leaders::Leaders;
-use crate::controllers::liveness::Liveness;
+use crate::controllers::leaders::LeadersController;
+use crate::controllers::liveness::LivenessController;
 use crate::controllers::rollout::RolloutController;
 use crate::design::compiled::Designs;
 use crate::metrics::{self, MeasuredStore, ReportMetrics, ServerMetrics};
@@ -56,7 +56,7 @@ struct ReplicaParts {
     controller_locks: Arc<ControllerLocks>,
     links: Arc<Links>,
     latest_revision: Arc<LatestRevision>,
-    liveness: Arc<Liveness>,
+    liveness: Arc<LivenessController>,
     admission: Arc<Admission>,
 }
 
@@ -186,7 +186,7 @@ impl Parts {
         let controller_locks = Arc::new(locks);
         let links = Arc::new(Links::new(membership.id().clone(), hub.clone(), clock.clone(), view));
         let latest_revision = Arc::new(LatestRevision::new(store.clone()));
-        let liveness = Arc::new(Liveness {
+        let liveness = Arc::new(LivenessController {
             view: view.clone(),
             hub: hub.clone(),
             links: links.clone(),
@@ -196,7 +196,7 @@ impl Parts {
             liveness_timeouts,
             held: Mutex::default(),
         });
-        let leaders = Leaders {
+        let leaders = LeadersController {
             view: view.clone(),
             hub: hub.clone(),
             links: links.clone(),

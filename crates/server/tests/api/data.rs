@@ -213,10 +213,10 @@ async fn lookup_shows_the_origin_of_every_kind_of_key() {
         client.set_datum(env, (&layer, &port), &set, DatumPrecondition::Anything, "ann").await.unwrap();
     }
     let datum = ask("port").await.found.unwrap();
-    let LookupSource::Data { set, hides } = datum.source else { panic!() };
+    let LookupSource::Data { set, overrides } = datum.source else { panic!() };
     assert_eq!((datum.value, set.by.as_str(), set.message.as_deref()), (json!(2), "ann", Some("because")));
     assert_eq!(set.store_key, "/muster/test/data/role/web/port");
-    assert_eq!(hides.iter().map(|hidden| hidden.is.clone()).collect::<Vec<_>>(), [json!(1)]);
+    assert_eq!(overrides.iter().map(|datum| datum.is.clone()).collect::<Vec<_>>(), [json!(1)]);
 
     for (asked, near) in [
         ("prot", Some("port")),

@@ -19,7 +19,7 @@ use muster_provision::driver::{
     Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError,
 };
 use muster_provision::lifecycle::Policy;
-use muster_server::controllers::provision::Provision;
+use muster_server::controllers::provision::ProvisionController;
 use muster_server::follow_design;
 use muster_wire::sync::SyncOpen;
 use tokio::task::JoinHandle;
@@ -145,7 +145,7 @@ impl Driver for TestDriver {
 
 fn look_after(replica: &Replica, driver: &Arc<TestDriver>) -> JoinHandle<()> {
     let policy = Policy::local(replica.app.clock.now());
-    tokio::spawn(Provision::new(replica.app.clone(), env(), driver.clone(), policy).run())
+    tokio::spawn(ProvisionController::new(replica.app.clone(), env(), driver.clone(), policy).run())
 }
 
 async fn end(controller: JoinHandle<()>) {

@@ -11,7 +11,7 @@ use muster_provision::driver::{
     Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError,
 };
 use muster_provision::lifecycle::Policy;
-use muster_server::controllers::provision::Provision;
+use muster_server::controllers::provision::ProvisionController;
 use muster_wire::sync::SyncOpen;
 
 use crate::cluster::{Cluster, Replica, env, node, until};
@@ -73,7 +73,7 @@ impl Driver for TestMachine {
 fn look_after(replica: &Replica, machine: &Arc<TestMachine>) -> tokio::task::JoinHandle<()> {
     let policy = Policy::local(replica.app.clock.now());
     let driver: Arc<dyn Driver> = machine.clone();
-    tokio::spawn(Provision::new(replica.app.clone(), env(), driver, policy).run())
+    tokio::spawn(ProvisionController::new(replica.app.clone(), env(), driver, policy).run())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Leases, and keys that are deleted with them.
+//! Contract tests of leases, and of keys that are deleted with them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reads of one key, of a prefix and of the past.
+//! Contract tests of reads: one key, a prefix, an earlier revision, and compacted revisions.
 
 use muster_core::txn::{Op, Revision, Txn};
 

@@ -1,4 +1,4 @@
-//! Transactions are atomic, and conditional on their guards, also with concurrent writers.
+//! Contract tests of transactions: atomic, and conditional on their guards, also with concurrent writers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Watches: a snapshot, all changes, and gaps. [`Mirror`] checks the rules of [`WatchEvent`].
+//! Contract tests of watches: a snapshot, all changes, and gaps. [`Mirror`] checks the rules of [`WatchEvent`].
 
 use std::collections::BTreeMap;
 

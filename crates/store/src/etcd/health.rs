@@ -1,4 +1,4 @@
-//! StoreHealth of the cluster and of each member.
+//! Health of the cluster and of each member.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -89,8 +89,8 @@ pub struct Args {
 struct ApplyOutput {
     #[serde(flatten)]
     applied: ApplyDesignResponse,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arrival: Option<Convergence>,
+    #[serde(rename = "arrival", skip_serializing_if = "Option::is_none")]
+    convergence: Option<Convergence>,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -129,19 +129,19 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     if is_saved {
         input.note_findings(&mut applied.findings, &mut terminal.notes);
     }
-    let arrival = if args.no_wait || !applied.changed {
+    let convergence = if args.no_wait || !applied.changed {
         None
     } else {
         let timeout = Duration::try_from(args.timeout).unwrap_or_default();
         let (plan, revision) = (&applied.plan, applied.revision);
         Some(wait_until_converged(&mut server, env, plan, revision, timeout, &mut terminal.notes).await?)
     };
-    let output = ApplyOutput { applied, arrival };
+    let output = ApplyOutput { applied, convergence };
     show_result(env, &output, terminal);
-    Ok(match &output.arrival {
-        Some(arrival) => {
-            note_unconverged(arrival, &mut terminal.notes);
-            Exit::yes_if(arrival.there || arrival.no_version)
+    Ok(match &output.convergence {
+        Some(convergence) => {
+            note_unconverged(convergence, &mut terminal.notes);
+            Exit::yes_if(convergence.converged || convergence.no_version)
         }
         None => Exit::Yes,
     })
@@ -156,7 +156,7 @@ fn show_result(env: &EnvName, output: &ApplyOutput, terminal: &mut Terminal) {
         }
         out.gap();
         out.line(format_args!("{env} follows design {design} (revision {revision})"));
-        if let Some(Convergence { missing, leaving, .. }) = &output.arrival {
+        if let Some(Convergence { missing, leaving, .. }) = &output.convergence {
             let open: Vec<NodeRow> = missing.iter().chain(leaving).cloned().collect();
             if !open.is_empty() {
                 out.gap();
@@ -166,14 +166,14 @@ fn show_result(env: &EnvName, output: &ApplyOutput, terminal: &mut Terminal) {
     });
 }
 
-fn note_unconverged(arrival: &Convergence, notes: &mut Notes) {
-    if arrival.no_version {
+fn note_unconverged(convergence: &Convergence, notes: &mut Notes) {
+    if convergence.no_version {
         notes.note(
             "the environment has no version yet, and its nodes have nothing to run: muster trigger-update VERSION",
         );
-    } else if arrival.stuck {
+    } else if convergence.stuck {
         notes.note("these nodes are stuck; `muster node show NODE` shows the reason");
-    } else if !arrival.there {
+    } else if !convergence.converged {
         notes.note("not all nodes have converged yet; the change continues, and `muster status` shows its progress");
     }
 }
@@ -182,7 +182,8 @@ fn note_unconverged(arrival: &Convergence, notes: &mut Notes) {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 struct Convergence {
     /// All nodes have converged.
-    there: bool,
+    #[serde(rename = "there")]
+    converged: bool,
     /// Nodes that are not validated yet.
     missing: Vec<NodeRow>,
     /// Nodes that are not removed yet.
@@ -216,18 +217,18 @@ async fn wait_until_converged(
                 if std::mem::take(&mut unreachable) {
                     notes.note("the server is reachable again");
                 }
-                let arrival = convergence(plan, page.items);
-                note_converged(plan, &arrival, &mut noted, notes);
-                if arrival.there || arrival.no_version || arrival.stuck || Instant::now() >= deadline {
+                let convergence = convergence(plan, page.items);
+                note_converged(plan, &convergence, &mut noted, notes);
+                if convergence.converged || convergence.no_version || convergence.stuck || Instant::now() >= deadline {
                     notes.end_progress();
-                    return Ok(arrival);
+                    return Ok(convergence);
                 }
-                let converged = all - arrival.missing.len() - arrival.leaving.len() - arrival.unseen.len();
+                let converged = all - convergence.missing.len() - convergence.leaving.len() - convergence.unseen.len();
                 let seconds = started.elapsed().as_secs();
                 notes.progress(format_args!(
                     "{converged} of {} converged ({seconds}s){}",
                     count(all, "node"),
-                    first_open(&arrival)
+                    first_open(&convergence)
                 ));
             }
             Err(error) if is_retryable(&error) && Instant::now() < deadline => {
@@ -248,29 +249,31 @@ fn convergence(plan: &DesignPlan, rows: Vec<NodeRow>) -> Convergence {
     let fleet: Vec<FleetNode> = rows.iter().map(|row| FleetNode { row: row.clone(), ran: true }).collect();
     let progress = fleet_progress(&fleet);
     let mut rows: BTreeMap<NodeName, NodeRow> = rows.into_iter().map(|row| (row.node.clone(), row)).collect();
-    let mut arrival = Convergence::default();
+    let mut convergence = Convergence::default();
     for node in &plan.nodes {
         match (node.action, rows.remove(&node.node)) {
             (NodeAction::Keep, _) | (NodeAction::Remove, None) => {}
-            (NodeAction::Remove, Some(row)) => arrival.leaving.push(row),
+            (NodeAction::Remove, Some(row)) => convergence.leaving.push(row),
             (NodeAction::Create | NodeAction::Change, Some(row)) if row.state == NodeState::Validated => {}
-            (NodeAction::Create | NodeAction::Change, Some(row)) => arrival.missing.push(row),
-            (NodeAction::Create | NodeAction::Change, None) => arrival.unseen.push(node.node.clone()),
+            (NodeAction::Create | NodeAction::Change, Some(row)) => convergence.missing.push(row),
+            (NodeAction::Create | NodeAction::Change, None) => convergence.unseen.push(node.node.clone()),
         }
     }
     let has_no_version = |row: &NodeRow| matches!(row.reason, Some(Reason::NoVersion));
-    let only_missing = arrival.unseen.is_empty() && arrival.leaving.is_empty() && !arrival.missing.is_empty();
-    arrival.there = arrival.unseen.is_empty() && arrival.missing.is_empty() && arrival.leaving.is_empty();
-    arrival.no_version = only_missing && arrival.missing.iter().all(has_no_version);
-    arrival.stuck = only_missing && progress == FleetProgress::Stuck;
-    arrival
+    let only_missing =
+        convergence.unseen.is_empty() && convergence.leaving.is_empty() && !convergence.missing.is_empty();
+    convergence.converged =
+        convergence.unseen.is_empty() && convergence.missing.is_empty() && convergence.leaving.is_empty();
+    convergence.no_version = only_missing && convergence.missing.iter().all(has_no_version);
+    convergence.stuck = only_missing && progress == FleetProgress::Stuck;
+    convergence
 }
 
 /// Prints each node once when it has converged.
-fn note_converged(plan: &DesignPlan, arrival: &Convergence, noted: &mut BTreeSet<NodeName>, notes: &mut Notes) {
+fn note_converged(plan: &DesignPlan, convergence: &Convergence, noted: &mut BTreeSet<NodeName>, notes: &mut Notes) {
     let open: BTreeSet<&NodeName> = {
-        let rows = arrival.missing.iter().chain(&arrival.leaving).map(|row| &row.node);
-        rows.chain(&arrival.unseen).collect()
+        let rows = convergence.missing.iter().chain(&convergence.leaving).map(|row| &row.node);
+        rows.chain(&convergence.unseen).collect()
     };
     for node in plan.nodes.iter().filter(|node| node.action != NodeAction::Keep && !open.contains(&node.node)) {
         if noted.insert(node.node.clone()) {
@@ -284,8 +287,8 @@ fn note_converged(plan: &DesignPlan, arrival: &Convergence, noted: &mut BTreeSet
 }
 
 /// The first node that has not converged.
-fn first_open(arrival: &Convergence) -> String {
-    let first = arrival.missing.first().or(arrival.leaving.first());
+fn first_open(convergence: &Convergence) -> String {
+    let first = convergence.missing.first().or(convergence.leaving.first());
     first.map(|row| format!("; {} {}", row.node, row.state.as_str())).unwrap_or_default()
 }
 
@@ -354,9 +357,9 @@ mod tests {
                 false,
             ),
         ];
-        for (case, plan, rows, there, no_version) in table {
-            let arrival = convergence(&plan, rows);
-            assert_eq!((arrival.there, arrival.no_version), (there, no_version), "{case}");
+        for (case, plan, rows, converged, no_version) in table {
+            let convergence = convergence(&plan, rows);
+            assert_eq!((convergence.converged, convergence.no_version), (converged, no_version), "{case}");
         }
 
         let failed_run = |attempt| Some(Reason::Failed { reason: None, errors: Vec::new(), attempt, retry: None });

@@ -11,7 +11,7 @@ use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::replica::{ControllerName, ControllerRecord};
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, PowerOffError, PowerOffResult};
-use muster_server::controllers::provision::Provision;
+use muster_server::controllers::provision::ProvisionController;
 use muster_server::{
     App, Clock, LeasePace, RegisterError, RegistrationResult, Server, ServerConfig, node_rows, register_design,
 };
@@ -94,7 +94,7 @@ impl LocalFleet {
         let (mut serving, mut machines) = (JoinSet::new(), JoinSet::new());
         serving.spawn(server.run());
         let policy = Policy::local(clock.now());
-        machines.spawn(Provision::new(app.clone(), env.clone(), driver.clone(), policy).run());
+        machines.spawn(ProvisionController::new(app.clone(), env.clone(), driver.clone(), policy).run());
         Ok(Self {
             app,
             env,

@@ -1,4 +1,4 @@
-//! Check, plan and apply of a design, and changes of single documents.
+//! HTTP handlers for check, plan and apply of a design, and changes of single documents.
 //!
 //! Changes of several documents are accepted together or not at all.
 
@@ -69,12 +69,12 @@ pub(crate) async fn apply_design(
     let by = author.by(named, &message);
     let options = apply::ApplyOptions { shown: plan.as_ref(), remove_all };
     let applied = apply::apply(&writer, &env, &Arc::new(design), options, &by).await?;
-    let apply::AppliedDesign { number, changed, plan, next, followed, revision } = applied;
+    let apply::AppliedDesign { number, changed, plan, next, registered, revision } = applied;
     Ok(Json(ApplyDesignResponse {
         design: number,
         changed,
         plan,
-        followed,
+        followed: registered,
         findings: next.findings.to_vec(),
         revision,
     }))

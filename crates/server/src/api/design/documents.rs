@@ -1,4 +1,4 @@
-//! Documents of a design: list, read, write and delete; and the JSON Schemas of their kinds.
+//! HTTP handlers for the documents of a design: list, read, write and delete; and for the JSON Schemas of their kinds.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,7 +30,7 @@ use crate::app::{Agents, Reader, Writer};
 use crate::design::compiled::CompiledDesign;
 use crate::design::edit::{DocumentName, EditError, etag};
 
-/// Keys of filters.
+/// Keys that a filter may use.
 const KEYS: FilterKeys<'static> =
     FilterKeys { fixed: &["kind", "name", "source", "file", "extends", "role", STATE], open: &["label."] };
 /// State of the node that a document describes: the only key that is not part of the design.
@@ -324,6 +324,6 @@ pub(crate) async fn show_schema(Path(kind): Path<String>) -> Result<Json<Value>,
     Kind::parse(&kind).map(|kind| Json(json_schema(kind))).ok_or_else(|| {
         let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
         let problem = Problem::new(ProblemCode::UnknownKind, format!("unknown kind {kind:?}"));
-        ApiError(problem.hint(format!("there is {}", known.join(", "))))
+        ApiError(problem.hint(format!("known kinds: {}", known.join(", "))))
     })
 }

@@ -1,4 +1,4 @@
-//! Errors of designs as problems.
+//! Converts errors of designs to problems.
 
 use muster_design::finding::{Findings, Severity};
 use muster_wire::problem::{Problem, ProblemCode};
@@ -63,7 +63,7 @@ impl From<ApplyError> for ApiError {
             ApplyError::Read(error) => error.into(),
             ApplyError::Revision(error) => error.into(),
             ApplyError::Findings(findings) => refused(&findings),
-            ApplyError::Moved(_) => {
+            ApplyError::StalePlan(_) => {
                 Self(Problem::new(ProblemCode::PlanOutdated, text).hint("plan again, review the plan, and apply it"))
             }
             ApplyError::RemovesAll { env, .. } => {

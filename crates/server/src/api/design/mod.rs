@@ -1,4 +1,4 @@
-//! Design of an environment: its summary, its revisions and the difference between two of them.
+//! HTTP handlers for the design of an environment: its summary, its revisions and the difference between two of them.
 
 pub(super) mod apply;
 pub(super) mod documents;
@@ -22,7 +22,7 @@ use crate::api::request::{PageQuery, Scope};
 use crate::app::Reader;
 use crate::design::compiled::ReadDesignError;
 use crate::design::compiled::{CompiledDesign, DesignRef};
-use crate::fleet_change::compare;
+use crate::design::node_records::compare;
 
 /// Largest body. Designs of many megabytes are sent whole; larger ones must be split into sources.
 pub(super) const BODY_LIMIT: usize = 64 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! Nodes that a revision of a design defines, and the origin of their values.
+//! HTTP handlers for the nodes that a revision of a design defines, and the origin of their values.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

@@ -1,4 +1,4 @@
-//! Bundles of releases: upload by digest, download with ranges.
+//! HTTP handlers for bundles of releases: upload by digest, download with ranges.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Releases: list, details and registration, and the keys that agents trust to sign them.
+//! HTTP handlers for releases: list, details and registration, and the keys that agents trust to sign them.
 
 pub(crate) mod bundles;
 

@@ -1,4 +1,4 @@
-//! Operator commands to a rollout: pause, resume, abort, promote, skip, retry and release of a slot.
+//! HTTP handlers for operator commands to a rollout: pause, resume, abort, promote, skip, retry and release of a slot.
 
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};

@@ -1,4 +1,4 @@
-//! Errors of rollouts as problems.
+//! Converts errors of rollouts to problems.
 
 use muster_rollout::command::CommandRefused;
 use muster_rollout::executor::{OperatorCommandError, RollbackPlanError, StartRolloutError};

@@ -1,4 +1,4 @@
-//! Rollouts: list, status, plan, start and rollback.
+//! HTTP handlers for rollouts: list, status, plan, start and rollback.
 
 pub(crate) mod commands;
 mod errors;
