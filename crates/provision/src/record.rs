@@ -20,8 +20,8 @@ pub struct ProvisionedLeaf {
 /// Writes a machine's record and the matching leaf. `before` is the revision that the decision used; if the record has
 /// changed since, nothing is written.
 ///
-/// The leaf records whether the node has a machine. It does not change while that is undecided: a machine that reboots stays a
-/// success, and one that is retried stays a failure until it is provisioned.
+/// The leaf records whether the node has a machine. It does not change while that is undecided: a machine that reboots
+/// stays a success, and one that is retried stays a failure until it is provisioned.
 pub fn record_txn(
     keys: &Keys,
     node: &NodeName,

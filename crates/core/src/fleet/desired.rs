@@ -135,7 +135,7 @@ impl Fleet {
         node.is_designed() && chosen.is_some_and(|chosen| !node.has_answered(chosen))
     }
 
-    /// `rollouts/active`, the pointer to the rollout that decides the version of nodes without a grant, with its revision.
+    /// `rollouts/active` with its revision: the pointer to the rollout that decides the version of nodes without a grant.
     pub fn active_rollout_pointer(&self) -> Option<(&ActiveRollout, Revision)> {
         self.rollouts.active.as_ref().map(|(active, at)| (active, *at))
     }

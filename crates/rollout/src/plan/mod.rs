@@ -21,7 +21,7 @@ use muster_core::rollout::strategy::{
 };
 
 use crate::decision::DecisionInput;
-use crate::plan::order::{Domains, OrderKey, draw};
+use crate::plan::order::{OrderKey, SpreadGroups, draw};
 use crate::plan::stages::stages;
 use crate::plan::waves::{PlannedMove, WavePlacement, waves};
 use crate::predict::predict;
@@ -145,7 +145,7 @@ struct PlanSurvey<'a> {
 fn survey_nodes<'a>(input: &DecisionInput<'a>, request: &Request, strategy: &Strategy) -> PlanSurvey<'a> {
     let mut survey = PlanSurvey { movers: Vec::new(), already: BTreeSet::new(), unhealthy: Vec::new() };
     let base = input.fleet.base();
-    let mut domains = Domains::new(request.seed);
+    let mut domains = SpreadGroups::new(request.seed);
     // Nodes that are leaving are not included.
     for (name, node, record) in input.fleet.designed() {
         let granted = node.desired.as_ref().and_then(|_| input.fleet.desired_of(name));

@@ -19,14 +19,14 @@ pub(crate) struct SpreadGroup {
     number: usize,
 }
 
-/// Numbers the domains.
+/// Numbers the groups by name.
 #[derive(Debug)]
-pub(crate) struct Domains<'a> {
+pub(crate) struct SpreadGroups<'a> {
     seed: u64,
     known: HashMap<&'a str, SpreadGroup>,
 }
 
-impl<'a> Domains<'a> {
+impl<'a> SpreadGroups<'a> {
     pub(crate) fn new(seed: u64) -> Self {
         Self { seed, known: HashMap::new() }
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn keys(seed: u64, domains: &[&str]) -> Vec<OrderKey> {
-        let mut known = Domains::new(seed);
+        let mut known = SpreadGroups::new(seed);
         let named = domains.iter().enumerate().map(|(index, domain)| (format!("web{index}"), domain));
         named.map(|(name, domain)| OrderKey { domain: known.number(domain), draw: draw(seed, &name) }).collect()
     }

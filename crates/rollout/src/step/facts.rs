@@ -102,7 +102,8 @@ impl NodeFacts<'_> {
 
     /// Excused and reviewed failures do not count.
     pub(crate) fn counts_as_failed(&self, reviewed: Option<FailureCutoff>) -> bool {
-        let is_excused = || matches!((self.prior_condition, self.failed_how()), (Some(condition), Some(how)) if condition.covers(how));
+        let is_excused =
+            || self.prior_condition.zip(self.failed_how()).is_some_and(|(condition, how)| condition.covers(how));
         self.is_unreviewed_failure(reviewed) && !is_excused()
     }
 
@@ -200,12 +201,12 @@ mod tests {
 
     #[test]
     fn same_name_has_the_same_number() {
-        let mut racks: NameIndex<'_, usize> = NameIndex::new();
-        let numbers = ["a", "b", "a", "", "b", "b"].map(|name| racks.number(name));
+        let mut index: NameIndex<'_, usize> = NameIndex::new();
+        let numbers = ["a", "b", "a", "", "b", "b"].map(|name| index.number(name));
         assert_eq!(numbers, [0, 1, 0, 2, 1, 1]);
         for number in numbers {
-            *racks.at(number).unwrap() += 1;
+            *index.at(number).unwrap() += 1;
         }
-        assert_eq!(racks.all, [("a", 2), ("b", 3), ("", 1)]);
+        assert_eq!(index.all, [("a", 2), ("b", 3), ("", 1)]);
     }
 }

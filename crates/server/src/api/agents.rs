@@ -1,4 +1,5 @@
-//! HTTP handlers for agents: event stream, reports, activity and desired state; and for the activities that replicas exchange.
+//! HTTP handlers for agents: event stream, reports, activity and desired state; and for the activities that replicas
+//! exchange.
 
 use axum::Json;
 use axum::body::{Body, Bytes};

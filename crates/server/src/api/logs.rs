@@ -1,4 +1,5 @@
-//! HTTP handlers for the log of a run: received from its agent while the run is in progress, read by operators then and later.
+//! HTTP handlers for the log of a run: received from its agent while the run is in progress, read by operators
+//! then and later.
 //!
 //! The log of a run in progress is in the memory of the replica that its agent is connected to. Other replicas forward a
 //! request to that one.

@@ -1,5 +1,5 @@
-//! HTTP handlers for runs of nodes: the newest of the fleet, failures in groups, one run with its reports, and runs that operators
-//! request.
+//! HTTP handlers for runs of nodes: the newest of the fleet, failures in groups, one run with its reports, and runs
+//! that operators request.
 
 use std::time::Duration;
 

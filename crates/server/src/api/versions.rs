@@ -1,4 +1,5 @@
-//! HTTP handlers for versions: the current version of an environment, the versions that nodes validated, and verification of hosts.
+//! HTTP handlers for versions: the current version of an environment, the versions that nodes validated, and
+//! verification of hosts.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,5 @@
-//! Makes the node records of an environment follow a design: a pure comparison ([`compare`]), and the executor that commits it.
+//! Makes the node records of an environment follow a design: a pure comparison ([`compare`]), and the executor that
+//! commits it.
 //!
 //! Idempotent: an interrupted change is executed again.
 
