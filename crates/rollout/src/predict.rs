@@ -84,20 +84,20 @@ struct WaveSimulation {
     /// The queues that wait for a domain.
     queues_of_domain: Vec<Vec<usize>>,
     /// Nodes that are unavailable already. They use no further budget, and go first.
-    repairs: VecDeque<Slots>,
+    repairs: VecDeque<SlotIndex>,
     ramp: bool,
 }
 
 /// The budgets that a node uses.
 #[derive(Clone, Copy)]
-struct Slots {
+struct SlotIndex {
     role: usize,
     domain: usize,
 }
 
 /// The nodes of one role in one domain. All of them wait for the first one.
 struct NodeQueue {
-    slots: Slots,
+    slots: SlotIndex,
     nodes: VecDeque<usize>,
 }
 
@@ -147,7 +147,7 @@ impl WaveSimulation {
         this
     }
 
-    fn slots<'p>(&mut self, plan: &'p RolloutPlan, numbers: &mut Numbers<'p>, node: &'p PlannedNode) -> Slots {
+    fn slots<'p>(&mut self, plan: &'p RolloutPlan, numbers: &mut Numbers<'p>, node: &'p PlannedNode) -> SlotIndex {
         let role = *numbers.roles.entry(&node.role).or_insert_with(|| {
             let limit = plan.budgets.roles.get(&node.role).map_or(1, |budget| budget.max_unavailable.max(1));
             self.roles.push(Pool { used: 0, limit: usize::try_from(limit).unwrap_or(usize::MAX) });
@@ -161,14 +161,14 @@ impl WaveSimulation {
             self.queues_of_domain.push(Vec::new());
             self.domains.len() - 1
         });
-        Slots { role, domain }
+        SlotIndex { role, domain }
     }
 
     /// Simulates the wave. Returns when its last node is healthy.
     fn end(mut self, start: SignedDuration, slot: SignedDuration) -> SignedDuration {
         let mut now = start;
         // All runs take equally long and end in the order of their grants: a queue is enough.
-        let mut in_flight: VecDeque<(SignedDuration, Slots)> = VecDeque::new();
+        let mut in_flight: VecDeque<(SignedDuration, SlotIndex)> = VecDeque::new();
         let mut healthy = 0;
         loop {
             while !self.ramp || in_flight.len() <= healthy {
@@ -188,7 +188,7 @@ impl WaveSimulation {
     }
 
     /// The next node that the budgets have room for.
-    fn grant(&mut self) -> Option<Slots> {
+    fn grant(&mut self) -> Option<SlotIndex> {
         if let Some(slots) = self.repairs.pop_front() {
             return Some(slots);
         }
@@ -209,7 +209,7 @@ impl WaveSimulation {
         Some(slots)
     }
 
-    fn free(&mut self, slots: Slots) {
+    fn free(&mut self, slots: SlotIndex) {
         let domain = &mut self.domains[slots.domain];
         let had_room = domain.has_room();
         domain.used -= 1;

@@ -45,6 +45,8 @@ pub(crate) struct CommitProgress {
     pub(crate) complete: bool,
     /// At least one was committed.
     pub(crate) any: bool,
+    /// The store did not answer in time: the last one may have been committed.
+    pub(crate) unknown: bool,
 }
 
 /// Packs parts into as few transactions as possible. A part is never divided: its guards protect its operations.
@@ -65,7 +67,7 @@ pub(crate) fn pack(parts: Vec<Txn>) -> Vec<Txn> {
 
 /// Commits transactions in order, up to the first that is refused or whose outcome is unknown.
 pub(crate) async fn commit_all(writer: &Writer, txns: Vec<Txn>) -> Result<CommitProgress, StoreError> {
-    let mut progress = CommitProgress { revision: Revision(0), complete: true, any: false };
+    let mut progress = CommitProgress { revision: Revision(0), complete: true, any: false, unknown: false };
     for txn in txns {
         match writer.store.commit(txn).await {
             Ok(CommitOutcome::Committed { revision }) => {
@@ -77,7 +79,7 @@ pub(crate) async fn commit_all(writer: &Writer, txns: Vec<Txn>) -> Result<Commit
             }
             Err(StoreError::Unknown { .. }) => {
                 let revision = writer.latest_revision.read().await?;
-                return Ok(CommitProgress { revision, complete: false, ..progress });
+                return Ok(CommitProgress { revision, complete: false, unknown: true, ..progress });
             }
             Err(error) => return Err(error),
         }

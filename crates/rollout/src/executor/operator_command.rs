@@ -284,7 +284,7 @@ fn make_plan(
             return Err(StartRolloutError::OtherEnv(given.env.clone()));
         }
         // The order of the roles is always that of the current design.
-        StartTarget::Plan(given) => (Request { after: config.after, ..Request::of(given) }, Some(given)),
+        StartTarget::Plan(given) => (Request { after: config.after, ..Request::from_plan(given) }, Some(given)),
     };
     let plan = plan(input, &request)?;
     let differences = given.map(|given| plan_differences(given, &plan)).unwrap_or_default();

@@ -66,7 +66,7 @@ impl RollbackPlanner {
     pub(super) fn next(&mut self, input: &DecisionInput<'_>, io: IoResult) -> Result<RollbackStep, RollbackPlanError> {
         match (std::mem::take(&mut self.waits_for), io) {
             (PlannerIo::OldPlan { to }, IoResult::Plan(Ok(old))) => {
-                let old = Request::of(old.plan());
+                let old = Request::from_plan(old.plan());
                 self.plan(input, Request { to, ..old })
             }
             // A rollback must be possible without the old plan.

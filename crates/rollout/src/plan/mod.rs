@@ -50,7 +50,7 @@ pub struct Request {
 
 impl Request {
     /// The request that a plan was made for. Planned again, it shows what has changed since.
-    pub fn of(plan: &RolloutPlan) -> Self {
+    pub fn from_plan(plan: &RolloutPlan) -> Self {
         Self {
             to: plan.to.clone(),
             strategy: plan.strategy.clone(),

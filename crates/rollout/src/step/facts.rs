@@ -122,7 +122,7 @@ impl NodeFacts<'_> {
 pub(crate) struct Pauses<'a>(Vec<(&'a PauseScope, &'a PauseRecord)>);
 
 impl<'a> Pauses<'a> {
-    pub(crate) fn of(fleet: &'a Fleet, now: Timestamp) -> Self {
+    pub(crate) fn in_effect(fleet: &'a Fleet, now: Timestamp) -> Self {
         let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
         Self(lasting.map(|(scope, (pause, _))| (scope, pause)).collect())
     }

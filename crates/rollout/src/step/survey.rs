@@ -99,7 +99,7 @@ impl<'a> Survey<'a> {
             domains: NameIndex::new(),
             failure_domains: NameIndex::new(),
             waves: vec![WaveTally::default(); plan.plan().waves.len()],
-            pauses: Pauses::of(fleet, input.now),
+            pauses: Pauses::in_effect(fleet, input.now),
             paused_past_deadline: Vec::new(),
             healthy: 0,
             reviewed: record.operator.reviewed.filter(|cutoff| cutoff.before.epoch == fleet.epoch()),

@@ -7,7 +7,7 @@ use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::report::status_move;
 use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
-use muster_store::{CommitOutcome, StoreError};
+use muster_store::StoreError;
 use thiserror::Error;
 
 use crate::app::{Reader, Writer};
@@ -107,17 +107,12 @@ pub(crate) async fn ensure_newer(writer: &Writer, env: &EnvName, known: Generati
         let now = u64::try_from(writer.clock.now().as_second()).unwrap_or(0);
         let next = now.max(known.epoch.max(leaders).saturating_add(1));
         let txn = Txn::new().guard(Guard::observed(key.clone(), epoch_at)).op(Op::put(key, next.to_string()));
-        match writer.store.commit(txn).await {
-            Ok(CommitOutcome::Committed { revision }) => {
-                tracing::warn!(%env, agent = %known, store = %newest, "an agent has a newer generation than the \
-                    store: the store was restored, and a new epoch begins");
-                writer.view.reach(revision).await?;
-                return Ok(());
-            }
-            // The request of another agent was committed first.
-            Ok(CommitOutcome::Conflict { revision, .. }) => writer.view.reach(revision).await?,
-            Err(StoreError::Unknown { .. }) => view_is_fresh = false,
-            Err(error) => return Err(error.into()),
+        let committed = commit_all(writer, vec![txn]).await?;
+        writer.view.reach(committed.revision).await?;
+        if committed.complete {
+            tracing::warn!(%env, agent = %known, store = %newest, "an agent has a newer generation than the store: the \
+                store was restored, and a new epoch begins");
+            return Ok(());
         }
     }
     Err(EpochError::Contended { env: env.clone() })

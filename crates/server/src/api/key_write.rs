@@ -4,14 +4,13 @@ use axum::http::{HeaderMap, header};
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::{CommitOutcome, StoreError};
 use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::api::error::ApiError;
 use crate::api::request::Scope;
 use crate::app::Writer;
 use crate::design::revision::check_writable;
-use crate::transactions::ConflictRetry;
+use crate::transactions::{ConflictRetry, commit_all};
 
 /// Attempts of one write. A write with a condition fails at its second attempt anyway.
 const ATTEMPTS: usize = 5;
@@ -49,14 +48,13 @@ pub(super) async fn write<T>(
         };
         let mut txn = Txn::new().guard(Guard::observed(op.key().to_owned(), seen)).op(op);
         txn.guards.extend([keys.destroying(), keys.restoring()].map(|key| Guard::Absent { key }));
-        match writer.store.commit(txn).await {
-            Ok(CommitOutcome::Committed { revision }) => {
-                writer.view.reach(revision).await?;
-                return Ok((about, revision));
-            }
-            Ok(CommitOutcome::Conflict { revision, .. }) => writer.view.reach(revision).await?,
-            Err(StoreError::Unknown { .. }) => unconfirmed = Some(about),
-            Err(error) => return Err(error.into()),
+        let committed = commit_all(writer, vec![txn]).await?;
+        writer.view.reach(committed.revision).await?;
+        if committed.complete {
+            return Ok((about, committed.revision));
+        }
+        if committed.unknown {
+            unconfirmed = Some(about);
         }
     }
     let detail = format!("conflict: other clients changed it {ATTEMPTS} times during this request");

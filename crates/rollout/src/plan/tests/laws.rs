@@ -146,7 +146,7 @@ proptest! {
         let world = world(&nodes);
         let request = request_with(strategy, order, seed);
         let first = world.with_input(|input| plan(input, &request)).unwrap();
-        let again = world.with_input(|input| plan(input, &Request::of(&first))).unwrap();
+        let again = world.with_input(|input| plan(input, &Request::from_plan(&first))).unwrap();
         prop_assert_eq!(&first, &again);
         prop_assert!(plan_differences(&first, &again).is_empty());
         let other = world.with_input(|input| plan(input, &Request { seed: other, ..request })).unwrap();

@@ -222,7 +222,7 @@ fn after_this(happens: impl FnOnce(&mut FakeFleet)) -> String {
     let request = request("v2", strategy);
     let old = planned(&world, &request);
     happens(&mut world);
-    differences(&old, &planned(&world, &Request::of(&old)))
+    differences(&old, &planned(&world, &Request::from_plan(&old)))
 }
 
 #[test]
