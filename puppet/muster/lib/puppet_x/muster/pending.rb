@@ -5,8 +5,8 @@ require_relative 'run_file'
 
 module PuppetX
   module Muster
-    # Ends a run as pending. The file tells the agent, which does not rely on log messages. The error stops the compilation,
-    # so that nothing is applied.
+    # Ends a run as pending. The agent reads the reason from the file and not from log messages. The error stops the
+    # compilation, so that nothing is applied.
     module Pending
       VARIABLE = 'MUSTER_PENDING_FILE'
       MARK = 'MUSTER-PENDING'
