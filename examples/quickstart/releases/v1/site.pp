@@ -1,4 +1,4 @@
-# A node's name says its role: this is the whole map.
+# The role of a node, by its name.
 node /^db\d+/ { include db }
 node /^web\d+/ { include web }
 node /^lb\d+/ { include lb }

@@ -5,12 +5,12 @@ require_relative '../lib/daemon'
 
 Daemon.command('lb') do |config, socket|
   name = "#{config.fetch('node')} (#{config.fetch('version')})"
-  web = Backends.new(config.fetch('web').split, Integer(config.fetch('web_port')), patience: 3)
+  web = Backends.new(config.fetch('web').split, Integer(config.fetch('web_port')), timeout: 3)
 
   Http.serve(socket) do |path|
     _, answer = web.get(path)
     Http::Response.new(answer.status, {}, answer.body)
   rescue Backends::Unavailable => e
-    Http.text(502, "#{name}: no web answers (#{e.message})")
+    Http.text(502, "#{name}: no web node answers (#{e.message})")
   end
 end

@@ -1,4 +1,4 @@
-# Balances over the web nodes, in turn.
+# Load balancer over the web nodes, in round-robin order.
 class lb (
   Integer $port,
   Integer[1] $web_count,

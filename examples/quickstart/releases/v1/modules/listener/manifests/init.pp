@@ -1,9 +1,9 @@
-# One small Ruby listener, as a service of this node, on the node's own address. The program is its own control tool
-# (see files/lib/daemon.rb); everything it has is below the node's root.
+# A small Ruby listener, as a service of this node, on the node's own address. The program has its own control commands
+# (see files/lib/daemon.rb). All its files are below the node's root.
 #
-# @param port     where it listens
-# @param source   its program
-# @param config   further lines of its configuration; a list is written as words
+# @param port     port of the listener
+# @param source   program of the listener
+# @param config   further lines of the configuration; a list is written as words
 define listener (
   Integer[1, 65535] $port,
   String[1] $source,
@@ -32,8 +32,8 @@ define listener (
     mode    => '0644',
   }
 
-  # With new files the listener counts as stopped, and starting it replaces the old one: no notification is needed, and none
-  # can get lost with a run that was cut off.
+  # After a change of its files the status of the listener is stopped, and `start` replaces the old process. So the service
+  # needs no notification, which would be lost with an interrupted run.
   service { $title:
     ensure   => running,
     provider => base,

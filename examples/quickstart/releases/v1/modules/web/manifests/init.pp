@@ -1,4 +1,4 @@
-# Greets, with a motto that it gets from a db at every request.
+# Answers with a greeting, and with a motto that it reads from a db node for each request.
 class web (
   Integer $port,
   String[1] $greeting,

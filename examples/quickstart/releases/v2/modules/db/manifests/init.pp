@@ -1,4 +1,4 @@
-# A key-value service: GET /<key> gives the value that Puppet wrote to its data file.
+# A key-value service: GET /<key> returns the value that Puppet wrote to its data file.
 class db (
   Integer $port,
   Hash[Pattern[/\A[a-z]+\z/], Pattern[/\A.*\z/]] $entries,

@@ -2,24 +2,24 @@
 
 require_relative 'http'
 
-# Several addresses that answer the same, asked in turn. One that does not answer is passed over.
+# Client of several servers of the same service, in round-robin order. A server that does not answer is skipped.
 class Backends
   class Unavailable < StandardError; end
 
   PAUSE = 0.05
 
-  # @param patience  seconds to go on trying while none answers: a listener that is being restarted is back in far less
-  def initialize(addresses, port, patience:)
+  # @param timeout  seconds to retry while no server answers; a restart of a listener takes far less
+  def initialize(addresses, port, timeout:)
     @addresses = addresses
     @port = port
-    @patience = patience
+    @timeout = timeout
     @next = 0
     @lock = Mutex.new
   end
 
-  # Returns the address that answered, and its answer.
+  # Returns the address of the server that answered, and its response.
   def get(path)
-    give_up = now + @patience
+    deadline = now + @timeout
     loop do
       failures = rotation.map do |address|
         response = Http.get(address, @port, path)
@@ -29,7 +29,7 @@ class Backends
       rescue SystemCallError, SocketError, IOError, KeyError, Timeout::Error => e
         "#{address}: #{e.message}"
       end
-      raise Unavailable, failures.join('; ') if now > give_up
+      raise Unavailable, failures.join('; ') if now > deadline
 
       sleep PAUSE
     end
@@ -37,7 +37,7 @@ class Backends
 
   private
 
-  # All addresses; each call begins with the one after that with which the last call began.
+  # All addresses. Each call starts one address later than the previous call.
   def rotation
     @lock.synchronize { @addresses.rotate((@next += 1) - 1) }
   end

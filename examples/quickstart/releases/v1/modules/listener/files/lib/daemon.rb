@@ -4,21 +4,21 @@ require 'digest'
 require 'socket'
 require 'timeout'
 
-# A listener that is its own control tool: `ruby web.rb start|stop|status`.
+# A listener with its own control commands: `ruby web.rb start|stop|status`.
 #
-# It counts as running when it runs with the program and the configuration that are on the disk now. So a run of Puppet that
-# was cut off between writing the files and restarting the listener is made good by the next one; a notification would be
-# lost with the run. `start` replaces what runs with something else.
+# `status` succeeds if the listener runs with the program and the configuration on disk. If a run of Puppet was interrupted
+# between writing the files and restarting the listener, the next run restarts it; a notification would be lost with the
+# interrupted run. `start` replaces a listener with another program or configuration.
 #
-# The pid file is locked for as long as the listener lives. So the file that a machine leaves when it is switched off is
-# never taken for a running process, whoever got that pid since; and "has it ended?" is to wait for the lock, not to poll.
-# `start` returns when the port is open: nobody after it needs to wait for the listener either.
+# The listener locks its pid file until it ends. A stale pid file of a machine that was switched off is not locked, even if
+# another process has that pid now. To wait for the end of the listener is to wait for the lock, without polling. `start`
+# returns when the port is open.
 class Daemon
   ROOT = File.expand_path('..', __dir__)
-  # A listener ends within its requests' time; one that does not has a fault, and must not hold up an upgrade.
+  # A listener ends when its requests have ended. After this time it is killed, so that it does not block an upgrade.
   STOP_SECONDS = 5
 
-  # Runs the command in `argv` and exits. The block is the listener: it gets the configuration and the open socket.
+  # Runs the command in `argv` and exits. The block serves requests; its arguments are the configuration and the open socket.
   def self.command(name, argv = ARGV, &serve)
     commands = %w[start stop status]
     abort "usage: #{name}.rb #{commands.join('|')}" unless argv.size == 1 && commands.include?(argv.first)
@@ -27,7 +27,7 @@ class Daemon
     abort "#{name}: #{e.message}"
   end
 
-  # The `key=value` lines of a file that Puppet wrote: UTF-8, whatever the locale.
+  # Reads the `key=value` lines of a file that Puppet wrote, as UTF-8 in every locale.
   def self.pairs(file)
     File.readlines(file, chomp: true, encoding: Encoding::UTF_8).to_h { |line| line.split('=', 2) }
   end
@@ -43,7 +43,7 @@ class Daemon
     !free? && File.exist?(@started_with) && File.read(@started_with) == fingerprint
   end
 
-  # The lock goes from the old listener to this command and on to the new one: no other `start` comes between.
+  # The lock passes from the old listener to this command and then to the new listener: no other `start` can take it.
   def start
     return true if status
 
@@ -75,10 +75,10 @@ class Daemon
     @pid_file.rewind
     Process.kill(name, Integer(@pid_file.read))
   rescue Errno::ESRCH
-    # It has just ended by itself; the lock says so in a moment.
+    # The listener has just ended; its lock is free soon.
   end
 
-  # Of all that a listener reads when it starts.
+  # Digests of all files that a listener reads when it starts.
   def fingerprint
     files = Dir["#{ROOT}/{lib/*.rb,bin/#{@name}.rb,etc/#{@name}.*}"].sort
     files.map { |file| "#{Digest::SHA256.file(file).hexdigest} #{file}\n" }.join
@@ -96,7 +96,7 @@ class Daemon
     Process.detach(pid)
   end
 
-  # A lock belongs to the open file, which the child shares: it keeps the lock when this command ends.
+  # A lock belongs to the open file, which the child shares: the child keeps the lock when this command ends.
   def serve(config, socket)
     Process.setsid
     Dir.chdir('/')

@@ -3,12 +3,12 @@
 require 'socket'
 require 'timeout'
 
-# As much HTTP/1.1 as the listeners need: GET, one request a connection, bodies of known length.
+# The part of HTTP/1.1 that the listeners need: GET, one request per connection, bodies of known length.
 module Http
   Response = Struct.new(:status, :headers, :body)
 
   REASONS = { 200 => 'OK', 400 => 'Bad Request', 404 => 'Not Found', 405 => 'Method Not Allowed', 502 => 'Bad Gateway' }.freeze
-  # For a whole exchange. Longer than Backends is patient, so that the one that asks hears why.
+  # Timeout of a request with its response. Longer than the timeouts of Backends, so that the client gets their error.
   SECONDS = 8
   LONGEST_LINE = 8192
   MOST_HEADERS = 100
@@ -19,8 +19,8 @@ module Http
     Response.new(status, headers, "#{body}\n")
   end
 
-  # Answers every request with what the block makes of its path, a thread each, until a signal. Then it takes no more, and
-  # lets those that are under way end.
+  # Answers each request in a thread, with the block's response for its path. After a signal it accepts no more requests and
+  # waits at most one second for each request in progress.
   def serve(listener)
     workers = ThreadGroup.new
     loop do
@@ -36,7 +36,7 @@ module Http
     Timeout.timeout(SECONDS) do
       Socket.tcp(address, port, connect_timeout: 2) do |socket|
         socket.write("GET #{path} HTTP/1.1\r\nHost: #{address}:#{port}\r\nConnection: close\r\n\r\n")
-        status = Integer(line(socket)[%r{\AHTTP/1\.\d (\d{3})}, 1] || raise(IOError, 'this is not an HTTP answer'))
+        status = Integer(line(socket)[%r{\AHTTP/1\.\d (\d{3})}, 1] || raise(IOError, 'the response is not HTTP'))
         headers = read_headers(socket)
         body = socket.read(Integer(headers.fetch('content-length')))
         Response.new(status, headers, body.force_encoding(Encoding::UTF_8))
@@ -48,10 +48,10 @@ module Http
     Timeout.timeout(SECONDS) do
       method, path, = line(client).split
       read_headers(client)
-      write(client, method == 'GET' ? yield(path) : text(method ? 405 : 400, 'GET is all that is spoken here'))
+      write(client, method == 'GET' ? yield(path) : text(method ? 405 : 400, 'only GET is supported'))
     end
   rescue SystemCallError, IOError, Timeout::Error => e
-    warn "#{Time.now} a request was given up: #{e.message}"
+    warn "#{Time.now} a request failed: #{e.message}"
   ensure
     client.close
   end
@@ -67,7 +67,7 @@ module Http
     line = socket.gets("\n", LONGEST_LINE)
     raise EOFError, 'the other side closed the connection' unless line&.end_with?("\n")
 
-    # Bytes: what a client sends need not be text in any encoding.
+    # Bytes: the client may send text in any encoding, or no text.
     line.b.chomp
   end
 
