@@ -23,7 +23,7 @@ pub(crate) const METHOD: &str = "a converged catalog of 262 resources (files, di
     Muster's module, its live log, and the report. Ratio of the medians. The order alternates.";
 
 const LIMIT: f64 = 1.05;
-const PATIENCE: Duration = Duration::from_secs(120);
+const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let dir = bench.dir()?;
@@ -116,7 +116,7 @@ struct MeasuredRun {
 async fn run(fleet: &BenchFleet) -> anyhow::Result<MeasuredRun> {
     let before = fleet.proxy.traffic().reports.len();
     let is_it = |seen: &PassedReport| matches!(seen.report.outcome, Outcome::Configured(_));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + RUN_TIMEOUT;
     let begin = now();
     fleet.request_run("app1").await?;
     // Waits for the end with all checks, so that the next run is not slowed down.
@@ -128,7 +128,7 @@ async fn run(fleet: &BenchFleet) -> anyhow::Result<MeasuredRun> {
             break seen;
         }
         let words = fleet.agent("app1")?.log_tail();
-        anyhow::ensure!(Instant::now() < deadline, "the node has not run within {PATIENCE:?}:\n{words}");
+        anyhow::ensure!(Instant::now() < deadline, "the node has not run within {RUN_TIMEOUT:?}:\n{words}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     let unchanged = seen.report.outcome == Outcome::Configured(RunResult::Unchanged);

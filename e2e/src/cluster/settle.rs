@@ -41,7 +41,7 @@ impl ClusterFleet {
         let violations = self.checker.violations();
         assert!(violations.is_empty(), "after {what}:\n  {}", violations.join("\n  "));
         println!(
-            "  judged after {what}: {} reports, revision {}; at rest after {rested:.1?}, judged in {:.1?}",
+            "  checked after {what}: {} reports, revision {}; converged after {rested:.1?}, checked in {:.1?}",
             self.checker.reports(),
             self.checker.last(),
             begin.elapsed() - rested
@@ -60,7 +60,7 @@ impl ClusterFleet {
     /// afterwards.
     pub(super) fn settle_for_the_first_time(&mut self) {
         let nodes = self.agents.len();
-        eventually("every node has proved its first version", START, || {
+        eventually("every node has validated its first version", START, || {
             let dump = self.wait(self.etcd.dump(PREFIX));
             let active = dump.entries.iter().filter(|entry| entry.key.contains("/active_roles/")).count();
             if active == nodes { Ok(()) } else { Err(format!("{active} of {nodes} are in service")) }

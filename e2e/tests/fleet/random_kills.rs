@@ -91,7 +91,7 @@ fn fleet_converges_after_random_kills() {
         });
         assert_eq!(seen["states"].as_array().unwrap().len(), 1, "one state at a time: {seen:#}");
         assert_eq!((&seen["running"], &seen["active"]), (&wanted.into(), &true.into()), "{seen:#}");
-        eventually(&format!("{node} has what it has proved to run"), TIMEOUT, || {
+        eventually(&format!("{node} has the files of its validated version"), TIMEOUT, || {
             let version = fs::read_to_string(has.root().join("version")).unwrap_or_default();
             if version.trim() == wanted { Ok(()) } else { Err(version) }
         });

@@ -105,7 +105,7 @@ struct RoleMember<'a> {
 pub fn decide(
     fleet: &Fleet,
     link: impl Fn(&NodeName) -> Link,
-    patience: LivenessTimeouts,
+    timeouts: LivenessTimeouts,
     listening_since: Timestamp,
     now: Timestamp,
 ) -> ElectionDecision {
@@ -124,7 +124,7 @@ pub fn decide(
         may_be_active: false,
         active: node.active().is_some() || leading.contains(*name),
     });
-    let liveness = liveness::decide(seen, patience, listening_since, now);
+    let liveness = liveness::decide(seen, timeouts, listening_since, now);
     let lost: BTreeSet<NodeName> = liveness.withdraw.into_iter().collect();
 
     let mut roles: BTreeMap<&Role, Vec<RoleMember<'_>>> =

@@ -176,7 +176,7 @@ pub(super) async fn read_stored_log(reader: &Reader, past: PastRun) -> RunLog {
 /// Events that wait for a client; each has at most 64 KiB.
 const EVENTS: usize = 4;
 /// A client that reads nothing for this long is disconnected. It can continue at its last offset.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// `Retry-After` of clients that exceed the limit of readers, in seconds.
 const COME_BACK: u16 = 5;
 
@@ -246,7 +246,7 @@ async fn write_events(
 /// False if the reader is gone or too slow.
 async fn send_event(events: &mpsc::Sender<Result<Bytes, Infallible>>, event: LogEvent) -> bool {
     match sse::encode(&event) {
-        Ok(text) => events.send_timeout(Ok(text.into()), PATIENCE).await.is_ok(),
+        Ok(text) => events.send_timeout(Ok(text.into()), SEND_TIMEOUT).await.is_ok(),
         Err(error) => {
             tracing::error!(%error, "a log event cannot be encoded");
             false

@@ -26,7 +26,7 @@ async fn silent_node_leaves_its_role_and_returns() {
     streams.remove(0);
     fixture.wait_for("db1 is lost", |fleet| fleet.active_count(&db) == 0).await;
     let running = fixture.app.view.fleets()[&fixture.env].running().len();
-    assert_eq!(running, 1, "what it has proved to run is still true");
+    assert_eq!(running, 1, "a lost node still runs the version that it has validated");
 
     let mut stream = fixture.open("db1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
     next(&mut stream).await;

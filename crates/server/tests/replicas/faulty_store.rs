@@ -19,7 +19,7 @@ const NODES: [(&str, &str); 6] =
     [("web1", "web"), ("web2", "web"), ("web3", "web"), ("db1", "db"), ("db2", "db"), ("db3", "db")];
 const REPORTS: u64 = 6;
 /// Ends a test that hangs. No result depends on it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Seeds of the runs. `SEED=` in the environment repeats one.
 fn seeds() -> Vec<u64> {
@@ -30,7 +30,7 @@ fn seeds() -> Vec<u64> {
 async fn store_faults_lose_no_report_and_views_equal_the_store() {
     for seed in seeds() {
         println!("SEED={seed}");
-        tokio::time::timeout(PATIENCE, bad_day(seed)).await.unwrap_or_else(|_| panic!("SEED={seed} does not end"));
+        tokio::time::timeout(TIMEOUT, bad_day(seed)).await.unwrap_or_else(|_| panic!("SEED={seed} does not end"));
     }
 }
 

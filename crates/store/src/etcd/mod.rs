@@ -120,7 +120,7 @@ impl Default for EtcdOptions {
 pub struct EtcdStore {
     shared: Arc<EtcdShared>,
     /// Compacts until the store is dropped.
-    _keeper: JoinSet<()>,
+    _compaction_task: JoinSet<()>,
 }
 
 impl EtcdStore {
@@ -142,9 +142,9 @@ impl EtcdStore {
                 return Err(OpenEtcdError::Unreachable { store: name, reasons });
             }
         }
-        let mut keeper = JoinSet::new();
-        keeper.spawn(compaction::compact_periodically(Arc::downgrade(&shared), options.compaction.every));
-        Ok(Self { shared, _keeper: keeper })
+        let mut compaction_task = JoinSet::new();
+        compaction_task.spawn(compaction::compact_periodically(Arc::downgrade(&shared), options.compaction.every));
+        Ok(Self { shared, _compaction_task: compaction_task })
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct ControllerRules {
 }
 
 impl ControllerRules {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other keys are the concern of other judges")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other rules check the other keys")]
     pub(super) fn read(&mut self, changed: &[ChangedKey<'_>], violations: &mut Violations<'_>) {
         // A controller's guard holds for the state before its write.
         for changed_key in changed {
@@ -47,7 +47,7 @@ impl ControllerRules {
                         violations.push(format_args!("replicas/{replica} has no lease: it would outlive its server"));
                     }
                 }
-                Key::Controller { name } => self.judge_holder(*name, changed, violations),
+                Key::Controller { name } => self.check_holder(*name, changed, violations),
                 Key::Presence { node } if changed.lease != 0 => {
                     violations.push(format_args!("presence/{node} has a lease: thousands of them would stall etcd"));
                 }
@@ -68,7 +68,7 @@ impl ControllerRules {
         }
     }
 
-    fn judge_holder(&mut self, name: ControllerName, changed: &ChangedKey<'_>, violations: &mut Violations<'_>) {
+    fn check_holder(&mut self, name: ControllerName, changed: &ChangedKey<'_>, violations: &mut Violations<'_>) {
         let what = format!("controllers/{name}");
         let Some(value) = changed.value else { return };
         let Some(record) = violations.json::<ControllerRecord>(&what, value) else { return };
@@ -86,7 +86,7 @@ impl ControllerRules {
 
     /// Checks the writer of a key: a controller, unless the same transaction is a report, a hello or a change of the
     /// design.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other keys are the concern of other judges")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other rules check the other keys")]
     fn check_writer(&self, one: &ChangedKey<'_>, all: &[ChangedKey<'_>], violations: &mut Violations<'_>) {
         let controller = match &one.key {
             Key::ActiveRole { .. } => ControllerName::Liveness,
