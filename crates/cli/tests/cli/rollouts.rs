@@ -171,7 +171,7 @@ async fn stale_plan_is_refused_with_the_difference() {
     exit 1
     --- stderr
     error: the plan is stale, since the environment changed after it was made: web3 is invalid now: failed without a reason
-    hint: plan again, review the plan, and start it
+    hint: run `muster rollout plan` again, review the plan, and start it
     ");
     snapshot!(fleet.muster(&["rollout", "start", "v1", "--plan", "v2.plan"]).await, @"
     exit 64

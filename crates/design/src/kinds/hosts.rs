@@ -160,7 +160,7 @@ const ADDRESS: Object = closed(
 pub(super) const HARDWARE_PROFILE_BODY: Object = closed("a hardware profile", &[HARDWARE_PROFILE_FIELDS, LABELS]);
 
 const HARDWARE_PROFILE_FIELDS: &[Field] = &[
-    field("vendor", TEXT, "Who made it."),
+    field("vendor", TEXT, "Vendor of the machine."),
     field("generation", TEXT, "Its generation: `8`."),
     field("hw_version", TEXT, "Its revision: `3`."),
     field("bios_version", TEXT, "The firmware that it must have."),

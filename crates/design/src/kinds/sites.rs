@@ -55,7 +55,7 @@ const DNS: Object = closed(
     "a DNS section",
     &[&[
         field("domain", Type::Text(TextFormat::Domain), "The domain of host names."),
-        field("servers", Type::List(&Type::Text(TextFormat::Address)), "Who answers."),
+        field("servers", Type::List(&Type::Text(TextFormat::Address)), "Addresses of the DNS servers."),
     ]],
 );
 

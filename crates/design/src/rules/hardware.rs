@@ -157,7 +157,7 @@ pub(super) fn hugepages_alone(_: &SiteView<'_>, node: &YamlNode, out: &mut RuleO
         (None, Some(there)) => (there, HUGEPAGES),
         (None, None) | (Some(_), Some(_)) => return,
     };
-    let message = format!("the kernel parameter \"{}\" is there without \"{missing}\"", there.key.text);
+    let message = format!("the kernel parameter \"{}\" is set without \"{missing}\"", there.key.text);
     let help = "set the number and the size of the huge pages, or neither";
     out.add(there.key.span, Code::HugepagesAlone.finding(message).help(help));
 }
@@ -197,10 +197,8 @@ pub(super) fn kernel_param_text(_: &SiteView<'_>, node: &YamlNode, out: &mut Rul
             continue;
         };
         let finding = Code::KernelParamText.finding(format!("{what}: {}", quote(&entry.key.text)));
-        out.add(
-            span,
-            finding.help("all parameters stand on one line: write it on one, and mind a \"|\" or \">\" before it"),
-        );
+        let help = "all parameters share one line: write the value on one line, without \"|\" or \">\" before it";
+        out.add(span, finding.help(help));
     }
 }
 

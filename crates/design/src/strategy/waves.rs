@@ -29,7 +29,8 @@ pub(super) fn read(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option
     let waves: Vec<Wave> = waves.into_iter().collect::<Option<_>>()?;
     if let Some(first) = items.get(MAX_WAVES) {
         let finding = Code::TooManyWaves.finding(format!("there are {} waves", items.len()));
-        let help = format!("{MAX_WAVES} are the most, and each stage goes through all of them: let each go further");
+        let help =
+            format!("at most {MAX_WAVES} are allowed, and each stage has all of them: use fewer and larger waves");
         report.add(first.span, finding.help(help));
     }
     check_growth(items, &waves, report);
@@ -82,7 +83,7 @@ fn check_growth(items: &[YamlNode], waves: &[Wave], report: &mut FindingCollecto
             Reach::Percent(reach) => percent.filter(|(earlier, _)| reach <= *earlier).map(|(_, at)| at),
         };
         if let Some(earlier) = all_nodes.or(no_further) {
-            let message = format!("wave {} goes no further than one before it", index + 1);
+            let message = format!("wave {} is not larger than an earlier wave", index + 1);
             let finding = Code::WaveNoFurther
                 .finding(message)
                 .help("the size of a wave is cumulative: give each wave more nodes than the previous one");

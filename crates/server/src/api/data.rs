@@ -80,7 +80,7 @@ pub(crate) async fn list_data(
 /// Shows one datum of a layer; without `role` and `host`, of the layer for all nodes.
 #[utoipa::path(get, path = "/v1/envs/{env}/data/{key}",
     params(("env" = String, Path), ("key" = String, Path), LayerQuery),
-    responses((status = 200, body = DatumRow, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
+    responses((status = 200, body = DatumRow, headers(("ETag" = String, description = "ETag for `If-Match`.")))))]
 pub(crate) async fn show_datum(
     State(reader): State<Reader>,
     scope: Scope,

@@ -82,7 +82,7 @@ impl Condition {
             (None, Some("*")) => Ok(Condition::Nothing),
             (Some(etag), None) => {
                 let number = etag.trim().trim_start_matches("W/").trim_matches('"').parse();
-                let number = number.map_err(|_| ApiError::invalid("If-Match must be the revision of what is there"))?;
+                let number = number.map_err(|_| ApiError::invalid("If-Match must be a revision, as in the ETag"))?;
                 Ok(Condition::At(Revision(number)))
             }
             (None, Some(_)) => Err(ApiError::invalid("If-None-Match supports only *: it must not exist")),

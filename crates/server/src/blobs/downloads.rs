@@ -1,7 +1,7 @@
 //! Downloads of large blobs to many clients, in pieces. A piece is read when the previous one is sent: a slow client delays
 //! only itself, and memory does not grow with the blob.
 //!
-//! A limited number is served at a time; the others wait in order.
+//! At most 32 downloads are served at once; at most 8192 more wait in order, each for at most 60 seconds.
 
 use std::io;
 use std::ops::Range;

@@ -33,7 +33,7 @@ pub enum InputError {
         "{path:?} in the source {name:?} is not a valid path: expected 1 to {LONGEST_PATH} characters without control characters"
     )]
     Path { name: String, path: String },
-    #[error("{path:?} is there twice in the source {name:?}")]
+    #[error("{path:?} is given twice in the source {name:?}")]
     PathTwice { name: String, path: String },
 }
 

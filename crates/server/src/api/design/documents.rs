@@ -158,7 +158,7 @@ pub(crate) struct WriteQuery {
 /// Shows a document as each source wrote it, and its effective values. A `/` in the kind is written `%2F`.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/documents/{kind}/{name}",
     params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), RevisionQuery),
-    responses((status = 200, body = DocumentDetail, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
+    responses((status = 200, body = DocumentDetail, headers(("ETag" = String, description = "ETag for `If-Match`.")))))]
 pub(crate) async fn show_document(
     State(reader): State<Reader>,
     scope: Scope,

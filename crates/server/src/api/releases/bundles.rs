@@ -129,7 +129,7 @@ impl VersionPath {
 
 /// Downloads the bundle of a release, or a range of it.
 ///
-/// A limited number of downloads is served at once; the others wait in order. After a minute they get 503 with
+/// At most 32 downloads are served at once; further requests wait in order. After 60 seconds they get 503 with
 /// `Retry-After`.
 #[utoipa::path(get, path = "/v1/envs/{env}/releases/{version}/bundle",
     params(("env" = String, Path), ("version" = String, Path), ("Range" = Option<String>, Header),

@@ -46,14 +46,15 @@ impl From<StartRolloutError> for ApiError {
                 error.into()
             }
             StartRolloutError::ForeignCommand { .. } => {
-                let hint = "write it into `rollout:` of the environment file and apply that, or ask with `http`";
+                let hint = "add the command to `rollout:` of the environment file and apply it, or use an `http` check";
                 ApiError(refused(ProblemCode::InvalidRequest).hint(hint))
             }
             StartRolloutError::OtherEnv(_) => {
                 ApiError(refused(ProblemCode::InvalidRequest).hint("make a plan for this environment"))
             }
             StartRolloutError::StalePlan(_) => {
-                ApiError(refused(ProblemCode::PlanOutdated).hint("plan again, review the plan, and start it"))
+                let hint = "run `muster rollout plan` again, review the plan, and start it";
+                ApiError(refused(ProblemCode::PlanOutdated).hint(hint))
             }
             StartRolloutError::Refused(error) => error.into(),
             StartRolloutError::RollbackPlan(RollbackPlanError::NoStableVersion { .. }) => {
