@@ -1,4 +1,4 @@
-//! Transaction that writes a machine's record and its status leaf.
+//! Builds the transaction that stores a machine's record, and the key that says whether it is provisioned.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Repeatable random numbers.
+//! Seeded random number generator, so that a simulation can be repeated exactly.
 
 /// SplitMix64. It must stay the same, since seeds of old failures are recorded.
 #[derive(Clone, Debug)]

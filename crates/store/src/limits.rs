@@ -1,4 +1,5 @@
-//! Limits of requests. They are the same on every backend, so that what works on one machine works on a cluster.
+//! Checks store requests against size limits. They are the same on every backend, so
+//! that what works on one machine works on a cluster.
 
 use std::collections::HashSet;
 use std::time::Duration;

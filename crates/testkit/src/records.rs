@@ -1,4 +1,4 @@
-//! Names, node records and release records: the content of a registration.
+//! Test helpers that build names, node records and release records.
 
 use std::collections::BTreeMap;
 

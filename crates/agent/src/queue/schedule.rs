@@ -1,4 +1,4 @@
-//! Due times of the work that waits for the one slot, and the causes of the next run.
+//! Schedules the agent's work: when the next run, hook or validation is due, and what caused the run.
 
 use tokio::time::Instant;
 

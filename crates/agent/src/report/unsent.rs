@@ -1,4 +1,4 @@
-//! A report that was not sent yet.
+//! Type of a report before sending; it gets the agent's incarnation when it is sent.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

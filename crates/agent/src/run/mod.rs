@@ -1,4 +1,4 @@
-//! Executes the work in the slot: runs, previews, hooks and periodic validations.
+//! Executes one piece of work at a time: runs, previews, hooks and periodic validations.
 //!
 //! A run is: release, snapshot, applier, report, validation, report. A preview ends after the applier, which changes
 //! nothing. [Hooks](hooks) and periodic validations use the release that was applied last.

@@ -1,4 +1,4 @@
-//! The kinds of checks: executables, files, HTTP and TCP services, and processes.
+//! Implements each kind of validation check: executable, file, HTTP, TCP and process.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Checks against real listeners, processes and programs.
+//! Tests of the validation checks with real listeners, processes and programs.
 
 use std::fs;
 

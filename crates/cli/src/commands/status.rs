@@ -1,4 +1,4 @@
-//! `muster status`: shows an environment on one screen.
+//! `muster status`: shows an environment's versions, nodes, rollout, pauses and problems on one screen.
 
 use muster_core::names::Version;
 use muster_core::node::status::NodeState;

@@ -1,4 +1,4 @@
-//! Values that nodes publish for other nodes, by key and by node, with their tags.
+//! Index of the values that nodes publish for each other, with a hash (tag) per key to detect changes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Status move: the transaction that applies a report to a node's status.
+//! Builds the transaction that applies an agent's report to the stored status of its node.
 //!
 //! The transaction is fenced by the revision of `observed/<node>`, so a report that two servers apply moves the status
 //! once. `observed` says which status leaf exists, so a move deletes the old leaf by name without searching.

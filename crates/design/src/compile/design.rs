@@ -1,4 +1,4 @@
-//! The compiled design.
+//! `Design`, the result of compilation: its environment, nodes and documents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Selection of the environment that a design is compiled for, its nodes, and their records.
+//! Selects the environment to compile a design for, and builds the record of each of its nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Environment files (`environments/<env>.yaml`) and the map files of clouds (`environments/<cloud>.map.yaml`).
+//! Reads environment files (`environments/*.yaml`) and cloud map files into documents.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Selection of nodes by boot actions.
+//! Evaluates the node filters of boot actions: which nodes each boot action applies to.
 //!
 //! A boot action without a node filter selects all nodes. A filter has these conditions: the node's name is in a list;
 //! the node has a tag; the node has a label; the name of its rack is in a list; its rack has a label. Each tag and each

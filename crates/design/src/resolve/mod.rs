@@ -1,5 +1,4 @@
-//! Values that follow from a node's effective document: names, name servers, routes, devices, kernel parameters and boot
-//! actions.
+//! Derives a node's final values: FQDN, DNS, routes, devices, kernel parameters and boot actions.
 //!
 //! Everything is a pure function of the effective design, computed on demand.
 

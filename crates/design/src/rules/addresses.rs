@@ -1,4 +1,4 @@
-//! Rules for the addresses of nodes.
+//! Rules for the IP addresses of nodes: missing, outside their network, reserved, or used twice.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

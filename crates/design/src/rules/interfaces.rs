@@ -1,4 +1,4 @@
-//! Rules for the interfaces of nodes: links, devices, bonds and networks.
+//! Rules for the network interfaces of nodes: links, devices, bonds and networks.
 
 use std::collections::{HashMap, HashSet};
 

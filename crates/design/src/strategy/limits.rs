@@ -1,4 +1,4 @@
-//! Limits of a rollout strategy: budgets of unavailable nodes, tolerated failures and deadlines.
+//! Parses the limits of a rollout strategy: unavailable nodes, tolerated failures and deadlines.
 
 use jiff::SignedDuration;
 use muster_core::names::Role;

@@ -1,4 +1,4 @@
-//! Waves of a rollout strategy, and its gate: the checks before the next wave.
+//! Parses the waves of a rollout strategy, and its gate: the checks that run between two waves.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Times of the week in which nodes may be granted.
+//! Parses the maintenance windows of a rollout strategy: weekly times in which nodes may be granted.
 
 use jiff::civil::Time;
 use jiff::tz;

@@ -1,4 +1,4 @@
-//! Formats of texts.
+//! Checks the format of string fields (IP addresses, CIDRs and others), and parses CIDRs.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

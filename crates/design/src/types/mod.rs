@@ -1,4 +1,4 @@
-//! Types of the values of documents.
+//! Schema types for the fields of design documents.
 //!
 //! One description of each kind's fields ([`crate::kinds`]) drives the check of documents ([`check`](crate::types::check)),
 //! inheritance ([`crate::inherit`]), and the JSON Schema for editors ([`json_schema`]), so they cannot disagree.

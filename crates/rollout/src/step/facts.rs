@@ -1,4 +1,4 @@
-//! Facts of each node that a step decides on, and the tallies of roles, failure domains and waves.
+//! Types for the state of each node that a step decides on, and counts by role, failure domain and wave.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! One step of a rollout: the next transaction, and when to decide again.
+//! Decides the next step of a rollout: its transaction, and when to decide again.
 //!
 //! A step is a pure function: the same input gives the same result. Once its change is in the store, the next step
 //! returns nothing until something changes. It is called after each relevant change of the environment, after each

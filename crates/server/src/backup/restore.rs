@@ -1,4 +1,4 @@
-//! Executes a restore.
+//! Restores an environment from a backup: guarded transactions that can be resumed after a crash.
 //!
 //! A marker is put first, and every later transaction is guarded by it: of two restores at once, the later one continues and
 //! the other one fails. If the process is killed, the marker stays, and a restore of the same file completes it. The last

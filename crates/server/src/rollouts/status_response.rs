@@ -1,4 +1,4 @@
-//! Status of rollouts in responses of the API.
+//! Builds the rollout status that the API returns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! L1, L2, L5 and L6: liveness rules that must hold after the faults have stopped and the fleet has settled.
+//! Checks liveness after the faults end: rollouts end, and views converge (L1, L2, L5, L6).
 
 use std::time::Duration;
 

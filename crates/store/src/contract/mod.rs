@@ -1,4 +1,4 @@
-//! Contract tests of all backends. A backend provides a [`ContractSubject`] and runs all tests with
+//! Contract tests that every store backend must pass. A backend provides a [`ContractSubject`] and runs all tests with
 //! [`contract_tests!`](crate::contract_tests).
 //!
 //! The tests assume an empty store. They do not assume its first revision, nor revisions without holes. No test waits

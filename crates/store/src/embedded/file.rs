@@ -1,4 +1,4 @@
-//! The file under redb, with a counter of fsyncs and a record of the last error, and the meaning of its errors for the store.
+//! File backend for redb that counts fsyncs and keeps the last IO error, to map it to a store error.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Latest known revision, and checks of quiet watches against it.
+//! Tracks etcd's latest known revision, and checks that quiet watches have reached it.
 //!
 //! A watch of a quiet prefix gets no events while other keys change, but its reader may need to reach a revision made
 //! there. Every response of etcd carries its revision, so this process mostly knows the latest one.

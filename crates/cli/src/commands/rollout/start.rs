@@ -1,4 +1,4 @@
-//! `muster rollout start`: starts a rollout.
+//! `muster rollout start`: starts a rollout to a version, from a saved plan or a new one.
 
 use std::path::PathBuf;
 

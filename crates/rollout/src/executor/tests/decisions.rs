@@ -1,4 +1,4 @@
-//! Decisions that are checked again before their transaction, and records at the size limit.
+//! Tests that stale decisions are not committed, and that records at the size limit still fit.
 
 use muster_core::names::NodeName;
 use muster_core::report::ResourceError;

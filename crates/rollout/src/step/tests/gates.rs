@@ -1,4 +1,4 @@
-//! Between two waves: soak, gate and promotion, also with clocks that differ; and the order of roles.
+//! Tests of the transition between waves: soak, gate, promotion, clock skew, and the order of roles.
 
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase};

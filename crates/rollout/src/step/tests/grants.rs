@@ -1,4 +1,4 @@
-//! Grants: budgets, ramp, brake, pauses and windows.
+//! Tests of grants: budgets, ramp, braked failure domains, pauses and maintenance windows.
 
 use jiff::civil::time;
 use muster_core::rollout::progress::Hold;

@@ -1,4 +1,4 @@
-//! Converts errors of designs to problems.
+//! Converts design errors to HTTP error responses (RFC 9457 problems).
 
 use muster_design::finding::{Findings, Severity};
 use muster_wire::problem::{Problem, ProblemCode};

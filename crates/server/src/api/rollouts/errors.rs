@@ -1,4 +1,4 @@
-//! Converts errors of rollouts to problems.
+//! Converts rollout errors to HTTP error responses (RFC 9457 problems).
 
 use muster_rollout::command::CommandRefused;
 use muster_rollout::executor::{OperatorCommandError, RollbackPlanError, StartRolloutError};

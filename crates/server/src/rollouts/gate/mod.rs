@@ -1,4 +1,4 @@
-//! Checks at the end of a wave, and their common verdict.
+//! Runs the gate of a rollout: HTTP and command checks after a wave, combined into one verdict.
 //!
 //! A check is repeated until it passes or has no retries left; the first check that does not pass decides. A check that
 //! cannot be executed is inconclusive, not failed. A check is an HTTP request or a program; the processes that a program leaves

@@ -1,4 +1,4 @@
-//! I4, I5 and I11 on the machines: one applier at a time, and no version that is older or was not desired.
+//! Checks the agents: one applier at a time, and no older or undesired version (I4, I5, I11).
 
 use std::collections::BTreeMap;
 

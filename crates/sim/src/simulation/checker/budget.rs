@@ -1,4 +1,4 @@
-//! I3, the budget: by the view of the decision, and by what really runs.
+//! Checks the budget (I3): unavailable nodes never exceed the limit, in the view of the decision and in reality.
 
 use std::collections::{BTreeMap, BTreeSet};
 

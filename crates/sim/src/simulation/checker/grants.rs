@@ -1,4 +1,5 @@
-//! I4, I7, I8, I10, I12 and I16: which nodes may be granted, when, and how often. Disconnected and paused nodes are not.
+//! Checks which nodes a rollout may grant, when and how often (I4, I7, I8, I10, I12, I16). Disconnected and paused
+//! nodes are not granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

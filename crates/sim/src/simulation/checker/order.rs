@@ -1,4 +1,4 @@
-//! I6: waves in order, each after the gate and soak of the previous one, and roles after their dependencies.
+//! Checks the order of waves and roles: each starts after its predecessor, gate and soak (I6).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! I1, I2 and the report order: the stored state of a node is unique and true.
+//! Checks the stored status of nodes: one state, backed by a real run, and reports in order (I1, I2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
