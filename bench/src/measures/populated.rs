@@ -24,6 +24,9 @@ use crate::row::{BenchRow, Sample, Unit};
 const SENDERS: usize = 64;
 /// A run makes two reports.
 const RUN: u64 = 2;
+/// Longest time until the server's view shows committed reports, and the time between two looks at it.
+const VIEW_TIMEOUT: Duration = Duration::from_secs(10);
+const VIEW_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct Populated {
@@ -83,11 +86,18 @@ impl Populated {
         self.validate(version).await
     }
 
+    /// Waits until the server's view shows the reports: they are answered when they are committed, shortly before that.
     async fn all_run(&self, version: &Version) -> anyhow::Result<()> {
-        let status = self.server.client()?.status(&project::env()?).await?;
-        let (running, nodes) = (status.running.get(version).copied().unwrap_or(0), self.project.nodes.len());
-        anyhow::ensure!(running == nodes, "only {running} of {nodes} nodes are validated at {version}");
-        Ok(())
+        let (client, env, nodes) = (self.server.client()?, project::env()?, self.project.nodes.len());
+        let deadline = Instant::now() + VIEW_TIMEOUT;
+        loop {
+            let running = client.status(&env).await?.running.get(version).copied().unwrap_or(0);
+            if running == nodes {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < deadline, "only {running} of {nodes} nodes are validated at {version}");
+            tokio::time::sleep(VIEW_INTERVAL).await;
+        }
     }
 
     /// A file with the names of all nodes.
