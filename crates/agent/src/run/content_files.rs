@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use muster_core::lookup::Lookups;
 use muster_core::lookup::published::{PUBLISHED_LIMIT, Publication, size};
 use muster_core::lookup::snapshot::Snapshot;
+use muster_core::lookup::{LookupKey, Lookups};
 use muster_core::names::DataKey;
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::summary::clip;
@@ -73,12 +73,25 @@ pub(super) fn read_lookups(path: &Path, snapshot: &Snapshot, reason: Option<&Run
         Need::Other { .. } => None,
     });
     let recorded = text.lines().map(str::trim).filter(|key| !key.is_empty() && key.len() <= MAX_KEY).take(MAX_KEYS);
-    let keys = recorded.map(str::to_owned).chain(waited);
+    let keys = recorded.map(with_prefix).chain(waited);
     keys.map(|key| {
         let tag = snapshot.tag(&key);
         (key, tag)
     })
     .collect()
+}
+
+/// The key as the server watches it. Content looks configuration data up by its plain key, and scripts record that.
+fn with_prefix(key: &str) -> String {
+    match LookupKey::parse(key) {
+        LookupKey::Unknown if DataKey::new(key).is_ok() => format!("data::{key}"),
+        LookupKey::ActiveRole { .. }
+        | LookupKey::ActiveRoleInterface { .. }
+        | LookupKey::Leader { .. }
+        | LookupKey::Published { .. }
+        | LookupKey::Datum { .. }
+        | LookupKey::Unknown => key.to_owned(),
+    }
 }
 
 /// Limit of the files with needs and with published values. It is more than may be published, so that an error can give
@@ -211,6 +224,20 @@ mod tests {
         let keys: Vec<_> = lookups.keys().map(String::as_str).collect();
         assert_eq!(keys, ["active_roles::db", "active_roles::web::eth0", "leader::db"]);
         assert!(lookups.iter().all(|(key, tag)| *tag == snapshot.tag(key)));
+    }
+
+    #[test]
+    fn plain_key_of_configuration_data_is_watched() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "ntp_servers\nnova::port\ndata::ntp_servers\nleader::db\nno key\n").unwrap();
+        let layer = muster_core::lookup::config_data::Layer::Global;
+        let datum = muster_core::lookup::config_data::Datum { value: "a".into(), secret: false, layer };
+        let data = [(DataKey::new("ntp_servers").unwrap(), datum)].into();
+        let lookups = read_lookups(file.path(), &Snapshot { data, ..Snapshot::default() }, None);
+        let keys: Vec<_> = lookups.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["data::nova::port", "data::ntp_servers", "leader::db", "no key"]);
+        // The value changes: the tag differs, and the server wakes the node.
+        assert_ne!(lookups["data::ntp_servers"], Snapshot::default().tag("data::ntp_servers"));
     }
 
     #[test]
