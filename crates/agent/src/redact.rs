@@ -3,6 +3,9 @@
 //! Puppet hides `Sensitive` values, but content can unwrap one, write it to a file whose diff is shown, or pass it to a
 //! command that prints it. This is the second line of defence. A text must be redacted before it is cut: half a secret
 //! would not be found.
+//!
+//! A secret is found as it is, with backslash escapes, with `\u` escapes, percent-encoded, and in base64 at each of the three
+//! alignments. Other encodings are not found; the book lists them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +14,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,6 +27,9 @@ pub const MARK: &str = "[secret]";
 
 /// Shorter secrets are not redacted: they occur in every log by chance, and the log would become unreadable.
 const MIN_LENGTH: usize = 4;
+/// Backslashes before an escaped character: one for a text in quotes, three if that is in quotes again, seven for a third
+/// time.
+const MAX_BACKSLASHES: usize = 7;
 
 /// The secret texts that a run has access to.
 #[derive(Clone, Default)]
@@ -110,29 +119,85 @@ impl Redactor {
 
     /// Length of the longest secret at the beginning of the text.
     fn longest(&self, text: &[u8]) -> Option<usize> {
-        let bucket = self.texts.get(usize::from(*text.first()?))?;
-        bucket.iter().filter_map(|secret| begins_with(text, secret)).max()
+        let first = *text.first()?;
+        // The first byte of the secret itself may be encoded.
+        let encoded = match first {
+            b'\\' => unicode_escape(text).map(|(decoded, _)| {
+                let mut utf8 = [0; 4];
+                decoded.encode_utf8(&mut utf8);
+                utf8[0]
+            }),
+            b'%' => percent_escape(text),
+            _ => None,
+        };
+        let buckets = std::iter::once(first).chain(encoded).filter_map(|byte| self.texts.get(usize::from(byte)));
+        buckets.flatten().filter_map(|secret| begins_with(text, secret)).max()
     }
 }
 
-/// Length of this secret at the beginning of the text, plain or quoted. JSON, Ruby and Puppet escape different characters
-/// with a backslash, so a backslash before any character is skipped.
+/// Length of this secret at the beginning of the text, plain, quoted or percent-encoded. JSON, Ruby and Puppet escape
+/// different characters with a backslash, so backslashes before any character are skipped.
 fn begins_with(text: &[u8], secret: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    for byte in secret {
+    let (mut at, mut rest) = (0, secret);
+    while let [byte, after @ ..] = rest {
         let escaped = match byte {
             b'\n' => b'n',
             b'\r' => b'r',
             b'\t' => b't',
             other => *other,
         };
-        at += match text.get(at..)? {
-            [found, ..] if found == byte => 1,
-            [b'\\', found, ..] if *found == escaped => 2,
+        let found = text.get(at..)?;
+        rest = after;
+        at += match found {
+            [literal, ..] if literal == byte => 1,
+            [b'\\', ..] => {
+                let backslashes = backslashes(found);
+                if found.get(backslashes) == Some(&escaped) {
+                    backslashes + 1
+                } else {
+                    let (decoded, length) = unicode_escape(found)?;
+                    let mut utf8 = [0; 4];
+                    let utf8 = decoded.encode_utf8(&mut utf8).as_bytes();
+                    rest = after.strip_prefix(utf8.strip_prefix(&[*byte])?)?;
+                    length
+                }
+            }
+            [b'%', ..] if percent_escape(found) == Some(*byte) => 3,
+            // Form encoding.
+            [b'+', ..] if *byte == b' ' => 1,
             _ => return None,
         };
     }
     Some(at)
+}
+
+fn backslashes(text: &[u8]) -> usize {
+    text.iter().take(MAX_BACKSLASHES).take_while(|byte| **byte == b'\\').count()
+}
+
+/// The character of `\uXXXX` at the beginning of the text, or of two of them that are a surrogate pair, and the length.
+fn unicode_escape(text: &[u8]) -> Option<(char, usize)> {
+    let unit = |text: &[u8]| {
+        let backslashes = backslashes(text);
+        let digits = text.get(backslashes..)?.strip_prefix(b"u")?.get(..4).filter(|_| backslashes > 0)?;
+        let value = digits.iter().try_fold(0, |value, digit| Some(value << 4 | char::from(*digit).to_digit(16)?))?;
+        Some((value, backslashes + 5))
+    };
+    let (high, length) = unit(text)?;
+    if let Some(decoded) = char::from_u32(high) {
+        return Some((decoded, length));
+    }
+    let (low, more) = unit(text.get(length..)?)?;
+    let is_pair = (0xd800..0xdc00).contains(&high) && (0xdc00..0xe000).contains(&low);
+    let decoded = char::from_u32(0x10000 + ((high & 0x3ff) << 10) + (low & 0x3ff)).filter(|_| is_pair)?;
+    Some((decoded, length + more))
+}
+
+/// The byte of `%XX` at the beginning of the text.
+fn percent_escape(text: &[u8]) -> Option<u8> {
+    let [high, low] = text.strip_prefix(b"%")?.first_chunk()?;
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()
 }
 
 /// `{:?}` must not print secrets.
@@ -153,7 +218,8 @@ fn each_leaf(value: &Value, handle: &mut impl FnMut(&str)) {
     }
 }
 
-/// Adds the secret, its lines (logs are made of lines, and a key has several), and each as quoted for a shell.
+/// Adds the secret, its lines (logs are made of lines, and a key has several), each as quoted for a shell, and each in
+/// base64.
 fn add_forms(secret: &str, forms: &mut BTreeSet<String>) {
     let lines = secret.lines().map(str::trim);
     for text in std::iter::once(secret.trim()).chain(lines) {
@@ -161,7 +227,29 @@ fn add_forms(secret: &str, forms: &mut BTreeSet<String>) {
             continue;
         }
         forms.insert(text.replace('\'', r"'\''"));
+        for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+            add_base64(engine, text.as_bytes(), forms);
+        }
         forms.insert(text.to_owned());
+    }
+}
+
+/// Adds the encodings of a secret within a longer text: a text before it shifts the encoding by zero, one or two bytes. Only
+/// characters are added that depend on nothing but the secret. A secret that is encoded alone is added completely.
+fn add_base64(engine: &GeneralPurpose, secret: &[u8], forms: &mut BTreeSet<String>) {
+    for (shift, shared) in [(0, 0), (1, 2), (2, 3)] {
+        let bytes = [&[0; 2][..shift], secret].concat();
+        let encoded = engine.encode(&bytes);
+        let end = bytes.len() * 8 / 6;
+        forms.extend(encoded.get(shared..end).filter(|form| form.len() >= MIN_LENGTH).map(str::to_owned));
+        if shift == 0 {
+            forms.extend(
+                ["", "=", "=="]
+                    .map(|padding| format!("{encoded}{padding}"))
+                    .into_iter()
+                    .filter(|form| form.len() == encoded.len() || form.len() % 4 == 0),
+            );
+        }
     }
 }
 
@@ -189,7 +277,7 @@ mod tests {
         }
         assert!(matches!(secrets.text("nothing"), Cow::Borrowed("nothing")));
         assert!(matches!(Redactor::default().text("hunter2!"), Cow::Borrowed("hunter2!")));
-        assert_eq!(format!("{secrets:?}"), "Redactor(3 texts)");
+        assert!(!format!("{secrets:?}").contains("hunter2"), "{secrets:?}");
     }
 
     #[test]
@@ -249,6 +337,52 @@ mod tests {
         let secrets = redactor(&[json!(r"it's $5 \ #{x}")]);
         for quoted in [r"'it\'s $5 \\ #{x}'", r#""it's \$5 \\ \#{x}""#, r"'it'\''s $5 \ #{x}'"] {
             assert_eq!(secrets.text(quoted).trim_matches(['"', '\'']), "[secret]", "{quoted}");
+        }
+    }
+
+    #[test]
+    fn unicode_escapes_of_a_secret_are_redacted() {
+        let secrets = redactor(&[json!("p<ä&𝄞>w"), json!("hunter2!")]);
+        for text in [
+            r"p\u003cä\u0026𝄞\u003ew",
+            r"p\u003C\u00E4\u0026\ud834\udd1e\u003ew",
+            r"\u0070<\u00e4&\uD834\uDD1E>\u0077",
+            r"p\\u003c\\u00e4\\u0026\\ud834\\udd1e\\u003ew",
+            r"\u0068unter2!",
+        ] {
+            assert_eq!(secrets.text(&format!("{{\"a\":\"{text}\"}}")), r#"{"a":"[secret]"}"#, "{text}");
+        }
+        for other in [r"p\u003", r"p\u003d", r"\ud834p", r"\u", r"\", "%", "%4", "%zz"] {
+            assert_eq!(secrets.text(other), other);
+        }
+    }
+
+    #[test]
+    fn percent_encoded_secret_is_redacted() {
+        let secrets = redactor(&[json!("p@ss wörd/ü?")]);
+        for text in ["p%40ss%20w%C3%B6rd%2F%C3%BC%3F", "p%40ss+w%c3%b6rd%2f%c3%bc?", "%70@ss wörd/ü%3f"] {
+            assert_eq!(secrets.text(&format!("db://root:{text}@db1")), "db://root:[secret]@db1", "{text}");
+        }
+    }
+
+    #[test]
+    fn base64_of_a_secret_is_redacted_at_each_alignment() {
+        use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+        for secret in ["hunter2!", "hunter2", "hunter", "~~~???>>>", "päss"] {
+            let secrets = redactor(&[json!(secret)]);
+            for engine in [STANDARD, URL_SAFE, STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+                assert_eq!(secrets.text(&engine.encode(secret)), MARK);
+                for before in ["", "a", "ab", "abc"] {
+                    for after in ["", "x", "xy", "\n"] {
+                        let encoded = engine.encode(format!("{before}{secret}{after}"));
+                        let clean = secrets.text(&encoded);
+                        // The characters at its ends are made of the text around it as well.
+                        let kept = clean.split_once(MARK).unwrap_or_else(|| panic!("{encoded}: {clean}"));
+                        assert!(kept.0.len() <= before.len().div_ceil(3) * 4, "{encoded}: {clean}");
+                        assert!(kept.1.trim_end_matches('=').len() <= 4, "{encoded}: {clean}");
+                    }
+                }
+            }
         }
     }
 }
