@@ -1,7 +1,7 @@
 //! The id and the directory of a run: its input files, its output files, and the removal of old ones.
 
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ use crate::process::output;
 use crate::run::environment;
 use crate::state::directory::Layout;
 use crate::state::durable::StateWriteError;
+use crate::state::owned_dir::OwnedDir;
 
 /// Number of run directories that stay on the node, for debugging.
 const KEPT: usize = 20;
@@ -47,7 +48,8 @@ impl RunDirectory {
     pub fn create(runs: &Path, run: &RunId) -> Result<Self, StateWriteError> {
         remove_old(runs);
         let path = runs.join(run.as_str());
-        let made = if path.exists() { fs::remove_dir_all(&path) } else { Ok(()) };
+        let is_free = fs::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let made = if is_free { Ok(()) } else { OwnedDir::open(runs).and_then(|runs| runs.remove(run.as_str())) };
         made.and_then(|()| DirBuilder::new().recursive(true).mode(0o700).create(&path))
             .map_err(|source| StateWriteError::Io { path: path.clone(), source })?;
         Ok(Self { path })
@@ -126,27 +128,37 @@ impl RunDirectory {
 
 /// Removes the directories of old runs, and truncates the output files that services still write to. The directory of a
 /// run stays while one of its services runs: a removed file that is still written to can no longer be truncated.
+///
+/// Only names that [`new_run_id`] makes are removed: what else is there was not made by the agent.
 fn remove_old(runs: &Path) {
-    let mut all: Vec<_> = fs::read_dir(runs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let owned = OwnedDir::open(runs).and_then(|owned| Ok((owned.names()?, owned)));
+    let (names, owned) = match owned {
+        Ok(owned) => owned,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => {
+            tracing::error!(directory = %runs.display(), %error, "cannot remove the directories of old runs");
+            return;
+        }
+    };
+    let mut all: Vec<_> = names.into_iter().filter_map(|name| Some((seq_of(&name)?, name))).collect();
     // By sequence number and not by time: a clock that was set back must not make the last run the oldest.
-    all.sort_by_cached_key(|path| (seq_of(path), path.clone()));
+    all.sort();
     let mut too_many = (all.len() + 1).saturating_sub(KEPT);
-    for path in all {
-        if too_many > 0 && !has_processes(&path) {
+    for (_, name) in all {
+        if too_many > 0 && !has_processes(&name) {
             too_many -= 1;
-            if let Err(error) = fs::remove_dir_all(&path) {
-                tracing::warn!(directory = %path.display(), %error, "cannot remove the directory of an old run");
+            if let Err(error) = owned.remove(&name) {
+                tracing::warn!(directory = %runs.join(&name).display(), %error, "cannot remove the directory of an old run");
             }
-        } else if let Err(error) = output::truncate(&path.join(OUTPUT)) {
-            tracing::warn!(directory = %path.display(), %error, "cannot truncate the output of an old run");
+        } else if let Err(error) = output::truncate(&runs.join(&name).join(OUTPUT)) {
+            tracing::warn!(directory = %runs.join(&name).display(), %error, "cannot truncate the output of an old run");
         }
     }
 }
 
 /// True if a process of the run is still there. If that is unknown the directory counts as unused, or directories would
 /// accumulate.
-fn has_processes(directory: &Path) -> bool {
-    let run = directory.file_name().unwrap_or_default();
+fn has_processes(run: &str) -> bool {
     muster_marked::find(environment::RUN_ID, run).is_ok_and(|found| !found.is_empty())
 }
 
@@ -169,16 +181,22 @@ pub fn new_run_id(node: &AgentNode, seq: u64, started: Timestamp) -> RunId {
     }
 }
 
-/// Sequence number in the name of a run's directory; `None` for any other name.
-fn seq_of(directory: &Path) -> Option<u64> {
-    directory.file_name()?.to_str()?.split('-').nth(1)?.parse().ok()
+/// Sequence number in a name that [`new_run_id`] has made: `20270115t080000-000007-abcdef01`. `None` for any other name.
+fn seq_of(name: &str) -> Option<u64> {
+    let parts: Vec<&str> = name.split('-').collect();
+    let [started, seq, hash] = parts[..] else { return None };
+    let (day, time) = started.split_once('t')?;
+    let digits = |text: &str, count: usize| text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_hash = hash.len() == 8 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (digits(day, 8) && digits(time, 6) && is_hash && seq.len() >= 6 && digits(seq, seq.len()))
+        .then(|| seq.parse().ok())?
 }
 
 /// A sequence number after those of all stored runs, for an agent that has lost its ledger. A run uses two numbers.
 pub fn next_seq(layout: &Layout) -> u64 {
     let directories = [layout.runs(), layout.validations()];
     let names = directories.into_iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
-    names.filter_map(|entry| seq_of(&entry.path())).max().map_or(1, |last| last.saturating_add(2))
+    names.filter_map(|entry| seq_of(entry.file_name().to_str()?)).max().map_or(1, |last| last.saturating_add(2))
 }
 
 #[cfg(test)]
@@ -191,6 +209,39 @@ mod tests {
             fs::read_dir(runs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    fn run_name(seq: usize) -> String {
+        format!("20270115t090000-{seq:06}-abcdef01")
+    }
+
+    #[test]
+    fn only_names_of_runs_are_removed() {
+        let runs = tempfile::tempdir().unwrap();
+        let foreign =
+            ["etc", "r1", "20270115t090000-000001-abcdef0", "20270115t090000-000001-ABCDEF01", "2027-000001-abcdef01"];
+        for name in foreign {
+            fs::create_dir(runs.path().join(name)).unwrap();
+        }
+        for number in 0..2 * KEPT {
+            RunDirectory::create(runs.path(), &RunId::new(run_name(number)).unwrap()).unwrap();
+        }
+        let names = names(runs.path());
+        assert_eq!(names.len(), KEPT + foreign.len());
+        assert!(foreign.iter().all(|name| names.iter().any(|found| found == name)), "{names:?}");
+    }
+
+    #[test]
+    fn nothing_is_removed_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (etc, runs) = (dir.path().join("etc"), dir.path().join("runs"));
+        for number in 0..2 * KEPT {
+            fs::create_dir_all(etc.join(run_name(number))).unwrap();
+        }
+        std::os::unix::fs::symlink(&etc, &runs).unwrap();
+        RunDirectory::create(&runs, &RunId::new(run_name(99)).unwrap()).unwrap();
+        assert_eq!(names(&etc).len(), 2 * KEPT + 1);
+        assert!(RunDirectory::create(&runs, &RunId::new(run_name(1)).unwrap()).is_err(), "it would have to be emptied");
     }
 
     #[test]
@@ -213,7 +264,7 @@ mod tests {
     #[test]
     fn run_directory_stays_while_its_service_runs() {
         let runs = tempfile::tempdir().unwrap();
-        let held = format!("held{}", std::process::id());
+        let held = format!("20270115t080000-000001-{:08x}", std::process::id());
         RunDirectory::create(runs.path(), &RunId::new(held.clone()).unwrap()).unwrap();
         let mut service = std::process::Command::new("sleep").arg("1000").env("MUSTER_RUN_ID", &held).spawn().unwrap();
         // `spawn` returns shortly before the environment of the program can be read.
@@ -222,13 +273,13 @@ mod tests {
             std::thread::yield_now();
         }
         for number in 10..50 {
-            RunDirectory::create(runs.path(), &RunId::new(format!("r{number}")).unwrap()).unwrap();
+            RunDirectory::create(runs.path(), &RunId::new(run_name(number)).unwrap()).unwrap();
         }
         assert!(names(runs.path()).contains(&held));
         assert_eq!(names(runs.path()).len(), KEPT);
         service.kill().unwrap();
         service.wait().unwrap();
-        RunDirectory::create(runs.path(), &RunId::new("r50").unwrap()).unwrap();
+        RunDirectory::create(runs.path(), &RunId::new(run_name(50)).unwrap()).unwrap();
         assert!(!names(runs.path()).contains(&held));
     }
 
@@ -247,9 +298,9 @@ mod tests {
     fn only_the_last_runs_are_kept() {
         let runs = tempfile::tempdir().unwrap();
         for number in 10..50 {
-            RunDirectory::create(runs.path(), &RunId::new(format!("r{number}")).unwrap()).unwrap();
+            RunDirectory::create(runs.path(), &RunId::new(run_name(number)).unwrap()).unwrap();
         }
-        assert_eq!(names(runs.path()), (30..50).map(|number| format!("r{number}")).collect::<Vec<_>>());
+        assert_eq!(names(runs.path()), (30..50).map(run_name).collect::<Vec<_>>());
     }
 
     #[test]

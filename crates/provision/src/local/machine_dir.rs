@@ -84,6 +84,16 @@ impl MachineDir {
         self.path.join("machine.json")
     }
 
+    /// True if the driver has made the directory: it has a machine file, or holds nothing else than an incomplete machine.
+    fn is_ours(&self) -> bool {
+        let is_ours = |name: &str| {
+            matches!(name, "root" | "agent")
+                || ["machine.json", "agent.toml", "agent.log"].iter().any(|own| name.starts_with(own))
+        };
+        let entries = || fs::read_dir(&self.path).into_iter().flatten().flatten();
+        self.machine_file().exists() || entries().all(|entry| entry.file_name().to_str().is_some_and(is_ours))
+    }
+
     /// The machine file. `None`: not allocated.
     pub(super) fn read(&self) -> Result<Option<MachineFile>, ReadMachineError> {
         let path = self.machine_file();
@@ -107,6 +117,7 @@ impl MachineDir {
     }
 
     /// Removes the machine. The file is removed first, so that an incomplete removal leaves no machine and frees its address.
+    /// Links in it are removed and not followed.
     pub(super) fn remove(&self) -> io::Result<()> {
         let gone = |result: io::Result<()>| match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -129,13 +140,14 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// All directories with the name of a node. Other files are ignored.
+/// All directories with the name of a node that the driver has made. Others are ignored: the machines of nodes that left the
+/// design are removed.
 pub(super) fn machine_dirs(nodes: &Path) -> io::Result<Vec<MachineDir>> {
     let mut dirs = Vec::new();
     for entry in fs::read_dir(nodes)? {
         let name = entry?.file_name().into_string();
         if let Some(node) = name.ok().and_then(|name| NodeName::new(name).ok()) {
-            dirs.push(MachineDir::new(nodes, &node));
+            dirs.extend(Some(MachineDir::new(nodes, &node)).filter(MachineDir::is_ours));
         }
     }
     Ok(dirs)
@@ -164,6 +176,18 @@ mod tests {
         dir.remove().unwrap();
         dir.remove().unwrap();
         assert!(!dir.path().exists());
+    }
+
+    #[test]
+    fn directory_that_is_no_machine_is_ignored() {
+        let nodes = tempfile::tempdir().unwrap();
+        for path in ["web1/root/etc", "web1/agent", "web2", "web3/Documents", "No node"] {
+            fs::create_dir_all(nodes.path().join(path)).unwrap();
+        }
+        let dirs = machine_dirs(nodes.path()).unwrap();
+        let mut found: Vec<_> = dirs.iter().filter_map(MachineDir::node).map(|node| node.to_string()).collect();
+        found.sort();
+        assert_eq!(found, ["web1", "web2"], "incomplete machines");
     }
 
     #[test]
