@@ -164,6 +164,7 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
         timeouts: sync::SyncTimeouts::default(),
         cancel: cancel.clone(),
     };
+    let sync_state_for_runs = sync_state_now.clone();
     let report_sender = ReportSender {
         node: Arc::clone(&node),
         servers: servers.clone(),
@@ -188,8 +189,18 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
     let live = LiveLog::default();
     let streamer = Streamer::new(Arc::clone(&node), servers, &live, cancel.clone());
     let children = Children::default();
-    let slot = run::WorkSlot { node, releases, children: children.clone(), queue: inbox, live, cancel: cancel.clone() };
     let mut tasks = JoinSet::new();
+    let (evicting, stop) = (Arc::clone(&releases), cancel.clone());
+    tasks.spawn(async move { evicting.remove_evicted(stop).await });
+    let slot = run::WorkSlot {
+        node,
+        releases,
+        children: children.clone(),
+        queue: inbox,
+        live,
+        sync_state: sync_state_for_runs,
+        cancel: cancel.clone(),
+    };
     tasks.spawn(streamer.run());
     tasks.spawn(queue.run(messages));
     tasks.spawn(sync.run());

@@ -204,16 +204,16 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
             if !server.is_empty() {
                 config.server = ServerUrls::Several(server);
             }
-            runtime()?.block_on(run(&config)).map(|()| ExitCode::SUCCESS)
+            block_on(run(&config))?.map(|()| ExitCode::SUCCESS)
         }
         AgentCommand::Status { config, output } => {
             let config = ConfigFile::read(&config.config)?;
-            runtime()?.block_on(status::run(&config, output == StatusFormat::Json))
+            block_on(status::run(&config, output == StatusFormat::Json))?
         }
-        AgentCommand::Once { config } => runtime()?.block_on(once::run(&ConfigFile::read(&config.config)?)),
+        AgentCommand::Once { config } => block_on(once::run(&ConfigFile::read(&config.config)?))?,
         AgentCommand::PendingUpdate { config } => {
             let config = ConfigFile::read(&config.config).map_err(anyhow::Error::from);
-            let result = config.and_then(|config| runtime()?.block_on(version::pending_update(&config)));
+            let result = config.and_then(|config| block_on(version::pending_update(&config))?);
             // Exit code 1 would mean that the node is current, and cron would never update it.
             result.or_else(|error| {
                 tracing::error!("{error:#}");
@@ -221,14 +221,19 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
             })
         }
         AgentCommand::LocalVersion { config } => version::local_version(&ConfigFile::read(&config.config)?),
-        AgentCommand::Check { config } => runtime()?.block_on(check::run(&ConfigFile::read(&config.config)?)),
+        AgentCommand::Check { config } => block_on(check::run(&ConfigFile::read(&config.config)?))?,
     }
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    // One thread: the agent is idle nearly all the time, and each thread costs memory on every node.
+fn block_on<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
+    // One thread: the agent is idle nearly all the time, and each thread costs memory on every node. Of the two for blocking
+    // work, one may remove evicted releases for minutes.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
-    runtime.context("cannot start the runtime")
+    let runtime = runtime.context("cannot start the runtime")?;
+    let result = runtime.block_on(work);
+    // All tasks have ended. A removal in progress must not delay the exit; it continues after the next start.
+    runtime.shutdown_background();
+    Ok(result)
 }
 
 async fn run(config: &ConfigFile) -> anyhow::Result<()> {

@@ -71,6 +71,9 @@ pub enum Input {
         report: Box<UnsentReport>,
         results: Vec<HookResult>,
     },
+    /// The work has ended before it changed anything, because a newer desired state has arrived during its download. It is
+    /// not reported: its causes lead to the next run.
+    Superseded,
     /// A server has accepted a report of the generation in [`QueueStatus::awaited`]. The sender removes the report from
     /// the outbox when this is acknowledged.
     ReportAccepted(AcceptedReport),

@@ -7,6 +7,7 @@ use crate::clock::EventTime;
 use crate::queue::decide::QueueEvent;
 use crate::queue::hooks;
 use crate::queue::io::Effect;
+use crate::queue::schedule::merge;
 use crate::queue::state_machine::RunQueue;
 use crate::report::unsent::UnsentReport;
 use crate::run::report_builder;
@@ -144,6 +145,24 @@ impl RunQueue {
         }
         self.store_report(report);
         self.free_slot();
+    }
+
+    /// Work was given up for a newer desired state. Its causes join those that wait; a newer one of the same kind counts.
+    pub(super) fn superseded(&mut self) {
+        self.running_snapshot = None;
+        if let Some(running) = self.ledger.running.take() {
+            tracing::info!(run = %running.run, version = %running.version, "superseded by a newer desired state");
+            let (joined, waiting) = match running.work {
+                Work::Run => (running.causes, &mut self.schedule.waiting),
+                Work::Preview => (running.causes, &mut self.schedule.previews),
+                // The run of the newer desired state includes both.
+                Work::Hooks | Work::Validation => (Vec::new(), &mut self.schedule.waiting),
+            };
+            let newer = std::mem::replace(waiting, joined);
+            newer.into_iter().for_each(|cause| merge(waiting, cause));
+            self.ledger.waiting.clone_from(&self.schedule.waiting);
+        }
+        self.save();
     }
 
     /// Applies a later validation to the last run. A failed validation leads to a run, as any failure does. If one passes

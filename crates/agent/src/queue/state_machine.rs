@@ -111,6 +111,7 @@ impl RunQueue {
             Input::Previewed { report } => self.previewed(*report),
             Input::Validated { report } => self.validated(report.map(|report| *report)),
             Input::HooksFinished { report, results } => self.hooks_finished(*report, &results),
+            Input::Superseded => self.superseded(),
             Input::Interrupted => {
                 if let Some(run) = &mut self.ledger.running {
                     run.ended = Some(now.clock);
@@ -162,6 +163,7 @@ impl RunQueue {
             | Input::Previewed { .. }
             | Input::Validated { .. }
             | Input::HooksFinished { .. }
+            | Input::Superseded
             | Input::ReportAccepted(_)
             | Input::Interrupted => self.apply_result(input, now),
         }
@@ -187,6 +189,10 @@ impl RunQueue {
             }
             Input::HooksFinished { report, results } => {
                 self.hooks_finished(*report, &results);
+                return Some(QueueEvent::Finished);
+            }
+            Input::Superseded => {
+                self.superseded();
                 return Some(QueueEvent::Finished);
             }
             Input::Started

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::statvfs;
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
@@ -25,6 +26,9 @@ const RETRY: RetryBackoff = RetryBackoff { first: Duration::from_millis(200), ca
 /// Attempts without progress, about 20 seconds, after which the run fails and reports the problem. The next run resumes the
 /// download.
 const MAX_ATTEMPTS: u32 = 8;
+/// Restarts from the first byte. One mends a damaged part. If the bundle of the server itself is too short or too long, a
+/// second one ends the same way.
+const MAX_RESTARTS: u32 = 1;
 /// Time until the first byte. A server limits its concurrent downloads and queues further ones for up to a minute.
 const START_TIMEOUT: Duration = Duration::from_secs(75);
 /// Time between two pieces.
@@ -39,6 +43,9 @@ pub enum FetchError {
     #[error("cannot download version {version}: {why} ({} of {} received; the next attempt resumes there)",
         format_size(*have), format_size(*size))]
     Unavailable { version: String, why: String, have: u64, size: u64 },
+    #[error("cannot download version {version}: {} are needed on the disk of {}, and {} are free; nothing was downloaded",
+        format_size(*need), path.display(), format_size(*free))]
+    NoSpace { version: String, path: PathBuf, need: u64, free: u64 },
     #[error("cannot write {}", path.display())]
     Write {
         path: PathBuf,
@@ -73,22 +80,27 @@ enum AttemptError {
     Disk(FetchError),
 }
 
-/// Downloads a bundle into `part`, which may hold an earlier part.
+/// Downloads a bundle into `part`, which may hold an earlier part. Nothing is requested if the disk has no space for it.
 pub async fn fetch(source: BundleSource<'_>, part: &Path) -> Result<FetchedBundle, FetchError> {
     let Manifest { version, size, .. } = source.manifest;
-    let (mut have, mut attempts) = (received(part, *size)?, 0);
+    let (mut have, mut attempts, mut restarts) = (received(part, *size)?, 0, 0);
     let resumed = have > 0;
+    check_space(source.manifest, part, have)?;
+    // Bytes count as progress only beyond the furthest byte so far: a server whose bundle is cut short sends the same bytes
+    // after each restart.
+    let mut furthest = have;
     tracing::info!(%version, have = format_size(have), size = format_size(*size), "downloading the release");
     while have < *size {
         let error = match attempt(source, part, have).await {
             Ok(()) => AttemptError::Lost("the server sent less than the manifest says".into()),
             Err(error) => error,
         };
-        let before = std::mem::replace(&mut have, received(part, *size)?);
+        have = received(part, *size)?;
         if have == *size {
             break;
         }
-        attempts = if have > before { 1 } else { attempts + 1 };
+        attempts = if have > furthest { 1 } else { attempts + 1 };
+        furthest = furthest.max(have);
         let (why, pause) = match error {
             AttemptError::Disk(error) => return Err(error),
             AttemptError::Lost(why) => (why, RETRY.pause(attempts, backoff::chance())),
@@ -97,11 +109,11 @@ pub async fn fetch(source: BundleSource<'_>, part: &Path) -> Result<FetchedBundl
             }
             AttemptError::InvalidBytes(why) => {
                 remove(part)?;
-                have = 0;
+                (have, restarts) = (0, restarts + 1);
                 (why, RETRY.pause(attempts, backoff::chance()))
             }
         };
-        if attempts >= MAX_ATTEMPTS {
+        if attempts >= MAX_ATTEMPTS || restarts > MAX_RESTARTS {
             return Err(FetchError::Unavailable { version: version.to_string(), why, have, size: *size });
         }
         tracing::warn!(%version, why, have = format_size(have), size = format_size(*size), "the download was interrupted; resuming");
@@ -179,6 +191,17 @@ async fn server_changed(servers: &ServerClients, client: &Client) {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Compares the rest of the bundle with the free space. A disk whose size is unknown is tried.
+fn check_space(manifest: &Manifest, part: &Path, have: u64) -> Result<(), FetchError> {
+    let directory = part.parent().unwrap_or(part);
+    let Ok(disk) = statvfs(directory) else { return Ok(()) };
+    let (need, free) = (manifest.size.saturating_sub(have), disk.f_bavail.saturating_mul(disk.f_frsize));
+    if need <= free {
+        return Ok(());
+    }
+    Err(FetchError::NoSpace { version: manifest.version.to_string(), path: directory.to_owned(), need, free })
 }
 
 /// Number of received bytes. A file that is too long is removed.

@@ -12,10 +12,12 @@ pub mod release_cache;
 pub mod release_history;
 pub mod trust;
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fs, io};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{EnvName, Version};
@@ -29,7 +31,7 @@ use muster_wire::sync::DesiredState;
 use crate::clock;
 use crate::config::ConfigFile;
 use crate::release::admit::{AdmissionInput, admit};
-use crate::release::download::{BundleSource, FetchError, fetch};
+use crate::release::download::{BundleSource, FetchError, FetchedBundle, fetch};
 use crate::release::release_cache::ReleaseCache;
 use crate::release::release_history::{ReleaseHistory, ReleaseHistoryFile};
 use crate::release::trust::TrustStore;
@@ -55,6 +57,30 @@ pub struct NodeReleases {
     history: Mutex<ReleaseHistoryFile>,
     cache: ReleaseCache,
     keep: usize,
+    removal: watch::Sender<Removal>,
+}
+
+/// State of the removal of evicted releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removal {
+    /// Nothing is left to remove.
+    Done,
+    Requested,
+    InProgress,
+}
+
+/// Reason that a release is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotReady {
+    Failed(RunReason),
+    /// A newer desired state has arrived during the download.
+    Superseded,
+}
+
+impl From<RunReason> for NotReady {
+    fn from(reason: RunReason) -> Self {
+        Self::Failed(reason)
+    }
 }
 
 impl NodeReleases {
@@ -74,38 +100,83 @@ impl NodeReleases {
             history: Mutex::new(history),
             cache: ReleaseCache::new(layout.releases()),
             keep: config.keep_releases.get(),
+            removal: watch::Sender::new(Removal::Requested),
         };
         let desired = ledger.desired.as_ref().map(|desired| desired.digest.as_str());
         releases.evict(desired.unwrap_or_default(), releases.keep);
         Ok(releases)
     }
 
-    /// Makes a release ready for execution, which may take long. `None` if the agent shuts down.
+    /// Makes a release ready for execution, which may take long. A download ends when `superseded` completes. `None` if the
+    /// agent shuts down.
     pub async fn prepare(
         &self,
         desired: &DesiredState,
+        superseded: impl Future<Output = ()>,
         cancel: &CancellationToken,
-    ) -> Option<Result<UnpackedRelease, RunReason>> {
+    ) -> Option<Result<UnpackedRelease, NotReady>> {
         tokio::select! {
             () = cancel.cancelled() => None,
-            prepared = self.ready(desired) => Some(prepared),
+            prepared = self.ready(desired, superseded) => Some(prepared),
         }
     }
 
-    async fn ready(&self, desired: &DesiredState) -> Result<UnpackedRelease, RunReason> {
+    async fn ready(
+        &self,
+        desired: &DesiredState,
+        superseded: impl Future<Output = ()>,
+    ) -> Result<UnpackedRelease, NotReady> {
         let manifest = self.admit(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
         let release = self.cache.release(&manifest.digest);
         let (found, expected) = (release.clone(), manifest.clone());
-        if !blocking(move || is_intact(&found, &expected)).await? {
+        if !blocking(move || Ok(is_intact(&found, &expected))).await? {
+            self.cache.evict_entry(&release).map_err(|error| RunReason::Machine {
+                problem: format!("cannot remove {}: {error}", release.display()),
+            })?;
             // Make room for one more release first.
             self.evict(manifest.digest.as_str(), self.keep.saturating_sub(1));
-            self.fetch_and_unpack(&manifest, &release).await?;
+            self.fetch_and_unpack(&manifest, &release, superseded).await?;
         }
         let (directory, version) = (release.clone(), manifest.version.clone());
         let spec = blocking(move || read_spec(&directory, &version)).await?;
         self.cache.mark_used(&release);
         self.evict(manifest.digest.as_str(), self.keep);
         Ok(UnpackedRelease { directory: release, spec })
+    }
+
+    /// Removes evicted releases on a thread of its own, until the agent shuts down.
+    pub async fn remove_evicted(&self, cancel: CancellationToken) {
+        let mut removal = self.removal.subscribe();
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                requested = removal.wait_for(|state| *state == Removal::Requested) => if requested.is_err() { return },
+            }
+            self.removal.send_replace(Removal::InProgress);
+            let cache = self.cache.clone();
+            tokio::select! {
+                // The rest is removed after the next start.
+                () = cancel.cancelled() => return,
+                _ = tokio::task::spawn_blocking(move || cache.remove_evicted()) => {}
+            }
+            self.removal.send_if_modified(|state| {
+                let is_done = *state == Removal::InProgress;
+                if is_done {
+                    *state = Removal::Done;
+                }
+                is_done
+            });
+        }
+    }
+
+    /// Downloads a bundle. If there is no space, it waits for the removal of evicted releases and tries again.
+    async fn fetch(&self, source: BundleSource<'_>, part: &Path) -> Result<FetchedBundle, FetchError> {
+        match fetch(source, part).await {
+            Err(FetchError::NoSpace { .. }) if *self.removal.borrow() != Removal::Done => {}
+            fetched => return fetched,
+        }
+        let _ = self.removal.subscribe().wait_for(|state| *state == Removal::Done).await;
+        fetch(source, part).await
     }
 
     /// Records that the node is about to apply a release. A preview does not record it, so the release may still expire
@@ -120,7 +191,7 @@ impl NodeReleases {
     pub async fn check_local(&self, desired: &DesiredState) -> Result<(), RunReason> {
         let manifest = self.admit(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
         let (release, version) = (self.cache.release(&manifest.digest), manifest.version.clone());
-        if blocking(move || is_intact(&release, &manifest)).await? {
+        if blocking(move || Ok(is_intact(&release, &manifest))).await? {
             return Ok(());
         }
         Err(RunReason::Release { problem: format!("the previous release {version} is no longer on the node") })
@@ -136,12 +207,28 @@ impl NodeReleases {
     }
 
     /// Downloads a bundle and unpacks it.
-    async fn fetch_and_unpack(&self, manifest: &Manifest, release: &Path) -> Result<(), RunReason> {
+    async fn fetch_and_unpack(
+        &self,
+        manifest: &Manifest,
+        release: &Path,
+        superseded: impl Future<Output = ()>,
+    ) -> Result<(), NotReady> {
         let part = self.cache.part(&manifest.digest);
         let source = BundleSource { env: &self.env, servers: &self.servers, manifest };
+        let mut superseded = pin!(superseded);
         loop {
-            let fetched = fetch(source, &part).await.map_err(not_fetched)?;
+            let fetched = tokio::select! {
+                biased;
+                () = &mut superseded => {
+                    tracing::info!(version = %manifest.version, "a newer desired state has arrived; the download is cancelled");
+                    return Err(NotReady::Superseded);
+                }
+                fetched = self.fetch(source, &part) => fetched.map_err(not_fetched)?,
+            };
             let unpacking = self.cache.unpacking(&manifest.digest);
+            self.cache.evict_entry(&unpacking).map_err(|error| RunReason::Machine {
+                problem: format!("cannot remove {}: {error}", unpacking.display()),
+            })?;
             let (bundle, expected, release) = (part.clone(), manifest.clone(), release.to_owned());
             match blocking(move || Ok(unpack(&bundle, &expected, &unpacking, &release))).await? {
                 Ok(()) => {
@@ -152,7 +239,7 @@ impl NodeReleases {
                 Err(UnpackError::Bundle(OpenBundleError::Digest { .. })) if fetched.resumed => {
                     tracing::warn!(version = %manifest.version, "the partly downloaded release is damaged; downloading all of it");
                 }
-                Err(error) => return Err(not_unpacked(error)),
+                Err(error) => return Err(not_unpacked(error).into()),
             }
         }
     }
@@ -171,6 +258,7 @@ impl NodeReleases {
         let ReleaseHistory { current, validated, fallback, .. } = self.history().get().clone();
         let needed = [Some(digest), current.as_deref(), validated.as_deref(), fallback.as_deref()];
         self.cache.evict(&needed.into_iter().flatten().collect::<Vec<_>>(), keep);
+        self.removal.send_replace(Removal::Requested);
     }
 
     fn history(&self) -> MutexGuard<'_, ReleaseHistoryFile> {
@@ -185,20 +273,20 @@ fn validated_serial(ledger: &Ledger) -> Option<u64> {
     (local.digest == desired.digest && desired.serial > 0).then_some(desired.serial)
 }
 
-/// True if the release is cached and its digest is correct. A damaged copy is removed.
+/// True if the release is cached and its digest is correct.
 ///
 /// This is verified before each use: a copy that was changed, or truncated by a power failure, is replaced and not
 /// executed. For 50 MB it takes 40 ms on a processor with SHA-256 instructions and about 150 ms without, on its own thread.
 /// That is less than any applier takes to start, and it reads the files that the applier reads next.
-fn is_intact(release: &Path, manifest: &Manifest) -> Result<bool, RunReason> {
-    if !release.exists() {
-        return Ok(false);
+fn is_intact(release: &Path, manifest: &Manifest) -> bool {
+    if fs::symlink_metadata(release).is_err() {
+        return false;
     }
-    if dir::digest(release).ok().as_deref() == Some(manifest.content.as_str()) {
-        return Ok(true);
+    let intact = dir::digest(release).ok().as_deref() == Some(manifest.content.as_str());
+    if !intact {
+        tracing::warn!(version = %manifest.version, directory = %release.display(), "the cached release is damaged");
     }
-    tracing::warn!(version = %manifest.version, directory = %release.display(), "the cached release is damaged; downloading it again");
-    fs::remove_dir_all(release).map(|()| false).map_err(|error| machine("remove", release, &error))
+    intact
 }
 
 /// Unpacks next to the final directory and renames it after verification.
@@ -207,9 +295,6 @@ fn unpack(bundle: &Path, manifest: &Manifest, unpacking: &Path, release: &Path) 
         let path = path.to_owned();
         move |source| UnpackError::Write { path, source }
     };
-    if unpacking.exists() {
-        fs::remove_dir_all(unpacking).map_err(write(unpacking))?;
-    }
     match muster_release::unpack(bundle, manifest, unpacking) {
         Ok(()) => {}
         // A wrong bundle is removed. One with forbidden content is kept, so that it is not downloaded again only to be
@@ -233,7 +318,9 @@ fn read_spec(directory: &Path, version: &Version) -> Result<ReleaseSpec, RunReas
 
 fn not_fetched(error: FetchError) -> RunReason {
     match error {
-        FetchError::Unavailable { .. } => RunReason::Release { problem: error.to_string() },
+        FetchError::Unavailable { .. } | FetchError::NoSpace { .. } => {
+            RunReason::Release { problem: error.to_string() }
+        }
         FetchError::Write { .. } => RunReason::Machine { problem: error_chain(&error) },
     }
 }
@@ -254,12 +341,8 @@ fn not_unpacked(error: UnpackError) -> RunReason {
     }
 }
 
-fn machine(what: &str, path: &Path, error: &io::Error) -> RunReason {
-    RunReason::Machine { problem: format!("cannot {what} {}: {error}", path.display()) }
-}
-
 /// Runs slow disk or CPU work on its own thread, so that other tasks continue.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RunReason> + Send + 'static,
 ) -> Result<T, RunReason> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -1,12 +1,21 @@
 //! The cache of unpacked releases: one directory each, named by the digest of its bundle, and partial downloads.
+//!
+//! An entry is evicted by renaming it, which takes no time. Removing a large release takes minutes on some disks, and is done
+//! later, on a thread of its own.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_core::release::manifest::Digest;
 
 use crate::clock;
+use crate::state::owned_dir::OwnedDir;
+
+/// Prefixes of a release that is being downloaded or unpacked, and of an entry that is to be removed.
+const INCOMING: &str = "incoming-";
+const EVICTED: &str = "evicted-";
 
 /// `releases/` of the state directory.
 #[derive(Clone, Debug)]
@@ -26,12 +35,12 @@ impl ReleaseCache {
 
     /// File of a partly downloaded bundle.
     pub fn part(&self, digest: &Digest) -> PathBuf {
-        self.directory.join(format!("incoming-{}.part", digest.hex()))
+        self.directory.join(format!("{INCOMING}{}.part", digest.hex()))
     }
 
     /// Directory in which a bundle is unpacked before it is verified.
     pub fn unpacking(&self, digest: &Digest) -> PathBuf {
-        self.directory.join(format!("incoming-{}", digest.hex()))
+        self.directory.join(format!("{INCOMING}{}", digest.hex()))
     }
 
     /// Marks a release as used now. This only decides which release is evicted first.
@@ -39,44 +48,76 @@ impl ReleaseCache {
         let _ = File::open(release).and_then(|directory| directory.set_modified(clock::now().into()));
     }
 
-    /// Removes incomplete releases of an earlier agent and the least recently used releases, down to `keep` in total.
-    /// Releases whose bundle digest is in `needed`, and their partial downloads, always stay.
+    /// Evicts incomplete releases of an earlier agent and the least recently used releases, down to `keep` in total. Releases
+    /// whose bundle digest is in `needed`, and their partial downloads, always stay. Names that the agent does not make stay.
     pub fn evict(&self, needed: &[&str], keep: usize) {
-        let Ok(entries) = fs::read_dir(&self.directory) else { return };
+        let (names, owned) = match OwnedDir::open(&self.directory).and_then(|owned| Ok((owned.names()?, owned))) {
+            Ok(opened) => opened,
+            Err(error) => return self.log_problem(&error),
+        };
         let needed: BTreeSet<&str> = needed.iter().map(|digest| digest.trim_start_matches("sha256:")).collect();
-        let (mut needed_here, mut others) = (0, Vec::new());
-        for entry in entries.flatten() {
-            let (name, path) = (entry.file_name(), entry.path());
-            let name = name.to_string_lossy();
-            let part = name.strip_prefix("incoming-").and_then(|name| name.strip_suffix(".part"));
+        let (mut needed_here, mut others, mut evicted) = (0, Vec::new(), Vec::new());
+        for name in names {
+            let incoming = name.strip_prefix(INCOMING);
+            let part = incoming.and_then(|name| name.strip_suffix(".part"));
             if needed.contains(&*name) {
                 needed_here += 1;
             } else if is_release(&name) {
-                let used = entry.metadata().and_then(|meta| meta.modified()).ok();
-                others.push((used, path));
-            } else if !part.is_some_and(|digest| needed.contains(digest)) {
-                remove(&path);
+                let used = fs::symlink_metadata(self.directory.join(&name)).and_then(|meta| meta.modified()).ok();
+                others.push((used, name));
+            } else if part.or(incoming).is_some_and(is_release) && !part.is_some_and(|digest| needed.contains(digest)) {
+                evicted.push(name);
             }
         }
         others.sort();
         let surplus = others.len().saturating_sub(keep.saturating_sub(needed_here));
-        for (_, path) in others.drain(..surplus) {
-            tracing::info!(directory = %path.display(), "removing an old release");
-            remove(&path);
+        for (_, name) in others.drain(..surplus) {
+            tracing::info!(directory = %self.directory.join(&name).display(), "removing an old release");
+            evicted.push(name);
+        }
+        for name in evicted {
+            if let Err(error) = owned.rename(&name, &evicted_name(&name)) {
+                tracing::warn!(path = %self.directory.join(&name).display(), %error, "cannot evict an unused release");
+            }
+        }
+    }
+
+    /// Evicts one entry, for example a damaged release. A missing entry is no error.
+    pub fn evict_entry(&self, path: &Path) -> io::Result<()> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        match OwnedDir::open(&self.directory)?.rename(name, &evicted_name(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Removes what was evicted, which may take minutes.
+    pub fn remove_evicted(&self) {
+        let (names, owned) = match OwnedDir::open(&self.directory).and_then(|owned| Ok((owned.names()?, owned))) {
+            Ok(opened) => opened,
+            Err(error) => return self.log_problem(&error),
+        };
+        for name in names.iter().filter(|name| name.starts_with(EVICTED)) {
+            if let Err(error) = owned.remove(name) {
+                tracing::warn!(path = %self.directory.join(name).display(), %error, "cannot remove an unused release");
+            }
+        }
+    }
+
+    fn log_problem(&self, error: &io::Error) {
+        if error.kind() != io::ErrorKind::NotFound {
+            tracing::error!(directory = %self.directory.display(), %error, "cannot remove unused releases");
         }
     }
 }
 
-fn is_release(name: &str) -> bool {
-    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+/// A name that no other evicted entry has.
+fn evicted_name(name: &str) -> String {
+    format!("{EVICTED}{name}-{}", clock::now().as_nanosecond())
 }
 
-fn remove(path: &Path) {
-    let is_directory = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    let removed = if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    if let Err(error) = removed {
-        tracing::warn!(path = %path.display(), %error, "cannot remove an unused release");
-    }
+fn is_release(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -122,6 +163,7 @@ mod tests {
             let (dir, cache) = cache("abcde");
             let needed: Vec<_> = needed.into_iter().map(digest).collect();
             cache.evict(&needed.iter().map(Digest::as_str).collect::<Vec<_>>(), keep);
+            cache.remove_evicted();
             assert_eq!(left(&dir), stay);
         }
     }
@@ -136,7 +178,43 @@ mod tests {
         }
         fs::write(dir.path().join("stray"), "").unwrap();
         cache.evict(&[wanted.as_str()], 3);
-        assert_eq!(left(&dir), "ai");
+        cache.remove_evicted();
+        assert_eq!(left(&dir), "ais", "the agent did not make the stray file");
         assert!(cache.part(&wanted).exists());
+    }
+
+    #[test]
+    fn eviction_renames_and_leaves_the_removal_for_later() {
+        let (dir, cache) = cache("abcde");
+        let oldest = cache.release(&digest('a'));
+        fs::create_dir_all(oldest.join("deep/tree")).unwrap();
+        File::open(&oldest).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        cache.evict(&[], 3);
+        let evicted = |dir: &tempfile::TempDir| {
+            let entries = fs::read_dir(dir.path()).unwrap().flatten();
+            entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(EVICTED)).collect::<Vec<_>>()
+        };
+        assert_eq!(evicted(&dir).len(), 2);
+        assert!(evicted(&dir).iter().any(|entry| entry.path().join("deep/tree").is_dir()));
+        assert!(!cache.release(&digest('a')).exists() && cache.release(&digest('c')).exists());
+        // The same release again, before the removal.
+        fs::create_dir(cache.release(&digest('a'))).unwrap();
+        cache.evict_entry(&cache.release(&digest('a'))).unwrap();
+        cache.evict_entry(&cache.release(&digest('a'))).unwrap();
+        assert_eq!(evicted(&dir).len(), 3);
+        cache.remove_evicted();
+        assert_eq!(left(&dir), "cde");
+    }
+
+    #[test]
+    fn nothing_is_evicted_through_a_link() {
+        let (dir, real) = cache("abcde");
+        let link = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(dir.path(), link.path().join("releases")).unwrap();
+        let cache = ReleaseCache::new(link.path().join("releases"));
+        cache.evict(&[], 1);
+        cache.remove_evicted();
+        assert_eq!(left(&dir), "abcde");
+        assert!(cache.evict_entry(&real.release(&digest('a'))).is_err());
     }
 }

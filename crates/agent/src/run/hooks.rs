@@ -19,11 +19,12 @@ use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
 use crate::queue::hooks::HookTrigger;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
-use crate::redact::Redactor;
+use crate::release::NotReady;
 use crate::report::unsent::UnsentReport;
 use crate::run::log::{self, BoundedLog};
 use crate::run::{
-    WorkOrder, WorkSlot, configured, environment, prepare, record_validated, report_builder, validated, without_applier,
+    WorkOrder, WorkSlot, configured, environment, prepare, record_validated, report_builder, secrets_of_run, validated,
+    without_applier,
 };
 use crate::validation::validate;
 
@@ -36,13 +37,14 @@ pub(super) async fn run(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
     let run = &order.run;
     let (directory, release) = match prepare(slot, order).await? {
         Ok(prepared) => prepared,
-        Err(reason) => {
+        Err(NotReady::Superseded) => return Some(Input::Superseded),
+        Err(NotReady::Failed(reason)) => {
             let results = run.hooks.iter().map(|hook| not_run(hook, &reason)).collect();
             let report = configured(node, order, ApplierResult::failed(reason), Lookups::new(), BoundedLog::default());
             return Some(finished(order, report, results));
         }
     };
-    let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
+    let secrets = secrets_of_run(node, order).await;
     let job = order.job(node, &directory, &release, &secrets);
     let results = run_all(&job, &run.hooks, children, cancel).await?;
     let mut log = BoundedLog::redacting(&secrets);

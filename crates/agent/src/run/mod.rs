@@ -18,7 +18,7 @@ use muster_core::names::Role;
 use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_wire::sync::DesiredState;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::applier::{ApplierResult, Job, Mode, apply};
@@ -31,12 +31,13 @@ use crate::queue::hooks::for_role;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::redact::Redactor;
-use crate::release::{NodeReleases, UnpackedRelease};
+use crate::release::{NodeReleases, NotReady, UnpackedRelease, blocking};
 use crate::report::unsent::UnsentReport;
 use crate::run::directory::RunDirectory;
 use crate::run::log::BoundedLog;
 use crate::state::durable::StateWriteError;
 use crate::state::ledger::{AppliedRelease, RunPhase, RunningRun, Work};
+use crate::sync::handshake::SyncState;
 use crate::validation::{CheckRun, validate};
 
 /// Work that the queue has given the slot to.
@@ -90,6 +91,8 @@ pub struct WorkSlot {
     pub children: Children,
     pub queue: mpsc::Sender<QueueMessage>,
     pub live: LiveLog,
+    /// Has the generation of the newest desired state.
+    pub sync_state: watch::Receiver<SyncState>,
     pub cancel: CancellationToken,
 }
 
@@ -138,9 +141,12 @@ async fn execute(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
 async fn preview(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
     let WorkSlot { node, children, live, cancel, .. } = slot;
     let report = match prepare(slot, order).await? {
-        Err(reason) => configured(node, order, ApplierResult::failed(reason), Lookups::new(), BoundedLog::default()),
+        Err(NotReady::Superseded) => return Some(Input::Superseded),
+        Err(NotReady::Failed(reason)) => {
+            configured(node, order, ApplierResult::failed(reason), Lookups::new(), BoundedLog::default())
+        }
         Ok((directory, release)) => {
-            let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
+            let secrets = secrets_of_run(node, order).await;
             let _live = live.begin(order.source(&directory, &release, &secrets));
             let job = Job { mode: Mode::Preview, ..order.job(node, &directory, &release, &secrets) };
             let applied = apply(&job, children, cancel).await?;
@@ -156,17 +162,21 @@ async fn full_run(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
     let WorkSlot { node, children, queue, live, cancel, .. } = slot;
     let run = &order.run;
     let prepared = prepare(slot, order).await?;
-    let recorded = |ready| slot.releases.record_current(&order.desired, order.fallback.as_deref()).map(|()| ready);
+    let recorded = |ready| {
+        let recorded = slot.releases.record_current(&order.desired, order.fallback.as_deref());
+        recorded.map(|()| ready).map_err(NotReady::Failed)
+    };
     let (directory, release) = match prepared.and_then(recorded) {
         Ok(prepared) => prepared,
-        Err(reason) => {
+        Err(NotReady::Superseded) => return Some(Input::Superseded),
+        Err(NotReady::Failed(reason)) => {
             // The run has looked up nothing. The node is still in the state of the previous run, and the same keys wake it.
             let lookups = order.watched.iter().map(|key| (key.clone(), order.snapshot.tag(key))).collect();
             let report = configured(node, order, ApplierResult::failed(reason), lookups, BoundedLog::default());
             return Some(report_builder::finished(order, report));
         }
     };
-    let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
+    let secrets = secrets_of_run(node, order).await;
     let live = live.begin(order.source(&directory, &release, &secrets));
     let job = order.job(node, &directory, &release, &secrets);
     let applied = apply(&job, children, cancel).await?;
@@ -202,13 +212,14 @@ async fn validate_periodically(slot: &WorkSlot, order: &WorkOrder) -> Option<Inp
     let run = &order.run;
     let (directory, release) = match prepare(slot, order).await? {
         Ok(prepared) => prepared,
-        Err(reason) => {
+        Err(NotReady::Superseded) => return Some(Input::Superseded),
+        Err(NotReady::Failed(reason)) => {
             // Checks that could not run prove nothing against the node.
             tracing::warn!(run = %run.run, %reason, "cannot run the checks; they run again at the next interval");
             return Some(Input::Validated { report: None });
         }
     };
-    let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
+    let secrets = secrets_of_run(node, order).await;
     let job = order.job(node, &directory, &release, &secrets);
     let checks = validate(&job, children, cancel, |_| ()).await?;
     let mut report = validated(order, &job, without_applier(node, order), checks);
@@ -218,9 +229,37 @@ async fn validate_periodically(slot: &WorkSlot, order: &WorkOrder) -> Option<Inp
 }
 
 /// Prepares the release and the run directory. `None` if the agent shuts down.
-async fn prepare(slot: &WorkSlot, order: &WorkOrder) -> Option<Result<(RunDirectory, UnpackedRelease), RunReason>> {
-    let release = slot.releases.prepare(&order.desired, &slot.cancel).await?;
-    Some(release.and_then(|release| Ok((make_directory(&slot.node, order)?, release))))
+async fn prepare(slot: &WorkSlot, order: &WorkOrder) -> Option<Result<(RunDirectory, UnpackedRelease), NotReady>> {
+    let current = match order.run.work {
+        Work::Run | Work::Preview => Some(order.run.generation),
+        // The applied release may be older than the desired one.
+        Work::Hooks | Work::Validation => slot.sync_state.borrow().generation,
+    };
+    let mut sync_state = slot.sync_state.clone();
+    let superseded = async move {
+        if sync_state.wait_for(|state| state.generation > current).await.is_err() {
+            // The queue has ended: the agent shuts down.
+            std::future::pending::<()>().await;
+        }
+    };
+    let release = match slot.releases.prepare(&order.desired, superseded, &slot.cancel).await? {
+        Ok(release) => release,
+        Err(not_ready) => return Some(Err(not_ready)),
+    };
+    // Removes the directories of old runs, which may be large.
+    let (node, order) = (Arc::clone(&slot.node), order.clone());
+    let directory = blocking(move || make_directory(&node, &order)).await;
+    Some(directory.map(|directory| (directory, release)).map_err(NotReady::Failed))
+}
+
+/// The secrets of a run. Reading them from the snapshots of earlier runs takes a while in a large fleet.
+async fn secrets_of_run(node: &Arc<AgentNode>, order: &WorkOrder) -> Redactor {
+    let (runs, snapshot) = (node.layout.runs(), Arc::clone(&order.snapshot));
+    let read = tokio::task::spawn_blocking(move || Redactor::for_run(&snapshot, &runs));
+    match read.await {
+        Ok(secrets) => secrets,
+        Err(_) => Redactor::for_snapshot(&order.snapshot),
+    }
 }
 
 fn make_directory(node: &AgentNode, order: &WorkOrder) -> Result<RunDirectory, RunReason> {

@@ -61,7 +61,9 @@ async fn validated(server: &mut FakeServer) -> Report {
 
 fn cached_releases(fixture: &AgentFixture) -> Vec<String> {
     let Ok(entries) = fs::read_dir(fixture.state().join("releases")) else { return Vec::new() };
-    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().into_string().unwrap()).collect();
+    let names = entries.flatten().map(|entry| entry.file_name().into_string().unwrap());
+    // Evicted releases are removed some time later.
+    let mut names: Vec<_> = names.filter(|name| !name.starts_with("evicted-")).collect();
     names.sort();
     names
 }
@@ -210,6 +212,46 @@ async fn bundle_longer_than_its_manifest_is_dropped() {
     let _agent = fixture.start();
     validated(&mut server).await;
     assert_eq!(bundles::offsets(server.address), [0, 0]);
+}
+
+#[tokio::test]
+async fn bundle_that_is_cut_short_fails_the_run() {
+    let mut server = FakeServer::start().await;
+    let fixture = AgentFixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    let bundle = fixture.path().join("bundles/v1");
+    fs::OpenOptions::new().write(true).open(&bundle).unwrap().set_len(1_000_000).unwrap();
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let reason = failed(&mut server).await.to_string();
+    assert!(reason.contains("cannot download version v1"), "{reason}");
+    let offsets = bundles::offsets(server.address);
+    assert!(offsets.iter().filter(|offset| **offset == 0).count() <= 3, "{offsets:?}");
+    // Another version reaches the node.
+    let second = large_release(&fixture, "v2", 2);
+    server.send(SyncEvent::Desired(second)).await;
+    assert_eq!(validated(&mut server).await.version.as_str(), "v2");
+}
+
+#[tokio::test]
+async fn newer_desired_state_cancels_a_download() {
+    let mut server = FakeServer::start().await;
+    let fixture = AgentFixture::new(server.address);
+    let (first, second) = (large_release(&fixture, "v1", 1), large_release(&fixture, "v2", 2));
+    bundles::fail(server.address, [DownloadFault::FreezeAfter(1_000_000)]);
+    server.set_first_events(first_events(&first, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let part = part(&fixture, &first);
+    until("half of the bundle has arrived", || fs::metadata(&part).map_or(0, |meta| meta.len()) >= 500_000).await;
+    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Desired(second)).await;
+    let report = server.report().await;
+    assert_eq!(report.version.as_str(), "v2", "the cancelled run is not reported");
+    let causes: Vec<_> = report.causes.iter().map(ToString::to_string).collect();
+    assert!(causes.contains(&"version v2".to_owned()) && !causes.contains(&"version v1".to_owned()), "{causes:?}");
+    assert!(causes.iter().any(|cause| cause.contains("ada")), "{causes:?}");
+    validated(&mut server).await;
+    assert_eq!(runs(&fixture), 1);
 }
 
 #[tokio::test]
@@ -510,8 +552,14 @@ async fn release_too_large_for_the_disk_fails_the_run() {
         server.set_first_events(first_events(&desired, with_dbs(1, &[])));
         let _agent = fixture.start();
         let reason = failed(&mut server).await;
-        let RunReason::Machine { problem } = &reason else { panic!("{reason}") };
-        assert!(problem.contains("cannot write") && problem.contains("No space left"), "{problem}");
+        let problem = reason.to_string();
+        if size == "1m" {
+            assert!(problem.contains("2 MB are needed on the disk of"), "{problem}");
+            assert_eq!(bundles::offsets(server.address), [0; 0], "nothing was downloaded");
+        } else {
+            assert!(matches!(reason, RunReason::Machine { .. }), "{problem}");
+            assert!(problem.contains("cannot write") && problem.contains("No space left"), "{problem}");
+        }
         assert_eq!(runs(&fixture), 0);
         // A smaller release still fits.
         fixture.release("v2", "echo x >> $MUSTER_ROOT/ran; exit 0", "");

@@ -44,6 +44,7 @@ impl World {
             | Input::Previewed { .. }
             | Input::Validated { .. }
             | Input::HooksFinished { .. }
+            | Input::Superseded
             | Input::Interrupted
             | Input::ReleaseChecked { .. } => AckReceiver::None,
         };
