@@ -1,10 +1,11 @@
 //! Sets up the process of a command: signals, logging, the limit of open files, and the state directory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use muster_server::private_files::{create_private_dir, private_file, restrict};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -39,7 +40,9 @@ fn open_log(path: &Path) -> io::Result<File> {
     if std::fs::metadata(path).is_ok_and(|found| found.len() > LOG_LIMIT) {
         std::fs::rename(path, path.with_extension("log.old"))?;
     }
-    OpenOptions::new().create(true).append(true).open(path)
+    let log = private_file().create(true).append(true).open(path)?;
+    restrict(path)?;
+    Ok(log)
 }
 
 fn log_filter() -> EnvFilter {
@@ -97,11 +100,13 @@ pub(crate) struct StateDirError {
     source: io::Error,
 }
 
-/// The chosen state directory, or `.muster` in the current directory. Creates it if it does not exist.
+/// The chosen state directory, or `.muster` in the current directory. Creates it if it does not exist. Only its owner can
+/// read what is in it.
 pub(crate) fn state_dir(chosen: Option<&Path>) -> Result<PathBuf, StateDirError> {
     let path = chosen.unwrap_or(Path::new(STATE_DIR)).to_owned();
-    let created = std::fs::create_dir_all(&path).and_then(|()| path.canonicalize());
-    created.map_err(|source| StateDirError { path, source })
+    let created = create_private_dir(&path).and_then(|()| path.canonicalize());
+    let private = created.and_then(|path| restrict(&path).map(|()| path));
+    private.map_err(|source| StateDirError { path, source })
 }
 
 /// The default directory of blobs.

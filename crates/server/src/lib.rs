@@ -35,6 +35,7 @@ pub mod controllers;
 pub mod design;
 pub mod doctor;
 mod metrics;
+pub mod private_files;
 mod registration;
 pub mod releases;
 pub mod replica;

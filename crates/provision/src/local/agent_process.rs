@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -184,7 +184,7 @@ pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|log| log.len() > MAX_SIZE) {
         fs::rename(path, rotated(path))?;
     }
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let length = file.metadata()?.len();
     Ok((file, length))
 }

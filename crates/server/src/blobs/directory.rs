@@ -17,6 +17,8 @@ use std::{io, thread};
 use muster_core::names::ReplicaId;
 use tempfile::TempDir;
 
+use crate::private_files::{create_private_dir, create_private_file, private_file, restrict_tree};
+
 use super::store::{BlobReader, BlobStore, PendingBlob};
 
 /// Characters of a digest that name its directory.
@@ -44,9 +46,10 @@ pub(super) struct BlobDirectory {
 }
 
 impl BlobDirectory {
-    /// Opens the directory, and creates it if it does not exist.
+    /// Opens the directory, and creates it if it does not exist. Only its owner can read the files in it.
     pub(super) fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
-        std::fs::create_dir_all(root)?;
+        create_private_dir(root)?;
+        restrict_tree(root)?;
         Ok(Self { root: root.to_owned(), replica, counter: AtomicU64::new(0) })
     }
 
@@ -70,7 +73,7 @@ impl BlobStore for BlobDirectory {
             // The same bytes, or a partial write of a killed server. A reader may have it open.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let temporary = self.unfinished();
-                fill(File::create(&temporary)?, &temporary, bytes)?;
+                fill(private_file().write(true).create(true).truncate(true).open(&temporary)?, &temporary, bytes)?;
                 std::fs::rename(&temporary, &path)
             }
             Err(error) => Err(error),
@@ -102,7 +105,7 @@ impl BlobStore for BlobDirectory {
 
     fn begin(&self) -> io::Result<Box<dyn PendingBlob>> {
         let path = self.unfinished();
-        let file = File::create_new(&path)?;
+        let file = create_private_file(&path)?;
         Ok(Box::new(PendingFile { file, path: Some(path), root: self.root.clone() }))
     }
 
@@ -163,7 +166,8 @@ impl BlobStore for BlobDirectory {
         if owner.ends_with('\n') {
             return Ok(owner.trim_end() == store);
         }
-        std::fs::write(&path, format!("{store}\n"))?;
+        let mut file = private_file().write(true).create(true).truncate(true).open(&path)?;
+        file.write_all(format!("{store}\n").as_bytes())?;
         Ok(true)
     }
 
@@ -200,7 +204,7 @@ impl PendingBlob for PendingFile {
         self.file.sync_all()?;
         let (head, tail) = digest.split_at_checked(HEAD).unwrap_or((digest, ""));
         let parent = self.root.join(head);
-        std::fs::create_dir_all(&parent)?;
+        create_private_dir(&parent)?;
         if let Some(path) = self.path.take()
             && let Err(error) = std::fs::rename(&path, parent.join(tail))
         {
@@ -254,10 +258,10 @@ fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 
 /// Creates the directory only when it is missing: 256 times in the life of a store.
 fn create(path: &Path) -> io::Result<File> {
-    match (File::create_new(path), path.parent()) {
+    match (create_private_file(path), path.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
-            std::fs::create_dir_all(parent)?;
-            File::create_new(path)
+            create_private_dir(parent)?;
+            create_private_file(path)
         }
         (created, _) => created,
     }

@@ -5,7 +5,7 @@
 //! at the same moment do not see each other at first.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -14,6 +14,7 @@ use muster_core::replica::ReplicaRecord;
 use tokio::time::{sleep, timeout};
 
 use crate::App;
+use crate::private_files::{create_private_dir, private_file};
 use crate::server::ServerStartError;
 use crate::view::View;
 
@@ -35,8 +36,9 @@ impl BlobMarks {
 
     /// Writes the mark of a replica.
     pub(crate) fn put(&self, id: &ReplicaId, nonce: &str) -> io::Result<()> {
-        std::fs::create_dir_all(&self.directory)?;
-        std::fs::write(self.directory.join(id.as_str()), nonce)
+        create_private_dir(&self.directory)?;
+        let mut mark = private_file().write(true).create(true).truncate(true).open(self.directory.join(id.as_str()))?;
+        mark.write_all(nonce.as_bytes())
     }
 
     /// Removes the mark of a replica. A missing mark is no error, and one that stays is swept later.
