@@ -1,5 +1,6 @@
 //! Settings of all benchmarks: programs, work directory, and the mark of their processes.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,9 @@ use crate::report;
 
 /// The environment variable that marks every process of a benchmark.
 pub(crate) const MARK: &str = "MUSTER_BENCH";
+/// Token of all servers of a benchmark.
+pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const TOKEN_FILE: &str = "token";
 /// Time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -39,6 +43,9 @@ impl Bench {
         let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
         let scratch = tempfile::Builder::new().prefix("muster-bench-").tempdir_in(&dir);
         let scratch = scratch.with_context(|| format!("cannot work in {}", dir.display()))?;
+        let token = scratch.path().join(TOKEN_FILE);
+        std::fs::write(&token, TOKEN)?;
+        std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600))?;
         Ok(Self(Arc::new(BenchSettings {
             muster: programs.join("muster"),
             agent: programs.join("muster-agent"),
@@ -63,6 +70,11 @@ impl Bench {
 
     pub(crate) fn scratch(&self) -> &Path {
         self.0.scratch.path()
+    }
+
+    /// File with [`TOKEN`].
+    pub(crate) fn token_file(&self) -> PathBuf {
+        self.scratch().join(TOKEN_FILE)
     }
 
     /// The value of the mark: no other benchmark at the same time has it.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::sandbox::TOKEN;
+
 /// The server holds questions open for a minute at most.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -125,8 +127,8 @@ fn send(
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         {more}Content-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: {to}\r\nAuthorization: Bearer {TOKEN}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\n{more}Content-Length: {length}\r\n\r\n{body}"
     )?;
     Ok(BufReader::new(stream))
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -25,6 +26,9 @@ use crate::server::ENV;
 /// directory.
 const MARK: Mark = Mark { prefix: "muster-e2e-", variable: "HOME", subdirectory: Some("home") };
 
+/// Token of the servers of all tests.
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
 /// A directory, a network and environment variables of one test.
 #[derive(Debug)]
 pub struct Sandbox {
@@ -42,6 +46,8 @@ impl Sandbox {
         let key = SigningKey::generate("a test").unwrap();
         key.write_new(&sandbox.release_key()).unwrap();
         write_public(key.public(), &sandbox.release_key().with_extension("pub")).unwrap();
+        fs::write(sandbox.token_file(), TOKEN).unwrap();
+        fs::set_permissions(sandbox.token_file(), fs::Permissions::from_mode(0o600)).unwrap();
         sandbox
     }
 
@@ -53,6 +59,11 @@ impl Sandbox {
     /// Its public key, for agents.
     pub fn trusted_key(&self) -> String {
         read_public(&self.release_key().with_extension("pub")).unwrap().to_string()
+    }
+
+    /// The file with [`TOKEN`], for servers, agents and commands.
+    pub fn token_file(&self) -> PathBuf {
+        self.path("token")
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -84,6 +95,7 @@ impl Sandbox {
             .env("XDG_RUNTIME_DIR", self.path("run"))
             .env("TMPDIR", self.path("tmp"))
             .env("LANG", "C.UTF-8")
+            .env("MUSTER_TOKEN_FILE", self.token_file())
             .current_dir(self.dir.path())
             .stdin(std::process::Stdio::null());
         command

@@ -8,13 +8,13 @@ use anyhow::Context;
 use muster_design::file_text::FileText;
 use muster_design::source::DesignSource;
 use muster_design::{CompileOptions, Design, SourceFileChange};
-use muster_wire::client::{Client, WriteOptions};
+use muster_wire::client::WriteOptions;
 use muster_wire::design::{ApplyDesign, DesignInput, DocumentText, SourceBundle as SentReports, SourceFile};
 use saphyr_parser::{Event, Parser};
 
 use crate::bench::Bench;
 use crate::parts::process::ResourceUsage;
-use crate::parts::server::InProcessServer;
+use crate::parts::server::{InProcessServer, client};
 use crate::parts::site::{BenchSite, SiteFiles};
 use crate::parts::{process, project, site};
 use crate::row::{BenchRow, Sample, Unit};
@@ -157,7 +157,7 @@ async fn put(bench: &Bench, texts: &[(String, String)], repeat: u32) -> anyhow::
     let dir = bench.dir()?;
     let project = project::BenchProject::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
     let inside = InProcessServer::start(dir.path(), &project).await?;
-    let (client, env) = (Client::new(&format!("http://{}", inside.address))?, project::env()?);
+    let (client, env) = (client(&inside.address)?, project::env()?);
     let files = texts.iter().map(|(path, text)| SourceFile { path: path.clone(), text: text.clone() }).collect();
     let design =
         DesignInput { bundles: vec![SentReports { name: "site".to_owned(), files }], ..DesignInput::default() };

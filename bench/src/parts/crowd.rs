@@ -11,7 +11,6 @@ use anyhow::Context;
 use muster_core::lookup::Lookups;
 use muster_core::names::NodeName;
 use muster_core::txn::Generation;
-use muster_wire::client::Client;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -20,6 +19,8 @@ use tokio::task::JoinSet;
 
 use super::project::{self, ENV};
 use super::reports::lookups;
+use super::server::client;
+use crate::bench::TOKEN;
 
 /// Real agents spread their reconnects over seconds; a shorter time is harder for the server.
 const SPREAD: Duration = Duration::from_secs(1);
@@ -82,12 +83,13 @@ impl Crowd {
             };
             let body = serde_json::to_string(&open)?;
             let path = format!("/v1/envs/{ENV}/nodes/{node}/sync");
+            let head = format!("POST {path} HTTP/1.1");
             let request = format!(
-                "POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                "authorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
                 body.len()
             );
             let wait = SPREAD.mul_f64(f64::from(u32::try_from(number * 7919 % nodes.len())?) / nodes.len() as f64);
-            agents.spawn(agent(shared.clone(), request, wait));
+            agents.spawn(agent(shared.clone(), head, request, wait));
         }
         let mut crowd = Self { shared, connected, _agents: agents };
         crowd.all(0, nodes.len()).await?;
@@ -137,11 +139,12 @@ impl Drop for Crowd {
     }
 }
 
-async fn agent(shared: Arc<CrowdState>, request: String, wait: Duration) {
+async fn agent(shared: Arc<CrowdState>, head: String, request: String, wait: Duration) {
     while !shared.ended.load(Ordering::Relaxed) {
         tokio::time::sleep(wait).await;
         let target = shared.target.load(Ordering::Relaxed);
         let Some(address) = shared.addresses.get(target) else { return };
+        let request = format!("{head}\r\nhost: {address}\r\n{request}");
         if stream(&shared, address, target, &request).await.is_none() {
             shared.retries.fetch_add(1, Ordering::Relaxed);
         }
@@ -187,7 +190,7 @@ async fn read_events(shared: &CrowdState, stream: &mut TcpStream) {
 
 /// The server's desired generation, for an agent without state.
 async fn generation(address: &str, node: &NodeName) -> anyhow::Result<Generation> {
-    let client = Client::new(&format!("http://{address}"))?;
+    let client = client(address)?;
     let open = SyncOpen { incarnation: Some(1), has_snapshot: true, ..SyncOpen::default() };
     let mut stream = client.sync(&project::env()?, node, &open).await?;
     loop {

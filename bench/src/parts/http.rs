@@ -6,6 +6,8 @@ use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::bench::TOKEN;
+
 /// One connection, kept open from request to request.
 #[derive(Debug)]
 pub(crate) struct RawConnection {
@@ -33,7 +35,8 @@ impl RawConnection {
 
     async fn send(&mut self, method: &str, path: &str, body: &[u8]) -> anyhow::Result<(u16, Vec<u8>)> {
         let mut request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
             self.address,
             body.len()
         )
@@ -209,7 +212,9 @@ impl MetricsScrape {
         let unreachable = || format!("cannot read the metrics of {address}");
         let mut stream = TcpStream::connect(address).await.with_context(unreachable)?;
         // HTTP/1.0: the response ends with the connection.
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.with_context(unreachable)?;
+        let host = address.trim_start_matches("http://");
+        let request = format!("GET /metrics HTTP/1.0\r\nhost: {host}\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.with_context(unreachable)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.with_context(unreachable)?;
         let (head, body) = answer.split_once("\r\n\r\n").with_context(unreachable)?;

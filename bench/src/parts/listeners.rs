@@ -11,7 +11,6 @@ use etcd_client::{Client as EtcdClient, ConnectOptions};
 use muster_core::lookup::Tag;
 use muster_core::names::NodeName;
 use muster_core::txn::Generation;
-use muster_wire::client::Client;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -21,6 +20,8 @@ use super::etcd::Etcd;
 use super::fan_out_sample::Countdown;
 use super::project;
 use super::project::ENV;
+use super::server::client;
+use crate::bench::TOKEN;
 
 /// They connect within this time: a server limits concurrent opens.
 const SPREAD: Duration = Duration::from_secs(1);
@@ -61,8 +62,8 @@ impl Listeners {
         let body = serde_json::to_string(&open)?;
         for (number, node) in nodes.iter().enumerate() {
             let request = format!(
-                "POST /v1/envs/{ENV}/nodes/{node}/sync HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n\
-                 content-length: {}\r\n\r\n{body}",
+                "POST /v1/envs/{ENV}/nodes/{node}/sync HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\n\
+                 content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
                 body.len()
             );
             let wait = SPREAD * u32::try_from(number * 7919 % nodes.len())? / u32::try_from(nodes.len())?;
@@ -103,7 +104,7 @@ impl Listeners {
 /// Generation, snapshot tag and snapshot size of the server, from a stream without state. No node has its own data
 /// here.
 async fn server_state(address: &str, node: &NodeName) -> anyhow::Result<(Option<Generation>, Option<Tag>, usize)> {
-    let client = Client::new(&format!("http://{address}"))?;
+    let client = client(address)?;
     let open = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
     let mut stream = client.sync(&project::env()?, node, &open).await?;
     let (mut tag, mut bytes) = (None, 0);

@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use muster_wire::token::TOKEN_FILE_VARIABLE;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
@@ -31,6 +32,7 @@ pub(crate) struct BenchProcess {
 pub(crate) fn command(bench: &Bench, program: &Path, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.env(MARK, bench.mark()).env("XDG_RUNTIME_DIR", dir).current_dir(dir).kill_on_drop(true);
+    command.env(TOKEN_FILE_VARIABLE, bench.token_file());
     for variable in ["MUSTER_SERVER", "MUSTER_ENV", "MUSTER_STATE", "RUST_LOG", "TMPDIR"] {
         command.env_remove(variable);
     }

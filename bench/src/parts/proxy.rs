@@ -63,7 +63,16 @@ const PING: &str = "ping";
 impl CountingProxy {
     /// Listens, and forwards to the server at `host:port`.
     pub(crate) async fn start(server: &str) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("the proxy cannot listen")?;
+        // The server accepts requests for any loopback address, but for no other port than its own.
+        let (_, port) = server.rsplit_once(':').context("the address of the server has no port")?;
+        let addresses: Vec<_> = (2..=254).map(|last| format!("127.0.1.{last}:{port}")).collect();
+        let mut listener = TcpListener::bind(&addresses[0]).await;
+        for address in &addresses[1..] {
+            if listener.is_err() {
+                listener = TcpListener::bind(address).await;
+            }
+        }
+        let listener = listener.context("the proxy cannot listen")?;
         let url = format!("http://{}", listener.local_addr()?);
         let traffic = Arc::new(Mutex::new(Traffic::default()));
         let mut tasks = JoinSet::new();

@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muster_core::names::NodeName;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_server::{Clock, FirstVersion, LeasePace, Registration, ServerConfig, register};
+use muster_server::{Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, ServerConfig, register};
 use muster_store::EmbeddedStore;
 use muster_store::embedded::EmbeddedOptions;
 use muster_testkit::records::{node_record, release_records};
 use muster_wire::client::Client;
+use muster_wire::token::Token;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, TOKEN};
 
 use super::http::{MetricsScrape, RawConnection};
 use super::process::{BenchProcess, command};
@@ -75,7 +76,7 @@ impl BenchServer {
     }
 
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::new(&self.url)?)
+        client(&self.address)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -94,6 +95,11 @@ impl BenchServer {
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.running.stop().await.context("muster serve")
     }
+}
+
+/// A client of a server of a benchmark.
+pub(crate) fn client(address: &str) -> anyhow::Result<Client> {
+    Ok(Client::with_token(&format!("http://{address}"), Some(&Token::new(TOKEN)?))?)
 }
 
 /// A server on its own runtime, like that of `muster serve`. Ends when it is dropped.
@@ -130,6 +136,9 @@ impl InProcessServer {
             let listen = "127.0.0.1:0".parse()?;
             let config = ServerConfig {
                 listen,
+                socket: None,
+                token: Token::new(TOKEN)?,
+                limits: ConnectionLimits::default(),
                 blobs,
                 liveness_timeouts: LivenessTimeouts::default(),
                 lease: LeasePace::default(),

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::node::status::Activity;
-use muster_wire::client::ClientError;
 
 use crate::config::{AgentNode, ConfigFile};
 use crate::live_log::{LiveLog, Streamer};
@@ -29,7 +28,7 @@ use crate::state::ledger::{self, Ledger, LoadError};
 use crate::state::outbox::{Outbox, OutboxError};
 use crate::sync::Sync;
 use crate::sync::handshake::{IncarnationRenewal, SyncState};
-use crate::sync::servers::ServerClients;
+use crate::sync::servers::{ServerClients, ServersError};
 use crate::{run, sync};
 
 /// Capacity of the queue's inbox. The queue handles messages faster than a server sends them. When the disk blocks the
@@ -50,8 +49,8 @@ pub enum AgentError {
     Ledger(#[from] LoadError),
     #[error(transparent)]
     Outbox(#[from] OutboxError),
-    #[error("`server` in the configuration cannot be used")]
-    Server(#[source] ClientError),
+    #[error(transparent)]
+    Servers(#[from] ServersError),
     #[error("cannot become the parent of orphaned processes")]
     Subreaper(#[source] std::io::Error),
     #[error("a task of the agent has ended, so the agent stops")]
@@ -72,7 +71,7 @@ async fn lock_state_dir(path: &Path) -> Result<StateDir, OpenStateDirError> {
 
 /// Runs an agent until it is cancelled.
 pub async fn run(config: &ConfigFile, cancel: CancellationToken) -> Result<(), AgentError> {
-    let servers = ServerClients::new(&config.env, &config.node, config.server.urls()).map_err(AgentError::Server)?;
+    let servers = ServerClients::from_config(config)?;
     let state = lock_state_dir(&config.state_dir).await?;
     let stored = StoredState::load(config, state.layout(), &servers)?;
     children::become_subreaper().map_err(AgentError::Subreaper)?;

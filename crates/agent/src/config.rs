@@ -40,8 +40,11 @@ pub enum ReadConfigError {
 pub struct ConfigFile {
     pub env: EnvName,
     pub node: NodeName,
-    /// URLs of the servers. The agent uses one of them, and another when that does not answer.
+    /// URLs of the servers, or `unix:/PATH` of a Unix socket. The agent uses one of them, and another when that does not answer.
     pub server: ServerUrls,
+    /// File with the token of the servers. A Unix socket needs none.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
     /// Directory of the agent's state.
     pub state_dir: PathBuf,
     /// Directory for the files of releases (`MUSTER_ROOT`).
@@ -228,10 +231,11 @@ mod tests {
     fn all_fields_are_read() {
         let text = SMALLEST.replace("\"http://127.0.0.1:7300\"", "[\"http://a:1\", \"http://b:2\"]");
         let config = read(&format!(
-            "{text}\npuppet = \"/opt/p\"\ndebounce = \"1s\"\nretry = {{ first = \"1s\", cap = \"1m\" }}"
+            "{text}\ntoken_file = \"/etc/muster/token\"\npuppet = \"/opt/p\"\ndebounce = \"1s\"\nretry = {{ first = \"1s\", cap = \"1m\" }}"
         ))
         .unwrap();
         assert_eq!(config.server.urls(), ["http://a:1", "http://b:2"]);
+        assert_eq!(config.token_file.as_deref(), Some(Path::new("/etc/muster/token")));
         assert_eq!(config.retry(), RetryBackoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) });
     }
 

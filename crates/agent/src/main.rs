@@ -12,7 +12,8 @@ use tracing_subscriber::EnvFilter;
 
 use muster_agent::agent;
 use muster_agent::commands::{UNKNOWN, check, once, status, version};
-use muster_agent::config::{ConfigFile, ServerUrls};
+use muster_agent::config::{ConfigFile, ReadConfigError, ServerUrls};
+use muster_wire::token::TOKEN_FILE_VARIABLE;
 
 const EXAMPLES: &str = r#"Examples:
   muster-agent run --config /etc/muster/agent.toml
@@ -24,7 +25,8 @@ const EXAMPLES: &str = r#"Examples:
 The configuration is one TOML file:
   env = "quickstart"                       # environment of the node
   node = "web1"                            # name of the node in the design
-  server = "http://127.0.0.1:7300"         # or a list: ["http://10.0.0.1:7300", "http://10.0.0.2:7300"]
+  server = "http://127.0.0.1:7300"         # or unix:/PATH, or a list: ["http://…:7300", "http://…:7300"]
+  token_file = "/etc/muster/token"         # copy of the server's token; not needed with unix:/PATH
   state_dir = "/var/lib/muster-agent"      # state of the agent: ledger, outbox, runs
   root = "/srv/web1"                       # directory for the files of releases (MUSTER_ROOT)
   trusted_keys = ["ed25519:…"]             # public keys that sign releases
@@ -58,6 +60,19 @@ struct ConfigArg {
     /// Configuration file of the agent.
     #[arg(long, value_name = "FILE", default_value = "/etc/muster/agent.toml")]
     config: PathBuf,
+    /// File with the token of the servers, instead of that in the configuration.
+    #[arg(long, value_name = "FILE", env = TOKEN_FILE_VARIABLE, hide_env_values = true)]
+    token_file: Option<PathBuf>,
+}
+
+impl ConfigArg {
+    fn read(&self) -> Result<ConfigFile, ReadConfigError> {
+        let mut config = ConfigFile::read(&self.config)?;
+        if let Some(file) = &self.token_file {
+            config.token_file = Some(file.clone());
+        }
+        Ok(config)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -72,7 +87,7 @@ enum AgentCommand {
     Run {
         #[command(flatten)]
         config: ConfigArg,
-        /// URL of a server, instead of those in the configuration. Repeat it, or separate several with commas.
+        /// URL of a server or unix:/PATH, instead of those in the configuration. Repeat it, or separate several with commas.
         ///
         /// The agent uses one server at a time. It starts with the one that its name hashes to, and fails over to
         /// another when that does not answer.
@@ -200,19 +215,19 @@ fn main() -> ExitCode {
 fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
     match command {
         AgentCommand::Run { config, server } => {
-            let mut config = ConfigFile::read(&config.config)?;
+            let mut config = config.read()?;
             if !server.is_empty() {
                 config.server = ServerUrls::Several(server);
             }
             block_on(run(&config))?.map(|()| ExitCode::SUCCESS)
         }
         AgentCommand::Status { config, output } => {
-            let config = ConfigFile::read(&config.config)?;
+            let config = config.read()?;
             block_on(status::run(&config, output == StatusFormat::Json))?
         }
-        AgentCommand::Once { config } => block_on(once::run(&ConfigFile::read(&config.config)?))?,
+        AgentCommand::Once { config } => block_on(once::run(&config.read()?))?,
         AgentCommand::PendingUpdate { config } => {
-            let config = ConfigFile::read(&config.config).map_err(anyhow::Error::from);
+            let config = config.read().map_err(anyhow::Error::from);
             let result = config.and_then(|config| block_on(version::pending_update(&config))?);
             // Exit code 1 would mean that the node is current, and cron would never update it.
             result.or_else(|error| {
@@ -220,8 +235,8 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::from(UNKNOWN))
             })
         }
-        AgentCommand::LocalVersion { config } => version::local_version(&ConfigFile::read(&config.config)?),
-        AgentCommand::Check { config } => block_on(check::run(&ConfigFile::read(&config.config)?))?,
+        AgentCommand::LocalVersion { config } => version::local_version(&config.read()?),
+        AgentCommand::Check { config } => block_on(check::run(&config.read()?))?,
     }
 }
 

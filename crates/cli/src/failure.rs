@@ -123,6 +123,9 @@ impl From<ClientError> for Failure {
 fn refusal_exit(code: ProblemCode) -> Exit {
     match code {
         ProblemCode::InvalidRequest
+        | ProblemCode::Unauthenticated
+        | ProblemCode::Forbidden
+        | ProblemCode::UnsupportedMediaType
         | ProblemCode::UnknownEnvironment
         | ProblemCode::UnknownNode
         | ProblemCode::UnknownVersion

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use muster_server::private_files::{create_private_dir, private_file, restrict};
+use muster_server::{Server, TOKEN_FILE, TokenFileError, read_token, state_token};
+use muster_wire::token::Token;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -107,6 +109,46 @@ pub(crate) fn state_dir(chosen: Option<&Path>) -> Result<PathBuf, StateDirError>
     let created = create_private_dir(&path).and_then(|()| path.canonicalize());
     let private = created.and_then(|path| restrict(&path).map(|()| path));
     private.map_err(|source| StateDirError { path, source })
+}
+
+/// Access of clients to a server that starts: its Unix socket and its token.
+#[derive(Debug)]
+pub(crate) struct ServerAccess {
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) token: Token,
+    pub(crate) token_file: PathBuf,
+}
+
+/// Name of the Unix socket in a state directory.
+const SOCKET: &str = "server.sock";
+/// Longest path of a Unix socket, in bytes; the kernel needs one more for the end. The server first binds a longer name.
+const LONGEST_SOCKET: usize = 107 - ".new.1234567".len();
+
+impl ServerAccess {
+    /// Reads the chosen token file, or that of the state directory, which is created if it does not exist.
+    pub(crate) fn open(state: &Path, chosen: Option<&Path>) -> Result<Self, TokenFileError> {
+        let (token, token_file) = match chosen {
+            Some(file) => (read_token(file)?, std::path::absolute(file).unwrap_or_else(|_| file.to_owned())),
+            None => {
+                let file = state.join(TOKEN_FILE);
+                (state_token(&file)?, file)
+            }
+        };
+        let socket = Some(state.join(SOCKET)).filter(|path| path.as_os_str().len() <= LONGEST_SOCKET);
+        if socket.is_none() {
+            let state = state.display();
+            tracing::warn!(%state, "no Unix socket: the path of the state directory is too long; clients use TCP");
+        }
+        Ok(Self { socket, token, token_file })
+    }
+
+    /// Address of a started server for local agents: the Unix socket, or the URL with the token file.
+    pub(crate) fn for_agents(&self, server: &Server) -> (String, Option<PathBuf>) {
+        match server.socket().and_then(Path::to_str) {
+            Some(socket) => (format!("unix:{socket}"), None),
+            None => (format!("http://{}", server.address()), Some(self.token_file.clone())),
+        }
+    }
 }
 
 /// The default directory of blobs.

@@ -6,6 +6,8 @@ pub const ENV: &str = "MUSTER_ENV";
 pub const SERVER: &str = "MUSTER_SERVER";
 /// Default of `--state`.
 pub const STATE: &str = "MUSTER_STATE";
+/// Default of `--token-file`.
+pub const TOKEN_FILE: &str = muster_wire::token::TOKEN_FILE_VARIABLE;
 /// Default of `--min-revision`.
 pub const MIN_REVISION: &str = "MUSTER_MIN_REVISION";
 /// Password of the store's user, without `--store-password-file`. There is no option for it: all users of a machine can

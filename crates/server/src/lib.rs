@@ -54,5 +54,7 @@ pub use design::node_records::{FleetChange, FollowError, follow_design};
 pub use registration::{FirstVersion, RegisterError, Registration, RegistrationResult, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;
-pub use server::{Server, ServerConfig, ServerStartError};
+pub use server::{
+    ConnectionLimits, Server, ServerConfig, ServerStartError, TOKEN_FILE, TokenFileError, read_token, state_token,
+};
 pub use view::{LatestRevision, View, ViewChange, node_rows};

@@ -14,6 +14,7 @@ use muster_core::names::{EnvName, NodeName, RunId, Version};
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
 use muster_core::txn::Revision;
+use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,6 +29,7 @@ use crate::operator::{
 use crate::problem::Problem;
 use crate::sse::{DecodeError, Decoder};
 use crate::sync::{AgentActivity, DesiredResponse, ReportAck, SyncEvent, SyncOpen};
+use crate::token::Token;
 
 pub use data::{DataQuery, DatumPrecondition};
 pub use design::{DocumentPrecondition, WriteOptions};
@@ -39,10 +41,14 @@ pub use runs::LogStream;
 const CONNECT: Duration = Duration::from_secs(5);
 /// Timeout of a response, unless the request waits for something.
 const ANSWER: Duration = Duration::from_secs(30);
+/// Time that an unused connection is kept. The server closes it later, so that no request is sent to a closing connection.
+const IDLE: Duration = Duration::from_secs(20);
+/// Prefix of the address of a Unix socket.
+const UNIX: &str = "unix:";
 
 #[derive(Debug, Error)]
 pub enum ClientError {
-    #[error("{0:?} is not the address of a server: expected http://HOST:PORT")]
+    #[error("{0:?} is not the address of a server: expected http://HOST:PORT or unix:/PATH")]
     Address(String),
     #[error("cannot reach the server at {base}")]
     Unreachable {
@@ -74,20 +80,39 @@ impl ClientError {
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
+    /// Address of the server: `http://HOST:PORT` or `unix:/PATH`.
     base: String,
+    /// Beginning of the URLs of requests. On a Unix socket the host has no meaning.
+    origin: String,
     min_revision: Option<Revision>,
 }
 
 impl Client {
+    /// Client without a token, for the Unix socket of a server.
     pub fn new(base: &str) -> Result<Self, ClientError> {
-        let base = base.trim_end_matches('/').to_owned();
-        if !base.starts_with("http://") || reqwest::Url::parse(&base).is_err() {
-            return Err(ClientError::Address(base));
-        }
+        Self::with_token(base, None)
+    }
+
+    /// Client of the server at `http://HOST:PORT` or `unix:/PATH`, which presents a token.
+    pub fn with_token(base: &str, token: Option<&Token>) -> Result<Self, ClientError> {
         // The server listens on loopback. A proxy from the environment would break that.
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
+        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).pool_idle_timeout(IDLE);
+        let (http, base, origin) = match base.strip_prefix(UNIX) {
+            Some(path) if path.starts_with('/') => {
+                (http.unix_socket(path), base.to_owned(), "http://localhost".to_owned())
+            }
+            Some(_) => return Err(ClientError::Address(base.to_owned())),
+            None => {
+                let base = base.trim_end_matches('/').to_owned();
+                if !base.starts_with("http://") || reqwest::Url::parse(&base).is_err() {
+                    return Err(ClientError::Address(base));
+                }
+                (http, base.clone(), base)
+            }
+        };
+        let http = http.default_headers(token.map(authorization).unwrap_or_default()).build();
         let http = http.map_err(|source| ClientError::Unreachable { base: base.clone(), source })?;
-        Ok(Self { http, base, min_revision: None })
+        Ok(Self { http, base, origin, min_revision: None })
     }
 
     /// Requires responses that are at least as new as a revision.
@@ -122,7 +147,7 @@ impl Client {
 
     /// Downloads a backup, without a timeout.
     pub async fn backup(&self, env: &EnvName) -> Result<Download, ClientError> {
-        let response = self.answer(self.http.get(format!("{}/v1/envs/{env}/backup", self.base))).await?;
+        let response = self.answer(self.http.get(format!("{}/v1/envs/{env}/backup", self.origin))).await?;
         Ok(Download { base: self.base.clone(), response })
     }
 
@@ -133,7 +158,7 @@ impl Client {
         query: RestoreQuery,
         backup: impl Into<reqwest::Body>,
     ) -> Result<RestoreResponse, ClientError> {
-        let request = self.http.post(format!("{}/v1/envs/{env}/restore", self.base)).query(&query);
+        let request = self.http.post(format!("{}/v1/envs/{env}/restore", self.origin)).query(&query);
         self.send(request.header("content-type", backup::MEDIA_TYPE).body(backup)).await
     }
 
@@ -214,7 +239,7 @@ impl Client {
 
     /// Opens the sync stream of a node.
     pub async fn sync(&self, env: &EnvName, node: &NodeName, open: &SyncOpen) -> Result<SyncStream, ClientError> {
-        let url = format!("{}/v1/envs/{env}/nodes/{node}/sync", self.base);
+        let url = format!("{}/v1/envs/{env}/nodes/{node}/sync", self.origin);
         let request = self.http.post(url).header("accept", "text/event-stream").json(open);
         let response = self.answer(request).await?;
         Ok(SyncStream { base: self.base.clone(), response, decoder: Decoder::default(), ready: Vec::new() })
@@ -268,7 +293,7 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}{path}", self.base)).timeout(ANSWER);
+        let request = self.http.request(method, format!("{}{path}", self.origin)).timeout(ANSWER);
         match self.min_revision {
             None => request,
             Some(revision) => request.header(MIN_REVISION, revision.to_string()),
@@ -294,6 +319,16 @@ impl Client {
             Err(source) => Err(ClientError::NotUnderstood { base: self.base.clone(), status, source: Some(source) }),
         }
     }
+}
+
+fn authorization(token: &Token) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    // A token has printable ASCII characters only, which every header may have.
+    if let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", token.as_str())) {
+        value.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    headers
 }
 
 /// Query of a filter. None for the empty filter.
@@ -351,6 +386,24 @@ pub fn new_request_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn address_is_a_url_or_a_socket() {
+        let base = |text: &str| Client::new(text).map(|client| (client.base().to_owned(), client.origin)).ok();
+        let url = "http://127.0.0.1:7300".to_owned();
+        assert_eq!(base("http://127.0.0.1:7300/"), Some((url.clone(), url)));
+        assert_eq!(base("unix:/run/muster.sock"), Some(("unix:/run/muster.sock".into(), "http://localhost".into())));
+        for wrong in ["", "127.0.0.1:7300", "https://127.0.0.1:7300", "unix:muster.sock", "/run/muster.sock"] {
+            assert_eq!(base(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn token_is_not_shown() {
+        let token = Token::new("0123456789abcdef0123456789abcdef").unwrap();
+        let client = Client::with_token("http://127.0.0.1:7300", Some(&token)).unwrap();
+        assert!(!format!("{client:?}").contains(token.as_str()));
+    }
 
     #[test]
     fn request_ids_are_unique() {

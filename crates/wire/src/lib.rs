@@ -9,6 +9,7 @@
 //! - [`sync`], [`sse`]: streams and reports of agents, and their encoding.
 //! - [`runs`]: runs, run requests, and logs of runs in progress.
 //! - [`problem`]: error responses (RFC 9457).
+//! - [`token`]: the secret that clients present on TCP.
 //! - [`client`]: the typed client. It sends each request once; callers decide on retries.
 //!
 //! Domain types (names, reports, reasons) come from `muster-core` unchanged, so each has one form in the store, on the wire and
@@ -27,3 +28,4 @@ pub mod rollout;
 pub mod runs;
 pub mod sse;
 pub mod sync;
+pub mod token;

@@ -46,6 +46,12 @@ pub struct Problem {
 pub enum ProblemCode {
     /// Path, query or body are not valid.
     InvalidRequest,
+    /// The request has no token, or not the token of this server.
+    Unauthenticated,
+    /// The server refuses the client: another user on its Unix socket, or a web page.
+    Forbidden,
+    /// The body has another media type than this resource takes.
+    UnsupportedMediaType,
     UnknownEnvironment,
     /// The node is not in the environment's design.
     UnknownNode,
@@ -111,6 +117,9 @@ impl ProblemCode {
     pub fn status(self) -> u16 {
         match self {
             ProblemCode::InvalidRequest => 400,
+            ProblemCode::Unauthenticated => 401,
+            ProblemCode::Forbidden => 403,
+            ProblemCode::UnsupportedMediaType => 415,
             ProblemCode::UnknownEnvironment
             | ProblemCode::UnknownNode
             | ProblemCode::UnknownVersion
@@ -145,6 +154,9 @@ impl ProblemCode {
     pub fn title(self) -> &'static str {
         match self {
             ProblemCode::InvalidRequest => "The request is not valid",
+            ProblemCode::Unauthenticated => "The request is not authenticated",
+            ProblemCode::Forbidden => "The client is not allowed",
+            ProblemCode::UnsupportedMediaType => "The media type is not supported",
             ProblemCode::UnknownEnvironment => "There is no such environment",
             ProblemCode::UnknownNode => "There is no such node in the design",
             ProblemCode::UnknownVersion => "There is no such release",

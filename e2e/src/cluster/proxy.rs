@@ -25,9 +25,9 @@ struct ProxyState {
 }
 
 impl AgentProxy {
-    /// Listens on a free port of its own address and forwards to `to`.
+    /// Listens on its own address, at the port of the server `to`: a server refuses requests for another port.
     pub fn start(host: std::net::Ipv4Addr, to: SocketAddr) -> Self {
-        let listener = TcpListener::bind((host, 0)).unwrap();
+        let listener = TcpListener::bind((host, to.port())).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(ProxyState::default());
         let accepting = Arc::clone(&shared);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn answers_are_lost_until_it_is_cut() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let proxy = AgentProxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
+        let proxy = AgentProxy::start(Ipv4Addr::new(127, 0, 0, 2), server.local_addr().unwrap());
         let mut agent = TcpStream::connect(proxy.address).unwrap();
         let (mut replica, _) = server.accept().unwrap();
         proxy.drop_responses();
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn proxy_forwards_before_and_after_a_cut() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let proxy = AgentProxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
+        let proxy = AgentProxy::start(Ipv4Addr::new(127, 0, 0, 2), server.local_addr().unwrap());
         for _ in 0..2 {
             let mut agent = TcpStream::connect(proxy.address).unwrap();
             let (mut replica, _) = server.accept().unwrap();

@@ -44,8 +44,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The answer of the first server that answers, or why none did.
 pub(super) async fn request_desired(config: &ConfigFile) -> Result<DesiredResponse, String> {
-    let servers =
-        ServerClients::new(&config.env, &config.node, config.server.urls()).map_err(|error| error_chain(&error))?;
+    let servers = ServerClients::from_config(config).map_err(|error| error_chain(&error))?;
     let mut why = String::new();
     for client in servers.all() {
         match timeout(ANSWER_TIMEOUT, client.desired(&config.env, &config.node)).await {

@@ -82,7 +82,7 @@ fn is_due(ledger: Option<&Ledger>, answer: Option<&DesiredResponse>, unsent_repo
 async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Result<bool> {
     let Some(ledger) = ledger else { return Ok(false) };
     let snapshot = ledger::load_snapshot(&Layout::at(&config.state_dir))?;
-    let servers = ServerClients::new(&config.env, &config.node, config.server.urls())?;
+    let servers = ServerClients::from_config(config)?;
     let open = SyncState::new(ledger, snapshot.as_ref()).open_message(Default::default(), None, false);
     for client in servers.all() {
         let Ok(Ok(mut stream)) = timeout(FIRST_EVENT_TIMEOUT, client.sync(&config.env, &config.node, &open)).await

@@ -127,8 +127,11 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         ProblemCode::InvalidRequest | ProblemCode::UnknownVersion | ProblemCode::UnknownRun | ProblemCode::TooLarge => {
             ReportDisposition::Refuse
         }
-        // The design, the environment or the store may become available.
-        ProblemCode::UnknownEnvironment
+        // The design, the environment or the store may become available, and the token may be corrected.
+        ProblemCode::Unauthenticated
+        | ProblemCode::Forbidden
+        | ProblemCode::UnsupportedMediaType
+        | ProblemCode::UnknownEnvironment
         | ProblemCode::UnknownNode
         | ProblemCode::UnknownRole
         | ProblemCode::UnknownDatum

@@ -189,7 +189,7 @@ mod tests {
         let outbox = Outbox::new(directory.path().join("state/outbox"));
         outbox.store(&report(1)).unwrap();
         let url = format!("http://{}", frozen.local_addr().unwrap());
-        let servers = ServerClients::new(&node.env, &node.name, &[url]).unwrap();
+        let servers = ServerClients::new(&node.env, &node.name, &[url], None).unwrap();
         let (mut unanswered, begun) = (servers.unanswered(), Instant::now());
         let cancel = CancellationToken::new();
         let sender = ReportSender {

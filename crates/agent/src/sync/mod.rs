@@ -259,6 +259,8 @@ fn failed(error: &ClientError) -> StreamEnd {
             let is_unknown = matches!(problem.code, ProblemCode::UnknownNode | ProblemCode::UnknownEnvironment);
             let hint = if is_unknown {
                 ": correct `node` and `env` in the agent's configuration, or add the node to the design"
+            } else if problem.code == ProblemCode::Unauthenticated {
+                ": set `token_file` in the agent's configuration to a copy of the server's token file"
             } else {
                 ""
             };
@@ -310,7 +312,7 @@ mod tests {
     }
 
     fn servers(urls: &[String]) -> ServerClients {
-        ServerClients::new(&EnvName::new("test").unwrap(), &NodeName::new("web1").unwrap(), urls).unwrap()
+        ServerClients::new(&EnvName::new("test").unwrap(), &NodeName::new("web1").unwrap(), urls, None).unwrap()
     }
 
     fn sync(

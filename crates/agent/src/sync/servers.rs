@@ -8,11 +8,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use muster_core::names::{EnvName, NodeName};
 use muster_wire::client::{Client, ClientError};
+use muster_wire::token::{ReadTokenError, Token};
+
+use crate::config::ConfigFile;
+
+#[derive(Debug, Error)]
+pub enum ServersError {
+    #[error("`server` in the configuration cannot be used")]
+    Address(#[from] ClientError),
+    #[error("`token_file` in the configuration cannot be used")]
+    Token(#[from] ReadTokenError),
+}
 
 #[derive(Clone, Debug)]
 pub struct ServerClients {
@@ -24,8 +36,14 @@ pub struct ServerClients {
 }
 
 impl ServerClients {
-    pub fn new(env: &EnvName, node: &NodeName, urls: &[String]) -> Result<Self, ClientError> {
-        let clients = urls.iter().map(|url| Client::new(url)).collect::<Result<Vec<_>, _>>()?;
+    /// The servers of a configuration.
+    pub fn from_config(config: &ConfigFile) -> Result<Self, ServersError> {
+        let token = config.token_file.as_deref().map(Token::read).transpose()?;
+        Ok(Self::new(&config.env, &config.node, config.server.urls(), token.as_ref())?)
+    }
+
+    pub fn new(env: &EnvName, node: &NodeName, urls: &[String], token: Option<&Token>) -> Result<Self, ClientError> {
+        let clients = urls.iter().map(|url| Client::with_token(url, token)).collect::<Result<Vec<_>, _>>()?;
         let clients = order(env, node, clients, Client::base).into();
         Ok(Self { clients, current: Arc::default(), unanswered: watch::Sender::new(None) })
     }

@@ -38,12 +38,15 @@ pub struct Globals {
     /// Environment [default: the one that the server was started for, or the only one]
     #[arg(long, global = true, env = variables::ENV, hide_env_values = true, value_name = "NAME")]
     pub env: Option<EnvName>,
-    /// Address of the server, such as http://127.0.0.1:7300 [default: discovered on this machine]
+    /// Address of the server, such as http://127.0.0.1:7300 or unix:/PATH [default: discovered on this machine]
     #[arg(long, global = true, env = variables::SERVER, hide_env_values = true, value_name = "URL")]
     pub server: Option<String>,
     /// State directory of the server [default: `.muster` in this or a parent directory]
     #[arg(long, global = true, env = variables::STATE, hide_env_values = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Token of the server's TCP port, for the server and its clients [default: `token` in the state directory]
+    #[arg(long, global = true, env = variables::TOKEN_FILE, hide_env_values = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Require data of at least this revision; every change prints its revision
     #[arg(long, global = true, env = variables::MIN_REVISION, hide_env_values = true, value_name = "N")]
     pub min_revision: Option<u64>,

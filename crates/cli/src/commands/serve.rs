@@ -1,11 +1,11 @@
 //! `muster serve`: runs a server without agents.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_server::{Clock, LeasePace, Server, ServerConfig, register_design};
+use muster_server::{Clock, ConnectionLimits, LeasePace, Server, ServerConfig, register_design};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Globals;
@@ -13,16 +13,17 @@ use crate::args::store::StoreArgs;
 use crate::connect::{Announcement, SearchPaths, announce};
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
-use crate::process::{Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir};
+use crate::process::{ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir};
 use crate::project::{self, LoadedProject, signing_key};
 
 /// Run the server
 ///
-/// Serves the environments of its store until Ctrl-C or SIGTERM. Agents and operators are not authenticated yet, for which
-/// reason the server listens on loopback addresses only.
+/// Serves the environments of its store until Ctrl-C or SIGTERM. Listens on the Unix socket `server.sock` in its state
+/// directory, for its own user and root, and on a TCP port of a loopback address, for clients with its token. Connections are
+/// not encrypted yet, for which reason it listens on loopback addresses only.
 ///
-/// With etcd any number of servers can run as replicas; they need a shared directory of blobs. Configure agents with the
-/// addresses of several replicas.
+/// With etcd any number of servers can run as replicas; they need a shared directory of blobs and the same --token-file.
+/// Configure agents with the addresses of several replicas.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -32,7 +33,8 @@ Exit codes:
 Examples:
   muster serve --store embedded:.muster/store
   muster serve --store embedded:/var/lib/muster/store --project examples/quickstart
-  muster serve --store etcd://10.0.0.1:2379,10.0.0.2:2379 --blobs /srv/muster/blobs
+  muster serve --store etcd://10.0.0.1:2379,10.0.0.2:2379 --blobs /srv/muster/blobs \\
+               --token-file /etc/muster/token
   muster serve --store etcd://etcd1:2379 --store-ca ca.pem --store-cert me.pem --store-key me.key \\
                --store-user muster --store-password-file /etc/muster/password --blobs /srv/muster/blobs")]
 pub struct Args {
@@ -66,10 +68,14 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         opened = args.store.open(None, &mut terminal.notes) => opened?,
         () = signals.recv() => return Ok(Exit::Yes),
     };
+    let access = ServerAccess::open(&state, globals.token_file.as_deref()).map_err(Failure::failed)?;
     let clock = Clock::system();
     let blobs = args.store.blobs.clone().unwrap_or_else(|| blobs_in(&state));
     let config = ServerConfig {
         listen: args.listen,
+        socket: access.socket.clone(),
+        token: access.token.clone(),
+        limits: ConnectionLimits::default(),
         blobs,
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
@@ -96,6 +102,8 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         env,
         started: clock.now(),
         state,
+        socket: server.socket().map(Path::to_owned),
+        token_file: Some(access.token_file),
     };
     let _announcement = announce(&paths, announcement).map_err(Failure::failed)?;
     terminal.out.line(format_args!("API: {url}"));

@@ -32,6 +32,12 @@ pub struct Announcement {
     pub started: Timestamp,
     /// Its state directory, which distinguishes several servers.
     pub state: PathBuf,
+    /// Its Unix socket, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// The file with its token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Error)]

@@ -126,6 +126,15 @@ pub fn find_by_state(state: &Path) -> Result<FoundServer, FindServerError> {
     }
 }
 
+/// The announced server at a URL, if it runs on this machine.
+pub(super) fn find_by_url(paths: &SearchPaths, state: Option<&Path>, url: &str) -> Option<Announcement> {
+    let states = state.map(Path::to_owned).into_iter().chain(paths.state_dirs());
+    let near = states.map(|state| state.join(SERVER_FILE)).filter(|file| is_own(file).unwrap_or(false));
+    let near = near.filter_map(|file| read(&file).ok().flatten()).filter(|server| is_alive(server.pid));
+    let of_user = user_servers(&paths.user_dir).map(|(servers, _)| servers).unwrap_or_default();
+    near.chain(of_user.into_iter().map(|(_, server)| server)).find(|server| server.url == url.trim_end_matches('/'))
+}
+
 impl FindServerError {
     fn with_other_servers(mut self, user_dir: &Path) -> Self {
         if let (FindServerError::Stopped { others, .. }, Ok((servers, _))) = (&mut self, user_servers(user_dir)) {

@@ -6,6 +6,8 @@
 //! - `<pid>.json` in a directory of the user (`$XDG_RUNTIME_DIR/muster`, or `muster-<uid>` in the temporary directory),
 //!   found from any terminal of the user. One file per server: with two servers a command refuses to guess.
 //!
+//! Commands use the Unix socket of a server that they discover, and else its TCP port with the token of its token file.
+//!
 //! A process that can write such a file can redirect the commands of an operator. For this reason the files are private,
 //! the user's directory must be writable by the user only, and a file of another user in a parent directory is skipped.
 

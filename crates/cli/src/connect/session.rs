@@ -1,13 +1,17 @@
 //! Opens a connection to the server, and selects the environment of a command.
 
+use std::path::{Path, PathBuf};
+
 use muster_core::names::EnvName;
 use muster_core::txn::Revision;
 use muster_wire::client::{Client, ClientError};
 use muster_wire::problem::ProblemCode;
+use muster_wire::token::Token;
 
 use crate::args::Globals;
 use crate::failure::{Exit, Failure};
 
+use super::find::find_by_url;
 use super::{FindServerError, FoundServer, SearchPaths, find, find_by_state};
 
 /// A client for the server that was found.
@@ -15,6 +19,8 @@ use super::{FindServerError, FoundServer, SearchPaths, find, find_by_state};
 pub(crate) struct ServerConnection {
     pub(crate) client: Client,
     found: FoundServer,
+    /// The token file of the command line.
+    token_file: Option<PathBuf>,
     min_revision: Option<Revision>,
 }
 
@@ -27,20 +33,27 @@ pub(crate) struct Session {
 
 impl ServerConnection {
     pub(crate) fn find(globals: &Globals) -> Result<Self, Failure> {
+        let mut token_file = globals.token_file.clone();
+        let paths = || SearchPaths::from_process().map_err(FindServerError::CurrentDir);
         let found = match (&globals.server, &globals.state) {
-            (Some(url), _) => FoundServer::Explicit { url: url.clone() },
+            (Some(url), state) => {
+                if token_file.is_none() {
+                    token_file = find_by_url(&paths()?, state.as_deref(), url).and_then(|server| server.token_file);
+                }
+                FoundServer::Explicit { url: url.clone() }
+            }
             (None, Some(state)) => find_by_state(state)?,
-            (None, None) => find(&SearchPaths::from_process().map_err(FindServerError::CurrentDir)?)?,
+            (None, None) => find(&paths()?)?,
         };
         let min_revision = globals.min_revision.map(Revision);
-        Ok(Self { client: client(&found, min_revision)?, found, min_revision })
+        Ok(Self { client: client(&found, token_file.as_deref(), min_revision)?, found, token_file, min_revision })
     }
 
     /// Reads the announcement again: a restarted server may listen on another port. Never switches to another server.
     pub(crate) fn rediscover(&mut self) -> Result<(), Failure> {
         if let FoundServer::Announced { announcement, .. } = &self.found {
             let found = find_by_state(&announcement.state)?;
-            self.client = client(&found, self.min_revision)?;
+            self.client = client(&found, self.token_file.as_deref(), self.min_revision)?;
             self.found = found;
         }
         Ok(())
@@ -105,8 +118,22 @@ pub(crate) fn is_retryable(error: &ClientError) -> bool {
     }
 }
 
-fn client(found: &FoundServer, min_revision: Option<Revision>) -> Result<Client, Failure> {
-    let client = Client::new(found.url()).map_err(Failure::from)?;
+/// A client on the Unix socket of the server, or else on TCP with the token.
+fn client(found: &FoundServer, token_file: Option<&Path>, min_revision: Option<Revision>) -> Result<Client, Failure> {
+    let (socket, announced) = match found {
+        FoundServer::Explicit { .. } => (None, None),
+        FoundServer::Announced { announcement, .. } => {
+            (announcement.socket.as_deref().and_then(Path::to_str), announcement.token_file.as_deref())
+        }
+    };
+    let client = match socket {
+        Some(path) => Client::new(&format!("unix:{path}")),
+        None => {
+            let token = token_file.or(announced).map(Token::read).transpose().map_err(Failure::cannot_tell)?;
+            Client::with_token(found.url(), token.as_ref())
+        }
+    };
+    let client = client.map_err(Failure::from)?;
     Ok(match min_revision {
         None => client,
         Some(revision) => client.at_least(revision),

@@ -36,8 +36,19 @@ async fn server_is_found_by_directory_state_and_address() {
     assert_eq!(from("elsewhere", None, &["--state", "../work/.muster"]).await, found, "by its state");
     let state = fleet.machine.path("work/.muster");
     assert_eq!(from("elsewhere", Some(("MUSTER_STATE", state.to_str().unwrap())), &[]).await, found);
-    assert_eq!(from("elsewhere", None, &["--server", &fleet.url]).await, found, "by its address");
-    assert_eq!(from("elsewhere", Some(("MUSTER_SERVER", &fleet.url)), &[]).await, found);
+    let token = state.join("token");
+    let token = token.to_str().unwrap();
+    let by_address = ["--server", &fleet.url, "--token-file", token];
+    assert_eq!(from("elsewhere", None, &by_address).await, found, "by its address");
+    let variable = Some(("MUSTER_TOKEN_FILE", token));
+    assert_eq!(from("elsewhere", variable, &["--server", &fleet.url]).await, found, "by its address");
+    assert_eq!(from("work", Some(("MUSTER_SERVER", &fleet.url)), &[]).await, found, "the announcement has its token");
+    snapshot!(from("elsewhere", None, &["--server", &fleet.url, "--env", "quickstart"]).await, @"
+    exit 1
+    --- stderr
+    error: the request has no token: this port needs the header `Authorization: Bearer TOKEN`
+    hint: give the token file of the server with --token-file or MUSTER_TOKEN_FILE; it is `token` in the state directory of the server, unless the server was started with another one
+    ");
     snapshot!(from("elsewhere", None, &[]).await, @"
     exit 2
     --- stderr
@@ -165,6 +176,44 @@ async fn directory_writable_by_others_is_not_trusted() {
       TMP/run/muster: can be written by other users and is not trusted
     hint: start one with `muster up DIR`, or give its address with --server or MUSTER_SERVER
     ");
+}
+
+/// The server of `muster serve` needs no configuration: commands find its socket, and the token for its address.
+#[tokio::test]
+async fn serve_is_reached_by_socket_and_by_token() {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let machine = Machine::new();
+    // An older version has created it.
+    std::fs::create_dir(machine.path("work/.muster")).unwrap();
+    std::fs::set_permissions(machine.path("work/.muster"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let serve = ["serve", "--store", "embedded:store", "--listen", "127.0.0.1:0"];
+    let mut server = machine.muster(&serve).current_dir(machine.path("work")).spawn().unwrap();
+    let line = BufReader::new(server.stdout.take().unwrap()).lines().next_line().await.unwrap().unwrap();
+    let url = line.strip_prefix("API: ").unwrap();
+    let mode = |name: &str| machine.path("work/.muster").join(name).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode("token"), mode(""), mode("blobs")], [0o600, 0o700, 0o700]);
+
+    snapshot!(machine.run(&["status"]).await, @"
+    exit 1
+    --- stderr
+    error: the server at unix:TMP/work/.muster/server.sock has no environment yet
+    hint: `muster up DIR` creates one
+    ");
+    snapshot!(machine.run(&["status", "--server", url]).await, @"
+    exit 1
+    --- stderr
+    error: the server at http://127.0.0.1:PORT has no environment yet
+    hint: `muster up DIR` creates one
+    ");
+    let other = machine.path("other-token");
+    write(&other, &"x".repeat(32));
+    snapshot!(machine.run(&["status", "--server", url, "--token-file", other.to_str().unwrap()]).await, @"
+    exit 1
+    --- stderr
+    error: the token of the request is not the token of this server
+    hint: give the token file of the server with --token-file or MUSTER_TOKEN_FILE; it is `token` in the state directory of the server, unless the server was started with another one
+    ");
+    server.kill().await.unwrap();
 }
 
 /// A listener that never answers stands for a cluster that hangs.

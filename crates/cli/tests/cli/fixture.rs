@@ -18,10 +18,13 @@ use muster_core::report::{
     Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
 };
 use muster_core::txn::Generation;
-use muster_server::{App, Clock, FirstVersion, LeasePace, Registration, Server, ServerConfig, register};
+use muster_server::{
+    App, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig, register,
+};
 use muster_testkit::records::{node_records, release_records};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{SyncEvent, SyncOpen};
+use muster_wire::token::Token;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -121,6 +124,11 @@ pub(crate) struct Fleet {
     stop: CancellationToken,
 }
 
+/// Token of the servers of these tests.
+pub(crate) fn token() -> Token {
+    Token::new("0123456789abcdef0123456789abcdef").unwrap()
+}
+
 impl Fleet {
     pub(crate) async fn start() -> Self {
         Self::start_with(Machine::new(), &QUICKSTART).await
@@ -183,6 +191,9 @@ impl Fleet {
         let time = clock.clone();
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            socket: None,
+            token: token(),
+            limits: ConnectionLimits::default(),
             blobs: state.join("blobs"),
             liveness_timeouts: LivenessTimeouts {
                 lost_after: SignedDuration::from_secs(30),
@@ -191,6 +202,8 @@ impl Fleet {
             lease: LeasePace::default(),
             clock: Clock::from_fn(move || Timestamp::from_second(time.load(Ordering::SeqCst)).unwrap()),
         };
+        let token_file = state.join("token");
+        std::fs::write(&token_file, token().as_str()).unwrap();
         let stop = CancellationToken::new();
         let server = Server::start(config, store, stop.clone()).await.unwrap();
         let (app, url) = (server.app().clone(), format!("http://{}", server.address()));
@@ -202,10 +215,12 @@ impl Fleet {
             env: None,
             started: Timestamp::from_second(start).unwrap(),
             state,
+            socket: None,
+            token_file: Some(token_file),
         };
         let announcement = Some(announce(&machine.places(), announcement).unwrap());
         Self {
-            client: Client::new(&url).unwrap(),
+            client: Client::with_token(&url, Some(&token())).unwrap(),
             env: EnvName::new("quickstart").unwrap(),
             streams: BTreeMap::new(),
             machine,

@@ -53,8 +53,10 @@ pub struct LocalConfig {
     /// State directory; created if missing.
     pub state: PathBuf,
     pub network: LoopbackNetwork,
-    /// URL of the server for the agents.
+    /// URL of the server for the agents, or `unix:/PATH`.
     pub server: String,
+    /// File with the token of the server, if the agents need one.
+    pub token_file: Option<PathBuf>,
     /// Keys that sign releases.
     pub trusted_keys: Vec<PublicKey>,
     /// The agent's program. `None`: next to the running program, or in `PATH`.
@@ -69,6 +71,7 @@ pub struct LocalDriver {
     nodes: PathBuf,
     network: LoopbackNetwork,
     server: String,
+    token_file: Option<PathBuf>,
     trusted_keys: Vec<PublicKey>,
     agent: PathBuf,
     puppet: Option<PathBuf>,
@@ -116,6 +119,7 @@ impl LocalDriver {
             nodes,
             network: config.network,
             server: config.server,
+            token_file: config.token_file,
             trusted_keys: config.trusted_keys,
             agent,
             puppet: config.puppet,

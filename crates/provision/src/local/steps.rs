@@ -104,6 +104,7 @@ pub(super) fn write_files(driver: &LocalDriver, spec: &MachineSpec) -> Result<bo
         env: spec.env.clone(),
         node: spec.node.clone(),
         server: driver.server.clone(),
+        token_file: driver.token_file.clone(),
         state_dir: dir.agent_state(),
         root: dir.root(),
         trusted_keys: driver.trusted_keys.clone(),
@@ -139,6 +140,8 @@ pub(super) struct AgentConfig {
     pub env: EnvName,
     pub node: NodeName,
     pub server: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
     pub state_dir: PathBuf,
     pub root: PathBuf,
     pub trusted_keys: Vec<PublicKey>,
@@ -265,6 +268,7 @@ mod tests {
             env: EnvName::new("quickstart").unwrap(),
             node: NodeName::new("web1").unwrap(),
             server: "http://127.0.0.1:7077".into(),
+            token_file: Some("/s/token".into()),
             state_dir: "/s/nodes/web1/agent".into(),
             root: "/s/nodes/web1/root".into(),
             trusted_keys: vec![PublicKey::from_bytes([7; 32])],
@@ -281,6 +285,7 @@ mod tests {
 env = "quickstart"
 node = "web1"
 server = "http://127.0.0.1:7077"
+token_file = "/s/token"
 state_dir = "/s/nodes/web1/agent"
 root = "/s/nodes/web1/root"
 trusted_keys = ["ed25519:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="]

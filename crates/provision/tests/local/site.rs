@@ -54,6 +54,7 @@ impl Site {
             state: self.place.path().join("state"),
             network: LoopbackNetwork::default(),
             server: "http://127.0.0.1:7077".into(),
+            token_file: None,
             trusted_keys: Vec::new(),
             agent: Some(self.agent_path()),
             puppet: None,

@@ -1,7 +1,9 @@
 //! HTTP API. [`router`] lists all paths; each resource has a file of its own.
 //!
-//! [`request`] and [`error`] hold what resources share: the parts of a request, and failures as problems.
+//! [`access`] admits clients. [`request`] and [`error`] hold what resources share: the parts of a request, and failures as
+//! problems.
 
+mod access;
 mod agents;
 mod backup;
 mod data;
@@ -20,6 +22,7 @@ mod runs;
 mod server;
 mod versions;
 
+pub(crate) use access::{AccessControl, Peer};
 pub(crate) use error::chain;
 pub use router::openapi;
 pub(crate) use router::router;

@@ -1,5 +1,7 @@
 //! Routes of the API, grouped by their users.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, Request};
@@ -11,6 +13,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 
+use super::access::{AccessControl, check_access};
 use super::{
     agents, backup, data, design, environments, error, logs, nodes, pauses, releases, rollouts, runs, server, versions,
 };
@@ -148,7 +151,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
-pub(crate) fn router(app: App) -> Router {
+pub(crate) fn router(app: App, access: Arc<AccessControl>) -> Router {
     let id = HeaderName::from_static("x-request-id");
     let span = |request: &Request<axum::body::Body>| {
         let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
@@ -158,6 +161,7 @@ pub(crate) fn router(app: App) -> Router {
     router
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(access, check_access))
         .layer(axum::middleware::from_fn(error::add_request_id))
         .layer(PropagateRequestIdLayer::new(id.clone()))
         .layer(TraceLayer::new_for_http().make_span_with(span))

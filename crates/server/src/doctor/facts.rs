@@ -12,8 +12,8 @@ use muster_core::names::{EnvName, ReplicaId, Version};
 use muster_core::release::ReleaseRecord;
 use muster_core::replica::{ControllerName, ControllerRecord, ReplicaRecord};
 use muster_store::{Sharing, Store, StoreHealth};
-use muster_wire::client::Client;
 use muster_wire::doctor::{BlobVisibility, ReplicaReport};
+use muster_wire::problem::ProblemCode;
 use tokio::time::timeout;
 
 use crate::App;
@@ -110,9 +110,12 @@ async fn collect_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> Rep
     let answer = if id == *app.replica.membership.id() {
         Ok(examine_self(app).await)
     } else {
-        let asking = async { Client::new(&record.url)?.self_examination(REPLICA_TIMEOUT).await };
+        let asking = async { app.agents.peers.client(&record.url)?.self_examination(REPLICA_TIMEOUT).await };
         match asking.await {
             Ok(answer) if answer.replica != id => Err(format!("{} answers at its address", answer.replica)),
+            Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::Unauthenticated) => {
+                Err("it refuses the token of this replica: start all replicas with the same --token-file".to_owned())
+            }
             answer => answer.map_err(|error| chain(&error)),
         }
     };

@@ -12,6 +12,7 @@ use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, NodeName, ReplicaId, RunId};
 use muster_wire::client::{Client, ClientError, Download};
 use muster_wire::runs::LogQuery;
+use muster_wire::token::Token;
 use tokio::time::timeout;
 
 use crate::agents::{AgentConnection, Links};
@@ -21,8 +22,10 @@ use crate::view::node_rows::RemoteActivities;
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// HTTP clients for the other replicas, with connections that are reused.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Peers {
+    /// All replicas have the same token.
+    token: Token,
     clients: Mutex<Vec<(String, Client)>>,
 }
 
@@ -30,6 +33,10 @@ pub struct Peers {
 const MAX_CLIENTS: usize = 16;
 
 impl Peers {
+    pub(crate) fn new(token: Token) -> Self {
+        Self { token, clients: Mutex::default() }
+    }
+
     /// Activities of the agents of other replicas, for one node or for all.
     pub async fn activities(
         &self,
@@ -44,7 +51,7 @@ impl Peers {
             urls(fleet, links, node)
         };
         let requests = urls.into_iter().map(|(replica, url)| async move {
-            let client = self.client(&url)?;
+            let client = self.client(&url).ok()?;
             match client.activities(env, node, REQUEST_TIMEOUT).await {
                 Ok(page) => Some(page.items),
                 Err(error) => {
@@ -71,23 +78,24 @@ impl Peers {
             let fleets = view.fleets();
             urls(fleets.get(env)?, links, Some(node)).pop()?
         };
-        let client = self.client(&url)?;
+        let client = self.client(&url).ok()?;
         let query = LogQuery { here: true, ..query };
         // The timeout is for the begin of the response; its body lasts as long as the run.
         timeout(REQUEST_TIMEOUT * 4, client.forward_log(env, node, run, query)).await.ok()
     }
 
-    fn client(&self, url: &str) -> Option<Client> {
+    /// Client for the replica at a URL.
+    pub(crate) fn client(&self, url: &str) -> Result<Client, ClientError> {
         let mut clients = self.clients.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == url) {
-            return Some(client.clone());
+            return Ok(client.clone());
         }
-        let client = Client::new(url).ok()?;
+        let client = Client::with_token(url, Some(&self.token))?;
         if clients.len() >= MAX_CLIENTS {
             clients.remove(0);
         }
         clients.push((url.to_owned(), client.clone()));
-        Some(client)
+        Ok(client)
     }
 }
 

@@ -1,22 +1,25 @@
 //! The server: its configuration, its tasks, how it starts and stops, and the sweep of its blob directory.
 
+mod connections;
 mod start;
+mod token_file;
 
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use muster_core::names::ReplicaId;
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_store::StoreError;
+use muster_wire::token::Token;
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::AccessControl;
 use crate::app::Clock;
 use crate::blobs::Blobs;
 use crate::design::tree::add_references;
@@ -25,12 +28,22 @@ use crate::replica::{IdentityError, LeasePace};
 use crate::view::View;
 use crate::{App, api};
 
+use connections::Listeners;
+
+pub use connections::ConnectionLimits;
+pub use token_file::{TOKEN_FILE, TokenFileError, read_token, state_token};
+
 /// Time that open requests have to finish after the server was stopped.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     pub listen: SocketAddr,
+    /// Path of the Unix socket, if the server has one.
+    pub socket: Option<PathBuf>,
+    /// Token of requests on TCP. All replicas of a store need the same one.
+    pub token: Token,
+    pub limits: ConnectionLimits,
     /// The directory of the blobs.
     pub blobs: PathBuf,
     pub liveness_timeouts: LivenessTimeouts,
@@ -43,7 +56,7 @@ pub struct ServerConfig {
 #[derive(Debug, Error)]
 pub enum ServerStartError {
     #[error(
-        "refusing to listen on {0}: requests are not authenticated yet, and every client that reaches the server could \
+        "refusing to listen on {0}: connections are not encrypted yet, and every host on the way could read the token and \
          control the fleet; listen on a loopback address (127.0.0.1 or ::1)"
     )]
     NotLoopback(SocketAddr),
@@ -54,6 +67,12 @@ pub enum ServerStartError {
     #[error("cannot listen on {address}")]
     Listen {
         address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot listen on the Unix socket {}", path.display())]
+    Socket {
+        path: PathBuf,
         #[source]
         source: io::Error,
     },
@@ -80,7 +99,9 @@ pub enum ServerStartError {
 pub struct Server {
     app: App,
     address: SocketAddr,
-    listener: TcpListener,
+    listeners: Listeners,
+    limits: ConnectionLimits,
+    token: Token,
     marks: BlobMarks,
     /// None on a store that only this process can open.
     mark_watch: Option<BlobMarkWatch>,
@@ -93,6 +114,11 @@ impl Server {
         self.address
     }
 
+    /// Path of the Unix socket, if the server listens on one.
+    pub fn socket(&self) -> Option<&Path> {
+        self.listeners.socket.as_ref().map(connections::NamedSocket::path)
+    }
+
     pub fn app(&self) -> &App {
         &self.app
     }
@@ -100,9 +126,9 @@ impl Server {
     /// Answers requests until the server is stopped. When a task ends, the server ends too: without one of its tasks it
     /// would answer requests wrongly.
     pub async fn run(mut self) -> io::Result<()> {
-        let router = api::router(self.app.clone());
+        let router = api::router(self.app.clone(), AccessControl::new(self.token));
         let stop = self.stop.clone();
-        let serve = axum::serve(self.listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+        let serve = self.listeners.serve(router, self.limits, &stop);
         let blobs_differ = async {
             match &self.mark_watch {
                 Some(watch) => watch.run(&self.app).await,
@@ -110,7 +136,7 @@ impl Server {
             }
         };
         let served = tokio::select! {
-            served = serve => served,
+            () = serve => Ok(()),
             // A client that reads slowly, a backup for instance, does not keep the server from stopping.
             () = async { stop.cancelled().await; tokio::time::sleep(DRAIN_TIMEOUT).await } => Ok(()),
             error = blobs_differ => {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use muster_core::node::liveness::LivenessTimeouts;
@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::connections::{Listeners, NamedSocket};
 use super::{STALE_MARK, Server, ServerConfig, ServerStartError, renew_mark, sweep};
 use crate::agents::{Admission, Hub, Links};
 use crate::app::{Agents, App, Clock, Reader, ReplicaState, Writer};
@@ -27,7 +28,7 @@ use crate::metrics::{self, MeasuredStore, ReportMetrics, ServerMetrics};
 use crate::replica::balance::Balance;
 use crate::replica::presence::Presence;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks, unseen};
-use crate::replica::{ControllerLocks, Identity, LeasePace, Membership};
+use crate::replica::{ControllerLocks, Identity, LeasePace, Membership, Peers};
 use crate::reports::{IntakeHost, IntakeTask, Reports};
 use crate::rollouts::plans::Plans;
 use crate::view::{LatestRevision, View, ViewChange};
@@ -67,9 +68,10 @@ impl Server {
         store: Arc<dyn Store>,
         stop: CancellationToken,
     ) -> Result<Self, ServerStartError> {
-        let ServerConfig { listen, blobs: directory, liveness_timeouts, lease, clock } = config;
-        let listener = bind(listen).await?;
-        let address = listener.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;
+        let ServerConfig { listen, socket, token, limits, blobs: directory, liveness_timeouts, lease, clock } = config;
+        let listeners = bind(listen, socket).await?;
+        let address =
+            listeners.tcp.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;
         let identity = Identity::new(address, &directory, clock.now())?;
         let mut parts = Parts::open(store, &directory, &identity, clock, &stop)?;
         let (reports, changes) = parts.spawn_data_path();
@@ -92,7 +94,7 @@ impl Server {
         let agents = Agents {
             hub: parts.hub,
             links: replica.links,
-            peers: Arc::default(),
+            peers: Arc::new(Peers::new(token.clone())),
             reports,
             admission: replica.admission,
             log_readers: Arc::new(Semaphore::new(LOG_READERS)),
@@ -114,7 +116,7 @@ impl Server {
             Sharing::Shared => Some(BlobMarkWatch { marks: marks.clone(), directory, lease: lease.ttl }),
             Sharing::Exclusive => None,
         };
-        Ok(Self { app, address, listener, marks, mark_watch, tasks, stop })
+        Ok(Self { app, address, listeners, limits, token, marks, mark_watch, tasks, stop })
     }
 }
 
@@ -249,16 +251,29 @@ impl Parts {
     }
 }
 
-/// Listens on a loopback address.
-async fn bind(address: SocketAddr) -> Result<TcpListener, ServerStartError> {
+/// Listens on a loopback address and on the Unix socket.
+async fn bind(address: SocketAddr, socket: Option<PathBuf>) -> Result<Listeners, ServerStartError> {
     if !address.ip().is_loopback() {
         return Err(ServerStartError::NotLoopback(address));
     }
-    TcpListener::bind(address).await.map_err(|source| {
+    let tcp = TcpListener::bind(address).await.map_err(|source| {
         if source.kind() == io::ErrorKind::AddrInUse {
             ServerStartError::AddressTaken { address }
         } else {
             ServerStartError::Listen { address, source }
         }
-    })
+    })?;
+    let socket = match socket {
+        None => None,
+        Some(path) => {
+            let bound = NamedSocket::bind(&path).await;
+            let bound = bound.map_err(|source| ServerStartError::Socket { path: path.clone(), source })?;
+            if bound.is_none() {
+                let path = path.display();
+                tracing::warn!(%path, "another server listens on this Unix socket: clients of this server use TCP");
+            }
+            bound
+        }
+    };
+    Ok(Listeners { tcp, socket })
 }

@@ -76,7 +76,7 @@ async fn announced_oversized_upload_is_refused() {
     let fixture = Fixture::start(&[]).await;
     let name = digest(b"whatever");
     let url = fixture.url(&format!("/v1/envs/test/bundles/{name}"));
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::fixture::http();
     let body = reqwest::Body::wrap_stream(futures::stream::pending::<std::io::Result<Vec<u8>>>());
     let sent = http.put(url).header("content-length", u64::from(u32::MAX)).body(body).send();
     assert_eq!(sent.await.unwrap().status().as_u16(), 413);
@@ -88,7 +88,7 @@ async fn invalid_digest_is_not_a_path() {
     let fixture = Fixture::start(&[]).await;
     for wrong in ["x", "sha256:..%2F..%2Fetc", "sha256:ABC"] {
         let url = fixture.url(&format!("/v1/envs/test/bundles/{wrong}"));
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = crate::fixture::http();
         assert_eq!(http.put(url).body("x").send().await.unwrap().status().as_u16(), 400, "{wrong}");
     }
     assert_eq!(files(&fixture), [""; 0]);

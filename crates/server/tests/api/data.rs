@@ -161,7 +161,7 @@ async fn invalid_datum_is_refused_with_the_reason() {
     assert!(set.datum.matches_no_node);
     assert_eq!(refused(client.datum(env, &web(), &key("a")).await).code, ProblemCode::UnknownDatum);
 
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::fixture::http();
     for path in ["data/lookup_options", "data/a.b", "data/a?role=Web", "data/a?role=web&host=web1"] {
         let answer = http.get(fixture.url(&format!("/v1/envs/{env}/{path}"))).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 400, "{path}");

@@ -1,5 +1,6 @@
 //! Fixture: a server on the embedded store, in this process.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,13 +11,16 @@ use muster_core::names::{EnvName, RunId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
-use muster_server::{App, Clock, FirstVersion, LeasePace, Registration, Server, ServerConfig, register};
+use muster_server::{
+    App, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig, register,
+};
 use muster_store::Store;
 pub(crate) use muster_testkit::records::{node, release_record, version};
 use muster_testkit::records::{node_records, release_records};
 use muster_testkit::wait::{until, until_changed};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{ReportAck, SyncEvent, SyncOpen};
+use muster_wire::token::Token;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +37,20 @@ pub(crate) struct Fixture {
 
 pub(crate) const PASSED: Outcome = Outcome::Validated(Verdict::Passed);
 pub(crate) const CHANGED: Outcome = Outcome::Configured(RunResult::Changed);
+
+const SOCKET: &str = "server.sock";
+
+/// Token of the servers of these tests.
+pub(crate) fn token() -> Token {
+    Token::new("0123456789abcdef0123456789abcdef").unwrap()
+}
+
+/// HTTP client with the token, for requests that the typed client does not make.
+pub(crate) fn http() -> reqwest::Client {
+    let authorization = format!("Bearer {}", token().as_str()).parse().unwrap();
+    let headers = [(reqwest::header::AUTHORIZATION, authorization)].into_iter().collect();
+    reqwest::Client::builder().no_proxy().default_headers(headers).build().unwrap()
+}
 
 impl Fixture {
     /// A server for nodes given as (name, role), with releases v1 and v2, at v1.
@@ -59,6 +77,9 @@ impl Fixture {
         .unwrap();
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            socket: Some(dir.path().join(SOCKET)),
+            token: token(),
+            limits: ConnectionLimits::default(),
             blobs: dir.path().join("blobs"),
             liveness_timeouts,
             lease: LeasePace::default(),
@@ -69,7 +90,7 @@ impl Fixture {
         let env = EnvName::new("test").unwrap();
         let app = server.app().clone();
         let url = format!("http://{}", server.address());
-        let client = Client::new(&url).unwrap();
+        let client = Client::with_token(&url, Some(&token())).unwrap();
         let server = tokio::spawn(server.run());
         let registration = Registration {
             env: env.clone(),
@@ -83,6 +104,11 @@ impl Fixture {
         }
         register(&app, &registration).await.unwrap();
         Self { env, app, store, client, dir, url, stop, server }
+    }
+
+    /// Path of its Unix socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join(SOCKET)
     }
 
     /// URL of a path on the server.

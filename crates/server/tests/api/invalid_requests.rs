@@ -5,18 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_server::{Clock, LeasePace, Server, ServerConfig};
+use muster_server::{Clock, ConnectionLimits, LeasePace, Server, ServerConfig};
 use muster_store::Store;
 use muster_wire::problem::{Problem, ProblemCode};
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{Fixture, version};
+use crate::fixture::{Fixture, http, token, version};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_is_a_problem_with_a_code() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
-    let http = Client::builder().no_proxy().build().unwrap();
+    let http = http();
     let table = [
         (
             Method::GET,
@@ -92,7 +92,7 @@ async fn node_cannot_report_for_another_node() {
     let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
     let report = fixture.report("web1", 1, 1, crate::fixture::PASSED);
     let url = format!("{}/v1/envs/test/nodes/db1/reports", fixture.client.base());
-    let http = Client::builder().no_proxy().build().unwrap();
+    let http = http();
     let response = http.post(url).json(&report).send().await.unwrap();
     assert_eq!(response.json::<Problem>().await.unwrap().detail, "db1 cannot report for web1");
     assert_eq!(fixture.app.view.fleets()[&fixture.env].running().get(&version("v1")), None);
@@ -106,6 +106,9 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
             .unwrap();
     let config = ServerConfig {
         listen: listen.parse::<SocketAddr>().unwrap(),
+        socket: None,
+        token: token(),
+        limits: ConnectionLimits::default(),
         blobs: dir.join("blobs"),
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
@@ -120,7 +123,7 @@ async fn server_listens_on_loopback_only() {
     for address in ["0.0.0.0:0", "[::]:0", "10.0.0.1:0"] {
         let refusal = start(dir.path(), address).await.unwrap_err().to_string();
         assert!(refusal.starts_with(&format!("refusing to listen on {address}")), "{refusal}");
-        assert!(refusal.contains("requests are not authenticated yet"), "{refusal}");
+        assert!(refusal.contains("connections are not encrypted yet"), "{refusal}");
     }
 }
 
@@ -139,9 +142,14 @@ async fn port_in_use_is_reported() {
 async fn open_requests_do_not_prevent_a_stop() {
     let fixture = Fixture::start(&[("web1", "web")]).await;
     let address = fixture.url("").trim_start_matches("http://").to_owned();
-    let mut stuck = tokio::net::TcpStream::connect(address).await.unwrap();
-    let begun = b"POST /v1/envs/test/verify-hosts HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
-    tokio::io::AsyncWriteExt::write_all(&mut stuck, begun).await.unwrap();
+    let mut stuck = tokio::net::TcpStream::connect(&address).await.unwrap();
+    let token = token();
+    let begun = format!(
+        "POST /v1/envs/test/verify-hosts HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\n\
+         content-length: 100\r\n\r\n{{",
+        token.as_str()
+    );
+    tokio::io::AsyncWriteExt::write_all(&mut stuck, begun.as_bytes()).await.unwrap();
     // The server answers a later request, so the first one has arrived.
     fixture.client.environments().await.unwrap();
     tokio::time::timeout(std::time::Duration::from_secs(60), fixture.run_to_its_end())

@@ -15,7 +15,7 @@ use muster_wire::sync::{ReportResult, SyncOpen};
 use crate::fixture::{CHANGED, Fixture, PASSED, node, release_record, version};
 
 async fn scrape(fixture: &Fixture) -> Scrape {
-    let answer = reqwest::Client::builder().build().unwrap().get(fixture.url("/metrics")).send().await.unwrap();
+    let answer = crate::fixture::http().get(fixture.url("/metrics")).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");

@@ -66,7 +66,7 @@ async fn filter_applies_before_paging() {
     assert_eq!(names("role!=web name=*1").await, ["db1", "lb1"]);
 
     let url = format!("{}/v1/envs/test/nodes", fixture.client.base());
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::fixture::http();
     let query = [("filter", "role=web"), ("limit", "1"), ("after", "web1")];
     let page: serde_json::Value = http.get(&url).query(&query).send().await.unwrap().json().await.unwrap();
     assert_eq!((&page["items"][0]["node"], &page["next"]), (&"web2".into(), &serde_json::Value::Null));
@@ -89,7 +89,7 @@ async fn filter_applies_before_paging() {
 async fn pages_follow_the_order_of_the_design() {
     let fixture = Fixture::start(&[("web2", "web"), ("web10", "web"), ("db1", "db")]).await;
     let url = format!("{}/v1/envs/test/nodes", fixture.client.base());
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::fixture::http();
     let mut names = Vec::new();
     let mut after: Option<String> = None;
     loop {

@@ -178,7 +178,7 @@ async fn any_split_into_ranges_gives_the_same_bytes() {
     let built = build("v3", 3, &"a word that makes it longer ".repeat(50), &[key()]);
     push(&fixture, &built).await;
     let size = built.bundle.len();
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::fixture::http();
     let url = fixture.url("/v1/envs/test/releases/v3/bundle");
     let get = |range: String| http.get(&url).header("range", range).send();
     for step in [1, 7, size / 2, size - 1, size, size + 1] {

@@ -200,7 +200,7 @@ on_both_stores! {
         }
         assert_eq!(a.apply(bundles).await.unwrap().design, DesignRevision(1));
         // The limit of a single document is lower.
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = crate::fixture::http();
         let much = http.put(a.at("/documents/Region/r1")).header("content-type", "application/yaml");
         let answer = much.body(remark.repeat(30)).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 413);
@@ -263,7 +263,7 @@ on_both_stores! {
     async fn destroyed_environment_can_be_created_again(fixture: StoreFixture) {
         let a = fixture.replica().await;
         a.apply(site(2)).await.unwrap();
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = crate::fixture::http();
         for query in ["", "?confirm=prod"] {
             let answer = http.delete(format!("{}/v1/envs/test{query}", a.url)).send().await.unwrap();
             assert_eq!(answer.status().as_u16(), 400);

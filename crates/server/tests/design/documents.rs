@@ -165,7 +165,7 @@ on_both_stores! {
             assert!(refusal.detail.contains(says), "{refusal:?}");
             assert_eq!(refusal.code, ProblemCode::InvalidRequest);
         }
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = crate::fixture::http();
         let url = a.at("/documents/Rack/r1");
         for (media, body, status) in [
             ("text/plain", "kind: Rack", 400),

@@ -11,13 +11,14 @@ use muster_etcd_rig::ClusterOptions;
 
 use muster_core::node::liveness::LivenessTimeouts;
 
-use muster_server::{App, Clock, LeasePace, Server, ServerConfig};
+use muster_server::{App, Clock, ConnectionLimits, LeasePace, Server, ServerConfig};
 use muster_store::{Store, StoreAccess};
 pub(crate) use muster_testkit::records::node;
 use muster_testkit::wait::until_changed;
 use muster_wire::client::{Client, ClientError};
 use muster_wire::design::{ApplyDesign, ApplyDesignResponse, DesignInput, SourceBundle, SourceFile};
 use muster_wire::problem::Problem;
+use muster_wire::token::Token;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -71,6 +72,9 @@ impl StoreFixture {
         let way = FaultyClient::new(self.store.clone());
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            socket: None,
+            token: token(),
+            limits: ConnectionLimits::default(),
             blobs: self.blobs(),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: PACE,
@@ -79,9 +83,21 @@ impl StoreFixture {
         let stop = CancellationToken::new();
         let server = Server::start(config, way.clone(), stop.clone()).await.unwrap();
         let url = format!("http://{}", server.address());
-        let (app, client) = (server.app().clone(), Client::new(&url).unwrap());
+        let (app, client) = (server.app().clone(), Client::with_token(&url, Some(&token())).unwrap());
         Replica { app, client, url, way, stop, server: tokio::spawn(server.run()) }
     }
+}
+
+/// Token of the servers of these tests.
+pub(crate) fn token() -> Token {
+    Token::new("0123456789abcdef0123456789abcdef").unwrap()
+}
+
+/// HTTP client with the token, for requests that the typed client does not make.
+pub(crate) fn http() -> reqwest::Client {
+    let authorization = format!("Bearer {}", token().as_str()).parse().unwrap();
+    let headers = [(reqwest::header::AUTHORIZATION, authorization)].into_iter().collect();
+    reqwest::Client::builder().no_proxy().default_headers(headers).build().unwrap()
 }
 
 impl Replica {

@@ -66,7 +66,7 @@ on_both_stores! {
         assert_eq!(unknown.code, ProblemCode::UnknownNode);
 
         let url = a.at("/nodes/web1?provenance=true");
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = crate::fixture::http();
         let all: muster_wire::design::DesignNode = http.get(url).send().await.unwrap().json().await.unwrap();
         let paths: Vec<&str> = all.provenance.iter().map(|value| value.path.as_str()).collect();
         assert!(paths.contains(&"tags") && paths.contains(&"owner_data.team") && paths.contains(&"role"), "{paths:?}");
@@ -80,7 +80,7 @@ on_both_stores! {
             let options = WriteOptions::default();
             a.client.put_document(&env(), "Region", &format!("r{number}"), &text, &options).await.unwrap();
         }
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = crate::fixture::http();
         let page = |query: &'static str| {
             let request = http.get(a.at(&format!("/revisions?{query}")));
             async move { request.send().await.unwrap().json::<serde_json::Value>().await.unwrap() }

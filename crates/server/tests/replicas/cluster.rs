@@ -11,7 +11,9 @@ use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::replica::PresenceRecord;
-use muster_server::{App, Clock, FirstVersion, LeasePace, Registration, Server, ServerConfig, ServerStartError};
+use muster_server::{
+    App, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig, ServerStartError,
+};
 
 use muster_store::{Store, StoreAccess};
 pub(crate) use muster_testkit::records::{node, version};
@@ -20,6 +22,7 @@ pub(crate) use muster_testkit::wait::until;
 use muster_testkit::wait::{until_changed, within};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{SyncEvent, SyncOpen};
+use muster_wire::token::Token;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +55,11 @@ pub(crate) struct Replica {
     pub(crate) way: Arc<FaultyClient>,
     stop: CancellationToken,
     server: JoinHandle<std::io::Result<()>>,
+}
+
+/// Token of the servers of these tests.
+pub(crate) fn token() -> Token {
+    Token::new("0123456789abcdef0123456789abcdef").unwrap()
 }
 
 impl Cluster {
@@ -87,6 +95,9 @@ impl Cluster {
         let hand = self.time.clone();
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            socket: None,
+            token: token(),
+            limits: ConnectionLimits::default(),
             blobs,
             liveness_timeouts: LivenessTimeouts::default(),
             lease: self.pace,
@@ -97,7 +108,10 @@ impl Cluster {
         for bundle in ["v1", "v2"] {
             server.app().blobs.put(bundle.as_bytes()).unwrap();
         }
-        let (app, client) = (server.app().clone(), Client::new(&format!("http://{}", server.address())).unwrap());
+        let (app, client) = (
+            server.app().clone(),
+            Client::with_token(&format!("http://{}", server.address()), Some(&token())).unwrap(),
+        );
         Ok(Replica { app, client, way, stop, server: tokio::spawn(server.run()) })
     }
 

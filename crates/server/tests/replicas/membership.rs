@@ -84,6 +84,9 @@ async fn exclusive_store_has_one_replica() {
     // Directly on the embedded store, which no other process can open.
     let config = muster_server::ServerConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
+        socket: None,
+        token: crate::cluster::token(),
+        limits: muster_server::ConnectionLimits::default(),
         blobs: cluster.blobs(),
         liveness_timeouts: muster_core::node::liveness::LivenessTimeouts::default(),
         lease: muster_server::LeasePace::default(),

@@ -106,7 +106,9 @@ impl Client {
 
     /// Value that a node would look up.
     pub async fn lookup(&self, env: &EnvName, node: impl Display, key: &str) -> Result<LookupResponse, ClientError> {
-        let Ok(mut url) = reqwest::Url::parse(&self.base) else { return Err(ClientError::Address(self.base.clone())) };
+        let Ok(mut url) = reqwest::Url::parse(&self.origin) else {
+            return Err(ClientError::Address(self.base.clone()));
+        };
         if let Ok(mut path) = url.path_segments_mut() {
             path.clear().extend(["v1", "envs", env.as_str(), "nodes", &node.to_string(), "lookup", key]);
         }

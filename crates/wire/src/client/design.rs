@@ -200,7 +200,7 @@ impl Client {
         name: &str,
     ) -> Result<RequestBuilder, ClientError> {
         let wrong = || ClientError::Address(self.base.clone());
-        let mut url = Url::parse(&self.base).map_err(|_| wrong())?;
+        let mut url = Url::parse(&self.origin).map_err(|_| wrong())?;
         let segments = ["v1", "envs", env.as_str(), "design", "documents", kind, name];
         url.path_segments_mut().map_err(|()| wrong())?.pop_if_empty().extend(segments);
         Ok(self.request(method, url.path()))

@@ -82,7 +82,7 @@ impl Client {
         version: &Version,
         from: u64,
     ) -> Result<BundleDownload, ClientError> {
-        let request = self.http.get(format!("{}/v1/envs/{env}/releases/{version}/bundle", self.base));
+        let request = self.http.get(format!("{}/v1/envs/{env}/releases/{version}/bundle", self.origin));
         let request = if from == 0 { request } else { request.header(header::RANGE, format!("bytes={from}-")) };
         let response = self.answer(request).await?;
         let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());

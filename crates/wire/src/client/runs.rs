@@ -100,7 +100,7 @@ impl Client {
         run: &RunId,
         query: LogQuery,
     ) -> Result<Response, ClientError> {
-        self.answer(self.http.get(format!("{}{}", self.base, log_path(env, node, run))).query(&query)).await
+        self.answer(self.http.get(format!("{}{}", self.origin, log_path(env, node, run))).query(&query)).await
     }
 }
 

@@ -13,7 +13,8 @@ use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, PowerOffError, PowerOffResult};
 use muster_server::controllers::provision::ProvisionController;
 use muster_server::{
-    App, Clock, LeasePace, RegisterError, RegistrationResult, Server, ServerConfig, node_rows, register_design,
+    App, Clock, ConnectionLimits, LeasePace, RegisterError, RegistrationResult, Server, ServerConfig, node_rows,
+    register_design,
 };
 use muster_wire::operator::NodeRow;
 use thiserror::Error;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connect::{Announcement, AnnouncementGuard, SearchPaths, announce};
 use crate::failure::Failure;
 use crate::output::Notes;
-use crate::process::blobs_in;
+use crate::process::{ServerAccess, blobs_in};
 use crate::project::{LoadedProject, signing_key};
 
 use super::Args;
@@ -49,14 +50,19 @@ impl LocalFleet {
         args: &Args,
         mut project: LoadedProject,
         state: &Path,
+        token_file: Option<&Path>,
         notes: &mut Notes,
     ) -> Result<Self, Failure> {
         let env = project.registration.env.clone();
         let default = format!("embedded:{}", state.join("store").display());
         let store = args.store.open(Some(&default), notes).await?;
+        let access = ServerAccess::open(state, token_file).map_err(Failure::failed)?;
         let clock = Clock::system();
         let config = ServerConfig {
             listen: args.listen,
+            socket: access.socket.clone(),
+            token: access.token.clone(),
+            limits: ConnectionLimits::default(),
             blobs: args.store.blobs.clone().unwrap_or_else(|| blobs_in(state)),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: LeasePace::default(),
@@ -67,10 +73,12 @@ impl LocalFleet {
         let url = format!("http://{}", server.address());
         let app = server.app().clone();
         let key = signing_key(args.release_key.as_deref(), state)?;
+        let (agents_server, agents_token) = access.for_agents(&server);
         let config = LocalConfig {
             state: state.to_owned(),
             network: args.network,
-            server: url.clone(),
+            server: agents_server,
+            token_file: agents_token,
             // Later lists of trusted keys reach the agents through the server, signed.
             trusted_keys: vec![key.public().clone()],
             agent: args.agent.clone(),
@@ -90,7 +98,7 @@ impl LocalFleet {
         // After the registration, which may be refused: removed machines cannot be restored.
         let known = recorded_nodes(&app, &env);
         let released = driver.release_others(&env, &known).await.map_err(Failure::failed)?;
-        let announcement = announce_server(&url, &env, clock.now(), state)?;
+        let announcement = announce_server(&server, &env, clock.now(), state, access)?;
         let (mut serving, mut machines) = (JoinSet::new(), JoinSet::new());
         serving.spawn(server.run());
         let policy = Policy::local(clock.now());
@@ -166,14 +174,22 @@ impl LocalFleet {
     }
 }
 
-fn announce_server(url: &str, env: &EnvName, started: Timestamp, state: &Path) -> Result<AnnouncementGuard, Failure> {
+fn announce_server(
+    server: &Server,
+    env: &EnvName,
+    started: Timestamp,
+    state: &Path,
+    access: ServerAccess,
+) -> Result<AnnouncementGuard, Failure> {
     let paths = SearchPaths::from_process().context("cannot announce the server").map_err(Failure::failed)?;
     let announcement = Announcement {
-        url: url.to_owned(),
+        url: format!("http://{}", server.address()),
         pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
         env: Some(env.clone()),
         started,
         state: state.to_owned(),
+        socket: server.socket().map(Path::to_owned),
+        token_file: Some(access.token_file),
     };
     announce(&paths, announcement).map_err(Failure::failed)
 }

@@ -35,8 +35,8 @@ const SETTLED: Duration = Duration::from_secs(3);
 
 /// Start a local fleet from a project directory
 ///
-/// Starts an embedded store (or uses the etcd of --store), the server on a loopback address, and one agent per node of the
-/// environment, each with a directory and an address of its own. Shows how the nodes converge, and runs until Ctrl-C,
+/// Starts an embedded store (or uses the etcd of --store), the server on a Unix socket and a loopback address, and one agent per
+/// node of the environment, each with a directory and an address of its own. Shows how the nodes converge, and runs until Ctrl-C,
 /// which stops every agent and its processes. The state is kept: the next `muster up` continues from there.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
@@ -94,7 +94,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;
 
     let mut fleet = tokio::select! {
-        started = LocalFleet::start(args, project, &state, &mut terminal.notes) => started?,
+        started = LocalFleet::start(args, project, &state, globals.token_file.as_deref(), &mut terminal.notes) => started?,
         // The agents are started last: there is nothing to stop yet.
         () = signals.recv() => return Ok(Exit::Yes),
     };

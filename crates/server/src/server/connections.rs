@@ -1,0 +1,460 @@
+//! Accepts connections on the TCP port and the Unix socket, and limits what a slow client can hold.
+//!
+//! A client that sends no complete request head, leaves a request body incomplete, or does not read the response is
+//! disconnected after a time. A request that the server itself takes long for is not: neither a response that has no
+//! data yet nor a sync stream between two pings counts as idle.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{fs, io};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, getrlimit};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+use tower_http::add_extension::AddExtension;
+use tower_http::timeout::RequestBodyTimeout;
+
+use crate::api::Peer;
+
+/// Largest head of a request, and size of the buffers of a connection in each direction.
+const BUFFER: usize = 64 * 1024;
+/// Files that the server keeps for its store, its blobs and requests to other replicas.
+const RESERVED_FILES: u64 = 256;
+/// Minimum time between two log lines about refused connections.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Pause after a failure to accept, such as a limit of open files.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// Limits of the connections of clients.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// Time for the head of a request, from the begin of the connection or the end of the last response.
+    pub idle: Duration,
+    /// Time without progress while the client sends a body, or has to read a response.
+    pub stall: Duration,
+    /// Open connections of each listener: TCP clients cannot exclude those of the Unix socket.
+    pub connections: usize,
+}
+
+impl Default for ConnectionLimits {
+    /// An agent has a stream and a second connection while it reports: the limit is enough for 10,000 agents. A lower
+    /// limit of open files reduces it.
+    fn default() -> Self {
+        let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(RESERVED_FILES).max(64);
+        let connections = usize::try_from(files).unwrap_or(usize::MAX).min(32 * 1024);
+        Self { idle: Duration::from_secs(30), stall: Duration::from_secs(60), connections }
+    }
+}
+
+/// A Unix socket with a name, which is removed on drop.
+#[derive(Debug)]
+pub(super) struct NamedSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode: a newer server may have replaced the file.
+    file: (u64, u64),
+}
+
+impl NamedSocket {
+    /// Listens at `path` and replaces a socket that an earlier server left there. None if a server listens there.
+    pub(super) async fn bind(path: &Path) -> io::Result<Option<Self>> {
+        match UnixStream::connect(path).await {
+            Ok(_) => return Ok(None),
+            // It does not accept at the moment.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(_) => {}
+        }
+        let new = path.with_extension(format!("new.{}", std::process::id()));
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let listener = UnixListener::bind(&new)?;
+        // The server checks the user of each connection, and answers other users with a reason.
+        let named = fs::set_permissions(&new, fs::Permissions::from_mode(0o666)).and_then(|()| {
+            let found = fs::symlink_metadata(&new)?;
+            fs::rename(&new, path)?;
+            Ok((found.dev(), found.ino()))
+        });
+        match named {
+            Ok(file) => Ok(Some(Self { listener, path: path.to_owned(), file })),
+            Err(error) => {
+                let _ = fs::remove_file(&new);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl NamedSocket {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for NamedSocket {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Source of connections.
+trait Listener {
+    const NAME: &'static str;
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    async fn accept(&self) -> io::Result<(Self::Io, Peer)>;
+}
+
+impl Listener for TcpListener {
+    const NAME: &'static str = "TCP";
+    type Io = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+        let (stream, _) = TcpListener::accept(self).await?;
+        let port = stream.local_addr()?.port();
+        Ok((stream, Peer::Tcp { port }))
+    }
+}
+
+impl Listener for NamedSocket {
+    const NAME: &'static str = "Unix socket";
+    type Io = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+        let (stream, _) = self.listener.accept().await?;
+        let uid = stream.peer_cred()?.uid();
+        Ok((stream, Peer::Socket { uid }))
+    }
+}
+
+/// Listeners of a server.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    pub(super) tcp: TcpListener,
+    pub(super) socket: Option<NamedSocket>,
+}
+
+impl Listeners {
+    /// Answers requests until the server stops, and then until the open requests are answered.
+    pub(super) async fn serve(self, router: Router, limits: ConnectionLimits, stop: &CancellationToken) {
+        let Self { tcp, socket } = self;
+        let socket = async {
+            if let Some(socket) = socket {
+                accept_all(socket, router.clone(), limits, stop).await;
+            }
+        };
+        tokio::join!(accept_all(tcp, router.clone(), limits, stop), socket);
+    }
+}
+
+async fn accept_all<L: Listener>(listener: L, router: Router, limits: ConnectionLimits, stop: &CancellationToken) {
+    let mut connections = JoinSet::new();
+    let mut refusals = RefusalLog::default();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        while connections.try_join_next().is_some() {}
+        match accepted {
+            Ok(_) if connections.len() >= limits.connections => refusals.count(L::NAME, limits.connections),
+            Ok((io, peer)) => {
+                connections.spawn(serve_connection(io, peer, router.clone(), limits, stop.clone()));
+            }
+            Err(error) if is_of_the_client(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, listener = L::NAME, "cannot accept connections; retrying");
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = sleep(ACCEPT_RETRY) => {}
+                }
+            }
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// True if the client has ended the connection before it was accepted.
+fn is_of_the_client(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::NotConnected
+    )
+}
+
+/// Logs refused connections, one line for many.
+#[derive(Debug, Default)]
+struct RefusalLog {
+    logged: Option<Instant>,
+    refused: u64,
+}
+
+impl RefusalLog {
+    fn count(&mut self, listener: &str, limit: usize) {
+        self.refused += 1;
+        if self.logged.is_some_and(|logged| logged.elapsed() < LOG_INTERVAL) {
+            return;
+        }
+        tracing::warn!(
+            listener,
+            limit,
+            refused = self.refused,
+            "the limit of open connections is reached: new connections are closed at once; look for clients that do not \
+             close theirs, or raise the limit of open files"
+        );
+        *self = Self { logged: Some(Instant::now()), refused: 0 };
+    }
+}
+
+async fn serve_connection(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    router: Router,
+    limits: ConnectionLimits,
+    stop: CancellationToken,
+) {
+    let service = RequestBodyTimeout::new(AddExtension::new(router, peer), limits.stall);
+    let io = TokioIo::new(StallTimeout { io, limit: limits.stall, stalled: None });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER);
+    let mut connection = pin!(http.serve_connection(io, TowerToHyperService::new(service)));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error = &error as &dyn std::error::Error, ?peer, "a connection has failed");
+    }
+}
+
+/// A connection that fails when the client does not read for a time.
+#[derive(Debug)]
+struct StallTimeout<T> {
+    io: T,
+    limit: Duration,
+    /// Set while a write waits for the client.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T: Unpin> StallTimeout<T> {
+    /// Bounds the time of a write that is not ready.
+    fn bounded<R>(
+        &mut self,
+        context: &mut Context<'_>,
+        poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
+        let written = poll(Pin::new(&mut self.io), context);
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+        match stalled.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read"))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for StallTimeout<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for StallTimeout<T> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.bounded(context, |io, context| io.poll_write(context, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.bounded(context, |io, context| io.poll_flush(context))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.bounded(context, |io, context| io.poll_shutdown(context))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.bounded(context, |io, context| io.poll_write_vectored(context, bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, Bytes};
+    use axum::http::StatusCode;
+    use axum::routing::{get, post};
+    use futures::{StreamExt, stream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    use super::*;
+
+    const LIMITS: ConnectionLimits =
+        ConnectionLimits { idle: Duration::from_secs(30), stall: Duration::from_secs(60), connections: 2 };
+
+    fn router() -> Router {
+        let endless = || async {
+            let piece = || async { Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 4096])) };
+            Body::from_stream(stream::repeat_with(piece).then(|piece| piece))
+        };
+        let late = || async {
+            let piece = async {
+                sleep(Duration::from_secs(3600)).await;
+                Ok::<_, io::Error>(Bytes::from_static(b"late"))
+            };
+            Body::from_stream(stream::once(piece))
+        };
+        let receive = |body: Bytes| async move { format!("received {}", body.len()) };
+        let ok = || async { StatusCode::NO_CONTENT };
+        Router::new()
+            .route("/ok", get(ok))
+            .route("/endless", get(endless))
+            .route("/late", get(late))
+            .route("/receive", post(receive))
+    }
+
+    fn connect() -> (DuplexStream, JoinSet<()>) {
+        let (client, server) = tokio::io::duplex(1024);
+        let (peer, mut tasks) = (Peer::Socket { uid: 0 }, JoinSet::new());
+        tasks.spawn(serve_connection(server, peer, router(), LIMITS, CancellationToken::new()));
+        (client, tasks)
+    }
+
+    async fn ended(mut server: JoinSet<()>) {
+        server.join_next().await.unwrap().unwrap();
+    }
+
+    async fn request(client: &mut (impl AsyncWrite + Unpin), head: &str) {
+        client.write_all(format!("{head} HTTP/1.1\r\nhost: localhost\r\n").as_bytes()).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn incomplete_head_is_disconnected() {
+        let (mut client, server) = connect();
+        let begin = Instant::now();
+        request(&mut client, "GET /ok").await;
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        ended(server).await;
+        assert_eq!(begin.elapsed().as_secs(), LIMITS.idle.as_secs(), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connection_is_disconnected_after_a_response() {
+        let (mut client, server) = connect();
+        request(&mut client, "GET /ok").await;
+        client.write_all(b"\r\n").await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        ended(server).await;
+        assert!(text.starts_with("HTTP/1.1 204"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn incomplete_body_is_refused() {
+        let (mut client, server) = connect();
+        let begin = Instant::now();
+        request(&mut client, "POST /receive").await;
+        client.write_all(b"content-length: 10\r\n\r\nhalf").await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        ended(server).await;
+        assert!(text.starts_with("HTTP/1.1 400") && begin.elapsed() >= LIMITS.stall, "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_does_not_read_is_disconnected() {
+        let (mut client, server) = connect();
+        let begin = Instant::now();
+        request(&mut client, "GET /endless").await;
+        client.write_all(b"\r\n").await.unwrap();
+        ended(server).await;
+        assert_eq!(begin.elapsed().as_secs(), LIMITS.stall.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_response_is_not_cut() {
+        let (mut client, _server) = connect();
+        request(&mut client, "GET /late").await;
+        client.write_all(b"connection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("late"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn connections_over_the_limit_are_closed() {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (tcp.local_addr().unwrap(), CancellationToken::new());
+        let stopped = stop.clone();
+        let mut server = JoinSet::new();
+        server.spawn(async move { accept_all(tcp, router(), LIMITS, &stopped).await });
+        let open = || async {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let _ = client.write_all(b"GET /ok HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+            let mut status = [0; 12];
+            client.read_exact(&mut status).await.map(|_| client)
+        };
+        let first = open().await.unwrap();
+        let _second = open().await.unwrap();
+        assert!(open().await.is_err());
+        drop(first);
+        // The server needs a moment to notice that a connection has ended.
+        while open().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+        ended(server).await;
+    }
+
+    #[tokio::test]
+    async fn stale_socket_is_replaced_and_live_socket_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let socket = NamedSocket::bind(&path).await.unwrap().unwrap();
+        assert!(NamedSocket::bind(&path).await.unwrap().is_none(), "a server listens there");
+        assert!(UnixStream::connect(&path).await.is_ok());
+        drop(socket);
+        assert!(!path.exists());
+        let replaced = NamedSocket::bind(&path).await.unwrap().unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        drop(replaced);
+        assert!(path.exists(), "the socket of another server is not removed");
+    }
+}
