@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::http::header;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
@@ -55,6 +55,7 @@ pub(crate) async fn restore_backup(
     parts: Parts,
     body: Body,
 ) -> Result<Json<RestoreResponse>, ApiError> {
+    check_media_type(&parts.headers)?;
     fresh_enough(&parts, &writer).await?;
     let env = EnvName::new(env).map_err(|error| ApiError::invalid(error.to_string()))?;
     let (file, contents) = receive_backup(&writer, body).await?;
@@ -80,6 +81,17 @@ pub(crate) async fn restore_backup(
         writer.view.reach(revision).await?;
     }
     Ok(Json(restored))
+}
+
+/// Refuses a body that is not declared as a backup. A web page cannot send this type without asking the server first.
+fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if declared.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(MEDIA_TYPE)) {
+        return Ok(());
+    }
+    let detail = format!("a restore takes a body of the type {MEDIA_TYPE}, not {declared:?}");
+    let problem = Problem::new(ProblemCode::UnsupportedMediaType, detail);
+    Err(ApiError(problem.hint(format!("send the header `Content-Type: {MEDIA_TYPE}`"))))
 }
 
 /// Receives the whole file and verifies it.

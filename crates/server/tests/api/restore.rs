@@ -11,7 +11,7 @@ use muster_wire::backup::RestoreQuery;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::SyncOpen;
 
-use crate::fixture::{CHANGED, Fixture, PASSED, node, version};
+use crate::fixture::{CHANGED, Fixture, PASSED, http, node, version};
 
 const NODES: [(&str, &str); 6] =
     [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web"), ("db1", "db"), ("db2", "db")];
@@ -121,5 +121,23 @@ async fn agents_with_a_later_generation_get_a_newer_epoch() {
     fixture.send(&Report { generation: desired.generation, ..fixture.report("web1", 1, 3, PASSED) }).await;
     fixture.wait_for("it is proved", |fleet| fleet.running().contains_key(&version("v1"))).await;
     assert!(!late(&fixture));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn restore_with_another_content_type_is_refused() {
+    let fixture = Fixture::start(&[("web1", "web")]).await;
+    let saved = backup(&fixture).await;
+    let url = fixture.url("/v1/envs/test/restore?check=true&replace=true");
+    for (kind, status) in [
+        (None, 415),
+        (Some("text/plain"), 415),
+        (Some("application/x-www-form-urlencoded"), 415),
+        (Some("application/zstd"), 200),
+    ] {
+        let request = http().post(&url).body(saved.clone());
+        let request = kind.into_iter().fold(request, |request, kind| request.header("content-type", kind));
+        assert_eq!(request.send().await.unwrap().status().as_u16(), status, "{kind:?}");
+    }
     fixture.stop().await;
 }
