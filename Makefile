@@ -16,6 +16,8 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 # Passed to `muster up` by `make demo`, to the benchmark by `make bench`, to the test runner by `make test`; for `make fuzz`,
 # inputs to repeat.
 ARGS ?=
+# Determines 9,000 of the simulator's seeds. The test reads it when it runs, so that a commit rebuilds nothing.
+export MUSTER_SIM_COMMIT := $(or $(MUSTER_SIM_COMMIT),$(shell git rev-parse --verify --quiet HEAD 2>/dev/null))
 
 comma := ,
 step = @printf '\n== %s\n' '$(1)'

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use muster_sim::script::{GoldenMode, check_script};
+use muster_sim::simulation::coverage::ArmCoverage;
 use muster_sim::simulation::faults::FaultCounts;
 use muster_sim::simulation::seed_run::{SeedRun, run_seed};
 
@@ -14,7 +15,8 @@ const EXAMPLES: &str = "\
 Examples:
   muster-sim scenarios/*.txt      play these scripts, and compare their transcripts
   muster-sim --seed 4711          run one seed, and print its events
-  muster-sim --seeds 0..10000     search for a seed that violates a rule, and count the faults
+  muster-sim --seeds 0..10000     search for a seed that violates a rule, and count faults and decisions
+  muster-sim --seeds 0..300000 --keep-going    report every violation, with the progress on stderr
 ";
 
 /// Simulate a fleet in virtual time from a seed, with the real decisions, injected faults, and a checker of the rules.
@@ -36,6 +38,9 @@ struct Arguments {
     /// Run these seeds, up to the first violation.
     #[arg(long, value_name = "FROM..TO", value_parser = range)]
     seeds: Option<Seeds>,
+    /// With --seeds: report every violation, and continue with the next seed.
+    #[arg(long, requires = "seeds")]
+    keep_going: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +56,7 @@ fn range(text: &str) -> Result<Seeds, String> {
 }
 
 fn main() -> ExitCode {
-    let Arguments { scripts, update, print, seed, seeds } = Arguments::parse();
+    let Arguments { scripts, update, print, seed, seeds, keep_going } = Arguments::parse();
     let mode = match (update, print) {
         (true, _) => GoldenMode::Update,
         (false, true) => GoldenMode::Print,
@@ -60,7 +65,7 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
     let done = match (seed, seeds) {
         (Some(seed), _) => run_one(&mut out, seed),
-        (None, Some(seeds)) => run_many(&mut out, seeds),
+        (None, Some(seeds)) => run_many(&mut out, seeds, keep_going),
         (None, None) if !scripts.is_empty() => play_all(&mut out, &scripts, mode),
         (None, None) => writeln!(out, "muster-sim: name a script, or use --seed N or --seeds FROM..TO\n\n{EXAMPLES}")
             .map(|()| ExitCode::from(64)),
@@ -108,21 +113,34 @@ fn summary(out: &mut impl Write, run: &SeedRun, took: Duration) -> std::io::Resu
     Ok(())
 }
 
-fn run_many(out: &mut impl Write, Seeds { from, to }: Seeds) -> std::io::Result<ExitCode> {
+/// Seeds between two lines about the progress.
+const PROGRESS_EVERY: u64 = 1_000;
+
+fn run_many(out: &mut impl Write, Seeds { from, to }: Seeds, keep_going: bool) -> std::io::Result<ExitCode> {
     let began = Instant::now();
-    let (mut faults, mut length) = (FaultCounts::default(), Duration::ZERO);
+    let (mut faults, mut arms, mut length) = (FaultCounts::default(), ArmCoverage::default(), Duration::ZERO);
+    let mut violations = 0_u64;
     let mut ends: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for seed in from..to {
         let run = run_seed(seed);
         faults.add(&run.faults);
+        arms.add(&run.arms);
         length += run.length;
         *ends.entry(run.ended).or_default() += 1;
         if let Some(violation) = &run.violation {
             writeln!(out, "{}", run.report(violation))?;
-            return Ok(ExitCode::FAILURE);
+            out.flush()?;
+            if !keep_going {
+                return Ok(ExitCode::FAILURE);
+            }
+            violations += 1;
+        }
+        let done = seed - from + 1;
+        if keep_going && done.is_multiple_of(PROGRESS_EVERY) {
+            writeln!(std::io::stderr(), "{done} of {} seeds, {violations} violations", to - from)?;
         }
     }
-    write!(out, "{faults}")?;
+    write!(out, "{faults}{arms}")?;
     let took = began.elapsed().as_secs_f64();
     writeln!(out, "{} seeds, {ends:?}", to.saturating_sub(from))?;
     writeln!(
@@ -131,5 +149,9 @@ fn run_many(out: &mut impl Write, Seeds { from, to }: Seeds) -> std::io::Result<
         length.as_secs_f64(),
         length.as_secs_f64() / took
     )?;
-    Ok(ExitCode::SUCCESS)
+    if violations == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    writeln!(out, "{violations} seeds violate a rule")?;
+    Ok(ExitCode::FAILURE)
 }

@@ -46,6 +46,10 @@ pub(crate) enum Event {
     },
     /// A large fault is injected.
     InjectFault,
+    /// A large fault hits the server that holds the rollout controller.
+    LockHolderFails,
+    /// An operator retries a node whose last run or validation has failed.
+    RetryFailedNode,
     ReplicaStarts {
         replica: ReplicaNumber,
         life: u64,

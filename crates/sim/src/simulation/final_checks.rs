@@ -11,6 +11,7 @@ use muster_rollout::progress::progress;
 use muster_rollout::step::step;
 
 use super::checker::{MissedDeadline, Rule};
+use super::coverage::observe;
 use super::world::World;
 
 /// The largest delay of a watch without faults.
@@ -83,6 +84,11 @@ impl World {
     /// deadline. Checked at any server and any time: the reasons must match the server's own view.
     pub(crate) fn check_reasons(&mut self) {
         let replica = self.any_replica();
+        let shown = self.with_input(replica, |input, world| {
+            let (record, _) = input.fleet.active_rollout_record().filter(|(record, _)| record.phase.is_open())?;
+            Some(observe::of_progress(&progress(world.blobs.plans.get(&record.plan)?, record, input)))
+        });
+        self.record_arms(shown.flatten().unwrap_or_default());
         let found = self.with_input(replica, |input, world| {
             let (record, _) = input.fleet.active_rollout_record()?;
             if let RolloutPhase::Paused { why } = &record.phase

@@ -14,6 +14,7 @@
 //! - The [checker] sees every transaction and what the appliers really do. It implements the rules on its own.
 
 mod checker;
+pub mod coverage;
 pub mod event;
 pub mod faults;
 mod final_checks;
@@ -22,8 +23,10 @@ mod log;
 pub(crate) mod machine;
 mod network;
 pub mod operator;
+mod operator_schedule;
 mod replica;
 pub mod seed_run;
+pub mod seed_set;
 pub(crate) mod store;
 pub mod undisturbed;
 mod world;

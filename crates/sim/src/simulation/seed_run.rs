@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::NodeName;
-use muster_core::node::pause::{PauseRecord, PauseScope};
 use muster_core::node::record::Decommission;
 use muster_core::replica::ControllerName;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
@@ -18,11 +17,13 @@ use muster_core::txn::{Op, Txn};
 use muster_rollout::command::{RetryTarget, RolloutCommand};
 
 use super::checker::{Rule, Violation};
+use super::coverage::ReachedArms;
 use super::event::{Event, SimTime};
 use super::faults::{FaultCounts, FaultRates, most_skew};
 use super::fleet::{Design, ReleaseBehaviour, node_record, role, version};
 use super::machine::Machine;
 use super::operator::{OperatorAction, OperatorActionKind};
+use super::operator_schedule::OperatorRates;
 use super::store::Writer;
 use super::world::{GateBehaviour, START, World};
 use crate::rng::Rng;
@@ -40,6 +41,8 @@ pub struct SeedRun {
     /// Hash of the event log.
     pub hash: u64,
     pub faults: FaultCounts,
+    /// The engine's decisions that occurred.
+    pub arms: ReachedArms,
     /// The virtual duration.
     pub length: Duration,
     pub ended: &'static str,
@@ -52,7 +55,12 @@ impl SeedRun {
         let mut lines =
             vec![format!("seed {} violates a rule at {:.3} s: {violation}", self.seed, self.world.now().as_secs_f64())];
         lines.extend(self.world.log().last(30).iter().cloned());
-        lines.push(format!("full log: muster-sim --seed {}", self.seed));
+        lines.push(format!("repeat it, with the full log: muster-sim --seed {}", self.seed));
+        lines.push(format!(
+            "once it is corrected, add seed {} and one sentence about its cause to REGRESSION_SEEDS in \
+             crates/sim/src/simulation/seed_set.rs, so that every `make test` runs it",
+            self.seed
+        ));
         lines.join("\n")
     }
 }
@@ -105,9 +113,13 @@ impl World {
         self.send_action(action);
     }
 
-    fn submit_later(&mut self, at: SimTime, kind: OperatorActionKind) {
+    pub(super) fn submit_later(&mut self, at: SimTime, kind: OperatorActionKind) {
         self.operators.requests += 1;
         let action = OperatorAction { number: self.operators.requests, by: "ann".into(), kind };
+        if self.operators.repeat > 0.0 && self.rng.chance(self.operators.repeat) {
+            let again = at + self.random_between(500, 10_000);
+            self.queue.schedule(again, Event::Operator(action.clone()));
+        }
         self.queue.schedule(at, Event::Operator(action));
     }
 
@@ -115,6 +127,7 @@ impl World {
     pub fn start_seed(&mut self, seed: u64) {
         self.rng = Rng::new(seed);
         self.faults.most_skew = most_skew(seed);
+        self.checker.arms = ReachedArms::default();
         self.checker.clocks_differ_by(2 * self.faults.most_skew.unsigned_abs());
         self.releases.seed = self.rng.next_u64();
         self.log_event(format_args!("seed {seed}"));
@@ -156,7 +169,9 @@ pub fn takeover(seed: u64) -> Vec<Duration> {
 pub fn run_seed(seed: u64) -> SeedRun {
     let mut world = converged_world(seed as usize);
     world.start_seed(seed);
-    let strategy = random_strategy(&mut world.rng);
+    let operators = OperatorRates::of_seed(seed);
+    let mut strategy = random_strategy(&mut world.rng);
+    operators.adapt(&mut strategy, &mut world.rng);
     for number in 2..=4 {
         let nature = random_release(&mut world.rng);
         world.releases.set(version(number), nature);
@@ -173,24 +188,24 @@ pub fn run_seed(seed: u64) -> SeedRun {
         at_once: false,
         supersede: false,
     });
-    schedule_operators(&mut world, &strategy, begin, calm);
+    operators.schedule(&mut world, &strategy, begin, calm);
     let end = calm + TIMEOUT;
     while world.now < calm && world.violation().is_none() {
         let until = (world.now + Duration::from_secs(5)).min(calm);
         world.run_until(until);
         world.check_reasons();
     }
-    let ended = settle(&mut world, end);
+    let ended = settle(&mut world, &operators, end);
     world.check_end();
     world.log_violations();
     let violation = world.violation().cloned();
-    let (hash, faults, length) = (world.log.hash(), world.faults.counts, world.now - begin);
-    SeedRun { seed, violation, hash, faults, length, ended, world }
+    let (hash, faults, arms, length) = (world.log.hash(), world.faults.counts, world.checker.arms, world.now - begin);
+    SeedRun { seed, violation, hash, faults, arms, length, ended, world }
 }
 
 /// Runs until the rollout has ended. An operator intervenes a few times.
-fn settle(world: &mut World, end: SimTime) -> &'static str {
-    let mut help = world.rng.below(4);
+fn settle(world: &mut World, operators: &OperatorRates, end: SimTime) -> &'static str {
+    let mut help = operators.final_help.draw(&mut world.rng);
     loop {
         if world.violation().is_some() {
             return "violated";
@@ -228,70 +243,6 @@ fn settle(world: &mut World, end: SimTime) -> &'static str {
                     return word;
                 }
             }
-        }
-    }
-}
-
-/// Schedules random actions of operators.
-fn schedule_operators(world: &mut World, strategy: &Strategy, begin: SimTime, calm: SimTime) {
-    let span = u64::try_from((calm - begin).as_millis()).unwrap_or(60_000);
-    let actions = world.rng.below(7);
-    for _ in 0..actions {
-        let at = begin + Duration::from_millis(2_000 + world.rng.below(span));
-        let node = {
-            let machine = world.any_machine();
-            world.machines[machine].name.clone()
-        };
-        let back = at + Duration::from_millis(1_000 + world.rng.below(20_000));
-        match world.rng.below(15) {
-            0 | 1 => {
-                world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Pause { reason: "a look".into() }));
-                world.submit_later(back, OperatorActionKind::Operate(RolloutCommand::Resume));
-            }
-            2 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Resume)),
-            3 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Promote { full: false })),
-            4 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Promote { full: true })),
-            5 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Skip { node })),
-            6 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Retry(RetryTarget::AllFailed))),
-            7 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Release { node })),
-            8 => world.submit_later(at, OperatorActionKind::Operate(RolloutCommand::Abort { reason: "enough".into() })),
-            9 => world.submit_later(at, OperatorActionKind::RollBack),
-            10 | 14 => {
-                // Including older versions, which are refused; sometimes at once, or without superseding the open
-                // rollout.
-                let to = version(1 + world.rng.below(4));
-                let strategy = Box::new(strategy.clone());
-                let (at_once, supersede) = (world.rng.chance(0.2), world.rng.chance(0.8));
-                // Two operators may start rollouts at the same time.
-                if world.rng.chance(0.3) {
-                    let (to, strategy) = (version(3 + world.rng.below(2)), strategy.clone());
-                    world.submit_later(at, OperatorActionKind::Start { to, strategy, at_once: false, supersede: true });
-                }
-                world.submit_later(at, OperatorActionKind::Start { to, strategy, at_once, supersede });
-            }
-            11 => {
-                let place = world.rng.below(world.design.roles.len() as u64) as usize;
-                let scope = match world.rng.below(4) {
-                    0 => PauseScope::Global,
-                    1 => PauseScope::Role { role: world.design.roles[place].0.clone() },
-                    _ => PauseScope::Host { node },
-                };
-                let back = at + Duration::from_millis(5_000 + world.rng.below(60_000));
-                let record = PauseRecord {
-                    by: "ann".into(),
-                    reason: "a look".into(),
-                    since: world.timestamp(at),
-                    until: Some(world.timestamp(back)),
-                };
-                let key = world.keys.pause(&scope);
-                if let Ok(op) = Op::put_json(key.clone(), &record) {
-                    world.submit_later(at, OperatorActionKind::Write(Txn::new().op(op)));
-                    // The leaders controller deletes an expired pause.
-                    world.submit_later(back, OperatorActionKind::Write(Txn::new().op(Op::delete(key))));
-                }
-            }
-            12 => world.queue.schedule(at, Event::AddNode),
-            _ => world.queue.schedule(at, Event::Decommission { node }),
         }
     }
 }

@@ -15,6 +15,7 @@ use muster_rollout::step::IndexedPlan;
 use tokio::time::Instant;
 
 use super::checker::{Checker, Violation};
+use super::coverage::DecisionArm;
 use super::event::{Event, EventQueue, MachineNumber, ReplicaNumber, SessionNumber, SimTime};
 use super::faults::{Fault, FaultCounts, FaultRates, MOST_SKEW};
 use super::fleet::{Design, Releases, founding};
@@ -86,6 +87,8 @@ pub(crate) struct SimBlobs {
 pub(crate) struct OperatorState {
     /// The number of requests so far.
     pub(crate) requests: u64,
+    /// The probability that an action is sent a second time, with the same idempotency key.
+    pub(crate) repeat: f64,
     /// A plan that an operator has saved.
     pub(crate) saved_plan: Option<Box<RolloutPlan>>,
 }
@@ -200,6 +203,8 @@ impl World {
             }
             Event::Machine { machine, what } => self.machine_event(machine, what),
             Event::InjectFault => self.inject_fault(),
+            Event::LockHolderFails => self.fail_lock_holder(),
+            Event::RetryFailedNode => self.retry_failed_node(),
             Event::ReplicaStarts { replica, life } => {
                 if !self.replicas[replica].up && self.replicas[replica].life == life {
                     self.start_replica(replica);
@@ -244,6 +249,11 @@ impl World {
 
     pub(crate) fn count_fault(&mut self, fault: Fault) {
         self.faults.counts.count(fault);
+    }
+
+    /// Records decisions of the engine.
+    pub(crate) fn record_arms(&mut self, arms: impl IntoIterator<Item = DecisionArm>) {
+        self.checker.arms.record(arms);
     }
 
     /// True if a fault with this probability occurs now.

@@ -17,6 +17,7 @@ use muster_core::rollout::strategy::Window;
 use muster_core::txn::Revision;
 use muster_store::WatchChange;
 
+use crate::simulation::coverage::observe;
 use crate::simulation::event::{MachineNumber, SimTime};
 use crate::simulation::store::Writer;
 
@@ -64,12 +65,15 @@ impl Checker {
             return Vec::new();
         }
         let writes = read(seen.changes);
+        let grants: Vec<&(NodeName, DesiredRecord)> =
+            writes.granted.iter().filter(|(_, desired)| desired.kept.is_none()).collect();
         let mut found = Vec::new();
         for after in &writes.records {
             let before = self.fleet.rollouts().get(&after.id).map(|(record, _)| record.clone());
             match &before {
                 None => found.extend(self.check_start(after)),
                 Some(before) => {
+                    self.arms.record(observe::of_change(before, after, &grants, seen.writer));
                     found.extend(self.check_promotion(before, after, seen.writer));
                     found.extend(self.check_completeness(before, after));
                     if (&before.request, &before.plan) != (&after.request, &after.plan) {
@@ -85,8 +89,6 @@ impl Checker {
                 }
             }
         }
-        let grants: Vec<&(NodeName, DesiredRecord)> =
-            writes.granted.iter().filter(|(_, desired)| desired.kept.is_none()).collect();
         for (name, desired) in writes.granted.iter().filter(|(_, desired)| desired.kept.is_some()) {
             if *seen.writer != Writer::Operator {
                 let what = format!("{name} is skipped in rollout {} without a request of an operator", desired.rollout);

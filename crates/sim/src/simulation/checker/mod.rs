@@ -32,6 +32,7 @@ use self::budget::NodesInMotion;
 use self::facts::{NodeFacts, NodeHistory, ReportedState};
 use self::grants::Grants;
 use self::status::RunEvidence;
+use super::coverage::ReachedArms;
 use super::event::{MachineNumber, SimTime};
 use super::faults::MOST_SKEW;
 use super::replica::apply_changes;
@@ -184,6 +185,8 @@ pub(crate) struct Checker {
     times: Vec<(SimTime, Revision)>,
     violations: Vec<Violation>,
     logged: usize,
+    /// The engine's decisions so far.
+    pub(crate) arms: ReachedArms,
     /// The time by which all soaks together may be too short, for any clock error.
     slack: SimTime,
     /// The largest difference between two clocks, for deadlines and windows.
@@ -209,6 +212,7 @@ impl Checker {
             times: Vec::new(),
             violations: Vec::new(),
             logged: 0,
+            arms: ReachedArms::default(),
             slack: CLOCKS_AGREE + TRAVEL,
             // Two clocks with the largest error in opposite directions.
             apart: 2 * MOST_SKEW.unsigned_abs() + TRAVEL,

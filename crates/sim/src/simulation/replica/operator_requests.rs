@@ -14,6 +14,7 @@ use muster_rollout::start::StartOptions;
 
 use super::calls::{Answer, Call, Request};
 use super::host::{IoClient, commit_result};
+use crate::simulation::coverage::{DecisionArm, observe};
 use crate::simulation::event::ReplicaNumber;
 use crate::simulation::operator::{OperatorAction, OperatorActionKind};
 use crate::simulation::world::World;
@@ -50,18 +51,46 @@ impl muster_rollout::executor::OperatorRequest for PlainWrite {
 }
 
 impl RunningRequest {
-    fn next(&mut self, input: &DecisionInput<'_>, io: IoResult) -> Result<NextAction<Txn, String>, String> {
+    /// Continues with the result of the last action. `arms` gets the decision once there is one.
+    fn next(
+        &mut self,
+        command: &OperatorActionKind,
+        input: &DecisionInput<'_>,
+        io: IoResult,
+        arms: &mut Vec<DecisionArm>,
+    ) -> Result<NextAction<Txn, String>, String> {
         match self {
-            RunningRequest::Begin(request) => describe(request.next(input, io), |outcome| match outcome {
-                StartOutcome::Started(it) => begun(it),
-                StartOutcome::NoOp(there) => answer(false, there.revision),
-            }),
-            RunningRequest::RollBack(request) => describe(request.next(input, io), begun),
+            RunningRequest::Begin(request) => {
+                let next = request.next(input, io);
+                arms.extend(decided(&next).map(observe::of_start));
+                describe(next, |outcome| match outcome {
+                    StartOutcome::Started(it) => begun(it),
+                    StartOutcome::NoOp(there) => answer(false, there.revision),
+                })
+            }
+            RunningRequest::RollBack(request) => {
+                let next = request.next(input, io);
+                arms.extend(decided(&next).map(observe::of_rollback_request));
+                describe(next, begun)
+            }
             RunningRequest::Command(request) => {
-                describe(request.next(input, io), |CommandOutcome { changed, revision, .. }| answer(changed, revision))
+                let next = request.next(input, io);
+                if let OperatorActionKind::Operate(command) = command {
+                    arms.extend(decided(&next).map(|result| observe::of_command(command, result)));
+                }
+                describe(next, |CommandOutcome { changed, revision, .. }| answer(changed, revision))
             }
             RunningRequest::Write(request) => describe(request.next(input, io), |revision| answer(true, revision)),
         }
+    }
+}
+
+/// The outcome or error of a request that has ended.
+fn decided<D, E>(next: &Result<NextAction<Txn, D>, E>) -> Option<Result<&D, &E>> {
+    match next {
+        Ok(NextAction::Done(outcome)) => Some(Ok(outcome)),
+        Ok(NextAction::Io(_) | NextAction::Commit(_)) => None,
+        Err(error) => Some(Err(error)),
     }
 }
 
@@ -101,15 +130,17 @@ impl World {
 
     pub(super) fn continue_request(&mut self, replica: ReplicaNumber, number: u64, io: IoResult) {
         let Some((action, mut running)) = self.replicas[replica].requests.remove(&number) else { return };
+        let mut arms = Vec::new();
         let next = self.with_input(replica, |input, world| {
-            let mut next = running.next(input, io);
+            let mut next = running.next(&action.kind, input, io, &mut arms);
             while let Ok(NextAction::Io(request)) = &next
                 && let Some(io) = world.available_io(replica, input.fleet.revision, request)
             {
-                next = running.next(input, io);
+                next = running.next(&action.kind, input, io, &mut arms);
             }
             next
         });
+        self.record_arms(arms);
         match next {
             None => {}
             Some(Ok(NextAction::Done(answer))) => self.log_replica(replica, format_args!("{action}: {answer}")),

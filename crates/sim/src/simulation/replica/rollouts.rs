@@ -20,6 +20,7 @@ use super::ReplicaTask;
 use super::calls::{Answer, Call, Request};
 use super::host::{IoClient, commit_result};
 use super::membership::FencedOutcome;
+use crate::simulation::coverage::observe;
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
 use crate::simulation::world::World;
 
@@ -131,7 +132,7 @@ impl World {
                     self.call(replica, Call::Step { held, reconcile }, Request::Commit(txn));
                 }
                 // It has lost the controller lock, or has acquired it again.
-                Some(_) | None => self.continue_reconcile(replica, reconcile, IoResult::Commit(CommitResult::LockLost)),
+                Some(_) | None => self.step_answered(replica, reconcile, CommitResult::LockLost),
             },
         }
     }
@@ -145,6 +146,7 @@ impl World {
     /// A reconciliation has ended.
     fn reconcile_ended(&mut self, replica: ReplicaNumber, looked: ReconcileResult) {
         let clock = self.clock_of(replica);
+        self.record_arms([observe::of_reconcile(&looked)]);
         self.replicas[replica].rollouts.reconcile = None;
         self.update_gate(replica);
         let wait = match looked {
@@ -170,6 +172,11 @@ impl World {
                 commit_result(answer).unwrap_or(CommitResult::Unknown)
             }
         };
+        self.step_answered(replica, reconcile, result);
+    }
+
+    fn step_answered(&mut self, replica: ReplicaNumber, reconcile: u64, result: CommitResult) {
+        self.record_arms([observe::of_commit(&result)]);
         self.continue_reconcile(replica, reconcile, IoResult::Commit(result));
     }
 
