@@ -264,7 +264,7 @@ pub fn unpack(bundle: &Path, manifest: &Manifest, target: &Path) -> Result<(), U
     let file = open_verified(bundle, manifest)?;
     create_directory(target)?;
     let unpacked = TempPath::new(target);
-    let visited = visit(BufReader::new(file), |entry, content| write_entry(target, entry, content));
+    let visited = visit(BufReader::new(file), manifest.content_size, |entry, content| write_entry(target, entry, content));
     visited.map_err(|error| match error {
         VisitError::Bundle(error) => UnpackError::Entry(error),
         VisitError::Visitor(error) => error,

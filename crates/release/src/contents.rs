@@ -107,7 +107,7 @@ fn visit_bundle(
 ) -> Result<(), ContentsError> {
     let failed = |source| ContentsError::Read { path: bundle.to_owned(), source };
     let file = File::open(bundle).map_err(failed)?;
-    let visited = visit(BufReader::new(file), |entry, content| match entry.kind {
+    let visited = visit(BufReader::new(file), None, |entry, content| match entry.kind {
         EntryKind::Directory => Ok(()),
         EntryKind::File { executable, .. } => visitor(&entry.path, executable, content),
     });

@@ -34,6 +34,12 @@ pub enum EntryError {
     TooManyDirectories { entry: String },
     #[error("with {entry:?} the release is larger than {} MiB", SIZE_LIMIT / 1024 / 1024)]
     TooLarge { entry: String },
+    #[error("with {entry:?} the files declare more than the {declared} bytes of the manifest")]
+    MoreThanDeclared { entry: String, declared: u64 },
+    #[error("the directory {entry:?} declares {size} bytes of content: directories have none")]
+    DirectoryWithContent { entry: String, size: u64 },
+    #[error("{entry:?} is not in the order of the paths: build the bundle with `muster release build`")]
+    OutOfOrder { entry: String },
 }
 
 /// One valid entry of a bundle.
@@ -57,15 +63,19 @@ pub(crate) enum VisitError<E> {
 }
 
 /// Calls `visit` with each entry and its content. The visitor reads all of the content or returns an error.
+///
+/// `content_size` is the total size of the files in the manifest, if it is known. Every entry is refused by its header:
+/// content that a release cannot have is not decompressed.
 pub(crate) fn visit<E>(
     bundle: impl BufRead,
+    content_size: Option<u64>,
     mut visit: impl FnMut(&BundleEntry, &mut dyn Read) -> Result<(), E>,
 ) -> Result<(), VisitError<E>> {
     let damaged = |source| VisitError::Bundle(EntryError::Damaged(source));
     let mut zstd = zstd::Decoder::with_buffer(bundle).map_err(damaged)?;
     zstd.window_log_max(WINDOW_LOG_LIMIT).map_err(damaged)?;
     let mut archive = tar::Archive::new(zstd);
-    let mut admitted = AdmittedEntries::default();
+    let mut admitted = AdmittedEntries { content_size, ..AdmittedEntries::default() };
     let mut long_name = None;
     for entry in archive.entries().map_err(damaged)?.raw(true) {
         let mut entry = entry.map_err(damaged)?;
@@ -100,12 +110,16 @@ fn read_long_name<R: Read>(entry: &mut tar::Entry<'_, R>, before: Option<&[u8]>)
         return Err(EntryError::NotAFile { entry: printable(before), kind: "a name without a file" });
     }
     // One more byte for the zero at its end, and one to detect a name that is too long.
+    let (size, most) = (entry.size(), PATH_LIMIT as u64 + 2);
     let mut name = Vec::new();
-    entry.take(PATH_LIMIT as u64 + 2).read_to_end(&mut name).map_err(EntryError::Damaged)?;
+    entry.take(most).read_to_end(&mut name).map_err(EntryError::Damaged)?;
+    if (name.len() as u64) < size.min(most) {
+        return Err(EntryError::Truncated { entry: printable(&name) });
+    }
     if name.last() == Some(&0) {
         name.pop();
     }
-    if name.len() > PATH_LIMIT {
+    if name.len() > PATH_LIMIT || size > most {
         return Err(EntryError::Path { entry: printable(&name), problem: "is longer than 512 bytes" });
     }
     Ok(name)
@@ -120,6 +134,9 @@ fn parse_entry<R: Read>(name: Vec<u8>, entry: &tar::Entry<'_, R>) -> Result<Bund
             // Bundles of `pack` always have a valid mode.
             let mode = entry.header().mode().map_err(EntryError::Damaged)?;
             EntryKind::File { executable: mode & 0o111 != 0, size: entry.size() }
+        }
+        tar::EntryType::Directory if entry.size() > 0 => {
+            return Err(EntryError::DirectoryWithContent { entry: path, size: entry.size() });
         }
         tar::EntryType::Directory => EntryKind::Directory,
         tar::EntryType::Symlink | tar::EntryType::Link => return refused("a link"),
@@ -164,6 +181,8 @@ struct AdmittedEntries {
     files: usize,
     directories: usize,
     size: u64,
+    /// Total size of the files in the manifest; none if it is not known.
+    content_size: Option<u64>,
 }
 
 impl AdmittedEntries {
@@ -193,6 +212,9 @@ impl AdmittedEntries {
                 self.size = self.size.saturating_add(size);
                 if self.size > SIZE_LIMIT {
                     return Err(EntryError::TooLarge { entry: path.clone() });
+                }
+                if let Some(declared) = self.content_size.filter(|declared| self.size > *declared) {
+                    return Err(EntryError::MoreThanDeclared { entry: path.clone(), declared });
                 }
                 self.kinds.insert(path.clone(), PathKind::File);
                 Ok(())

@@ -46,8 +46,9 @@ pub struct VerifiedManifest {
 
 pub fn create(label: ReleaseLabel, bundle: &BundleInfo) -> Manifest {
     let ReleaseLabel { version, serial, created, expires, previous } = label;
-    let (digest, size, content) = (bundle.digest.clone(), bundle.size, bundle.content.clone());
-    Manifest { format: FORMAT, version, serial, digest, size, content, created, expires, previous }
+    let BundleInfo { digest, size, content, content_size, files: _ } = bundle.clone();
+    let content_size = Some(content_size);
+    Manifest { format: FORMAT, version, serial, digest, size, content, content_size, created, expires, previous }
 }
 
 /// Signs a manifest with each of the keys. Agents refuse a release that is signed by none.

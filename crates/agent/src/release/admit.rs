@@ -109,6 +109,7 @@ mod tests {
             digest: digest("a"),
             size: 10,
             content: digest("b"),
+            content_size: Some(10),
             created: at("2026-11-01T00:00:00Z"),
             expires: expires.map(at),
             previous: None,

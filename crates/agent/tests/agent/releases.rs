@@ -439,7 +439,7 @@ fn signed(fixture: &AgentFixture, bundle: &[u8]) -> DesiredState {
         previous: None,
     };
     let content = Digest::new(format!("sha256:{}", "0".repeat(64))).unwrap();
-    let packed = BundleInfo { digest: digest.clone(), size, content, files: 1, content_size: 1 };
+    let packed = BundleInfo { digest: digest.clone(), size, content, files: 1, content_size: u64::MAX };
     let signed = manifest::sign(&manifest::create(label, &packed), std::slice::from_ref(fixture.key())).unwrap();
     bundles::put(&fixture.path().join("bundles"), &version, &digest, bundle);
     let mut desired = fixture.release("v1", "exit 0", "");

@@ -180,6 +180,9 @@ pub struct Manifest {
     pub size: u64,
     /// Digest of the unpacked tree, see [`crate::release::dir::digest`].
     pub content: Digest,
+    /// Total size of the unpacked files in bytes. Absent in manifests of earlier versions of Muster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_size: Option<u64>,
     #[schema(value_type = String, format = DateTime)]
     pub created: Timestamp,
     /// No node moves to the release after this time. Nodes that already run it keep it.

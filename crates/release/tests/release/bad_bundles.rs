@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
+use muster_core::release::manifest::Manifest;
 use muster_release::bundle::{OpenBundleError, UnpackError, pack_into, unpack};
 use muster_release::entries::EntryError;
 use muster_release::manifest::create;
@@ -127,6 +128,58 @@ fn large_file_is_refused_by_its_header() {
     let huge = 10 * 1024 * 1024 * 1024;
     let error = entry_error(|tar| tar.append(&header(b"zeros", EntryType::Regular, huge), io::empty()).unwrap());
     assert!(matches!(error, EntryError::TooLarge { entry } if entry == "zeros"));
+}
+
+/// Each header is refused before its content: there is none in these bundles.
+#[test]
+fn content_of_other_entries_is_refused_by_their_header() {
+    for size in [1, 200 * 1024 * 1024, u64::MAX / 4] {
+        let error = entry_error(|tar| tar.append(&header(b"d/", EntryType::Directory, size), io::empty()).unwrap());
+        let expected = format!("the directory \"d/\" declares {size} bytes of content: directories have none");
+        assert_eq!(error.to_string(), expected);
+        for kind in [EntryType::Symlink, EntryType::Fifo, EntryType::XHeader, EntryType::GNUSparse] {
+            let error = entry_error(|tar| tar.append(&header(b"thing", kind, size), io::empty()).unwrap());
+            assert!(matches!(error, EntryError::NotAFile { .. }), "{error:?}");
+        }
+    }
+}
+
+/// A directory entry with 2 GiB of zeros in a bundle of less than 1 MiB. Its content is not decompressed: the frame with the
+/// content is damaged, which reading it would show.
+#[test]
+fn content_of_a_directory_is_not_decompressed() {
+    let mut bomb = zstd::encode_all(header(b"d/", EntryType::Directory, 2 << 30).as_bytes().as_slice(), 1).unwrap();
+    bomb.extend(b"no frame of zstd");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bomb.tar.zst");
+    fs::write(&path, bomb).unwrap();
+    let error = unpack(&path, &manifest_of(&path), &dir.path().join("target")).unwrap_err();
+    assert!(matches!(error, UnpackError::Entry(EntryError::DirectoryWithContent { .. })), "{error:?}");
+}
+
+#[test]
+fn entry_larger_than_the_manifest_declares_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let bundle = bundle_by_hand(dir.path(), |tar| {
+        put(tar, b"a", EntryType::Regular, b"1");
+        tar.append(&header(b"b", EntryType::Regular, 100_000), io::empty()).unwrap();
+    });
+    let refused = |content_size| {
+        let manifest = Manifest { content_size, ..manifest_of(&bundle) };
+        let error = unpack(&bundle, &manifest, &dir.path().join("target")).unwrap_err();
+        let UnpackError::Entry(error) = error else { panic!("refused for another reason: {error:?}") };
+        error
+    };
+    let error = refused(Some(100_000));
+    assert!(
+        matches!(error, EntryError::MoreThanDeclared { ref entry, declared: 100_000 } if entry == "b"),
+        "{error:?}"
+    );
+    // Without a declared size, the entry is refused where the bundle ends.
+    for content_size in [None, Some(100_001)] {
+        let error = refused(content_size);
+        assert!(matches!(error, EntryError::Truncated { .. } | EntryError::Damaged(_)), "{error:?}");
+    }
 }
 
 /// 10 GiB of zeros in files below the limit, in a bundle of less than 2 MiB. Unpacking stops at the file that exceeds the

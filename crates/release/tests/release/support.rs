@@ -40,7 +40,7 @@ pub(crate) fn manifest_of(bundle: &Path) -> Manifest {
     let (digest, size) = digest_of(fs::File::open(bundle).unwrap()).unwrap();
     let ReleaseLabel { version, serial, created, expires, previous } = label("v1");
     let content = Digest::new(format!("sha256:{}", "0".repeat(64))).unwrap();
-    Manifest { format: 1, version, serial, digest, size, content, created, expires, previous }
+    Manifest { format: 1, version, serial, digest, size, content, content_size: None, created, expires, previous }
 }
 
 /// A bundle with the given entries.

@@ -60,7 +60,18 @@ mod tests {
         let digest = Digest::new(format!("sha256:{}", digest.to_string().repeat(64))).unwrap();
         let (version, content) = (Version::new(version).unwrap(), digest.clone());
         let created = jiff::Timestamp::UNIX_EPOCH;
-        Manifest { format: 1, version, serial, digest, size: 1, content, created, expires: None, previous: None }
+        Manifest {
+            format: 1,
+            version,
+            serial,
+            digest,
+            size: 1,
+            content,
+            content_size: None,
+            created,
+            expires: None,
+            previous: None,
+        }
     }
 
     #[test]
