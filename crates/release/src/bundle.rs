@@ -5,6 +5,7 @@
 //! - Unpacking verifies first the digest of the bundle, then each entry, then the digest of the content. A failure removes
 //!   everything that was unpacked.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -245,16 +246,82 @@ pub fn verify_bundle(bundle: &Path, manifest: &Manifest) -> Result<(), OpenBundl
 fn open_verified(bundle: &Path, manifest: &Manifest) -> Result<File, OpenBundleError> {
     let failed = |source| OpenBundleError::Read { path: bundle.to_owned(), source };
     let mut file = File::open(bundle).map_err(failed)?;
-    let found = file.metadata().map_err(failed)?.len();
-    if found != manifest.size || found > BUNDLE_LIMIT {
-        return Err(OpenBundleError::Size { expected: manifest.size.min(BUNDLE_LIMIT), found });
+    let size = file.metadata().map_err(failed)?.len();
+    verify_stream(&mut file, size, bundle, manifest)?;
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    Ok(file)
+}
+
+/// Verifies a stream of this size; `path` names it in messages.
+fn verify_stream(from: impl Read, size: u64, path: &Path, manifest: &Manifest) -> Result<(), OpenBundleError> {
+    if size != manifest.size || size > BUNDLE_LIMIT {
+        return Err(OpenBundleError::Size { expected: manifest.size.min(BUNDLE_LIMIT), found: size });
     }
-    let (digest, _) = digest_of(&mut file).map_err(failed)?;
+    let (digest, _) = digest_of(from).map_err(|source| OpenBundleError::Read { path: path.to_owned(), source })?;
     if digest != manifest.digest {
         return Err(OpenBundleError::Digest { expected: manifest.digest.clone(), found: digest });
     }
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    Ok(file)
+    Ok(())
+}
+
+/// The files of a bundle that was verified without unpacking it.
+#[derive(Debug, Default)]
+pub(crate) struct BundleIndex {
+    /// Paths with their executable bits.
+    pub files: BTreeMap<String, bool>,
+    /// The first bytes of the file that was asked for, if the bundle has it.
+    pub head: Option<Vec<u8>>,
+}
+
+/// Verifies a bundle as [`unpack`] does, and writes nothing: the cost is that of reading it. `open` starts at its first byte.
+/// `head_of` names a file whose first `head_size` bytes are kept.
+///
+/// The digest of the content is computed in the order of the entries. Only the order of [`pack()`] is accepted.
+pub(crate) fn index<R: Read>(
+    open: impl Fn() -> R,
+    size: u64,
+    manifest: &Manifest,
+    head_of: &str,
+    head_size: u64,
+) -> Result<BundleIndex, UnpackError> {
+    verify_stream(open(), size, Path::new(&file_name(&manifest.digest)), manifest)?;
+    let mut index = BundleIndex::default();
+    let mut content = ContentHash::default();
+    let mut buffer = vec![0; 64 * 1024];
+    let visited = visit(BufReader::new(open()), manifest.content_size, |entry, from| {
+        let EntryKind::File { executable, size } = entry.kind else { return Ok(()) };
+        if index.files.last_key_value().is_some_and(|(last, _)| *last >= entry.path) {
+            return Err(EntryError::OutOfOrder { entry: entry.path.clone() });
+        }
+        index.files.insert(entry.path.clone(), executable);
+        content.begin(&entry.path, executable, size);
+        let mut head = (entry.path == head_of).then(Vec::new);
+        loop {
+            let read = match from.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read.map_err(EntryError::Damaged)?,
+            };
+            let piece = buffer.get(..read).unwrap_or_default();
+            if piece.is_empty() {
+                break;
+            }
+            content.add(piece);
+            if let Some(head) = &mut head {
+                let missing = usize::try_from(head_size).unwrap_or(usize::MAX).saturating_sub(head.len());
+                head.extend_from_slice(piece.get(..missing).unwrap_or(piece));
+            }
+        }
+        index.head = head.or(index.head.take());
+        Ok(())
+    });
+    visited.map_err(|error| match error {
+        VisitError::Bundle(error) | VisitError::Visitor(error) => error,
+    })?;
+    let found = content.finish();
+    if found != manifest.content {
+        return Err(UnpackError::Content { expected: manifest.content.clone(), found: found.into() });
+    }
+    Ok(index)
 }
 
 /// Verifies a bundle and unpacks it into `target`, which must not exist and is removed on failure.
@@ -264,7 +331,8 @@ pub fn unpack(bundle: &Path, manifest: &Manifest, target: &Path) -> Result<(), U
     let file = open_verified(bundle, manifest)?;
     create_directory(target)?;
     let unpacked = TempPath::new(target);
-    let visited = visit(BufReader::new(file), manifest.content_size, |entry, content| write_entry(target, entry, content));
+    let visited =
+        visit(BufReader::new(file), manifest.content_size, |entry, content| write_entry(target, entry, content));
     visited.map_err(|error| match error {
         VisitError::Bundle(error) => UnpackError::Entry(error),
         VisitError::Visitor(error) => error,

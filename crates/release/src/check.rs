@@ -1,14 +1,18 @@
 //! Parses `release.yaml` and checks that the files that it names exist. A release that cannot run is refused when it is
 //! built, not on the nodes. Errors of YAML files have a position and a suggestion for misspelled keys.
 
+use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::path::Path;
-use std::{fmt, fs, io};
+use std::{fmt, fs};
 
+use muster_core::release::manifest::Manifest;
 use muster_core::release::spec::{Applier, ReleaseSpec};
 use muster_core::spelling;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::bundle::{self, BundleIndex, UnpackError};
 use crate::tree::{ReleaseTree, ReleaseTreeError};
 
 /// The file that describes a release.
@@ -64,11 +68,44 @@ pub fn check(tree: &ReleaseTree) -> Result<ReleaseSpec, CheckError> {
         return Err(CheckError::TooLong);
     }
     let text = fs::read_to_string(&file.source).map_err(CheckError::Read)?;
-    let spec: ReleaseSpec = parse_yaml(SPEC, &text)?;
+    check_paths(&tree.files().map(|(path, file)| (path.to_owned(), file.executable)).collect(), &text)
+}
+
+/// Reasons to refuse a bundle.
+#[derive(Debug, Error)]
+pub enum CheckBundleError {
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    #[error(transparent)]
+    Check(#[from] CheckError),
+}
+
+/// Verifies a bundle and checks the release in it, without unpacking it. `open` starts at the first of its `size` bytes.
+///
+/// The caller verifies the manifest: see [`crate::manifest`].
+pub fn check_bundle<R: Read>(
+    open: impl Fn() -> R,
+    size: u64,
+    manifest: &Manifest,
+) -> Result<ReleaseSpec, CheckBundleError> {
+    let BundleIndex { files, head } = bundle::index(open, size, manifest, SPEC, SPEC_LIMIT + 1)?;
+    let spec = head.ok_or(CheckError::NoSpec)?;
+    if spec.len() as u64 > SPEC_LIMIT {
+        return Err(CheckError::TooLong.into());
+    }
+    let text = String::from_utf8(spec).map_err(|error| CheckError::Read(io::Error::other(error)))?;
+    Ok(check_paths(&files, &text)?)
+}
+
+/// Paths of a release with their executable bits.
+type ReleasePaths = BTreeMap<String, bool>;
+
+fn check_paths(paths: &ReleasePaths, text: &str) -> Result<ReleaseSpec, CheckError> {
+    let spec: ReleaseSpec = parse_yaml(SPEC, text)?;
     let mut problems: Vec<SpecProblem> =
         spec.problems().into_iter().map(|message| SpecProblem { line: None, message }).collect();
     if problems.is_empty() {
-        problems = named_files(&spec).filter_map(|(path, required)| required.problem(tree, path, &text)).collect();
+        problems = named_files(&spec).filter_map(|(path, required)| required.problem(paths, path, text)).collect();
     }
     if problems.is_empty() { Ok(spec) } else { Err(CheckError::Problems(problems)) }
 }
@@ -96,15 +133,17 @@ fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, PathRequiremen
 }
 
 impl PathRequirement {
-    fn problem(self, tree: &ReleaseTree, path: &str, text: &str) -> Option<SpecProblem> {
+    fn problem(self, paths: &ReleasePaths, path: &str, text: &str) -> Option<SpecProblem> {
         let normal = normalized(path);
-        let file = tree.file(&normal);
-        let directory = normal.is_empty() || tree.has_directory(&normal);
+        let file = paths.get(&normal);
+        let directory = normal.is_empty() || has_directory(paths, &normal);
         let message = match (self, file, directory) {
             (PathRequirement::File | PathRequirement::FileOrDirectory, Some(_), _) => return None,
             (PathRequirement::Directory | PathRequirement::FileOrDirectory, None, true) => return None,
-            (PathRequirement::Executable, Some(file), _) if file.executable => return None,
-            (PathRequirement::Executable, Some(_), _) => format!("{path:?} is not executable; run `chmod +x` on it"),
+            (PathRequirement::Executable, Some(true), _) => return None,
+            (PathRequirement::Executable, Some(false), _) => {
+                format!("{path:?} is not executable; run `chmod +x` on it")
+            }
             (PathRequirement::Directory, Some(_), _) => format!("{path:?} is a file and should be a directory"),
             (PathRequirement::File | PathRequirement::Executable, None, true) => {
                 format!("{path:?} is a directory and should be a file")
@@ -118,6 +157,12 @@ impl PathRequirement {
         };
         Some(SpecProblem { line: line_of(text, path), message })
     }
+}
+
+/// True if the directory has any file; empty directories are not part of a release.
+fn has_directory(paths: &ReleasePaths, directory: &str) -> bool {
+    let prefix = format!("{directory}/");
+    paths.range(prefix.clone()..).next().is_some_and(|(path, _)| path.starts_with(&prefix))
 }
 
 /// The path without `.` parts and without a trailing `/`.

@@ -27,4 +27,4 @@ mod temp_path;
 pub mod tree;
 
 pub use bundle::{pack, unpack};
-pub use check::{check, check_directory};
+pub use check::{check, check_bundle, check_directory};

@@ -155,11 +155,6 @@ impl ReleaseTree {
         self.files.get(path)
     }
 
-    /// True if the directory has any file; empty directories are not part of a release.
-    pub fn has_directory(&self, path: &str) -> bool {
-        self.below(path).next().is_some()
-    }
-
     pub fn files(&self) -> impl ExactSizeIterator<Item = (&str, &TreeFile)> {
         self.files.iter().map(|(path, file)| (path.as_str(), file))
     }

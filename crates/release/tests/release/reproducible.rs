@@ -1,14 +1,17 @@
 //! Packing is reproducible, and round-trips.
 
+use std::cell::Cell;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::time::{Duration, SystemTime};
 
 use muster_core::release::dir;
+use muster_core::release::manifest::{Digest, Manifest};
 use muster_release::bundle::{file_name, pack, pack_into, unpack};
+use muster_release::check_bundle;
 use muster_release::tree::{ReleaseTree, ReleaseTreeError};
 
-use crate::support::{label, small_release, write};
+use crate::support::{bundle_by_hand, header, label, manifest_of, small_release, write};
 
 #[test]
 fn bundle_ignores_location_modes_and_times() {
@@ -43,6 +46,56 @@ fn bundle_format_is_stable() {
     let packed = pack(&ReleaseTree::read(dir.path()).unwrap(), io::sink()).unwrap();
     assert_eq!(packed.content.as_str(), "sha256:2d6103bef40dc4826d98691c46094b357cf549b6de8236f147581414ae5b645d");
     assert_eq!(packed.digest.as_str(), "sha256:5a11d195051cff8d975d65b1f79f36f765c3da0ebd025e5d76c47038321dbbbf");
+}
+
+/// The number of reads depends on the size of the bundle, and not on the number of its directories.
+#[test]
+fn bundle_is_checked_as_a_stream_of_few_reads() {
+    struct CountedReads<'c>(&'c [u8], &'c Cell<usize>);
+    impl Read for CountedReads<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1.set(self.1.get() + 1);
+            self.0.read(buffer)
+        }
+    }
+    let from = tempfile::tempdir().unwrap();
+    small_release(from.path());
+    for number in 0..300 {
+        write(from.path(), &format!("modules/m{number}/file"), b"x", 0o644);
+    }
+    let mut bundle = Vec::new();
+    let packed = pack(&ReleaseTree::read(from.path()).unwrap(), &mut bundle).unwrap();
+    let manifest = muster_release::manifest::create(label("v1"), &packed);
+    let reads = Cell::new(0);
+    let check = |manifest: &Manifest| {
+        check_bundle(|| CountedReads(&bundle, &reads), bundle.len() as u64, manifest).map_err(|error| error.to_string())
+    };
+    assert_eq!(check(&manifest).unwrap().manifest, "apply");
+    assert!(reads.get() <= 2 * (bundle.len() / 8192 + 2), "{} reads of {} bytes", reads.get(), bundle.len());
+
+    let other = Digest::new(format!("sha256:{}", "0".repeat(64))).unwrap();
+    let refused = check(&Manifest { content: other.clone(), ..manifest.clone() }).unwrap_err();
+    assert!(refused.starts_with("the unpacked files are not those that were signed"), "{refused}");
+    let refused = check(&Manifest { digest: other, ..manifest.clone() }).unwrap_err();
+    assert!(refused.starts_with("the bundle is not the one that was signed"), "{refused}");
+    let refused = check(&Manifest { size: 1, ..manifest }).unwrap_err();
+    assert!(refused.starts_with("the bundle has"), "{refused}");
+}
+
+#[test]
+fn entries_out_of_order_are_refused_by_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let bundle = bundle_by_hand(dir.path(), |tar| {
+        for name in [&b"release.yaml"[..], b"apply"] {
+            tar.append(&header(name, tar::EntryType::Regular, 0), io::empty()).unwrap();
+        }
+    });
+    let manifest = manifest_of(&bundle);
+    let refused = check_bundle(|| File::open(&bundle).unwrap(), manifest.size, &manifest).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "\"apply\" is not in the order of the paths: build the bundle with `muster release build`"
+    );
 }
 
 #[test]

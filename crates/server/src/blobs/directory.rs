@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime};
 use std::{io, thread};
 
 use muster_core::names::ReplicaId;
-use tempfile::TempDir;
 
 use crate::private_files::{create_private_dir, create_private_file, private_file, restrict_tree};
 
@@ -25,7 +24,7 @@ use super::store::{BlobReader, BlobStore, PendingBlob};
 const HEAD: usize = 2;
 /// Extension of a file that is being written.
 const UNFINISHED: &str = "unfinished";
-/// Prefix of a directory for unpacking.
+/// Prefix of a directory into which earlier versions of Muster have unpacked a bundle.
 const WORKSPACE: &str = ".unpacked-";
 /// File with the name of the store that these blobs belong to.
 pub(super) const STORE: &str = ".store";
@@ -173,10 +172,6 @@ impl BlobStore for BlobDirectory {
 
     fn spool(&self) -> io::Result<File> {
         tempfile::tempfile_in(&self.root)
-    }
-
-    fn workspace(&self) -> io::Result<TempDir> {
-        tempfile::Builder::new().prefix(WORKSPACE).tempdir_in(&self.root)
     }
 }
 

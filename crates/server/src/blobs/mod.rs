@@ -30,6 +30,7 @@ use crate::replica::shared_blobs::BlobMarks;
 
 use directory::BlobDirectory;
 
+pub(crate) use store::BlobStream;
 pub use store::{BlobReader, BlobStore, BlobUpload, PendingBlob, ReceiveError};
 
 /// Blobs of a server.
@@ -62,11 +63,6 @@ impl Blobs {
     /// Temporary file on the same disk. It has no name, and is removed with its handle.
     pub fn spool(&self) -> io::Result<std::fs::File> {
         self.place.spool()
-    }
-
-    /// Empty directory for unpacking. It is removed with its handle.
-    pub(crate) fn workspace(&self) -> io::Result<tempfile::TempDir> {
-        self.place.workspace()
     }
 
     /// Digest that names some bytes.

@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::time::SystemTime;
 
 use muster_core::release::dir::hex;
 use sha2::{Digest, Sha256};
-use tempfile::TempDir;
 use thiserror::Error;
 
 /// A store of blobs by digest, shared by all replicas.
@@ -44,9 +43,6 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
 
     /// Temporary file. It has no name, and is removed with its handle.
     fn spool(&self) -> io::Result<File>;
-
-    /// Empty local directory for unpacking. It is removed with its handle.
-    fn workspace(&self) -> io::Result<TempDir>;
 }
 
 /// A blob that is being written. Dropped before its end, it is removed.
@@ -61,6 +57,27 @@ pub trait BlobReader: fmt::Debug + Send + Sync {
 
     /// Reads at a position, at most as much as the buffer holds; zero bytes only at the end.
     fn read_at(&self, buffer: &mut [u8], place: u64) -> io::Result<usize>;
+}
+
+/// Reads a blob from its first byte to its end.
+#[derive(Debug)]
+pub(crate) struct BlobStream<'b> {
+    blob: &'b dyn BlobReader,
+    place: u64,
+}
+
+impl<'b> BlobStream<'b> {
+    pub(crate) fn new(blob: &'b dyn BlobReader) -> Self {
+        Self { blob, place: 0 }
+    }
+}
+
+impl Read for BlobStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.blob.read_at(buffer, self.place)?;
+        self.place += read as u64;
+        Ok(read)
+    }
 }
 
 #[derive(Debug, Error)]

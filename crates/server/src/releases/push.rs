@@ -1,7 +1,6 @@
 //! Registers a release whose bundle was uploaded: verifies that the bundle matches its manifest and that nodes can run it.
 
 use std::io;
-use std::sync::Arc;
 
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
@@ -9,14 +8,14 @@ use muster_core::names::{EnvName, Version};
 use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::{Digest, KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_release::bundle::UnpackError;
-use muster_release::check::CheckError;
+use muster_release::bundle::{OpenBundleError, UnpackError};
+use muster_release::check::{CheckBundleError, CheckError};
 use muster_release::manifest::{VerifyError, verify};
 use muster_store::{CommitOutcome, KeyValue, StoreError};
 use thiserror::Error;
 
 use crate::app::{Reader, Writer};
-use crate::blobs::{BlobReader, Blobs};
+use crate::blobs::{BlobStream, Blobs};
 use crate::design::revision::{RevisionError, check_writable};
 use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
@@ -208,40 +207,52 @@ pub enum BundleError {
 }
 
 /// Verifies a bundle and checks its content. Blocks.
+///
+/// The bundle is read as a stream. Unpacking it would create and remove up to 50,000 directories.
 pub(super) fn examine(blobs: &Blobs, manifest: &Manifest) -> Result<(), BundleError> {
-    with_unpacked(blobs, manifest, |tree| muster_release::check_directory(tree).map_err(BundleError::Check).map(drop))
-}
-
-/// Verifies a bundle, unpacks it into a temporary directory, and calls `work` with it. Blocks.
-pub(crate) fn with_unpacked<T>(
-    blobs: &Blobs,
-    manifest: &Manifest,
-    work: impl FnOnce(&std::path::Path) -> Result<T, BundleError>,
-) -> Result<T, BundleError> {
     let digest = &manifest.digest;
     // Renewed, so that it is not swept before it is registered.
     let exists = blobs.renew(digest.hex()).map_err(BundleError::Io)?;
     let stored = if exists { blobs.stored(digest.hex()).map_err(BundleError::Io)? } else { None };
     let Some(stored) = stored else { return Err(BundleError::Missing { digest: digest.clone() }) };
-    let place = blobs.workspace().map_err(BundleError::Io)?;
-    let file = place.path().join("bundle");
-    copy(stored.into(), &file).map_err(BundleError::Io)?;
-    let tree = place.path().join("tree");
-    muster_release::unpack(&file, manifest, &tree).map_err(BundleError::Unpack)?;
-    work(&tree)
+    let open = || BlobStream::new(stored.as_ref());
+    muster_release::check_bundle(open, stored.size(), manifest).map(drop).map_err(|error| match error {
+        CheckBundleError::Unpack(UnpackError::Bundle(OpenBundleError::Read { source, .. })) => BundleError::Io(source),
+        CheckBundleError::Unpack(error) => BundleError::Unpack(error),
+        CheckBundleError::Check(error) => BundleError::Check(error),
+    })
 }
 
-/// Copies a blob into a file, which unpacking needs.
-fn copy(stored: Arc<dyn BlobReader>, to: &std::path::Path) -> io::Result<()> {
-    let mut file = std::fs::File::create_new(to)?;
-    let mut piece = vec![0; crate::blobs::downloads::PIECE];
-    let mut place = 0;
-    loop {
-        let read = stored.read_at(&mut piece, place)?;
-        if read == 0 {
-            return Ok(());
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::time::SystemTime;
+
+    use muster_core::names::ReplicaId;
+    use muster_testkit::release::{SignedBundle, write_file, write_script};
+
+    use super::*;
+
+    /// Creating or removing a file or directory changes the time of its parent.
+    #[test]
+    fn examined_bundle_is_not_unpacked() {
+        let (release, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        write_file(&release.path().join("release.yaml"), "applier: script\nmanifest: apply\n");
+        write_script(&release.path().join("apply"), "exit 0");
+        for number in 0..200 {
+            write_file(&release.path().join(format!("d{number}/file")), "x");
         }
-        io::Write::write_all(&mut file, piece.get(..read).unwrap_or_default())?;
-        place += read as u64;
+        let SignedBundle { bundle, manifest, .. } = SignedBundle::build(release.path(), "v1", 1, None, &[]);
+        let blobs = Blobs::open(root.path(), ReplicaId::new("a-1").unwrap()).unwrap();
+        blobs.put(&bundle).unwrap();
+
+        let directory = File::open(root.path()).unwrap();
+        directory.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        examine(&blobs, &manifest).unwrap();
+        assert_eq!(fs::metadata(root.path()).unwrap().modified().unwrap(), SystemTime::UNIX_EPOCH);
+
+        let changed = Manifest { content: manifest.digest.clone(), ..manifest };
+        let error = examine(&blobs, &changed).unwrap_err();
+        assert!(matches!(error, BundleError::Unpack(UnpackError::Content { .. })), "{error:?}");
     }
 }
