@@ -189,5 +189,5 @@ pub(crate) fn path_problem(path: &str) -> Option<&'static str> {
     if path.split('/').count() > DEPTH_LIMIT {
         return Some("has more than 32 parts");
     }
-    path.contains('\0').then_some("contains a NUL byte")
+    path.chars().any(char::is_control).then_some("contains a control character")
 }

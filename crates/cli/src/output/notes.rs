@@ -11,6 +11,7 @@ use muster_design::finding::{Finding, Findings};
 use crate::failure::{Exit, Failure};
 
 use super::findings::render_finding;
+use super::text::escape_controls;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default().bold();
@@ -96,7 +97,7 @@ impl Notes {
         let width = std::mem::take(&mut self.progress_width);
         let clear = if width > 0 { format!("\r{:width$}\r", "") } else { String::new() };
         // A closed standard error cannot be reported anywhere.
-        let _ = write!(self.to, "{clear}{text}");
+        let _ = write!(self.to, "{clear}{}", escape_controls(&text.to_string()));
     }
 }
 
@@ -125,7 +126,7 @@ impl LiveLines {
         }
         self.bars.drain(lines.len()..).for_each(|bar| bar.finish_and_clear());
         for (bar, line) in self.bars.iter().zip(lines) {
-            bar.set_message(line);
+            bar.set_message(escape_controls(&line).into_owned());
         }
     }
 

@@ -10,6 +10,7 @@ use crate::args::OutputFormat;
 use crate::failure::Failure;
 
 use super::Table;
+use super::text::escape_controls;
 
 /// Standard output of a command; it has data only.
 ///
@@ -54,8 +55,7 @@ impl Out {
         match format {
             OutputFormat::Table => table(self),
             OutputFormat::Json => match serde_json::to_string_pretty(answer) {
-                // JSON does not require this escape, but removing colors would drop the raw character.
-                Ok(text) => self.line(text.replace('\u{7f}', "\\u007f")),
+                Ok(text) => self.line(text),
                 Err(error) => self.fail(error.into()),
             },
             OutputFormat::Yaml => match serde_saphyr::to_string(answer) {
@@ -67,9 +67,10 @@ impl Out {
         self.flush();
     }
 
+    /// Writes a line. Control characters are escaped: names and messages may come from a release or a node.
     pub fn line(&mut self, text: impl fmt::Display) {
         if let State::Open = self.state
-            && let Err(error) = writeln!(self.to, "{text}")
+            && let Err(error) = writeln!(self.to, "{}", escape_controls(&text.to_string()))
         {
             self.stop(error);
         }
@@ -78,7 +79,7 @@ impl Out {
     /// Writes text with its own line ends.
     pub fn text(&mut self, text: impl fmt::Display) {
         if let State::Open = self.state
-            && let Err(error) = write!(self.to, "{text}")
+            && let Err(error) = write!(self.to, "{}", escape_controls(&text.to_string()))
         {
             self.stop(error);
         }
@@ -172,6 +173,19 @@ mod tests {
         truth: "yes"
         version: "1.10"
         "#);
+    }
+
+    #[test]
+    fn control_characters_reach_no_terminal() {
+        let name = "v1\u{1b}[2J\u{9b}1m\r\u{7f}";
+        for format in [OutputFormat::Table, OutputFormat::Json, OutputFormat::Yaml] {
+            let shown = render(format, |out| out.answer(&[name], |out| out.line(name)));
+            assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{format:?}: {shown:?}");
+            if format != OutputFormat::Table {
+                let read: Vec<String> = serde_saphyr::from_str(&shown).unwrap();
+                assert_eq!(read, [name], "{format:?}");
+            }
+        }
     }
 
     #[test]

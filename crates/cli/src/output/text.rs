@@ -1,5 +1,7 @@
 //! Formats counts, ages, durations, sizes, and values of a design on one line; removes control characters from text of
-//! nodes.
+//! nodes, and escapes them in all output.
+
+use std::borrow::Cow;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -58,6 +60,43 @@ pub fn one_line(text: &str) -> String {
 pub fn without_controls(line: &str) -> String {
     let text = anstream::adapter::strip_str(line).to_string();
     text.replace('\t', "    ").chars().filter(|c| !c.is_control()).collect()
+}
+
+/// Replaces control characters by their escapes, such as `\u001b`, which JSON and YAML read as the character. Line ends, tabs
+/// and the escape sequences of colors are kept.
+pub fn escape_controls(text: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(at) = rest.find(is_escaped) {
+        let (before, from) = rest.split_at(at);
+        escaped.push_str(before);
+        let kept = color_sequence(from);
+        escaped.push_str(kept);
+        rest = &from[kept.len()..];
+        if kept.is_empty() {
+            let mut chars = rest.chars();
+            if let Some(control) = chars.next() {
+                escaped.push_str(&format!("\\u{:04x}", u32::from(control)));
+            }
+            rest = chars.as_str();
+        }
+    }
+    escaped.push_str(rest);
+    Cow::Owned(escaped)
+}
+
+/// The escape sequence of a color or of a text style of this crate at the start of a text; empty if there is none. Sequences
+/// that hide text or move the cursor are not among them.
+fn color_sequence(text: &str) -> &str {
+    let Some(end) = text.strip_prefix("\u{1b}[").and_then(|code| code.find('m')) else { return "" };
+    let (start, end) = ("\u{1b}[".len(), "\u{1b}[".len() + end);
+    let is_style = |code: u8| matches!(code, 0..=4 | 30..=37 | 90..=97);
+    let known = text[start..end].split(';').all(|code| code.is_empty() || code.parse().is_ok_and(is_style));
+    if known { &text[..=end] } else { "" }
 }
 
 /// A value as YAML on one line, cut to 100 characters.
@@ -129,6 +168,19 @@ mod tests {
     fn sizes_have_one_unit() {
         let sizes = [0, 1023, 1024, 1536, 1_048_576, 5_000_000_000, 5_000_000_000_000].map(size);
         assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "4.6 GiB", "4656.6 GiB"]);
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_colors_kept() {
+        for (text, shown) in [
+            ("plain → text\n\tof two lines", "plain → text\n\tof two lines"),
+            ("\u{1b}[1m\u{1b}[31merror\u{1b}[0m: x", "\u{1b}[1m\u{1b}[31merror\u{1b}[0m: x"),
+            ("name\r\u{1b}[2K\u{1b}]0;title\u{7}", "name\\u000d\\u001b[2K\\u001b]0;title\\u0007"),
+            ("hidden \u{1b}[8mtext\u{1b}[", "hidden \\u001b[8mtext\\u001b["),
+            ("C1 \u{9b}2J and DEL \u{7f}", "C1 \\u009b2J and DEL \\u007f"),
+        ] {
+            assert_eq!(escape_controls(text), shown);
+        }
     }
 
     #[test]

@@ -233,6 +233,10 @@ impl ReleaseSpec {
                 problems.push(format!("the deadline of hook {:?} must be positive", hook.name()));
             }
         }
+        let names = self.validate.iter().map(|check| check.name.as_str()).chain(self.hooks.iter().map(Hook::name));
+        for name in names.filter(|name| name.chars().any(char::is_control)) {
+            problems.push(format!("the name {name:?} contains a control character"));
+        }
         if self.validate_every < VALIDATE_EVERY_LEAST {
             problems.push(format!("validate_every must be at least {} s", VALIDATE_EVERY_LEAST.as_secs()));
         }
@@ -328,6 +332,20 @@ mod tests {
                 "hook \"y\" has no key in `on`",
                 "the deadline of hook \"y\" must be positive",
                 "two hooks of a role are named \"y\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn names_with_control_characters_are_refused() {
+        let spec = spec(serde_json::json!({"applier": "script", "manifest": "run",
+            "validate": [{"name": "up\u{1b}[2J", "tcp": "x:1"}, {"name": "größe", "tcp": "x:2"}],
+            "hooks": [{"name": "a\nb", "on": "active_roles::db", "run": "hook"}]}));
+        assert_eq!(
+            spec.problems(),
+            [
+                r#"the name "up\u{1b}[2J" contains a control character"#,
+                r#"the name "a\nb" contains a control character"#,
             ]
         );
     }

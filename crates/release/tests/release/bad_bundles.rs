@@ -118,6 +118,11 @@ fn duplicate_paths_are_refused() {
 fn invalid_names_are_refused() {
     let error = entry_error(|tar| put(tar, b"caf\xe9", EntryType::Regular, b""));
     assert!(matches!(error, EntryError::NotUtf8 { .. }), "{error}");
+    for name in [&b"a\x1b[2J"[..], b"a\nb", b"tab\t", "c1\u{9b}".as_bytes()] {
+        let error = entry_error(|tar| put(tar, name, EntryType::Regular, b""));
+        assert!(error.to_string().ends_with("contains a control character"), "{error}");
+        assert!(!error.to_string().chars().any(char::is_control), "{error}");
+    }
     let error = entry_error(|tar| put(tar, ["d"; 33].join("/").as_bytes(), EntryType::Regular, b""));
     assert!(error.to_string().ends_with("has more than 32 parts"), "{error}");
 }

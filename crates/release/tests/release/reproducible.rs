@@ -116,7 +116,7 @@ fn pack_and_unpack_round_trip() {
 }
 
 #[test]
-fn links_and_deep_paths_are_refused() {
+fn links_deep_paths_and_control_characters_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("release.yaml", dir.path().join("link")).unwrap();
     assert!(
@@ -128,6 +128,10 @@ fn links_and_deep_paths_are_refused() {
         ReleaseTree::read(deep.path()),
         Err(ReleaseTreeError::Path { problem: "has more than 32 parts", .. })
     ));
+    let control = tempfile::tempdir().unwrap();
+    write(control.path(), "a/b\u{1b}[2J", b"", 0o644);
+    let refused = ReleaseTree::read(control.path()).unwrap_err().to_string();
+    assert_eq!(refused, r#""a/b\u{1b}[2J" cannot be in a release: it contains a control character"#);
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl LogPrinter<'_> {
             OutputFormat::Json | OutputFormat::Yaml => {
                 let row = LineRow { node: self.node, run: self.run, line };
                 if let Ok(text) = serde_json::to_string(&row) {
-                    self.terminal.out.line(text.replace('\u{7f}', "\\u007f"));
+                    self.terminal.out.line(text);
                 }
             }
         }
