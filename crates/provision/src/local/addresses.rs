@@ -54,11 +54,22 @@ impl Addresses {
         (has.len() == requests.len() && requests.iter().all(met)).then_some(has)
     }
 
-    /// Chooses addresses for a machine: its current ones where possible, and free ones.
+    /// The addresses of all machines with their nodes.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&NodeName, Ipv4Addr)> {
+        self.by_node.iter().flat_map(|(node, has)| has.values().map(move |address| (node, *address)))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_node.is_empty()
+    }
+
+    /// Chooses addresses for a machine: its current ones where possible, and free ones. `busy` are addresses that a process
+    /// listens on.
     pub(super) fn choose(
         &self,
         spec: &MachineSpec,
         network: &LoopbackNetwork,
+        busy: &BTreeSet<Ipv4Addr>,
     ) -> Result<BTreeMap<String, Ipv4Addr>, AssignAddressError> {
         let mut taken: BTreeSet<Ipv4Addr> = self
             .by_node
@@ -86,6 +97,7 @@ impl Addresses {
                 chosen.insert((*name).to_owned(), old);
             }
         }
+        taken.extend(busy);
         for (name, _) in &requests {
             if !chosen.contains_key(*name) {
                 let exhausted = || AssignAddressError::Exhausted { network: *network, size: network.size() };
@@ -163,7 +175,7 @@ mod tests {
         spec: &MachineSpec,
         network: &LoopbackNetwork,
     ) -> Result<String, AssignAddressError> {
-        let interfaces = addresses.choose(spec, network)?;
+        let interfaces = addresses.choose(spec, network, &BTreeSet::new())?;
         let text: Vec<String> = interfaces.iter().map(|(name, address)| format!("{name}={address}")).collect();
         addresses.put(&MachineFile { env: spec.env.clone(), node: spec.node.clone(), interfaces });
         Ok(text.join(" "))
@@ -202,6 +214,17 @@ mod tests {
         assert_eq!(taken.to_string(), "127.77.0.2, requested for eth0, is the address of web1");
         let outside = allocate(&mut addresses, &spec("web2", 1, &[("eth0", Some("10.0.0.1"))]), &network).unwrap_err();
         assert_eq!(outside.to_string(), "10.0.0.1, requested for eth0, is not in 127.77.0.0/24");
+    }
+
+    #[test]
+    fn busy_address_is_not_given_to_a_new_machine() {
+        let network = LoopbackNetwork::default();
+        let mut addresses = Addresses::default();
+        allocate(&mut addresses, &spec("web1", 0, &[]), &network).unwrap();
+        let busy = ["127.77.0.1", "127.77.0.2"].map(|address| address.parse().unwrap()).into();
+        let chosen = |node, position| addresses.choose(&spec(node, position, &[]), &network, &busy).unwrap();
+        assert_eq!(chosen("web1", 0)["eth0"], Ipv4Addr::new(127, 77, 0, 1), "its own services listen there");
+        assert_eq!(chosen("web2", 1)["eth0"], Ipv4Addr::new(127, 77, 0, 3));
     }
 
     #[test]

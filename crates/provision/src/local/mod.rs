@@ -5,14 +5,16 @@
 //! - A running machine has an agent that this driver has started. An agent of an earlier driver that was killed does not
 //!   count: the machine is observed as off, and `boot` ends that agent first, so that there are never two. Other processes
 //!   of the machine continue, as during an upgrade of the agent.
-//! - A lock ensures that one driver owns a state directory and its addresses.
+//! - A lock ensures that one driver owns a state directory. A claim ensures that no other driver uses its addresses.
 //!
 //! Tasks: one supervisor per machine, all in one set. A supervisor owns its agent's process; the driver owns the rest.
 
 mod addresses;
 mod agent_process;
+mod listeners;
 mod machine_dir;
 mod network;
+mod network_claim;
 mod release;
 mod steps;
 mod supervisor;
@@ -20,6 +22,7 @@ mod supervisor;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,13 +40,16 @@ use tokio::task::JoinSet;
 use crate::driver::{Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError};
 
 use addresses::Addresses;
+use listeners::{Listener, sockets_of};
 use machine_dir::{MachineDir, machine_dirs};
+use network_claim::NetworkClaim;
 use supervisor::{AgentStatus, SupervisorHandle};
 
 pub use addresses::AssignAddressError;
 pub use agent_process::{AGENT, FindAgentError, MACHINE_MARK, StartAgentError, find_agent};
 pub use machine_dir::ReadMachineError;
 pub use network::{LoopbackNetwork, NetworkError};
+pub use network_claim::ClaimNetworkError;
 pub use release::{PowerOffError, PowerOffResult, ReleaseError, ReleaseOthersError};
 pub use steps::{AllocateError, BootError, DeployError, WriteConfigError};
 
@@ -52,7 +58,8 @@ pub use steps::{AllocateError, BootError, DeployError, WriteConfigError};
 pub struct LocalConfig {
     /// State directory; created if missing.
     pub state: PathBuf,
-    pub network: LoopbackNetwork,
+    /// Network of the machines. `None`: that of the state directory or, if it is new, a free block of 127.77.0.0/16.
+    pub network: Option<LoopbackNetwork>,
     /// URL of the server for the agents, or `unix:/PATH`.
     pub server: String,
     /// File with the token of the server, if the agents need one.
@@ -83,6 +90,7 @@ pub struct LocalDriver {
     shutting_down: AtomicBool,
     /// Held while the driver exists.
     _lock: File,
+    _claim: NetworkClaim,
 }
 
 /// Supervisor of a machine; `None`: the machine is off.
@@ -102,6 +110,13 @@ pub enum OpenDriverError {
     InUse { path: PathBuf, by: String },
     #[error(transparent)]
     Machine(#[from] ReadMachineError),
+    #[error(transparent)]
+    Network(#[from] ClaimNetworkError),
+    #[error(
+        "{address}:{port} is in use by a process that does not belong to this fleet, and {address} is the address of {node}: \
+         end that process, or choose another network with --network"
+    )]
+    PortInUse { address: Ipv4Addr, port: u16, node: NodeName },
 }
 
 impl LocalDriver {
@@ -115,9 +130,11 @@ impl LocalDriver {
                 addresses.put(&machine);
             }
         }
+        let claim = NetworkClaim::open(&config.state, config.network, !addresses.is_empty())?;
+        check_ports(&addresses, &claim.network, &nodes)?;
         Ok(Self {
             nodes,
-            network: config.network,
+            network: claim.network,
             server: config.server,
             token_file: config.token_file,
             trusted_keys: config.trusted_keys,
@@ -129,8 +146,31 @@ impl LocalDriver {
             changes: watch::Sender::new(0),
             shutting_down: AtomicBool::new(false),
             _lock: lock,
+            _claim: claim,
         })
     }
+
+    /// The network of the machines.
+    pub fn network(&self) -> LoopbackNetwork {
+        self.network
+    }
+}
+
+/// Checks that only processes of its machine listen on the address of a machine: another process would answer its checks.
+/// Processes of an earlier driver that was killed may still listen.
+fn check_ports(addresses: &Addresses, network: &LoopbackNetwork, nodes: &Path) -> Result<(), OpenDriverError> {
+    let listeners = Listener::all();
+    for (node, address) in addresses.all().filter(|(_, address)| network.contains(*address)) {
+        let mut on_address = listeners.iter().filter(|listener| listener.address == address).peekable();
+        if on_address.peek().is_none() {
+            continue;
+        }
+        let own = sockets_of(MachineDir::new(nodes, node).path());
+        if let Some(Listener { port, .. }) = on_address.find(|listener| !listener.is_among(&own)) {
+            return Err(OpenDriverError::PortInUse { address, port: *port, node: node.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// The canonical path of the machines' directory, which marks their processes, and its lock.

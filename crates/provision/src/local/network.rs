@@ -37,11 +37,22 @@ pub enum NetworkError {
 
 impl Default for LoopbackNetwork {
     fn default() -> Self {
-        Self { first: Ipv4Addr::new(127, 77, 0, 0).to_bits(), prefix: 24 }
+        Self::block(0)
     }
 }
 
 impl LoopbackNetwork {
+    /// `127.77.<number>.0/24`
+    pub fn block(number: u8) -> Self {
+        Self { first: Ipv4Addr::new(127, 77, number, 0).to_bits(), prefix: 24 }
+    }
+
+    /// True if the networks have an address in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let mask = self.mask() & other.mask();
+        self.first & mask == other.first & mask
+    }
+
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address.to_bits() & self.mask() == self.first
     }
@@ -151,6 +162,20 @@ mod tests {
             );
         }
         assert_eq!(LoopbackNetwork::default().to_string(), "127.77.0.0/24");
+    }
+
+    #[test]
+    fn networks_overlap_if_one_contains_the_other() {
+        for (one, other, overlap) in [
+            ("127.77.0.0/24", "127.77.0.0/24", true),
+            ("127.77.0.0/24", "127.77.1.0/24", false),
+            ("127.77.0.0/16", "127.77.3.0/24", true),
+            ("127.78.0.0/16", "127.77.3.0/24", false),
+            ("127.77.3.0/28", "127.77.3.16/28", false),
+        ] {
+            assert_eq!(network(one).overlaps(&network(other)), overlap, "{one} {other}");
+            assert_eq!(network(other).overlaps(&network(one)), overlap, "{other} {one}");
+        }
     }
 
     #[test]

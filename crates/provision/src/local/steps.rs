@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::driver::{MachineSpec, StepError};
 
 use super::agent_process::{AgentProgram, end_agents, new_boot_id};
+use super::listeners::Listener;
 use super::machine_dir::{MachineFile, ReadMachineError, replace};
 use super::supervisor::{AgentStatus, SupervisorHandle, supervise};
 use super::{AssignAddressError, LocalDriver, StartAgentError, is_transient, locked, step_error};
@@ -47,7 +48,8 @@ pub(super) async fn allocate(driver: &LocalDriver, spec: &MachineSpec) -> Result
     if existing.is_some() && addresses.matching(spec, &driver.network).is_some() {
         return Ok(());
     }
-    let interfaces = addresses.choose(spec, &driver.network)?;
+    let busy = Listener::all().into_iter().map(|listener| listener.address).collect();
+    let interfaces = addresses.choose(spec, &driver.network, &busy)?;
     let machine = MachineFile { env: spec.env.clone(), node: spec.node.clone(), interfaces };
     dir.write(&machine).map_err(|source| AllocateError::Write { path: dir.path().to_owned(), source })?;
     addresses.put(&machine);

@@ -1,6 +1,9 @@
 //! Lifecycle of a local machine, from allocation to release.
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +12,7 @@ use muster_core::node::record::{MachinePhase, MachineRecord};
 use muster_provision::driver::{Driver, MachineState, StepError};
 use muster_provision::executor::{ReconcileInput, Requeue, reconcile};
 use muster_provision::lifecycle::Policy;
-use muster_provision::local::{LocalConfig, LocalDriver, OpenDriverError};
+use muster_provision::local::{LocalConfig, LocalDriver, MACHINE_MARK, OpenDriverError};
 
 use super::site::{STAYS, Site, bring_up, observed_state, spec};
 
@@ -69,7 +72,7 @@ async fn agent_gets_its_configuration_and_a_clean_environment() {
         "env = \"prod\"",
         "node = \"web1\"",
         "server = \"http://127.0.0.1:7077\"",
-        "eth0 = \"127.77.0.1\"",
+        &format!("eth0 = \"{}\"", site.address(0)),
         &format!("root = \"{}/root\"", machine.display()),
         &format!("state_dir = \"{}/agent\"", machine.display()),
     ] {
@@ -94,29 +97,26 @@ async fn addresses_persist_until_the_machine_is_released() {
     // The index of web2 in the design has changed, but it keeps its address.
     driver.allocate(&spec("web2", 7)).await.unwrap();
     driver.allocate(&spec("web3", 1)).await.unwrap();
-    assert_eq!(["web1", "web2", "web3"].map(address), ["127.77.0.1", "127.77.0.2", "127.77.0.3"]);
+    assert_eq!(["web1", "web2", "web3"].map(address), [0, 1, 2].map(|position| site.address(position)));
 
     driver.release(&spec("web2", 7)).await.unwrap();
     driver.allocate(&spec("web4", 1)).await.unwrap();
-    assert_eq!(address("web4"), "127.77.0.2");
+    assert_eq!(address("web4"), site.address(1));
 }
 
 #[tokio::test]
 async fn exhausted_network_refuses_and_another_moves_machines() {
     let site = Site::new(STAYS);
     let open =
-        |network: &str| LocalDriver::open(LocalConfig { network: network.parse().unwrap(), ..site.config() }).unwrap();
-    let driver = open("127.5.5.0/30");
+        |part: &str| LocalDriver::open(LocalConfig { network: Some(site.network(part)), ..site.config() }).unwrap();
+    let driver = open("0/30");
     driver.allocate(&spec("web1", 0)).await.unwrap();
     driver.allocate(&spec("web2", 1)).await.unwrap();
     let error = driver.allocate(&spec("web3", 2)).await.unwrap_err();
-    assert!(
-        matches!(error, StepError::Transient(_)) && error.cause().contains("127.5.5.0/30 is exhausted"),
-        "{error:?}"
-    );
+    assert!(matches!(error, StepError::Transient(_)) && error.cause().contains(".0/30 is exhausted"), "{error:?}");
     drop(driver);
 
-    let driver = open("127.6.6.0/24");
+    let driver = open("128/25");
     let web1 = spec("web1", 0);
     assert_eq!(observed_state(&driver, &web1).await, MachineState::Absent, "no machine of this network");
     driver.allocate(&web1).await.unwrap();
@@ -136,6 +136,39 @@ async fn two_drivers_never_share_a_directory() {
     );
     drop(first);
     site.driver();
+}
+
+#[tokio::test]
+async fn port_of_another_process_is_refused_at_start() {
+    let site = Site::new(STAYS);
+    site.driver().allocate(&spec("web1", 0)).await.unwrap();
+    let listener = TcpListener::bind((site.address(0).as_str(), 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let refused = LocalDriver::open(site.config()).unwrap_err();
+    assert!(matches!(refused, OpenDriverError::PortInUse { port: found, .. } if found == port), "{refused:?}");
+    let text = format!("{}:{port} is in use by a process that does not belong to this fleet", site.address(0));
+    assert!(refused.to_string().starts_with(&text), "{refused}");
+
+    // A process that the machine has started earlier.
+    let mut own = Command::new("sleep");
+    own.arg("600").env(MACHINE_MARK, site.machine("web1")).stdin(OwnedFd::from(listener));
+    let mut own_process = own.spawn().unwrap();
+    drop(own);
+    site.driver();
+    own_process.kill().unwrap();
+    own_process.wait().unwrap();
+}
+
+#[tokio::test]
+async fn two_fleets_have_different_addresses() {
+    let (one, two) = (Site::new(STAYS), Site::new(STAYS));
+    let open = |site: &Site| LocalDriver::open(LocalConfig { network: None, ..site.config() }).unwrap();
+    let (first, second) = (open(&one), open(&two));
+    assert!(!first.network().overlaps(&second.network()), "{} {}", first.network(), second.network());
+    let third = Site::new(STAYS);
+    let same = LocalConfig { network: Some(first.network()), ..third.config() };
+    let refused = LocalDriver::open(same).unwrap_err();
+    assert!(matches!(refused, OpenDriverError::Network(_)), "{refused:?}");
 }
 
 #[tokio::test]

@@ -52,13 +52,24 @@ impl Site {
     pub(crate) fn config(&self) -> LocalConfig {
         LocalConfig {
             state: self.place.path().join("state"),
-            network: LoopbackNetwork::default(),
+            network: Some(self.network("0/24")),
             server: "http://127.0.0.1:7077".into(),
             token_file: None,
             trusted_keys: Vec::new(),
             agent: Some(self.agent_path()),
             puppet: None,
         }
+    }
+
+    /// A part of a network that no other test uses, such as `0/24`. Tests run as processes of their own.
+    pub(crate) fn network(&self, part: &str) -> LoopbackNetwork {
+        let [.., a, b] = std::process::id().to_be_bytes();
+        format!("127.{}.{b}.{part}", 128 | a).parse().unwrap()
+    }
+
+    /// The address of a position in the design.
+    pub(crate) fn address(&self, position: u32) -> String {
+        self.network("0/24").nth(position).unwrap().to_string()
     }
 
     pub(crate) fn driver(&self) -> LocalDriver {

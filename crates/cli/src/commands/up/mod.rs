@@ -67,9 +67,10 @@ pub struct Args {
     /// Address that the server listens on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Loopback network for the addresses of the nodes
-    #[arg(long, value_name = "NETWORK", default_value = "127.77.0.0/24")]
-    network: LoopbackNetwork,
+    /// Loopback network for the addresses of the nodes [default: that of the state directory; for a new one the first free of
+    /// 127.77.0.0/24, 127.77.1.0/24, …]
+    #[arg(long, value_name = "NETWORK")]
+    network: Option<LoopbackNetwork>,
     #[command(flatten)]
     store: StoreArgs,
     /// Agent binary [default: `muster-agent` next to this binary, or on the PATH]
