@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::release::manifest::{
-    FORMAT, KeyId, Manifest, PayloadError, PublicKey, SIGNATURE_LIMIT, Signature, SignedManifest, SignedTrust,
-    TrustList,
+    FORMAT, KeyId, Manifest, PayloadError, PublicKey, ReleaseEnv, SIGNATURE_LIMIT, Signature, SignedManifest,
+    SignedTrust, TrustList,
 };
 use ring::signature::{ED25519, UnparsedPublicKey};
 use thiserror::Error;
@@ -20,6 +20,7 @@ use crate::key::SigningKey;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseLabel {
     pub version: Version,
+    pub env: ReleaseEnv,
     pub serial: u64,
     pub created: Timestamp,
     pub expires: Option<Timestamp>,
@@ -45,10 +46,10 @@ pub struct VerifiedManifest {
 }
 
 pub fn create(label: ReleaseLabel, bundle: &BundleInfo) -> Manifest {
-    let ReleaseLabel { version, serial, created, expires, previous } = label;
+    let ReleaseLabel { version, env, serial, created, expires, previous } = label;
     let BundleInfo { digest, size, content, content_size, files: _ } = bundle.clone();
     let content_size = Some(content_size);
-    Manifest { format: FORMAT, version, serial, digest, size, content, content_size, created, expires, previous }
+    Manifest { format: FORMAT, version, env, serial, digest, size, content, content_size, created, expires, previous }
 }
 
 /// Signs a manifest with each of the keys. Agents refuse a release that is signed by none.
@@ -148,5 +149,36 @@ pub fn verify_list(signed: &SignedTrust, trusted: &[PublicKey], known: Option<u6
     match known {
         Some(known) if list.serial <= known => Err(TrustError::NotNewer { known, found: list.serial }),
         Some(_) | None => Ok(list),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::release::manifest::{Digest, SERIAL_LIMIT};
+
+    use super::*;
+
+    /// Agents and servers accept only what `authenticate` returns.
+    #[test]
+    fn signed_serial_above_the_limit_is_refused() {
+        let key = SigningKey::generate("").unwrap();
+        let digest = Digest::of_sha256(&[7; 32]);
+        let bundle = BundleInfo { digest: digest.clone(), size: 1, content: digest, files: 1, content_size: 1 };
+        let label = |serial| ReleaseLabel {
+            version: Version::new("v1").unwrap(),
+            env: ReleaseEnv::Any,
+            serial,
+            created: Timestamp::UNIX_EPOCH,
+            expires: None,
+            previous: None,
+        };
+        assert!(sign(&create(label(SERIAL_LIMIT), &bundle), &[]).is_ok());
+        let too_high = create(label(SERIAL_LIMIT + 1), &bundle);
+        assert!(matches!(sign(&too_high, &[]), Err(PayloadError::Serial { .. })));
+
+        let mut signed = SignedManifest { payload: serde_json::to_string(&too_high).unwrap(), signatures: Vec::new() };
+        signed.signatures = vec![key.sign(&signed.signed_bytes())];
+        let refused = authenticate(&signed, &[key.public().clone()]).unwrap_err();
+        assert!(matches!(refused, VerifyError::Malformed(PayloadError::Serial { .. })), "{refused:?}");
     }
 }

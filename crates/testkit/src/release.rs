@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use jiff::Timestamp;
-use muster_core::release::manifest::{Manifest, SignedManifest};
+use muster_core::release::manifest::{Manifest, ReleaseEnv, SignedManifest};
 use muster_release::bundle::pack;
 use muster_release::key::SigningKey;
 use muster_release::manifest::{ReleaseLabel, create, sign};
@@ -93,7 +93,8 @@ impl SignedBundle {
         let mut bundle = Vec::new();
         let packed = pack(&ReleaseTree::read(dir).unwrap(), &mut bundle).unwrap();
         let created = Timestamp::from_second(1_800_000_000).unwrap();
-        let label = ReleaseLabel { version: version(name), serial, created, expires, previous: None };
+        let label =
+            ReleaseLabel { version: version(name), env: ReleaseEnv::Any, serial, created, expires, previous: None };
         let manifest = create(label, &packed);
         let signed = sign(&manifest, keys).unwrap();
         Self { bundle, manifest, signed }

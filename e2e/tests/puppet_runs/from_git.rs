@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::json;
 
 use muster_core::names::Version;
+use muster_core::release::manifest::ReleaseEnv;
 use muster_core::report::RunResult;
 use muster_release::key::SigningKey;
 use muster_release::manifest::ReleaseLabel;
@@ -51,6 +52,7 @@ fn build_and_unpack(site: &Path, scratch: &Path, target: &Path) {
     let assembled = assemble(site, &settings, &|_| ()).unwrap();
     let label = ReleaseLabel {
         version: Version::new("v1").unwrap(),
+        env: ReleaseEnv::Any,
         serial: 1,
         created: "2026-11-15T12:00:00Z".parse().unwrap(),
         expires: None,

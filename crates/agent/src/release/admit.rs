@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use muster_core::release::manifest::{Manifest, PublicKey};
+use muster_core::names::EnvName;
+use muster_core::release::manifest::{Manifest, PublicKey, ReleaseEnv};
 use muster_core::report::reason::ReleaseRefusal;
 use muster_release::manifest::{SignatureError, VerifyError, authenticate};
 use muster_wire::sync::DesiredState;
@@ -10,11 +11,14 @@ use muster_wire::sync::DesiredState;
 /// State of the node that admission reads.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionInput<'a> {
+    pub env: &'a EnvName,
     pub trusted: &'a [PublicKey],
     /// The highest validated serial; see [`super::release_history`].
     pub highest: Option<u64>,
     /// Digests of bundles that the node has applied before.
     pub previous: &'a [Option<&'a str>],
+    /// Digest of the content that the node has run under this version.
+    pub run_content: Option<&'a str>,
     /// The node's own clock. The server's time would be no protection against the server.
     pub now: Timestamp,
 }
@@ -29,14 +33,14 @@ pub fn admit(desired: &DesiredState, input: AdmissionInput<'_>) -> Result<Manife
         Err(VerifyError::Expired { at }) => return Err(ReleaseRefusal::Expired { at }),
         Err(VerifyError::Malformed(error)) => {
             let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-            return Err(ReleaseRefusal::Unsafe { problem: format!("cannot parse its manifest: {error}{source}") });
+            return Err(ReleaseRefusal::Unsafe { problem: format!("its manifest is not valid: {error}{source}") });
         }
     };
     admit_manifest(desired, &manifest, input).map(|()| manifest)
 }
 
-/// Admits an authentic manifest: it must match the desired state, must not be older than the validated one unless that is
-/// allowed, and must not be expired.
+/// Admits an authentic manifest: it must match the desired state, the environment, and the content that the node has run
+/// under its version. It must not be older than the validated one unless that is allowed, and must not be expired.
 pub fn admit_manifest(
     desired: &DesiredState,
     manifest: &Manifest,
@@ -44,6 +48,15 @@ pub fn admit_manifest(
 ) -> Result<(), ReleaseRefusal> {
     if let Some(what) = difference(desired, manifest) {
         return Err(ReleaseRefusal::ManifestMismatch { what });
+    }
+    if let ReleaseEnv::Only(built_for) = &manifest.env
+        && built_for != input.env
+    {
+        return Err(ReleaseRefusal::OtherEnvironment { built_for: built_for.clone(), node: input.env.clone() });
+    }
+    if let Some(known) = input.run_content.filter(|known| *known != manifest.content.as_str()) {
+        let (version, found) = (manifest.version.clone(), manifest.content.to_string());
+        return Err(ReleaseRefusal::OtherContent { version, known: known.to_owned(), found });
     }
     match input.highest {
         Some(highest) if manifest.serial < highest && !desired.allow_older => {
@@ -85,6 +98,8 @@ fn difference(desired: &DesiredState, manifest: &Manifest) -> Option<String> {
 mod tests {
     use super::*;
 
+    use std::sync::LazyLock;
+
     use muster_core::names::Version;
     use muster_core::release::manifest::{Digest, FORMAT, SignedManifest};
     use muster_core::txn::Generation;
@@ -105,6 +120,7 @@ mod tests {
         Manifest {
             format: FORMAT,
             version: Version::new("v2").unwrap(),
+            env: ReleaseEnv::Any,
             serial: 7,
             digest: digest("a"),
             size: 10,
@@ -128,6 +144,13 @@ mod tests {
         }
     }
 
+    static ENV: LazyLock<EnvName> = LazyLock::new(|| EnvName::new("prod").unwrap());
+
+    /// A node that has run nothing.
+    fn input(trusted: &[PublicKey]) -> AdmissionInput<'_> {
+        AdmissionInput { env: &ENV, trusted, highest: None, previous: &[], run_content: None, now: at(NOON) }
+    }
+
     struct Case {
         key: SigningKey,
         desired: DesiredState,
@@ -142,10 +165,8 @@ mod tests {
 
         fn admit(&self, highest: Option<u64>, current: Option<&str>, now: &str) -> Result<Manifest, ReleaseRefusal> {
             let trusted = [SigningKey::generate("").unwrap().public().clone(), self.key.public().clone()];
-            admit(
-                &self.desired,
-                AdmissionInput { trusted: &trusted, highest, previous: &[None, current], now: at(now) },
-            )
+            let previous = [None, current];
+            admit(&self.desired, AdmissionInput { highest, previous: &previous, now: at(now), ..input(&trusted) })
         }
     }
 
@@ -161,7 +182,8 @@ mod tests {
         let case = Case::new(None);
         let id = case.key.public().id().to_string();
         let other = SigningKey::generate("").unwrap();
-        let known = AdmissionInput { trusted: &[other.public().clone()], highest: None, previous: &[], now: at(NOON) };
+        let trusted = [other.public().clone()];
+        let known = input(&trusted);
         assert_eq!(admit(&case.desired, known), Err(ReleaseRefusal::UnknownKey { signed_by: vec![id] }));
         assert!(admit(&case.desired, AdmissionInput { trusted: &[], ..known }).is_err());
         let unsigned = desired(sign(&manifest(None), &[]).unwrap());
@@ -193,6 +215,39 @@ mod tests {
             let refused = case.admit(None, None, NOON).unwrap_err();
             assert!(matches!(&refused, ReleaseRefusal::ManifestMismatch { what } if what.contains(says)), "{refused}");
         }
+    }
+
+    #[test]
+    fn release_of_another_environment_is_refused() {
+        let key = SigningKey::generate("").unwrap();
+        let trusted = [key.public().clone()];
+        let admit_for = |env: ReleaseEnv| {
+            let signed = sign(&Manifest { env, ..manifest(None) }, std::slice::from_ref(&key)).unwrap();
+            admit(&desired(signed), input(&trusted))
+        };
+        assert!(admit_for(ReleaseEnv::Any).is_ok());
+        assert!(admit_for(ReleaseEnv::Only(ENV.clone())).is_ok());
+        let staging = EnvName::new("staging").unwrap();
+        let refused = admit_for(ReleaseEnv::Only(staging.clone())).unwrap_err();
+        assert_eq!(refused, ReleaseRefusal::OtherEnvironment { built_for: staging, node: ENV.clone() });
+        assert_eq!(
+            refused.to_string(),
+            "it was built for environment staging, and this node is in prod: build it with `muster release build --env prod`"
+        );
+    }
+
+    #[test]
+    fn other_content_under_a_version_that_has_run_is_refused() {
+        let case = Case::new(None);
+        let trusted = [case.key.public().clone()];
+        let (same, other) = (digest("b"), digest("c"));
+        let admit_after = |content: &Digest| {
+            admit(&case.desired, AdmissionInput { run_content: Some(content.as_str()), ..input(&trusted) })
+        };
+        assert!(admit_after(&same).is_ok());
+        let (known, found) = (other.to_string(), same.to_string());
+        let version = Version::new("v2").unwrap();
+        assert_eq!(admit_after(&other), Err(ReleaseRefusal::OtherContent { version, known, found }));
     }
 
     #[test]
@@ -232,7 +287,8 @@ mod tests {
         // `sign` refuses it; another program with the key could sign it.
         assert!(sign(&later, std::slice::from_ref(&key)).is_err());
         let unread = desired(SignedManifest { payload: "{\"format\":2}".into(), signatures: Vec::new() });
-        let known = AdmissionInput { trusted: &[key.public().clone()], highest: None, previous: &[], now: at(NOON) };
+        let trusted = [key.public().clone()];
+        let known = input(&trusted);
         assert!(matches!(admit(&unread, known), Err(ReleaseRefusal::UnknownKey { .. })));
     }
 }

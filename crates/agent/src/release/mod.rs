@@ -183,7 +183,10 @@ impl NodeReleases {
     /// before it is applied. `fallback` is the digest of the release that the node may roll back to.
     pub fn record_current(&self, desired: &DesiredState, fallback: Option<&str>) -> Result<(), RunReason> {
         let mut history = self.history();
-        let current = history.get().with_current(&desired.digest, fallback);
+        let mut current = history.get().with_current(&desired.digest, fallback);
+        if let Ok(manifest) = desired.manifest.read() {
+            current.add_run(manifest.version, &manifest.content);
+        }
         history.set(current).map_err(|error| RunReason::Machine { problem: error.in_one_line() })
     }
 
@@ -200,10 +203,15 @@ impl NodeReleases {
     fn admit(&self, desired: &DesiredState) -> Result<Manifest, ReleaseRefusal> {
         let (trusted, history) = (self.trust.keys(), self.history().get().clone());
         let previous = [history.current.as_deref(), history.validated.as_deref(), history.fallback.as_deref()];
-        admit(
-            desired,
-            AdmissionInput { trusted: &trusted, highest: history.highest, previous: &previous, now: clock::now() },
-        )
+        let input = AdmissionInput {
+            env: &self.env,
+            trusted: &trusted,
+            highest: history.highest,
+            previous: &previous,
+            run_content: history.content_of(&desired.version),
+            now: clock::now(),
+        };
+        admit(desired, input)
     }
 
     /// Downloads a bundle and unpacks it.

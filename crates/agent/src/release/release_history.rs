@@ -1,4 +1,5 @@
-//! History of the releases on a node: the highest validated serial, and the current, validated and fallback release.
+//! History of the releases on a node: the highest validated serial, the current, validated and fallback release, and the
+//! content of each version that the node has run.
 //!
 //! It is stored in its own file, so that a damaged or deleted ledger does not allow older releases again.
 
@@ -6,8 +7,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use muster_core::names::Version;
+use muster_core::release::manifest::Digest;
+
 use crate::state::durable::{self, StateWriteError};
 use crate::state::ledger::{LoadError, read_or_move_aside};
+
+/// Versions that are remembered, with about 100 bytes each: years of weekly releases.
+const RUN_LIMIT: usize = 1000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseHistory {
@@ -24,6 +31,17 @@ pub struct ReleaseHistory {
     /// Digest of the bundle to roll back to if the current one is not confirmed.
     #[serde(default)]
     pub fallback: Option<String>,
+    /// Versions that the node has run, the latest last. Only signed releases are added.
+    #[serde(default)]
+    pub runs: Vec<RunVersion>,
+}
+
+/// A version that the node has run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunVersion {
+    pub version: Version,
+    /// Digest of its unpacked content.
+    pub content: String,
 }
 
 impl ReleaseHistory {
@@ -48,7 +66,19 @@ impl ReleaseHistory {
             Some(_) | None => serial,
         };
         let digest = Some(digest.to_owned());
-        Self { highest: Some(highest), current: digest.clone(), validated: digest, fallback: self.fallback.clone() }
+        Self { highest: Some(highest), current: digest.clone(), validated: digest, ..self.clone() }
+    }
+
+    /// Adds a version that the node begins to run. The oldest one beyond the limit is forgotten.
+    pub fn add_run(&mut self, version: Version, content: &Digest) {
+        self.runs.retain(|run| run.version != version);
+        self.runs.push(RunVersion { version, content: content.to_string() });
+        self.runs.drain(..self.runs.len().saturating_sub(RUN_LIMIT));
+    }
+
+    /// Digest of the content that the node has run under a version.
+    pub fn content_of(&self, version: &Version) -> Option<&str> {
+        self.runs.iter().find(|run| run.version == *version).map(|run| run.content.as_str())
     }
 
     pub fn save(&self, path: &Path) -> Result<(), StateWriteError> {
@@ -106,6 +136,31 @@ mod tests {
         // The fallback is needed until another release is applied.
         assert_eq!(applied.with_validated("sha256:c", 8, false).fallback.as_deref(), Some("sha256:a"));
         assert_eq!(applied.with_current("sha256:c", None).fallback, None);
+    }
+
+    #[test]
+    fn content_of_each_version_that_has_run_is_kept() {
+        let (version, digest) = (
+            |number: usize| Version::new(format!("v{number}")).unwrap(),
+            |number: u8| Digest::of_sha256(&[number; 32]),
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("releases.json");
+        std::fs::write(&path, r#"{"highest":7}"#).unwrap();
+        let mut file = ReleaseHistoryFile::load(path.clone(), None).unwrap();
+        let mut history = file.get().clone();
+        assert_eq!(history.content_of(&version(1)), None);
+        history.add_run(version(1), &digest(1));
+        history.add_run(version(2), &digest(2));
+        file.set(history).unwrap();
+        let mut history = ReleaseHistoryFile::load(path, None).unwrap().get().clone();
+        assert_eq!(history.content_of(&version(1)), Some(digest(1).as_str()));
+        // Another run makes it the latest.
+        history.add_run(version(1), &digest(1));
+        (3..=RUN_LIMIT + 1).for_each(|number| history.add_run(version(number), &digest(3)));
+        assert_eq!(history.runs.len(), RUN_LIMIT);
+        assert_eq!(history.content_of(&version(2)), None);
+        assert_eq!(history.content_of(&version(1)), Some(digest(1).as_str()));
     }
 
     #[test]

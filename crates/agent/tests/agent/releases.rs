@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::Version;
 use muster_core::node::status::Activity;
-use muster_core::release::manifest::Digest;
+use muster_core::release::manifest::{Digest, ReleaseEnv};
 use muster_core::report::reason::{ReleaseRefusal, RunReason};
 use muster_core::report::{Outcome, Report, RunResult, Verdict};
 use muster_release::bundle::BundleInfo;
@@ -433,6 +433,7 @@ fn signed(fixture: &AgentFixture, bundle: &[u8]) -> DesiredState {
     let version = Version::new("v1").unwrap();
     let label = ReleaseLabel {
         version: version.clone(),
+        env: ReleaseEnv::Any,
         serial: 1,
         created: Timestamp::UNIX_EPOCH,
         expires: None,

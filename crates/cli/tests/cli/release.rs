@@ -81,6 +81,7 @@ async fn release_is_built_signed_and_verified() {
     exit 0
     --- stdout
     version    v2
+    env        any
     serial     SECONDS
     digest     sha256:DIGEST
     size       183 B, 3 files of 65 B
@@ -92,6 +93,7 @@ async fn release_is_built_signed_and_verified() {
     exit 0
     --- stdout
     version    v2 (unchanged)
+    env        any
     serial     SECONDS
     digest     sha256:DIGEST
     size       183 B, 3 files of 65 B
@@ -104,6 +106,7 @@ async fn release_is_built_signed_and_verified() {
     --- stdout
     good: an agent that trusts these keys accepts the release
     version    v2
+    env        any
     serial     SECONDS
     digest     sha256:DIGEST
     created    TIME
@@ -115,6 +118,7 @@ async fn release_is_built_signed_and_verified() {
     unknown
       the signatures were not verified: give the trusted keys with --key
     version    v2
+    env        any
     serial     SECONDS
     digest     sha256:DIGEST
     created    TIME
@@ -125,6 +129,7 @@ async fn release_is_built_signed_and_verified() {
     {
       "good": true,
       "version": "v2",
+      "env": "any",
       "serial": SECONDS,
       "digest": "sha256:DIGEST",
       "created": "TIME",
@@ -144,6 +149,7 @@ async fn build_prints_json() {
     --- stdout
     {
       "version": "v2",
+      "env": "any",
       "serial": 7,
       "digest": "sha256:DIGEST",
       "size": 183,
@@ -174,6 +180,7 @@ async fn unsigned_release_is_built_with_a_note() {
     exit 0
     --- stdout
     version    v2
+    env        any
     serial     SECONDS
     digest     sha256:DIGEST
     size       183 B, 3 files of 65 B
@@ -188,6 +195,7 @@ async fn unsigned_release_is_built_with_a_note() {
     bad: no agent accepts the release
       the manifest has no valid signature: it is not signed
     version    v2
+    env        any
     serial     SECONDS
     digest     sha256:DIGEST
     created    TIME
@@ -264,6 +272,7 @@ async fn bad_release_differs_from_unreadable_release() {
     bad: no agent accepts the release
       the manifest has no valid signature: it is signed by key KEYID, and no such key is trusted here
     version    v2
+    env        any
     serial     SECONDS
     digest     sha256:DIGEST
     created    TIME
@@ -279,6 +288,7 @@ async fn bad_release_differs_from_unreadable_release() {
     bad: no agent accepts the release
       the bundle is not the one that was signed: its digest is sha256:DIGEST, and the manifest requires sha256:DIGEST
     version    v2
+    env        any
     serial     SECONDS
     digest     sha256:DIGEST
     created    TIME
@@ -565,6 +575,13 @@ async fn release_is_pushed_listed_and_compared() {
     run_ok(&fleet, &build).await;
     let refused = fleet.muster(&["release", "push", "other/v3.release.json"]).await;
     assert!(refused.starts_with("exit 1\n") && refused.contains("a release never changes"), "{refused}");
+
+    let build = "release build site --version v4 --sign release.key --out staging --env staging";
+    let built = run_ok(&fleet, &build.split(' ').collect::<Vec<_>>()).await;
+    assert!(built.contains("env        staging\n"), "{built}");
+    let refused = fleet.muster(&["release", "push", "staging/v4.release.json"]).await;
+    let reason = "release v4 was built for environment staging, not for quickstart";
+    assert!(refused.starts_with("exit 1\n") && refused.contains(reason), "{refused}");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use thiserror::Error;
 use utoipa::openapi::{Object, RefOr, Schema, schema::Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::names::{NameError, Version, name};
+use crate::names::{EnvName, NameError, Version, name};
 use crate::release::dir::hex;
 
 /// Payload format of this version of Muster.
@@ -27,6 +27,9 @@ pub const PAYLOAD_LIMIT: usize = 8 * 1024;
 /// Maximum number of signatures. Enough for two keys of each person in a large team, and few enough to verify all of
 /// them.
 pub const SIGNATURE_LIMIT: usize = 16;
+/// Maximum serial of a manifest or of a list of trusted keys, 2^53 - 1: every JSON parser reads it exactly, and a time in
+/// microseconds is below it. Without a limit one mistaken serial could leave no higher one for later releases.
+pub const SERIAL_LIMIT: u64 = (1 << 53) - 1;
 /// Maximum number of trusted keys.
 pub const KEY_LIMIT: usize = 32;
 
@@ -166,12 +169,75 @@ pub struct Signature {
     pub signature: String,
 }
 
+/// The environment that a release may run in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ReleaseEnv {
+    #[default]
+    Any,
+    Only(EnvName),
+}
+
+impl ReleaseEnv {
+    const ANY: &'static str = "any";
+
+    /// True if the release may run in this environment.
+    pub fn allows(&self, env: &EnvName) -> bool {
+        match self {
+            ReleaseEnv::Any => true,
+            ReleaseEnv::Only(only) => only == env,
+        }
+    }
+}
+
+impl From<EnvName> for ReleaseEnv {
+    fn from(env: EnvName) -> Self {
+        if env.as_str() == Self::ANY { ReleaseEnv::Any } else { ReleaseEnv::Only(env) }
+    }
+}
+
+impl fmt::Display for ReleaseEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReleaseEnv::Any => f.pad(Self::ANY),
+            ReleaseEnv::Only(env) => env.fmt(f),
+        }
+    }
+}
+
+impl TryFrom<String> for ReleaseEnv {
+    type Error = NameError;
+    fn try_from(text: String) -> Result<Self, NameError> {
+        EnvName::new(text).map(Self::from)
+    }
+}
+
+impl From<ReleaseEnv> for String {
+    fn from(env: ReleaseEnv) -> String {
+        env.to_string()
+    }
+}
+
+/// Written by hand: in JSON it is a string.
+impl PartialSchema for ReleaseEnv {
+    fn schema() -> RefOr<Schema> {
+        let text = Object::builder().schema_type(Type::String);
+        RefOr::T(Schema::Object(text.description(Some("`any`, or the name of an environment")).build()))
+    }
+}
+
+impl ToSchema for ReleaseEnv {}
+
 /// Signed description of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     pub format: u32,
     pub version: Version,
+    /// Server and agents of another environment refuse the release. Manifests of earlier versions of Muster have no
+    /// environment, and are for any.
+    #[serde(default)]
+    pub env: ReleaseEnv,
     /// Grows with each release. An agent moves to a lower serial only with permission.
     pub serial: u64,
     /// Digest of the bundle, a `tar.zst` file.
@@ -236,6 +302,8 @@ pub enum PayloadError {
         #[source]
         source: serde_json::Error,
     },
+    #[error("its serial {found} is above {SERIAL_LIMIT}, the highest serial that is allowed")]
+    Serial { found: u64 },
     #[error("it names no key, and could never be replaced")]
     NoKeys,
     #[error("it names more than {KEY_LIMIT} keys")]
@@ -245,7 +313,8 @@ pub enum PayloadError {
 impl SignedManifest {
     /// Parses the payload without verifying it. Decisions must use what `muster-release` verified.
     pub fn read(&self) -> Result<Manifest, PayloadError> {
-        read(&self.payload, &self.signatures)
+        let manifest: Manifest = read(&self.payload, &self.signatures)?;
+        check_serial(manifest.serial).map(|()| manifest)
     }
 
     /// Bytes that are signed: the payload after a prefix that is unique to this kind of document.
@@ -258,6 +327,7 @@ impl SignedTrust {
     /// Parses the payload without verifying it. Decisions must use what `muster-release` verified.
     pub fn read(&self) -> Result<TrustList, PayloadError> {
         let list: TrustList = read(&self.payload, &self.signatures)?;
+        check_serial(list.serial)?;
         match list.keys.len() {
             0 => Err(PayloadError::NoKeys),
             1..=KEY_LIMIT => Ok(list),
@@ -269,6 +339,10 @@ impl SignedTrust {
     pub fn signed_bytes(&self) -> Vec<u8> {
         [b"muster trusted keys 1\n", self.payload.as_bytes()].concat()
     }
+}
+
+fn check_serial(serial: u64) -> Result<(), PayloadError> {
+    if serial > SERIAL_LIMIT { Err(PayloadError::Serial { found: serial }) } else { Ok(()) }
 }
 
 fn read<T: DeserializeOwned>(payload: &str, signatures: &[Signature]) -> Result<T, PayloadError> {
@@ -310,6 +384,42 @@ mod tests {
         assert_eq!((manifest.serial, manifest.size, manifest.digest.as_str()), (7, 123, digest.as_str()));
         assert_eq!(manifest.digest.hex(), "a".repeat(64));
         assert_eq!(manifest.previous.unwrap().as_str(), "v1");
+        assert_eq!((manifest.env, manifest.content_size), (ReleaseEnv::Any, None), "of an earlier version of Muster");
+    }
+
+    #[test]
+    fn manifest_names_its_environment_or_any() {
+        let prod = EnvName::new("prod").unwrap();
+        for (text, env, allows) in [
+            ("any", ReleaseEnv::Any, true),
+            ("prod", ReleaseEnv::Only(prod.clone()), true),
+            ("staging", ReleaseEnv::Only(EnvName::new("staging").unwrap()), false),
+        ] {
+            let parsed: ReleaseEnv = serde_json::from_value(text.into()).unwrap();
+            assert_eq!((&parsed, parsed.allows(&prod)), (&env, allows));
+            assert_eq!(serde_json::to_value(&env).unwrap(), text);
+        }
+        assert!(serde_json::from_str::<ReleaseEnv>("\"Not A Name\"").is_err());
+    }
+
+    #[test]
+    fn serial_above_the_limit_is_refused() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let of = |serial: u64| {
+            manifest(&format!(
+                r#"{{"format":1,"version":"v2","serial":{serial},"digest":"{digest}","size":1,"content":"{digest}",
+                    "created":"2026-01-02T03:04:05Z"}}"#
+            ))
+        };
+        assert!(of(SERIAL_LIMIT).is_ok());
+        assert!(matches!(of(SERIAL_LIMIT + 1), Err(PayloadError::Serial { found }) if found == SERIAL_LIMIT + 1));
+        let key = PublicKey::from_bytes([7; 32]);
+        let trust = |serial: u64| {
+            let payload = format!(r#"{{"format":1,"serial":{serial},"keys":["{key}"]}}"#);
+            SignedTrust { payload, signatures: Vec::new() }.read()
+        };
+        assert!(trust(SERIAL_LIMIT).is_ok());
+        assert!(matches!(trust(u64::MAX), Err(PayloadError::Serial { found: u64::MAX })));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::names::{DataKey, Role, RunId, Version};
+use crate::names::{DataKey, EnvName, Role, RunId, Version};
 
 /// Something that a pending run needs from other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -102,6 +102,10 @@ pub enum ReleaseRefusal {
     /// The signed manifest differs from what the server sent.
     #[serde(rename = "another")]
     ManifestMismatch { what: String },
+    /// The release is for another environment than that of the node.
+    OtherEnvironment { built_for: EnvName, node: EnvName },
+    /// The node has run this version with other content.
+    OtherContent { version: Version, known: String, found: String },
     /// The bundle contains something that is not allowed.
     Unsafe { problem: String },
 }
@@ -130,6 +134,16 @@ impl fmt::Display for ReleaseRefusal {
             ReleaseRefusal::ManifestMismatch { what } => {
                 write!(f, "its signed manifest is for another release: {what}")
             }
+            ReleaseRefusal::OtherEnvironment { built_for, node } => write!(
+                f,
+                "it was built for environment {built_for}, and this node is in {node}: build it with `muster release build \
+                 --env {node}`"
+            ),
+            ReleaseRefusal::OtherContent { version, known, found } => write!(
+                f,
+                "this node has run {version} with other content ({known}, and now {found}): a release never changes; \
+                 publish the new content as a new version"
+            ),
             ReleaseRefusal::Unsafe { problem } => f.write_str(problem),
         }
     }

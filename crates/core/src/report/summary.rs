@@ -193,7 +193,14 @@ fn refusal(refusal: &ReleaseRefusal) -> ReleaseRefusal {
         ReleaseRefusal::BadSignature { key } => ReleaseRefusal::BadSignature { key: clip(key, WORD) },
         ReleaseRefusal::ManifestMismatch { what } => ReleaseRefusal::ManifestMismatch { what: clip(what, MESSAGE) },
         ReleaseRefusal::Unsafe { problem } => ReleaseRefusal::Unsafe { problem: clip(problem, MESSAGE) },
-        ReleaseRefusal::Expired { .. } | ReleaseRefusal::Older { .. } => refusal.clone(),
+        ReleaseRefusal::OtherContent { version, known, found } => ReleaseRefusal::OtherContent {
+            version: version.clone(),
+            known: clip(known, WORD),
+            found: clip(found, WORD),
+        },
+        ReleaseRefusal::Expired { .. } | ReleaseRefusal::Older { .. } | ReleaseRefusal::OtherEnvironment { .. } => {
+            refusal.clone()
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use muster_core::names::Version;
-use muster_core::release::manifest::{Digest, Manifest};
+use muster_core::release::manifest::{Digest, Manifest, ReleaseEnv};
 use muster_release::bundle::digest_of;
 use muster_release::manifest::ReleaseLabel;
 
@@ -28,6 +28,7 @@ pub(crate) fn small_release(root: &Path) {
 pub(crate) fn label(version: &str) -> ReleaseLabel {
     ReleaseLabel {
         version: Version::new(version).unwrap(),
+        env: ReleaseEnv::Any,
         serial: 1,
         created: "2026-01-01T00:00:00Z".parse().unwrap(),
         expires: None,
@@ -38,9 +39,9 @@ pub(crate) fn label(version: &str) -> ReleaseLabel {
 /// A manifest with the digest of a bundle on disk, independent of its content.
 pub(crate) fn manifest_of(bundle: &Path) -> Manifest {
     let (digest, size) = digest_of(fs::File::open(bundle).unwrap()).unwrap();
-    let ReleaseLabel { version, serial, created, expires, previous } = label("v1");
+    let ReleaseLabel { version, env, serial, created, expires, previous } = label("v1");
     let content = Digest::new(format!("sha256:{}", "0".repeat(64))).unwrap();
-    Manifest { format: 1, version, serial, digest, size, content, content_size: None, created, expires, previous }
+    Manifest { format: 1, version, env, serial, digest, size, content, content_size: None, created, expires, previous }
 }
 
 /// A bundle with the given entries.

@@ -51,7 +51,7 @@ mod tests {
     use muster_core::fleet::KeyChange;
     use muster_core::keys::Key;
     use muster_core::names::EnvName;
-    use muster_core::release::manifest::SignedManifest;
+    use muster_core::release::manifest::{ReleaseEnv, SignedManifest};
     use muster_core::txn::Revision;
 
     use super::*;
@@ -63,6 +63,7 @@ mod tests {
         Manifest {
             format: 1,
             version,
+            env: ReleaseEnv::Any,
             serial,
             digest,
             size: 1,

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use muster_core::names::{EnvName, Version};
 use muster_core::release::ReleaseRecord;
 use muster_core::release::dir::ContentHash;
-use muster_core::release::manifest::{Digest, PayloadError};
+use muster_core::release::manifest::{Digest, PayloadError, ReleaseEnv};
 use muster_release::bundle::{BundleInfo, PackError, pack};
 use muster_release::check::{CheckError, check};
 use muster_release::key::SigningKey;
@@ -186,7 +186,14 @@ async fn build(
 ) -> Result<ReleaseRecord, ProjectBuildError> {
     let packed = keep(reader, version, source).await?;
     let ReleaseBuilder { key, by, now } = builder;
-    let label = ReleaseLabel { version: version.clone(), serial, created: *now, expires: None, previous: None };
+    let label = ReleaseLabel {
+        version: version.clone(),
+        env: ReleaseEnv::Any,
+        serial,
+        created: *now,
+        expires: None,
+        previous: None,
+    };
     let signed = sign(&create(label, &packed), std::slice::from_ref(key.as_ref()));
     let signed = signed.map_err(|source| ProjectBuildError::Manifest { version: version.clone(), source })?;
     let BundleInfo { digest, size, content, .. } = packed;

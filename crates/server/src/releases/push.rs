@@ -6,7 +6,7 @@ use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
 use muster_core::release::ReleaseRecord;
-use muster_core::release::manifest::{Digest, KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
+use muster_core::release::manifest::{Digest, KeyId, Manifest, PayloadError, PublicKey, ReleaseEnv, SignedManifest};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_release::bundle::{OpenBundleError, UnpackError};
 use muster_release::check::{CheckBundleError, CheckError};
@@ -31,6 +31,8 @@ pub enum PushError {
     Payload(#[source] PayloadError),
     #[error("the manifest is of release {found}, not of {asked}")]
     OtherVersion { asked: Version, found: Version },
+    #[error("release {version} was built for environment {built_for}, not for {env}")]
+    OtherEnvironment { version: Version, built_for: EnvName, env: EnvName },
     #[error("it is not signed: agents would refuse it")]
     Unsigned,
     #[error("no trusted key of {env} has signed it")]
@@ -79,6 +81,12 @@ pub async fn push(
     let manifest = signed.read().map_err(PushError::Payload)?;
     if manifest.version != *version {
         return Err(PushError::OtherVersion { asked: version.clone(), found: manifest.version });
+    }
+    if let ReleaseEnv::Only(built_for) = &manifest.env
+        && built_for != env
+    {
+        let (version, built_for) = (version.clone(), built_for.clone());
+        return Err(PushError::OtherEnvironment { version, built_for, env: env.clone() });
     }
     if signed.signatures.is_empty() {
         return Err(PushError::Unsigned);

@@ -1,6 +1,7 @@
 //! Releases: push, list, download and trusted keys.
 
-use muster_core::release::manifest::Manifest;
+use muster_core::names::EnvName;
+use muster_core::release::manifest::{Manifest, ReleaseEnv};
 use muster_release::key::SigningKey;
 use muster_release::manifest::sign;
 use muster_testkit::release::{SignedBundle, write_file, write_script};
@@ -97,6 +98,25 @@ async fn registered_release_never_changes() {
     let rebuilt = build("v3", 9, "three", &keys);
     let pushed = register(&fixture, &rebuilt).await.unwrap();
     assert_eq!((pushed.changed, pushed.serial), (false, 3));
+}
+
+#[tokio::test]
+async fn release_of_another_environment_is_refused() {
+    let fixture = Fixture::start(&[]).await;
+    let keys = [key()];
+    let built = build("v3", 3, "three", &keys);
+    upload(&fixture, &built).await;
+    let for_env = |env: ReleaseEnv| {
+        let manifest = Manifest { env, ..built.manifest.clone() };
+        SignedBundle { signed: sign(&manifest, &keys).unwrap(), manifest, bundle: built.bundle.clone() }
+    };
+    let other = ReleaseEnv::Only(EnvName::new("staging").unwrap());
+    let refused = problem(register(&fixture, &for_env(other)).await);
+    assert_eq!(refused.code, ProblemCode::ReleaseRefused);
+    let text = format!("release v3 was built for environment staging, not for {}", fixture.env);
+    assert!(refused.detail.contains(&text), "{refused}");
+    assert!(register(&fixture, &for_env(ReleaseEnv::Only(fixture.env.clone()))).await.unwrap().changed);
+    fixture.stop().await;
 }
 
 #[tokio::test]

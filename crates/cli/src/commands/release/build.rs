@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, SpanRelativeTo, Timestamp};
 use muster_core::names::Version;
-use muster_core::release::manifest::Digest;
+use muster_core::release::manifest::{Digest, ReleaseEnv};
 use muster_release::check::CheckError;
 use muster_release::key::SigningKey;
 use muster_release::manifest::ReleaseLabel;
@@ -12,6 +12,7 @@ use muster_release::release_files::{self, BuiltRelease};
 use muster_release::repos::assemble::AssembledRepo;
 use serde::Serialize;
 
+use crate::args::Globals;
 use crate::commands::key::KeyInfo;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, count, size};
@@ -25,6 +26,9 @@ Builds are reproducible: the same content gives the same bundle on every machine
 and empty directories are left out. The manifest with its signatures is written to `VERSION.release.json` in the same \
 directory as the bundle. Agents refuse a release that was built without --sign.
 
+With --env (or MUSTER_ENV) the release is for that environment only: servers and agents of other environments refuse it. \
+Without it, or with `--env any`, the release is for any environment.
+
 The git repositories of `repos.yaml` become part of the release, each at its commit in `repos.lock`; new repositories are \
 added to that file. A mirror is tried first, if there is one (MUSTER_GIT_MIRROR, or `mirror` in repos.yaml).
 
@@ -36,6 +40,7 @@ Exit codes:
 Examples:
   muster release build releases/v2 --version v2 --sign release.key --out built
   muster release build site --version 2026.11.1 --sign anna.key --sign ci.key --expires 90d --previous 2026.10.4
+  muster release build site --version v3 --sign release.key --env prod
   muster release build site --version v3 --sign release.key --update nova glance
   muster release build site --version v3 --sign release.key -o json | jq -r .digest")]
 pub struct Args {
@@ -68,6 +73,7 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct BuildOutput {
     version: Version,
+    env: ReleaseEnv,
     serial: u64,
     digest: Digest,
     size: u64,
@@ -101,7 +107,7 @@ struct RepoOutput {
     before: Option<String>,
 }
 
-pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Result<Exit, Failure> {
+pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     if !args.dir.is_dir() {
         return Err(Failure::usage(format!("there is no directory {}", args.dir.display())));
     }
@@ -116,6 +122,7 @@ pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Re
     let now = Timestamp::from_second(terminal.now.as_second()).map_err(Failure::failed)?;
     let label = ReleaseLabel {
         version: args.version.clone(),
+        env: globals.env.clone().map_or(ReleaseEnv::Any, ReleaseEnv::from),
         serial: args.serial.unwrap_or_else(|| u64::try_from(now.as_second()).unwrap_or_default()),
         created: now,
         expires: args.expires.map(|after| now.saturating_add(after)).transpose().map_err(Failure::failed)?,
@@ -140,6 +147,7 @@ fn output(built: BuiltRelease, keys: &[SigningKey], repos: &[AssembledRepo]) -> 
     let BuiltRelease { bundle, manifest_file, manifest, packed, unchanged, .. } = built;
     BuildOutput {
         version: manifest.version,
+        env: manifest.env,
         serial: manifest.serial,
         digest: packed.digest,
         size: packed.size,
@@ -172,6 +180,7 @@ fn repo_output(repo: &AssembledRepo) -> RepoOutput {
 fn show(output: &BuildOutput, out: &mut Out) {
     let same = if output.unchanged { " (unchanged)" } else { "" };
     out.line(format_args!("version    {}{same}", output.version));
+    out.line(format_args!("env        {}", output.env));
     out.line(format_args!("serial     {}", output.serial));
     out.line(format_args!("digest     {}", output.digest));
     let files = count(output.files, "file");

@@ -48,6 +48,7 @@ fn show(detail: &ReleaseDetail, out: &mut Out) {
     let nodes = if row.current { format!("{} of {}", row.running, row.wanted) } else { row.running.to_string() };
     let lines = [
         ("version", Some(row.version.to_string())),
+        ("env", detail.signed.read().ok().map(|manifest| manifest.env.to_string())),
         ("serial", Some(row.serial.to_string())),
         ("digest", Some(row.digest.clone())),
         ("content", Some(detail.content.clone())),

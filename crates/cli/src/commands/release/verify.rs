@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use muster_core::names::Version;
-use muster_core::release::manifest::{Digest, KeyId, PublicKey};
+use muster_core::release::manifest::{Digest, KeyId, PublicKey, ReleaseEnv};
 use muster_release::bundle::{UnpackError, unpack};
 use muster_release::manifest;
 use muster_release::release_files::{self, FindReleaseError, LocatedManifest};
@@ -50,6 +50,8 @@ struct VerifyOutput {
     /// From the manifest; not verified unless `good`.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<Version>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env: Option<ReleaseEnv>,
     #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +112,7 @@ fn verify(
         return Ok(ReleaseVerdict::Bad(anyhow::Error::msg(text)));
     };
     answer.version = Some(manifest.version.clone());
-    answer.serial = Some(manifest.serial);
+    (answer.env, answer.serial) = (Some(manifest.env.clone()), Some(manifest.serial));
     answer.digest = Some(manifest.digest.clone());
     (answer.created, answer.expires) = (Some(manifest.created), manifest.expires);
     answer.previous.clone_from(&manifest.previous);
@@ -148,10 +150,12 @@ fn show(answer: &VerifyOutput, out: &mut Out) {
     if let Some(problem) = &answer.problem {
         out.line(format_args!("  {problem}"));
     }
-    let serial = answer.serial.map(|serial| serial.to_string());
+    let (env, serial) =
+        (answer.env.as_ref().map(ReleaseEnv::to_string), answer.serial.map(|serial| serial.to_string()));
     let (created, expires) = (answer.created.map(|at| format!("{at:.0}")), answer.expires.map(|at| format!("{at:.0}")));
     for (name, value) in [
         ("version  ", answer.version.as_ref().map(Version::as_str)),
+        ("env      ", env.as_deref()),
         ("serial   ", serial.as_deref()),
         ("digest   ", answer.digest.as_ref().map(Digest::as_str)),
         ("created  ", created.as_deref()),

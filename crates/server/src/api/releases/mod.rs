@@ -177,6 +177,9 @@ impl From<PushError> for ApiError {
         let refused = |hint: &str| Self(Problem::new(ProblemCode::ReleaseRefused, text.clone()).hint(hint));
         match error {
             PushError::Payload(_) | PushError::OtherVersion { .. } => Self::invalid(text),
+            PushError::OtherEnvironment { .. } => {
+                refused("build it with --env and the name of this environment, or without --env for any environment")
+            }
             PushError::Unsigned => refused("build it with `muster release build … --sign KEY`"),
             PushError::NotTrusted { .. } => {
                 refused("`muster key list` shows the trusted keys; `muster key trust` adds one")
