@@ -166,16 +166,26 @@ pub fn check_can_roll_back(fleet: &Fleet, old: &RolloutRecord) -> Result<(), Sta
     Ok(())
 }
 
-/// The version to roll back to: that of the last complete rollout, in which no node was skipped or failed and at least
-/// one validated. Otherwise the version that every node had validated when `except` started, since the first version of
-/// an environment does not come by a rollout. Never the version of `except` itself.
+/// The version to roll back to: the last one that the whole fleet has validated, other than the version of `except`.
 pub fn stable_version(fleet: &Fleet, except: RolloutId) -> Option<Version> {
-    let leaving = fleet.rollouts().get(&except).map(|(record, _)| record);
-    let left = leaving.map(|record| &record.to);
-    let completed = fleet.rollouts().values().rev().filter(|(record, _)| is_complete(record));
-    let others = completed.filter(|(record, _)| record.id != except && Some(&record.to) != left);
-    let proved = leaving.filter(|record| record.from_proved && record.from.as_ref() != left);
-    others.map(|(record, _)| record.to.clone()).next().or_else(|| proved.and_then(|record| record.from.clone()))
+    let left = fleet.rollouts().get(&except).map(|(record, _)| &record.to);
+    validated_versions(fleet, Some(except)).map(|(_, version)| version).find(|version| Some(*version) != left).cloned()
+}
+
+/// Versions that the whole fleet has validated, the last one first, with the rollouts whose records prove it.
+///
+/// A complete rollout proves its target: no node was skipped or failed, and at least one validated. A rollout also proves
+/// the version that every node had validated when it started, since the first version of an environment may come without a
+/// rollout, and any number of rollouts may end early after it. The version that a rollback leaves is not proved by the
+/// rollback, except for `undone`, the rollout that is rolled back now.
+fn validated_versions(fleet: &Fleet, undone: Option<RolloutId>) -> impl Iterator<Item = (RolloutId, &Version)> {
+    let records = fleet.rollouts().values().rev().map(|(record, _)| record);
+    records.flat_map(move |record| {
+        let target = is_complete(record).then_some(&record.to);
+        let is_left = record.rolls_back.is_some() && undone != Some(record.id);
+        let from = record.from.as_ref().filter(|_| record.from_proved && !is_left);
+        [target, from].into_iter().flatten().map(|version| (record.id, version))
+    })
 }
 
 fn is_complete(record: &RolloutRecord) -> bool {
@@ -296,12 +306,13 @@ pub(crate) fn rollout_of_request<'a>(fleet: &'a Fleet, request: &str) -> Option<
     same.map(|(record, _)| record)
 }
 
-/// Rollout records that can be deleted. The last completed ones are kept however old they are: they name the version to
-/// roll back to.
+/// Rollout records that can be deleted. Those that prove the last two validated versions are kept however old they are:
+/// one of them is the version to roll back to.
 fn expired_records(fleet: &Fleet) -> impl Iterator<Item = &RolloutRecord> {
     let records = || fleet.rollouts().values().map(|(record, _)| record);
-    let completed = records().rev().filter(|record| is_complete(record));
-    let needed: Vec<RolloutId> = completed.take(2).map(|record| record.id).collect();
+    let last = validated_versions(fleet, None).next();
+    let other = validated_versions(fleet, None).find(|(_, version)| last.is_some_and(|(_, last)| last != *version));
+    let needed: Vec<RolloutId> = last.into_iter().chain(other).map(|(id, _)| id).collect();
     let active = fleet.active_rollout_pointer().map(|(active, _)| active.id);
     // The rollout that starts counts too.
     let old = records().rev().skip(MAX_RECORDS.saturating_sub(1));

@@ -117,7 +117,7 @@ pub struct RolloutStatus {
     /// Rollout that rolled this one back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolled_back_by: Option<RolloutId>,
-    /// Target of a rollback: the newest version that a complete rollout has validated. None for a rollback, which is
+    /// Target of a rollback: the last version that the whole fleet has validated. None for a rollback, which is
     /// not rolled back by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable: Option<Version>,

@@ -94,8 +94,8 @@ pub struct RolloutRecord {
     pub phase_since: Timestamp,
     /// Waves that have begun, in the order of the plan. The last one is in progress.
     pub waves: Vec<WaveState>,
-    /// Completed with every node at the target: none skipped, none failed, at least one validated. Only such a version
-    /// is a rollback target.
+    /// Completed with every node at the target: none skipped, none failed, at least one validated. The target is a
+    /// rollback target then.
     #[serde(rename = "whole", default)]
     pub all_nodes_at_target: bool,
     /// Decisions of operators on this rollout.
@@ -453,7 +453,7 @@ impl fmt::Display for PauseReason {
                 write!(f, "no progress since {} UTC", since.strftime("%Y-%m-%d %H:%M:%S"))
             }
             PauseReason::NoRollbackTarget { why } => {
-                write!(f, "{why}; there is no version to roll back to: no complete rollout has validated one")
+                write!(f, "{why}; there is no version to roll back to: the whole fleet has validated no other one")
             }
             PauseReason::Blocked { problem } => f.write_str(problem),
         }

@@ -303,7 +303,7 @@ pub enum OnFailure {
     /// Nothing is granted until an operator acts.
     #[default]
     Pause,
-    /// Roll back to the last version that a complete rollout has validated.
+    /// Roll back to the last version that the whole fleet has validated.
     Rollback,
 }
 

@@ -21,7 +21,7 @@ use crate::start::{self, StartOptions, StartRefused, stable_version};
 pub enum RollbackPlanError {
     #[error("there is no rollout {0}")]
     UnknownRollout(RolloutId),
-    #[error("rollout {id} to {to} cannot be rolled back: no complete rollout has validated another version")]
+    #[error("rollout {id} to {to} cannot be rolled back: the whole fleet has validated no other version")]
     NoStableVersion { id: RolloutId, to: Version },
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -111,7 +111,7 @@ impl Client {
         self.post(&format!("/v1/envs/{env}/rollouts/{rollout}/{}", verb.word()), operate).await
     }
 
-    /// Rolls back to the last version that a complete rollout has validated.
+    /// Rolls back to the last version that the whole fleet has validated.
     pub async fn roll_back(
         &self,
         env: &EnvName,

@@ -77,7 +77,7 @@ fn failing_manifest_stops_the_rollout_and_rolls_back() {
     let node = |(name, number)| SandboxNode::new(&sandbox, name, number).without_retries().start();
     let _agents: Vec<_> = WEBS.into_iter().zip(1..).map(node).collect();
     sandbox.wait_validated("v1", &WEBS);
-    // A rollback needs a version that a complete rollout has validated.
+    // A rollback needs a version that the whole fleet has validated.
     let moved = sandbox.run_muster(&["rollout", "start", "v2", "--at-once", "--watch"]);
     assert_eq!(moved.code(), 0, "{moved:?}");
 

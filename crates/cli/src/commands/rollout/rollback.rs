@@ -12,7 +12,7 @@ use crate::variables::author;
 
 use super::{RolloutArg, retry_until_answered, watch};
 
-/// Roll back to the last version that a complete rollout has validated
+/// Roll back to the last version that the whole fleet has validated
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 A rollback is a rollout of its own, with the same budgets: nodes that were granted the version are reverted, skipped nodes \
@@ -21,7 +21,7 @@ command has no effect when it is used twice.
 
 Exit codes:
   0   started; with --watch: the rollback is completed
-  1   refused: there is no rollout, no version that a complete rollout has validated, it was rolled back already, or is
+  1   refused: there is no rollout, no other version that the whole fleet has validated, it was rolled back already, or is
       itself a rollback; with --watch: the rollback failed
   2   unknown: retry, which is safe
 
@@ -91,7 +91,7 @@ fn summarize(old: &RolloutRecord, back: &RolloutStatus) -> Vec<String> {
     let why = old.from.as_ref().filter(|from| *from != to && **from != old.to);
     let why = why.map(|from| {
         format!(
-            "not to {from}, the previous version of rollout {}: the last version that a complete rollout has validated is {to}",
+            "not to {from}, the previous version of rollout {}: the last version that the whole fleet has validated is {to}",
             old.id
         )
     });
@@ -146,7 +146,7 @@ mod tests {
         back.record.to = version("v1");
         let expected = [
             "4 of 4 nodes are reverted to v1",
-            "not to v2, the previous version of rollout 7: the last version that a complete rollout has validated is v1",
+            "not to v2, the previous version of rollout 7: the last version that the whole fleet has validated is v1",
         ];
         assert_eq!(summarize(&old, &back), expected);
     }

@@ -216,6 +216,20 @@ fn fifty_records_and_rollback_targets_are_kept() {
         let started = world.with_input(|input| start(input, &made, &name, options(&name, true))).unwrap();
         world.commit(&started.txn.unwrap()).unwrap();
     }
+    assert_eq!(world.fleet.rollouts().len(), MAX_RECORDS);
+    assert_eq!(stable_version(&world.fleet, RolloutId(56)), Some(version("v1")));
+
+    // One node has moved, so later records do not prove v1.
+    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), budget(1, None));
+    let first = harness.settle();
+    harness.validate(&first[0]);
+    let mut world = harness.world;
+    for number in 0..MAX_RECORDS + 5 {
+        let made = world.with_input(|input| plan(input, &request("v3", budget(1, None)))).unwrap();
+        let name = format!("number {number}");
+        let started = world.with_input(|input| start(input, &made, &name, options(&name, true))).unwrap();
+        world.commit(&started.txn.unwrap()).unwrap();
+    }
     assert_eq!(world.fleet.rollouts().len(), MAX_RECORDS + 1);
     assert_eq!(stable_version(&world.fleet, RolloutId(56)), Some(version("v1")));
 }
@@ -231,6 +245,59 @@ fn version_of_all_nodes_is_a_rollback_target() {
     world.answers("web2", failed());
     let broken = RolloutHarness::start(world, budget(1, None));
     assert_eq!(stable_version(&broken.world.fleet, broken.id), None);
+}
+
+#[test]
+fn aborted_rollouts_keep_the_rollback_target() {
+    // v1 came without a rollout.
+    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 4, "a b")]), budget(1, None));
+    for to in ["v3", "v4"] {
+        let moved = harness.settle();
+        harness.validate(&moved[0]);
+        harness.command(&RolloutCommand::Abort { reason: String::new() }).unwrap();
+        harness = RolloutHarness::with_request(harness.world, &request(to, budget(1, None)));
+        assert!(!harness.record().from_proved, "the nodes run different versions");
+        assert_eq!(stable_version(&harness.world.fleet, harness.id), Some(version("v1")));
+    }
+    let moved = harness.settle();
+    harness.validate(&moved[0]);
+    let mut back = request("v1", budget(1, None));
+    (back.rolls_back, back.allow_older) = (Some(harness.id), true);
+    let made = harness.world.with_input(|input| plan(input, &back)).unwrap();
+    let (old, at) = harness.stored_record();
+    let why = PauseReason::by_operator("ann", "");
+    let started = harness
+        .world
+        .with_input(|input| roll_back(input, &made, "sha256:back", options("a", false), (&old, at), &why))
+        .unwrap();
+    harness.world.commit(&started.txn.unwrap()).unwrap();
+    (harness.id, harness.plan) = (started.id, IndexedPlan::new(made));
+    assert_eq!(harness.run_to_end(), RolloutPhase::Completed);
+    assert_eq!(harness.desired_version(&moved[0]), "v1");
+}
+
+#[test]
+fn version_left_by_a_rollback_is_no_rollback_target() {
+    let mut harness = RolloutHarness::start(settled(3), budget(1, None));
+    assert_eq!(harness.run_to_end(), RolloutPhase::Completed);
+    let mut back = request("v1", budget(1, None));
+    (back.rolls_back, back.allow_older) = (Some(harness.id), true);
+    let made = harness.world.with_input(|input| plan(input, &back)).unwrap();
+    let (old, at) = harness.stored_record();
+    let why = PauseReason::by_operator("ann", "");
+    let started = harness
+        .world
+        .with_input(|input| roll_back(input, &made, "sha256:back", options("a", false), (&old, at), &why))
+        .unwrap();
+    harness.world.commit(&started.txn.unwrap()).unwrap();
+    (harness.id, harness.plan) = (started.id, IndexedPlan::new(made));
+    assert!(harness.record().from_proved, "all nodes ran v2");
+    assert_eq!(stable_version(&harness.world.fleet, harness.id), Some(version("v2")), "the rollback can be undone");
+    let moved = harness.settle();
+    harness.validate(&moved[0]);
+    harness.command(&RolloutCommand::Abort { reason: String::new() }).unwrap();
+    let next = RolloutHarness::with_request(harness.world, &request("v3", budget(1, None)));
+    assert_eq!(stable_version(&next.world.fleet, next.id), Some(version("v1")));
 }
 
 #[test]

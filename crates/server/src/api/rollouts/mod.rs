@@ -253,7 +253,7 @@ pub(super) fn request_id(request: &str) -> Result<String, ApiError> {
     Ok(request.to_owned())
 }
 
-/// Rolls back to the last version that a complete rollout has validated, with the same engine and budgets.
+/// Rolls back to the last version that the whole fleet has validated, with the same engine and budgets.
 ///
 /// Refused with 409 if the rollout is itself a rollback, unless `undo_rollback` is set: a repeated request must not return to
 /// the version that was left.
