@@ -124,9 +124,12 @@ async fn skipped_node_keeps_its_version() {
     assert_eq!(unknown.problem().unwrap().code, ProblemCode::UnknownNode);
     let error = fixture.try_command(id, RolloutVerb::Skip, &[]).await.unwrap_err();
     assert_eq!(error.problem().unwrap().code, ProblemCode::InvalidRequest);
+    // web3 is the last node: without the pause the rollout could complete between the two requests.
+    assert!(fixture.command(id, RolloutVerb::Pause).await.changed);
     let skipped = fixture.try_command(id, RolloutVerb::Skip, &["web3"]).await.unwrap();
     assert!(skipped.changed && skipped.nodes == [node("web3")]);
     assert!(!fixture.try_command(id, RolloutVerb::Skip, &["web3"]).await.unwrap().changed);
+    assert!(fixture.command(id, RolloutVerb::Resume).await.changed);
     fixture.completed(id).await;
     let status = fixture.rollout(id).await;
     assert_eq!((status.counts.healthy, status.counts.skipped), (3, 1));
