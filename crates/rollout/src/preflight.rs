@@ -40,7 +40,8 @@ pub fn settled_status(
 ///
 /// A reachable node that does not run its desired version comes first: the new version may repair it. An unreachable one
 /// comes last: its agent is disconnected, its machine does not exist, or it is paused. A node that served until all nodes
-/// were given another version a moment ago keeps its drawn place: there is no sign that it needs repair.
+/// were given another version a moment ago keeps its drawn place: there is no sign that it needs repair. A node that has not
+/// failed and is not validated yet is coming up.
 pub(crate) fn preflight(
     input: &DecisionInput<'_>,
     name: &NodeName,
@@ -75,10 +76,12 @@ pub(crate) fn preflight(
     let paused = input.fleet.pause_of(name, &record.role, input.now).map(|paused| format!("; {paused}"));
     let why = format!("{}{}", reason.map(|reason| reason.to_string()).unwrap_or_default(), paused.unwrap_or_default());
     let unhealthy = UnhealthyNode { node: name.clone(), state, why, repaired: is_reachable };
+    let has_failed = matches!(state, NodeState::Failed | NodeState::Invalid | NodeState::Blocked);
     let placement = match (is_reachable, is_moving_at_once) {
         (false, _) => WavePlacement::Last,
         (true, true) => WavePlacement::Seeded,
-        (true, false) => WavePlacement::First,
+        (true, false) if has_failed => WavePlacement::First,
+        (true, false) => WavePlacement::ComingUp,
     };
     (placement, Some(unhealthy))
 }

@@ -61,8 +61,7 @@ fn makes_progress(node: &FleetNode) -> bool {
 
 /// True if all dependencies of a pending node are met by now.
 pub(super) fn is_about_to_run(row: &NodeRow) -> bool {
-    let is_met = |need: &Need| matches!(need, Need::Role { want, have, .. } if have >= want);
-    matches!(&row.reason, Some(Reason::Waiting { needs, .. }) if needs.iter().all(is_met))
+    matches!(&row.reason, Some(Reason::Waiting { needs, .. }) if needs.iter().all(Need::is_met))
 }
 
 #[cfg(test)]

@@ -215,7 +215,14 @@ impl std::fmt::Display for Reason {
             Reason::NoVersion => f.write_str("no version was chosen yet: run `muster trigger-update VERSION`"),
             Reason::Behind { version } => write!(f, "has not begun to run {version}"),
             Reason::Paused { version, paused } => write!(f, "has not begun to run {version}: {paused}"),
-            Reason::Waiting { needs, .. } => write!(f, "{}", RunReason::Waiting { needs: needs.clone() }),
+            Reason::Waiting { needs, .. } => {
+                // The counts are newer than the run: needs that are met by now are not what the node waits for.
+                let unmet: Vec<Need> = needs.iter().filter(|need| !need.is_met()).cloned().collect();
+                if unmet.is_empty() && !needs.is_empty() {
+                    return f.write_str("waited for other nodes; its needs are met now, and it runs again soon");
+                }
+                write!(f, "{}", RunReason::Waiting { needs: unmet })
+            }
             Reason::Failed { reason, errors, .. } => match (reason, errors.first()) {
                 (_, Some(error)) => write!(f, "{error}"),
                 (Some(reason), None) => write!(f, "{reason}"),

@@ -22,6 +22,16 @@ pub enum Need {
     Other { reason: String },
 }
 
+impl Need {
+    /// True if the counts meet the need. Counts of a leader and of other needs are not known.
+    pub fn is_met(&self) -> bool {
+        match self {
+            Need::Role { want, have, .. } | Need::Published { want, have, .. } => have >= want,
+            Need::Leader { .. } | Need::Other { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

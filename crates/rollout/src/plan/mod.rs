@@ -157,7 +157,7 @@ fn survey_nodes<'a>(input: &DecisionInput<'a>, request: &Request, strategy: &Str
         let runs_target = || {
             let answered = desired.is_some_and(|desired| node.has_answered(desired.generation));
             let state = node.state().filter(|(state, _)| state.is_validated() && *state.version() == request.to);
-            answered && state.is_some() && placement != WavePlacement::First
+            answered && state.is_some() && !matches!(placement, WavePlacement::First | WavePlacement::ComingUp)
         };
         // It also leaves alone skipped nodes, and those granted by another rollout.
         let is_kept = |back_from: RolloutId| {

@@ -28,6 +28,9 @@ pub(crate) struct PlannedMove<'a> {
 pub(crate) enum WavePlacement {
     /// Unhealthy, and repaired at the start of the first wave.
     First,
+    /// Not validated yet, though no run failed: the node, or the whole fleet, is coming up. Repaired as [`Self::First`] if
+    /// its role has healthy nodes, and drawn otherwise.
+    ComingUp,
     /// Drawn by the strategy and the seed.
     Seeded,
     /// Unreachable now, and moved at the end of the last wave.
@@ -42,12 +45,30 @@ pub(crate) enum WavePlacement {
 pub(crate) fn waves(stage: u32, nodes_to_move: &[PlannedMove<'_>], strategy: &Strategy) -> Vec<PlannedWave> {
     // A role of which no node is reachable is probably not broken: its nodes keep their drawn places, and are moved in
     // waves when they are back.
-    let reachable: BTreeSet<&Role> =
-        nodes_to_move.iter().filter(|node| node.placement != WavePlacement::Last).map(|node| node.role).collect();
-    let placement_of =
-        |node: &PlannedMove<'_>| if reachable.contains(node.role) { node.placement } else { WavePlacement::Seeded };
+    let count_in = |role: &Role, is: fn(WavePlacement) -> bool| {
+        nodes_to_move.iter().filter(|node| node.role == role && is(node.placement)).count()
+    };
+    let roles: BTreeSet<&Role> = nodes_to_move.iter().map(|node| node.role).collect();
+    let with = |is: fn(WavePlacement) -> bool, least: usize| -> BTreeSet<&Role> {
+        roles.iter().copied().filter(|role| count_in(role, is) >= least).collect()
+    };
+    let reachable = with(|placement| placement != WavePlacement::Last, 1);
+    // A role of which no node is healthy yet keeps a canary: repairs would all be in the first wave, and their failures
+    // would not count.
+    let healthy = with(|placement| placement == WavePlacement::Seeded, 1);
+    let coming_up = with(|placement| placement == WavePlacement::ComingUp, 2);
+    let placement_of = |node: &PlannedMove<'_>| match node.placement {
+        _ if !reachable.contains(node.role) => WavePlacement::Seeded,
+        WavePlacement::ComingUp if coming_up.contains(node.role) && !healthy.contains(node.role) => {
+            WavePlacement::Seeded
+        }
+        WavePlacement::ComingUp => WavePlacement::First,
+        placement @ (WavePlacement::First | WavePlacement::Seeded | WavePlacement::Last) => placement,
+    };
+    let nodes_to_move: Vec<PlannedMove<'_>> =
+        nodes_to_move.iter().map(|node| PlannedMove { placement: placement_of(node), ..*node }).collect();
     let placed =
-        |placement| nodes_to_move.iter().filter(|node| placement_of(node) == placement).copied().collect::<Vec<_>>();
+        |placement| nodes_to_move.iter().filter(|node| node.placement == placement).copied().collect::<Vec<_>>();
     let mut drawn = DrawPool::new(&placed(WavePlacement::Seeded));
     let mut waves: Vec<PlannedWave> = Vec::new();
     for (index, wave) in strategy.waves.iter().enumerate() {

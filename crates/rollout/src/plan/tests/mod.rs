@@ -8,7 +8,7 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 use jiff::civil::time;
 use muster_core::fleet::{DestroyRecord, RestoreRecord};
-use muster_core::report::reason::RunReason;
+use muster_core::report::reason::{Need, RunReason};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::strategy::{
@@ -83,6 +83,35 @@ fn unhealthy_nodes_are_listed_and_placed() {
     world.node("web13", "web", "a", &[]);
     world.unmade("web13");
     assert_snapshot!(describe_plan(&planned(&world, &request("v2", Strategy::default()))));
+}
+
+#[test]
+fn role_that_comes_up_keeps_its_canary() {
+    // None has ever been validated. The needs of the nodes that ran are met since.
+    let mut world = FakeFleet::new();
+    world.choose("v1");
+    for name in ["web1", "web2", "web3", "web4", "new1"] {
+        world.node(name, &name[..name.len() - 1], "a", &[]);
+    }
+    let needs = vec![Need::Role { role: role("app"), want: 0, have: 0 }];
+    for name in ["web1", "web2", "web3", "new1"] {
+        world.ends(name, "v1", RunEnd::Pending(RunReason::Waiting { needs: needs.clone() }));
+    }
+    let made = planned(&world, &request("v2", waves(&[Reach::Nodes(1), Reach::Percent(100)])));
+    let first: Vec<&str> = made.waves[0].nodes.iter().map(|node| node.node.as_str()).collect();
+    assert_eq!(first.len(), 2, "a canary, and the node that is alone in its role: {first:?}");
+    assert!(first.contains(&"new1") && made.waves[0].nodes.iter().filter(|node| node.repair).count() == 1);
+    assert!(made.waves[1].nodes.iter().all(|node| !node.repair), "their failures count");
+    assert_eq!(made.roles_without_healthy_nodes(), [&role("new"), &role("web")]);
+    let why = &made.unhealthy.iter().find(|unhealthy| unhealthy.node.as_str() == "web1").unwrap().why;
+    assert_eq!(why, "waited for other nodes; its needs are met now, and it runs again soon");
+
+    // One healthy node of the role is the canary, and the others are repaired with it.
+    world.answers("web2", RunEnd::Validated);
+    let made = planned(&world, &request("v2", waves(&[Reach::Nodes(1), Reach::Percent(100)])));
+    let repaired = |name: &str| made.nodes().any(|node| node.node.as_str() == name && node.repair);
+    assert!(repaired("web1") && repaired("web3") && repaired("web4") && !repaired("web2"));
+    assert_eq!(made.roles_without_healthy_nodes(), [&role("new")]);
 }
 
 #[test]
