@@ -259,6 +259,7 @@ pub enum PauseReason {
         check: String,
         message: String,
     },
+    /// Only with a strategy in which an inconclusive check is no failure.
     GateInconclusive {
         check: String,
         message: String,
@@ -413,7 +414,7 @@ pub enum GateVerdict {
         check: String,
         message: String,
     },
-    /// A check had no result. The rollout pauses for an operator.
+    /// A check had no result after its retries. The strategy decides whether that is a failure.
     Inconclusive {
         #[schema(value_type = String, format = DateTime)]
         at: Timestamp,

@@ -234,12 +234,24 @@ pub struct Gate {
     pub validated: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<GateCheck>,
+    pub inconclusive: OnInconclusive,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { validated: true, checks: Vec::new() }
+        Self { validated: true, checks: Vec::new(), inconclusive: OnInconclusive::default() }
     }
+}
+
+/// Effect of a check that has no result after its retries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInconclusive {
+    /// The gate has failed, as after a failed check.
+    #[default]
+    Fail,
+    /// The rollout pauses for an operator, and is never rolled back for it.
+    Pause,
 }
 
 /// A check by the server at the end of each wave.

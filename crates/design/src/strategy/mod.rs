@@ -5,7 +5,7 @@
 //! max_unavailable: {default: 1, web: 20%, per: {label: rack, count: 1}}
 //! ramp: true
 //! soak: 10s
-//! gate: {validated: true, checks: [{http: "http://127.0.0.1/health"}, {command: [/usr/bin/true]}]}
+//! gate: {validated: true, inconclusive: fail, checks: [{http: "http://127.0.0.1/health"}, {command: [/usr/bin/true]}]}
 //! failures: {canary: 0, wave: 1, total: 5%}
 //! on_failure: pause
 //! deadlines: {node: 15m, pending: 30m, progress: 1h}

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use muster_core::rollout::strategy::{Gate, GateCheck, GateCheckKind, GateHttpCheck, Promote, Reach, Wave};
+use muster_core::rollout::strategy::{
+    Gate, GateCheck, GateCheckKind, GateHttpCheck, OnInconclusive, Promote, Reach, Wave,
+};
 use muster_core::rollout::strategy_check::MAX_WAVES;
 
 use crate::environment::expect::{self, MapFields};
@@ -15,6 +17,8 @@ use super::values;
 const KEYS: &[&str] = &["nodes", "percent", "soak", "promote"];
 
 const PROMOTE: &[(&str, Promote)] = &[("auto", Promote::Auto), ("manual", Promote::Manual)];
+
+const INCONCLUSIVE: &[(&str, OnInconclusive)] = &[("fail", OnInconclusive::Fail), ("pause", OnInconclusive::Pause)];
 
 const ALL: Reach = Reach::Percent(100);
 const CHECK_KEYS: &[&str] = &["name", "http", "command", "timeout", "retries", "every"];
@@ -113,11 +117,14 @@ fn check_last(node: &YamlNode, items: &[YamlNode], waves: &[Wave], report: &mut 
 pub(super) fn read_gate(node: &YamlNode, report: &mut FindingCollector<'_>) -> Option<Gate> {
     let of = "\"gate\"";
     let map = expect::mapping(node, of, "a mapping such as {validated: true}", report)?;
-    let fields = MapFields::check(map, of, node.span, &["validated", "checks"], report);
+    let fields = MapFields::check(map, of, node.span, &["validated", "checks", "inconclusive"], report);
     let validated = fields.optional("validated");
     let validated = validated.and_then(|node| expect::boolean(node, "\"validated\" of \"gate\"", report));
     let checks = fields.optional("checks");
     let checks = checks.and_then(|node| expect::list(node, "\"checks\" of \"gate\"", "a list of checks", report));
+    let inconclusive = fields.optional("inconclusive");
+    let inconclusive =
+        inconclusive.and_then(|node| values::read_word(node, "\"inconclusive\" of \"gate\"", INCONCLUSIVE, report));
     let mut names: HashMap<String, Span> = HashMap::new();
     let mut read_gate = Vec::new();
     for (index, node) in checks.unwrap_or_default().iter().enumerate() {
@@ -129,7 +136,11 @@ pub(super) fn read_gate(node: &YamlNode, report: &mut FindingCollector<'_>) -> O
         }
         read_gate.push(check);
     }
-    Some(Gate { validated: validated.unwrap_or(Gate::default().validated), checks: read_gate })
+    Some(Gate {
+        validated: validated.unwrap_or(Gate::default().validated),
+        checks: read_gate,
+        inconclusive: inconclusive.unwrap_or_default(),
+    })
 }
 
 fn check(node: &YamlNode, of: &str, report: &mut FindingCollector<'_>) -> Option<GateCheck> {

@@ -21,7 +21,7 @@ use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{
     ActiveRollout, DesiredRecord, FailureCutoff, GateVerdict, PauseReason, RolloutPhase, RolloutRecord,
 };
-use muster_core::rollout::strategy::OnFailure;
+use muster_core::rollout::strategy::{OnFailure, OnInconclusive};
 use muster_core::rollout::windows;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 
@@ -103,9 +103,12 @@ fn staged(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>)
         }
         WaveAdvance::GateFailed(why) => return handle_failure(plan, record, why, &survey, input),
         WaveAdvance::GateInconclusive(why) => {
-            return Step {
-                change: Some(pause_change(with_progress(record.clone(), &survey), why, input)),
-                ..Step::default()
+            return match plan.plan().strategy.gate.inconclusive {
+                OnInconclusive::Fail => handle_failure(plan, record, failed_gate(why), &survey, input),
+                OnInconclusive::Pause => Step {
+                    change: Some(pause_change(with_progress(record.clone(), &survey), why, input)),
+                    ..Step::default()
+                },
             };
         }
     }
@@ -193,6 +196,21 @@ fn check_progress(
         ProgressDeadline::Until(deadline)
     } else {
         ProgressDeadline::Expired(PauseReason::NoProgress { since })
+    }
+}
+
+/// The reason for an inconclusive check that counts as failed.
+fn failed_gate(why: PauseReason) -> PauseReason {
+    match why {
+        PauseReason::GateInconclusive { check, message } => {
+            PauseReason::GateFailed { check, message: format!("inconclusive: {message}") }
+        }
+        other @ (PauseReason::Operator { .. }
+        | PauseReason::Failures { .. }
+        | PauseReason::GateFailed { .. }
+        | PauseReason::NoProgress { .. }
+        | PauseReason::NoRollbackTarget { .. }
+        | PauseReason::Blocked { .. }) => other,
     }
 }
 

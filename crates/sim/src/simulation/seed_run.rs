@@ -372,7 +372,7 @@ fn random_strategy(rng: &mut Rng) -> Strategy {
         max_unavailable: MaxUnavailable { default, roles: BTreeMap::new(), per },
         ramp: rng.chance(0.5),
         soak: seconds(6 + rng.below(6)),
-        gate: Gate { validated: true, checks },
+        gate: Gate { checks, ..Gate::default() },
         failures,
         on_failure: if rng.chance(0.5) { OnFailure::Pause } else { OnFailure::Rollback },
         deadlines: Deadlines {

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use muster_core::names::{NodeName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::{Hold, NodeCounts};
-use muster_core::rollout::strategy::{GateCheck, GateCheckKind, OnFailure, Strategy, Window};
+use muster_core::rollout::strategy::{GateCheck, GateCheckKind, OnFailure, OnInconclusive, Strategy, Window};
 use muster_wire::rollout::WaveRow;
 
 use crate::output::text;
@@ -94,6 +94,9 @@ pub(super) fn gate(strategy: &Strategy) -> String {
     let checks: Vec<String> = strategy.gate.checks.iter().map(check).collect();
     if !checks.is_empty() {
         text.push_str(&format!("; then {}", checks.join(", ")));
+        if strategy.gate.inconclusive == OnInconclusive::Pause {
+            text.push_str("; an inconclusive check pauses the rollout");
+        }
     }
     text
 }

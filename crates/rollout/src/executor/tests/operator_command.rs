@@ -158,7 +158,7 @@ fn gate_command_outside_the_environment_file_is_refused() {
         retries: 0,
         every: GateCheck::EVERY,
     };
-    let gate = Gate { validated: true, checks: vec![check] };
+    let gate = Gate { checks: vec![check], ..Gate::default() };
     let sent = Strategy { gate, ..Strategy::one_wave(Amount::Nodes(1)) };
     let request = || {
         StartRollout::new(StartTarget::Now(PlanRequest { strategy: Some(sent.clone()), ..plan_to("v2") }), by("one"))

@@ -300,7 +300,7 @@ fn gated() -> (FakeFleet, FakeHost, Executor) {
         retries: 0,
         every: GateCheck::EVERY,
     };
-    let gate = Gate { validated: true, checks: vec![check] };
+    let gate = Gate { checks: vec![check], ..Gate::default() };
     let (mut world, mut host) = started_with(Strategy { gate, ..strategy() });
     let mut executor = Executor::default();
     while executor.gate_request().is_none() {

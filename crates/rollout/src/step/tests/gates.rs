@@ -2,7 +2,9 @@
 
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase};
-use muster_core::rollout::strategy::{Amount, FailureLimits, GateCheck, GateCheckKind, OnFailure, Promote, Strategy};
+use muster_core::rollout::strategy::{
+    Amount, FailureLimits, GateCheck, GateCheckKind, OnFailure, OnInconclusive, Promote, Strategy,
+};
 
 use crate::command::{CommandRefused, RolloutCommand, apply_command};
 use crate::progress::hold_reason;
@@ -118,8 +120,34 @@ fn failed_gate_stops_and_reruns_after_resume() {
 }
 
 #[test]
-fn inconclusive_gate_always_pauses() {
-    let strategy = Strategy { on_failure: OnFailure::Rollback, ..checked(in_two_waves()) };
+fn inconclusive_gate_is_a_failure_by_default() {
+    for on_failure in [OnFailure::Pause, OnFailure::Rollback] {
+        let strategy = Strategy { on_failure, ..checked(in_two_waves()) };
+        let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), strategy);
+        let first = harness.settle();
+        harness.validate(&first[0]);
+        harness.advance(minutes(5));
+        let at = harness.world.now;
+        let refused = GateVerdict::Inconclusive { at, check: "front door".into(), message: "refused".into() };
+        let (record, wave_at) = harness.stored_record();
+        let change = harness.world.with_input(|input| gate_verdict_change(&record, 0, refused, input)).unwrap();
+        let txn = change.txn(&harness.world.fleet, wave_at).unwrap();
+        harness.world.commit(&txn).unwrap();
+        let (check, message) = ("front door".to_owned(), "inconclusive: refused".to_owned());
+        let why = PauseReason::GateFailed { check, message };
+        assert!(why.is_failure());
+        let step = harness.decide();
+        match on_failure {
+            OnFailure::Pause => assert_eq!(step.change.unwrap().record.phase, RolloutPhase::Paused { why }),
+            OnFailure::Rollback => assert_eq!((step.roll_back, step.change), (Some(why), None)),
+        }
+    }
+}
+
+#[test]
+fn inconclusive_gate_pauses_if_the_strategy_says_so() {
+    let mut strategy = Strategy { on_failure: OnFailure::Rollback, ..checked(in_two_waves()) };
+    strategy.gate.inconclusive = OnInconclusive::Pause;
     let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), strategy);
     let first = harness.settle();
     harness.validate(&first[0]);

@@ -138,7 +138,7 @@ fn pending_node_outlives_its_grant() {
 
 #[test]
 fn gate_without_validation_ignores_failed_checks() {
-    let gate = Gate { validated: false, checks: Vec::new() };
+    let gate = Gate { validated: false, ..Gate::default() };
     let mut harness =
         RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), Strategy { gate, ..budget(1, None) });
     let first = harness.settle();
