@@ -46,7 +46,9 @@ impl SandboxServer {
         let (state, project) = (state.to_str().unwrap(), project.to_str().unwrap());
         let (listen, key) = (sandbox.listen(), sandbox.release_key());
         let args = ["serve", "--store", &store, "--listen", &listen, "--state", state, "--project", project];
-        ChildProcess::new("muster serve", sandbox.muster(&args).arg("--release-key").arg(key))
+        let command = &mut sandbox.muster(&args);
+        // Gates of tests run a shell.
+        ChildProcess::new("muster serve", command.arg("--release-key").arg(key).args(["--gate-commands", "/bin"]))
     }
 
     /// `kill -9`.

@@ -142,6 +142,7 @@ impl InProcessServer {
                 blobs,
                 liveness_timeouts: LivenessTimeouts::default(),
                 lease: LeasePace::default(),
+                gate_commands: None,
                 clock: Clock::system(),
             };
             let server = muster_server::Server::start(config, store.clone(), CancellationToken::new()).await?;

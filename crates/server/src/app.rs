@@ -27,6 +27,7 @@ use crate::controllers::liveness::LivenessController;
 use crate::design::compiled::Designs;
 use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
+use crate::rollouts::gate::commands::GateCommands;
 use crate::rollouts::plans::Plans;
 use crate::view::node_rows::{AgentActivities, RemoteActivities};
 use crate::view::{LatestRevision, View};
@@ -42,6 +43,8 @@ pub struct Reader {
     pub downloads: Arc<Downloads>,
     pub designs: Arc<Designs>,
     pub plans: Arc<Plans>,
+    /// Commands that gates may run on this server.
+    pub gate_commands: Arc<GateCommands>,
     pub clock: Clock,
     pub(crate) stop: CancellationToken,
 }

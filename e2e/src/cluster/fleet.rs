@@ -28,6 +28,8 @@ const ROLES: [(&str, u8); 2] = [("db", 4), ("web", 16)];
 pub const VERSIONS: [&str; 2] = ["v1", "v2"];
 /// Prefix that the checker reads.
 pub const PREFIX: &str = "/muster/";
+/// Directory of the programs that gates may run, in the sandbox.
+pub const GATES: &str = "gates";
 /// The last part of the address of the first replica; the second has the next.
 const FIRST_REPLICA: u8 = 240;
 /// Addresses of the proxies, which agents use as their servers.
@@ -204,12 +206,15 @@ impl ServerReplica {
         let address: SocketAddr = (sandbox.address(FIRST_REPLICA + u8::try_from(index).unwrap()), 7300).into();
         // Each replica has its own state; all share the blobs.
         let (state, blobs) = (sandbox.path(&name), sandbox.path("blobs"));
+        let gates = sandbox.path(GATES);
         fs::create_dir_all(&blobs).unwrap();
+        fs::create_dir_all(&gates).unwrap();
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let args = ["serve", "--store", store, "--listen", &address.to_string()].map(str::to_owned).into_iter();
         let args: Vec<String> = args
             .chain(["--blobs".to_owned(), text(&blobs), "--state".to_owned(), text(&state)])
             .chain(["--project".to_owned(), text(&project.dir)])
+            .chain(["--gate-commands".to_owned(), text(&gates)])
             .chain(["--release-key".to_owned(), text(&sandbox.release_key())])
             .collect();
         let mut program = launch(sandbox, &name, &args, logs);

@@ -43,6 +43,9 @@ pub struct Args {
     /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7300")]
     listen: SocketAddr,
+    /// Directory of the programs that gates of rollouts may run [default: gates run no commands]
+    #[arg(long, value_name = "DIR")]
+    gate_commands: Option<PathBuf>,
     /// Import the environment and the releases of a project first
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
@@ -79,6 +82,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         blobs,
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
+        gate_commands: args.gate_commands.clone(),
         clock: clock.clone(),
     };
     let stop = CancellationToken::new();

@@ -200,6 +200,7 @@ impl Fleet {
                 grace: SignedDuration::from_secs(60),
             },
             lease: LeasePace::default(),
+            gate_commands: None,
             clock: Clock::from_fn(move || Timestamp::from_second(time.load(Ordering::SeqCst)).unwrap()),
         };
         let token_file = state.join("token");

@@ -49,8 +49,8 @@ pub enum StrategyError {
     #[error("gate check {check} has no name, no program or no URL that begins with http://")]
     Check { check: usize },
     #[error(
-        "gate check {check} uses https, which the server does not support: use a command instead, for example [curl, --fail, \
-         --silent, URL]"
+        "gate check {check} uses https, which the server does not support: use a command instead, for example a script \
+         with `curl --fail --silent URL`"
     )]
     Https { check: usize },
     #[error("gate check {check} could take {longest:#}: at most 720h are allowed for all attempts together")]

@@ -147,7 +147,7 @@ pub(super) fn read_url(node: &YamlNode, what: &str, report: &mut FindingCollecto
     if text.starts_with("https://") {
         let finding =
             Code::NotAUrl.finding(format!("{what} uses https, which the server does not support for gate checks"));
-        let help = format!("use a command instead: {{command: [curl, --fail, --silent, {}]}}", quote(text));
+        let help = format!("use a command instead: a script that runs curl --fail --silent {}", quote(text));
         report.add(node.span, finding.expected("expected http://HOST…").help(help));
         return None;
     }

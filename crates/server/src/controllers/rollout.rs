@@ -1,6 +1,7 @@
 //! Executes rollouts, and the checks of their gates, on the replica that holds the controller lock.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::names::EnvName;
@@ -18,6 +19,7 @@ use crate::App;
 use crate::api::chain;
 use crate::app::Clock;
 use crate::replica::{ControllerLock, FencedOutcome};
+use crate::rollouts::gate::commands::GateCommands;
 use crate::rollouts::gate::{self, GateContext, GateMark};
 use crate::rollouts::host::{serve_io, with_decision_input};
 
@@ -34,7 +36,7 @@ impl RolloutController {
         let mut controller_locks = self.app.replica.controller_locks.subscribe();
         let mark = GateMark::new(self.app.replica.membership.record());
         mark.end_leftovers().await;
-        let (mut executors, mut gates) = (BTreeMap::new(), Gates::new(mark));
+        let (mut executors, mut gates) = (BTreeMap::new(), Gates::new(mark, self.app.gate_commands.clone()));
         loop {
             connections.mark_unchanged();
             rollouts.mark_unchanged();
@@ -225,14 +227,15 @@ fn log_step(env: &EnvName, before: &RolloutRecord, change: &RolloutChange) {
 #[derive(Debug)]
 struct Gates {
     mark: GateMark,
+    commands: Arc<GateCommands>,
     tasks: JoinSet<(EnvName, GateRequest, GateVerdict)>,
     running: BTreeMap<EnvName, (GateRequest, AbortHandle)>,
 }
 
 impl Gates {
-    /// Checks started by the server with this mark.
-    fn new(mark: GateMark) -> Self {
-        Self { mark, tasks: JoinSet::new(), running: BTreeMap::new() }
+    /// Checks started by the server with this mark. They run only these commands.
+    fn new(mark: GateMark, commands: Arc<GateCommands>) -> Self {
+        Self { mark, commands, tasks: JoinSet::new(), running: BTreeMap::new() }
     }
 
     /// Runs only these checks for an environment.
@@ -247,9 +250,10 @@ impl Gates {
         let GateRequest { rollout, from, to, stage, wave, .. } = request.clone();
         tracing::info!(%env, %rollout, stage, wave, "checks started");
         let context = GateContext { env: env.clone(), rollout, from, to, stage, wave };
-        let (checked, mark, clock) = (request.clone(), self.mark.clone(), clock.clone());
+        let (checked, commands, mark, clock) =
+            (request.clone(), self.commands.clone(), self.mark.clone(), clock.clone());
         let task = self.tasks.spawn(async move {
-            let verdict = gate::run_checks(&checked.checks, &context, &mark, &clock).await;
+            let verdict = gate::run_checks(&checked.checks, &context, &commands, &mark, &clock).await;
             (context.env, checked, verdict)
         });
         self.running.insert(env.clone(), (request, task));

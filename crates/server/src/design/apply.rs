@@ -19,6 +19,7 @@ use super::revision::{Attribution, BaseError, RevisionBase, RevisionError, Revis
 use super::tree::{DesignTree, DesignTreeError};
 use crate::app::{Reader, Writer};
 use crate::design::node_records::compare;
+use crate::rollouts::gate::commands::RefusedGateCommand;
 use crate::transactions::ConflictRetry;
 
 /// Attempts of one apply. Each conflict means that another client changed the same design.
@@ -37,6 +38,8 @@ pub enum ApplyError {
     Revision(#[from] RevisionError),
     #[error("the design has errors; nothing was accepted")]
     Findings(Findings),
+    #[error(transparent)]
+    GateCommand(#[from] RefusedGateCommand),
     #[error("the plan is stale: {}", .0.join("; "))]
     StalePlan(Vec<String>),
     #[error("this would remove all {nodes} nodes of {env}")]
@@ -110,6 +113,9 @@ pub async fn plan(reader: &Reader, proposal: &DesignProposal) -> Result<DesignPl
     let DesignProposal { base, next, .. } = proposal;
     if !next.is_usable() {
         return Err(ApplyError::Findings(next.findings.clone()));
+    }
+    if let Some(strategy) = next.design.environment().and_then(|environment| environment.rollout.as_ref()) {
+        reader.gate_commands.check(strategy)?;
     }
     let env = &base.env;
     let applied = match &base.applied {

@@ -25,6 +25,7 @@ use crate::blobs::Blobs;
 use crate::design::tree::add_references;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks};
 use crate::replica::{IdentityError, LeasePace};
+use crate::rollouts::gate::commands::GateDirectoryError;
 use crate::view::View;
 use crate::{App, api};
 
@@ -49,6 +50,8 @@ pub struct ServerConfig {
     pub liveness_timeouts: LivenessTimeouts,
     /// TTL and renewal interval of the replica's lease.
     pub lease: LeasePace,
+    /// The directory of the programs that gates may run; none: gates run no commands.
+    pub gate_commands: Option<PathBuf>,
     pub clock: Clock,
 }
 
@@ -88,6 +91,12 @@ pub enum ServerStartError {
         ours.display()
     )]
     BlobsNotShared { replica: ReplicaId, host: String, theirs: String, ours: PathBuf },
+    #[error("cannot use {} for the commands of gates", path.display())]
+    GateCommands {
+        path: PathBuf,
+        #[source]
+        source: GateDirectoryError,
+    },
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("the leases that earlier servers left in the store cannot be revoked")]

@@ -30,6 +30,7 @@ use crate::replica::presence::Presence;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks, unseen};
 use crate::replica::{ControllerLocks, Identity, LeasePace, Membership, Peers};
 use crate::reports::{IntakeHost, IntakeTask, Reports};
+use crate::rollouts::gate::commands::GateCommands;
 use crate::rollouts::plans::Plans;
 use crate::view::{LatestRevision, View, ViewChange};
 
@@ -68,7 +69,19 @@ impl Server {
         store: Arc<dyn Store>,
         stop: CancellationToken,
     ) -> Result<Self, ServerStartError> {
-        let ServerConfig { listen, socket, token, limits, blobs: directory, liveness_timeouts, lease, clock } = config;
+        let ServerConfig {
+            listen,
+            socket,
+            token,
+            limits,
+            blobs: directory,
+            liveness_timeouts,
+            lease,
+            gate_commands,
+            clock,
+        } = config;
+        let gate_commands = GateCommands::new(gate_commands.clone())
+            .map_err(|source| ServerStartError::GateCommands { path: gate_commands.unwrap_or_default(), source })?;
         let listeners = bind(listen, socket).await?;
         let address =
             listeners.tcp.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;
@@ -87,6 +100,7 @@ impl Server {
             downloads: Arc::default(),
             designs: Arc::new(Designs::new(parts.blobs.clone())),
             plans: Arc::new(Plans::new(parts.blobs.clone())),
+            gate_commands: Arc::new(gate_commands),
             blobs: parts.blobs,
             clock: parts.clock,
             stop: stop.child_token(),

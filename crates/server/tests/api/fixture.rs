@@ -83,6 +83,7 @@ impl Fixture {
             blobs: dir.path().join("blobs"),
             liveness_timeouts,
             lease: LeasePace::default(),
+            gate_commands: Some("/bin".into()),
             clock: Clock::system(),
         };
         let stop = CancellationToken::new();

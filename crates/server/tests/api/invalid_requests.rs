@@ -112,6 +112,7 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
         blobs: dir.join("blobs"),
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
+        gate_commands: None,
         clock: Clock::system(),
     };
     Server::start(config, store, CancellationToken::new()).await

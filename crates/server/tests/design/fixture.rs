@@ -78,6 +78,7 @@ impl StoreFixture {
             blobs: self.blobs(),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: PACE,
+            gate_commands: None,
             clock: Clock::system(),
         };
         let stop = CancellationToken::new();

@@ -101,6 +101,7 @@ impl Cluster {
             blobs,
             liveness_timeouts: LivenessTimeouts::default(),
             lease: self.pace,
+            gate_commands: None,
             clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
         };
         let stop = CancellationToken::new();

@@ -90,6 +90,7 @@ async fn exclusive_store_has_one_replica() {
         blobs: cluster.blobs(),
         liveness_timeouts: muster_core::node::liveness::LivenessTimeouts::default(),
         lease: muster_server::LeasePace::default(),
+        gate_commands: None,
         clock: muster_server::Clock::system(),
     };
     let stop = tokio_util::sync::CancellationToken::new();

@@ -12,7 +12,7 @@ use muster_core::rollout::RolloutId;
 use muster_testkit::release::ScriptRelease;
 use muster_testkit::wait::eventually;
 
-use crate::cluster::fleet::{ClusterFleet, PREFIX, START, Setup};
+use crate::cluster::fleet::{ClusterFleet, GATES, PREFIX, START, Setup};
 use crate::sandbox::Sandbox;
 
 const RACKS: [&str; 3] = ["a", "b", "c"];
@@ -56,7 +56,9 @@ impl ClusterFleet {
     /// Starts it. When this returns every node has validated its first version.
     pub fn start_for_rollouts(size: FleetSize) -> Self {
         let sandbox = Sandbox::new();
-        let (journal, gate) = (sandbox.path("journal"), sandbox.path("gate"));
+        let (journal, gates) = (sandbox.path("journal"), sandbox.path(GATES));
+        let gate = gates.join("gate");
+        fs::create_dir_all(gates).unwrap();
         let text = program(GATE, &journal).replace("SHUT", sandbox.path(SHUT).to_str().unwrap());
         fs::write(&gate, text).unwrap();
         fs::set_permissions(&gate, fs::Permissions::from_mode(0o755)).unwrap();

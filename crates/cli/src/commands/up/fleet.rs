@@ -66,6 +66,7 @@ impl LocalFleet {
             blobs: args.store.blobs.clone().unwrap_or_else(|| blobs_in(state)),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: LeasePace::default(),
+            gate_commands: args.gate_commands.clone(),
             clock: clock.clone(),
         };
         let stop = CancellationToken::new();

@@ -73,6 +73,9 @@ pub struct Args {
     network: Option<LoopbackNetwork>,
     #[command(flatten)]
     store: StoreArgs,
+    /// Directory of the programs that gates of rollouts may run [default: gates run no commands]
+    #[arg(long, value_name = "DIR")]
+    gate_commands: Option<PathBuf>,
     /// Agent binary [default: `muster-agent` next to this binary, or on the PATH]
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,

@@ -57,12 +57,13 @@ impl From<RevisionError> for ApiError {
 
 impl From<ApplyError> for ApiError {
     fn from(error: ApplyError) -> Self {
-        let text = error.to_string();
+        let text = chain(&error);
         match error {
             ApplyError::Input(error) => Self::invalid(error.to_string()),
             ApplyError::Read(error) => error.into(),
             ApplyError::Revision(error) => error.into(),
             ApplyError::Findings(findings) => refused(&findings),
+            ApplyError::GateCommand(_) => Self::invalid(text),
             ApplyError::StalePlan(_) => {
                 Self(Problem::new(ProblemCode::PlanOutdated, text).hint("plan again, review the plan, and apply it"))
             }

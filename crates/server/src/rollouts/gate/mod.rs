@@ -4,6 +4,7 @@
 //! cannot be executed is inconclusive, not failed. A check is an HTTP request or a program; the processes that a program leaves
 //! behind are killed.
 
+pub(crate) mod commands;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
+use self::commands::GateCommands;
 use crate::api::chain;
 use crate::app::Clock;
 
@@ -55,12 +57,13 @@ enum GateCheckResult {
 pub(crate) async fn run_checks(
     checks: &[GateCheck],
     context: &GateContext,
+    commands: &GateCommands,
     mark: &GateMark,
     clock: &Clock,
 ) -> GateVerdict {
     for check in checks {
         let name = check.name.clone();
-        match run_check(check, context, mark).await {
+        match run_check(check, context, commands, mark).await {
             GateCheckResult::Passed => {
                 tracing::debug!(env = %context.env, rollout = %context.rollout, name, "a check passed")
             }
@@ -76,10 +79,15 @@ pub(crate) async fn run_checks(
 }
 
 /// Runs a check until it passes or has no retries left. The last attempt counts.
-async fn run_check(check: &GateCheck, context: &GateContext, mark: &GateMark) -> GateCheckResult {
+async fn run_check(
+    check: &GateCheck,
+    context: &GateContext,
+    commands: &GateCommands,
+    mark: &GateMark,
+) -> GateCheckResult {
     let mut left = check.retries;
     loop {
-        let result = attempt(check, context, mark).await;
+        let result = attempt(check, context, commands, mark).await;
         if result == GateCheckResult::Passed || left == 0 {
             return result;
         }
@@ -88,12 +96,17 @@ async fn run_check(check: &GateCheck, context: &GateContext, mark: &GateMark) ->
     }
 }
 
-async fn attempt(check: &GateCheck, context: &GateContext, mark: &GateMark) -> GateCheckResult {
+async fn attempt(
+    check: &GateCheck,
+    context: &GateContext,
+    commands: &GateCommands,
+    mark: &GateMark,
+) -> GateCheckResult {
     let limit = length(check.timeout);
     let result = async {
         match &check.kind {
             GateCheckKind::Http(http) => run_http_check(http).await,
-            GateCheckKind::Command(arguments) => run_program(arguments, context, mark).await,
+            GateCheckKind::Command(arguments) => run_program(arguments, context, commands, mark).await,
         }
     };
     match timeout(limit, result).await {
@@ -121,7 +134,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Requests the URL once. The caller sets the timeout.
 async fn run_http_check(check: &GateHttpCheck) -> GateCheckResult {
     if check.url.starts_with("https:") {
-        let text = "https is not supported by this server; use a command instead, `[curl, -fsS, URL]` for instance";
+        let text =
+            "https is not supported by this server; use a command instead, a script with `curl -fsS URL` for instance";
         return GateCheckResult::Inconclusive(text.to_owned());
     }
     // A new client for each request: a kept connection could reach the server from before the wave.
@@ -170,12 +184,22 @@ const REST: Duration = Duration::from_millis(200);
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 
 /// Runs a check once. Dropping the future ends the program and its process group.
-async fn run_program(arguments: &[String], context: &GateContext, mark: &GateMark) -> GateCheckResult {
+async fn run_program(
+    arguments: &[String],
+    context: &GateContext,
+    commands: &GateCommands,
+    mark: &GateMark,
+) -> GateCheckResult {
     let Some((program, rest)) = arguments.split_first() else {
         return GateCheckResult::Inconclusive("the check names no program".to_owned());
     };
+    // The directory, the server's options or the file may have changed since the design was applied.
+    let file = match commands.resolve(program) {
+        Ok(file) => file,
+        Err(error) => return GateCheckResult::Inconclusive(chain(&error)),
+    };
     let from = context.from.as_ref().map(ToString::to_string).unwrap_or_default();
-    let spawned = Command::new(program)
+    let spawned = Command::new(file)
         .args(rest)
         // The server's environment may hold secrets, such as the password of the store.
         .env_clear()

@@ -36,8 +36,18 @@ fn mark() -> GateMark {
     GateMark::new(&ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs })
 }
 
+/// The shell of these tests is there.
+fn commands() -> GateCommands {
+    GateCommands::new(Some("/bin".into())).unwrap()
+}
+
 async fn verdict_of(check: &GateCheck) -> GateVerdict {
-    run_checks(std::slice::from_ref(check), &context(), &mark(), &Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH)).await
+    verdict_with(check, &commands()).await
+}
+
+async fn verdict_with(check: &GateCheck, commands: &GateCommands) -> GateVerdict {
+    let clock = Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH);
+    run_checks(std::slice::from_ref(check), &context(), commands, &mark(), &clock).await
 }
 
 fn failed(message: &str) -> GateVerdict {
@@ -88,6 +98,25 @@ async fn exit_code_decides_the_verdict_of_a_program() {
         verdict_of(&check(GateCheckKind::Command(Vec::new()))).await,
         inconclusive("the check names no program")
     );
+}
+
+#[tokio::test]
+async fn program_outside_of_the_directory_is_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = dir.path().join("ran");
+    let check = shell(&format!("touch {}", ran.display()));
+    let verdict = verdict_with(&check, &GateCommands::default()).await;
+    assert!(
+        matches!(&verdict, GateVerdict::Inconclusive { message, .. } if message.starts_with("this server runs no commands")),
+        "{verdict:?}"
+    );
+    let other = GateCommands::new(Some(dir.path().to_owned())).unwrap();
+    let verdict = verdict_with(&check, &other).await;
+    assert!(
+        matches!(&verdict, GateVerdict::Inconclusive { message, .. } if message.starts_with("/bin/sh is not in ")),
+        "{verdict:?}"
+    );
+    assert!(!ran.exists());
 }
 
 #[tokio::test]
@@ -191,9 +220,9 @@ async fn first_check_that_does_not_pass_decides() {
     let named = |name: &str, script: &str| GateCheck { name: name.into(), ..shell(script) };
     let clock = Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH);
     let checks = [named("a", "exit 0"), named("b", "exit 4"), named("c", "exit 1")];
-    let verdict = run_checks(&checks, &context(), &mark(), &clock).await;
+    let verdict = run_checks(&checks, &context(), &commands(), &mark(), &clock).await;
     assert!(matches!(&verdict, GateVerdict::Inconclusive { check, .. } if check == "b"), "{verdict:?}");
-    assert_eq!(run_checks(&[], &context(), &mark(), &clock).await, passed());
+    assert_eq!(run_checks(&[], &context(), &commands(), &mark(), &clock).await, passed());
 }
 
 #[tokio::test]

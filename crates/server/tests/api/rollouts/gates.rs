@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase};
-use muster_core::rollout::strategy::{GateCheck, GateCheckKind, GateHttpCheck, Strategy};
+use muster_core::rollout::strategy::{GateCheck, GateCheckKind, GateHttpCheck, OnInconclusive, Strategy};
 use muster_wire::client::RolloutVerb;
 use muster_wire::design::{ApplyDesign, DesignInput, SourceBundle, SourceFile};
 use muster_wire::problem::ProblemCode;
@@ -26,20 +26,27 @@ fn shell(script: &str) -> Strategy {
     gated(GateCheckKind::Command(vec!["/bin/sh".into(), "-c".into(), script.into()]))
 }
 
+/// A design whose strategy has a gate with this command.
+fn design_with_command(command: &[&str]) -> ApplyDesign {
+    let check = serde_json::json!({"name": "in the file", "command": command});
+    let rollout = serde_json::json!({"gate": {"checks": [check]}});
+    let text = format!("roles:\n  web: {{cardinality: 4, flavor: small}}\nrollout: {rollout}\n");
+    let file = SourceFile { path: "environments/test.yaml".into(), text };
+    let design = DesignInput {
+        bundles: vec![SourceBundle { name: "site".into(), files: vec![file] }],
+        ..DesignInput::default()
+    };
+    ApplyDesign { design, message: "a gate".into(), ..ApplyDesign::default() }
+}
+
 impl Fixture {
     /// Begins a rollout whose gate runs a script. Applies an environment file first: gate commands must be listed there.
     async fn begin_asking(&self, script: &str) -> RolloutId {
-        let strategy = shell(script);
-        let check = serde_json::json!({"name": "in the file", "command": ["/bin/sh", "-c", script]});
-        let rollout = serde_json::json!({"gate": {"checks": [check]}});
-        let text = format!("roles:\n  web: {{cardinality: 4, flavor: small}}\nrollout: {rollout}\n");
-        let file = SourceFile { path: "environments/test.yaml".into(), text };
-        let design = DesignInput {
-            bundles: vec![SourceBundle { name: "site".into(), files: vec![file] }],
-            ..DesignInput::default()
-        };
-        let apply = ApplyDesign { design, message: "a gate".into(), ..ApplyDesign::default() };
-        self.client.apply_design(&self.env, &apply).await.unwrap();
+        self.begin_with(shell(script), script).await
+    }
+
+    async fn begin_with(&self, strategy: Strategy, script: &str) -> RolloutId {
+        self.client.apply_design(&self.env, &design_with_command(&["/bin/sh", "-c", script])).await.unwrap();
         self.begin("v2", strategy).await
     }
 }
@@ -62,6 +69,28 @@ async fn gate_program_must_be_in_the_environment_file() {
     }
     assert_eq!(client.rollouts(env).await.unwrap().items, []);
     assert!(!ran.exists());
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn design_with_a_foreign_gate_program_is_refused() {
+    let fixture = Fixture::start(&WEBS).await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let program = fixture.dir.path().join("program");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let link = format!("/bin/../{}", program.display());
+    for program in [program.to_str().unwrap(), &link, "no-such-program"] {
+        let apply = design_with_command(&[program]);
+        let planned = client.plan_design(env, &apply.design).await.unwrap_err();
+        let applied = client.apply_design(env, &apply).await.unwrap_err();
+        for refused in [planned, applied] {
+            let problem = refused.problem().unwrap();
+            assert_eq!(problem.code, ProblemCode::InvalidRequest);
+            assert!(problem.detail.starts_with("gate check \"in the file\" cannot run its command: "), "{problem:?}");
+        }
+    }
+    assert!(fixture.app.view.fleets()[env].design().applied.is_none());
+    client.apply_design(env, &design_with_command(&["true"])).await.unwrap();
     fixture.stop().await;
 }
 
@@ -99,7 +128,10 @@ async fn failed_gate_pauses_and_runs_again_after_resume() {
 #[tokio::test(flavor = "multi_thread")]
 async fn inconclusive_gate_pauses_until_promoted() {
     let (fixture, _agents) = Fixture::webs().await;
-    let id = fixture.begin_asking("echo the meter is away >&2; exit 7").await;
+    let script = "echo the meter is away >&2; exit 7";
+    let mut strategy = shell(script);
+    strategy.gate.inconclusive = OnInconclusive::Pause;
+    let id = fixture.begin_with(strategy, script).await;
     fixture.record(id, "it pauses", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let record = fixture.rollout(id).await.record;
     let RolloutPhase::Paused { why: PauseReason::GateInconclusive { message, .. } } = &record.phase else {
@@ -134,12 +166,14 @@ async fn http_gate_sends_a_request() {
         panic!("{record:?}")
     };
     assert_eq!(message, "the response has status 500 Internal Server Error");
-    // The listener is closed: the check is inconclusive.
+    // The listener is closed: the check is inconclusive, which is a failure by default.
     tasks.shutdown().await;
     fixture.command(id, RolloutVerb::Resume).await;
-    let unclear =
-        |phase: &RolloutPhase| matches!(phase, RolloutPhase::Paused { why: PauseReason::GateInconclusive { .. } });
-    fixture.record(id, "the gate is inconclusive", |record| unclear(&record.phase)).await;
+    let is_refused = |phase: &RolloutPhase| {
+        matches!(phase, RolloutPhase::Paused { why: PauseReason::GateFailed { message, .. } }
+            if message.starts_with("inconclusive: no answer: "))
+    };
+    fixture.record(id, "the gate has failed", |record| is_refused(&record.phase)).await;
     fixture.stop().await;
 }
 
