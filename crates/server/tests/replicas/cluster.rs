@@ -91,12 +91,21 @@ impl Cluster {
 
     /// Starts a replica with its own store client.
     pub(crate) async fn start_on(&self, store: Arc<dyn Store>, blobs: PathBuf) -> Result<Replica, ServerStartError> {
+        self.start_with_token(store, blobs, token()).await
+    }
+
+    pub(crate) async fn start_with_token(
+        &self,
+        store: Arc<dyn Store>,
+        blobs: PathBuf,
+        token: Token,
+    ) -> Result<Replica, ServerStartError> {
         let way = FaultyClient::new(store);
         let hand = self.time.clone();
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             socket: None,
-            token: token(),
+            token: token.clone(),
             limits: ConnectionLimits::default(),
             blobs,
             liveness_timeouts: LivenessTimeouts::default(),
@@ -109,10 +118,8 @@ impl Cluster {
         for bundle in ["v1", "v2"] {
             server.app().blobs.put(bundle.as_bytes()).unwrap();
         }
-        let (app, client) = (
-            server.app().clone(),
-            Client::with_token(&format!("http://{}", server.address()), Some(&token())).unwrap(),
-        );
+        let (app, client) =
+            (server.app().clone(), Client::with_token(&format!("http://{}", server.address()), Some(&token)).unwrap());
         Ok(Replica { app, client, way, stop, server: tokio::spawn(server.run()) })
     }
 

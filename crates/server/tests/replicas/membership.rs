@@ -4,7 +4,7 @@ use muster_core::replica::ControllerName;
 use muster_server::ServerStartError;
 use muster_server::replica::MembershipState;
 
-use crate::cluster::{Cluster, env, keys, until};
+use crate::cluster::{Cluster, env, keys, registration, until};
 use crate::consistency::passed;
 
 const LIVENESS: ControllerName = ControllerName::Liveness;
@@ -155,4 +155,19 @@ async fn of_two_replicas_with_different_directories_one_stops() {
     stays.sees("both", |fleet| fleet.replicas().len() == 2).await;
     c.stop().await;
     stays.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_with_another_token_is_reported() {
+    let cluster = Cluster::patient().await;
+    let a = cluster.replica().await;
+    muster_server::register(&a.app, &registration(&[("web1", "web")])).await.unwrap();
+    let other = muster_wire::token::Token::new("x".repeat(32)).unwrap();
+    let b = cluster.start_with_token(cluster.store.clone(), cluster.blobs(), other).await.unwrap();
+    a.sees("both", |fleet| fleet.replicas().len() == 2).await;
+    let report = a.client.doctor().await.unwrap();
+    let says = "it refuses the token of this replica: start all replicas with the same --token-file";
+    assert!(report.findings.iter().any(|finding| format!("{finding:?}").contains(says)), "{report:?}");
+    a.stop().await;
+    b.stop().await;
 }
