@@ -24,7 +24,7 @@ use crate::backup::{self, RestoreQuery, RestoreResponse};
 use crate::doctor::{DoctorReport, ReplicaReport};
 use crate::operator::{
     CurrentVersion, EnvironmentRow, EnvironmentStatus, MIN_REVISION, NodeDetail, NodeRow, Page, RunDetail,
-    RunningVersionRow, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
+    RunningVersions, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
 };
 use crate::problem::Problem;
 use crate::sse::{DecodeError, Decoder};
@@ -208,12 +208,21 @@ impl Client {
         self.send(self.request(Method::PUT, &format!("/v1/envs/{env}/current-version")).json(update)).await
     }
 
-    pub async fn running_versions(&self, env: &EnvName) -> Result<Page<RunningVersionRow>, ClientError> {
-        self.get(&format!("/v1/envs/{env}/running-versions")).await
+    /// Versions that run now; with `recorded`, those that nodes validated last.
+    pub async fn running_versions(&self, env: &EnvName, recorded: bool) -> Result<RunningVersions, ClientError> {
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/running-versions"));
+        self.send(request.query(&recorded_query(recorded))).await
     }
 
-    pub async fn hosts_at_version(&self, env: &EnvName, version: &Version) -> Result<Page<String>, ClientError> {
-        self.all_pages(&format!("/v1/envs/{env}/running-versions/{version}/hosts")).await
+    /// Nodes that run a version now; with `recorded`, those that validated it last.
+    pub async fn hosts_at_version(
+        &self,
+        env: &EnvName,
+        version: &Version,
+        recorded: bool,
+    ) -> Result<Page<String>, ClientError> {
+        let path = format!("/v1/envs/{env}/running-versions/{version}/hosts");
+        self.all_pages_of(&path, recorded_query(recorded)).await
     }
 
     pub async fn verify_hosts(
@@ -329,6 +338,10 @@ fn authorization(token: &Token) -> HeaderMap {
         headers.insert(header::AUTHORIZATION, value);
     }
     headers
+}
+
+fn recorded_query(recorded: bool) -> &'static [(&'static str, &'static str)] {
+    if recorded { &[("recorded", "true")] } else { &[] }
 }
 
 /// Query of a filter. None for the empty filter.

@@ -7,6 +7,7 @@ use muster_core::design::DesignRevision;
 use muster_core::fleet::DestroyRecord;
 use muster_core::lookup::published::Publication;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::node::evidence::NotCounted;
 use muster_core::node::liveness::{Link, SilentDomain};
 use muster_core::node::pause::NodePause;
 use muster_core::node::record::{MachineRecord, NodeRecord};
@@ -148,8 +149,11 @@ pub struct NodeRow {
     pub state: NodeState,
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
-    /// Version that it has validated.
+    /// Version that it has validated last.
     pub running: Option<Version>,
+    /// Reason why `running` does not count as running now. None if it counts, or if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_counted: Option<NotCounted>,
     pub desired: Option<Version>,
     /// Reason why it is not validated at its desired version. None if it is.
     #[serde(rename = "why")]
@@ -243,6 +247,26 @@ pub struct UpdateResponse {
     pub revision: Revision,
 }
 
+/// Versions that run now: validated by reachable nodes in their present incarnation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunningVersions {
+    pub items: Vec<RunningVersionRow>,
+    /// Nodes whose last validation does not count, with the reason. Empty if recorded versions were requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_counted: Vec<UncountedNode>,
+    pub revision: Revision,
+}
+
+/// A node whose last passed validation does not count now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UncountedNode {
+    pub node: NodeName,
+    /// Version that it validated last.
+    pub version: Version,
+    #[serde(flatten)]
+    pub reason: NotCounted,
+}
+
 /// A version that nodes have validated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunningVersionRow {
@@ -258,6 +282,9 @@ pub struct VerifyHostsRequest {
     /// Maximum time to wait for a positive result in seconds, at most [`MAX_WAIT_SECONDS`].
     #[serde(default)]
     pub wait_seconds: u64,
+    /// Count the version that each host validated last, although the host may be unreachable or restarted since.
+    #[serde(default)]
+    pub recorded: bool,
 }
 
 /// Longest wait of a request in seconds. Clients that wait longer repeat the request.
@@ -283,4 +310,7 @@ pub struct MissingHost {
     pub running: Option<Version>,
     #[serde(rename = "why")]
     pub reason: Option<Reason>,
+    /// Reason why `running` does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_counted: Option<NotCounted>,
 }

@@ -27,8 +27,8 @@ pub const DATA_DEBOUNCE: Duration = Duration::from_secs(1);
 pub enum QueueEvent {
     /// The agent has started, with the interrupted run, if any, and the waiting causes of the ledger.
     Started { interrupted: Option<RunId>, waiting: Vec<Cause>, previews: Vec<Cause> },
-    /// A server has sent hello.
-    Connected,
+    /// A server has sent hello. With a new incarnation, earlier validations of the node no longer count.
+    Connected { new_incarnation: bool },
     /// The server has sent a desired state. It is not stored yet.
     Desired(DesiredState),
     /// A new snapshot is stored.
@@ -91,8 +91,11 @@ pub fn decide(
             started(&mut schedule, view, interrupted, waiting, previews, now + FIRST_HELLO_TIMEOUT);
             QueueAction::Wait
         }
-        QueueEvent::Connected => {
+        QueueEvent::Connected { new_incarnation } => {
             schedule.hasten(soon);
+            if new_incarnation {
+                schedule.validation_due = Some(schedule.validation_due.map_or(soon, |due| due.min(soon)));
+            }
             schedule.preview_due = schedule.preview_due.map(|due| due.min(soon));
             QueueAction::Wait
         }

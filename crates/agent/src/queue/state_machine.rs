@@ -145,8 +145,9 @@ impl RunQueue {
                 (!self.check_rollback(now.instant)).then_some(QueueEvent::Tick)
             }
             Input::Hello { incarnation, role, now: server_time, renewed } => {
+                let new_incarnation = self.ledger.incarnation.is_some_and(|known| known != incarnation);
                 self.hello(incarnation, role, server_time, renewed, now);
-                Some(QueueEvent::Connected)
+                Some(QueueEvent::Connected { new_incarnation })
             }
             Input::Desired(desired) => Some(QueueEvent::Desired(desired)),
             Input::Snapshot(snapshot) => {
@@ -217,6 +218,10 @@ impl RunQueue {
         let changed = self.ledger.incarnation != Some(incarnation) || self.ledger.role.as_ref() != Some(&role);
         if changed {
             tracing::info!(incarnation, %role, "hello from the server");
+            if self.ledger.incarnation != Some(incarnation) {
+                // The server counts a validation only in the incarnation that reported it: the next one is reported.
+                self.ledger.last_validation = None;
+            }
             self.ledger.incarnation = Some(incarnation);
             self.ledger.role = Some(role);
         }

@@ -80,6 +80,7 @@ mod tests {
             state,
             since: None,
             running: None,
+            not_counted: None,
             desired: None,
             reason,
             active: false,

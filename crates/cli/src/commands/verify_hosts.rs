@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::args::Globals;
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
-use crate::output::{Notes, Out, Terminal, count, reason_text, text};
+use crate::output::{Notes, Out, Terminal, count, not_counted_text, reason_text, text};
 
 /// The argument that stands for standard input.
 const STDIN: &str = "-";
@@ -26,8 +26,10 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Check that hosts have validated a version, and list those that have not with the reason
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-A host has validated a version when its validation has passed at that version. Node names and host names are accepted. \
-A name that is not in the design counts as missing. The answer is never stale.
+A host counts if its agent is connected, and its validation has passed at the version in its present incarnation: since \
+its machine was started, and since its agent was given its incarnation. A host that validated the version before, or is \
+unreachable, is listed with the reason. With --recorded the last validation of each host counts, however old it is. \
+Node names and host names are accepted. A name that is not in the design counts as missing. The answer is never stale.
 
 With --wait the command returns as soon as the answer is \"yes\". If the server becomes unreachable meanwhile, the command \
 waits for it and prints a note.
@@ -52,6 +54,9 @@ pub struct Args {
     /// Check every node of the design, and ignore standard input
     #[arg(long)]
     all: bool,
+    /// Count the version that each host validated last, although it may be unreachable or restarted since
+    #[arg(long)]
+    recorded: bool,
     /// Wait until all hosts have validated the version
     #[arg(long)]
     wait: bool,
@@ -68,14 +73,14 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         // The strictest default: a "yes" covers every node.
         None => all_hosts(&session).await?,
     };
-    let request = VerifyHostsRequest { version: args.version.clone(), hosts, wait_seconds: 0 };
+    let request = VerifyHostsRequest { version: args.version.clone(), hosts, wait_seconds: 0, recorded: args.recorded };
     let verified = if args.wait {
         wait_until_verified(&mut session, request, args.timeout.unsigned_abs(), &mut terminal.notes).await?
     } else {
         session.map_err(session.client().verify_hosts(&session.env, &request).await)?
     };
     let now = terminal.now;
-    terminal.out.answer(&verified, |out| show(&args.version, &verified, now, out));
+    terminal.out.answer(&verified, |out| show(args, &verified, now, out));
     Ok(Exit::yes_if(verified.verified))
 }
 
@@ -185,24 +190,37 @@ fn progress(request: &VerifyHostsRequest, answer: &VerifyHostsResponse) -> Strin
     format!("{verified} of {} at {}", count(answer.hosts, "host"), request.version)
 }
 
-fn show(version: &Version, answer: &VerifyHostsResponse, now: Timestamp, out: &mut Out) {
+fn show(args: &Args, answer: &VerifyHostsResponse, now: Timestamp, out: &mut Out) {
+    let version = &args.version;
+    let (runs, run) = if args.recorded { ("last validated", "last validated") } else { ("runs", "run") };
     if answer.verified {
         let all =
-            if answer.hosts == 1 { "the host runs".to_owned() } else { format!("all {} hosts run", answer.hosts) };
+            if answer.hosts == 1 { format!("the host {runs}") } else { format!("all {} hosts {run}", answer.hosts) };
         return out.line(format_args!("{all} {version}"));
     }
     if answer.hosts > 1 {
         let verified = answer.hosts - answer.missing.len();
-        out.line(format_args!("{verified} of {} hosts run {version}", answer.hosts));
+        out.line(format_args!("{verified} of {} hosts {run} {version}", answer.hosts));
     }
     answer.missing.iter().for_each(|host| out.line(missing(host, now)));
 }
 
-/// "web1 runs v1: pending, waiting for role db: 0 of 1 active"
+/// "web1 runs v1: pending, waiting for role db: 0 of 1 active", or "web1 last validated v2: unreachable for 12s"
 fn missing(host: &MissingHost, now: Timestamp) -> String {
     let name = text::one_line(&host.host);
     let Some(state) = host.state else { return format!("{name} is not in the design") };
-    let runs = host.running.as_ref().map_or_else(|| "nothing yet".to_owned(), Version::to_string);
     let why = host.reason.as_ref().map(|why| format!(", {}", reason_text(why, now))).unwrap_or_default();
-    format!("{name} runs {runs}: {}{}", state.as_str(), text::one_line(&why))
+    let why = text::one_line(&why);
+    match (&host.running, &host.not_counted) {
+        (Some(version), Some(reason)) => {
+            // The state of an unreachable node says no more than the reason.
+            let state = match state {
+                NodeState::Silent => String::new(),
+                _ => format!(" ({}{why})", state.as_str()),
+            };
+            format!("{name} last validated {version}: {}{state}", not_counted_text(reason, now))
+        }
+        (Some(version), None) => format!("{name} runs {version}: {}{why}", state.as_str()),
+        (None, _) => format!("{name} runs nothing yet: {}{why}", state.as_str()),
+    }
 }

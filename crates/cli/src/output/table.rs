@@ -4,6 +4,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{ColumnConstraint, ContentArrangement, presets};
 use jiff::Timestamp;
 use muster_core::names::Version;
+use muster_core::node::evidence::NotCounted;
 use muster_core::node::status::Reason;
 use muster_core::report::{Outcome, Verdict};
 use muster_wire::operator::NodeRow;
@@ -140,7 +141,18 @@ pub fn reason_text(why: &Reason, now: Timestamp) -> String {
         | Reason::Waiting { retry: None, .. }
         | Reason::Blocked { .. }
         | Reason::NotValidated
-        | Reason::Restarted => why.to_string(),
+        | Reason::Restarted
+        | Reason::Renewed => why.to_string(),
+    }
+}
+
+/// The reason that the last validation of a node does not count.
+pub fn not_counted_text(reason: &NotCounted, now: Timestamp) -> String {
+    match reason {
+        NotCounted::Unreachable { since } => format!("unreachable for {}", age(*since, now)),
+        NotCounted::Lost { since } => format!("lost, unreachable for {}", age(*since, now)),
+        NotCounted::Restarted => "its machine was restarted since".to_owned(),
+        NotCounted::EarlierIncarnation => "that validation is of an earlier incarnation".to_owned(),
     }
 }
 

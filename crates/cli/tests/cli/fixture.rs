@@ -321,6 +321,14 @@ impl Fleet {
         self.streams.insert(name.to_owned(), stream);
     }
 
+    /// Ends the stream of a node, and waits until the server has noticed.
+    pub(crate) async fn disconnect(&mut self, name: &str) {
+        self.streams.remove(name);
+        let mut connections = self.app.agents.hub.subscribe();
+        let is_gone = || self.app.agents.hub.session(&self.env, &node(name)).is_none();
+        connections.wait_for(|_| is_gone()).await.unwrap();
+    }
+
     /// Runs `muster`; returns its exit code and output.
     pub(crate) async fn muster(&self, args: &[&str]) -> String {
         self.machine.run(args).await

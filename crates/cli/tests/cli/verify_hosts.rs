@@ -1,5 +1,6 @@
 //! Tests of `muster verify-hosts`.
 
+use muster_core::node::status::Activity;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStderr};
@@ -78,6 +79,68 @@ async fn missing_hosts_are_listed_with_reasons() {
 }
 
 #[tokio::test]
+async fn silent_hosts_count_only_as_recorded() {
+    let mut fleet = Fleet::validated().await;
+    fleet.disconnect("web2").await;
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "--all"]).await, @"
+    exit 1
+    --- stdout
+    3 of 4 hosts run v1
+    web2 last validated v1: unreachable for 5d
+    ");
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "--all", "--recorded"]).await, @"
+    exit 0
+    --- stdout
+    all 4 hosts last validated v1
+    ");
+    snapshot!(fleet.muster(&["running-versions"]).await, @"
+    exit 0
+    --- stdout
+    VERSION  NODES
+    v1       3
+    --- stderr
+    note: 1 node does not count: web2 (v1, unreachable for 5d)
+    ");
+    snapshot!(fleet.muster(&["running-versions", "--recorded"]).await, @"
+    exit 0
+    --- stdout
+    VERSION  NODES
+    v1       4
+    ");
+    snapshot!(fleet.muster(&["hosts-at-version", "v1"]).await, @"
+    exit 0
+    --- stdout
+    db1
+    lb1
+    web1
+    --- stderr
+    note: 1 node does not count: web2 (v1, unreachable for 5d)
+    ");
+    snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"
+    exit 1
+    --- stdout
+    Wanted version found: yes, on 3 nodes
+    Unwanted versions found: none
+    --- stderr
+    note: 1 node does not count: web2 (v1, unreachable for 5d)
+    ");
+    snapshot!(fleet.muster(&["check-single-version", "v1", "--recorded"]).await, @"exit 0");
+
+    // Nothing is connected after a restart of the fleet.
+    let fleet = Fleet::serve(fleet.stop().await).await;
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "db1"]).await, @"
+    exit 1
+    --- stdout
+    db1 last validated v1: unreachable for 5d
+    ");
+    let single = fleet.muster(&["check-single-version", "v1"]).await;
+    assert!(
+        single.starts_with("exit 1\n--- stderr\nnote: 4 nodes do not count: db1 (v1, unreachable for "),
+        "{single}"
+    );
+}
+
+#[tokio::test]
 async fn hosts_are_read_from_standard_input() {
     let fleet = Fleet::validated().await;
     snapshot!(fleet.muster_with(&["verify-hosts", "v1"], "db1 web1\n\tweb2\r\n\nlb1 db1").await, @"
@@ -125,12 +188,13 @@ async fn empty_list_is_refused_and_no_list_means_all() {
 
 #[tokio::test]
 async fn wait_ends_with_the_last_report() {
-    let fleet = Fleet::halfway().await;
+    let mut fleet = Fleet::halfway().await;
     let (child, mut notes) = waiting(&fleet, &["verify-hosts", "v1", "--wait", "--all"]);
     assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: 1 of 4 hosts at v1; waiting");
     for (name, _) in &QUICKSTART[1..] {
         fleet.validate(name, 2).await;
     }
+    fleet.connect("web2", Activity::Idle).await;
     snapshot!(shown(&child.wait_with_output().await.unwrap()), @"
     exit 0
     --- stdout
@@ -168,10 +232,13 @@ async fn wait_continues_after_a_server_restart() {
     assert!(note.ends_with("; waiting for the server"), "{note}");
 
     // The restarted server listens on another port.
-    let fleet = Fleet::serve(machine).await;
+    let mut fleet = Fleet::serve(machine).await;
     assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: the server is reachable again");
     for report in &late {
         fleet.send(report).await;
+    }
+    for name in ALL {
+        fleet.connect(name, Activity::Idle).await;
     }
     snapshot!(shown(&child.wait_with_output().await.unwrap()), @"
     exit 0

@@ -1,5 +1,7 @@
 //! Tests of the commands about versions.
 
+use muster_core::node::status::Activity;
+
 use crate::fixture::{Fleet, QUICKSTART};
 use crate::snapshot;
 
@@ -77,7 +79,7 @@ async fn version_without_release_is_refused() {
 
 #[tokio::test]
 async fn running_versions_are_listed() {
-    let fleet = Fleet::start().await;
+    let mut fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["running-versions"]).await, @"
     exit 0
     --- stderr
@@ -86,6 +88,9 @@ async fn running_versions_are_listed() {
     fleet.validate("db1", 1).await;
     fleet.validate_at("web1", 1, "v2").await;
     fleet.validate_at("web2", 1, "v2").await;
+    for (name, _) in QUICKSTART {
+        fleet.connect(name, Activity::Idle).await;
+    }
     snapshot!(fleet.muster(&["running-versions"]).await, @"
     exit 0
     --- stdout
@@ -136,7 +141,7 @@ async fn running_versions_are_listed() {
 
 #[tokio::test]
 async fn single_version_excludes_other_versions() {
-    let fleet = Fleet::start().await;
+    let mut fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"
     exit 1
     --- stdout
@@ -147,6 +152,7 @@ async fn single_version_excludes_other_versions() {
     ");
     for (name, _) in &QUICKSTART[..3] {
         fleet.validate(name, 1).await;
+        fleet.connect(name, Activity::Idle).await;
     }
     // lb1 has no validated version: a note lists it, and the answer is still yes.
     snapshot!(fleet.muster(&["check-single-version", "v1"]).await, @"
@@ -171,6 +177,7 @@ async fn single_version_excludes_other_versions() {
     note: 1 node of quickstart without a validated version: lb1
     ");
     fleet.validate_at("lb1", 1, "v2").await;
+    fleet.connect("lb1", Activity::Idle).await;
     snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"
     exit 1
     --- stdout

@@ -52,6 +52,7 @@ impl Fleet {
                 self.nodes.remove(name);
             }
         }
+        effects.nodes.iter().for_each(|name| self.update_unproven(name));
         if self.base() == base {
             effects.nodes.iter().for_each(|name| self.update_late(name));
         } else {
@@ -416,6 +417,12 @@ impl Fleet {
                 effects.lookups.insert(format!("active_roles::{role}::{}", interface_in_key(name)));
             }
         }
+    }
+
+    fn update_unproven(&mut self, name: &NodeName) {
+        let observed = self.nodes.get(name).and_then(|node| node.observed.as_ref());
+        let is_unproven = observed.is_some_and(|(observed, _)| observed.rebooted || observed.renewed);
+        set_member(&mut self.index.unproven, name.clone(), is_unproven);
     }
 
     fn update_late(&mut self, name: &NodeName) {

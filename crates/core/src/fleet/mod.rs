@@ -115,6 +115,7 @@ struct NodeIndex {
     /// Nodes whose last run looked up more than is recorded. They count as readers of every role.
     wide_readers: BTreeSet<NodeName>,
     late: BTreeSet<NodeName>,
+    unproven: BTreeSet<NodeName>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -334,6 +335,12 @@ impl Fleet {
     /// Versions that nodes have validated, with those nodes.
     pub fn running(&self) -> &BTreeMap<Version, HashSet<NodeName>> {
         &self.index.running
+    }
+
+    /// Nodes whose last passed validation proves nothing now: the machine was restarted, or the agent got a new
+    /// incarnation, since then.
+    pub fn unproven(&self) -> &BTreeSet<NodeName> {
+        &self.index.unproven
     }
 
     /// All pauses, also expired ones.

@@ -1,6 +1,7 @@
 //! Nodes: records, status, and the decisions that take them in and out of service.
 
 pub mod decommission;
+pub mod evidence;
 pub mod leaders;
 pub mod liveness;
 pub mod pause;

@@ -172,6 +172,8 @@ pub enum Reason {
     NotValidated,
     /// Its machine was restarted, and it has not been validated since.
     Restarted,
+    /// Its agent got a new incarnation, and it has not been validated since.
+    Renewed,
 }
 
 impl Reason {
@@ -190,6 +192,7 @@ impl Reason {
             Reason::Blocked { .. } => "blocked",
             Reason::NotValidated => "not_validated",
             Reason::Restarted => "restarted",
+            Reason::Renewed => "renewed",
         }
     }
 }
@@ -231,6 +234,7 @@ impl std::fmt::Display for Reason {
             Reason::Blocked { problem } => f.write_str(problem),
             Reason::NotValidated => f.write_str("configured; its validation has not been reported"),
             Reason::Restarted => f.write_str("its machine was restarted, and it has not been validated since"),
+            Reason::Renewed => f.write_str("its agent has a new incarnation, and it has not been validated since"),
         }
     }
 }
@@ -324,6 +328,9 @@ pub fn node_status(
         ServiceState::Validated { result: ValidationResult::Success, .. } if rebooted(node) => {
             return not_ready(NodeState::Outdated, since, Reason::Restarted);
         }
+        ServiceState::Validated { result: ValidationResult::Success, .. } if renewed(node) => {
+            return not_ready(NodeState::Outdated, since, Reason::Renewed);
+        }
         ServiceState::Validated { result: ValidationResult::Success, .. } => None,
         ServiceState::Configured { result: ConfigureResult::Success, .. } => Some(Reason::NotValidated),
         ServiceState::Configured { result: ConfigureResult::Pending, .. } => {
@@ -367,6 +374,10 @@ fn failure(node: &Node, activity: &Activity) -> Reason {
 
 fn rebooted(node: &Node) -> bool {
     node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted)
+}
+
+fn renewed(node: &Node) -> bool {
+    node.observed.as_ref().is_some_and(|(observed, _)| observed.renewed)
 }
 
 fn last(node: &Node) -> Option<&crate::report::record::LastRun> {

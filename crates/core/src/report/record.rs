@@ -58,6 +58,9 @@ pub struct ObservedRecord {
     /// The machine was restarted since its last passed validation. What ran then may not run now.
     #[serde(default)]
     pub rebooted: bool,
+    /// The agent got a new incarnation since the last passed validation. That validation is of an earlier one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renewed: bool,
     /// Version in `running_version/…/<node>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Version>,

@@ -85,6 +85,7 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
         boot: before.boot.clone(),
         rebooted: next_rebooted(&before, report),
+        renewed: next_renewed(&before, report),
         running: next_running(before.running.as_ref().filter(|_| same_epoch), report),
         passed: next_passed(before.passed.as_ref(), report),
         interfaces: summary::interfaces(&report.facts.interfaces),
@@ -136,7 +137,8 @@ fn fenced(known: MoveInput<'_>) -> Txn {
 
 /// A preview does not change the status. It is recorded in the history and in the order of reports.
 fn preview(known: MoveInput<'_>, before: ObservedRecord, report: &Report) -> Result<StatusMove, serde_json::Error> {
-    let after = ObservedRecord { incarnation: report.incarnation, seq: report.seq, ..before };
+    let renewed = next_renewed(&before, report);
+    let after = ObservedRecord { incarnation: report.incarnation, seq: report.seq, renewed, ..before };
     let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log)?;
     let txn = fenced(known)
         .op(Op::put_json(known.keys.observed(known.node), &after)?)
@@ -185,6 +187,7 @@ pub fn assign_incarnation(
     if known.is_none() {
         after.incarnation = after.incarnation.saturating_add(1);
         after.seq = 0;
+        after.renewed = before.passed.is_some();
     }
     let mut txn = Txn::new().guard(Guard::observed(keys.observed(node), observed.map(|(_, at)| at)));
     if rebooted {
@@ -278,6 +281,16 @@ fn next_rebooted(before: &ObservedRecord, report: &Report) -> bool {
         Outcome::Validated(Verdict::Passed) => !since_start,
         Outcome::Validated(Verdict::Failed) => false,
         Outcome::Configured(_) | Outcome::Previewed(_) => before.rebooted,
+    }
+}
+
+/// A validation proves what runs only in the incarnation that reported it.
+fn next_renewed(before: &ObservedRecord, report: &Report) -> bool {
+    match report.outcome {
+        Outcome::Validated(_) => false,
+        Outcome::Configured(_) | Outcome::Previewed(_) => {
+            before.renewed || (before.passed.is_some() && report.incarnation > before.incarnation)
+        }
     }
 }
 

@@ -251,6 +251,17 @@ impl Hub {
         }
     }
 
+    /// Those of the nodes that have no session here. One lock for all of them: clients ask for thousands of nodes at a time.
+    pub(super) fn without_session<'a>(
+        &self,
+        env: &EnvName,
+        nodes: impl Iterator<Item = &'a NodeName>,
+    ) -> Vec<&'a NodeName> {
+        let inner = self.inner();
+        let sessions = inner.sessions.of_env(env);
+        nodes.filter(|node| sessions.is_none_or(|sessions| !sessions.contains_key(*node))).collect()
+    }
+
     /// Time since which a node has no session here: the end of its last session, or the start of the server.
     pub fn silent_since(&self, env: &EnvName, node: &NodeName) -> Timestamp {
         self.inner().silent_since(env, node).unwrap_or(self.listening_since)

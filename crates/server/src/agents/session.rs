@@ -3,7 +3,7 @@
 //! A session has the lookups, the activity and the time of the last message of its agent. [`muster_core::replica::links`] decides
 //! which agents are connected; [`Links`] supplies the sessions of this replica, the presence records of the others, and the clock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -143,6 +143,10 @@ impl Sessions {
         true
     }
 
+    pub(super) fn of_env(&self, env: &EnvName) -> Option<&HashMap<NodeName, Arc<AgentSession>>> {
+        self.0.get(env)
+    }
+
     /// The sessions of one environment.
     pub(super) fn in_env(&self, env: &EnvName) -> impl Iterator<Item = &Arc<AgentSession>> {
         self.0.get(env).into_iter().flat_map(HashMap::values)
@@ -201,6 +205,12 @@ impl Links {
             LocalLink::Connected { since } => Link::Connected { since },
             local @ LocalLink::Not { .. } => self.link_tracker().link(fleet, name, local, self.clock.now()).0,
         }
+    }
+
+    /// Those of the nodes whose agent is connected to no replica.
+    pub fn silent<'a>(&self, fleet: &Fleet, nodes: impl Iterator<Item = &'a NodeName>) -> HashSet<&'a NodeName> {
+        let not_here = self.hub.without_session(&fleet.env, nodes);
+        not_here.into_iter().filter(|node| !self.is_connected(fleet, node)).collect()
     }
 
     /// Returns whether a node's agent is connected, and to which replica.

@@ -136,7 +136,8 @@ fn failed(fleet: &Fleet, row: NodeRow) -> Option<NodeFailure> {
         | Reason::Waiting { .. }
         | Reason::Blocked { .. }
         | Reason::NotValidated
-        | Reason::Restarted => (ResourceError { message: reason.to_string(), ..ResourceError::default() }, 0, None),
+        | Reason::Restarted
+        | Reason::Renewed => (ResourceError { message: reason.to_string(), ..ResourceError::default() }, 0, None),
     };
     let member = GroupMember { node: row.node, since: row.since, attempt, retry };
     Some(NodeFailure { member, interfaces, error })

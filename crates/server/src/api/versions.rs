@@ -1,7 +1,7 @@
 //! HTTP handlers for versions: the current version of an environment, the versions that nodes validated, and
 //! verification of hosts.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -10,17 +10,19 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
+use muster_core::node::evidence::NotCounted;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::RolloutPhase;
 use muster_rollout::executor::{AlreadyAtVersion, StartOutcome, StartedRollout};
 use muster_rollout::start::StartOptions;
 use muster_wire::operator::{
-    CurrentVersion, MAX_WAIT_SECONDS, MissingHost, Page, RunningVersionRow, TriggerUpdate, UpdateResponse,
-    VerifyHostsRequest, VerifyHostsResponse,
+    CurrentVersion, MAX_WAIT_SECONDS, MissingHost, Page, RunningVersionRow, RunningVersions, TriggerUpdate,
+    UncountedNode, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
 };
 use muster_wire::rollout::{PlanRequest, StartTarget};
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
+use utoipa::IntoParams;
 
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::request::{Author, PageQuery, Scope};
@@ -115,41 +117,78 @@ pub(crate) struct RunningVersionPath {
     version: Version,
 }
 
-/// Lists the versions that nodes have validated.
-#[utoipa::path(get, path = "/v1/envs/{env}/running-versions", params(("env" = String, Path)),
-    responses((status = 200, body = Page<RunningVersionRow>)))]
-pub(crate) async fn list_running_versions(
-    State(reader): State<Reader>,
-    scope: Scope,
-) -> Result<Json<Page<RunningVersionRow>>, ApiError> {
-    let page = scope.read(&reader, |fleet| {
-        let rows = fleet.running().iter();
-        let items = rows.map(|(version, nodes)| RunningVersionRow { version: version.clone(), nodes: nodes.len() });
-        Page { items: items.collect(), next: None, revision: fleet.revision }
-    })?;
-    Ok(Json(page))
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RecordedQuery {
+    /// Count the version that each node validated last, although the node may be unreachable or restarted since.
+    #[serde(default)]
+    recorded: bool,
 }
 
-/// Lists the nodes that have validated a version.
+/// Lists the versions that run now, and the nodes whose last validation does not count, with the reason.
+///
+/// A node counts if its agent is connected, and it has validated the version in its present incarnation.
+#[utoipa::path(get, path = "/v1/envs/{env}/running-versions", params(("env" = String, Path), RecordedQuery),
+    responses((status = 200, body = RunningVersions)))]
+pub(crate) async fn list_running_versions(
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
+    scope: Scope,
+    query: Result<Query<RecordedQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<RunningVersions>, ApiError> {
+    let Query(RecordedQuery { recorded }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let versions = scope.read(&reader, |fleet| {
+        let mut counts: BTreeMap<&Version, usize> = BTreeMap::new();
+        let mut not_counted = Vec::new();
+        for (version, node) in
+            fleet.running().iter().flat_map(|(version, nodes)| nodes.iter().map(move |n| (version, n)))
+        {
+            match not_counted_now(&agents, fleet, node).filter(|_| !recorded) {
+                None => *counts.entry(version).or_default() += 1,
+                Some(reason) => {
+                    not_counted.push(UncountedNode { node: node.clone(), version: version.clone(), reason });
+                }
+            }
+        }
+        not_counted.sort_by(|a, b| a.node.natural().cmp(&b.node.natural()));
+        let items = counts.into_iter().map(|(version, nodes)| RunningVersionRow { version: version.clone(), nodes });
+        RunningVersions { items: items.collect(), not_counted, revision: fleet.revision }
+    })?;
+    Ok(Json(versions))
+}
+
+/// Lists the nodes that run a version now; with `recorded`, those that validated it last.
 #[utoipa::path(get, path = "/v1/envs/{env}/running-versions/{version}/hosts",
-    params(("env" = String, Path), ("version" = String, Path), PageQuery),
+    params(("env" = String, Path), ("version" = String, Path), PageQuery, RecordedQuery),
     responses((status = 200, body = Page<String>)))]
 pub(crate) async fn list_version_hosts(
     State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     path: Result<Path<RunningVersionPath>, axum::extract::rejection::PathRejection>,
     Query(page): Query<PageQuery>,
+    query: Result<Query<RecordedQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Page<String>>, ApiError> {
     let Path(RunningVersionPath { version }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let Query(RecordedQuery { recorded }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (mut nodes, revision) = scope.read(&reader, |fleet| {
-        let nodes: Vec<NodeName> = fleet.running().get(&version).into_iter().flatten().cloned().collect();
-        (nodes, fleet.revision)
+        let nodes = fleet.running().get(&version).into_iter().flatten();
+        let counted = nodes.filter(|node| recorded || not_counted_now(&agents, fleet, node).is_none());
+        (counted.cloned().collect::<Vec<NodeName>>(), fleet.revision)
     })?;
     nodes.sort_by(|a, b| a.natural().cmp(&b.natural()));
     Ok(Json(page.cut(nodes.into_iter().map(String::from).collect(), revision, String::clone)?))
 }
 
+/// Reason why the last validation of a node does not count now.
+fn not_counted_now(agents: &Agents, fleet: &Fleet, name: &NodeName) -> Option<NotCounted> {
+    NotCounted::of_node(fleet.get(name)?, agents.links.link(fleet, name))
+}
+
 /// Verifies that hosts run a version, and lists those that do not with the reason. Never answered from a stale view.
+///
+/// A host counts if its agent is connected, and it has validated the version in its present incarnation. With `recorded`, its
+/// last validation counts.
 #[utoipa::path(post, path = "/v1/envs/{env}/verify-hosts", params(("env" = String, Path)),
     request_body = VerifyHostsRequest, responses((status = 200, body = VerifyHostsResponse)))]
 pub(crate) async fn verify_hosts(
@@ -167,6 +206,7 @@ pub(crate) async fn verify_hosts(
     let parsing = begin.elapsed();
     let deadline = begin + Duration::from_secs(question.wait_seconds.min(MAX_WAIT_SECONDS));
     let mut steps = reader.view.subscribe();
+    let mut connections = agents.hub.subscribe();
     let mut fresh = None;
     loop {
         // Everything that the store acknowledged before the request must count. Later steps of the view are newer anyway; only
@@ -177,6 +217,7 @@ pub(crate) async fn verify_hosts(
             fresh = Some(newest);
         }
         steps.mark_unchanged();
+        connections.mark_unchanged();
         let deciding = Instant::now();
         let mut answer = scope.read(&reader, |fleet| verify_once(&agents, fleet, &question))?;
         answer.micros = u64::try_from((parsing + deciding.elapsed()).as_micros()).unwrap_or(u64::MAX);
@@ -185,7 +226,10 @@ pub(crate) async fn verify_hosts(
         }
         tokio::select! {
             // At the deadline the hosts are checked once more, and the result is returned.
-            _ = timeout_at(deadline, steps.changed()) => {}
+            () = sleep_until(deadline) => {}
+            _ = steps.changed() => {}
+            // An agent of this replica has connected. Those of other replicas change the view.
+            _ = connections.changed() => {}
             // A server that stops waits for open requests. This one must not delay it.
             () = reader.stopping() => return Err(ApiError::stopping()),
         }
@@ -201,9 +245,15 @@ fn verify_once(agents: &Agents, fleet: &Fleet, question: &VerifyHostsRequest) ->
         let found = late.and_then(|late| fleet.find(host).filter(|(name, _)| late.contains(*name)));
         found.is_some_and(|(name, _)| is_called(name))
     };
-    let proven = |host: &str| runs_version(fleet, at_version, host) && !is_late(host);
-    let missing: Vec<&String> = question.hosts.iter().filter(|host| !proven(host)).collect();
-    let missing = missing.into_iter().map(|host| {
+    let node_at_version = |host: &String| node_at_version(fleet, at_version, host).filter(|_| !is_late(host));
+    let nodes: Vec<Option<&NodeName>> = question.hosts.iter().map(node_at_version).collect();
+    let silent = match question.recorded {
+        true => HashSet::new(),
+        false => agents.links.silent(fleet, nodes.iter().copied().flatten()),
+    };
+    let counts = |name: &NodeName| question.recorded || !(silent.contains(name) || fleet.unproven().contains(name));
+    let missing = question.hosts.iter().zip(nodes).filter(|(_, name)| !name.is_some_and(counts));
+    let missing = missing.map(|(host, _)| {
         let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
         let status =
             found.map(|(name, node)| node_rows::status(fleet, agents.activities(&RemoteActivities::new()), name, node));
@@ -212,6 +262,9 @@ fn verify_once(agents: &Agents, fleet: &Fleet, question: &VerifyHostsRequest) ->
             running: found.and_then(|(_, node)| node.running.first().cloned()),
             state: status.as_ref().map(|status| status.state),
             reason: status.and_then(|status| status.reason),
+            not_counted: found
+                .filter(|(_, node)| !question.recorded && !node.running.is_empty())
+                .and_then(|(name, _)| not_counted_now(agents, fleet, name)),
         }
     });
     let missing: Vec<MissingHost> = missing.collect();
@@ -224,7 +277,13 @@ fn verify_once(agents: &Agents, fleet: &Fleet, question: &VerifyHostsRequest) ->
     }
 }
 
-fn runs_version(fleet: &Fleet, at_version: Option<&HashSet<NodeName>>, host: &str) -> bool {
-    let Some(nodes) = at_version else { return false };
-    nodes.contains(host) || (host.contains('-') && fleet.find(host).is_some_and(|(name, _)| nodes.contains(name)))
+/// The node with this name or host name, if the version is the last that it validated.
+fn node_at_version<'a>(
+    fleet: &'a Fleet,
+    at_version: Option<&'a HashSet<NodeName>>,
+    host: &str,
+) -> Option<&'a NodeName> {
+    let nodes = at_version?;
+    let by_host_name = || fleet.find(host).and_then(|(name, _)| nodes.get(name)).filter(|_| host.contains('-'));
+    nodes.get(host).or_else(by_host_name)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::filter::{Filter, FilterFields, FilterKeys};
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::NodeName;
+use muster_core::node::evidence::NotCounted;
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::NodePause;
 use muster_core::node::record::{MachineRecord, NodeRecord};
@@ -62,6 +63,7 @@ pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &N
         state,
         since,
         running: node.running.first().cloned(),
+        not_counted: NotCounted::of_node(node, link).filter(|_| !node.running.is_empty()),
         desired: desired.map(|desired| desired.version.clone()),
         reason,
         active: node.active().is_some(),
@@ -178,6 +180,7 @@ mod tests {
             Reason::Blocked { problem: String::new() },
             Reason::NotValidated,
             Reason::Restarted,
+            Reason::Renewed,
             Reason::Failed { reason: None, errors: Vec::new(), attempt: 0, retry: None },
         ];
         for why in whys {
@@ -208,6 +211,7 @@ mod tests {
             state: NodeState::Failed,
             since: None,
             running: Some("v1".parse().unwrap()),
+            not_counted: None,
             desired: Some("v2".parse().unwrap()),
             reason: Some(Reason::Failed {
                 reason: Some(RunReason::NotCompiled),

@@ -1,23 +1,27 @@
 //! Read requests of operators: verification, filters, pages and the current version.
 
-use muster_core::node::status::NodeState;
+use muster_core::node::evidence::NotCounted;
+use muster_core::node::status::{NodeState, Reason};
 use muster_core::txn::Revision;
 use muster_wire::operator::{TriggerUpdate, VerifyHostsRequest};
 use muster_wire::problem::ProblemCode;
+use muster_wire::sync::SyncOpen;
 
-use crate::fixture::{CHANGED, Fixture, PASSED, version};
+use crate::fixture::{CHANGED, Fixture, PASSED, next, node, version};
 
 fn verify_request(hosts: &[&str], wait_seconds: u64) -> VerifyHostsRequest {
     VerifyHostsRequest {
         version: version("v1"),
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         wait_seconds,
+        recorded: false,
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hosts_are_verified_by_name_and_missing_ones_listed() {
     let fixture = Fixture::start(&[("db1_blue", "db"), ("web1", "web")]).await;
+    let _stream = fixture.open("db1_blue", &SyncOpen::default()).await;
     fixture.validate("db1_blue", 1).await;
     let verify =
         async |hosts: &[&str]| fixture.client.verify_hosts(&fixture.env, &verify_request(hosts, 0)).await.unwrap();
@@ -38,9 +42,74 @@ async fn verification_returns_as_soon_as_it_holds() {
     let happens = async {
         fixture.send(&fixture.report("db1", 1, 1, CHANGED)).await;
         fixture.send(&fixture.report("db1", 1, 2, PASSED)).await;
+        fixture.open("db1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await
     };
-    let (answer, ()) = tokio::join!(asked, happens);
+    let (answer, _stream) = tokio::join!(asked, happens);
     assert!(answer.unwrap().verified);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_reachable_hosts_of_this_incarnation_count() {
+    let nodes = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("web3", "web"), ("lb1", "lb")];
+    // The fixture declares a silent node lost at once.
+    let fixture = Fixture::start_impatient(&nodes).await;
+    let hello = |boot: &str, incarnation| SyncOpen { incarnation, boot: Some(boot.into()), ..SyncOpen::default() };
+    let mut streams = std::collections::BTreeMap::new();
+    for (name, _) in nodes {
+        let mut stream = fixture.open(name, &hello("monday", None)).await;
+        next(&mut stream).await;
+        streams.insert(name, stream);
+        let mut report = fixture.report(name, 1, 1, PASSED);
+        report.facts.boot = Some("monday".into());
+        fixture.send(&report).await;
+    }
+    let names = nodes.map(|(name, _)| name);
+    let verify = async |recorded| {
+        let question = VerifyHostsRequest { recorded, ..verify_request(&names, 0) };
+        fixture.client.verify_hosts(&fixture.env, &question).await.unwrap()
+    };
+    assert!(verify(false).await.verified);
+
+    // db1 is lost, the machine of web1 was restarted, and the agent of web2 lost its state directory.
+    streams.remove("db1");
+    fixture.wait_for("db1 is lost", |fleet| fleet.get(&node("db1")).unwrap().active().is_none()).await;
+    for (name, open) in [("web1", hello("tuesday", Some(1))), ("web2", hello("monday", None))] {
+        let mut stream = fixture.open(name, &open).await;
+        next(&mut stream).await;
+        streams.insert(name, stream);
+    }
+    let answer = verify(false).await;
+    let missing: Vec<_> = answer.missing.iter().map(|missing| (missing.host.as_str(), missing.not_counted)).collect();
+    let Some(NotCounted::Lost { since }) = missing[0].1 else { panic!("{missing:?}") };
+    let expected = [
+        ("db1", Some(NotCounted::Lost { since })),
+        ("web1", Some(NotCounted::Restarted)),
+        ("web2", Some(NotCounted::EarlierIncarnation)),
+    ];
+    assert_eq!(missing, expected);
+    let running = fixture.client.running_versions(&fixture.env, false).await.unwrap();
+    assert_eq!(running.items.iter().map(|row| row.nodes).collect::<Vec<_>>(), [2]);
+    let uncounted: Vec<_> = running.not_counted.iter().map(|node| (node.node.as_str(), Some(node.reason))).collect();
+    assert_eq!(uncounted, expected);
+    let hosts = async |recorded| {
+        let page = fixture.client.hosts_at_version(&fixture.env, &version("v1"), recorded).await.unwrap();
+        page.items
+    };
+    assert_eq!(hosts(false).await, ["lb1", "web3"]);
+    let state = fixture.client.node(&fixture.env, "web2").await.unwrap().row;
+    assert_eq!((state.state, state.reason), (NodeState::Outdated, Some(Reason::Renewed)));
+
+    assert!(verify(true).await.verified, "the last validation of each counts");
+    assert_eq!(fixture.client.running_versions(&fixture.env, true).await.unwrap().items[0].nodes, 5);
+    assert_eq!(hosts(true).await.len(), 5);
+
+    let mut report = fixture.report("web1", 1, 2, PASSED);
+    report.facts.boot = Some("tuesday".into());
+    fixture.send(&report).await;
+    fixture.send(&fixture.report("web2", 2, 1, PASSED)).await;
+    let answer = verify(false).await;
+    assert_eq!(answer.missing.iter().map(|missing| missing.host.as_str()).collect::<Vec<_>>(), ["db1"]);
     fixture.stop().await;
 }
 

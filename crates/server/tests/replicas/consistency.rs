@@ -11,12 +11,34 @@ use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, Ver
 use muster_server::register;
 use muster_wire::operator::VerifyHostsRequest;
 use muster_wire::problem::ProblemCode;
-use muster_wire::sync::ReportResult;
+use muster_wire::sync::{ReportResult, SyncOpen};
 
 use crate::cluster::{Cluster, Replica, env, node, registration, until, version};
 
+/// No agent is connected in these tests: the last validation counts.
 fn question(wait_seconds: u64) -> VerifyHostsRequest {
-    VerifyHostsRequest { version: version("v1"), hosts: vec!["web1".into()], wait_seconds }
+    VerifyHostsRequest { version: version("v1"), hosts: vec!["web1".into()], wait_seconds, recorded: true }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn host_connected_to_another_replica_counts() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();
+    let question = VerifyHostsRequest { recorded: false, ..question(0) };
+    assert!(!b.client.verify_hosts(&env(), &question).await.unwrap().verified);
+    let hello = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
+    let stream = a.client.sync(&env(), &node("web1"), &hello).await.unwrap();
+    let waiting = VerifyHostsRequest { wait_seconds: 60, ..question.clone() };
+    assert!(b.client.verify_hosts(&env(), &waiting).await.unwrap().verified);
+    drop(stream);
+    b.sees("web1 is silent", |fleet| {
+        fleet.get(&node("web1")).and_then(|node| node.presence.as_ref()).is_some_and(|(at, _)| at.replica.is_none())
+    })
+    .await;
+    assert!(!b.client.verify_hosts(&env(), &question).await.unwrap().verified);
+    a.stop().await;
+    b.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -308,6 +308,7 @@ mod tests {
             state,
             since: None,
             running: None,
+            not_counted: None,
             desired: None,
             reason,
             active: false,

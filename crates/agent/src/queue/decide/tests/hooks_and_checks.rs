@@ -49,6 +49,15 @@ fn hooks_run() -> QueueAction {
 }
 
 #[test]
+fn new_incarnation_validates_again() {
+    let mut queue = converged(&[], &dbs(&[]));
+    queue.handle(QueueEvent::Connected { new_incarnation: false });
+    assert_eq!(queue.after(DEBOUNCE), QueueAction::Wait);
+    queue.handle(QueueEvent::Connected { new_incarnation: true });
+    assert_eq!(queue.after(DEBOUNCE), QueueAction::Validate);
+}
+
+#[test]
 fn validation_repeats_at_its_interval() {
     let mut queue = converged(&[], &dbs(&[]));
     for _ in 0..3 {
