@@ -27,6 +27,7 @@ use crate::operator::{
     RunningVersions, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
 };
 use crate::problem::Problem;
+use crate::runs::FailureList;
 use crate::sse::{DecodeError, Decoder};
 use crate::sync::{AgentActivity, DesiredResponse, ReportAck, SyncEvent, SyncOpen};
 use crate::token::Token;
@@ -182,8 +183,17 @@ impl Client {
         self.pages_of(&format!("/v1/envs/{env}/nodes"), filter).await
     }
 
-    pub async fn failures(&self, env: &EnvName) -> Result<Page<NodeRow>, ClientError> {
-        self.all_pages(&format!("/v1/envs/{env}/failures")).await
+    /// Failed nodes that match a filter, one by one and in groups, fetched page by page.
+    pub async fn failures(&self, env: &EnvName, filter: &str) -> Result<FailureList, ClientError> {
+        let path = format!("/v1/envs/{env}/failures");
+        let page = || self.request(Method::GET, &path).query(&filter_query(filter));
+        let mut all: FailureList = self.send(page()).await?;
+        while let Some(after) = all.next.take() {
+            let more: FailureList = self.send(page().query(&[("after", after)])).await?;
+            all.items.extend(more.items);
+            all = FailureList { items: all.items, ..more };
+        }
+        Ok(all)
     }
 
     /// One node, by name or host name.

@@ -5,12 +5,27 @@
 use jiff::Timestamp;
 use muster_core::names::{NodeName, Role, RunId};
 use muster_core::node::record::RunRequest;
+use muster_core::report::failure_groups::FailureGroup;
 use muster_core::report::record::PastRun;
 use muster_core::txn::Revision;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::operator::NodeRow;
 use crate::sse::{DecodeError, Frame};
+
+/// Nodes that have failed and were not validated since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FailureList {
+    /// The nodes of this page. State, begin and reason are those of the failure.
+    pub items: Vec<NodeRow>,
+    /// All of them, in groups with the same error; the largest group first.
+    pub groups: Vec<FailureGroup>,
+    /// Value of `after` for the next page. None on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    pub revision: Revision,
+}
 
 /// Request to run a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,4 +1,5 @@
-//! `muster runs`: lists the runs of all nodes, and groups failed nodes by their error. `muster failures`: lists failed nodes.
+//! `muster runs`: lists the runs of all nodes. `muster failures`, also `muster runs --failed`: lists failed nodes, grouped by
+//! their error.
 
 use jiff::Timestamp;
 use muster_core::report::Cause;
@@ -8,16 +9,12 @@ use muster_wire::runs::RunRow;
 use crate::args::{Globals, NodeFilter, node_filter_help, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{NONE, Out, Table, Terminal, age, count, duration, node_table, run_result, text};
+use crate::output::{NONE, Out, Table, Terminal, age, count, duration, run_result, text};
 
-/// Names that are listed in one group.
-const NAMES: usize = 10;
-
-/// List the newest runs of all nodes; with --failed, group failed nodes by their error
+/// List the newest runs of all nodes; with --failed, the failed nodes as `muster failures` does
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = concat!("\
-Two failures are in one group if resource, file, line and message are equal, except for names and addresses of nodes, \
-times and identifiers. `muster failures` lists the same nodes one by one.
+`muster runs --failed` and `muster failures` are the same command: `muster failures --help` describes its answer.
 
 Exit codes:
   0   success; with --failed: no node has failed
@@ -26,57 +23,56 @@ Exit codes:
 
 Examples:
   muster runs --limit 20
-  muster runs --failed
   muster runs --failed role=web
   muster runs --node web1
 
 ", node_filter_help!()))]
 pub struct Args {
-    /// Nodes whose last run failed, grouped by error
+    /// Nodes that have failed and were not validated since, grouped by error
     #[arg(long)]
     failed: bool,
-    /// Only runs of this node
-    #[arg(long, value_name = "NODE", value_parser = node_or_host_arg)]
-    node: Option<String>,
     /// Maximum number of runs
     #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "failed")]
     limit: usize,
     #[command(flatten)]
+    nodes: NodeSelection,
+}
+
+/// Nodes whose runs or failures are listed.
+#[derive(Clone, Debug, clap::Args)]
+struct NodeSelection {
+    /// Only this node
+    #[arg(long, value_name = "NODE", value_parser = node_or_host_arg)]
+    node: Option<String>,
+    #[command(flatten)]
     filter: NodeFilter,
 }
 
+impl NodeSelection {
+    async fn filter(&self, session: &Session) -> Result<String, Failure> {
+        let mut filter = self.filter.text();
+        if let Some(node) = &self.node {
+            // The node may be given by its host name.
+            let detail = session.map_err(session.client().node(&session.env, node).await)?;
+            filter.push_str(&format!(" name={}", detail.row.node));
+        }
+        Ok(filter.trim().to_owned())
+    }
+}
+
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    if args.failed {
+        return list_failures(&args.nodes, globals, terminal).await;
+    }
     let session = Session::open(globals).await?;
-    let mut filter = args.filter.text();
-    if let Some(node) = &args.node {
-        // The node may be given by its host name.
-        let detail = session.map_err(session.client().node(&session.env, node).await)?;
-        filter.push_str(&format!(" name={}", detail.row.node));
-    }
-    let filter = filter.trim();
+    let filter = args.nodes.filter(&session).await?;
     let now = terminal.now;
-    if !args.failed {
-        let page = session.map_err(session.client().runs(&session.env, filter, args.limit).await)?;
-        terminal.out.answer(&page, |out| show_runs(&page.items, now, out));
-        if page.items.is_empty() {
-            terminal.notes.note(format_args!("no node of {} has run yet", session.env));
-        }
-        return Ok(Exit::Yes);
+    let page = session.map_err(session.client().runs(&session.env, &filter, args.limit).await)?;
+    terminal.out.answer(&page, |out| show_runs(&page.items, now, out));
+    if page.items.is_empty() {
+        terminal.notes.note(format_args!("no node of {} has run yet", session.env));
     }
-    let page = session.map_err(session.client().failure_groups(&session.env, filter).await)?;
-    let none = page.items.is_empty();
-    terminal.out.answer(&page, |out| {
-        for (index, group) in page.items.iter().enumerate() {
-            if index > 0 {
-                out.gap();
-            }
-            show_failures(group, now, out);
-        }
-    });
-    if none {
-        terminal.notes.note(format_args!("no node of {} has failed", session.env));
-    }
-    Ok(Exit::yes_if(none))
+    Ok(Exit::Yes)
 }
 
 fn show_runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
@@ -106,14 +102,14 @@ fn show_runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
 fn show_failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
     let nodes = &group.nodes;
     out.line(format_args!("{}: {}", count(nodes.len(), "node"), text::one_line(&group.error.to_string())));
-    let mut names: Vec<String> = nodes.iter().take(NAMES).map(|member| member.node.to_string()).collect();
-    if nodes.len() > NAMES {
-        names.push(format!("and {} more", nodes.len() - NAMES));
-    }
-    out.line(format_args!("  {}", names.join(", ")));
+    let named = |member: &GroupMember| match member.current {
+        Some(current) => format!("{} ({} now)", member.node, current.as_str()),
+        None => member.node.to_string(),
+    };
+    out.line(format_args!("  {}", nodes.iter().map(named).collect::<Vec<_>>().join(", ")));
     let mut times = Vec::new();
     if let Some(since) = nodes.iter().filter_map(|member| member.since).min() {
-        times.push(format!("since {}", age(since, now)));
+        times.push(format!("failed for {}", age(since, now)));
     }
     if let Some(most) = nodes.iter().map(|member| member.attempt).max().filter(|most| *most > 0) {
         times.push(format!("attempt {most}"));
@@ -126,11 +122,16 @@ fn show_failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
     }
 }
 
-/// List the nodes that have failed, with the reason
+/// List the nodes that have failed and were not validated since, grouped by their error
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 A node has failed if its applier or its validation failed, if its machine could not be provisioned, or if its agent is \
-blocked. A node that waits for other nodes has not failed.
+blocked. It has failed until a validation passes: also while it retries, waits for other nodes, or is silent; its present \
+state is shown with its name. A node that waits for other nodes and has not failed before is not listed.
+
+Two failures are in one group if resource, file, line and message are equal, except for names and addresses of nodes, \
+times and identifiers. `-o json` has the nodes in `items`, and the groups in `groups`. `muster runs --failed` is the same \
+command.
 
 Exit codes:
   0   no node has failed
@@ -139,17 +140,31 @@ Exit codes:
 
 Examples:
   muster failures
-  muster failures -o json | jq -r '.items[].node'")]
-pub struct FailuresArgs {}
+  muster failures role=web
+  muster failures -o json | jq -r '.items[].node'
 
-pub(super) async fn failures(_: &FailuresArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+", node_filter_help!()))]
+pub struct FailuresArgs {
+    #[command(flatten)]
+    nodes: NodeSelection,
+}
+
+pub(super) async fn failures(args: &FailuresArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    list_failures(&args.nodes, globals, terminal).await
+}
+
+async fn list_failures(nodes: &NodeSelection, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let page = session.map_err(session.client().failures(&session.env).await)?;
+    let filter = nodes.filter(&session).await?;
+    let list = session.map_err(session.client().failures(&session.env, &filter).await)?;
     let now = terminal.now;
-    let none = page.items.is_empty();
-    terminal.out.answer(&page, |out| {
-        if !none {
-            out.table(node_table(&page.items, now));
+    let none = list.items.is_empty();
+    terminal.out.answer(&list, |out| {
+        for (index, group) in list.groups.iter().enumerate() {
+            if index > 0 {
+                out.gap();
+            }
+            show_failures(group, now, out);
         }
     });
     if none {

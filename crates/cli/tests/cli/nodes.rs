@@ -278,6 +278,7 @@ async fn failures_is_empty_when_no_node_failed() {
     --- stdout
     {
       "items": [],
+      "groups": [],
       "revision": N
     }
     "#);
@@ -289,8 +290,9 @@ async fn failures_lists_failed_nodes() {
     snapshot!(fleet.muster(&["failures"]).await, @"
     exit 1
     --- stdout
-    NODE  STATE   FOR  RUNS  WHY
-    web1  failed  5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    1 node: Syntax error at '}' (releases/v1/site.pp:12)
+      web1
+      failed for 5d, attempt 2
     ");
     snapshot!(fleet.muster(&["failures", "-o", "json"]).await, @r#"
     exit 1
@@ -326,7 +328,24 @@ async fn failures_lists_failed_nodes() {
           }
         }
       ],
+      "groups": [
+        {
+          "error": {
+            "file": "releases/v1/site.pp",
+            "line": 12,
+            "message": "Syntax error at '}'"
+          },
+          "nodes": [
+            {
+              "node": "web1",
+              "since": "TIME",
+              "attempt": 2
+            }
+          ]
+        }
+      ],
       "revision": N
     }
     "#);
+    assert_eq!(fleet.muster(&["failures"]).await, fleet.muster(&["runs", "--failed"]).await);
 }

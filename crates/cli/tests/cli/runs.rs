@@ -44,7 +44,7 @@ async fn failed_nodes_are_grouped() {
     --- stdout
     1 node: Syntax error at '}' (releases/v1/site.pp:12)
       web1
-      since 5d, attempt 2
+      failed for 5d, attempt 2
     ");
     snapshot!(fleet.muster(&["runs", "--failed", "role=db"]).await, @"
     exit 0

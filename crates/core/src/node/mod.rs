@@ -2,6 +2,7 @@
 
 pub mod decommission;
 pub mod evidence;
+pub mod failure;
 pub mod leaders;
 pub mod liveness;
 pub mod pause;

@@ -358,11 +358,11 @@ fn needs_now(fleet: &Fleet, node: &Node) -> Vec<Need> {
 }
 
 /// Time of the next run that the agent has scheduled.
-fn retry(activity: &Activity) -> Option<Timestamp> {
+pub(super) fn retry(activity: &Activity) -> Option<Timestamp> {
     if let Activity::Retrying { at, .. } = activity { Some(*at) } else { None }
 }
 
-fn failure(node: &Node, activity: &Activity) -> Reason {
+pub(super) fn failure(node: &Node, activity: &Activity) -> Reason {
     let last = last(node);
     Reason::Failed {
         reason: last.and_then(|last| last.reason.clone()),

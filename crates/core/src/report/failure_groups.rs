@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::names::NodeName;
+use crate::node::status::NodeState;
 use crate::report::{Interfaces, ResourceError};
 
 /// Numbers with at least this many digits are process ids, ports or times.
@@ -20,7 +21,7 @@ const IDENTIFIER: usize = 8;
 
 /// A failed node with its first error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeFailure {
+pub struct GroupedFailure {
     pub member: GroupMember,
     pub interfaces: Interfaces,
     /// First error.
@@ -37,6 +38,9 @@ pub struct GroupMember {
     pub since: Option<Timestamp>,
     /// Number of failed runs in a row.
     pub attempt: u32,
+    /// Present state of the node, if it is not the failure itself: the node retries, or its agent is not connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<NodeState>,
     /// Time of the agent's next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -54,8 +58,8 @@ pub struct FailureGroup {
 
 /// Groups failures, the largest group first. The result does not depend on the order of the input. Each node is in
 /// exactly one group.
-pub fn group(failed: impl IntoIterator<Item = NodeFailure>) -> Vec<FailureGroup> {
-    let mut groups: BTreeMap<GroupKey, Vec<NodeFailure>> = BTreeMap::new();
+pub fn group(failed: impl IntoIterator<Item = GroupedFailure>) -> Vec<FailureGroup> {
+    let mut groups: BTreeMap<GroupKey, Vec<GroupedFailure>> = BTreeMap::new();
     for node in failed {
         groups.entry(GroupKey::new(&node)).or_default().push(node);
     }
@@ -74,7 +78,7 @@ struct GroupKey {
 }
 
 impl GroupKey {
-    fn new(failed: &NodeFailure) -> Self {
+    fn new(failed: &GroupedFailure) -> Self {
         let own = NodeTexts::new(failed);
         let error = &failed.error;
         Self {
@@ -85,7 +89,7 @@ impl GroupKey {
         }
     }
 
-    fn into_group(self, mut nodes: Vec<NodeFailure>) -> FailureGroup {
+    fn into_group(self, mut nodes: Vec<GroupedFailure>) -> FailureGroup {
         nodes.sort_by(|a, b| a.member.node.natural().cmp(&b.member.node.natural()));
         let same = |text: fn(&ResourceError) -> Option<&str>| {
             let first = nodes.first().and_then(|node| text(&node.error));
@@ -106,7 +110,7 @@ impl GroupKey {
 struct NodeTexts(Vec<(String, &'static str)>);
 
 impl NodeTexts {
-    fn new(failed: &NodeFailure) -> Self {
+    fn new(failed: &GroupedFailure) -> Self {
         let node = &failed.member.node;
         let mut own = vec![(node.to_string(), "<node>"), (node.host(), "<node>")];
         own.extend(failed.interfaces.values().map(|address| (address.clone(), "<address>")));
@@ -189,8 +193,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn failed(node: &str, message: &str) -> NodeFailure {
-        let member = GroupMember { node: NodeName::new(node).unwrap(), since: None, attempt: 1, retry: None };
+    fn failed(node: &str, message: &str) -> GroupedFailure {
+        let member =
+            GroupMember { node: NodeName::new(node).unwrap(), since: None, attempt: 1, current: None, retry: None };
         let interfaces = Interfaces::from([("eth0".to_owned(), format!("10.0.0.{}", &node[3..]))]);
         let error = ResourceError {
             resource: Some("Package[nova]".into()),
@@ -198,7 +203,7 @@ mod tests {
             line: Some(12),
             message: message.into(),
         };
-        NodeFailure { member, interfaces, error }
+        GroupedFailure { member, interfaces, error }
     }
 
     fn shown(groups: &[FailureGroup]) -> Vec<(usize, String)> {

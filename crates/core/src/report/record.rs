@@ -52,6 +52,11 @@ pub struct ObservedRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
+    /// Begin of the present failure: the first failed run or validation since the last validation that passed. A retry
+    /// that only applied, or waits for another node, does not end it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub failed_since: Option<Timestamp>,
     /// Boot id of the machine when its agent last connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
@@ -78,6 +83,13 @@ pub struct ObservedRecord {
     pub published: Option<Tag>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastRun>,
+}
+
+impl ObservedRecord {
+    /// Begin of the present failure. Records of older servers have only the begin of a failed state.
+    pub fn failing_since(&self) -> Option<Timestamp> {
+        self.failed_since.or_else(|| self.state.as_ref().filter(|state| state.is_failure()).and(self.since))
+    }
 }
 
 /// Summary of the last reported run.

@@ -83,6 +83,7 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         incarnation: report.incarnation,
         seq: report.seq,
         since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
+        failed_since: next_failed_since(&before, &state, known.now),
         boot: before.boot.clone(),
         rebooted: next_rebooted(&before, report),
         renewed: next_renewed(&before, report),
@@ -239,6 +240,16 @@ fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
         Outcome::Previewed(_) => {
             before.cloned().unwrap_or(ServiceState::Configured { result: ConfigureResult::Pending, version })
         }
+    }
+}
+
+/// A failure ends when a validation passes.
+fn next_failed_since(before: &ObservedRecord, state: &ServiceState, now: Timestamp) -> Option<Timestamp> {
+    let failing = before.failing_since();
+    match state {
+        state if state.is_validated() => None,
+        state if state.is_failure() => failing.or(Some(now)),
+        ServiceState::Configured { .. } | ServiceState::Validated { .. } => failing,
     }
 }
 

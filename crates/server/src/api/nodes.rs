@@ -4,15 +4,16 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::lookup::explain;
 use muster_core::names::NodeName;
-use muster_core::node::status::NodeState;
 use muster_core::report::summary::clip;
 use muster_wire::data::LookupResponse;
 use muster_wire::operator::{NodeDetail, NodeRow, Page};
+use muster_wire::runs::FailureList;
 use serde::Deserialize;
 
 use crate::agents::AgentConnection;
 use crate::api::error::ApiError;
 use crate::api::request::{FilterQuery, PageQuery, Scope};
+use crate::api::runs::failure_groups;
 use crate::app::{Agents, Reader};
 use crate::rollouts::status_response;
 use crate::view::node_rows;
@@ -109,35 +110,26 @@ fn excerpt(log: &str) -> String {
     lines[start..].iter().map(|line| clip(line, LOG_WIDTH)).collect::<Vec<_>>().join("\n")
 }
 
-/// Lists the nodes that failed. Pending nodes are not failures.
-#[utoipa::path(get, path = "/v1/envs/{env}/failures", params(("env" = String, Path), PageQuery),
-    responses((status = 200, body = Page<NodeRow>)))]
+/// Lists the nodes that have failed and were not validated since, one by one and in groups with the same cause. Pending nodes
+/// that have not failed before are not failures.
+#[utoipa::path(get, path = "/v1/envs/{env}/failures", params(("env" = String, Path), PageQuery, FilterQuery),
+    responses((status = 200, body = FailureList)))]
 pub(crate) async fn list_failures(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<NodeRow>>, ApiError> {
+    Query(filter): Query<FilterQuery>,
+) -> Result<Json<FailureList>, ApiError> {
+    let filter = filter.read(&node_rows::KEYS)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (mut rows, revision) =
-        scope.read(&reader, |fleet| (node_rows::all(fleet, agents.activities(&remote)), fleet.revision))?;
-    rows.retain(|row| is_failure(row.state));
-    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
-}
-
-pub(super) fn is_failure(word: NodeState) -> bool {
-    match word {
-        NodeState::Failed | NodeState::Invalid | NodeState::Unprovisioned | NodeState::Blocked => true,
-        NodeState::Leaving
-        | NodeState::Provisioning
-        | NodeState::Silent
-        | NodeState::Applying
-        | NodeState::Validating
-        | NodeState::Pending
-        | NodeState::Outdated
-        | NodeState::Configured
-        | NodeState::Validated => false,
-    }
+    let (rows, groups, revision) = scope.read(&reader, |fleet| {
+        let failed = node_rows::failed(fleet, agents.activities(&remote), &filter);
+        let groups = failure_groups(fleet, &failed);
+        (failed.into_iter().map(|failed| failed.row).collect(), groups, fleet.revision)
+    })?;
+    let Page { items, next, revision } = page.cut(rows, revision, |row: &NodeRow| row.node.to_string())?;
+    Ok(Json(FailureList { items, groups, next, revision }))
 }
 
 /// Longest key that is looked up, in characters.

@@ -11,10 +11,10 @@ use muster_core::keys::Keys;
 use muster_core::names::{NodeName, RunId};
 use muster_core::node::liveness::Link;
 use muster_core::node::record::RunRequest;
-use muster_core::node::status::{Activity, NodeState, Reason};
-use muster_core::report::failure_groups::{FailureGroup, GroupMember, NodeFailure, group};
-use muster_core::report::record::{LastRun, PastRun};
-use muster_core::report::{Cause, Outcome, ResourceError, RunResult, Verdict};
+use muster_core::node::status::{Activity, Reason};
+use muster_core::report::failure_groups::{FailureGroup, GroupMember, GroupedFailure, group};
+use muster_core::report::record::PastRun;
+use muster_core::report::{Cause, ResourceError};
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::CommitOutcome;
 use muster_wire::operator::{MAX_WAIT_SECONDS, NodeRow, Page, RunDetail};
@@ -26,10 +26,10 @@ use utoipa::IntoParams;
 
 use crate::api::agents::ends_run;
 use crate::api::error::{ApiError, JsonBody, chain};
-use crate::api::nodes::{NodePath, is_failure};
+use crate::api::nodes::NodePath;
 use crate::api::request::{Author, FilterQuery, Scope};
 use crate::app::{Agents, Reader, Writer};
-use crate::view::node_rows;
+use crate::view::node_rows::{self, FailedNode};
 
 const RUNS: usize = 50;
 /// 1,000 runs are half a megabyte.
@@ -98,60 +98,47 @@ pub(crate) async fn list_failure_groups(
 ) -> Result<Json<Page<FailureGroup>>, ApiError> {
     let filter = filter.read(&node_rows::KEYS)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (failed, revision) = scope.read(&reader, |fleet| {
-        let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter).into_iter();
-        let failed: Vec<NodeFailure> = chosen.filter_map(|row| failed(fleet, row)).collect();
-        (failed, fleet.revision)
+    let (items, revision) = scope.read(&reader, |fleet| {
+        let failed = node_rows::failed(fleet, agents.activities(&remote), &filter);
+        (failure_groups(fleet, &failed), fleet.revision)
     })?;
-    Ok(Json(Page { items: group(failed), next: None, revision }))
+    Ok(Json(Page { items, next: None, revision }))
 }
 
-/// Failure of a node, if it has failed. A node that retries counts as failed.
-fn failed(fleet: &Fleet, row: NodeRow) -> Option<NodeFailure> {
-    let observed = fleet.get(&row.node)?.observed.as_ref().map(|(observed, _)| observed);
-    let interfaces = observed.map(|observed| observed.interfaces.clone()).unwrap_or_default();
-    let busy = matches!(row.state, NodeState::Applying | NodeState::Validating);
-    let reason = if busy {
-        failure_before_retry(observed?.last.as_ref()?)?
-    } else {
-        row.reason.filter(|_| is_failure(row.state))?
-    };
-    let (error, attempt, retry) = match &reason {
-        Reason::Failed { reason: cause, errors, attempt, retry } => {
-            let from_cause = || {
-                let message = cause.as_ref().map_or_else(|| "no reason was reported".to_owned(), ToString::to_string);
-                ResourceError { message, ..ResourceError::default() }
-            };
+/// Groups failed nodes by their error.
+pub(super) fn failure_groups(fleet: &Fleet, failed: &[FailedNode]) -> Vec<FailureGroup> {
+    group(failed.iter().map(|failed| grouped(fleet, failed)))
+}
+
+fn grouped(fleet: &Fleet, FailedNode { row, current }: &FailedNode) -> GroupedFailure {
+    let observed = fleet.get(&row.node).and_then(|node| node.observed.as_ref());
+    let interfaces = observed.map(|(observed, _)| observed.interfaces.clone()).unwrap_or_default();
+    let message = |message: String| ResourceError { message, ..ResourceError::default() };
+    let (error, attempt, retry) = match &row.reason {
+        Some(Reason::Failed { reason: cause, errors, attempt, retry }) => {
+            let from_cause =
+                || message(cause.as_ref().map_or_else(|| "no reason was reported".to_owned(), ToString::to_string));
             (errors.first().cloned().unwrap_or_else(from_cause), *attempt, *retry)
         }
-        Reason::Machine { attempt, .. } => {
-            (ResourceError { message: reason.to_string(), ..ResourceError::default() }, *attempt, None)
-        }
-        Reason::Leaving { .. }
-        | Reason::Silent
-        | Reason::Running { .. }
-        | Reason::NoVersion
-        | Reason::Behind { .. }
-        | Reason::Paused { .. }
-        | Reason::Waiting { .. }
-        | Reason::Blocked { .. }
-        | Reason::NotValidated
-        | Reason::Restarted
-        | Reason::Renewed => (ResourceError { message: reason.to_string(), ..ResourceError::default() }, 0, None),
+        Some(reason @ Reason::Machine { attempt, .. }) => (message(reason.to_string()), *attempt, None),
+        Some(
+            reason @ (Reason::Leaving { .. }
+            | Reason::Silent
+            | Reason::Running { .. }
+            | Reason::NoVersion
+            | Reason::Behind { .. }
+            | Reason::Paused { .. }
+            | Reason::Waiting { .. }
+            | Reason::Blocked { .. }
+            | Reason::NotValidated
+            | Reason::Restarted
+            | Reason::Renewed),
+        ) => (message(reason.to_string()), 0, None),
+        None => (message("no reason was reported".to_owned()), 0, None),
     };
-    let member = GroupMember { node: row.node, since: row.since, attempt, retry };
-    Some(NodeFailure { member, interfaces, error })
-}
-
-/// Failure of the last run of a node that is running again.
-fn failure_before_retry(last: &LastRun) -> Option<Reason> {
-    match last.outcome {
-        Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => {
-            let (reason, errors, attempt) = (last.reason.clone(), last.errors.clone(), last.attempt);
-            Some(Reason::Failed { reason, errors, attempt, retry: None })
-        }
-        Outcome::Configured(_) | Outcome::Validated(Verdict::Passed) | Outcome::Previewed(_) => None,
-    }
+    let current = Some(*current).filter(|current| *current != row.state);
+    let member = GroupMember { node: row.node.clone(), since: row.since, attempt, current, retry };
+    GroupedFailure { member, interfaces, error }
 }
 
 #[derive(Debug, Deserialize)]

@@ -6,10 +6,11 @@ use muster_core::filter::{Filter, FilterFields, FilterKeys};
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::NodeName;
 use muster_core::node::evidence::NotCounted;
+use muster_core::node::failure::NodeFailure;
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::NodePause;
 use muster_core::node::record::{MachineRecord, NodeRecord};
-use muster_core::node::status::{Activity, NodeStatus, Reason, node_status};
+use muster_core::node::status::{Activity, NodeState, NodeStatus, Reason, node_status};
 use muster_wire::operator::NodeRow;
 use muster_wire::sync::AgentActivity;
 
@@ -89,6 +90,28 @@ pub fn matching(fleet: &Fleet, agents: AgentActivities<'_>, filter: &Filter) -> 
     nodes.into_iter().filter_map(row).collect()
 }
 
+/// A node that has failed and was not validated since.
+#[derive(Clone, Debug)]
+pub struct FailedNode {
+    /// State, begin and reason are those of the failure.
+    pub row: NodeRow,
+    /// Present state of the node.
+    pub current: NodeState,
+}
+
+/// The failed nodes among those that match a filter, in the order of the design.
+pub fn failed(fleet: &Fleet, agents: AgentActivities<'_>, filter: &Filter) -> Vec<FailedNode> {
+    let failed = |row: NodeRow| {
+        let (_, activity) = agents.agent(fleet, &row.node);
+        let NodeRow { state, since, ref reason, .. } = row;
+        let status = NodeStatus { state, since, reason: reason.clone() };
+        let failure = NodeFailure::of_node(fleet.get(&row.node)?, &status, &activity)?;
+        let row = NodeRow { state: failure.state, since: failure.since, reason: Some(failure.reason), ..row };
+        Some(FailedNode { row, current: state })
+    };
+    matching(fleet, agents, filter).into_iter().filter_map(failed).collect()
+}
+
 /// The fields that a filter on nodes may use.
 pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
     fixed: &[
@@ -151,7 +174,6 @@ fn reasons(why: &Reason, test: &mut dyn FnMut(&str) -> bool) -> bool {
 mod tests {
     use muster_core::names::{NodeName, Role, RunId};
     use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
-    use muster_core::node::status::NodeState;
     use muster_core::report::reason::RunReason;
 
     use super::*;

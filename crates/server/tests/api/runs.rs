@@ -5,10 +5,11 @@ use std::time::Duration;
 use muster_core::keys::Keys;
 use muster_core::names::{RunId, Version};
 use muster_core::node::pause::PauseRecord;
-use muster_core::node::status::Activity;
+use muster_core::node::status::{Activity, NodeState};
 use muster_core::report::reason::RunReason;
-use muster_core::report::{Cause, Outcome, ResourceError, RunResult};
+use muster_core::report::{Cause, Outcome, ResourceError, RunResult, Verdict};
 use muster_core::txn::{Op, Txn};
+use muster_testkit::wait::until;
 use muster_wire::client::LogStream;
 use muster_wire::problem::ProblemCode;
 use muster_wire::runs::{LogEnd, LogEvent, LogPiece, PIECE, RunRequestProgress, StartRunRequest};
@@ -114,6 +115,63 @@ async fn nodes_with_the_same_error_are_one_failure_group() {
     assert!(fixture.client.failure_groups(&fixture.env, "role=db").await.unwrap().items.is_empty());
     drop(agents);
     fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failure_lasts_until_a_validation_passes() {
+    let fixture = Fixture::start(&FLEET).await;
+    let env = &fixture.env;
+    let hello = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
+    let mut stream = fixture.open("web1", &hello).await;
+    next(&mut stream).await;
+    let mut seq = 0;
+    let mut send = async |outcome, message: &str| {
+        seq += 1;
+        let mut report = fixture.report("web1", 1, seq, outcome);
+        if !message.is_empty() {
+            report.reason = Some(RunReason::NotCompiled);
+            report.errors = vec![error(message)];
+        }
+        let taken = fixture.send(&report).await;
+        fixture.app.view.reach(taken.revision).await.unwrap();
+    };
+    let failed = async || {
+        let list = fixture.client.failures(env, "").await.unwrap();
+        let groups = fixture.client.failure_groups(env, "").await.unwrap().items;
+        assert_eq!(list.groups, groups, "both have one answer");
+        let [row] = &list.items[..] else { panic!("{list:?}") };
+        let [member] = &groups[0].nodes[..] else { panic!("{groups:?}") };
+        assert_eq!((&row.node, row.since), (&member.node, member.since));
+        (row.state, row.since.unwrap(), member.current, groups[0].error.message.clone())
+    };
+    send(Outcome::Configured(RunResult::Failed), "no such package").await;
+    let (state, since, current, message) = failed().await;
+    assert_eq!((state, current, message.as_str()), (NodeState::Failed, None, "no such package"));
+
+    // It retries: the applier succeeds, and the validation is in progress.
+    let (run, version) = (RunId::new("again").unwrap(), Version::new("v1").unwrap());
+    let applying = Activity::Applying { run, version, since };
+    fixture.client.activity(env, &node("web1"), &applying).await.unwrap();
+    assert_eq!(failed().await, (NodeState::Failed, since, Some(NodeState::Applying), message));
+    send(CHANGED, "").await;
+    fixture.client.activity(env, &node("web1"), &Activity::Idle).await.unwrap();
+    // The errors were those of the last run; the history has its reason.
+    let reason = RunReason::NotCompiled.to_string();
+    assert_eq!(failed().await, (NodeState::Failed, since, Some(NodeState::Configured), reason));
+    send(Outcome::Validated(Verdict::Failed), "port 80 is closed").await;
+    let invalid = |current| (NodeState::Invalid, since, current, "port 80 is closed".to_owned());
+    assert_eq!(failed().await, invalid(None));
+
+    drop(stream);
+    until("web1 is silent", || fixture.app.agents.hub.session(env, &node("web1")).is_none()).await;
+    assert_eq!(failed().await, invalid(Some(NodeState::Silent)));
+    send(PASSED, "").await;
+    assert!(fixture.client.failures(env, "").await.unwrap().items.is_empty());
+    fixture.stop().await;
+}
+
+fn error(message: &str) -> ResourceError {
+    ResourceError { message: message.into(), ..ResourceError::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
