@@ -72,6 +72,8 @@ pub enum DoctorCheck {
     Blobs,
     /// Environments: restores in progress and unreadable keys.
     Environment,
+    /// Connections of the nodes' agents.
+    Node,
 }
 
 impl DoctorCheck {
@@ -89,6 +91,7 @@ impl DoctorCheck {
             DoctorCheck::Clock => "clock",
             DoctorCheck::Blobs => "blobs",
             DoctorCheck::Environment => "environment",
+            DoctorCheck::Node => "node",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `muster doctor`: checks the health of the store and of the servers.
+//! `muster doctor`: checks the health of the store, of the servers and of the connections of agents.
 
 use muster_server::doctor;
 use muster_wire::doctor::{DoctorFinding, DoctorReport, DoctorVerdict};
@@ -9,12 +9,12 @@ use crate::connect::ServerConnection;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Table, Terminal, count};
 
-/// Check the health of the store and of the servers
+/// Check the health of the store and of the servers, and that no agent is silent
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 The server checks its store (latency, members, space, alarms, history, versions), the other replicas, the holders of \
-controllers, clocks, and whether all replicas share the same blobs. With --store the store is checked directly, without a \
-server; then servers are not checked.
+controllers, clocks, whether all replicas share the same blobs, and whether each node's agent is connected. With --store the store is checked directly, without a \
+server; then servers and nodes are not checked.
 
 Exit codes:
   0   healthy; there may be warnings

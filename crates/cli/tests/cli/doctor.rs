@@ -33,7 +33,7 @@ fn cells(text: &str) -> String {
 
 #[tokio::test]
 async fn healthy_server_passes_all_checks() {
-    let fleet = Fleet::start().await;
+    let fleet = Fleet::validated().await;
     fleet.clock.store(Timestamp::now().as_second(), Ordering::SeqCst);
     // A new server acquires its controllers a moment later.
     let is_held = |fleets: &BTreeMap<EnvName, muster_core::fleet::Fleet>| {
@@ -53,16 +53,33 @@ async fn healthy_server_passes_all_checks() {
         space | ok | STORE | N MiB
         history | ok | N revisions can be read
         version | ok | the store runs redb, Muster 0.1.0
-        replica | ok | REPLICA | this one, URL on HOST, process N, since TIME: 0 agents
+        replica | ok | REPLICA | this one, URL on HOST, process N, since TIME: 4 agents
         version | ok | the servers run Muster 0.1.0
         blobs | ok | reports and logs can be kept
         controller | ok | quickstart leaders | held by REPLICA since TIME
         controller | ok | quickstart liveness | held by REPLICA since TIME
         controller | ok | quickstart rollout | held by REPLICA since TIME
         environment | ok | quickstart | 4 nodes; all keys can be read
+        node | ok | quickstart | no agent is silent
         clock | ok | this machine → server | within N s
 
         healthy
+        ");
+    });
+}
+
+#[tokio::test]
+async fn silent_node_is_named_and_fails() {
+    let mut fleet = Fleet::validated().await;
+    fleet.clock.store(Timestamp::now().as_second(), Ordering::SeqCst);
+    fleet.disconnect("web2").await;
+    let text = fleet.muster(&["doctor"]).await;
+    assert!(text.starts_with("exit 1\n"), "{text}");
+    insta::with_settings!({ filters => FILTERS.to_vec() }, {
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("node")).collect();
+        insta::assert_snapshot!(cells(&lines.join("\n")), @"
+        node | failed | quickstart | 1 of 4 is silent: web2 since TIME
+        node quickstart: check that the machine and its agent run, and that the agent can reach a server: `muster node show NODE` shows the last report
         ");
     });
 }

@@ -1,6 +1,7 @@
-//! Checks of each environment: controller locks, unreadable keys, missing bundles, restore and destruction.
+//! Checks of each environment: controller locks, silent nodes, unreadable keys, missing bundles, restore and destruction.
 
-use muster_core::names::Version;
+use jiff::Timestamp;
+use muster_core::names::{NodeName, Version};
 use muster_core::replica::ControllerName;
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
@@ -47,7 +48,30 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
                 .on(env),
         );
     }
+    findings.extend(check_nodes(facts));
     findings
+}
+
+/// Silent nodes that are named in a finding.
+const NAMED: usize = 10;
+
+/// A silent node takes no version and proves nothing: no rollout that includes it completes.
+fn check_nodes(facts: &EnvironmentFacts) -> Option<DoctorFinding> {
+    let finding = |verdict, seen| DoctorFinding::new(DoctorCheck::Node, verdict, seen).on(facts.env.as_str());
+    if facts.silent.is_empty() {
+        return (facts.nodes > 0).then(|| finding(DoctorVerdict::Ok, "no agent is silent".to_owned()));
+    }
+    let named = |(node, since): &(NodeName, Timestamp)| format!("{node} since {}", since.strftime("%F %T UTC"));
+    let mut names: Vec<String> = facts.silent.iter().take(NAMED).map(named).collect();
+    if facts.silent.len() > NAMED {
+        names.push(format!("and {} more", facts.silent.len() - NAMED));
+    }
+    let (silent, nodes) = (facts.silent.len(), facts.nodes);
+    let verb = if silent == 1 { "is" } else { "are" };
+    let seen = format!("{silent} of {nodes} {verb} silent: {}", names.join(", "));
+    let advice = "check that the machine and its agent run, and that the agent can reach a server: `muster node show NODE` \
+                  shows the last report";
+    Some(finding(DoctorVerdict::Failed, seen).advise(advice))
 }
 
 fn check_controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<DoctorFinding> {
@@ -76,7 +100,6 @@ fn check_controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<Do
 mod tests {
     use std::collections::BTreeMap;
 
-    use jiff::Timestamp;
     use muster_core::fleet::{DestroyRecord, RestoreRecord};
     use muster_core::names::{EnvName, ReplicaId};
     use muster_core::replica::ControllerRecord;
@@ -98,7 +121,17 @@ mod tests {
             restoring: None,
             unreadable: BTreeMap::new(),
             without_bundle: Vec::new(),
+            silent: Vec::new(),
         }
+    }
+
+    #[test]
+    fn silent_nodes_are_a_failed_check() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let silent = vec![(NodeName::new("web1").unwrap(), at(0)), (NodeName::new("db1").unwrap(), at(60))];
+        let seen = lines(check_environment(&EnvironmentFacts { silent, ..facts() }));
+        let expected = "node prod failed: 2 of 3 are silent: web1 since 1970-01-01 00:00:00 UTC, db1 since 1970-01-01 00:01:00 UTC";
+        assert!(seen.iter().any(|line| line.starts_with(expected)), "{seen:#?}");
     }
 
     #[test]
@@ -110,6 +143,7 @@ mod tests {
                 "controller prod liveness ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "controller prod rollout ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "environment prod ok: 3 nodes; all keys can be read",
+                "node prod ok: no agent is silent",
             ]
         );
         let free = EnvironmentFacts { has_machines: true, controllers: BTreeMap::new(), ..facts() };
@@ -130,7 +164,7 @@ mod tests {
         let seen = lines(check_environment(&facts));
         assert!(seen[0].starts_with("controller prod design warning: no replica holds it → a server"), "{seen:?}");
         assert!(seen[4].starts_with("environment prod warning: is being destroyed since 1970-01-01"), "{seen:?}");
-        assert_eq!(seen.len(), 5);
+        assert_eq!(seen.len(), 6);
     }
 
     #[test]

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use muster_core::fleet::{DestroyRecord, Fleet, RestoreRecord};
-use muster_core::names::{EnvName, ReplicaId, Version};
+use muster_core::fleet::{DestroyRecord, Fleet, Node, RestoreRecord};
+use muster_core::names::{EnvName, NodeName, ReplicaId, Version};
+use muster_core::node::liveness::Link;
+use muster_core::node::record::MachinePhase;
 use muster_core::release::ReleaseRecord;
 use muster_core::replica::{ControllerName, ControllerRecord, ReplicaRecord};
 use muster_store::{Sharing, Store, StoreHealth};
@@ -66,6 +68,8 @@ pub struct EnvironmentFacts {
     pub unreadable: BTreeMap<String, String>,
     /// The releases whose bundles are missing.
     pub without_bundle: Vec<Version>,
+    /// Nodes with a machine whose agent is connected to no replica, the longest silent first.
+    pub silent: Vec<(NodeName, Timestamp)>,
 }
 
 /// Timeout of the store, which requests each of its members with shorter timeouts.
@@ -92,7 +96,7 @@ pub(crate) async fn collect_facts(app: &App) -> DoctorFacts {
         for fleet in fleets.values() {
             replicas.extend(fleet.replicas().iter().map(|(id, (record, _))| (id.clone(), record.clone())));
         }
-        fleets.values().map(|fleet| (environment(fleet), fleet.releases().clone())).unzip()
+        fleets.values().map(|fleet| (environment(app, fleet), fleet.releases().clone())).unzip()
     };
     // This replica is not in the view before there is an environment.
     replicas.insert(app.replica.membership.id().clone(), app.replica.membership.record().clone());
@@ -138,7 +142,22 @@ async fn without_bundle(app: &App, releases: Vec<BTreeMap<Version, ReleaseRecord
     timeout(REPLICA_TIMEOUT, checked).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-fn environment(fleet: &Fleet) -> EnvironmentFacts {
+/// Nodes that should be connected and are not, the longest silent first. A machine that is not provisioned yet has no agent.
+fn silent_nodes(app: &App, fleet: &Fleet) -> Vec<(NodeName, Timestamp)> {
+    let provisioned =
+        |node: &Node| node.machine.as_ref().is_none_or(|(machine, _)| machine.phase == MachinePhase::Provisioned);
+    let nodes = fleet.designed().filter(|(_, node, _)| provisioned(node));
+    let mut silent: Vec<(NodeName, Timestamp)> = nodes
+        .filter_map(|(name, ..)| match app.agents.links.link(fleet, name) {
+            Link::Silent { since } => Some((name.clone(), since)),
+            Link::Connected { .. } => None,
+        })
+        .collect();
+    silent.sort_by(|(a, x), (b, y)| x.cmp(y).then_with(|| a.natural().cmp(&b.natural())));
+    silent
+}
+
+fn environment(app: &App, fleet: &Fleet) -> EnvironmentFacts {
     let controllers = fleet.controllers().iter();
     EnvironmentFacts {
         env: fleet.env.clone(),
@@ -150,6 +169,7 @@ fn environment(fleet: &Fleet) -> EnvironmentFacts {
         restoring: fleet.restoring().cloned(),
         unreadable: fleet.unreadable().clone(),
         without_bundle: Vec::new(),
+        silent: silent_nodes(app, fleet),
     }
 }
 
