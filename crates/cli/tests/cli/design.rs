@@ -259,7 +259,7 @@ async fn strings_round_trip_through_yaml() {
         AMBIGUOUS.iter().map(|text| serde_json::json!({ "value": text })).collect();
     values.extend([1.into(), (-7).into(), 1.5.into(), true.into(), serde_json::json!([]), serde_json::json!({})]);
     let parameters: serde_json::Map<_, _> = (0..).map(|at: usize| format!("k{at}")).zip(values).collect();
-    let document = serde_json::json!({"kind": "HostProfile", "name": "p", "spec": {"driver": {"name": "x", "parameters": parameters}}});
+    let document = serde_json::json!({"kind": "HostProfile", "name": "p", "spec": {"driver": {"name": "local", "parameters": parameters}}});
     let machine = Machine::new();
     write(&machine.path("elsewhere/first/p.yaml"), &document.to_string());
     let first = machine.run(&["design", "show", "first", "HostProfile/p", "-o", "json"]).await;

@@ -218,6 +218,7 @@ catalogue! {
     OobTypeUnknown = "M1605" Warning "The type of an out-of-band access is unknown.",
     NoOobType = "M1606" Warning "An out-of-band access has no type.",
     DriverWithoutName = "M1607" Error "A driver has parameters, and no name.",
+    DriverUnavailable = "M1608" Error "A driver is not available.",
 
     ItemDoesNotFit = "M1701" Error "A configuration item does not match the schema of its kind.",
     NotASchema = "M1702" Error "A document of kind Schema is not a supported JSON Schema.",

@@ -159,6 +159,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Code::SelectsNothing, RuleCheck::Fleet(boot_actions::selects_nothing)),
     rule(Code::UnitName, RuleCheck::Site(boot_actions::unit_name)),
     rule(Code::DriverWithoutName, RuleCheck::Part("driver", nodes::driver_without_name)),
+    rule(Code::DriverUnavailable, RuleCheck::Part("driver", nodes::driver_unavailable)),
     rule(Code::LibvirtUri, RuleCheck::Part("oob", nodes::libvirt_uri)),
     rule(Code::LibvirtWithoutMac, RuleCheck::Node(nodes::libvirt_without_mac)),
     rule(Code::NoOobType, RuleCheck::Part("oob", nodes::no_oob_type)),

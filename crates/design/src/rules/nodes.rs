@@ -118,6 +118,20 @@ pub(super) fn driver_without_name(_: &SiteView<'_>, driver: &YamlNode, out: &mut
     }
 }
 
+/// Drivers of this version. All machines are made by one of these.
+const DRIVERS: &[&str] = &["local"];
+
+/// Reports a driver that this version does not have: machines would be made by the local one.
+pub(super) fn driver_unavailable(_: &SiteView<'_>, driver: &YamlNode, out: &mut RuleOutput) {
+    let Some(name) = Spanned::text(driver, "name").filter(|name| !DRIVERS.contains(&name.value)) else { return };
+    let finding = Code::DriverUnavailable.finding(format!("the driver {} is not available", quote(name.value)));
+    let help = match spelling::nearest(name.value, DRIVERS.iter().copied()) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("available: {}; without \"driver\" a node is a local process", DRIVERS.join(", ")),
+    };
+    out.add(name.span, finding.help(help));
+}
+
 /// URI schemes of libvirt's QEMU driver.
 const LIBVIRT_SCHEMES: &[&str] =
     &["qemu", "qemu+ssh", "qemu+libssh", "qemu+libssh2", "qemu+tls", "qemu+tcp", "qemu+unix"];

@@ -166,7 +166,7 @@ kind: HostProfile
 name: b
 spec:
   oob: {type: acme, acme-password: hunter2, bogus: {token: hunter2}}
-  driver: {name: acme, parameters: {list: [{api_key: hunter2}], token: {secret: fine}, passwords: 3}}
+  driver: {name: local, parameters: {list: [{api_key: hunter2}], token: {secret: fine}, passwords: 3}}
 ";
     let findings = compile(&[("site.yaml", document)]).findings;
     assert!(!findings.to_string().contains("hunter2"), "{findings}");
