@@ -1,13 +1,13 @@
 //! Loads a project directory for `muster up` and `muster serve`: its design, its releases, and the key that signs them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use muster_core::names::{EnvName, Version};
+use muster_core::names::{EnvName, Role, Version};
 use muster_design::finding::Findings;
 use muster_design::project::{LoadEnvironmentError, Project};
 use muster_release::key::{KeyError, SigningKey, read_public, write_public};
@@ -21,7 +21,7 @@ use crate::args::design::only_dirs;
 use crate::commands::design;
 use crate::commands::env::design_input;
 use crate::failure::Failure;
-use crate::output::Notes;
+use crate::output::{Notes, unchecked_warning};
 use crate::variables::author;
 
 /// The content of a project directory.
@@ -98,6 +98,24 @@ pub(crate) fn load(
     });
     let releases: Vec<(Version, ProjectRelease)> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
 
+    let roles: BTreeSet<Role> = environment.roles.iter().map(|role| role.role.clone()).collect();
+    for (version, release) in &releases {
+        let unknown = release.checks.unknown_roles(&roles);
+        if let Some(role) = unknown.first() {
+            let error = anyhow::anyhow!(
+                "release {version} has a check for role {role}, which the environment {} does not have: the check would \
+                 never run",
+                environment.name
+            );
+            let known: Vec<&str> = roles.iter().map(Role::as_str).collect();
+            let hint = format!("correct `roles` of the checks in release.yaml; the roles are {}", known.join(", "));
+            return Err(Failure::failed(error).hint(hint));
+        }
+        let unchecked = release.checks.unchecked_roles(&roles);
+        if !unchecked.is_empty() {
+            notes.warning(unchecked_warning(version, &unchecked));
+        }
+    }
     let (nodes, built) = (BTreeMap::new(), BTreeMap::new());
     let registration = Registration { env: environment.name.clone(), nodes, releases: built, first_version, epoch };
     let by = Attribution { author: author(), message: format!("project in {}", dir.display()) };

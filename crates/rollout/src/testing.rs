@@ -157,6 +157,7 @@ impl FakeFleet {
             signed: SignedManifest::default(),
             pushed: self.now,
             by: "test".into(),
+            checks: None,
         };
         self.put_json(self.keys.release(&version(name)), &record);
     }

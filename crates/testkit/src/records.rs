@@ -56,6 +56,7 @@ pub fn release_record(name: &str, serial: u64) -> ReleaseRecord {
         signed: SignedManifest::default(),
         pushed: Timestamp::UNIX_EPOCH,
         by: "test".into(),
+        checks: None,
     }
 }
 

@@ -115,6 +115,9 @@ pub struct EnvironmentStatus {
     pub blockers: Vec<NodeRow>,
     /// Total number of blockers.
     pub blocked: usize,
+    /// Number of nodes that are validated with 0 checks.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unchecked: usize,
     /// First leaving nodes, with the nodes that they wait for. They are counted in `counts` only.
     #[serde(default)]
     pub leaving: Vec<NodeRow>,
@@ -135,6 +138,10 @@ pub struct EnvironmentStatus {
     /// Filter of the counted and listed nodes. None: all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Maximum number of blockers in a status.
@@ -164,6 +171,19 @@ pub struct NodeRow {
     /// Pause that applies to it, whether or not a run is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<NodePause>,
+    /// Number of checks of the validation, if the node is validated and the number is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<u32>,
+}
+
+impl NodeRow {
+    /// The state for people. A validation without checks has proved nothing about the node, and says so.
+    pub fn state_text(&self) -> &'static str {
+        match (self.state, self.checks) {
+            (NodeState::Validated, Some(0)) => "validated (0 checks)",
+            (state, _) => state.as_str(),
+        }
+    }
 }
 
 /// One node with all details.

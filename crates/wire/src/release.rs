@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use muster_core::names::Version;
+use muster_core::names::{Role, Version};
 use muster_core::release::manifest::{Digest, KeyId, PublicKey, SignedManifest, SignedTrust};
 use muster_core::txn::Revision;
 
@@ -39,6 +39,9 @@ pub struct PushReleaseResponse {
     /// Trusted key that signed it. None if the environment has no trust list; agents verify it with their own keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_by: Option<KeyId>,
+    /// Roles of the environment that it has no check for: their nodes are validated with 0 checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<Role>,
     pub revision: Revision,
 }
 

@@ -27,6 +27,9 @@ pub struct PlanResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub design: Option<DesignRevision>,
     pub strategy_from: StrategySource,
+    /// Roles that the release has no check for: their nodes are validated with 0 checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<Role>,
     /// Revision that the plan was made from.
     pub revision: Revision,
 }

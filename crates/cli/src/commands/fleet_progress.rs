@@ -86,6 +86,7 @@ mod tests {
             active: false,
             link: Link::Connected { since: Timestamp::UNIX_EPOCH },
             paused: None,
+            checks: None,
         };
         FleetNode { row, ran: true }
     }

@@ -90,7 +90,7 @@ fn show_runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
             node.to_string(),
             run.run.to_string(),
             run.version.to_string(),
-            run_result(run.outcome),
+            run_result(run.outcome, run.checks),
             duration(run.ended.duration_since(run.started)),
             text::one_line(&format!("{causes}{reason}")),
         ]);

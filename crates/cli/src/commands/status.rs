@@ -61,7 +61,8 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
         }
         (Some(version), None) if status.nodes > 0 && status.blocked == 0 => {
             let all = if status.nodes == 1 { "1 node".to_owned() } else { format!("all {} nodes", status.nodes) };
-            out.line(format_args!("{env}: {all} validated{}", validated_versions(status, version)));
+            let versions = validated_versions(status, version);
+            out.line(format_args!("{env}: {all} validated{versions}{}", unchecked(status, status.nodes)));
         }
         (Some(version), None) => {
             let nodes = count(status.nodes, "node");
@@ -128,6 +129,15 @@ fn validated_versions(status: &EnvironmentStatus, version: &Version) -> String {
         (Some(only), 0) if only == version => format!(" at {version}"),
         (Some(only), 0) => format!(" at {only}{should}"),
         (Some(_), others) => format!(", at {} versions{should}", others + 1),
+    }
+}
+
+/// The number of nodes, of those validated, whose validation had no checks.
+fn unchecked(status: &EnvironmentStatus, validated: usize) -> String {
+    match status.unchecked {
+        0 => String::new(),
+        all if all == validated => " (0 checks)".to_owned(),
+        some => format!(" ({some} of them with 0 checks)"),
     }
 }
 
@@ -211,7 +221,10 @@ fn counts(status: &EnvironmentStatus) -> String {
         .counts
         .iter()
         .rev()
-        .map(|(state, nodes): (&NodeState, &usize)| format!("{nodes} {}", state.as_str()))
+        .map(|(state, nodes): (&NodeState, &usize)| match state {
+            NodeState::Validated => format!("{nodes} {}{}", state.as_str(), unchecked(status, *nodes)),
+            _ => format!("{nodes} {}", state.as_str()),
+        })
         .collect();
     states.join(", ")
 }

@@ -14,6 +14,7 @@ use super::findings::render_finding;
 use super::text::escape_controls;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default().bold();
 
 /// Standard error of a command.
@@ -36,6 +37,11 @@ impl Notes {
         if !self.quiet {
             self.write(format_args!("{NOTE}note{NOTE:#}: {text}\n"));
         }
+    }
+
+    /// Prints a warning, also with `--quiet`.
+    pub fn warning(&mut self, text: impl fmt::Display) {
+        self.write(format_args!("{WARNING}warning{WARNING:#}: {text}\n"));
     }
 
     /// Prints a question; the caller reads the answer from standard input.

@@ -89,7 +89,9 @@ pub(super) fn style(word: &str) -> Option<Style> {
     match word {
         "failed" | "error" | "invalid" | "blocked" | "unprovisioned" => Some(AnsiColor::Red.on_default()),
         "silent" | "cannot tell" => Some(AnsiColor::Magenta.on_default()),
-        "pending" | "outdated" | "configured" | "warning" => Some(AnsiColor::Yellow.on_default()),
+        "pending" | "outdated" | "configured" | "warning" | "validated (0 checks)" => {
+            Some(AnsiColor::Yellow.on_default())
+        }
         "applying" | "validating" | "provisioning" => Some(AnsiColor::Cyan.on_default()),
         "validated" | "passed" | "ok" => Some(AnsiColor::Green.on_default()),
         _ => None,
@@ -102,7 +104,7 @@ pub fn node_table(rows: &[NodeRow], now: Timestamp) -> Table {
     for row in rows {
         table.row([
             row.node.to_string(),
-            row.state.as_str().to_owned(),
+            row.state_text().to_owned(),
             row.since.map_or_else(|| NONE.to_owned(), |since| age(since, now)),
             version_cell(row.running.as_ref()),
             row.reason.as_ref().map(|reason| reason_text(reason, now)).unwrap_or_default(),
@@ -156,9 +158,10 @@ pub fn not_counted_text(reason: &NotCounted, now: Timestamp) -> String {
     }
 }
 
-/// The result of a run in one word.
-pub fn run_result(outcome: Outcome) -> String {
+/// The result of a run in one word. A validation without checks says so.
+pub fn run_result(outcome: Outcome, checks: Option<u32>) -> String {
     match outcome {
+        Outcome::Validated(Verdict::Passed) if checks == Some(0) => "validated (0 checks)".to_owned(),
         Outcome::Configured(result) => result.word().to_owned(),
         Outcome::Previewed(result) => format!("preview: {}", result.word()),
         Outcome::Validated(Verdict::Passed) => "validated".to_owned(),

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use jiff::{SignedDuration, Timestamp};
+use muster_core::names::{Role, Version};
 use serde_json::Value;
 
 /// Characters of a value; longer values are cut. `-o json` prints them completely.
@@ -48,6 +49,13 @@ pub fn size(bytes: u64) -> String {
 /// "1 node", "2 nodes".
 pub fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// The warning that a release has no check for some roles.
+pub fn unchecked_warning(version: &Version, roles: &[Role]) -> String {
+    let names: Vec<&str> = roles.iter().map(Role::as_str).collect();
+    let noun = if roles.len() == 1 { "role" } else { "roles" };
+    format!("release {version} has no check for {noun} {}: validation passes with 0 checks there", names.join(", "))
 }
 
 /// Joins the lines of a text and removes control characters and escape sequences.

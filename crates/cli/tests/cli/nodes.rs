@@ -1,6 +1,9 @@
 //! Tests of `muster node list`, `muster node show`, `muster env list`, `muster failures`, and of filters.
 
-use crate::fixture::{Fleet, Machine};
+use muster_core::node::status::Activity;
+use muster_core::report::Report;
+
+use crate::fixture::{Fleet, Machine, PASSED};
 use crate::snapshot;
 
 #[tokio::test]
@@ -15,6 +18,35 @@ async fn nodes_are_listed_in_design_order() {
     web2  silent     5d   -     its agent is not connected
     lb1   pending    5d   -     waiting for role web: 0 of 2 active
     ");
+}
+
+#[tokio::test]
+async fn validation_without_checks_says_so() {
+    let mut fleet = Fleet::validated().await;
+    let report = Report { checks: Vec::new(), ..fleet.report("lb1", 2, PASSED) };
+    fleet.send(&report).await;
+    fleet.connect("lb1", Activity::Idle).await;
+    snapshot!(fleet.muster(&["node", "list", "role=lb,web"]).await, @"
+    exit 0
+    --- stdout
+    NODE  STATE                 FOR  RUNS  WHY
+    web1  validated             5d   v1
+    web2  validated             5d   v1
+    lb1   validated (0 checks)  5d   v1
+    ");
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: all 4 nodes validated at v1 (1 of them with 0 checks)
+    ");
+    snapshot!(fleet.muster(&["runs", "--node", "lb1", "--limit", "1"]).await, @"
+    exit 0
+    --- stdout
+    AGO  NODE  RUN    VERSION  RESULT                TOOK  CAUSES AND REASON
+    3d   lb1   run-2  v1       validated (0 checks)  3.4s  agent started, version v1
+    ");
+    let shown = fleet.muster(&["node", "show", "lb1"]).await;
+    assert!(shown.contains("\nstate       validated (0 checks) for 5d\n"), "{shown}");
 }
 
 #[tokio::test]

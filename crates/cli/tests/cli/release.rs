@@ -628,3 +628,20 @@ async fn removing_the_current_key_requires_force() {
     assert!(refused.starts_with("exit 1\n") && refused.contains("quickstart runs release v3"), "{refused}");
     run_ok(&fleet, &[&remove[..], &["--force"]].concat()).await;
 }
+
+#[tokio::test]
+async fn up_refuses_checks_for_unknown_roles() {
+    let machine = Machine::new();
+    let project = machine.path("elsewhere/project");
+    write(&project.join("environments/lab.yaml"), "roles: {web: {cardinality: 1, flavor: small}}\n");
+    ScriptRelease::new("true")
+        .check("{name: up, tcp: \"{eth0}:80\", roles: [wbe]}")
+        .write(&project.join("releases/v1"));
+    snapshot!(machine.run(&["up", "project", "--once", "--state", "state"]).await, @"
+    exit 1
+    --- stderr
+    error: release v1 has a check for role wbe, which the environment lab does not have: the check would never run
+    hint: correct `roles` of the checks in release.yaml; the roles are web
+    ");
+    assert!(!machine.path("elsewhere/state/nodes").exists());
+}

@@ -320,6 +320,11 @@ impl Fleet {
         self.recorded().filter(|(_, _, record)| !record.is_leaving())
     }
 
+    /// Roles of the nodes of the design.
+    pub fn designed_roles(&self) -> BTreeSet<Role> {
+        self.index.roles.iter().filter(|(_, members)| members.members > 0).map(|(role, _)| role.clone()).collect()
+    }
+
     /// Finds a node by its name or host name.
     pub fn find(&self, name: &str) -> Option<(&NodeName, &Node)> {
         if let Some(found) = self.nodes.get_key_value(name) {

@@ -4,12 +4,15 @@ pub mod dir;
 pub mod manifest;
 pub mod spec;
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::names::Version;
+use crate::names::{Role, Version};
 use manifest::SignedManifest;
+use spec::ReleaseSpec;
 
 /// `releases/<version>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -27,6 +30,36 @@ pub struct ReleaseRecord {
     #[schema(value_type = String, format = DateTime)]
     pub pushed: Timestamp,
     pub by: String,
+    /// Roles that its checks are for. None in records of older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<ReleaseChecks>,
+}
+
+/// Roles that the checks of a release are for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReleaseChecks {
+    /// A check names no role: it is for every node.
+    pub for_all: bool,
+    /// Roles that checks name.
+    pub roles: BTreeSet<Role>,
+}
+
+impl ReleaseChecks {
+    pub fn new(spec: &ReleaseSpec) -> Self {
+        let for_all = spec.validate.iter().any(|check| check.roles.is_empty());
+        let roles = spec.validate.iter().flat_map(|check| check.roles.iter().cloned()).collect();
+        Self { for_all, roles }
+    }
+
+    /// Roles that checks name and the environment does not have. Nothing is known about an environment without nodes.
+    pub fn unknown_roles(&self, roles: &BTreeSet<Role>) -> Vec<Role> {
+        if roles.is_empty() { Vec::new() } else { self.roles.difference(roles).cloned().collect() }
+    }
+
+    /// Roles of the environment whose nodes are validated without any check.
+    pub fn unchecked_roles(&self, roles: &BTreeSet<Role>) -> Vec<Role> {
+        if self.for_all { Vec::new() } else { roles.difference(&self.roles).cloned().collect() }
+    }
 }
 
 /// `allow_older`: written with `current_version` when an operator moves nodes to an earlier release.
@@ -34,4 +67,26 @@ pub struct ReleaseRecord {
 pub struct AllowOlder {
     pub version: Version,
     pub by: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_without_checks_and_unknown_roles_are_found() {
+        let roles = |names: &[&str]| names.iter().map(|name| Role::new(*name).unwrap()).collect::<BTreeSet<_>>();
+        let checks = |checks: serde_json::Value| {
+            let spec = serde_json::json!({"applier": "script", "manifest": "run", "validate": checks});
+            ReleaseChecks::new(&serde_json::from_value(spec).unwrap())
+        };
+        let some = checks(serde_json::json!([{"name": "up", "tcp": "x:1", "roles": ["web", "wbe"]}]));
+        let env = roles(&["db", "web"]);
+        assert_eq!(some.unknown_roles(&env), [Role::new("wbe").unwrap()]);
+        assert_eq!(some.unchecked_roles(&env), [Role::new("db").unwrap()]);
+        assert!(some.unknown_roles(&roles(&[])).is_empty());
+        let all = checks(serde_json::json!([{"name": "up", "tcp": "x:1"}]));
+        assert!(all.unknown_roles(&env).is_empty() && all.unchecked_roles(&env).is_empty());
+        assert_eq!(checks(serde_json::json!([])).unchecked_roles(&env).len(), 2);
+    }
 }

@@ -78,6 +78,16 @@ pub struct Report {
     pub log: String,
 }
 
+impl Report {
+    /// Number of checks of a validation. None if the report is of something else.
+    pub fn check_count(&self) -> Option<u32> {
+        match self.outcome {
+            Outcome::Validated(_) => Some(u32::try_from(self.checks.len()).unwrap_or(u32::MAX)),
+            Outcome::Configured(_) | Outcome::Previewed(_) => None,
+        }
+    }
+}
+
 /// Reported part of a run, with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "phase", content = "result", rename_all = "snake_case")]

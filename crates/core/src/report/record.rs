@@ -57,6 +57,9 @@ pub struct ObservedRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub failed_since: Option<Timestamp>,
+    /// Number of checks of the last passed validation. None if the last one failed, and in records of older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<u32>,
     /// Boot id of the machine when its agent last connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
@@ -140,6 +143,9 @@ pub struct PastRun {
     /// Short reason, if the run was not successful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Number of checks, if the run was validated. None in records of older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<u32>,
     /// Digests of the blobs with its reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<String>,

@@ -84,6 +84,7 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         seq: report.seq,
         since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
         failed_since: next_failed_since(&before, &state, known.now),
+        checks: next_checks(&before, report),
         boot: before.boot.clone(),
         rebooted: next_rebooted(&before, report),
         renewed: next_renewed(&before, report),
@@ -240,6 +241,14 @@ fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
         Outcome::Previewed(_) => {
             before.cloned().unwrap_or(ServiceState::Configured { result: ConfigureResult::Pending, version })
         }
+    }
+}
+
+fn next_checks(before: &ObservedRecord, report: &Report) -> Option<u32> {
+    match report.outcome {
+        Outcome::Validated(Verdict::Passed) => report.check_count(),
+        Outcome::Validated(Verdict::Failed) => None,
+        Outcome::Configured(_) | Outcome::Previewed(_) => before.checks,
     }
 }
 

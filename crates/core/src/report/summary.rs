@@ -86,6 +86,7 @@ pub(crate) fn record(
             started: report.started,
             ended: report.ended,
             reason: report.reason.as_ref().map(|reason| clip(&reason.to_string(), MESSAGE)),
+            checks: report.check_count(),
             logs: logs.into_iter().chain(log.map(str::to_owned)).collect(),
         },
     );

@@ -194,6 +194,7 @@ pub(crate) async fn environment_status(
         let nodes = rows.len();
         let mut running: BTreeMap<Version, usize> = BTreeMap::new();
         rows.iter().filter_map(|row| row.running.clone()).for_each(|version| *running.entry(version).or_default() += 1);
+        let unchecked = rows.iter().filter(|row| row.checks == Some(0)).count();
         let mut blockers: Vec<NodeRow> = rows.into_iter().filter(|row| row.reason.is_some()).collect();
         let blocked = blockers.len();
         blockers.sort_by_key(|row| urgency(row.state));
@@ -211,6 +212,7 @@ pub(crate) async fn environment_status(
             running,
             blockers,
             blocked,
+            unchecked,
             leaving,
             pauses,
             held_domains,

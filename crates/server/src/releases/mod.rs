@@ -18,4 +18,5 @@ mod trust;
 pub use plan::RefusedRelease;
 pub(crate) use push::trusted_keys;
 pub use push::{BundleError, PushError, PushedRelease, push};
+pub(crate) use push::{check_roles, unchecked_roles};
 pub use trust::{ReplaceTrustError, ReplacedTrust, replace};

@@ -1,7 +1,7 @@
 //! Decides whether a release can be registered.
 
 use muster_core::fleet::Fleet;
-use muster_core::names::Version;
+use muster_core::names::{Role, Version};
 use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::{Digest, Manifest};
 use thiserror::Error;
@@ -18,6 +18,34 @@ pub enum RefusedRelease {
         "serial {serial} of release {version} is that of release {other} already: serials determine which one is newer"
     )]
     SerialTaken { version: Version, serial: u64, other: Version },
+    #[error(
+        "release {version} has checks for {}, and no node of the environment has {}: these checks would never run",
+        role_names(roles), if roles.len() == 1 { "that role" } else { "those roles" }
+    )]
+    UnknownRoles { version: Version, roles: Vec<Role>, known: Vec<Role> },
+}
+
+fn role_names(roles: &[Role]) -> String {
+    let names: Vec<&str> = roles.iter().map(Role::as_str).collect();
+    format!("{} {}", if roles.len() == 1 { "role" } else { "roles" }, names.join(", "))
+}
+
+impl RefusedRelease {
+    /// Advice for the operator.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Another { .. } => "build it under a new version".to_owned(),
+            Self::SerialTaken { .. } => "build it with a higher --serial".to_owned(),
+            Self::UnknownRoles { known, .. } => {
+                let known: Vec<&str> = known.iter().map(Role::as_str).collect();
+                format!(
+                    "correct `roles` of the checks in release.yaml, or apply a design with the role first; the \
+                     environment has {}",
+                    known.join(", ")
+                )
+            }
+        }
+    }
 }
 
 /// ReleaseDecision about a release.
@@ -87,6 +115,7 @@ mod tests {
             signed: SignedManifest::default(),
             pushed: jiff::Timestamp::UNIX_EPOCH,
             by: "ann".into(),
+            checks: None,
         };
         let value = serde_json::to_vec(&record).unwrap();
         let change = KeyChange { key: "/muster/test/releases/v1", value: Some(&value), revision: Revision(1) };

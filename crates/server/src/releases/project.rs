@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_core::names::{EnvName, Version};
-use muster_core::release::ReleaseRecord;
 use muster_core::release::dir::ContentHash;
 use muster_core::release::manifest::{Digest, PayloadError, ReleaseEnv};
+use muster_core::release::{ReleaseChecks, ReleaseRecord};
 use muster_release::bundle::{BundleInfo, PackError, pack};
 use muster_release::check::{CheckError, check};
 use muster_release::key::SigningKey;
@@ -93,6 +93,7 @@ pub struct ProjectRelease {
     pub directory: PathBuf,
     /// Digest of its content.
     pub content: String,
+    pub checks: ReleaseChecks,
 }
 
 impl ProjectRelease {
@@ -100,7 +101,7 @@ impl ProjectRelease {
     pub fn check(directory: PathBuf) -> Result<Self, SourceError> {
         let read = ReleaseTree::read(&directory);
         let tree = read.map_err(|source| SourceError::Read { directory: directory.clone(), source })?;
-        check(&tree).map_err(|source| SourceError::Check { directory: directory.clone(), source })?;
+        let spec = check(&tree).map_err(|source| SourceError::Check { directory: directory.clone(), source })?;
         // Nothing is fetched while a fleet starts.
         if tree.file(REPOS).is_some() {
             return Err(SourceError::Repositories { directory });
@@ -112,7 +113,7 @@ impl ProjectRelease {
             let mut from = File::open(&file.source).map_err(failed)?;
             io::copy(&mut from, &mut HashWriter(&mut content)).map_err(failed)?;
         }
-        Ok(Self { directory, content: content.finish().to_string() })
+        Ok(Self { directory, content: content.finish().to_string(), checks: ReleaseChecks::new(&spec) })
     }
 }
 
@@ -198,7 +199,8 @@ async fn build(
     let signed = signed.map_err(|source| ProjectBuildError::Manifest { version: version.clone(), source })?;
     let BundleInfo { digest, size, content, .. } = packed;
     let (digest, content) = (digest.to_string(), content.to_string());
-    Ok(ReleaseRecord { digest, serial, size, content, signed, pushed: *now, by: by.clone() })
+    let checks = Some(source.checks.clone());
+    Ok(ReleaseRecord { digest, serial, size, content, signed, pushed: *now, by: by.clone(), checks })
 }
 
 /// Packs a release into the blob store.

@@ -4,9 +4,9 @@ use std::io;
 
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::names::{EnvName, Version};
-use muster_core::release::ReleaseRecord;
+use muster_core::names::{EnvName, Role, Version};
 use muster_core::release::manifest::{Digest, KeyId, Manifest, PayloadError, PublicKey, ReleaseEnv, SignedManifest};
+use muster_core::release::{ReleaseChecks, ReleaseRecord};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_release::bundle::{OpenBundleError, UnpackError};
 use muster_release::check::{CheckBundleError, CheckError};
@@ -67,6 +67,8 @@ pub struct PushedRelease {
     pub changed: bool,
     /// Trusted key that signed it; none if the environment has no list of trusted keys.
     pub verified_by: Option<KeyId>,
+    /// Roles of the environment that it has no check for.
+    pub unchecked: Vec<Role>,
     pub revision: Revision,
 }
 
@@ -104,18 +106,42 @@ pub async fn push(
     // Before the bundle is examined, which takes a while.
     if let ReleaseDecision::Known(record) = read_fleet(writer, env, |fleet| decide(fleet, &manifest))?? {
         // The record may have outlived its bundle: uploading it again has repaired that.
-        return Ok(PushedRelease { record: *record, changed: false, verified_by, revision: revision(writer) });
+        let unchecked = read_fleet(writer, env, |fleet| unchecked_roles(fleet, &record))?;
+        return Ok(PushedRelease {
+            record: *record,
+            changed: false,
+            verified_by,
+            unchecked,
+            revision: revision(writer),
+        });
     }
     let (blobs, examined) = (writer.blobs.clone(), manifest.clone());
     let examining = tokio::task::spawn_blocking(move || examine(&blobs, &examined));
-    examining.await.map_err(|_| PushError::Stopping)??;
+    let checks = examining.await.map_err(|_| PushError::Stopping)??;
+    read_fleet(writer, env, |fleet| check_roles(fleet, version, &checks))??;
 
-    let (record, changed, at) = commit(writer, env, &manifest, signed, by).await?;
+    let (record, changed, at) = commit(writer, env, &manifest, checks, signed, by).await?;
     if changed {
         tracing::info!(%env, %version, serial = record.serial, digest = record.digest, "release registered");
         check_serial_unique(writer, env, &manifest, at).await?;
     }
-    Ok(PushedRelease { record, changed, verified_by, revision: at })
+    let unchecked = read_fleet(writer, env, |fleet| unchecked_roles(fleet, &record))?;
+    Ok(PushedRelease { record, changed, verified_by, unchecked, revision: at })
+}
+
+/// Refuses checks for roles that the environment does not have: they would never run.
+pub(crate) fn check_roles(fleet: &Fleet, version: &Version, checks: &ReleaseChecks) -> Result<(), RefusedRelease> {
+    let known = fleet.designed_roles();
+    let roles = checks.unknown_roles(&known);
+    if roles.is_empty() {
+        return Ok(());
+    }
+    Err(RefusedRelease::UnknownRoles { version: version.clone(), roles, known: known.into_iter().collect() })
+}
+
+/// Roles whose nodes the release validates without any check. Empty if its checks are unknown.
+pub(crate) fn unchecked_roles(fleet: &Fleet, release: &ReleaseRecord) -> Vec<Role> {
+    release.checks.as_ref().map(|checks| checks.unchecked_roles(&fleet.designed_roles())).unwrap_or_default()
 }
 
 /// Trusted keys of an environment; none if it has no list.
@@ -141,6 +167,7 @@ async fn commit(
     writer: &Writer,
     env: &EnvName,
     manifest: &Manifest,
+    checks: ReleaseChecks,
     signed: SignedManifest,
     by: String,
 ) -> Result<(ReleaseRecord, bool, Revision), PushError> {
@@ -153,6 +180,7 @@ async fn commit(
         signed,
         pushed: writer.clock.now(),
         by,
+        checks: Some(checks),
     };
     let put = Op::put_json(keys.release(&manifest.version), &record).map_err(PushError::Record)?;
     let absent = [keys.release(&manifest.version), keys.restoring(), keys.destroying()];
@@ -214,21 +242,22 @@ pub enum BundleError {
     Io(#[source] io::Error),
 }
 
-/// Verifies a bundle and checks its content. Blocks.
+/// Verifies a bundle and checks its content. Returns the roles of its checks. Blocks.
 ///
 /// The bundle is read as a stream. Unpacking it would create and remove up to 50,000 directories.
-pub(super) fn examine(blobs: &Blobs, manifest: &Manifest) -> Result<(), BundleError> {
+pub(super) fn examine(blobs: &Blobs, manifest: &Manifest) -> Result<ReleaseChecks, BundleError> {
     let digest = &manifest.digest;
     // Renewed, so that it is not swept before it is registered.
     let exists = blobs.renew(digest.hex()).map_err(BundleError::Io)?;
     let stored = if exists { blobs.stored(digest.hex()).map_err(BundleError::Io)? } else { None };
     let Some(stored) = stored else { return Err(BundleError::Missing { digest: digest.clone() }) };
     let open = || BlobStream::new(stored.as_ref());
-    muster_release::check_bundle(open, stored.size(), manifest).map(drop).map_err(|error| match error {
+    let spec = muster_release::check_bundle(open, stored.size(), manifest).map_err(|error| match error {
         CheckBundleError::Unpack(UnpackError::Bundle(OpenBundleError::Read { source, .. })) => BundleError::Io(source),
         CheckBundleError::Unpack(error) => BundleError::Unpack(error),
         CheckBundleError::Check(error) => BundleError::Check(error),
-    })
+    })?;
+    Ok(ReleaseChecks::new(&spec))
 }
 
 #[cfg(test)]

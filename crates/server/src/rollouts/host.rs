@@ -24,6 +24,7 @@ use thiserror::Error;
 use crate::api::chain;
 use crate::app::{Agents, Reader, Writer};
 use crate::design::compiled::{DesignRef, ReadDesignError};
+use crate::releases::unchecked_roles;
 use crate::rollouts::plans::{KeepPlanError, PlanUnreadable, Plans, keep_outcome};
 use crate::view::StaleView;
 
@@ -181,12 +182,14 @@ pub(crate) async fn plan_for(
     let config = read_rollout_config(reader, env).await.map_err(HostError::from)?;
     let (design, strategy_from) = (config.design, strategy_from(&request, &config));
     request.strategy.as_ref().map_or(Ok(()), |given| check_gate_commands(given, &config))?;
-    let (plan, revision) = with_decision_input(reader, agents, env, |input| {
+    let (plan, unchecked, revision) = with_decision_input(reader, agents, env, |input| {
         let plan = plan(input, &resolve_request(request, config, input.fleet)).map_err(StartRolloutError::from)?;
-        Ok::<_, BeginError>((plan, input.fleet.revision))
+        let release = input.fleet.releases().get(&plan.to);
+        let unchecked = release.map(|release| unchecked_roles(input.fleet, release)).unwrap_or_default();
+        Ok::<_, BeginError>((plan, unchecked, input.fleet.revision))
     })??;
     let digest = Plans::digest(&plan).map_err(|error| HostError::Keep(KeepPlanError::from(error)))?;
-    Ok(PlanResponse { plan, digest, design, strategy_from, revision })
+    Ok(PlanResponse { plan, digest, design, strategy_from, unchecked, revision })
 }
 
 fn strategy_from(request: &PlanRequest, config: &RolloutConfig) -> StrategySource {

@@ -70,6 +70,11 @@ pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &N
         active: node.active().is_some(),
         link,
         paused,
+        checks: node
+            .observed
+            .as_ref()
+            .and_then(|(observed, _)| observed.checks)
+            .filter(|_| state == NodeState::Validated),
     }
 }
 
@@ -244,6 +249,7 @@ mod tests {
             active: false,
             link: Link::Silent { since: jiff::Timestamp::UNIX_EPOCH },
             paused: None,
+            checks: None,
         };
         let record = NodeRecord {
             role: row.role.clone(),

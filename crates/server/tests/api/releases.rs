@@ -1,15 +1,19 @@
 //! Releases: push, list, download and trusted keys.
 
-use muster_core::names::EnvName;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, Role};
 use muster_core::release::manifest::{Manifest, ReleaseEnv};
+use muster_core::release::{ReleaseChecks, ReleaseRecord};
+use muster_core::txn::{Op, Txn};
 use muster_release::key::SigningKey;
 use muster_release::manifest::sign;
 use muster_testkit::release::{SignedBundle, write_file, write_script};
 use muster_wire::client::ClientError;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::release::{BundleState, PushReleaseResponse, SignatureTrust};
+use muster_wire::rollout::PlanRequest;
 
-use crate::fixture::{Fixture, version};
+use crate::fixture::{Fixture, release_record, version};
 
 pub(crate) fn key() -> SigningKey {
     SigningKey::generate("test").unwrap()
@@ -116,6 +120,39 @@ async fn release_of_another_environment_is_refused() {
     let text = format!("release v3 was built for environment staging, not for {}", fixture.env);
     assert!(refused.detail.contains(&text), "{refused}");
     assert!(register(&fixture, &for_env(ReleaseEnv::Only(fixture.env.clone()))).await.unwrap().changed);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn checks_for_unknown_roles_are_refused() {
+    let fixture = Fixture::start(&[("web1", "web"), ("db1", "db")]).await;
+    let keys = [key()];
+    let spec = |role: &str| {
+        format!("applier: script\nmanifest: run\nvalidate:\n  - {{name: up, tcp: \"{{eth0}}:80\", roles: [{role}]}}\n")
+    };
+    let wrong = build_with("v3", 3, &spec("wbe"), "x", &keys);
+    upload(&fixture, &wrong).await;
+    let refused = problem(register(&fixture, &wrong).await);
+    assert_eq!(refused.code, ProblemCode::ReleaseRefused);
+    assert!(refused.detail.contains("release v3 has checks for role wbe, and no node"), "{refused}");
+    assert!(refused.hint.as_ref().unwrap().ends_with("the environment has db, web"), "{refused}");
+
+    let right = build_with("v3", 3, &spec("web"), "x", &keys);
+    assert_eq!(push(&fixture, &right).await.unchecked, [Role::new("db").unwrap()]);
+    assert_eq!(register(&fixture, &right).await.unwrap().unchecked, [Role::new("db").unwrap()], "again");
+    let plan = async |name: &str| fixture.client.plan_rollout(&fixture.env, &PlanRequest::to(version(name))).await;
+    assert_eq!(plan("v3").await.unwrap().unchecked, [Role::new("db").unwrap()]);
+
+    // The design changed after the push.
+    let roles = [Role::new("lb").unwrap()].into();
+    let record = ReleaseRecord { checks: Some(ReleaseChecks { for_all: false, roles }), ..release_record("v4", 4) };
+    let put = Op::put_json(Keys::new(&fixture.env).release(&version("v4")), &record).unwrap();
+    fixture.store.commit(Txn::new().op(put)).await.unwrap();
+    fixture.wait_for("v4 is there", |fleet| fleet.releases().contains_key(&version("v4"))).await;
+    let refused = plan("v4").await.unwrap_err();
+    let refused = refused.problem().unwrap();
+    assert_eq!(refused.code, ProblemCode::ReleaseRefused);
+    assert!(refused.detail.contains("release v4 has checks for role lb"), "{refused}");
     fixture.stop().await;
 }
 

@@ -83,6 +83,7 @@ pub(crate) fn founding(env: &EnvName, design: &Design, releases: u64) -> Result<
             signed: SignedManifest::default(),
             pushed: START,
             by: "ann".into(),
+            checks: None,
         };
         txn = txn.op(Op::put_json(keys.release(&version(number)), &release)?);
     }

@@ -314,6 +314,7 @@ mod tests {
             active: false,
             link: Link::Connected { since: Timestamp::UNIX_EPOCH },
             paused: None,
+            checks: None,
         }
     }
 

@@ -171,7 +171,7 @@ fn show_result(detail: &RunDetail, out: &mut Out) {
     }
     out.gap();
     let counts = last.counts;
-    let result = run_result(last.outcome);
+    let result = run_result(last.outcome, last.check_count());
     out.line(format_args!(
         "{result}: {} resources, {} changed, {} failed, {} skipped",
         counts.total, counts.changed, counts.failed, counts.skipped

@@ -70,7 +70,7 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     fact("node", format!("{} (role {})", row.node, row.role));
     let for_time = row.since.map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
     let why = row.reason.as_ref().map(|why| format!(": {}", reason_text(why, now))).unwrap_or_default();
-    fact("state", format!("{}{for_time}{why}", row.state.as_str()));
+    fact("state", format!("{}{for_time}{why}", row.state_text()));
     fact("runs", row.running.as_ref().map_or_else(|| "no validated version".into(), ToString::to_string));
     fact("should run", version_cell(row.desired.as_ref()));
     fact("active", if row.active { "yes: other nodes may depend on it".into() } else { "no".into() });
@@ -161,7 +161,7 @@ fn history(runs: &[PastRun], now: Timestamp, out: &mut Out) {
             run.run.to_string(),
             age(run.ended, now),
             run.version.to_string(),
-            run_result(run.outcome),
+            run_result(run.outcome, run.checks),
             duration(run.ended.duration_since(run.started)),
             format!("{causes}{reason}"),
         ]);

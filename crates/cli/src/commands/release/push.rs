@@ -13,7 +13,7 @@ use muster_wire::release::PushReleaseResponse;
 use crate::args::Globals;
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{Notes, Terminal, size};
+use crate::output::{Notes, Terminal, size, unchecked_warning};
 use crate::variables::author;
 
 /// Upload built releases to the server: missing bundles, and the signed manifests
@@ -54,6 +54,9 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
             out.line(format_args!("{version} {result} in {} (serial {serial})", session.env));
         }
     });
+    for done in all.iter().filter(|done| !done.unchecked.is_empty()) {
+        terminal.notes.warning(unchecked_warning(&done.version, &done.unchecked));
+    }
     if all.iter().any(|done| done.verified_by.is_none()) {
         let env = &session.env;
         terminal.notes.note(format_args!(

@@ -12,7 +12,7 @@ use crate::args::{Globals, OutputFormat};
 use crate::commands::release::diff::{ReleaseDifferences, compare_versions};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{Out, Terminal};
+use crate::output::{Out, Terminal, unchecked_warning};
 
 use super::plan_args::{PlanArgs, shell_word, write_plan};
 use super::plan_view::{self, NodeListing};
@@ -74,6 +74,9 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
             show_differences(&from, plan, compared, args.diff, out);
         }
     });
+    if !answer.unchecked.is_empty() {
+        terminal.notes.warning(unchecked_warning(&plan.to, &answer.unchecked));
+    }
     if let (StrategySource::Default, false) = (answer.strategy_from, plan.at_once) {
         terminal.notes.note("the environment file has no section `rollout`: this is the default strategy");
     }

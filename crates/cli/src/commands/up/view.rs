@@ -18,7 +18,8 @@ fn node_line(row: &NodeRow) -> String {
     let version = row.desired.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
     match (row.state, &row.reason) {
         (NodeState::Applying | NodeState::Validating | NodeState::Validated | NodeState::Configured, _) => {
-            format!("{}{version}", row.state.as_str())
+            let unchecked = if row.checks == Some(0) { " (0 checks)" } else { "" };
+            format!("{}{version}{unchecked}", row.state.as_str())
         }
         (NodeState::Provisioning, _) => "starting".to_owned(),
         (NodeState::Leaving, Some(why)) => format!("leaving: {why}"),

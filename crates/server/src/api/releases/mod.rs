@@ -27,8 +27,8 @@ use crate::app::{Reader, Writer};
 use crate::blobs::ReceiveError;
 use crate::blobs::downloads::DownloadsOverloaded;
 use crate::releases::{
-    self, BundleError, PushError, PushedRelease, ReplaceTrustError, ReplacedTrust, replace as replace_trust,
-    trusted_keys,
+    self, BundleError, PushError, PushedRelease, RefusedRelease, ReplaceTrustError, ReplacedTrust,
+    replace as replace_trust, trusted_keys,
 };
 
 /// `Retry-After` of a busy server, in seconds.
@@ -153,10 +153,10 @@ pub(crate) async fn push_release(
 ) -> Result<Json<PushReleaseResponse>, ApiError> {
     let version = version.version()?;
     let by = author.by(None, "").author;
-    let PushedRelease { record, changed, verified_by, revision } =
+    let PushedRelease { record, changed, verified_by, unchecked, revision } =
         releases::push(&writer, &scope.env, &version, signed, by).await?;
     let (serial, digest) = (record.serial, record.digest);
-    Ok(Json(PushReleaseResponse { version, serial, digest, changed, verified_by, revision }))
+    Ok(Json(PushReleaseResponse { version, serial, digest, changed, verified_by, unchecked, revision }))
 }
 
 /// State of a bundle: kept if a blob of this size is stored, damaged if the size differs.
@@ -169,6 +169,16 @@ async fn bundle_state(reader: &Reader, digest: String, size: u64) -> Result<Bund
         Some(found) if found == size => BundleState::Kept,
         Some(_) => BundleState::Damaged,
     })
+}
+
+impl From<RefusedRelease> for ApiError {
+    fn from(refused: RefusedRelease) -> Self {
+        let code = match &refused {
+            RefusedRelease::Another { .. } | RefusedRelease::SerialTaken { .. } => ProblemCode::ReleaseTaken,
+            RefusedRelease::UnknownRoles { .. } => ProblemCode::ReleaseRefused,
+        };
+        Self(Problem::new(code, refused.to_string()).hint(refused.hint()))
+    }
 }
 
 impl From<PushError> for ApiError {
@@ -189,12 +199,7 @@ impl From<PushError> for ApiError {
                 refused("fix it, and build it again with `muster release build`")
             }
             PushError::Bundle(BundleError::Io(error)) => not_kept(&error, text),
-            PushError::Refused(releases::RefusedRelease::Another { .. }) => {
-                Self(Problem::new(ProblemCode::ReleaseTaken, text).hint("build it under a new version"))
-            }
-            PushError::Refused(releases::RefusedRelease::SerialTaken { .. }) => {
-                Self(Problem::new(ProblemCode::ReleaseTaken, text).hint("build it with a higher --serial"))
-            }
+            PushError::Refused(refused) => refused.into(),
             PushError::NotAccepting(error) => (*error).into(),
             PushError::Store(error) => error.into(),
             PushError::StaleView(behind) => behind.into(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::fleet::{Fleet, Node};
+use muster_core::names::Version;
 use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::PauseReason;
@@ -30,6 +31,7 @@ use crate::app::{Agents, Reader, Writer};
 
 use self::commands::one_line;
 use crate::api::releases::bundles::{digest_in, open_bundle};
+use crate::releases::check_roles;
 use crate::rollouts::host::{begin, plan_for, roll_back};
 use crate::rollouts::{plans, status_response};
 
@@ -182,7 +184,17 @@ pub(crate) async fn plan_rollout(
     scope: Scope,
     JsonBody(request): JsonBody<PlanRequest>,
 ) -> Result<Json<PlanResponse>, ApiError> {
+    check_roles_of(&reader, &scope, &request.to)?;
     Ok(Json(plan_for(&reader, &agents, &scope.env, request).await?))
+}
+
+/// Refuses a release with checks for roles that the environment does not have.
+fn check_roles_of(reader: &Reader, scope: &Scope, to: &Version) -> Result<(), ApiError> {
+    let checked = scope.read(reader, |fleet| {
+        let checks = fleet.releases().get(to).and_then(|release| release.checks.as_ref());
+        checks.map_or(Ok(()), |checks| check_roles(fleet, to, checks))
+    })?;
+    Ok(checked?)
 }
 
 /// Longest request id, in characters.
@@ -220,6 +232,14 @@ pub(crate) async fn begin_downloadable(
 ) -> Result<StartOutcome, ApiError> {
     let to = what.version();
     writer.view.reach(writer.latest_revision.read().await?).await?;
+    let at_once = match &what {
+        StartTarget::Plan(plan) => plan.at_once,
+        StartTarget::Now(request) => request.at_once,
+    };
+    // `at_once` is for emergencies.
+    if !at_once {
+        check_roles_of(writer, scope, to)?;
+    }
     if let Some(release) = scope.read(writer, |fleet| fleet.releases().get(to).cloned())? {
         let digest = digest_in(&release, to)?;
         open_bundle(writer, to, &digest).await?;
