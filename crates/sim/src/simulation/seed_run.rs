@@ -10,8 +10,8 @@ use muster_core::node::record::Decommission;
 use muster_core::replica::ControllerName;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{
-    Amount, Deadlines, FailureLimits, Gate, GateCheck, GateCheckKind, MaxUnavailable, OnFailure, PerLabel, Promote,
-    Reach, Strategy, Wave, Window,
+    Amount, Deadlines, FailureLimits, Gate, GateCheck, GateCheckKind, MaxUnavailable, OnFailure, OnInconclusive,
+    PerLabel, Promote, Reach, Strategy, Wave, Window,
 };
 use muster_core::txn::{Op, Txn};
 use muster_rollout::command::{RetryTarget, RolloutCommand};
@@ -321,6 +321,8 @@ fn random_release(rng: &mut Rng) -> ReleaseBehaviour {
 fn random_strategy(rng: &mut Rng) -> Strategy {
     let seconds = |span: u64| SignedDuration::from_secs(i64::try_from(span).unwrap_or(1));
     let soak = seconds(8 + rng.below(10));
+    // Derived from the soak: a draw of its own would change every known seed.
+    let inconclusive = if soak.as_secs() % 2 == 0 { OnInconclusive::Pause } else { OnInconclusive::Fail };
     let wave = |reach, promote| Wave { reach, soak: Some(soak), promote };
     let (auto, manual) = (Promote::Auto, Promote::Manual);
     let all = Reach::Percent(100);
@@ -372,7 +374,7 @@ fn random_strategy(rng: &mut Rng) -> Strategy {
         max_unavailable: MaxUnavailable { default, roles: BTreeMap::new(), per },
         ramp: rng.chance(0.5),
         soak: seconds(6 + rng.below(6)),
-        gate: Gate { checks, ..Gate::default() },
+        gate: Gate { checks, inconclusive, ..Gate::default() },
         failures,
         on_failure: if rng.chance(0.5) { OnFailure::Pause } else { OnFailure::Rollback },
         deadlines: Deadlines {
