@@ -215,6 +215,13 @@ impl Problem {
         self
     }
 
+    /// Sets the current value.
+    #[must_use]
+    pub fn current(mut self, current: Value) -> Self {
+        self.current = Some(Box::new(current));
+        self
+    }
+
     /// Sets the delay before the next attempt in seconds.
     #[must_use]
     pub fn retry_after(mut self, seconds: u16) -> Self {

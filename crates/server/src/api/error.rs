@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use muster_core::fleet::RestoreRecord;
 use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::txn::Revision;
 use muster_store::StoreError;
 use muster_wire::problem::{MEDIA_TYPE, Problem, ProblemCode};
 use serde::de::DeserializeOwned;
@@ -70,8 +71,20 @@ impl ApiError {
 
 impl From<StaleView> for ApiError {
     fn from(behind: StaleView) -> Self {
-        Self(Problem::new(ProblemCode::CannotTell, behind.to_string()).hint("retry in a moment"))
+        let problem = Problem::new(ProblemCode::CannotTell, behind.to_string()).current(revision_json(behind.at));
+        Self(problem.hint("retry in a moment"))
     }
+}
+
+impl From<FutureRevision> for ApiError {
+    fn from(future: FutureRevision) -> Self {
+        let problem = Problem::new(ProblemCode::CannotTell, future.to_string()).current(revision_json(future.head));
+        Self(problem.hint("a revision of another store, or from before a restore, has no meaning here: discard it"))
+    }
+}
+
+fn revision_json(revision: Revision) -> serde_json::Value {
+    serde_json::json!({ "revision": revision })
 }
 
 impl From<StoreError> for ApiError {

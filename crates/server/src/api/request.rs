@@ -98,7 +98,28 @@ pub(crate) async fn fresh_enough(parts: &Parts, reader: &Reader) -> Result<(), A
             })?
         }
     };
-    Ok(reader.view.reach(demanded).await?)
+    tokio::select! {
+        // The store is read only if the view has not reached the revision.
+        biased;
+        reached = reader.view.reach(demanded) => Ok(reached?),
+        future = future_revision(reader, demanded) => Err(future.into()),
+    }
+}
+
+/// Error: the demanded revision is later than the store's. Waiting for it is useless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("revision {demanded} does not exist: the store is at revision {head}")]
+pub(crate) struct FutureRevision {
+    pub(crate) head: Revision,
+    pub(crate) demanded: Revision,
+}
+
+/// Resolves when a read of the store shows that it has no such revision. Else the view decides.
+async fn future_revision(reader: &Reader, demanded: Revision) -> FutureRevision {
+    match reader.latest_revision.read().await {
+        Ok(head) if head < demanded => FutureRevision { head, demanded },
+        Ok(_) | Err(_) => std::future::pending().await,
+    }
 }
 
 /// Default and largest number of items in a page. Large, since reads cost no store access and 5,000 rows are one megabyte.

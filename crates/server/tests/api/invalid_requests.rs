@@ -87,6 +87,25 @@ async fn every_refusal_is_a_problem_with_a_code() {
     fixture.stop().await;
 }
 
+/// The store has no such revision, so the server does not wait until its timeout.
+#[tokio::test(flavor = "multi_thread")]
+async fn future_revision_gets_503_with_the_present_one() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let http = crate::fixture::http();
+    for demanded in [u64::MAX, fixture.store.revision().await.unwrap().0 + 1_000_000] {
+        let request = http.get(fixture.url("/v1/envs/test/status")).header("Muster-Min-Revision", demanded);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let problem: Problem = response.json().await.unwrap();
+        assert_eq!(problem.code, ProblemCode::CannotTell);
+        assert!(problem.detail.starts_with(&format!("revision {demanded} does not exist")), "{}", problem.detail);
+        let there = problem.current.unwrap()["revision"].as_u64().unwrap();
+        assert!(problem.detail.ends_with(&format!("the store is at revision {there}")), "{}", problem.detail);
+        assert!(there > 0 && there <= fixture.store.revision().await.unwrap().0);
+    }
+    fixture.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn node_cannot_report_for_another_node() {
     let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
