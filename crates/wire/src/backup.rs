@@ -42,6 +42,20 @@ pub struct BackupTrailer {
     pub checksum: String,
 }
 
+/// A missing blob without which a restored environment cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MissingPart {
+    pub digest: String,
+    /// Part of the environment that needs it, such as `the bundle of release v2`.
+    pub part: String,
+}
+
+impl std::fmt::Display for MissingPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({:.12}…)", self.part, self.digest)
+    }
+}
+
 /// Options of a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -51,6 +65,8 @@ pub struct RestoreQuery {
     pub replace: bool,
     /// Dry run: change nothing and report what would change.
     pub check: bool,
+    /// Restore a backup that lacks files of the design or bundles.
+    pub incomplete: bool,
 }
 
 /// Result of a restore or a dry run.
@@ -71,6 +87,9 @@ pub struct RestoreResponse {
     pub blobs: usize,
     /// Logs that were missing when the backup was made.
     pub missing_blobs: usize,
+    /// Files of the design and bundles that are neither in the backup nor in the blob directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_parts: Vec<MissingPart>,
     /// New epoch of the environment.
     pub epoch: u64,
     /// Revision at which the restore is complete. None for a dry run.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use muster_core::names::EnvName;
 use muster_server::Blobs;
-use muster_server::backup::{self, BackupError, verify};
-use muster_wire::backup::{BackupManifest, BackupTrailer};
+use muster_server::backup::{self, BackupError, BackupReadError, Contents, verify};
+use muster_wire::backup::{BackupManifest, MissingPart};
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -27,9 +27,12 @@ The server creates the backup. With --store and --blobs no server is needed; an 
 
 State of running servers is not included. `tar --zstd -tf FILE` lists the content.
 
+A backup that lacks bundles or files of the design is incomplete: it is written to FILE.incomplete, and FILE is not changed. \
+`muster doctor` names the missing bundles.
+
 Exit codes:
-  0   success; a note lists missing logs
-  1   failure; no file was changed
+  0   success; a note counts missing logs
+  1   failure, or the backup is incomplete; FILE was not changed
   2   unknown: the server cannot be reached or stopped answering; no file was changed
 
 Examples:
@@ -51,6 +54,9 @@ struct BackupOutput {
     #[serde(flatten)]
     manifest: BackupManifest,
     missing_blobs: usize,
+    /// Missing files of the design and bundles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_parts: Vec<MissingPart>,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -60,9 +66,11 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
             let failure = Failure::usage("a backup is binary and cannot be written to a terminal");
             return Err(failure.hint("give a file, or use a pipe"));
         };
-        let (_, bytes) = source.write(out, &mut terminal.notes).await?;
+        let (verifier, to) = PipedVerifier::start()?;
+        let (_, bytes) = source.write(TeeWriter { out, to }, &mut terminal.notes).await?;
+        let contents = verifier.contents()?;
         terminal.notes.note(format_args!("{} of {} written", size(bytes), source.env()));
-        return Ok(Exit::Yes);
+        return Ok(note_missing(&contents, &mut terminal.notes));
     }
     let partial = PartialFile::create(&args.file)?;
     let (file, bytes) = source.write(partial.file.try_clone().map_err(partial.failed())?, &mut terminal.notes).await?;
@@ -71,27 +79,83 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let read_back = File::open(&partial.path).context("cannot read the backup").map_err(Failure::failed)?;
     let contents = verify(read_back).context("the written backup is incomplete").map_err(Failure::failed)?;
     terminal.notes.end_progress();
-    partial.into_place(&args.file)?;
+    let exit = note_missing(&contents, &mut terminal.notes);
+    let is_complete = contents.missing_parts.is_empty();
+    let file = if is_complete { args.file.clone() } else { with_suffix(&args.file, ".incomplete") };
+    partial.into_place(&file)?;
     let output = BackupOutput {
-        file: args.file.clone(),
         bytes,
-        missing_blobs: contents.ending.missing.len(),
+        missing_blobs: contents.ending.missing.len() - contents.missing_parts.len(),
+        missing_parts: contents.missing_parts,
         manifest: contents.manifest,
+        file,
     };
-    note_missing(&contents.ending, &mut terminal.notes);
     terminal.out.answer(&output, |out| {
         let BackupManifest { env, revision, keys, nodes, .. } = &output.manifest;
         let (keys, nodes, blobs) = (count(*keys, "key"), count(*nodes, "node"), count(contents.ending.blobs, "log"));
         out.line(format_args!("{env} at revision {revision}: {nodes}, {keys}, {blobs}"));
-        out.line(format_args!("{}: {}, verified", args.file.display(), size(output.bytes)));
+        let verdict = if is_complete { "verified" } else { "incomplete" };
+        out.line(format_args!("{}: {}, {verdict}", output.file.display(), size(output.bytes)));
     });
-    Ok(Exit::Yes)
+    Ok(exit)
 }
 
-fn note_missing(ending: &BackupTrailer, notes: &mut Notes) {
-    if let Some(first) = ending.missing.first() {
-        let logs = count(ending.missing.len(), "log");
-        notes.note(format_args!("the backup lacks {logs} that could not be found, such as {first:.12}…"));
+/// Names what the backup lacks. Missing logs do not make it incomplete.
+fn note_missing(contents: &Contents, notes: &mut Notes) -> Exit {
+    let logs = contents.ending.missing.len() - contents.missing_parts.len();
+    if logs > 0 {
+        notes.note(format_args!("the backup lacks {} that could not be found", count(logs, "log")));
+    }
+    for part in &contents.missing_parts {
+        notes.note(format_args!("the backup lacks {part}"));
+    }
+    if contents.missing_parts.is_empty() {
+        return Exit::Yes;
+    }
+    notes.note(
+        "the backup is incomplete: upload the missing bundles with `muster release push`, or apply the design again",
+    );
+    Exit::No
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Verifies a backup on a thread of its own, while it is written to standard output.
+struct PipedVerifier(std::thread::JoinHandle<Result<Contents, BackupReadError>>);
+
+impl PipedVerifier {
+    fn start() -> Result<(Self, io::PipeWriter), Failure> {
+        let (from, to) = io::pipe().context("cannot create a pipe").map_err(Failure::failed)?;
+        Ok((Self(std::thread::spawn(move || verify(from))), to))
+    }
+
+    /// The contents, once the writer of the pipe is dropped.
+    fn contents(self) -> Result<Contents, Failure> {
+        let verified = self.0.join().map_err(|_| Failure::failed(anyhow::anyhow!("the backup cannot be verified")))?;
+        verified.context("the written backup is incomplete").map_err(Failure::failed)
+    }
+}
+
+/// Writes to standard output and to the verifier.
+struct TeeWriter<W> {
+    out: W,
+    to: io::PipeWriter,
+}
+
+impl<W: Write> Write for TeeWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        // A verifier that has found an error stops reading. Its result says so.
+        let _ = self.to.write_all(bytes.get(..written).unwrap_or_default());
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
@@ -180,9 +244,7 @@ struct PartialFile {
 impl PartialFile {
     fn create(target: &Path) -> Result<Self, Failure> {
         use std::os::unix::fs::OpenOptionsExt;
-        let mut name = target.as_os_str().to_owned();
-        name.push(format!(".{}.unfinished", std::process::id()));
-        let path = PathBuf::from(name);
+        let path = with_suffix(target, &format!(".{}.unfinished", std::process::id()));
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path);
         let file = file.with_context(|| format!("cannot write {}", path.display())).map_err(Failure::failed)?;
         Ok(Self { path, file })

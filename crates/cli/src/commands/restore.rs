@@ -36,7 +36,7 @@ the same command again. With --env the environment gets another name.
 
 Exit codes:
   0   success; with --check: the backup can be restored
-  1   failure: the file is incomplete, the environment exists already, or the store failed
+  1   failure: the file or the backup is incomplete, the environment exists already, or the store failed
   2   unknown: the server cannot be reached or stopped answering; retry, which is safe
 
 Examples:
@@ -53,6 +53,11 @@ pub struct Args {
     /// Verify the file and print the changes without making them
     #[arg(long)]
     check: bool,
+    /// Restore a backup that lacks files of the design or bundles
+    ///
+    /// Parts that the blob directory has are not missing.
+    #[arg(long)]
+    incomplete: bool,
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
@@ -78,6 +83,9 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     if restored.missing_blobs > 0 {
         let logs = count(restored.missing_blobs, "log");
         terminal.notes.note(format_args!("{logs} are missing in the backup"));
+    }
+    for part in &restored.missing_parts {
+        terminal.notes.note(format_args!("the backup lacks {part}"));
     }
     if !restored.check {
         terminal.notes.note("every node runs and validates again; `muster status` shows the progress");
@@ -110,7 +118,7 @@ async fn restore_by_server(
         }
     }
     terminal.notes.progress("restoring …");
-    let query = RestoreQuery { replace: args.replace, check: args.check };
+    let query = RestoreQuery { replace: args.replace, check: args.check, incomplete: args.incomplete };
     let restored = server.client.restore(&env, query, tokio::fs::File::from_std(file)).await;
     terminal.notes.end_progress();
     restored.map_err(|error| server.failure(error))
@@ -130,7 +138,8 @@ async fn restore_to_store(
         .with_context(|| format!("cannot use {}", dir.display()))
         .map_err(Failure::failed)?;
     let by = format!("process {} with muster restore", std::process::id());
-    let target = RestoreTarget { store, blobs: Arc::new(blobs), env, replace: args.replace, by, now: terminal.now };
+    let Args { replace, incomplete, .. } = *args;
+    let target = RestoreTarget { store, blobs: Arc::new(blobs), env, replace, incomplete, by, now: terminal.now };
     let planned = file.try_clone().context("cannot read the backup again").map_err(Failure::failed)?;
     let planned = backup::check(planned, contents, &target).await.map_err(refused)?;
     if args.check {
@@ -222,6 +231,9 @@ fn refused(error: RestoreError) -> Failure {
             Some("restore that backup again to complete it, or use this one with --replace")
         }
         RestoreError::Refused(RefusedRestore::Destroying { .. }) => Some("retry when the environment is destroyed"),
+        RestoreError::Refused(RefusedRestore::Incomplete { .. }) => {
+            Some("use another backup, or restore without these parts with --incomplete")
+        }
         RestoreError::Store(_) | RestoreError::Blobs(_) => Some("run the same command again: it continues"),
         RestoreError::Read(_)
         | RestoreError::ReadStore(_)

@@ -64,6 +64,7 @@ pub(crate) async fn restore_backup(
         blobs: writer.blobs.clone(),
         env: env.clone(),
         replace: query.replace,
+        incomplete: query.incomplete,
         by: format!("the server {}", replica.membership.id()),
         now: writer.clock.now(),
     };
@@ -151,6 +152,10 @@ impl From<RestoreError> for ApiError {
             }
             RestoreError::Refused(RefusedRestore::Destroying { .. }) => {
                 Self(Problem::new(ProblemCode::Destroying, text).hint("restore it when it is gone"))
+            }
+            RestoreError::Refused(RefusedRestore::Incomplete { .. }) => {
+                let problem = Problem::new(ProblemCode::InvalidRequest, text);
+                Self(problem.hint("use another backup, or restore without these parts with --incomplete"))
             }
             RestoreError::Overtaken { .. } => Self(Problem::new(ProblemCode::Conflict, text)),
             RestoreError::Read(_) => Self::invalid(text),

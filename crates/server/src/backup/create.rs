@@ -1,25 +1,23 @@
 //! Creates a backup: the keys of an environment, and the blobs that they refer to.
 
-use std::collections::{BTreeSet, HashSet};
-use std::io::{self, Write, sink};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::Write;
 
 use jiff::Timestamp;
-use muster_core::design::DesignRevisionRecord;
+use muster_core::design::{DesignRevision, DesignRevisionRecord};
 use muster_core::keys::{self, Key, Keys};
 use muster_core::names::{EnvName, Version};
 use muster_core::release::ReleaseRecord;
-use muster_core::release::dir::hex;
 use muster_core::report::record::{ObservedRecord, RunHistory, StatusLeaf};
 use muster_core::rollout::record::RolloutRecord;
 use muster_store::{KeyValue, Store, StoreError};
-use muster_wire::backup::{BackupManifest, BackupTrailer};
-use sha2::{Digest, Sha256};
+use muster_wire::backup::{BackupManifest, BackupTrailer, MissingPart};
 use thiserror::Error;
 
 use crate::blobs::{Blobs, is_digest};
 use crate::design::tree::add_references;
 
-use super::writer::{Archive, BackupWriteError, BlobPieces};
+use super::writer::{Archive, BackupWriteError};
 use super::{CURRENT_VERSION, DESTROYING, EPOCH, FORMAT, HELD, RESTORING, is_kept};
 
 #[derive(Debug, Error)]
@@ -85,7 +83,7 @@ pub async fn read_environment(store: &dyn Store, env: &EnvName, now: Timestamp) 
         current_version,
         nodes,
         keys: kvs.len(),
-        blobs: named.needed.len(),
+        blobs: named.needed().len(),
     };
     Ok(Backup { manifest, prefix, kvs, named })
 }
@@ -93,19 +91,20 @@ pub async fn read_environment(store: &dyn Store, env: &EnvName, now: Timestamp) 
 impl Backup {
     /// Writes the backup, with one small blob or a piece of a large one in memory. Blocks.
     ///
-    /// A blob that has just left the history counts as missing, like a lost one: the ending lists both, and neither prevents a
-    /// restore.
+    /// A log that has just left the history counts as missing, like a lost blob. The ending lists both, and
+    /// [`Contents::missing_parts`](super::Contents::missing_parts) tells them apart.
     pub fn write<W: Write>(self, blobs: &Blobs, to: W) -> Result<WrittenBackup<W>, BackupWriteError> {
         let Self { mut manifest, prefix, kvs, mut named } = self;
         named.expand(blobs);
-        manifest.blobs = named.needed.len();
+        let needed = named.needed();
+        manifest.blobs = needed.len();
         let mut archive = Archive::begin(to, &manifest)?;
         for kv in kvs {
             archive.key(kv.key.strip_prefix(&prefix).unwrap_or(&kv.key), &kv.value)?;
         }
         let mut missing = Vec::new();
-        for digest in named.needed.union(&named.welcome) {
-            if !add(&mut archive, blobs, digest)? && named.needed.contains(digest) {
+        for digest in needed.union(&named.welcome) {
+            if !add(&mut archive, blobs, digest)? && needed.contains(digest) {
                 missing.push(digest.clone());
             }
         }
@@ -123,12 +122,7 @@ fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Resul
         return Ok(true);
     }
     // Read twice: the content must be verified before it is written, and its size comes first.
-    let mut found = Sha256::new();
-    let read = io::copy(
-        &mut BlobPieces { content: &*stored, place: 0, seen: |piece: &[u8]| found.update(piece) },
-        &mut sink(),
-    );
-    if read.is_err() || hex(&found.finalize()) != digest {
+    if !blobs.is_intact(digest).unwrap_or(false) {
         return Ok(false);
     }
     archive.large_blob(digest, &*stored)?;
@@ -137,50 +131,74 @@ fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Resul
 
 /// References to blobs.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct BlobRefs {
-    /// Blobs of the runs in the history.
-    needed: BTreeSet<String>,
+pub(super) struct BlobRefs {
+    /// Blobs of the runs in the history, and plans and outcomes of rollouts. Without one the rest can be used.
+    logs: BTreeSet<String>,
     /// Optional: a status can outlive the log of the run that it began with.
     welcome: BTreeSet<String>,
+    /// Bundles, with their releases.
+    bundles: BTreeMap<String, Version>,
     /// Manifests of the design's revisions; reading them yields further references.
-    manifests: BTreeSet<String>,
+    manifests: BTreeMap<String, DesignRevision>,
+    /// Files that the manifests name.
+    files: BTreeSet<String>,
 }
 
 impl BlobRefs {
+    /// All blobs that must be in a backup.
+    fn needed(&self) -> BTreeSet<String> {
+        let parts = self.bundles.keys().chain(self.manifests.keys()).chain(&self.files);
+        self.logs.iter().chain(parts).cloned().collect()
+    }
+
+    /// The missing blobs without which a restored environment cannot be used: all but logs.
+    pub(super) fn missing_parts(&self, missing: &[String]) -> Vec<MissingPart> {
+        let part = |digest: &String| {
+            let part = match (self.bundles.get(digest), self.manifests.get(digest)) {
+                (Some(version), _) => format!("the bundle of release {version}"),
+                (None, Some(revision)) => format!("revision {revision} of the design"),
+                (None, None) if self.logs.contains(digest) => return None,
+                (None, None) => "a file of the design".to_owned(),
+            };
+            Some(MissingPart { digest: digest.clone(), part })
+        };
+        missing.iter().filter_map(part).collect()
+    }
+
     /// Reads the manifests, and adds their references. A manifest that cannot be read is reported as missing.
     fn expand(&mut self, blobs: &Blobs) {
         let mut named = HashSet::new();
-        for manifest in &self.manifests {
+        for manifest in self.manifests.keys() {
             if let Err(error) = add_references(blobs, manifest, &mut named) {
                 tracing::warn!(%error, "a revision of the design is incomplete");
             }
         }
-        self.needed.extend(named);
+        self.files.extend(named);
     }
 
     /// Adds the references of a key. A key that cannot be parsed has none.
-    fn add(&mut self, key: &str, value: &[u8]) {
+    pub(super) fn add(&mut self, key: &str, value: &[u8]) {
         match keys::parse(key).map(|(_, key)| key) {
             Some(Key::History { .. }) => {
                 let history: RunHistory = serde_json::from_slice(value).unwrap_or_default();
-                self.needed.extend(history.0.into_iter().flat_map(|past| past.logs));
+                self.logs.extend(history.0.into_iter().flat_map(|past| past.logs));
             }
             Some(Key::Observed { .. }) => {
                 let observed: ObservedRecord = serde_json::from_slice(value).unwrap_or_default();
-                self.needed.extend(observed.last.and_then(|last| last.log));
+                self.logs.extend(observed.last.and_then(|last| last.log));
             }
-            Some(Key::DesignRevision { .. }) => {
+            Some(Key::DesignRevision { revision }) => {
                 let record: Option<DesignRevisionRecord> = serde_json::from_slice(value).ok();
-                self.manifests.extend(record.map(|record| record.manifest));
+                self.manifests.extend(record.map(|record| (record.manifest, revision)));
             }
-            Some(Key::Release { .. }) => {
+            Some(Key::Release { version }) => {
                 let record: Option<ReleaseRecord> = serde_json::from_slice(value).ok();
                 let bundle = record.and_then(|record| record.digest.strip_prefix("sha256:").map(str::to_owned));
-                self.needed.extend(bundle.filter(|digest| is_digest(digest)));
+                self.bundles.extend(bundle.filter(|digest| is_digest(digest)).map(|digest| (digest, version)));
             }
             Some(Key::Rollout { .. }) => {
                 let record: Option<RolloutRecord> = serde_json::from_slice(value).ok();
-                self.needed.extend(record.into_iter().flat_map(|record| [Some(record.plan), record.outcome]).flatten());
+                self.logs.extend(record.into_iter().flat_map(|record| [Some(record.plan), record.outcome]).flatten());
             }
             Some(Key::Status { .. }) => {
                 let leaf: Option<StatusLeaf> = serde_json::from_slice(value).ok();

@@ -2,14 +2,16 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
+use muster_core::keys::ROOT;
 use muster_core::names::Version;
 use muster_core::release::dir::hex;
 use muster_store::limits::{MAX_KEY, MAX_VALUE};
-use muster_wire::backup::{BackupManifest, BackupTrailer};
+use muster_wire::backup::{BackupManifest, BackupTrailer, MissingPart};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use super::create::BlobRefs;
 use super::writer::{Checksum, KeyLine};
 use super::{BLOBS, CURRENT_VERSION, END, FORMAT, HELD, KEYS, MANIFEST, is_kept};
 
@@ -44,6 +46,8 @@ pub enum BackupReadError {
 pub struct Contents {
     pub manifest: BackupManifest,
     pub ending: BackupTrailer,
+    /// Missing files of the design and bundles. The environment cannot be used without them.
+    pub missing_parts: Vec<MissingPart>,
     /// Names of all keys, without the prefix of the environment, in order.
     pub(super) keys: Vec<String>,
     pub(super) current_version: Option<Version>,
@@ -67,10 +71,12 @@ pub(super) enum BackupItem<'a> {
 
 /// Reads and verifies a whole backup. Writes nothing.
 pub fn verify(from: impl Read) -> Result<Contents, BackupReadError> {
-    let mut keys = Vec::new();
+    let (mut keys, mut named) = (Vec::new(), BlobRefs::default());
     let mut current_version = None;
     let (manifest, ending) = read(from, |item| {
         if let BackupItem::Key { key, value } = item {
+            // The name of the environment makes no difference.
+            named.add(&format!("{ROOT}env/{key}"), &value);
             if key == CURRENT_VERSION {
                 let text = String::from_utf8(value).unwrap_or_default();
                 current_version = Some(Version::new(text).map_err(|error| damaged(error.to_string()))?);
@@ -79,7 +85,8 @@ pub fn verify(from: impl Read) -> Result<Contents, BackupReadError> {
         }
         Ok(())
     })?;
-    Ok(Contents { manifest, ending, keys, current_version })
+    let missing_parts = named.missing_parts(&ending.missing);
+    Ok(Contents { manifest, ending, missing_parts, keys, current_version })
 }
 
 /// Reads a backup, and passes its items to `take`: keys first. They are verified only once this returns.

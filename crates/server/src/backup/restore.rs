@@ -17,7 +17,7 @@ use muster_core::names::EnvName;
 use muster_core::release::AllowOlder;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{CommitOutcome, Store, StoreError};
-use muster_wire::backup::RestoreResponse;
+use muster_wire::backup::{MissingPart, RestoreResponse};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -59,6 +59,8 @@ pub struct RestoreTarget {
     pub env: EnvName,
     /// Remove what is not in the backup.
     pub replace: bool,
+    /// Restore a backup that lacks files of the design or bundles.
+    pub incomplete: bool,
     /// Author of the restore, for operators who find the marker.
     pub by: String,
     pub now: Timestamp,
@@ -75,7 +77,9 @@ pub struct RestoreProgress {
 pub async fn check(file: File, contents: &Contents, target: &RestoreTarget) -> Result<RestoreResponse, RestoreError> {
     let existing = read_existing(target).await?;
     let resumed = existing.admit(&target.env, contents, target.replace)?;
-    let mut done = RestoreResponse { check: true, ..initial_response(contents, target, &existing, resumed) };
+    let missing_parts = missing_parts(contents, target).await?;
+    let mut done =
+        RestoreResponse { check: true, missing_parts, ..initial_response(contents, target, &existing, resumed) };
     done.removed = existing.surplus(contents).count();
     done.blobs = contents.ending.blobs;
     let mut reader = BackupReader::start(file, None)?;
@@ -97,7 +101,8 @@ pub async fn restore(
     let keys = Keys::new(&target.env);
     let before = read_existing(target).await?;
     let resumed = before.admit(&target.env, contents, target.replace)?;
-    let mut done = initial_response(contents, target, &before, resumed);
+    let missing_parts = missing_parts(contents, target).await?;
+    let mut done = RestoreResponse { missing_parts, ..initial_response(contents, target, &before, resumed) };
     // Counted against the state before the fence.
     done.removed = before.surplus(contents).count();
     let writer = KeyWriter { target, keys: &keys, marker: mark(target, &keys, contents, &before).await? };
@@ -145,10 +150,25 @@ fn initial_response(
         unchanged: 0,
         removed: 0,
         blobs: 0,
-        missing_blobs: contents.ending.missing.len(),
+        missing_blobs: contents.ending.missing.len() - contents.missing_parts.len(),
+        missing_parts: Vec::new(),
         epoch: existing.next_epoch(contents, target.now),
         revision: None,
     }
+}
+
+/// Parts that neither the backup nor the blob directory has. Refuses them unless the target accepts an incomplete backup.
+async fn missing_parts(contents: &Contents, target: &RestoreTarget) -> Result<Vec<MissingPart>, RestoreError> {
+    let (blobs, parts) = (target.blobs.clone(), contents.missing_parts.clone());
+    let absent = tokio::task::spawn_blocking(move || {
+        let is_absent = |part: &MissingPart| !blobs.is_intact(&part.digest).unwrap_or(false);
+        parts.into_iter().filter(is_absent).collect()
+    });
+    let absent: Vec<MissingPart> = absent.await.map_err(|error| RestoreError::Blobs(io::Error::other(error)))?;
+    if absent.is_empty() || target.incomplete {
+        return Ok(absent);
+    }
+    Err(RefusedRestore::Incomplete { parts: absent }.into())
 }
 
 async fn read_existing(target: &RestoreTarget) -> Result<ExistingKeys, RestoreError> {

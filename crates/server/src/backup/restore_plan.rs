@@ -10,6 +10,7 @@ use muster_core::names::{EnvName, Version};
 use muster_core::node::leaders::LeaderRecord;
 use muster_core::txn::{Op, Revision};
 use muster_store::KeyRange;
+use muster_wire::backup::MissingPart;
 use thiserror::Error;
 
 use super::reader::Contents;
@@ -31,6 +32,18 @@ pub enum RefusedRestore {
     AnotherRestore { env: EnvName, since: Timestamp, by: String },
     #[error("environment {env} is being destroyed since {since}, by {by}")]
     Destroying { env: EnvName, since: Timestamp, by: String },
+    #[error("the backup is incomplete: it lacks {}", names(parts))]
+    Incomplete { parts: Vec<MissingPart> },
+}
+
+/// Names of missing parts that are listed. A design can have hundreds of files.
+const LISTED: usize = 10;
+
+fn names(parts: &[MissingPart]) -> String {
+    let listed: Vec<String> = parts.iter().take(LISTED).map(MissingPart::to_string).collect();
+    let more = parts.len().saturating_sub(LISTED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", listed.join(", "))
 }
 
 fn at(version: &Option<Version>) -> String {

@@ -155,6 +155,21 @@ impl Blobs {
         Ok(directory::content(&bytes).filter(|content| Self::digest(content) == digest))
     }
 
+    /// Compares a blob with its digest, in pieces; false if it is missing or damaged. For blobs that are not compressed. Blocks.
+    pub fn is_intact(&self, digest: &str) -> io::Result<bool> {
+        let Some(stored) = self.stored(digest)? else { return Ok(false) };
+        let (mut found, mut place, mut piece) = (Sha256::new(), 0, vec![0; downloads::PIECE]);
+        loop {
+            match stored.read_at(&mut piece, place)? {
+                0 => return Ok(hex(&found.finalize()) == digest),
+                read => {
+                    found.update(piece.get(..read).unwrap_or_default());
+                    place += read as u64;
+                }
+            }
+        }
+    }
+
     /// Number of blobs written so far, and their bytes.
     pub fn written(&self) -> (u64, u64) {
         (self.written.load(Ordering::Relaxed), self.written_bytes.load(Ordering::Relaxed))

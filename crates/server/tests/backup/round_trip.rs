@@ -2,7 +2,9 @@
 
 use muster_core::keys::Keys;
 use muster_etcd_rig::{Cluster, ClusterOptions};
-use muster_server::backup::{BackupError, RestoreError, check, read_environment};
+use muster_server::Blobs;
+use muster_server::backup::{BackupError, RestoreError, RestoreTarget, check, read_environment, restore};
+use muster_wire::backup::MissingPart;
 
 use crate::stores::{BackupFixture, blobs_in, env, file, now};
 
@@ -113,7 +115,7 @@ async fn missing_log_is_reported_and_does_not_block_the_backup() {
     let lost = first.blobs.put(b"the log of web1\n").unwrap();
     first.blobs.remove(&lost);
     let (_, contents) = file(&first.backup().await);
-    assert_eq!(contents.ending.missing, [lost]);
+    assert_eq!((contents.ending.missing, contents.missing_parts), (vec![lost], vec![]));
     assert_eq!((contents.manifest.blobs, contents.ending.blobs), (3, 2));
     let restored = BackupFixture::embedded().await.restore(&first.backup().await, false).await.unwrap();
     assert_eq!((restored.blobs, restored.missing_blobs), (2, 1));
@@ -166,11 +168,48 @@ async fn restore_includes_release_bundles() {
     assert!(back.blobs.get(&digest).unwrap() == bundle, "the bundle is another one");
     assert_eq!(back.keys().await["trust"], trust.as_bytes());
 
-    // A damaged blob counts as missing. The backup can still be restored.
+    // A damaged blob counts as missing.
     let path = fixture.dir.path().join("blobs").join(&digest[..2]).join(&digest[2..]);
     let mut damaged = bundle.clone();
     damaged[3_000_000] ^= 1;
     std::fs::write(path, &damaged).unwrap();
     let (_, contents) = file(&fixture.backup().await);
-    assert_eq!(contents.ending.missing, [digest]);
+    assert_eq!(contents.ending.missing, std::slice::from_ref(&digest));
+    assert_eq!(contents.missing_parts, [MissingPart { digest, part: "the bundle of release v2".into() }]);
+}
+
+#[tokio::test]
+async fn backup_without_bundle_or_design_is_incomplete() {
+    let fixture = BackupFixture::embedded().await;
+    fixture.found(1).await;
+    let [bundle, manifest] = ["a bundle", "a design"].map(|text| Blobs::digest(text.as_bytes()));
+    let release = format!(
+        r#"{{"digest":"sha256:{bundle}","serial":2,"size":8,"content":"sha256:{bundle}","pushed":"2026-11-15T10:00:00Z",
+        "signed":{{"payload":"","signatures":[]}},"by":"ann"}}"#
+    );
+    fixture.put("releases/v2", release).await;
+    let design = format!(r#"{{"author":"ann","message":"","at":"2026-11-15T10:00:00Z","manifest":"{manifest}"}}"#);
+    fixture.put("design/3", design).await;
+    let backup = fixture.backup().await;
+    let (bytes, contents) = file(&backup);
+    let mut parts: Vec<&str> = contents.missing_parts.iter().map(|missing| missing.part.as_str()).collect();
+    parts.sort_unstable();
+    assert_eq!(parts, ["revision 3 of the design", "the bundle of release v2"]);
+
+    let there = BackupFixture::embedded().await;
+    let refused = there.restore(&backup, false).await.unwrap_err().to_string();
+    assert!(refused.starts_with("the backup is incomplete: it lacks "), "{refused}");
+    assert!(
+        refused.contains("the bundle of release v2 (") && refused.contains("revision 3 of the design ("),
+        "{refused}"
+    );
+    assert!(there.keys().await.is_empty(), "nothing was changed");
+    let refused = check(bytes.try_clone().unwrap(), &contents, &there.target(false)).await;
+    assert!(matches!(refused, Err(RestoreError::Refused(_))), "{refused:?}");
+
+    // What the blob directory has is not missing.
+    there.blobs.put(b"a bundle").unwrap();
+    let target = RestoreTarget { incomplete: true, ..there.target(false) };
+    let restored = restore(bytes, &contents, &target, |_| {}).await.unwrap();
+    assert_eq!(restored.missing_parts, [MissingPart { digest: manifest, part: "revision 3 of the design".into() }]);
 }

@@ -114,6 +114,7 @@ impl BackupFixture {
             blobs: self.blobs.clone(),
             env: env(),
             replace,
+            incomplete: false,
             by: "a test".into(),
             now: now(),
         }
