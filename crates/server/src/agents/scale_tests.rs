@@ -108,7 +108,7 @@ impl Rig {
         let (changed, changes) = mpsc::channel(64);
         let (following, from, waking) = (view.clone(), store.clone(), hub.clone());
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { drop(following.follow(from.as_ref(), changed).await) });
+        tasks.spawn(async move { drop(following.follow(from.as_ref(), changed, &Clock::system()).await) });
         tasks.spawn(async move { waking.wake(changes).await });
         view.ready().await;
         // Room for all events of the test.

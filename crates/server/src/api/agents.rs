@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use muster_core::fleet::Fleet;
 use muster_core::lookup::published::{self, PUBLISHED_LIMIT};
 use muster_core::names::NodeName;
 use muster_core::node::status::Activity;
@@ -22,9 +23,7 @@ use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
 use crate::app::{Agents, Reader, Writer};
-
-/// Latest accepted epoch, in seconds since 1970: the year 4147. No store has a later one.
-const LAST_EPOCH: u64 = 1 << 36;
+use crate::epochs;
 
 /// Opens a node's stream of server-sent events. The schema is that of each event's `data`, named by its `event`.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/sync", params(("env" = String, Path), ("node" = String, Path)),
@@ -41,17 +40,13 @@ pub(crate) async fn open_stream(
         let problem = Problem::new(ProblemCode::Busy, "too many agents connect at the same time");
         ApiError(problem.retry_after(retry.seconds))
     })?;
-    if open.generation.is_some_and(|known| known.epoch > LAST_EPOCH) {
-        // The environment would adopt it, and there would be no later epoch.
-        return Err(ApiError::invalid("invalid generation: its epoch is not a time"));
-    }
     let role =
         scope.read(&writer, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
     let role = role.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
-    let incarnation = incarnation::assign(&writer, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
     if let Some(known) = open.generation {
-        incarnation::ensure_newer(&writer, &scope.env, known).await?;
+        epochs::ensure_newer(&writer, &scope.env, known).await?;
     }
+    let incarnation = incarnation::assign(&writer, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
     let request = JoinRequest { lookups: open.lookups, activity: open.activity, prefers_other_server: open.away };
     let connected = agents.hub.join(&scope.env, &node, request);
     let init = StreamInit {
@@ -88,6 +83,10 @@ pub(crate) async fn receive_report(
     }
     if report.incarnation == 0 || report.seq == 0 {
         return Err(ApiError::invalid("incarnation and seq count from 1"));
+    }
+    let (epoch, now) = (scope.read(&reader, Fleet::epoch)?, reader.clock.now());
+    if !epochs::is_plausible(report.generation.epoch, epoch, now) {
+        return Err(ApiError::invalid("invalid generation: its epoch is later than the clock of this server"));
     }
     if let Some(size) = report.published.as_ref().map(published::size).filter(|size| *size > PUBLISHED_LIMIT) {
         // Its run should have failed. The report counts, and the values published before stay.

@@ -14,7 +14,9 @@ use muster_store::StoreError;
 use muster_wire::problem::{MEDIA_TYPE, Problem, ProblemCode};
 use serde::de::DeserializeOwned;
 
-use crate::agents::incarnation::{EpochError, IncarnationError};
+use crate::agents::incarnation::IncarnationError;
+use crate::api::request::FutureRevision;
+use crate::epochs::EpochError;
 use crate::reports::ReportError;
 use crate::view::StaleView;
 
@@ -143,6 +145,10 @@ impl From<EpochError> for ApiError {
             EpochError::Store(error) => error.into(),
             EpochError::StaleView(behind) => behind.into(),
             EpochError::Contended { .. } => Self(Problem::new(ProblemCode::Conflict, chain(&error))),
+            EpochError::Future { .. } => {
+                let problem = Problem::new(ProblemCode::InvalidRequest, chain(&error));
+                Self(problem.hint("check the clocks of the servers and of the store's machines"))
+            }
         }
     }
 }

@@ -205,7 +205,7 @@ mod tests {
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &view));
         let (mut tasks, (changed, mut changes)) = (JoinSet::new(), mpsc::channel(16));
         let (following, from) = (view.clone(), store.clone());
-        tasks.spawn(async move { drop(following.follow(from.as_ref(), changed).await) });
+        tasks.spawn(async move { drop(following.follow(from.as_ref(), changed, &Clock::system()).await) });
         tasks.spawn(async move { while changes.recv().await.is_some() {} });
         view.ready().await;
         let (moves, moved) = mpsc::channel(1000);

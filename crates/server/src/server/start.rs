@@ -161,8 +161,9 @@ impl Parts {
         let (changed, changes) = mpsc::channel(CHANGES);
         let weak = changed.downgrade();
         let (view, store, hub) = (self.view.clone(), self.store.clone(), self.hub.clone());
+        let clock = self.clock.clone();
         self.tasks.spawn(async move {
-            let error = view.follow(store.as_ref(), changed).await;
+            let error = view.follow(store.as_ref(), changed, &clock).await;
             tracing::debug!(%error, "the view no longer follows the store");
         });
         self.tasks.spawn(async move { hub.wake(changes).await });

@@ -22,6 +22,9 @@ use muster_store::{KeyValue, Sharing, Store, StoreError, WatchChange, WatchEvent
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
+use crate::app::Clock;
+use crate::epochs;
+
 use event_cache::{DesiredCache, SnapshotCache, SnapshotText};
 
 /// Time that a reader waits for a revision. A healthy watch is milliseconds behind the store.
@@ -167,9 +170,12 @@ impl View {
     }
 
     /// Keeps the view equal to the store. Ends when the store is closed.
-    pub async fn follow(&self, store: &dyn Store, changed: mpsc::Sender<ViewChange>) -> StoreError {
+    ///
+    /// If the store went back in time, new epochs begin before its state is shown.
+    pub async fn follow(&self, store: &dyn Store, changed: mpsc::Sender<ViewChange>, clock: &Clock) -> StoreError {
         let mut watch = store.watch(ROOT, WatchFrom::Now);
         let mut building: BTreeMap<EnvName, Fleet> = BTreeMap::new();
+        let mut has_new_epoch = false;
         loop {
             let changes = match watch.next().await {
                 Ok(WatchEvent::Snapshot(kvs)) => {
@@ -179,6 +185,19 @@ impl View {
                 Ok(WatchEvent::SnapshotEnd { revision }) => {
                     let mut fleets = std::mem::take(&mut building);
                     all_at(&mut fleets, revision);
+                    let begun = if std::mem::take(&mut has_new_epoch) {
+                        Ok(false)
+                    } else {
+                        self.begin_epochs(store, &fleets, revision, clock).await
+                    };
+                    if !matches!(begun, Ok(false)) {
+                        if let Err(error) = begun {
+                            tracing::error!(error = &error as &dyn std::error::Error, "a new epoch cannot begin");
+                            tokio::time::sleep(Duration::from_millis(200)).await;
+                        }
+                        watch = store.watch(ROOT, WatchFrom::Now);
+                        continue;
+                    }
                     {
                         let mut known = self.fleets.write().unwrap_or_else(PoisonError::into_inner);
                         *known = fleets;
@@ -193,8 +212,19 @@ impl View {
                     vec![ViewChange::Everything]
                 }
                 Ok(WatchEvent::Changes { revision, changes }) => {
+                    let is_epoch = |change: &WatchChange| change.key().ends_with("/store_epoch");
+                    let before = if changes.iter().any(is_epoch) { self.epochs() } else { BTreeMap::new() };
                     let applied = self.apply(revision, &changes);
                     self.reached(revision);
+                    let is_new =
+                        |(env, before): (&EnvName, &u64)| self.epochs().get(env).is_some_and(|now| now != before);
+                    if before.iter().any(is_new) {
+                        // Another server may have noticed that the store went back. This watch may have missed that, and
+                        // the view may have keys that are gone.
+                        tracing::info!("an environment has a new epoch: the view is built again");
+                        has_new_epoch = true;
+                        watch = store.watch(ROOT, WatchFrom::Now);
+                    }
                     applied
                 }
                 Ok(WatchEvent::Progress { revision }) => {
@@ -234,6 +264,31 @@ impl View {
                 }
             }
         }
+    }
+
+    /// Begins new epochs if the store went back since the view was built; false if there is none to begin.
+    async fn begin_epochs(
+        &self,
+        store: &dyn Store,
+        fleets: &BTreeMap<EnvName, Fleet>,
+        revision: Revision,
+        clock: &Clock,
+    ) -> Result<bool, StoreError> {
+        let Some(at) = self.revision() else { return Ok(false) };
+        let behind = epochs::went_back((&*self.fleets(), at), (fleets, revision));
+        if behind.is_empty() {
+            return Ok(false);
+        }
+        tracing::warn!(before = %at, now = %revision, "the store went back in time");
+        epochs::begin(store, behind.into_iter(), clock.now()).await?;
+        Ok(true)
+    }
+
+    /// The epochs of the environments that have one.
+    fn epochs(&self) -> BTreeMap<EnvName, u64> {
+        let fleets = self.fleets();
+        let known = fleets.values().filter(|fleet| fleet.epoch_at().is_some());
+        known.map(|fleet| (fleet.env.clone(), fleet.epoch())).collect()
     }
 
     fn reached(&self, revision: Revision) {
@@ -310,7 +365,7 @@ fn concerns_leading(changed: &ViewChange) -> bool {
     }
 }
 
-fn apply_snapshot(building: &mut BTreeMap<EnvName, Fleet>, kvs: &[KeyValue]) {
+pub(crate) fn apply_snapshot(building: &mut BTreeMap<EnvName, Fleet>, kvs: &[KeyValue]) {
     for kv in kvs {
         if let Some((env, parsed)) = keys::parse(&kv.key) {
             let fleet = building.entry(env.clone()).or_insert_with(|| Fleet::new(env));

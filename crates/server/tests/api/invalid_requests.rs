@@ -69,7 +69,7 @@ async fn every_refusal_is_a_problem_with_a_code() {
             r#"{"generation":{"epoch":18446744073709551615,"number":1}}"#,
             400,
             ProblemCode::InvalidRequest,
-            "its epoch is not a time",
+            "is later than the clock of this server",
         ),
         (Method::POST, "/v1/envs/test/nodes/db1/reports", "[]", 400, ProblemCode::InvalidRequest, "invalid"),
     ];

@@ -222,6 +222,32 @@ async fn agent_accepts_a_restored_store() {
     fixture.stop().await;
 }
 
+/// An adopted epoch would be the end: all agents refuse earlier ones, and there may be none later.
+#[tokio::test(flavor = "multi_thread")]
+async fn epoch_of_an_agent_is_never_adopted() {
+    let fixture = Fixture::start(&FLEET).await;
+    let before = fixture.state().await;
+    let now = u64::try_from(fixture.app.clock.now().as_second()).unwrap();
+    for epoch in [68_719_476_736, u64::MAX, now + 3600] {
+        let open = SyncOpen { generation: Some(Generation { epoch, number: 1 }), ..SyncOpen::default() };
+        let refused = fixture.client.sync(&fixture.env, &node("web1"), &open).await.unwrap_err();
+        let problem = refused.problem().unwrap();
+        assert_eq!(problem.code, ProblemCode::InvalidRequest, "{problem}");
+    }
+    let mut report = fixture.report("web1", 1, 1, crate::fixture::PASSED);
+    report.generation.epoch = 68_719_476_736;
+    let refused = fixture.client.report(&fixture.env, &report).await.unwrap_err();
+    assert_eq!(refused.problem().unwrap().code, ProblemCode::InvalidRequest);
+    assert_eq!(fixture.state().await, before, "nothing was written");
+
+    // A time that a server may have had: the store went back, and begins an epoch of its own clock.
+    let known = Generation { epoch: now - 1000, number: 1 };
+    let _web = fixture.open("web1", &SyncOpen { generation: Some(known), ..caught_up(&fixture, &[]) }).await;
+    let epoch = fixture.app.view.fleets()[&fixture.env].epoch();
+    assert!((now..now + 3600).contains(&epoch), "{epoch} at {now}");
+    fixture.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn new_role_wakes_nodes_that_looked_it_up() {
     let fixture = Fixture::start(&FLEET).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_core::fleet::Fleet;
 use muster_core::report::record::ObservedRecord;
-use muster_server::View;
+use muster_server::{Clock, View};
 use muster_sim::{Faults, Model, StoreFaultRates};
 use muster_store::Store;
 use muster_wire::sync::ReportResult;
@@ -118,7 +118,7 @@ async fn read(store: &Arc<dyn Store>) -> Fleet {
     let (changed, mut changes) = mpsc::channel(16);
     let mut tasks = JoinSet::new();
     let (following, from) = (view.clone(), store.clone());
-    tasks.spawn(async move { drop(following.follow(from.as_ref(), changed).await) });
+    tasks.spawn(async move { drop(following.follow(from.as_ref(), changed, &Clock::system()).await) });
     tasks.spawn(async move { while changes.recv().await.is_some() {} });
     view.ready().await;
     tasks.shutdown().await;

@@ -1,0 +1,224 @@
+//! New epochs: a store that went back in time begins one in each of its environments.
+//!
+//! Agents refuse a desired state with an older generation than theirs, and generations are ordered by the epoch first. After a
+//! new epoch, agents take the state of the store as newer, run its version and validate. Until a node has reported in the new
+//! epoch, its earlier validation does not count.
+//!
+//! Three observations show that a store went back:
+//! - the view: after a gap in the watch, a key has a lower revision than before ([`went_back`]);
+//! - an agent that connects with a generation that is later than the store ([`ensure_newer`]);
+//! - the revision that is remembered beside an embedded store. `muster restore` then opens the store ([`begin_epochs`]).
+//!
+//! An epoch is a time of a server's clock, or one more than the latest epoch of the store. It is never taken from an agent.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use muster_core::fleet::{Fleet, Node};
+use muster_core::keys::{Keys, ROOT};
+use muster_core::names::EnvName;
+use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
+use muster_store::{CommitOutcome, Store, StoreError};
+use thiserror::Error;
+
+use crate::app::{Reader, Writer};
+use crate::transactions::{ConflictRetry, commit_all};
+use crate::view::{StaleView, apply_snapshot};
+
+/// Several agents that connect at the same moment begin one epoch: the requests that lose find it at their next attempt.
+const EPOCH_ATTEMPTS: usize = 5;
+/// Environments in one transaction: half of the operations that a store accepts.
+const BATCH: usize = 64;
+
+#[derive(Debug, Error)]
+pub(crate) enum EpochError {
+    #[error("the new epoch cannot be committed")]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    StaleView(#[from] StaleView),
+    #[error("another server changes the epoch of {env} at the same time")]
+    Contended { env: EnvName },
+    #[error("invalid generation: its epoch {epoch} is later than the clock of this server ({now})")]
+    Future { epoch: u64, now: u64 },
+}
+
+/// Begins a new epoch if an agent's generation cannot come from this store: the store went back.
+///
+/// Reads the store only when the generation is newer than the view: another replica may have sent it before it arrived here.
+pub(crate) async fn ensure_newer(writer: &Writer, env: &EnvName, known: Generation) -> Result<(), EpochError> {
+    let mut view_is_fresh = false;
+    let mut retry = ConflictRetry::new(EPOCH_ATTEMPTS);
+    while retry.begin_attempt() {
+        let newest = newest_generation(writer, env);
+        if known <= newest {
+            return Ok(());
+        }
+        if !view_is_fresh {
+            writer.view.reach(writer.latest_revision.read().await?).await?;
+            view_is_fresh = true;
+            continue;
+        }
+        let now = writer.clock.now();
+        // Every epoch was a time of some server's clock. A later one would have to be adopted, and there might be no end.
+        if known.epoch > newest.epoch.max(seconds(now)) {
+            return Err(EpochError::Future { epoch: known.epoch, now: seconds(now) });
+        }
+        let txn = {
+            let fleets = writer.view.fleets();
+            fleets.get(env).map_or_else(|| new_epoch(&Fleet::new(env.clone()), now), |fleet| new_epoch(fleet, now))
+        };
+        let committed = commit_all(writer, vec![txn]).await?;
+        writer.view.reach(committed.revision).await?;
+        if committed.complete {
+            tracing::warn!(%env, agent = %known, store = %newest, "an agent has a newer generation than the store: the \
+                store went back, and a new epoch begins");
+            return Ok(());
+        }
+    }
+    Err(EpochError::Contended { env: env.clone() })
+}
+
+/// The latest generation that the environment can have sent.
+fn newest_generation(reader: &Reader, env: &EnvName) -> Generation {
+    let fleets = reader.view.fleets();
+    let view = reader.view.revision().unwrap_or_default();
+    let (epoch, revision) = fleets.get(env).map_or((0, view), |fleet| (fleet.epoch(), fleet.revision.max(view)));
+    Generation { epoch, number: revision.0 }
+}
+
+/// Begins a new epoch in all environments of a store.
+pub async fn begin_epochs(store: &dyn Store, now: Timestamp) -> Result<(), StoreError> {
+    let mut fleets = BTreeMap::new();
+    apply_snapshot(&mut fleets, &store.range(ROOT, None).await?.kvs);
+    begin(store, fleets.values(), now).await
+}
+
+/// Begins a new epoch in these environments, unless another server does.
+pub(crate) async fn begin(
+    store: &dyn Store,
+    fleets: impl Iterator<Item = &Fleet>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let founded: Vec<&Fleet> = fleets.filter(|fleet| fleet.is_founded()).collect();
+    for batch in founded.chunks(BATCH) {
+        let mut txn = Txn::new();
+        batch.iter().for_each(|fleet| txn.merge(new_epoch(fleet, now)));
+        let envs: Vec<&str> = batch.iter().map(|fleet| fleet.env.as_str()).collect();
+        match store.commit(txn).await? {
+            CommitOutcome::Committed { .. } => tracing::warn!(?envs, "the store went back: a new epoch begins"),
+            CommitOutcome::Conflict { .. } => tracing::info!(?envs, "another server has begun a new epoch"),
+        }
+    }
+    Ok(())
+}
+
+/// Transaction that begins an epoch after all that agents of the environment can know: of the store, and of leaders, whose
+/// epochs start at the store's and grow.
+fn new_epoch(fleet: &Fleet, now: Timestamp) -> Txn {
+    let leaders = fleet.leaders().values().map(|(leader, _)| leader.epoch);
+    let known = leaders.chain([fleet.epoch(), seconds(now)]).max().unwrap_or(0);
+    let key = Keys::new(&fleet.env).store_epoch();
+    let guard = Guard::observed(key.clone(), fleet.epoch_at());
+    Txn::new().guard(guard).op(Op::put(key, known.saturating_add(1).to_string()))
+}
+
+/// Returns false for the epoch of a report that no server can have begun. A node with such a report would count as having
+/// answered all later desired states. Clocks of servers differ by less than a day.
+pub(crate) fn is_plausible(epoch: u64, of_store: u64, now: Timestamp) -> bool {
+    const DAY: u64 = 24 * 60 * 60;
+    epoch <= of_store.max(seconds(now).saturating_add(DAY))
+}
+
+fn seconds(now: Timestamp) -> u64 {
+    u64::try_from(now.as_second()).unwrap_or(0)
+}
+
+/// The environments that went back between two states of the view, and have no new epoch yet. A state is its environments and
+/// its revision.
+pub(crate) fn went_back<'a>(
+    before: (&BTreeMap<EnvName, Fleet>, Revision),
+    after: (&'a BTreeMap<EnvName, Fleet>, Revision),
+) -> Vec<&'a Fleet> {
+    let ((old, old_at), (new, new_at)) = (before, after);
+    let is_older = |fleet: &Fleet| old.get(&fleet.env).is_some_and(|old| has_older_key(old, fleet));
+    // After a restore with `--bump-revision` only the keys show it.
+    if new_at >= old_at && !new.values().any(is_older) {
+        return Vec::new();
+    }
+    let has_new_epoch = |fleet: &&Fleet| old.get(&fleet.env).is_some_and(|old| fleet.epoch() > old.epoch());
+    new.values().filter(|fleet| fleet.is_founded() && !has_new_epoch(fleet)).collect()
+}
+
+/// Returns true if a key has a lower revision than before. A key that is put again has a higher one.
+fn has_older_key(before: &Fleet, after: &Fleet) -> bool {
+    let version = |fleet: &Fleet| fleet.current_version().map(|(_, at)| at);
+    let rollout = |fleet: &Fleet| fleet.active_rollout_pointer().map(|(_, at)| at);
+    let is_lower = |old: Option<Revision>, new: Option<Revision>| old.zip(new).is_some_and(|(old, new)| new < old);
+    is_lower(before.epoch_at(), after.epoch_at())
+        || is_lower(version(before), version(after))
+        || is_lower(rollout(before), rollout(after))
+        || before.recorded().any(|(name, node, _)| {
+            let Some(now) = after.get(name) else { return false };
+            let observed = |node: &Node| node.observed.as_ref().map(|(_, at)| *at);
+            let desired = |node: &Node| node.desired.as_ref().map(|(_, at)| *at);
+            is_lower(node.record_at, now.record_at)
+                || is_lower(observed(node), observed(now))
+                || is_lower(desired(node), desired(now))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::fleet::KeyChange;
+    use muster_core::keys;
+
+    use super::*;
+
+    /// An environment with these keys, each with its revision.
+    fn fleets(epoch: (&str, u64), observed: u64) -> BTreeMap<EnvName, Fleet> {
+        let env = EnvName::new("prod").unwrap();
+        let mut fleet = Fleet::new(env.clone());
+        let keys = [
+            ("/muster/prod/store_epoch", epoch.0, epoch.1),
+            ("/muster/prod/nodes/web1", r#"{"role":"web","failure_domain":"a"}"#, 5),
+            ("/muster/prod/observed/web1", r#"{"incarnation":1,"seq":2}"#, observed),
+        ];
+        for (key, value, at) in keys {
+            let change = KeyChange { key, value: Some(value.as_bytes()), revision: Revision(at) };
+            fleet.apply(Revision(at), [(change, keys::parse(key).unwrap().1)]);
+        }
+        BTreeMap::from([(env, fleet)])
+    }
+
+    #[test]
+    fn older_revision_or_key_shows_that_the_store_went_back() {
+        let old = fleets(("7", 1), 40);
+        let table = [
+            ("nothing changed", fleets(("7", 1), 40), 50, false),
+            ("reports arrived after a gap", fleets(("7", 1), 60), 70, false),
+            ("the revision is lower", fleets(("7", 1), 40), 49, true),
+            ("a report is lost, the revision was bumped", fleets(("7", 1), 30), 1_000_050, true),
+            ("another server has begun an epoch", fleets(("8", 45), 30), 45, false),
+            ("the older state has an older epoch", fleets(("6", 1), 30), 45, true),
+        ];
+        for (case, new, at, expected) in table {
+            let found = went_back((&old, Revision(50)), (&new, Revision(at)));
+            assert_eq!(!found.is_empty(), expected, "{case}");
+        }
+        assert!(went_back((&old, Revision(50)), (&BTreeMap::new(), Revision(1))).is_empty(), "an empty store");
+    }
+
+    #[test]
+    fn new_epoch_is_after_the_clock_and_the_store() {
+        let epoch = |fleet: &Fleet, now| {
+            let Some(Op::Put { value, .. }) = new_epoch(fleet, Timestamp::from_second(now).unwrap()).ops.pop() else {
+                panic!("it puts the epoch")
+            };
+            String::from_utf8(value).unwrap()
+        };
+        let fleets = fleets(("1700000000", 1), 40);
+        let fleet = fleets.values().next().unwrap();
+        assert_eq!(epoch(fleet, 1_800_000_000), "1800000001");
+        assert_eq!(epoch(fleet, 1_600_000_000), "1700000001");
+    }
+}
