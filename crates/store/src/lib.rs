@@ -60,8 +60,10 @@ pub use self::clock::{LeaseClock, ManualClock, SystemClock};
 pub use self::embedded::EmbeddedStore;
 pub use self::etcd::EtcdStore;
 pub use self::limits::InvalidRequest;
-pub use self::open::{OpenError, StoreAccess, open};
-pub use self::store::{CommitOutcome, KeyRange, KeyValue, Lease, Store, StoreStats};
+pub use self::open::{OpenError, StoreAccess, open, open_for_restore};
+pub use self::store::{CommitOutcome, Integrity, KeyRange, KeyValue, Lease, Store, StoreStats};
 pub use self::watch::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
-pub use crate::store::{Alarm, AlarmKind, ErrorCause, MemberState, Sharing, StoreError, StoreHealth, StoreMember};
+pub use crate::store::{
+    Alarm, AlarmKind, ErrorCause, MemberState, Sharing, StoreError, StoreFault, StoreHealth, StoreMember,
+};
 pub use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};

@@ -27,9 +27,18 @@ pub enum OpenError {
 
 /// Opens the store of a specification: `embedded:PATH`, or `etcd://HOST:PORT[,HOST:PORT…]`. Only etcd uses `access`.
 pub async fn open(spec: &str, access: &StoreAccess) -> Result<Arc<dyn Store>, OpenError> {
+    open_with(spec, access, EmbeddedOptions::default()).await
+}
+
+/// As [`open`], and also opens an embedded store that went back. The caller must begin a new epoch in all environments.
+pub async fn open_for_restore(spec: &str, access: &StoreAccess) -> Result<Arc<dyn Store>, OpenError> {
+    open_with(spec, access, EmbeddedOptions { accept_older: true, ..EmbeddedOptions::default() }).await
+}
+
+async fn open_with(spec: &str, access: &StoreAccess, options: EmbeddedOptions) -> Result<Arc<dyn Store>, OpenError> {
     match spec.split_once(':') {
         Some(("embedded", "")) => Err(OpenError::NoPath { given: spec.to_owned() }),
-        Some(("embedded", path)) => Ok(Arc::new(EmbeddedStore::open(path, EmbeddedOptions::default()).await?)),
+        Some(("embedded", path)) => Ok(Arc::new(EmbeddedStore::open(path, options).await?)),
         Some(("etcd", _)) => Ok(Arc::new(EtcdStore::open(spec, access, etcd::EtcdOptions::default()).await?)),
         _ => Err(OpenError::Unknown { given: without_user(spec) }),
     }

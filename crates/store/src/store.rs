@@ -109,6 +109,21 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
 
     /// Checks the store and each of its members. Never fails: errors are part of the result.
     fn health(&self) -> BoxFuture<'_, StoreHealth>;
+
+    /// Verifies the checksums of the whole store. Other requests wait meanwhile. etcd verifies itself.
+    fn verify(&self) -> BoxFuture<'_, Result<Integrity, StoreError>> {
+        Box::pin(async { Ok(Integrity::Unchecked) })
+    }
+}
+
+/// Result of a verification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Integrity {
+    /// The store verifies itself.
+    Unchecked,
+    Intact,
+    /// It was damaged, and could be repaired.
+    Repaired,
 }
 
 /// The source of an error. Shared, because one failed fsync is the error of all requests of a group.
@@ -196,6 +211,8 @@ pub struct StoreHealth {
     pub latency: Option<Duration>,
     /// Alarms that block writes, such as etcd's exhausted quota.
     pub alarms: Vec<Alarm>,
+    /// Conditions under which its changes will be lost, though it answers.
+    pub faults: Vec<StoreFault>,
     /// The oldest readable revision, if it is known.
     pub oldest: Option<Revision>,
     /// The latest revision.
@@ -229,6 +246,14 @@ pub struct MemberState {
     pub behind: u64,
     /// Errors that the member reports.
     pub errors: Vec<String>,
+}
+
+/// A fault of the file of an embedded store. The process still has the former file open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFault {
+    FileDeleted,
+    /// Another file has its name.
+    FileReplaced,
 }
 
 /// A condition that an operator has to resolve.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
+use jiff::Timestamp;
 use muster_store::{OpenError, Store, StoreAccess};
 use thiserror::Error;
 
@@ -110,6 +111,25 @@ impl StoreArgs {
 
     /// Opens the chosen store, or the default.
     pub(crate) async fn open(&self, default: Option<&str>, notes: &mut Notes) -> Result<Arc<dyn Store>, Failure> {
+        let (spec, access) = self.spec_and_access(default, notes)?;
+        muster_store::open(&spec, &access).await.map_err(Failure::failed)
+    }
+
+    /// Opens the store for a restore. An embedded store that went back is accepted: all of its environments begin a new epoch.
+    pub(crate) async fn open_for_restore(&self, now: Timestamp, notes: &mut Notes) -> Result<Arc<dyn Store>, Failure> {
+        let (spec, access) = self.spec_and_access(None, notes)?;
+        match muster_store::open(&spec, &access).await {
+            Err(error @ OpenError::Embedded(muster_store::embedded::OpenFileError::WentBack { .. })) => {
+                notes.note(format_args!("{error}"));
+                let store = muster_store::open_for_restore(&spec, &access).await.map_err(Failure::failed)?;
+                muster_server::begin_epochs(store.as_ref(), now).await.map_err(Failure::failed)?;
+                Ok(store)
+            }
+            opened => opened.map_err(Failure::failed),
+        }
+    }
+
+    fn spec_and_access(&self, default: Option<&str>, notes: &mut Notes) -> Result<(String, StoreAccess), Failure> {
         let access = self.access(std::env::var_os(variables::STORE_PASSWORD)).map_err(usage)?;
         if let Some(path) = self.store_password_file.as_deref().filter(|path| is_readable_by_others(path)) {
             notes.note(format_args!("{} can be read by other users: run `chmod 600` on it", path.display()));
@@ -121,7 +141,7 @@ impl StoreArgs {
                  servers share",
             ));
         };
-        muster_store::open(spec, &access).await.map_err(Failure::failed)
+        Ok((spec.to_owned(), access))
     }
 
     /// Opens a store that must exist: commands that only read it must not create one.

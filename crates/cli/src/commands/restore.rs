@@ -133,7 +133,7 @@ async fn restore_to_store(
     env: EnvName,
 ) -> Result<RestoreResponse, Failure> {
     let dir = args.store.blobs_dir(globals)?;
-    let store = args.store.open(None, &mut terminal.notes).await?;
+    let store = args.store.open_for_restore(terminal.now, &mut terminal.notes).await?;
     let blobs = Blobs::open_beside_servers(&dir)
         .with_context(|| format!("cannot use {}", dir.display()))
         .map_err(Failure::failed)?;

@@ -80,6 +80,59 @@ async fn backup_and_restore_work_without_a_server() {
 }
 
 #[tokio::test]
+async fn store_that_went_back_is_restored_from_a_backup() {
+    let (fleet, file) = fleet_with_backup().await;
+    let machine = fleet.stop().await;
+    let place = |name: &str| machine.path(name).display().to_string();
+    let store = format!("embedded:{}", place("other"));
+    let to = ["--store", &store, "--blobs", &place("other-blobs")];
+    let restore = [&["restore", &file][..], &to].concat();
+    let epoch = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("new epoch: ")).unwrap();
+        line.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let text = machine.run(&restore).await;
+    assert!(text.starts_with("exit 0\n"), "{text}");
+    let first = epoch(&text);
+    std::fs::copy(machine.path("other"), machine.path("copy")).unwrap();
+    let text = machine.run(&[&restore[..], &["--env", "later"]].concat()).await;
+    assert!(text.starts_with("exit 0\n"), "{text}");
+    std::fs::rename(machine.path("copy"), machine.path("other")).unwrap();
+
+    let file = place("x.backup");
+    let backup = [&["backup", &file][..], &to, &["--env", "quickstart"]].concat();
+    let refused = machine.run(&backup).await;
+    assert!(refused.starts_with("exit 1\n") && refused.contains("other went back: it is at revision "), "{refused}");
+    assert!(refused.contains("muster restore FILE --store embedded:"), "{refused}");
+    let text = machine.run(&[&restore[..], &["--env", "later"]].concat()).await;
+    assert!(text.starts_with("exit 0\n") && text.contains("went back"), "{text}");
+    // The other environment of this store has a new epoch too: its backup says so.
+    let text = machine.run(&[&backup[..], &["-o", "json", "-q"]].concat()).await;
+    let saved: serde_json::Value = serde_json::from_str(text.split_once("stdout\n").unwrap().1).unwrap();
+    assert!(saved["epoch"].as_u64().unwrap() > first, "{saved} after {first}");
+}
+
+#[tokio::test]
+async fn backup_without_a_bundle_is_incomplete() {
+    let (fleet, file) = fleet_with_backup().await;
+    let complete = std::fs::read(&file).unwrap();
+    fleet.app.blobs.remove(&muster_server::Blobs::digest(b"v2"));
+    let text = fleet.muster(&["backup", &file]).await;
+    assert!(text.starts_with("exit 1\n") && text.contains("prod.backup.incomplete: "), "{text}");
+    assert!(text.contains("the backup lacks the bundle of release v2 ("), "{text}");
+    assert_eq!(std::fs::read(&file).unwrap(), complete, "a complete backup is not replaced");
+    let output = fleet.machine.muster(&["backup", "-"]).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+
+    let incomplete = format!("{file}.incomplete");
+    let refused = fleet.muster(&["restore", &incomplete, "--env", "copy", "--check"]).await;
+    assert!(refused.starts_with("exit 1\n"), "{refused}");
+    assert!(refused.contains("error: the backup is incomplete: it lacks the bundle of release v2 ("), "{refused}");
+    let restored = fleet.muster(&["restore", &incomplete, "--env", "copy", "--incomplete"]).await;
+    assert!(restored.starts_with("exit 0\n") && restored.contains("lacks the bundle of release v2"), "{restored}");
+}
+
+#[tokio::test]
 async fn incomplete_backup_changes_nothing() {
     let (fleet, file) = fleet_with_backup().await;
     let complete = std::fs::read(&file).unwrap();

@@ -1,11 +1,11 @@
 //! Checks of each environment: controller locks, silent nodes, unreadable keys, missing bundles, restore and destruction.
 
 use jiff::Timestamp;
-use muster_core::names::{NodeName, Version};
+use muster_core::names::NodeName;
 use muster_core::replica::ControllerName;
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
-use super::facts::EnvironmentFacts;
+use super::facts::{BundleFault, EnvironmentFacts};
 
 pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> {
     let env = facts.env.as_str();
@@ -32,13 +32,28 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
                 .advise("a newer Muster or another program wrote them: `muster status` lists them"),
         );
     }
-    if !facts.without_bundle.is_empty() {
-        let versions: Vec<&str> = facts.without_bundle.iter().map(Version::as_str).collect();
-        let seen = format!("the bundles of {} are missing: no node can run these versions", versions.join(", "));
+    if !facts.bad_bundles.is_empty() {
+        let bad = facts.bad_bundles.iter().map(|(version, fault)| match fault {
+            BundleFault::Missing => format!("{version} is missing"),
+            BundleFault::Length { found, recorded } => {
+                format!("{version} is damaged ({found} bytes, its record says {recorded})")
+            }
+            BundleFault::Digest => format!("{version} is damaged (its content does not match its digest)"),
+        });
+        let bad: Vec<String> = bad.collect();
+        let seen = format!("no node can run these versions: the bundle of {}", bad.join(", the bundle of "));
         findings.push(
             DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Failed, seen)
                 .on(env)
                 .advise("push the same bundles again with `muster release push`, or restore a backup"),
+        );
+    }
+    if facts.unverified_bundles > 0 {
+        let seen = format!("{} bundles could not be verified in time", facts.unverified_bundles);
+        findings.push(
+            DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::CannotTell, seen)
+                .on(env)
+                .advise("check that the disk of the blob directory is not overloaded, and run it again"),
         );
     }
     if facts.restoring.is_none() && facts.destroying.is_none() && facts.unreadable.is_empty() {
@@ -101,7 +116,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use muster_core::fleet::{DestroyRecord, RestoreRecord};
-    use muster_core::names::{EnvName, ReplicaId};
+    use muster_core::names::{EnvName, ReplicaId, Version};
     use muster_core::replica::ControllerRecord;
 
     use super::super::facts::tests::lines;
@@ -120,7 +135,8 @@ mod tests {
                 .into(),
             restoring: None,
             unreadable: BTreeMap::new(),
-            without_bundle: Vec::new(),
+            bad_bundles: Vec::new(),
+            unverified_bundles: 0,
             silent: Vec::new(),
         }
     }
@@ -171,13 +187,25 @@ mod tests {
     fn restore_and_unreadable_keys_are_warnings() {
         let restoring = RestoreRecord { digest: "x".into(), since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let unreadable = BTreeMap::from([("/muster/prod/nodes/web1".to_owned(), "expected value".to_owned())]);
-        let without_bundle = vec![Version::new("v2").unwrap()];
-        let seen = lines(check_environment(&EnvironmentFacts { without_bundle, ..facts() }));
-        assert!(seen.iter().any(|line| line.contains("failed: the bundles of v2 are missing")), "{seen:?}");
         let seen = lines(check_environment(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
         assert!(seen[3].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
         assert!(
             seen[4].starts_with("environment prod warning: 1 of its keys cannot be read, such as /muster/prod/nodes")
         );
+    }
+
+    #[test]
+    fn missing_and_damaged_bundles_fail() {
+        let version = |text| Version::new(text).unwrap();
+        let bad_bundles = vec![
+            (version("v2"), BundleFault::Missing),
+            (version("v3"), BundleFault::Length { found: 10, recorded: 700 }),
+            (version("v4"), BundleFault::Digest),
+        ];
+        let seen = lines(check_environment(&EnvironmentFacts { bad_bundles, unverified_bundles: 5, ..facts() }));
+        let failed = "environment prod failed: no node can run these versions: the bundle of v2 is missing, the bundle of v3 is \
+                      damaged (10 bytes, its record says 700), the bundle of v4 is damaged (its content";
+        assert!(seen[3].starts_with(failed), "{seen:?}");
+        assert!(seen[4].starts_with("environment prod cannot tell: 5 bundles could not be verified"), "{seen:?}");
     }
 }

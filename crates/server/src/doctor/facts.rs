@@ -13,13 +13,14 @@ use muster_core::node::liveness::Link;
 use muster_core::node::record::MachinePhase;
 use muster_core::release::ReleaseRecord;
 use muster_core::replica::{ControllerName, ControllerRecord, ReplicaRecord};
-use muster_store::{Sharing, Store, StoreHealth};
+use muster_store::{Integrity, Sharing, Store, StoreHealth};
 use muster_wire::doctor::{BlobVisibility, ReplicaReport};
 use muster_wire::problem::ProblemCode;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::App;
 use crate::api::chain;
+use crate::blobs::Blobs;
 
 /// All facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct StoreFacts {
     pub name: String,
     pub sharing: Sharing,
     pub health: StoreHealth,
+    /// Result of the verification, or its error.
+    pub integrity: Result<Integrity, String>,
 }
 
 /// A replica and its answer.
@@ -66,14 +69,32 @@ pub struct EnvironmentFacts {
     pub restoring: Option<RestoreRecord>,
     /// Keys whose value cannot be read, and why.
     pub unreadable: BTreeMap<String, String>,
-    /// The releases whose bundles are missing.
-    pub without_bundle: Vec<Version>,
+    /// The releases whose bundles are missing or damaged.
+    pub bad_bundles: Vec<(Version, BundleFault)>,
+    /// Bundles whose digests could not be verified in time.
+    pub unverified_bundles: usize,
     /// Nodes with a machine whose agent is connected to no replica, the longest silent first.
     pub silent: Vec<(NodeName, Timestamp)>,
 }
 
+/// Fault of a stored bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BundleFault {
+    Missing,
+    /// Its length is not the one of its record.
+    Length {
+        found: u64,
+        recorded: u64,
+    },
+    /// Its content does not match its digest.
+    Digest,
+}
+
 /// Timeout of the store, which requests each of its members with shorter timeouts.
 const STORE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Time to verify bundles. Lengths are compared first; a gigabyte of content takes a second or two.
+const BUNDLES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a replica. A healthy one answers in milliseconds.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(3);
@@ -81,10 +102,15 @@ const REPLICA_TIMEOUT: Duration = Duration::from_secs(3);
 /// Requests the health of a store.
 pub async fn collect_store(store: &dyn Store) -> StoreFacts {
     let health = timeout(STORE_TIMEOUT, store.health()).await;
+    let integrity = match timeout(STORE_TIMEOUT, store.verify()).await {
+        Ok(verified) => verified.map_err(|error| chain(&error)),
+        Err(_) => Err(format!("not verified within {} s", STORE_TIMEOUT.as_secs())),
+    };
     StoreFacts {
         name: store.name().to_owned(),
         sharing: store.sharing(),
         health: health.unwrap_or_else(|_| StoreHealth::default()),
+        integrity,
     }
 }
 
@@ -101,10 +127,10 @@ pub(crate) async fn collect_facts(app: &App) -> DoctorFacts {
     // This replica is not in the view before there is an environment.
     replicas.insert(app.replica.membership.id().clone(), app.replica.membership.record().clone());
     let requests = join_all(replicas.into_iter().map(|(id, record)| collect_replica(app, id, record)));
-    let (store, replicas, blobs, missing) =
-        futures::join!(collect_store(app.store.as_ref()), requests, can_write(app), without_bundle(app, releases));
-    for (environment, missing) in environments.iter_mut().zip(missing) {
-        environment.without_bundle = missing;
+    let (store, replicas, blobs, bundles) =
+        futures::join!(collect_store(app.store.as_ref()), requests, can_write(app), check_bundles(app, releases));
+    for (environment, (bad, unverified)) in environments.iter_mut().zip(bundles) {
+        (environment.bad_bundles, environment.unverified_bundles) = (bad, unverified);
     }
     DoctorFacts { store, me: app.replica.membership.id().clone(), replicas, environments, blobs }
 }
@@ -126,20 +152,47 @@ async fn collect_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> Rep
     ReplicaFacts { id, record, asked, answered: app.clock.now(), answer }
 }
 
-/// The releases whose bundles are missing. An unreadable directory is another finding.
-async fn without_bundle(app: &App, releases: Vec<BTreeMap<Version, ReleaseRecord>>) -> Vec<Vec<Version>> {
-    let blobs = app.blobs.clone();
-    let is_there = move |release: &ReleaseRecord| {
-        let digest = release.digest.strip_prefix("sha256:").unwrap_or(&release.digest);
-        blobs.stored(digest).map_or(true, |stored| stored.is_some())
-    };
+/// Compares the bundles of each environment with their records, and counts those whose digests could not be verified in
+/// time. An unreadable directory is another finding.
+async fn check_bundles(
+    app: &App,
+    releases: Vec<BTreeMap<Version, ReleaseRecord>>,
+) -> Vec<(Vec<(Version, BundleFault)>, usize)> {
+    let (blobs, until) = (app.blobs.clone(), Instant::now() + BUNDLES_TIMEOUT);
+    let all: Vec<usize> = releases.iter().map(BTreeMap::len).collect();
     let checked = tokio::task::spawn_blocking(move || {
-        let missing = |releases: BTreeMap<Version, ReleaseRecord>| {
-            releases.into_iter().filter(|(_, release)| !is_there(release)).map(|(version, _)| version).collect()
+        let check = |releases: BTreeMap<Version, ReleaseRecord>| {
+            let mut unverified = 0;
+            let bad = releases.into_iter().filter_map(|(version, release)| {
+                let fault = bundle_length_fault(&blobs, &release).or_else(|| {
+                    if Instant::now() >= until {
+                        unverified += 1;
+                        return None;
+                    }
+                    let is_intact = blobs.is_intact(bundle_blob(&release)).unwrap_or(true);
+                    (!is_intact).then_some(BundleFault::Digest)
+                });
+                fault.map(|fault| (version, fault))
+            });
+            (bad.collect(), unverified)
         };
-        releases.into_iter().map(missing).collect()
+        releases.into_iter().map(check).collect()
     });
-    timeout(REPLICA_TIMEOUT, checked).await.ok().and_then(Result::ok).unwrap_or_default()
+    // A directory on a dead network file system blocks forever.
+    let checked = timeout(BUNDLES_TIMEOUT + REPLICA_TIMEOUT, checked).await.ok().and_then(Result::ok);
+    checked.unwrap_or_else(|| all.into_iter().map(|releases| (Vec::new(), releases)).collect())
+}
+
+fn bundle_blob(release: &ReleaseRecord) -> &str {
+    release.digest.strip_prefix("sha256:").unwrap_or(&release.digest)
+}
+
+fn bundle_length_fault(blobs: &Blobs, release: &ReleaseRecord) -> Option<BundleFault> {
+    match blobs.stored(bundle_blob(release)).ok()?.map(|stored| stored.size()) {
+        None => Some(BundleFault::Missing),
+        Some(found) if found != release.size => Some(BundleFault::Length { found, recorded: release.size }),
+        Some(_) => None,
+    }
 }
 
 /// Nodes that should be connected and are not, the longest silent first. A machine that is not provisioned yet has no agent.
@@ -168,7 +221,8 @@ fn environment(app: &App, fleet: &Fleet) -> EnvironmentFacts {
         controllers: controllers.map(|(name, (record, _))| (*name, record.clone())).collect(),
         restoring: fleet.restoring().cloned(),
         unreadable: fleet.unreadable().clone(),
-        without_bundle: Vec::new(),
+        bad_bundles: Vec::new(),
+        unverified_bundles: 0,
         silent: silent_nodes(app, fleet),
     }
 }
@@ -255,6 +309,7 @@ pub(super) mod tests {
             members,
             latency: Some(Duration::from_millis(3)),
             alarms: Vec::new(),
+            faults: Vec::new(),
             oldest: Some(Revision(1)),
             revision: Some(Revision(1_000)),
         }

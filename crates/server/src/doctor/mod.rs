@@ -12,7 +12,7 @@ mod store;
 
 use muster_wire::doctor::DoctorFinding;
 
-pub use facts::{DoctorFacts, EnvironmentFacts, ReplicaFacts, StoreFacts, collect_store};
+pub use facts::{BundleFault, DoctorFacts, EnvironmentFacts, ReplicaFacts, StoreFacts, collect_store};
 pub(crate) use facts::{collect_facts, examine_self};
 pub use replicas::check_clock;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_store::{AlarmKind, Sharing, StoreHealth};
+use muster_store::{AlarmKind, Integrity, Sharing, StoreFault, StoreHealth};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::facts::StoreFacts;
@@ -13,20 +13,23 @@ use super::facts::StoreFacts;
 const SLOW: Duration = Duration::from_millis(250);
 
 pub(super) fn check_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
-    let StoreFacts { name, sharing, health } = facts;
+    let StoreFacts { name, sharing, health, integrity } = facts;
     let mut findings = Vec::new();
     let alone = match sharing {
         Sharing::Exclusive => "exclusive to this server",
         Sharing::Shared => "shared by all replicas",
     };
+    let file = health.faults.first();
+    if let Some(fault) = file {
+        findings.push(file_fault(name, *fault));
+    }
     match health.latency {
         Some(latency) => {
             let at = health.revision.map(|revision| format!(", at revision {revision}")).unwrap_or_default();
-            findings.push(DoctorFinding::new(
-                DoctorCheck::Store,
-                DoctorVerdict::Ok,
-                format!("{name} answers; {alone}{at}"),
-            ));
+            if file.is_none() {
+                let seen = format!("{name} answers; {alone}{at}");
+                findings.push(DoctorFinding::new(DoctorCheck::Store, DoctorVerdict::Ok, seen));
+            }
             let seen = format!("a read takes {}", millis(latency));
             findings.push(if latency > SLOW {
                 DoctorFinding::new(DoctorCheck::Latency, DoctorVerdict::Warning, seen).advise(
@@ -46,6 +49,7 @@ pub(super) fn check_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
                 }),
         ),
     }
+    findings.extend(check_integrity(name, integrity));
     for alarm in &health.alarms {
         let (seen, advice) = match alarm.kind {
             AlarmKind::NoSpace => (
@@ -65,6 +69,36 @@ pub(super) fn check_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
         findings.push(DoctorFinding::new(DoctorCheck::Alarm, DoctorVerdict::Ok, "no alarm is raised"));
     }
     findings
+}
+
+/// A store whose file is gone or another one. It answers, and loses everything when the server stops.
+fn file_fault(name: &str, fault: StoreFault) -> DoctorFinding {
+    let seen = match fault {
+        StoreFault::FileDeleted => {
+            format!("the file of {name} was deleted: its content is lost when the server stops")
+        }
+        StoreFault::FileReplaced => {
+            format!("the file of {name} was replaced by another one: the content of this server is lost when it stops")
+        }
+    };
+    DoctorFinding::new(DoctorCheck::Store, DoctorVerdict::Failed, seen).advise(
+        "make backups with `muster backup` while the server runs; then stop it, and restore them with `muster restore`",
+    )
+}
+
+fn check_integrity(name: &str, integrity: &Result<Integrity, String>) -> Option<DoctorFinding> {
+    let finding = |verdict, seen| DoctorFinding::new(DoctorCheck::Store, verdict, seen);
+    match integrity {
+        Ok(Integrity::Unchecked) => None,
+        Ok(Integrity::Intact) => Some(finding(DoctorVerdict::Ok, "all checksums of its file match".to_owned())),
+        Ok(Integrity::Repaired) => {
+            let seen = format!("the file of {name} was damaged and has been repaired");
+            Some(finding(DoctorVerdict::Warning, seen).advise("make a backup, and check the disk of the store"))
+        }
+        Err(error) => Some(finding(DoctorVerdict::Failed, format!("{name} cannot be verified: {error}")).advise(
+            "make a backup if that still works, check the disk, and restore the latest backup with `muster restore`",
+        )),
+    }
 }
 
 pub(super) fn millis(time: Duration) -> String {
@@ -165,7 +199,31 @@ mod tests {
     use crate::doctor::facts::tests::{dead, health, lines, member, member_with};
 
     fn store_lines(sharing: Sharing, health: StoreHealth) -> Vec<String> {
-        lines(check_store(&StoreFacts { name: "etcd://a:2379".into(), sharing, health }))
+        let integrity = Ok(Integrity::Unchecked);
+        lines(check_store(&StoreFacts { name: "etcd://a:2379".into(), sharing, health, integrity }))
+    }
+
+    #[test]
+    fn deleted_or_damaged_store_file_fails() {
+        let check = |faults, integrity| {
+            let health = StoreHealth { faults, ..health(vec![member("store")]) };
+            let (name, sharing) = ("embedded:/store".into(), Sharing::Exclusive);
+            lines(check_store(&StoreFacts { name, sharing, health, integrity }))
+        };
+        let seen = check(vec![StoreFault::FileDeleted], Ok(Integrity::Intact));
+        assert!(seen[0].starts_with("store failed: the file of embedded:/store was deleted"), "{seen:?}");
+        assert!(seen[0].contains("muster backup") && !seen.concat().contains("answers"), "{seen:?}");
+        let seen = check(vec![StoreFault::FileReplaced], Ok(Integrity::Intact));
+        assert!(seen[0].starts_with("store failed: the file of embedded:/store was replaced"), "{seen:?}");
+        let seen = check(Vec::new(), Ok(Integrity::Intact));
+        assert_eq!(seen[2], "store ok: all checksums of its file match");
+        let seen = check(Vec::new(), Err("the content is corrupt".into()));
+        assert!(
+            seen[2].starts_with("store failed: embedded:/store cannot be verified: the content is corrupt"),
+            "{seen:?}"
+        );
+        let seen = check(Vec::new(), Ok(Integrity::Repaired));
+        assert!(seen[2].starts_with("store warning: the file of embedded:/store was damaged"), "{seen:?}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::{
-    CommitOutcome, GapCause, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats, Watch,
-    WatchEvent, WatchFrom,
+    CommitOutcome, GapCause, Integrity, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats,
+    Watch, WatchEvent, WatchFrom,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -22,8 +22,8 @@ use super::{Label, Labels, prepare};
 /// Buckets from a read from memory to a leader election. An fsync takes 0.2 ms on a good disk and 20 ms on a bad one.
 const LATENCIES: [f64; 12] = [0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 
-const OPERATIONS: [&str; 9] =
-    ["get", "range", "commit", "grant", "keep_alive", "revoke", "compact", "revision", "health"];
+const OPERATIONS: [&str; 10] =
+    ["get", "range", "commit", "grant", "keep_alive", "revoke", "compact", "revision", "health", "verify"];
 const OUTCOMES: [&str; 11] = [
     OK,
     REFUSED,
@@ -232,5 +232,9 @@ impl Store for MeasuredStore {
             self.count("health", outcome, begin.elapsed());
             health
         })
+    }
+
+    fn verify(&self) -> BoxFuture<'_, Result<Integrity, StoreError>> {
+        Box::pin(self.measure("verify", self.store.verify(), |_| (OK, None)))
     }
 }

@@ -1,16 +1,21 @@
 //! Opens and creates the file. Creation is atomic, and each defect of a file has an error of its own.
 
+use std::any::Any;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 
 use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable};
 
+use super::EmbeddedOptions;
 use super::file::{FileLog, LoggedFile};
 use super::format::{FORMAT, HISTORY, KEYS, LEASED, LEASES, META, StoreCounters};
+use super::head_file::{HeadFile, RememberedHead};
 
 /// An embedded store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +40,13 @@ pub enum OpenFileError {
     #[error("the store {} has format {found}, this version of Muster reads format {FORMAT}: use the version that wrote it", .path.display())]
     Format { path: PathBuf, found: u64 },
 
+    #[error(
+        "the store {} went back: it is at revision {head}, and it was at revision {remembered} or later; it is an older copy, \
+         or it was deleted. Put the right file back, or restore a backup with `muster restore FILE --store embedded:{} --blobs DIR`",
+        .path.display(), .path.display()
+    )]
+    WentBack { path: PathBuf, head: u64, remembered: u64 },
+
     #[error("cannot {doing} {}", .path.display())]
     Io {
         doing: &'static str,
@@ -55,29 +67,108 @@ pub(super) struct OpenDatabase {
     pub(super) database: Database,
     pub(super) counters: StoreCounters,
     pub(super) leases: Vec<(i64, Duration)>,
+    pub(super) id: FileId,
+    /// redb has repaired the file, because it was not closed.
+    pub(super) repaired: bool,
+}
+
+impl OpenDatabase {
+    /// Refuses a file that went back while it was open.
+    pub(super) fn not_before(self, path: &Path, remembered: u64) -> Result<Self, OpenFileError> {
+        match self.counters.head {
+            head if head < remembered => Err(OpenFileError::WentBack { path: path.to_owned(), head, remembered }),
+            _ => Ok(self),
+        }
+    }
+}
+
+/// Identity of a file on its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub(super) fn of(file: &fs::Metadata) -> Self {
+        Self { device: file.dev(), inode: file.ino() }
+    }
 }
 
 /// Opens the file. Creates it, and its directory, if it does not exist.
-pub(super) fn open_or_create(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<OpenDatabase, OpenFileError> {
-    let exists =
-        path.try_exists().map_err(|cause| OpenFileError::Io { doing: "look at", path: path.to_owned(), cause })?;
-    if !exists {
+///
+/// The content is verified unless the file was closed as it is remembered. A file that went back is refused unless
+/// `accept_older` is set.
+pub(super) fn open_or_create(
+    path: &Path,
+    options: &EmbeddedOptions,
+    log: &Arc<FileLog>,
+    head_file: &HeadFile,
+) -> Result<OpenDatabase, OpenFileError> {
+    let io = |doing, path: &Path, cause| OpenFileError::Io { doing, path: path.to_owned(), cause };
+    let remembered = || head_file.read().map_err(|cause| io("read", head_file.path(), cause));
+    let lowest = |remembered: Option<RememberedHead>| remembered.map_or(0, |known| known.revision);
+    if !path.try_exists().map_err(|cause| io("look at", path, cause))? {
+        let remembered = lowest(remembered()?);
+        if remembered > 0 && !options.accept_older {
+            return Err(OpenFileError::WentBack { path: path.to_owned(), head: 0, remembered });
+        }
         create(path)?;
     }
-    open(path, cache, log)
+    let mut opened = open(path, options.cache_bytes, log)?;
+    // Read while the file is locked: no other process writes it.
+    let remembered = remembered()?;
+    let head = opened.counters.head;
+    if opened.repaired || remembered != Some(RememberedHead { revision: head, closed: true }) {
+        tracing::info!(path = %path.display(), "the store was not closed properly: its content is verified");
+        verify(path, &mut opened.database)?;
+        opened.counters = without_panic(path, || read_counters(path, &opened.database))?;
+    }
+    if options.accept_older { Ok(opened) } else { opened.not_before(path, lowest(remembered)) }
+}
+
+/// Verifies all checksums of the file. Returns false if it was damaged and could be repaired.
+pub(super) fn verify(path: &Path, database: &mut Database) -> Result<bool, OpenFileError> {
+    let intact = without_panic(path, || database.check_integrity().map_err(|error| open_error(path, error)))?;
+    if !intact {
+        tracing::warn!(path = %path.display(), "the store was damaged and has been repaired");
+    }
+    Ok(intact)
+}
+
+/// redb panics on some kinds of damage. The panic becomes an error.
+fn without_panic<T>(path: &Path, work: impl FnOnce() -> Result<T, OpenFileError>) -> Result<T, OpenFileError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let cause = redb::Error::Corrupted(panic_text(panic.as_ref()));
+        Err(OpenFileError::Corrupt { path: path.to_owned(), cause })
+    })
+}
+
+/// The message of a panic.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("it panicked without a message").to_owned()
 }
 
 /// Opens an existing file.
 pub(super) fn open(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<OpenDatabase, OpenFileError> {
     let io = |doing, cause| OpenFileError::Io { doing, path: path.to_owned(), cause };
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| io("open", e))?;
+    let id = FileId::of(&file.metadata().map_err(|e| io("look at", e))?);
     check_magic(path, &file)?;
     let backend = LoggedFile::new(file, Arc::clone(log)).map_err(|e| open_error(path, e))?;
-    let database =
-        Builder::new().set_cache_size(cache).create_with_backend(backend).map_err(|error| open_error(path, error))?;
-    let counters = read_counters(path, &database)?;
-    let leases = read_leases(&database).map_err(|error| storage_error(path, "read", error))?;
-    Ok(OpenDatabase { database, counters, leases })
+    without_panic(path, || {
+        let repaired = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&repaired);
+        let database = Builder::new()
+            .set_cache_size(cache)
+            .set_repair_callback(move |_| flag.store(true, Ordering::Relaxed))
+            .create_with_backend(backend)
+            .map_err(|error| open_error(path, error))?;
+        let counters = read_counters(path, &database)?;
+        let leases = read_leases(&database).map_err(|error| storage_error(path, "read", error))?;
+        Ok(OpenDatabase { database, counters, leases, id, repaired: repaired.load(Ordering::Relaxed) })
+    })
 }
 
 /// Creates a store under a temporary name and links it when it is complete, so that a crash leaves a complete store or

@@ -92,8 +92,8 @@ impl CommitGroup {
                 let answer = self.compact(tables, *revision)?;
                 reply.prepare(answer);
             }
-            // The recovery has run before this group is written.
-            WriteRequest::Recover { .. } => {}
+            // They have run before this group is written.
+            WriteRequest::Verify { .. } | WriteRequest::Recover { .. } => {}
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod database;
 mod file;
 mod format;
 mod group_commit;
+mod head_file;
 mod leases;
 mod read;
 mod shared;
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 use self::database::OpenDatabase;
 pub use self::database::OpenFileError;
 use self::file::FileLog;
+use self::head_file::HeadFile;
 use self::leases::LeaseDeadlines;
 use self::read::PageRequest;
 use self::shared::{ActivityCounters, CommitPosition, DatabaseSlot, EmbeddedShared};
@@ -34,7 +36,9 @@ use self::watch::EmbeddedWatch;
 use self::writer::{WriterState, WriterThread};
 use crate::clock::{LeaseClock, SystemClock};
 use crate::limits;
-use crate::store::{CommitOutcome, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats};
+use crate::store::{
+    CommitOutcome, Integrity, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats,
+};
 use crate::watch::{Watch, WatchFrom};
 use watch::RecentTxns;
 use writer::{PendingReply, WriteRequest};
@@ -51,6 +55,8 @@ pub struct EmbeddedOptions {
     pub cache_bytes: usize,
     /// The clock of leases.
     pub clock: Arc<dyn LeaseClock>,
+    /// Open a file that went back: a restore replaces its content.
+    pub accept_older: bool,
 }
 
 impl Default for EmbeddedOptions {
@@ -60,6 +66,7 @@ impl Default for EmbeddedOptions {
             keep_bytes: 64 * 1024 * 1024,
             cache_bytes: 32 * 1024 * 1024,
             clock: Arc::new(SystemClock::new()),
+            accept_older: false,
         }
     }
 }
@@ -74,6 +81,8 @@ pub struct EmbeddedStore {
     /// None only during the drop. The writer ends when all senders are gone.
     requests: Option<mpsc::Sender<WriteRequest>>,
     writer: Option<std::thread::JoinHandle<()>>,
+    /// Remembers the revision until the store is dropped.
+    keeper: Option<std::thread::JoinHandle<()>>,
     /// Expires leases until the store is dropped.
     expiry: JoinSet<()>,
 }
@@ -83,14 +92,16 @@ impl EmbeddedStore {
     pub async fn open(path: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenFileError> {
         let path = path.as_ref().to_owned();
         let io = |doing, cause| OpenFileError::Io { doing, path: path.clone(), cause };
-        let (opened, cache) = (path.clone(), options.cache_bytes);
-        let (log, opened) = tokio::task::spawn_blocking(move || {
-            let log = Arc::new(FileLog::default());
-            database::open_or_create(&opened, cache, &log).map(|opened| (log, opened))
+        let (opened, settings) = (path.clone(), options.clone());
+        let (log, head_file, opened) = tokio::task::spawn_blocking(move || {
+            let (log, head_file) = (Arc::new(FileLog::default()), HeadFile::new(&opened));
+            let opened = database::open_or_create(&opened, &settings, &log, &head_file)?;
+            head_file.opened(opened.counters.head);
+            Ok::<_, OpenFileError>((log, head_file, opened))
         })
         .await
         .map_err(|error| io("open", std::io::Error::other(error)))??;
-        let OpenDatabase { database, counters, leases } = opened;
+        let OpenDatabase { database, counters, leases, id, .. } = opened;
 
         let (requests, receiver) = mpsc::channel(MAX_WAITING);
         let (sender, position) =
@@ -98,7 +109,8 @@ impl EmbeddedStore {
         let shared = Arc::new(EmbeddedShared {
             name: format!("embedded:{}", path.display()),
             path: path.clone(),
-            slot: RwLock::new(DatabaseSlot::Open { database, generation: 0 }),
+            slot: RwLock::new(DatabaseSlot::Open { database, generation: 0, id }),
+            head_file,
             recent: RecentTxns::default(),
             position,
             requests: requests.downgrade(),
@@ -119,9 +131,14 @@ impl EmbeddedStore {
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
             .map_err(|cause| io("start the writer of", cause))?;
+        let kept = Arc::clone(&shared);
+        let keeper = std::thread::Builder::new()
+            .name("store-revision".to_owned())
+            .spawn(move || kept.keep_head_file())
+            .map_err(|cause| io("start the thread that remembers the revision of", cause))?;
         let mut expiry = JoinSet::new();
         expiry.spawn(leases::expire(Arc::clone(&shared)));
-        Ok(Self { shared, requests: Some(requests), writer: Some(writer), expiry })
+        Ok(Self { shared, requests: Some(requests), writer: Some(writer), keeper: Some(keeper), expiry })
     }
 
     /// Sends a request to the writer and waits for the reply.
@@ -142,6 +159,10 @@ impl Drop for EmbeddedStore {
             let _ = writer.join();
         }
         self.shared.close();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.thread().unpark();
+            let _ = keeper.join();
+        }
     }
 }
 
@@ -210,5 +231,9 @@ impl Store for EmbeddedStore {
 
     fn health(&self) -> BoxFuture<'_, StoreHealth> {
         Box::pin(shared::check_health(&self.shared))
+    }
+
+    fn verify(&self) -> BoxFuture<'_, Result<Integrity, StoreError>> {
+        Box::pin(self.send_request(|reply| WriteRequest::Verify { reply }))
     }
 }

@@ -9,12 +9,14 @@ use muster_core::txn::Revision;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::database::{FileId, panic_text};
 use super::file::{FileFault, FileLog};
+use super::head_file::{HeadFile, INTERVAL};
 use super::leases::LeaseDeadlines;
 use super::read;
 use super::watch::RecentTxns;
 use super::writer::WriteRequest;
-use crate::store::{MemberState, StoreError, StoreHealth, StoreMember, StoreStats, text_cause};
+use crate::store::{MemberState, StoreError, StoreFault, StoreHealth, StoreMember, StoreStats, text_cause};
 
 /// Published position of the store: all of it is durable.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +32,8 @@ pub(super) enum DatabaseSlot {
         database: Database,
         /// Counts the openings, so that a reader can name the one that it found broken.
         generation: u64,
+        /// The open file. Its path may name another one by now.
+        id: FileId,
     },
     Down(StoreError),
     Closed,
@@ -54,6 +58,7 @@ pub(super) struct EmbeddedShared {
     pub(super) requests: mpsc::WeakSender<WriteRequest>,
     pub(super) leases: LeaseDeadlines,
     pub(super) log: Arc<FileLog>,
+    pub(super) head_file: HeadFile,
     pub(super) activity: ActivityCounters,
 }
 
@@ -75,7 +80,7 @@ impl EmbeddedShared {
         loop {
             let (shared, again) = (Arc::clone(self), Arc::clone(&work));
             let read = tokio::task::spawn_blocking(move || shared.read_now(again.as_ref())).await;
-            match read.map_err(|e| StoreError::Unavailable { store: self.name.clone(), cause: Arc::new(e) })? {
+            match read.map_err(|error| self.read_panicked(error))? {
                 Ok(found) => return Ok(found),
                 Err(ReadFailure::Error(error)) => return Err(error),
                 Err(ReadFailure::Broken { error, .. }) if tried => return Err(error),
@@ -89,7 +94,7 @@ impl EmbeddedShared {
     fn read_now<T>(&self, work: &impl Fn(&ReadTransaction) -> Result<T, FileFault>) -> Result<T, ReadFailure> {
         let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
         match &*slot {
-            DatabaseSlot::Open { database, generation } => {
+            DatabaseSlot::Open { database, generation, .. } => {
                 let read = database.begin_read().map_err(FileFault::from).and_then(|txn| work(&txn));
                 read.map_err(|fault| {
                     let broken = fault.needs_reopening();
@@ -129,6 +134,41 @@ impl EmbeddedShared {
         }
     }
 
+    /// Remembers the revision at intervals until the store is closed.
+    pub(super) fn keep_head_file(&self) {
+        loop {
+            std::thread::park_timeout(INTERVAL);
+            // The writer has remembered its last revision.
+            if self.position.has_changed().is_err() {
+                return;
+            }
+            let head = self.position.borrow().head;
+            self.head_file.reached(head);
+        }
+    }
+
+    /// Compares the open file with the one that its path names.
+    fn file_fault(&self) -> Option<StoreFault> {
+        let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
+        let DatabaseSlot::Open { id, .. } = &*slot else { return None };
+        match std::fs::metadata(&self.path) {
+            Ok(found) if FileId::of(&found) == *id => None,
+            Ok(_) => Some(StoreFault::FileReplaced),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(StoreFault::FileDeleted),
+            // The reads of the open file decide.
+            Err(_) => None,
+        }
+    }
+
+    /// The reply to a read that panicked, as redb does on some kinds of damage.
+    fn read_panicked(&self, error: tokio::task::JoinError) -> StoreError {
+        let store = self.name.clone();
+        match error.try_into_panic() {
+            Ok(panic) => StoreError::Corrupt { store, cause: text_cause(panic_text(panic.as_ref())) },
+            Err(error) => StoreError::Unavailable { store, cause: Arc::new(error) },
+        }
+    }
+
     /// The reply to a request whose writer thread panicked.
     pub(super) fn writer_panicked(&self) -> StoreError {
         let cause = text_cause("the writer thread of the store has panicked");
@@ -161,6 +201,7 @@ pub(super) async fn check_health(shared: &Arc<EmbeddedShared>) -> StoreHealth {
         members: vec![member],
         latency: read.is_ok().then_some(latency),
         alarms: Vec::new(),
+        faults: shared.file_fault().into_iter().collect(),
         oldest: read.as_ref().ok().map(|counters| Revision(counters.compacted)),
         revision: read.as_ref().ok().map(|counters| Revision(counters.head)),
     }

@@ -1,6 +1,7 @@
 //! The writer thread: the only code that changes the file. It orders all changes and owns the counters. Requests
 //! and their replies are defined here.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -9,9 +10,9 @@ use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::store::{CommitOutcome, Lease, StoreError, text_cause};
+use crate::store::{CommitOutcome, Integrity, Lease, StoreError, text_cause};
 
-use super::database::OpenDatabase;
+use super::database::{OpenDatabase, panic_text};
 use super::file::{FileFault, FileOp};
 use super::format::StoreCounters;
 use super::group_commit::{CommitGroup, GroupError};
@@ -62,6 +63,10 @@ impl WriterThread {
             }
             self.serve(requests);
         }
+        if let WriterState::Up { .. } = self.state {
+            // While the file is locked: no other process has opened it yet.
+            self.shared.head_file.closed(self.counters.head);
+        }
         self.shared.close();
     }
 
@@ -102,14 +107,30 @@ impl WriterThread {
                 self.recover(None)?;
             }
         }
+        for request in &mut *requests {
+            if let WriteRequest::Verify { reply } = request {
+                let answer = self.verify();
+                reply.prepare(answer);
+            }
+        }
         let written = {
             let slot = self.shared.slot.read().unwrap_or_else(PoisonError::into_inner);
             match &*slot {
-                DatabaseSlot::Open { database, .. } => {
+                DatabaseSlot::Open { database, .. } => catch_unwind(AssertUnwindSafe(|| {
                     group_commit::write(database, self.counters, &self.options, requests)
-                }
+                })),
                 DatabaseSlot::Down(error) => return Err(error.clone()),
                 DatabaseSlot::Closed => return Err(StoreError::Closed),
+            }
+        };
+        let written = match written {
+            Ok(written) => written,
+            Err(panic) => {
+                let store = self.shared.name.clone();
+                let cause = text_cause(panic_text(panic.as_ref()));
+                // The reply is the same whether this works or not; later requests get its error.
+                let _ = self.reopen();
+                return Err(StoreError::Unknown { store, cause });
             }
         };
         match written {
@@ -118,6 +139,27 @@ impl WriterThread {
             Err(GroupError::Unknown { fault, group }) => self.resolve_unknown_commit(fault, *group)?,
         }
         Ok(())
+    }
+
+    /// Verifies the whole file. No read or write is in progress meanwhile.
+    fn verify(&mut self) -> Result<Integrity, StoreError> {
+        let verified = {
+            let mut slot = self.shared.slot.write().unwrap_or_else(PoisonError::into_inner);
+            match &mut *slot {
+                DatabaseSlot::Open { database, .. } => database::verify(&self.shared.path, database),
+                DatabaseSlot::Down(error) => return Err(error.clone()),
+                DatabaseSlot::Closed => return Err(StoreError::Closed),
+            }
+        };
+        match verified {
+            Ok(true) => Ok(Integrity::Intact),
+            Ok(false) => self.reopen().map(|()| Integrity::Repaired),
+            Err(error) => {
+                // redb refuses writes after a failed verification until the file is reopened.
+                let _ = self.reopen();
+                Err(StoreError::Corrupt { store: self.shared.name.clone(), cause: Arc::new(error) })
+            }
+        }
     }
 
     /// Publishes a durable group. The order matters: a visible revision must be readable.
@@ -200,11 +242,14 @@ impl WriterThread {
             WriterState::Lost => 0,
         };
         let mut slot = self.shared.slot.write().unwrap_or_else(PoisonError::into_inner);
-        // The old one has to close the file first.
-        *slot = DatabaseSlot::Closed;
-        match database::open(&self.shared.path, self.options.cache_bytes, &self.shared.log) {
-            Ok(OpenDatabase { database, counters, leases }) => {
-                *slot = DatabaseSlot::Open { database, generation };
+        // The old one has to close the file first. redb may panic on a damaged one.
+        let old = std::mem::replace(&mut *slot, DatabaseSlot::Closed);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(old)));
+        let head = self.position.borrow().head;
+        let opened = database::open(&self.shared.path, self.options.cache_bytes, &self.shared.log);
+        match opened.and_then(|opened| opened.not_before(&self.shared.path, head)) {
+            Ok(OpenDatabase { database, counters, leases, id, .. }) => {
+                *slot = DatabaseSlot::Open { database, generation, id };
                 self.state = WriterState::Up { generation };
                 self.counters = counters;
                 drop(slot);
@@ -281,6 +326,10 @@ pub(super) enum WriteRequest {
         revision: Revision,
         reply: PendingReply<()>,
     },
+    /// Verifies the file before the group is written.
+    Verify {
+        reply: PendingReply<Integrity>,
+    },
     /// A reader found the database of this generation broken.
     Recover {
         generation: u64,
@@ -295,6 +344,7 @@ impl WriteRequest {
             WriteRequest::Commit { reply, .. } => reply.send(group_error),
             WriteRequest::Grant { reply, .. } => reply.send(group_error),
             WriteRequest::Revoke { reply, .. } | WriteRequest::Compact { reply, .. } => reply.send(group_error),
+            WriteRequest::Verify { reply } => reply.send(group_error),
             WriteRequest::Recover { reply, .. } => {
                 let _ = reply.send(());
             }
@@ -315,6 +365,7 @@ impl WriteRequest {
             WriteRequest::Grant { .. }
             | WriteRequest::Revoke { .. }
             | WriteRequest::Compact { .. }
+            | WriteRequest::Verify { .. }
             | WriteRequest::Recover { .. } => 0,
         }
     }

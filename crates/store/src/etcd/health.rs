@@ -46,7 +46,8 @@ pub(super) async fn check(shared: &EtcdShared) -> StoreHealth {
         .collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     let oldest = shared.compacted.load(Ordering::Relaxed);
-    StoreHealth { members, latency, alarms, oldest: (oldest > 0).then_some(Revision(oldest)), revision }
+    let oldest = (oldest > 0).then_some(Revision(oldest));
+    StoreHealth { members, latency, alarms, faults: Vec::new(), oldest, revision }
 }
 
 /// Limits a request of the report: time for one frozen member and for another that answers. Other requests may take

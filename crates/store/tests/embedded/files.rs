@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_store::embedded::{EmbeddedOptions, OpenFileError};
-use muster_store::{EmbeddedStore, LeaseId, ManualClock, Op, Revision, Store, StoreAccess, StoreError, Txn, WatchFrom};
+use muster_store::{
+    EmbeddedStore, Integrity, LeaseId, ManualClock, Op, Revision, Store, StoreAccess, StoreError, StoreFault, Txn,
+    WatchFrom,
+};
 
 async fn open(path: &Path) -> Result<EmbeddedStore, OpenFileError> {
     EmbeddedStore::open(path, EmbeddedOptions::default()).await
@@ -23,8 +26,9 @@ async fn store_is_created_with_its_directory_only() {
     let store = open(&path).await.unwrap();
     assert_eq!(store.revision().await.unwrap(), Revision(0));
     assert_eq!(store.name(), format!("embedded:{}", path.display()));
-    let files: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().file_name()).collect();
-    assert_eq!(files, ["store"]);
+    let files = fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().file_name());
+    let files: std::collections::BTreeSet<_> = files.collect();
+    assert_eq!(files.into_iter().collect::<Vec<_>>(), ["store", "store.revision"]);
     // The store will contain secrets.
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
@@ -124,6 +128,121 @@ async fn corrupt_file_is_an_error() {
     fs::write(&overwritten, &bytes).unwrap();
     let error = open(&overwritten).await.unwrap_err();
     assert!(matches!(error, OpenFileError::Corrupt { .. }), "{error:?}");
+}
+
+/// A closed store with these revisions.
+async fn closed_at(path: &Path, revisions: std::ops::RangeInclusive<u64>) {
+    let store = open(path).await.unwrap();
+    for n in revisions {
+        put(&store, &format!("k/{n}"), &"x".repeat(1000)).await;
+    }
+}
+
+#[tokio::test]
+async fn store_that_went_back_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, copy) = (directory.path().join("store"), directory.path().join("copy"));
+    closed_at(&path, 1..=3).await;
+    fs::copy(&path, &copy).unwrap();
+    closed_at(&path, 4..=8).await;
+
+    fs::rename(&copy, &path).unwrap();
+    let error = open(&path).await.unwrap_err();
+    assert!(matches!(error, OpenFileError::WentBack { head: 3, remembered: 8, .. }), "{error:?}");
+    assert!(error.to_string().contains(&format!("muster restore FILE --store embedded:{}", path.display())), "{error}");
+
+    fs::remove_file(&path).unwrap();
+    let error = open(&path).await.unwrap_err();
+    assert!(matches!(error, OpenFileError::WentBack { head: 0, remembered: 8, .. }), "{error:?}");
+    assert!(!path.exists(), "no empty store takes its place");
+
+    let accept = || EmbeddedOptions { accept_older: true, ..EmbeddedOptions::default() };
+    drop(EmbeddedStore::open(&path, accept()).await.unwrap());
+    assert!(matches!(open(&path).await.unwrap_err(), OpenFileError::WentBack { .. }), "nothing was restored");
+    let store = EmbeddedStore::open(&path, accept()).await.unwrap();
+    put(&store, "restored", "1").await;
+    drop(store);
+    assert_eq!(open(&path).await.unwrap().revision().await.unwrap(), Revision(1));
+}
+
+/// Changes one byte in each value, which only a checksum shows.
+fn damage_values(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let places: Vec<usize> = (0..bytes.len() - 8).filter(|at| bytes[*at..].starts_with(b"xxxxxxxx")).collect();
+    places.into_iter().step_by(500).for_each(|at| bytes[at] = b'y');
+    fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn store_is_verified_after_an_unclean_stop() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let remembered = directory.path().join("store.revision");
+    closed_at(&path, 1..=50).await;
+    assert_eq!(fs::read_to_string(&remembered).unwrap(), "50\nclosed\n");
+    fs::write(&remembered, "50\nopen\n").unwrap();
+    drop(open(&path).await.unwrap());
+    assert_eq!(fs::read_to_string(&remembered).unwrap(), "50\nclosed\n");
+
+    damage_values(&path);
+    fs::write(&remembered, "50\nopen\n").unwrap();
+    let error = open(&path).await.unwrap_err();
+    assert!(matches!(error, OpenFileError::Corrupt { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn verification_finds_damage_in_an_open_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    closed_at(&path, 1..=50).await;
+    let store = open(&path).await.unwrap();
+    assert_eq!(store.verify().await.unwrap(), Integrity::Intact);
+    put(&store, "k/1", "still writable").await;
+    assert_eq!(store.verify().await.unwrap(), Integrity::Intact);
+    drop(store);
+    damage_values(&path);
+    let store = open(&path).await.unwrap();
+    let error = store.verify().await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn replaced_and_deleted_files_are_faults() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    closed_at(&path, 1..=3).await;
+    let store = open(&path).await.unwrap();
+    assert_eq!(store.health().await.faults, []);
+    fs::rename(&path, directory.path().join("moved")).unwrap();
+    assert_eq!(store.health().await.faults, [StoreFault::FileDeleted]);
+    fs::copy(directory.path().join("moved"), &path).unwrap();
+    let health = store.health().await;
+    assert_eq!((health.faults, health.revision), (vec![StoreFault::FileReplaced], Some(Revision(3))));
+}
+
+/// redb panics on some kinds of damage. Requests get an error, and the store still answers.
+#[tokio::test]
+async fn damage_never_panics_a_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let intact = directory.path().join("intact");
+    closed_at(&intact, 1..=30).await;
+    let content = fs::read(&intact).unwrap();
+    for place in (4096..content.len()).step_by(content.len() / 20) {
+        let path = directory.path().join(format!("damaged-{place}"));
+        let mut bytes = content.clone();
+        bytes[place..].iter_mut().take(200).for_each(|byte| *byte = 0xa5);
+        fs::write(&path, &bytes).unwrap();
+        fs::write(directory.path().join(format!("damaged-{place}.revision")), "30\nclosed\n").unwrap();
+        let Ok(store) = open(&path).await else { continue };
+        for _ in 0..2 {
+            let read = store.range("", None).await.err();
+            let written = store.commit(Txn::new().op(Op::put("k/1", "2"))).await.err();
+            let verified = store.verify().await.err();
+            for error in [read, written, verified].into_iter().flatten() {
+                assert!(!matches!(error, StoreError::Closed), "{place}: {error:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
