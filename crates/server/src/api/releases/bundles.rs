@@ -145,8 +145,9 @@ pub(crate) async fn download_bundle(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let version = version.version()?;
-    let digest = digest_of(&reader, &scope, &version)?;
-    let bundle = open_bundle(&reader, &version, &digest).await?;
+    let release = release_of(&reader, &scope, &version)?;
+    let digest = digest_in(&release, &version)?;
+    let bundle = open_bundle(&reader, &version, &release).await?;
     let size = bundle.size();
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let etag = format!("\"{digest}\"");
@@ -180,32 +181,35 @@ pub(crate) async fn download_bundle(
         .map_err(|error| ApiError(Problem::new(ProblemCode::Internal, error.to_string())))
 }
 
-/// Digest of a release's bundle.
-pub(super) fn digest_of(reader: &Reader, scope: &Scope, version: &Version) -> Result<Digest, ApiError> {
+/// Record of a release.
+fn release_of(reader: &Reader, scope: &Scope, version: &Version) -> Result<ReleaseRecord, ApiError> {
     let (release, known) = scope.read(reader, |fleet| {
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
         (fleet.releases().get(version).cloned(), known)
     })?;
-    let Some(release) = release else { return Err(ApiError::unknown_version(version, &known)) };
-    digest_in(&release, version)
+    release.ok_or_else(|| ApiError::unknown_version(version, &known))
 }
 
-pub(in crate::api) fn digest_in(release: &ReleaseRecord, version: &Version) -> Result<Digest, ApiError> {
+fn digest_in(release: &ReleaseRecord, version: &Version) -> Result<Digest, ApiError> {
     Digest::new(release.digest.as_str()).map_err(|error| {
         let problem = Problem::new(ProblemCode::ReleaseUnreadable, format!("the record of release {version}: {error}"));
         ApiError(problem.hint("a release from before there were bundles: register it again under another version"))
     })
 }
 
-/// Opens the bundle of a release.
+/// Opens the bundle of a release. A bundle of another length is refused: agents would download a part of it again and again.
 pub(in crate::api) async fn open_bundle(
     reader: &Reader,
     version: &Version,
-    digest: &Digest,
+    release: &ReleaseRecord,
 ) -> Result<Arc<dyn BlobReader>, ApiError> {
+    let digest = digest_in(release, version)?;
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let why = match blocking(move || blobs.stored(&name)).await? {
-        Ok(Some(stored)) => return Ok(stored.into()),
+        Ok(Some(stored)) if stored.size() == release.size => return Ok(stored.into()),
+        Ok(Some(stored)) => {
+            format!("is damaged on the server: it has {} bytes, and its record says {}", stored.size(), release.size)
+        }
         Ok(None) => "is missing in the blob directory".to_owned(),
         Err(error) => format!("cannot be read: {error}"),
     };

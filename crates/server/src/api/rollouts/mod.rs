@@ -30,7 +30,7 @@ use crate::api::request::{Author, PageQuery, Scope};
 use crate::app::{Agents, Reader, Writer};
 
 use self::commands::one_line;
-use crate::api::releases::bundles::{digest_in, open_bundle};
+use crate::api::releases::bundles::open_bundle;
 use crate::releases::check_roles;
 use crate::rollouts::host::{begin, plan_for, roll_back};
 use crate::rollouts::{plans, status_response};
@@ -241,8 +241,7 @@ pub(crate) async fn begin_downloadable(
         check_roles_of(writer, scope, to)?;
     }
     if let Some(release) = scope.read(writer, |fleet| fleet.releases().get(to).cloned())? {
-        let digest = digest_in(&release, to)?;
-        open_bundle(writer, to, &digest).await?;
+        open_bundle(writer, to, &release).await?;
     }
     Ok(begin(writer, agents, &scope.env, what, options).await?)
 }
