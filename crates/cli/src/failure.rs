@@ -152,6 +152,7 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         | ProblemCode::ReleaseRefused
         | ProblemCode::ReleaseTaken
         | ProblemCode::RangeNotSatisfiable
+        | ProblemCode::UploadsFull
         | ProblemCode::StoreFull => Exit::No,
         ProblemCode::Busy
         | ProblemCode::CannotTell

@@ -98,6 +98,8 @@ pub enum ProblemCode {
     ReleaseTaken,
     /// The bundle of a release is missing or damaged on the server.
     ReleaseUnreadable,
+    /// Too many bundles were uploaded and not registered.
+    UploadsFull,
     /// The range begins behind the end.
     RangeNotSatisfiable,
     /// Too many concurrent requests. Retry in a few seconds.
@@ -147,7 +149,7 @@ impl ProblemCode {
             ProblemCode::DesignRefused | ProblemCode::ReleaseRefused => 422,
             ProblemCode::Internal | ProblemCode::DesignUnreadable | ProblemCode::ReleaseUnreadable => 500,
             ProblemCode::Busy | ProblemCode::CannotTell | ProblemCode::StoreUnavailable => 503,
-            ProblemCode::StoreFull => 507,
+            ProblemCode::StoreFull | ProblemCode::UploadsFull => 507,
         }
     }
 
@@ -183,6 +185,7 @@ impl ProblemCode {
             ProblemCode::ReleaseRefused => "The release cannot be used",
             ProblemCode::ReleaseTaken => "The version belongs to another release",
             ProblemCode::ReleaseUnreadable => "The release cannot be read",
+            ProblemCode::UploadsFull => "Too many bundles are not registered",
             ProblemCode::RangeNotSatisfiable => "The range begins behind the end",
             ProblemCode::Busy => "The server is busy",
             ProblemCode::DesignUnreadable => "The design cannot be read",

@@ -154,6 +154,7 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         | ProblemCode::ReleaseTaken
         | ProblemCode::ReleaseUnreadable
         | ProblemCode::RangeNotSatisfiable
+        | ProblemCode::UploadsFull
         | ProblemCode::Busy
         | ProblemCode::NotFound
         | ProblemCode::Conflict

@@ -18,6 +18,7 @@ use muster_core::names::ReplicaId;
 
 use crate::private_files::{create_private_dir, create_private_file, private_file, restrict_tree};
 
+use super::is_digest;
 use super::store::{BlobReader, BlobStore, PendingBlob};
 
 /// Characters of a digest that name its directory.
@@ -28,6 +29,9 @@ const UNFINISHED: &str = "unfinished";
 const WORKSPACE: &str = ".unpacked-";
 /// File with the name of the store that these blobs belong to.
 pub(super) const STORE: &str = ".store";
+
+/// Directory with an empty file for each upload that is not registered yet.
+const UPLOADS: &str = ".uploads";
 
 /// Up to this many files are synced one by one.
 const FEW: usize = 16;
@@ -125,7 +129,7 @@ impl BlobStore for BlobDirectory {
         if_exists(std::fs::remove_file(self.path(digest))).map(drop)
     }
 
-    fn sweep(&self, now: SystemTime, needed: &dyn Fn(&str) -> bool) -> io::Result<usize> {
+    fn sweep(&self, now: SystemTime, limit: usize, needed: &dyn Fn(&str) -> bool) -> io::Result<usize> {
         let before = now.checked_sub(YOUNG).unwrap_or(SystemTime::UNIX_EPOCH);
         let is_old =
             |entry: &std::fs::DirEntry| entry.metadata().and_then(|found| found.modified()).is_ok_and(|at| at < before);
@@ -149,6 +153,9 @@ impl BlobStore for BlobDirectory {
             for tail in std::fs::read_dir(head.path())? {
                 let tail = tail?;
                 let digest = format!("{}{}", head.file_name().display(), tail.file_name().display());
+                if removed >= limit {
+                    return Ok(removed);
+                }
                 if is_old(&tail) && !needed(&digest) {
                     self.remove(&digest)?;
                     removed += 1;
@@ -156,6 +163,24 @@ impl BlobStore for BlobDirectory {
             }
         }
         Ok(removed)
+    }
+
+    fn mark_upload(&self, digest: &str) -> io::Result<()> {
+        let path = self.root.join(UPLOADS).join(digest);
+        match create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            created => created.map(drop),
+        }
+    }
+
+    fn marked_uploads(&self) -> io::Result<Vec<String>> {
+        let Some(marks) = if_exists(std::fs::read_dir(self.root.join(UPLOADS)))? else { return Ok(Vec::new()) };
+        let names = marks.map(|mark| Ok(mark?.file_name().into_string().ok().filter(|name| is_digest(name))));
+        names.filter_map(io::Result::transpose).collect()
+    }
+
+    fn unmark_upload(&self, digest: &str) -> io::Result<()> {
+        if_exists(std::fs::remove_file(self.root.join(UPLOADS).join(digest))).map(drop)
     }
 
     fn belong_to(&self, store: &str) -> io::Result<bool> {

@@ -13,7 +13,9 @@
 mod directory;
 pub(crate) mod downloads;
 mod store;
+pub(crate) mod unregistered;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use crate::replica::identity::{host, new_id};
 use crate::replica::shared_blobs::BlobMarks;
 
 use directory::BlobDirectory;
+use unregistered::{UnregisteredBundles, UnregisteredUsage, UploadReservation, UploadsFull};
 
 pub(crate) use store::BlobStream;
 pub use store::{BlobReader, BlobStore, BlobUpload, PendingBlob, ReceiveError};
@@ -38,6 +41,7 @@ pub use store::{BlobReader, BlobStore, BlobUpload, PendingBlob, ReceiveError};
 pub struct Blobs {
     place: Box<dyn BlobStore>,
     marks: BlobMarks,
+    unregistered: Arc<UnregisteredBundles>,
     written: AtomicU64,
     written_bytes: AtomicU64,
 }
@@ -47,7 +51,7 @@ impl Blobs {
     pub fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
         let place = Box::new(BlobDirectory::open(root, replica)?);
         let (written, written_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { place, marks: BlobMarks::new(root), written, written_bytes })
+        Ok(Self { place, marks: BlobMarks::new(root), unregistered: Arc::default(), written, written_bytes })
     }
 
     /// Opens the directory for a command that is not a server. Servers may use the directory at the same time.
@@ -193,9 +197,45 @@ impl Blobs {
 
     /// Removes old blobs that no key refers to: reports that were not applied, of nodes that have left, bundles that were not
     /// registered, and unfinished writes of killed servers. A blob that is stored again is a new file, so a report in progress
-    /// never loses its blob.
-    pub fn sweep(&self, now: SystemTime, needed: impl Fn(&str) -> bool) -> io::Result<usize> {
-        self.place.sweep(now, &needed)
+    /// never loses its blob. At most `limit` blobs are removed: the next sweep continues.
+    pub fn sweep(&self, now: SystemTime, limit: usize, needed: impl Fn(&str) -> bool) -> io::Result<usize> {
+        let removed = self.place.sweep(now, limit, &needed)?;
+        let left = self.unregistered_uploads(needed)?;
+        self.unregistered.swept(removed, left);
+        Ok(removed)
+    }
+
+    /// Reserves room for the upload of a bundle that is not registered.
+    pub(crate) fn reserve_upload(
+        &self,
+        bytes: u64,
+        is_registered: impl Fn(&str) -> bool,
+    ) -> io::Result<Result<UploadReservation, UploadsFull>> {
+        Ok(self.unregistered.reserve(bytes, self.unregistered_uploads(is_registered)?))
+    }
+
+    /// Marks an upload as not registered. It counts until it is registered or swept.
+    pub(crate) fn mark_upload(&self, reservation: UploadReservation, digest: &str, size: u64) -> io::Result<()> {
+        self.place.mark_upload(digest)?;
+        reservation.stored(digest, size);
+        Ok(())
+    }
+
+    /// Uploads that are neither registered nor removed, with their sizes. Removes the marks of the others.
+    fn unregistered_uploads(&self, is_registered: impl Fn(&str) -> bool) -> io::Result<HashMap<String, u64>> {
+        let mut left = HashMap::new();
+        for digest in self.place.marked_uploads()? {
+            match self.stored(&digest)? {
+                Some(stored) if !is_registered(&digest) => _ = left.insert(digest, stored.size()),
+                Some(_) | None => self.place.unmark_upload(&digest)?,
+            }
+        }
+        Ok(left)
+    }
+
+    /// Number and bytes of unregistered bundles, and counters.
+    pub(crate) fn unregistered(&self) -> UnregisteredUsage {
+        self.unregistered.usage()
     }
 
     /// Removes a blob. A missing one is no error.
@@ -248,10 +288,11 @@ mod tests {
         let written = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
         let last = written(&path(dir.path(), &orphan)).max(written(&unfinished)).max(written(&unpacked));
 
-        assert_eq!(blobs.sweep(last, |_| false).unwrap(), 0, "another replica may have written it just now");
+        assert_eq!(blobs.sweep(last, 9, |_| false).unwrap(), 0, "another replica may have written it just now");
         assert!(unfinished.exists() && unpacked.exists());
         let late = last + YOUNG + Duration::from_secs(1);
-        assert_eq!(blobs.sweep(late, |digest| digest == needed).unwrap(), 1);
+        assert_eq!(blobs.sweep(late, 0, |digest| digest == needed).unwrap(), 0, "a sweep has a limit");
+        assert_eq!(blobs.sweep(late, 9, |digest| digest == needed).unwrap(), 1);
         assert_eq!((blobs.get(&needed).is_some(), blobs.get(&orphan).is_some()), (true, false));
         assert_eq!((unfinished.exists(), unpacked.exists(), mark.exists()), (false, false, true));
     }
@@ -266,10 +307,33 @@ mod tests {
         file.set_modified(long_ago).unwrap();
         assert!(blobs.renew(&digest).unwrap());
         let renewed = file.metadata().unwrap().modified().unwrap();
-        assert_eq!(blobs.sweep(renewed, |_| false).unwrap(), 0);
+        assert_eq!(blobs.sweep(renewed, 9, |_| false).unwrap(), 0);
         assert!(!blobs.renew(&Blobs::digest(b"nothing")).unwrap());
         assert!(!blobs.renew("../x").unwrap());
         assert_eq!(blobs.get(&digest).as_deref(), Some(&b"a bundle"[..]));
+    }
+
+    #[test]
+    fn unregistered_uploads_count_until_registered_or_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = open(dir.path(), "one-1");
+        let [kept, registered, lost] = ["kept", "registered", "lost"].map(|text| {
+            let reservation = blobs.reserve_upload(100, |_| false).unwrap().unwrap();
+            let digest = blobs.put(text.as_bytes()).unwrap();
+            blobs.mark_upload(reservation, &digest, text.len() as u64).unwrap();
+            digest
+        });
+        // Another replica, or a restarted one.
+        let other = open(dir.path(), "two-2");
+        drop(other.reserve_upload(0, |_| false).unwrap().unwrap());
+        assert_eq!((other.unregistered().count, other.unregistered().bytes), (3, 18));
+        blobs.remove(&lost);
+        drop(other.reserve_upload(0, |digest| digest == registered).unwrap().unwrap());
+        assert_eq!((other.unregistered().count, other.unregistered().bytes), (1, 4));
+        let late = std::fs::metadata(path(dir.path(), &kept)).unwrap().modified().unwrap() + 2 * YOUNG;
+        assert_eq!(blobs.sweep(late, 9, |digest| digest == registered).unwrap(), 1);
+        let usage = blobs.unregistered();
+        assert_eq!((usage.count, usage.bytes, usage.swept), (0, 0, 1));
     }
 
     #[test]

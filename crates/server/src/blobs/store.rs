@@ -34,8 +34,17 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
     /// Removes a blob. A missing one is no error.
     fn remove(&self, digest: &str) -> io::Result<()>;
 
-    /// Removes old blobs that are not needed, and old unfinished writes. Returns the number of blobs.
-    fn sweep(&self, now: SystemTime, needed: &dyn Fn(&str) -> bool) -> io::Result<usize>;
+    /// Removes old blobs that are not needed, at most `limit` of them, and old unfinished writes. Returns the number of blobs.
+    fn sweep(&self, now: SystemTime, limit: usize, needed: &dyn Fn(&str) -> bool) -> io::Result<usize>;
+
+    /// Marks a blob as an upload that is not registered yet.
+    fn mark_upload(&self, digest: &str) -> io::Result<()>;
+
+    /// Digests of all marked uploads.
+    fn marked_uploads(&self) -> io::Result<Vec<String>>;
+
+    /// Removes the mark of an upload. A missing one is no error.
+    fn unmark_upload(&self, digest: &str) -> io::Result<()>;
 
     /// Returns true if the blobs belong to this store. A directory without an owner is claimed for it. Another store does not
     /// know which blobs this one needs, and must not sweep them.

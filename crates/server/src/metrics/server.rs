@@ -80,6 +80,15 @@ impl Collector for ServerMetrics {
         counter(encoder, "muster_blobs_written", "Reports with their logs that were written to files", None, blobs)?;
         counter(encoder, "muster_blobs_written", "Bytes that were written to files", Some(&Unit::Bytes), bytes)?;
 
+        let unregistered = self.blobs.unregistered();
+        let help = "Bundles that were uploaded and not registered, as of the last upload or sweep";
+        gauge(encoder, "muster_bundles_unregistered", help, None, unregistered.count as u64)?;
+        let help = "Bytes of bundles that were uploaded and not registered";
+        gauge(encoder, "muster_bundles_unregistered", help, Some(&Unit::Bytes), unregistered.bytes)?;
+        let help = "Uploads that were refused because too many bundles are not registered";
+        counter(encoder, "muster_bundles_refused", help, None, unregistered.refused)?;
+        counter(encoder, "muster_blobs_swept", "Unreferenced blobs that were removed", None, unregistered.swept)?;
+
         let current = u64::from(self.membership.current().is_some());
         gauge(encoder, "muster_lease_kept", "1 if this server has a valid lease and may act, else 0", None, current)?;
         let since = self.membership.store_unreachable_since();

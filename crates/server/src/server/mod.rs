@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::names::ReplicaId;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_store::StoreError;
+use muster_store::{Store, StoreError};
 use muster_wire::token::Token;
 use thiserror::Error;
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ use crate::design::tree::add_references;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks};
 use crate::replica::{IdentityError, LeasePace};
 use crate::rollouts::gate::commands::GateDirectoryError;
-use crate::view::View;
+use crate::view::{LatestRevision, View};
 use crate::{App, api};
 
 use connections::Listeners;
@@ -169,12 +169,82 @@ impl Server {
 /// A mark of this age, whose replica is not in the store, was left by a replica that died.
 const STALE_MARK: Duration = Duration::from_secs(3600);
 
+/// Interval of sweeps. Blobs are removed when they are an hour old: after at most two hours.
+const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+/// Blobs that one sweep removes at most, so that it does not keep a shared directory busy. The next one continues.
+const MAX_SWEPT: usize = 10_000;
+
 /// Removes the blobs that no history, design, release or rollout refers to, and the marks of dead replicas.
-async fn sweep(blobs: Arc<Blobs>, marks: BlobMarks, view: Arc<View>, store: &str) {
-    #[expect(clippy::disallowed_methods, reason = "compared with file times, which come from the machine's clock")]
-    let now = SystemTime::now();
-    let (mut referenced, manifests, live): (HashSet<String>, Vec<String>, HashSet<ReplicaId>) = {
-        let fleets = view.fleets();
+struct BlobSweeper {
+    blobs: Arc<Blobs>,
+    marks: BlobMarks,
+    view: Arc<View>,
+    store: Arc<dyn Store>,
+    latest_revision: Arc<LatestRevision>,
+}
+
+/// References of all environments to blobs.
+struct BlobReferences {
+    direct: HashSet<String>,
+    /// Manifests of designs; reading them yields further references.
+    manifests: Vec<String>,
+    replicas: HashSet<ReplicaId>,
+}
+
+impl BlobSweeper {
+    /// Sweeps now and every hour, forever.
+    async fn run(&self) {
+        loop {
+            self.sweep().await;
+            tokio::time::sleep(SWEEP_EVERY).await;
+        }
+    }
+
+    async fn sweep(&self) {
+        let references = match self.references().await {
+            Ok(references) => references,
+            Err(reason) => {
+                tracing::warn!(reason, "unreferenced blobs are not removed now");
+                return;
+            }
+        };
+        #[expect(clippy::disallowed_methods, reason = "compared with file times, which come from the machine's clock")]
+        let now = SystemTime::now();
+        let (blobs, marks, store) = (self.blobs.clone(), self.marks.clone(), self.store.name().to_owned());
+        let sweep = move || {
+            let BlobReferences { direct: mut referenced, manifests, replicas } = references;
+            let named = manifests.iter().try_for_each(|manifest| add_references(&blobs, manifest, &mut referenced));
+            let removed = if let Err(error) = named {
+                // The blobs that this revision refers to are unknown, and an operator may still restore it.
+                tracing::warn!(%error, "a design revision cannot be read: no blob is removed until it can");
+                0
+            } else if blobs.belong_to(&store)? {
+                blobs.sweep(now, MAX_SWEPT, |digest| referenced.contains(digest))?
+            } else {
+                tracing::warn!("the blob directory was first used with another store: no blob is removed");
+                0
+            };
+            marks.sweep(now.checked_sub(STALE_MARK).unwrap_or(now), |id| replicas.contains(id))?;
+            io::Result::Ok(removed)
+        };
+        match tokio::task::spawn_blocking(sweep).await {
+            Ok(Ok(0)) | Err(_) => {}
+            Ok(Ok(removed)) => tracing::info!(removed, "unreferenced blobs were removed"),
+            Ok(Err(error)) => tracing::warn!(%error, "unreferenced blobs cannot be removed"),
+        }
+    }
+
+    /// The references, or the reason why they are not known. A stale view would lack those of other replicas.
+    async fn references(&self) -> Result<BlobReferences, String> {
+        let latest = self.latest_revision.read().await.map_err(|error| error.to_string())?;
+        self.view.reach(latest).await.map_err(|error| error.to_string())?;
+        let fleets = self.view.fleets();
+        if let Some(fleet) = fleets.values().find(|fleet| fleet.restoring().is_some()) {
+            return Err(format!("{} is being restored", fleet.env));
+        }
+        if let Some(key) = fleets.values().find_map(|fleet| fleet.unreadable().keys().next()) {
+            return Err(format!("{key} cannot be read, and may refer to blobs"));
+        }
         let runs = fleets.values().flat_map(|fleet| fleet.recorded()).flat_map(|(_, node, _)| node.history().0);
         let designs = fleets.values().flat_map(|fleet| fleet.design().revisions.values());
         let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
@@ -182,29 +252,11 @@ async fn sweep(blobs: Arc<Blobs>, marks: BlobMarks, view: Arc<View>, store: &str
         let bundles = releases.filter_map(|release| release.digest.strip_prefix("sha256:").map(str::to_owned));
         let rollouts = fleets.values().flat_map(|fleet| fleet.rollouts().values());
         let plans = rollouts.flat_map(|(record, _)| [Some(record.plan.clone()), record.outcome.clone()]).flatten();
-        let referenced = runs.flat_map(|past| past.logs).chain(bundles).chain(plans).collect();
-        (referenced, designs.map(|revision| revision.manifest.clone()).collect(), replicas.collect())
-    };
-    let store = store.to_owned();
-    let sweep = move || {
-        let named = manifests.iter().try_for_each(|manifest| add_references(&blobs, manifest, &mut referenced));
-        let removed = if let Err(error) = named {
-            // The blobs that this revision refers to are unknown, and an operator may still restore it.
-            tracing::warn!(%error, "a design revision cannot be read: no blob is removed until it can");
-            0
-        } else if blobs.belong_to(&store)? {
-            blobs.sweep(now, |digest| referenced.contains(digest))?
-        } else {
-            tracing::warn!("the blob directory was first used with another store: no blob is removed");
-            0
-        };
-        marks.sweep(now.checked_sub(STALE_MARK).unwrap_or(now), |id| live.contains(id))?;
-        io::Result::Ok(removed)
-    };
-    match tokio::task::spawn_blocking(sweep).await {
-        Ok(Ok(0)) | Err(_) => {}
-        Ok(Ok(removed)) => tracing::info!(removed, "unreferenced blobs were removed"),
-        Ok(Err(error)) => tracing::warn!(%error, "unreferenced blobs cannot be removed"),
+        Ok(BlobReferences {
+            direct: runs.flat_map(|past| past.logs).chain(bundles).chain(plans).collect(),
+            manifests: designs.map(|revision| revision.manifest.clone()).collect(),
+            replicas: replicas.collect(),
+        })
     }
 }
 
@@ -225,6 +277,48 @@ mod tests {
     use muster_core::replica::{BlobsMark, ReplicaRecord};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn blobs_are_swept_every_hour() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = format!("embedded:{}", dir.path().join("store").display());
+        let store = muster_store::open(&spec, &muster_store::StoreAccess::default()).await.unwrap();
+        let (view, root) = (Arc::new(View::default()), dir.path().join("blobs"));
+        let blobs = Arc::new(Blobs::open(&root, ReplicaId::new("one-1").unwrap()).unwrap());
+        let sweeper = BlobSweeper {
+            blobs: blobs.clone(),
+            marks: BlobMarks::new(&root),
+            view: view.clone(),
+            store: store.clone(),
+            latest_revision: Arc::new(LatestRevision::new(store.clone())),
+        };
+        let (changed, _changes) = tokio::sync::mpsc::channel(8);
+        let clock = Clock::system();
+        let orphan = |text: &str| {
+            let digest = blobs.put(text.as_bytes()).unwrap();
+            let path = root.join(&digest[..2]).join(&digest[2..]);
+            let file = std::fs::File::options().append(true).open(path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+            digest
+        };
+        let check = async {
+            view.ready().await;
+            for hour in 0..3 {
+                let digest = orphan(&format!("of hour {hour}"));
+                while blobs.get(&digest).is_some() {
+                    tokio::time::sleep(SWEEP_EVERY / 8).await;
+                }
+            }
+        };
+        let begun = tokio::time::Instant::now();
+        tokio::select! {
+            _ = view.follow(store.as_ref(), changed, &clock) => panic!("the store is open"),
+            () = async { view.ready().await; sweeper.run().await } => {}
+            () = check => {}
+        }
+        assert!(begun.elapsed() < SWEEP_EVERY * 4, "{:?}", begun.elapsed());
+        assert_eq!(blobs.unregistered().swept, 3);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn swept_mark_is_written_again() {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::connections::{Listeners, NamedSocket};
-use super::{STALE_MARK, Server, ServerConfig, ServerStartError, renew_mark, sweep};
+use super::{BlobSweeper, STALE_MARK, Server, ServerConfig, ServerStartError, renew_mark};
 use crate::agents::{Admission, Hub, Links};
 use crate::app::{Agents, App, Clock, Reader, ReplicaState, Writer};
 use crate::blobs::Blobs;
@@ -226,7 +226,7 @@ impl Parts {
         let balance = Balance { me: membership.id().clone(), view: view.clone(), hub };
         let replica =
             ReplicaParts { membership, controller_locks, links, latest_revision, liveness, admission: Arc::default() };
-        self.spawn_sweep(&replica.membership);
+        self.spawn_sweep(&replica);
         let ReplicaParts { membership, controller_locks, links, liveness, .. } = replica.clone();
         self.tasks.spawn(async move { membership.run().await });
         self.tasks.spawn(async move { controller_locks.run().await });
@@ -238,14 +238,14 @@ impl Parts {
         replica
     }
 
-    fn spawn_sweep(&mut self, membership: &Membership) {
+    fn spawn_sweep(&mut self, replica: &ReplicaParts) {
         let (blobs, marks) = (self.blobs.clone(), self.marks.clone());
-        let (view, store) = (self.view.clone(), self.store.clone());
+        let (view, store, latest_revision) = (self.view.clone(), self.store.clone(), replica.latest_revision.clone());
+        let sweeper = BlobSweeper { blobs, marks: marks.clone(), view, store, latest_revision };
+        self.tasks.spawn(async move { sweeper.run().await });
+        let membership = &replica.membership;
         let (id, nonce) = (membership.id().clone(), membership.record().blobs.nonce.clone());
-        self.tasks.spawn(async move {
-            sweep(blobs, marks.clone(), view, store.name()).await;
-            renew_mark(&marks, &id, &nonce, STALE_MARK / 4).await;
-        });
+        self.tasks.spawn(async move { renew_mark(&marks, &id, &nonce, STALE_MARK / 4).await });
     }
 
     fn register_metrics(&mut self, replica: &ReplicaParts, reports: &Reports, changes: WeakSender<ViewChange>) {

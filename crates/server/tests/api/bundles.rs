@@ -1,7 +1,9 @@
 //! Uploads of bundles.
 
 use muster_core::release::manifest::Digest;
-use muster_wire::problem::ProblemCode;
+use muster_release::tree::BUNDLE_LIMIT;
+use muster_wire::doctor::DoctorVerdict;
+use muster_wire::problem::{Problem, ProblemCode};
 use sha2::{Digest as _, Sha256};
 
 use crate::fixture::Fixture;
@@ -81,6 +83,77 @@ async fn announced_oversized_upload_is_refused() {
     let sent = http.put(url).header("content-length", u64::from(u32::MAX)).body(body).send();
     assert_eq!(sent.await.unwrap().status().as_u16(), 413);
     assert_eq!(files(&fixture), [""; 0]);
+}
+
+/// Sixteen of the largest bundles are being uploaded, and no more may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn unregistered_uploads_have_a_limit() {
+    let fixture = Fixture::start(&[]).await;
+    let http = crate::fixture::http();
+    let upload = |number: u64| {
+        let name = digest(&number.to_le_bytes());
+        let body = reqwest::Body::wrap_stream(futures::stream::pending::<std::io::Result<Vec<u8>>>());
+        let request = http.put(fixture.url(&format!("/v1/envs/test/bundles/{name}")));
+        request.header("content-length", BUNDLE_LIMIT).body(body).send()
+    };
+    let metric = async |name: &str| {
+        let text = http.get(fixture.url("/metrics")).send().await.unwrap().text().await.unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).unwrap()
+    };
+    let uploads: Vec<_> = (0..16).map(|number| tokio::spawn(upload(number))).collect();
+    while metric("muster_bundles_unregistered ").await < 16 {
+        tokio::task::yield_now().await;
+    }
+    let refused = upload(16).await.unwrap();
+    assert_eq!(refused.status().as_u16(), 507);
+    let problem: Problem = refused.json().await.unwrap();
+    assert_eq!(problem.code, ProblemCode::UploadsFull);
+    assert!(problem.detail.contains("were uploaded and not registered: 16 with"), "{}", problem.detail);
+    assert_eq!(metric("muster_bundles_refused_total").await, 1);
+    assert_eq!(metric("muster_bundles_unregistered_bytes").await, 16 * BUNDLE_LIMIT);
+
+    uploads.iter().for_each(tokio::task::JoinHandle::abort);
+    while metric("muster_bundles_unregistered ").await > 0 {
+        tokio::task::yield_now().await;
+    }
+    let stored = fixture.client.upload_bundle(&fixture.env, &digest(b"small"), b"small".to_vec()).await.unwrap();
+    assert_eq!((stored.size, metric("muster_bundles_unregistered_bytes").await), (5, 5));
+    fixture.stop().await;
+}
+
+/// Agents would download the part again and again. `GET /v1/doctor` names the bundle.
+#[tokio::test(flavor = "multi_thread")]
+async fn bundle_of_another_length_is_not_sent() {
+    let fixture = Fixture::start(&[]).await;
+    let blob = muster_server::Blobs::digest(b"v1");
+    let path = fixture.dir.path().join("blobs").join(&blob[..2]).join(&blob[2..]);
+    let bundle = fixture.url("/v1/envs/test/releases/v1/bundle");
+    let http = crate::fixture::http();
+    assert_eq!(http.get(&bundle).send().await.unwrap().bytes().await.unwrap(), "v1");
+
+    let failures = async || {
+        let findings = fixture.client.doctor().await.unwrap().findings;
+        let failed = findings.into_iter().filter(|finding| finding.verdict == DoctorVerdict::Failed);
+        failed.map(|finding| finding.seen).collect::<Vec<_>>()
+    };
+    assert_eq!(failures().await, [""; 0]);
+    for (content, finding) in [("v", "v1 is damaged (1 bytes, its record says 2)"), ("v0", "does not match its digest")]
+    {
+        std::fs::write(&path, content).unwrap();
+        let failures = failures().await;
+        assert!(failures.len() == 1 && failures[0].contains(finding), "{failures:?}");
+        let digest = digest(b"v1");
+        let stored = fixture.client.bundle(&fixture.env, &digest).await;
+        assert_eq!(stored.unwrap_err().problem().unwrap().code, ProblemCode::UnknownBundle, "it can be pushed again");
+    }
+    std::fs::write(&path, "v").unwrap();
+    let refused = http.get(&bundle).header("range", "bytes=1-").send().await.unwrap();
+    assert_eq!(refused.status().as_u16(), 500);
+    let problem: Problem = refused.json().await.unwrap();
+    assert_eq!(problem.code, ProblemCode::ReleaseUnreadable);
+    assert!(problem.detail.ends_with("it has 1 bytes, and its record says 2"), "{}", problem.detail);
+    fixture.stop().await;
 }
 
 #[tokio::test]

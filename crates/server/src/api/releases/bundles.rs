@@ -1,5 +1,6 @@
 //! HTTP handlers for bundles of releases: upload by digest, download with ranges.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::api::error::{ApiError, chain};
 use crate::api::releases::{blocking, not_kept};
 use crate::api::request::Scope;
 use crate::app::Reader;
+use crate::blobs::unregistered::UploadReservation;
 use crate::blobs::{BlobReader, ReceiveError};
 
 /// Bytes that are written at once.
@@ -69,6 +71,7 @@ pub(crate) async fn put_bundle(
     if announced.is_some_and(|size| size > BUNDLE_LIMIT) {
         return Err(ReceiveError::TooLarge { limit: BUNDLE_LIMIT }.into());
     }
+    let reservation = reserve(&reader, &digest, announced.unwrap_or(BUNDLE_LIMIT)).await?;
     let blobs = reader.blobs.clone();
     let mut incoming = blocking(move || blobs.receive(BUNDLE_LIMIT)).await?.map_err(|error| cannot_keep(&error))?;
     let mut pieces = body.into_data_stream();
@@ -92,15 +95,45 @@ pub(crate) async fn put_bundle(
         }
     }
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
-    let size = blocking(move || blobs.finish(incoming, &name)).await??;
+    let stored = blocking(move || {
+        let size = blobs.finish(incoming, &name)?;
+        if let Some(reservation) = reservation {
+            blobs.mark_upload(reservation, &name, size).map_err(ReceiveError::Io)?;
+        }
+        Ok::<_, ReceiveError>(size)
+    });
+    let size = stored.await??;
     tracing::info!(%digest, size, "bundle uploaded");
     Ok(Json(UploadedBundle { digest, size }))
 }
 
-/// Size of a stored bundle, which is kept long enough to be registered; none if it is not stored.
+/// Reserves room for an upload; none if a release already has this bundle.
+async fn reserve(reader: &Reader, digest: &Digest, bytes: u64) -> Result<Option<UploadReservation>, ApiError> {
+    let registered: HashSet<String> = {
+        let fleets = reader.view.fleets();
+        let releases = fleets.values().flat_map(|fleet| fleet.releases().values());
+        releases.filter_map(|release| release.digest.strip_prefix("sha256:").map(str::to_owned)).collect()
+    };
+    if registered.contains(digest.hex()) {
+        return Ok(None);
+    }
+    let blobs = reader.blobs.clone();
+    let reserved = blocking(move || blobs.reserve_upload(bytes, |digest| registered.contains(digest))).await?;
+    match reserved.map_err(|error| cannot_keep(&error))? {
+        Ok(reservation) => Ok(Some(reservation)),
+        Err(full) => {
+            let problem = Problem::new(ProblemCode::UploadsFull, full.to_string());
+            Err(ApiError(
+                problem.hint("register them with `muster release push`; a sweep removes the others within two hours"),
+            ))
+        }
+    }
+}
+
+/// Size of a stored bundle, which is kept long enough to be registered; none if it is missing or damaged.
 async fn kept_size(reader: &Reader, digest: &Digest) -> Result<Option<u64>, ApiError> {
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
-    let result = blocking(move || match blobs.renew(&name)? {
+    let result = blocking(move || match blobs.renew(&name)? && blobs.is_intact(&name)? {
         true => Ok(blobs.stored(&name)?.map(|stored| stored.size())),
         false => Ok(None),
     });
