@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::config::ConfigFile;
 use crate::state::directory::Layout;
 use crate::state::ledger::Ledger;
+use crate::state::outbox::Outbox;
 use crate::sync::error_chain;
 use crate::sync::servers::ServerClients;
 
@@ -64,6 +65,8 @@ pub(super) struct LocalState {
     pub(super) agent_running: bool,
     /// Number of unsent reports.
     pub(super) unsent_reports: usize,
+    /// Names of the files in the outbox that the agent did not write.
+    pub(super) foreign_files: Vec<String>,
 }
 
 impl LocalState {
@@ -86,19 +89,15 @@ impl LocalState {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
-        let unsent_reports =
-            fs::read_dir(layout.outbox()).map_or(0, |entries| entries.flatten().filter(is_report).count());
-        Ok(Self { ledger, agent_running: is_locked(&layout.lock()), unsent_reports })
+        let outbox = Outbox::new(layout.outbox());
+        let (unsent_reports, foreign_files) = (outbox.count(), outbox.foreign());
+        Ok(Self { ledger, agent_running: is_locked(&layout.lock()), unsent_reports, foreign_files })
     }
 
     /// The version that was validated last.
     pub(super) fn local(&self) -> Option<&crate::state::ledger::LocalVersion> {
         self.ledger.as_ref()?.local.as_ref()
     }
-}
-
-fn is_report(entry: &fs::DirEntry) -> bool {
-    entry.path().extension().is_some_and(|extension| extension == "json")
 }
 
 /// True if an agent holds the lock. The test itself holds the lock for an instant; an agent that starts then waits for it.

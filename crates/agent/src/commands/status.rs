@@ -30,6 +30,8 @@ struct StatusOutput {
     pause: Option<NodePause>,
     /// Number of unsent reports.
     reports_waiting: usize,
+    /// Names of the files in the outbox that the agent did not write, and that it moves to `outbox/foreign`.
+    foreign_files: Vec<String>,
     /// Releases with a lower serial are refused without `allow_older`.
     highest_serial: Option<u64>,
     server: ServerStatus,
@@ -76,6 +78,7 @@ pub async fn run(config: &ConfigFile, json: bool) -> anyhow::Result<ExitCode> {
             .as_ref()
             .map_or_else(|| ledger.and_then(|ledger| ledger.pause.clone()), |answer| answer.pause.clone()),
         reports_waiting: known.unsent_reports,
+        foreign_files: known.foreign_files.clone(),
         highest_serial: history.and_then(|history| history.highest),
         server: ServerStatus { answers: answer.is_some(), why_not },
     };
@@ -117,6 +120,10 @@ fn print(status: &StatusOutput) {
         None => print_line(format_args!("paused      no")),
     }
     print_line(format_args!("reports     {} waiting", status.reports_waiting));
+    if !status.foreign_files.is_empty() {
+        let names = status.foreign_files.join(", ");
+        print_line(format_args!("outbox      has files that the agent did not write, see outbox/foreign: {names}"));
+    }
     match &status.server.why_not {
         None => print_line(format_args!("server      answers")),
         Some(why) => print_line(format_args!("server      does not answer: {why}")),

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
+use crate::state::durable;
+
 #[derive(Debug, Error)]
 pub enum OpenStateDirError {
     #[error("cannot create the state directory {path}: set `state_dir` to a directory that the agent can write")]
@@ -42,6 +44,7 @@ impl StateDir {
         let path = fs::canonicalize(path).map_err(failed)?;
         let lock_path = path.join("lock");
         let lock_failed = |source| OpenStateDirError::Lock { path: lock_path.clone(), source };
+        durable::repair_directory(&lock_path);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(lock_failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path, _lock: lock }),

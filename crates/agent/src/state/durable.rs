@@ -48,14 +48,18 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateWriteError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
-    let written = (|| {
+    let attempt = || {
         let mut file = File::options().write(true).create(true).truncate(true).mode(PRIVATE).open(&temporary)?;
         // A crash may have left a temporary file with other permissions.
         file.set_permissions(Permissions::from_mode(PRIVATE))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
-    })();
+    };
+    let mut written = attempt();
+    if written.is_err() && [&temporary, path].map(repair_directory).contains(&true) {
+        written = attempt();
+    }
     if written.is_err() {
         // On a full disk an incomplete file would use the space that other files need.
         let _ = fs::remove_file(&temporary);
@@ -84,14 +88,57 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Renames a damaged file to `<name>.broken`, for debugging.
+/// Renames a damaged file, or a directory in its place, to `<name>.broken`, for debugging.
 pub fn move_aside(path: &Path) -> io::Result<PathBuf> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".broken");
-    let aside = PathBuf::from(aside);
-    fs::rename(path, &aside)?;
+    let aside = rename_past_directories(path, Path::new(&aside))?;
     sync_directory(directory_of(path))?;
     Ok(aside)
+}
+
+/// Moves a directory in place of a file aside. True if there was one.
+pub fn repair_directory(path: &Path) -> bool {
+    if !fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
+        return false;
+    }
+    match move_aside(path) {
+        Ok(aside) => {
+            tracing::error!(path = %path.display(), kept = %aside.display(), "moved a directory in place of a state file aside");
+            true
+        }
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "cannot move a directory in place of a state file aside");
+            false
+        }
+    }
+}
+
+/// Renames a file or directory. A file at the target is replaced. If a rename fails because of a directory, at either
+/// place, the name gets a number.
+pub fn rename_past_directories(from: &Path, target: &Path) -> io::Result<PathBuf> {
+    let mut to = target.to_owned();
+    let mut number = 0;
+    loop {
+        match fs::rename(from, &to) {
+            Ok(()) => return Ok(to),
+            Err(error) if number < MAX_NUMBER && is_in_the_way(&error) => {
+                number += 1;
+                let mut name = target.as_os_str().to_owned();
+                name.push(format!("-{number}"));
+                to = name.into();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Highest number of a name.
+const MAX_NUMBER: u32 = 99;
+
+fn is_in_the_way(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::IsADirectory, io::ErrorKind::NotADirectory, io::ErrorKind::DirectoryNotEmpty];
+    kinds.contains(&error.kind())
 }
 
 #[cfg(test)]
@@ -116,6 +163,22 @@ mod tests {
             let path = dir.path().join(name);
             write(&path, b"secret").unwrap();
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE, "{name}");
+        }
+    }
+
+    #[test]
+    fn directories_in_place_of_files_are_moved_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        for round in 0..3 {
+            for name in ["a/deep", "a.tmp/deep"] {
+                fs::create_dir_all(dir.path().join(name)).unwrap();
+            }
+            write(&path, b"one").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"one");
+            fs::remove_file(&path).unwrap();
+            let kept = if round == 0 { "a.broken".to_owned() } else { format!("a.broken-{round}") };
+            assert!(dir.path().join(&kept).join("deep").is_dir(), "{kept}");
         }
     }
 

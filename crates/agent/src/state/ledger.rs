@@ -307,6 +307,9 @@ pub(crate) fn read_or_move_aside<T: serde::de::DeserializeOwned>(path: &Path) ->
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory && durable::repair_directory(path) => {
+            return Ok(None);
+        }
         Err(error) => return Err(failed(error)),
     };
     match serde_json::from_slice(&bytes) {
@@ -361,6 +364,20 @@ mod tests {
             let aside = layout.ledger().with_extension("json.broken");
             assert_eq!(fs::read_to_string(aside).unwrap(), broken);
         }
+    }
+
+    #[test]
+    fn directory_in_place_of_the_ledger_is_moved_aside() {
+        let (env, node) = names();
+        let dir = tempfile::tempdir().unwrap();
+        let layout = StateDir::open(dir.path()).unwrap().layout();
+        for path in [layout.ledger(), layout.snapshot()] {
+            fs::create_dir_all(path.join("deep")).unwrap();
+        }
+        assert_eq!(Ledger::load(&layout, &env, &node).unwrap(), Ledger::new(env, node));
+        assert_eq!(load_snapshot(&layout).unwrap(), None);
+        assert!(layout.ledger().with_extension("json.broken").join("deep").is_dir());
+        assert!(!layout.snapshot().exists());
     }
 
     #[test]
