@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::node::status::Activity;
 
-use crate::config::{AgentNode, ConfigFile};
+use crate::config::{AgentNode, ConfigFile, configured_holder};
 use crate::live_log::{LiveLog, Streamer};
 use crate::process::children::{self, Children};
 use crate::queue::state_machine::{InitialState, RunQueue, Timings};
@@ -73,6 +73,7 @@ async fn lock_state_dir(path: &Path) -> Result<StateDir, OpenStateDirError> {
 pub async fn run(config: &ConfigFile, cancel: CancellationToken) -> Result<(), AgentError> {
     let servers = ServerClients::from_config(config)?;
     let state = lock_state_dir(&config.state_dir).await?;
+    let servers = servers.for_agent(configured_holder(config).as_deref());
     let stored = StoredState::load(config, state.layout(), &servers)?;
     children::become_subreaper().map_err(AgentError::Subreaper)?;
     let mut tasks = spawn(config, stored, servers, &cancel);

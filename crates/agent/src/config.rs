@@ -2,15 +2,19 @@
 //! node that it describes.
 
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
 use jiff::SignedDuration;
 use muster_core::names::{EnvName, NodeName};
+use muster_core::release::dir::hex;
 use muster_core::release::manifest::PublicKey;
 use muster_core::report::{Facts, Interfaces};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::backoff::RetryBackoff;
@@ -164,6 +168,8 @@ pub struct AgentNode {
     pub interfaces: Interfaces,
     /// Boot id of the machine; `None` if unknown.
     pub boot: Option<String>,
+    /// Id of this agent; see [`holder`].
+    pub holder: Option<String>,
     pub root: PathBuf,
     pub puppet: PathBuf,
     pub layout: Layout,
@@ -171,11 +177,13 @@ pub struct AgentNode {
 
 impl AgentNode {
     pub fn new(config: &ConfigFile, layout: Layout) -> Self {
+        let boot = boot();
         Self {
             env: config.env.clone(),
             name: config.node.clone(),
             interfaces: config.interfaces.clone(),
-            boot: boot(),
+            holder: holder(layout.state(), boot.as_deref()),
+            boot,
             root: config.root.clone(),
             puppet: config.puppet.clone(),
             layout,
@@ -198,9 +206,45 @@ fn boot() -> Option<String> {
     Some(boot.trim().to_owned()).filter(|boot| !boot.is_empty())
 }
 
+/// Id of the agent in a state directory: of the boot, and of the directory itself. A copy of the directory, on this machine
+/// or another, has another id. A restarted agent has the same one, and the lock of the directory excludes a second process.
+/// `None` if the boot id or the directory is unknown.
+pub(crate) fn holder(state: &Path, boot: Option<&str>) -> Option<String> {
+    let state = state.canonicalize().ok()?;
+    let meta = std::fs::metadata(&state).ok()?;
+    let mut hasher = Sha256::new();
+    for part in [boot?.as_bytes(), state.as_os_str().as_bytes(), &meta.dev().to_le_bytes(), &meta.ino().to_le_bytes()] {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Some(hex(&hasher.finalize())[..16].to_owned())
+}
+
+/// The id of the agent that a configuration describes, for commands.
+pub(crate) fn configured_holder(config: &ConfigFile) -> Option<String> {
+    holder(&config.state_dir, boot().as_deref())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copy_of_a_state_directory_is_another_agent() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, copy) = (dir.path().join("state"), dir.path().join("copy"));
+        std::fs::create_dir(&state).unwrap();
+        std::fs::create_dir(&copy).unwrap();
+        let first = holder(&state, Some("boot1"));
+        assert_eq!(first, holder(&dir.path().join("copy/../state"), Some("boot1")), "a restarted agent");
+        assert!(first.as_ref().is_some_and(|id| id.len() == 16));
+        assert_ne!(first, holder(&copy, Some("boot1")));
+        assert_ne!(first, holder(&state, Some("boot2")), "a copy of the machine, or a reboot");
+        std::fs::remove_dir(&state).unwrap();
+        std::fs::rename(&copy, &state).unwrap();
+        assert_ne!(first, holder(&state, Some("boot1")), "a copy in its place");
+        assert_eq!((holder(&state, None), holder(&copy, Some("boot1"))), (None, None));
+    }
 
     const SMALLEST: &str = r#"
         env = "quickstart"

@@ -53,6 +53,7 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
         name: NodeName::new(name).unwrap(),
         interfaces: Interfaces::from([("eth0".into(), "127.0.0.1".into())]),
         boot: None,
+        holder: None,
         root: dir.path().join("root"),
         puppet: "puppet".into(),
         layout,

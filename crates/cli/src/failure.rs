@@ -153,6 +153,7 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         | ProblemCode::ReleaseTaken
         | ProblemCode::RangeNotSatisfiable
         | ProblemCode::UploadsFull
+        | ProblemCode::DuplicateAgent
         | ProblemCode::StoreFull => Exit::No,
         ProblemCode::Busy
         | ProblemCode::CannotTell

@@ -223,7 +223,7 @@ fn server_changes_wake_no_node() {
         blobs: BlobsMark { directory: "/blobs".into(), nonce: "n".into() },
     };
     let controller = ControllerRecord { replica: id.clone(), since };
-    let presence = PresenceRecord { replica: Some(id.clone()), since };
+    let presence = PresenceRecord { replica: Some(id.clone()), since, ..PresenceRecord::default() };
     let values = [
         (keys.replica(&id), serde_json::to_vec(&replica).unwrap()),
         (keys.controller(ControllerName::Liveness), serde_json::to_vec(&controller).unwrap()),

@@ -29,7 +29,7 @@ use crate::operator::{
 use crate::problem::Problem;
 use crate::runs::FailureList;
 use crate::sse::{DecodeError, Decoder};
-use crate::sync::{AgentActivity, DesiredResponse, ReportAck, SyncEvent, SyncOpen};
+use crate::sync::{AGENT_HOLDER, AgentActivity, DesiredResponse, ReportAck, SyncEvent, SyncOpen};
 use crate::token::Token;
 
 pub use data::{DataQuery, DatumPrecondition};
@@ -86,6 +86,8 @@ pub struct Client {
     /// Beginning of the URLs of requests. On a Unix socket the host has no meaning.
     origin: String,
     min_revision: Option<Revision>,
+    /// Id of the agent that uses the client.
+    holder: Option<String>,
 }
 
 impl Client {
@@ -113,13 +115,20 @@ impl Client {
         };
         let http = http.default_headers(token.map(authorization).unwrap_or_default()).build();
         let http = http.map_err(|source| ClientError::Unreachable { base: base.clone(), source })?;
-        Ok(Self { http, base, origin, min_revision: None })
+        Ok(Self { http, base, origin, min_revision: None, holder: None })
     }
 
     /// Requires responses that are at least as new as a revision.
     #[must_use]
     pub fn at_least(mut self, revision: Revision) -> Self {
         self.min_revision = Some(revision);
+        self
+    }
+
+    /// Sends the id of an agent with each request.
+    #[must_use]
+    pub fn for_agent(mut self, holder: Option<String>) -> Self {
+        self.holder = holder;
         self
     }
 
@@ -313,6 +322,10 @@ impl Client {
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.origin)).timeout(ANSWER);
+        let request = match &self.holder {
+            None => request,
+            Some(holder) => request.header(AGENT_HOLDER, holder),
+        };
         match self.min_revision {
             None => request,
             Some(revision) => request.header(MIN_REVISION, revision.to_string()),

@@ -13,6 +13,7 @@ use muster_core::node::pause::NodePause;
 use muster_core::node::record::{MachineRecord, NodeRecord};
 use muster_core::node::service_state::ServiceState;
 use muster_core::node::status::{Activity, NodeState, Reason};
+use muster_core::replica::RefusedAgent;
 use muster_core::report::record::{LastRun, PastRun};
 use muster_core::report::{Interfaces, Report};
 use muster_core::rollout::RolloutId;
@@ -209,6 +210,9 @@ pub struct NodeDetail {
     pub lookups: Vec<String>,
     /// End of the last run's log.
     pub log: Option<String>,
+    /// Another agent with the name of this node, which was refused in the last minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_agent: Option<RefusedAgent>,
     /// Reason why the rollout in progress does not move the node, if its wave has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,

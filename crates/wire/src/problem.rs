@@ -104,6 +104,8 @@ pub enum ProblemCode {
     RangeNotSatisfiable,
     /// Too many concurrent requests. Retry in a few seconds.
     Busy,
+    /// Another agent with the same node name is connected. Only one agent may have it.
+    DuplicateAgent,
     /// Files of a design revision are missing or damaged on the server.
     DesignUnreadable,
     /// The view has not reached the required revision. A response could be stale.
@@ -142,7 +144,8 @@ impl ProblemCode {
             | ProblemCode::RolloutRefused
             | ProblemCode::RemovesAll
             | ProblemCode::UntrustsCurrent
-            | ProblemCode::OlderRelease => 409,
+            | ProblemCode::OlderRelease
+            | ProblemCode::DuplicateAgent => 409,
             ProblemCode::NotAsExpected => 412,
             ProblemCode::TooLarge => 413,
             ProblemCode::RangeNotSatisfiable => 416,
@@ -187,6 +190,7 @@ impl ProblemCode {
             ProblemCode::ReleaseUnreadable => "The release cannot be read",
             ProblemCode::UploadsFull => "Too many bundles are not registered",
             ProblemCode::RangeNotSatisfiable => "The range begins behind the end",
+            ProblemCode::DuplicateAgent => "Another agent with this node name is connected",
             ProblemCode::Busy => "The server is busy",
             ProblemCode::DesignUnreadable => "The design cannot be read",
             ProblemCode::CannotTell => "The view is behind the required revision",

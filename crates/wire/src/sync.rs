@@ -13,6 +13,9 @@ use muster_core::txn::{Generation, Revision};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Header of an agent's other requests: the same id as [`SyncOpen::holder`].
+pub const AGENT_HOLDER: &str = "muster-agent-holder";
+
 /// First message of an agent: what the server needs to send only news.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SyncOpen {
@@ -48,6 +51,10 @@ pub struct SyncOpen {
     /// True if it prefers another server that did not respond.
     #[serde(default)]
     pub away: bool,
+    /// Id of the agent: of its state directory and boot. While one agent is connected, a different one with the same node
+    /// name is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
 }
 
 /// Event for an agent. On the stream, its name is the `event:` and the rest the `data:`.

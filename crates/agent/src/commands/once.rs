@@ -14,7 +14,7 @@ use crate::commands::check::last_known_pause;
 use crate::commands::{
     AGENT_RUNNING, FAILURE, LocalState, PAUSED, PENDING, SUCCESS, UNKNOWN, print_line, request_desired,
 };
-use crate::config::ConfigFile;
+use crate::config::{ConfigFile, configured_holder};
 use crate::state::directory::Layout;
 use crate::state::ledger::{self, Ledger, LedgerRunEnd};
 use crate::sync::handshake::SyncState;
@@ -83,7 +83,8 @@ async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Resul
     let Some(ledger) = ledger else { return Ok(false) };
     let snapshot = ledger::load_snapshot(&Layout::at(&config.state_dir))?;
     let servers = ServerClients::from_config(config)?;
-    let open = SyncState::new(ledger, snapshot.as_ref()).open_message(Default::default(), None, false);
+    let mut open = SyncState::new(ledger, snapshot.as_ref()).open_message(Default::default(), None, false);
+    open.holder = configured_holder(config);
     for client in servers.all() {
         let Ok(Ok(mut stream)) = timeout(FIRST_EVENT_TIMEOUT, client.sync(&config.env, &config.node, &open)).await
         else {

@@ -36,6 +36,9 @@ pub enum Input {
         /// The stream was opened to request a new incarnation.
         renewed: bool,
     },
+    /// The server refuses this agent, because another one with the name of this node is connected. No run starts until the
+    /// next hello.
+    Duplicate,
     Desired(DesiredState),
     Snapshot(Arc<Snapshot>),
     Pause(Option<NodePause>),

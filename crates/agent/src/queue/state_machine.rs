@@ -53,6 +53,8 @@ pub struct RunQueue {
     pub(super) running_snapshot: Option<Arc<Snapshot>>,
     /// The pause in the ledger, by the clock of the timers.
     pub(super) paused: Option<PausedUntil>,
+    /// The server refuses this agent as the second one of its node. It starts nothing that changes the node.
+    pub(super) duplicate: bool,
     /// Deadline for a server to accept a report of an unconfirmed release.
     pub(super) confirm_by: Option<Instant>,
     pub(super) published: QueueStatus,
@@ -74,6 +76,7 @@ impl RunQueue {
             last_snapshot: last_snapshot.map(Arc::new),
             running_snapshot: None,
             paused: None,
+            duplicate: false,
             confirm_by: None,
             published,
             effects: Vec::new(),
@@ -126,6 +129,7 @@ impl RunQueue {
             | Input::ProcessesEnded
             | Input::Tick
             | Input::Hello { .. }
+            | Input::Duplicate
             | Input::Desired(_)
             | Input::Snapshot(_)
             | Input::Pause(_)
@@ -148,6 +152,10 @@ impl RunQueue {
                 let new_incarnation = self.ledger.incarnation.is_some_and(|known| known != incarnation);
                 self.hello(incarnation, role, server_time, renewed, now);
                 Some(QueueEvent::Connected { new_incarnation })
+            }
+            Input::Duplicate => {
+                self.duplicate = true;
+                None
             }
             Input::Desired(desired) => Some(QueueEvent::Desired(desired)),
             Input::Snapshot(snapshot) => {
@@ -200,6 +208,7 @@ impl RunQueue {
             | Input::ProcessesEnded
             | Input::Tick
             | Input::Hello { .. }
+            | Input::Duplicate
             | Input::Desired(_)
             | Input::Snapshot(_)
             | Input::Pause(_)
@@ -212,6 +221,7 @@ impl RunQueue {
     }
 
     fn hello(&mut self, incarnation: u64, role: Role, server_time: Timestamp, renewed: bool, now: EventTime) {
+        self.duplicate = false;
         let clocks = now.clocks(self.node.boot.as_deref());
         self.ledger.server_time = Some(ServerTime::received(server_time, &clocks));
         self.update_pause_end(now);
@@ -311,7 +321,8 @@ impl RunQueue {
             failures: self.ledger.failures(),
             applied: self.ledger.applied.as_ref(),
             hooks: &self.ledger.hooks,
-            paused: self.paused,
+            // Held like a paused node, until the server accepts the agent.
+            paused: if self.duplicate { Some(PausedUntil::Resumed) } else { self.paused },
         }
     }
 }

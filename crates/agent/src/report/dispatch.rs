@@ -156,6 +156,7 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         | ProblemCode::RangeNotSatisfiable
         | ProblemCode::UploadsFull
         | ProblemCode::Busy
+        | ProblemCode::DuplicateAgent
         | ProblemCode::NotFound
         | ProblemCode::Conflict
         | ProblemCode::CannotTell

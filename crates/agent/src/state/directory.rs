@@ -70,6 +70,11 @@ impl Layout {
         Self { state: state.to_owned() }
     }
 
+    /// The state directory itself.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
     pub fn lock(&self) -> PathBuf {
         self.state.join("lock")
     }

@@ -18,7 +18,7 @@ use muster_wire::client::ClientError;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::SyncEvent;
 
-use crate::backoff;
+use crate::backoff::{self, RetryBackoff};
 use crate::config::AgentNode;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
@@ -35,6 +35,11 @@ const MOVE_INTERVAL: Duration = Duration::from_secs(60);
 /// Retry-after of a busy server that gives none, and the longest accepted one, in seconds.
 const DEFAULT_RETRY_AFTER: u16 = 2;
 const MAX_RETRY_AFTER: u16 = 60;
+/// Pause of an agent that is refused because another one with its name is connected. After a reboot the connection of the
+/// earlier boot may count as alive for some seconds.
+const DUPLICATE_RETRY: RetryBackoff = RetryBackoff { first: Duration::from_secs(2), cap: Duration::from_secs(15) };
+/// An agent that stays refused logs it again after this many attempts, about every ten minutes.
+const DUPLICATE_LOG: u32 = 40;
 
 /// The sync task.
 #[derive(Debug)]
@@ -84,6 +89,8 @@ enum StreamEnd {
     MoveRequested,
     /// The server admits no more streams now and gives a time to retry after.
     Busy(Duration),
+    /// Another agent with the name of this node is connected.
+    Duplicate(String),
 }
 
 /// Choice of the server for the next stream.
@@ -91,6 +98,8 @@ enum StreamEnd {
 struct StreamRoute {
     failover: Failover,
     last_move: Option<Instant>,
+    /// Refusals in a row because another agent with the name of this node is connected.
+    duplicates: u32,
 }
 
 impl Sync {
@@ -104,7 +113,7 @@ impl Sync {
     }
 
     async fn hold_streams(&mut self) {
-        let mut route = StreamRoute { failover: Failover::new(self.servers.count()), last_move: None };
+        let mut route = StreamRoute { failover: Failover::new(self.servers.count()), last_move: None, duplicates: 0 };
         loop {
             self.servers.select(route.failover.current());
             let end = self.stream(&mut route).await;
@@ -126,6 +135,17 @@ impl Sync {
                     tokio::time::sleep(pause).await;
                     continue;
                 }
+                StreamEnd::Duplicate(why) => {
+                    if route.duplicates.is_multiple_of(DUPLICATE_LOG) {
+                        tracing::error!(server, why, "the server refuses this agent; it makes no runs, and retries");
+                    }
+                    route.duplicates += 1;
+                    if !self.pass_to_queue(Input::Duplicate.into()).await {
+                        return;
+                    }
+                    tokio::time::sleep(DUPLICATE_RETRY.pause(route.duplicates, backoff::chance())).await;
+                    continue;
+                }
                 StreamEnd::Lost(why) if is_first => {
                     tracing::warn!(server, why, "no connection to a server; the node keeps its state");
                 }
@@ -144,6 +164,7 @@ impl Sync {
         let mut open =
             self.sync_state.borrow().clone().open_message(activity, self.node.boot.clone(), self.servers.is_away());
         open.trust = self.trust.serial();
+        open.holder.clone_from(&self.node.holder);
         let renewed = self.renewal.is_requested();
         if renewed {
             open.incarnation = None;
@@ -182,6 +203,7 @@ impl Sync {
                     }
                     connected = true;
                     route.failover.connected();
+                    route.duplicates = 0;
                     if *self.activity.borrow() != open.activity {
                         self.activity_requests.notify_one();
                     }
@@ -255,6 +277,7 @@ fn failed(error: &ClientError) -> StreamEnd {
             let seconds = retry_after_seconds.unwrap_or(DEFAULT_RETRY_AFTER).min(MAX_RETRY_AFTER);
             StreamEnd::Busy(Duration::from_secs(seconds.into()))
         }
+        Some(problem) if problem.code == ProblemCode::DuplicateAgent => StreamEnd::Duplicate(problem.to_string()),
         Some(problem) => {
             let is_unknown = matches!(problem.code, ProblemCode::UnknownNode | ProblemCode::UnknownEnvironment);
             let hint = if is_unknown {
@@ -344,6 +367,7 @@ mod tests {
             StreamEnd::ShuttingDown
             | StreamEnd::Lost(_)
             | StreamEnd::Refused(_)
+            | StreamEnd::Duplicate(_)
             | StreamEnd::RenewIncarnation
             | StreamEnd::MoveRequested => None,
         };
@@ -437,7 +461,7 @@ mod tests {
         ] {
             let (_directory, mut sync) = sync(servers.clone(), mpsc::channel(1).0, &CancellationToken::new());
             sync.activity = watch::channel(activity.clone()).1;
-            let route = StreamRoute { failover: Failover::new(servers.count()), last_move: sent };
+            let route = StreamRoute { failover: Failover::new(servers.count()), last_move: sent, duplicates: 0 };
             assert_eq!(sync.may_move(&route), moves, "{activity:?} {sent:?}");
         }
     }

@@ -48,6 +48,13 @@ impl ServerClients {
         Ok(Self { clients, current: Arc::default(), unanswered: watch::Sender::new(None) })
     }
 
+    /// Sends the id of this agent with each request.
+    #[must_use]
+    pub fn for_agent(self, holder: Option<&str>) -> Self {
+        let clients = self.clients.iter().map(|client| client.clone().for_agent(holder.map(str::to_owned))).collect();
+        Self { clients, ..self }
+    }
+
     pub fn count(&self) -> usize {
         self.clients.len()
     }

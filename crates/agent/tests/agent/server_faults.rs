@@ -36,6 +36,32 @@ async fn both_reports(server: &mut FakeServer) -> [u64; 2] {
 }
 
 #[tokio::test]
+async fn second_agent_of_a_node_makes_no_runs() {
+    let mut server = FakeServer::start().await;
+    let fixture = AgentFixture::new(server.address);
+    let desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
+    let runs = || fs::read_to_string(fixture.path().join("root/ran")).unwrap_or_default().lines().count();
+    let agent = fixture.start();
+    let holder = server.opened().await.holder;
+    assert!(holder.is_some());
+    both_reports(&mut server).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    agent.killed().await;
+
+    // It has a desired state of its own, as a copy of the state directory has.
+    server.refuse_streams(Some(ProblemCode::DuplicateAgent));
+    let _agent = fixture.start();
+    for _ in 0..2 {
+        assert_eq!(server.opened().await.holder, holder, "a restarted agent is the same one");
+    }
+    assert_eq!(runs(), 1, "later than an agent without a server would start its run");
+    server.refuse_streams(None);
+    both_reports(&mut server).await;
+    assert_eq!(runs(), 2);
+}
+
+#[tokio::test]
 async fn reconnection_is_no_cause_for_a_run() {
     let mut server = FakeServer::start().await;
     let fixture = AgentFixture::new(server.address);

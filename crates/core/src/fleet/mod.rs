@@ -29,7 +29,7 @@ use crate::node::record::{MachineRecord, NodeRecord, RunRequest};
 use crate::node::service_state::ServiceState;
 use crate::release::manifest::SignedTrust;
 use crate::release::{AllowOlder, ReleaseRecord};
-use crate::replica::{ControllerName, ControllerRecord, PresenceRecord, ReplicaRecord};
+use crate::replica::{ControllerName, ControllerRecord, PresenceRecord, RefusedAgent, ReplicaRecord};
 use crate::report::record::{ActiveRole, ObservedRecord, RunHistory, StatusLeaf};
 use crate::rollout::RolloutId;
 use crate::rollout::record::{ActiveRollout, DesiredRecord, RolloutRecord};
@@ -228,6 +228,11 @@ impl Node {
     /// Role and addresses that other nodes see. The newest entry counts, of whatever version.
     pub fn active(&self) -> Option<&ActiveRole> {
         self.active.values().max_by_key(|(_, at)| *at).map(|(active, _)| active)
+    }
+
+    /// A second agent with the name of the node, if it was refused in the last minutes.
+    pub fn refused_agent(&self, now: Timestamp) -> Option<RefusedAgent> {
+        self.presence.as_ref()?.0.refused.filter(|refused| refused.is_current(now))
     }
 }
 

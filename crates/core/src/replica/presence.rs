@@ -3,6 +3,9 @@
 //! Two replicas never overwrite each other in turn. When an agent has moved, its old connection is not known to be dead
 //! yet. If the view shows the agent at another replica, this one claims it again only after it has received something
 //! from the agent since. A dead connection delivers nothing.
+//!
+//! Two agents with one node name may connect to two replicas at the same moment. The first record in the store wins, and the
+//! other replica ends its session.
 
 use std::collections::HashMap;
 
@@ -11,18 +14,20 @@ use jiff::Timestamp;
 use crate::fleet::Fleet;
 use crate::keys::Keys;
 use crate::names::{EnvName, NodeName, ReplicaId};
-use crate::replica::PresenceRecord;
+use crate::replica::{PresenceRecord, are_different_agents};
 use crate::txn::{Guard, Op, Revision, Txn};
 
 /// Nodes per transaction. Each takes a guard and an operation, and etcd allows 128 of either.
 pub const BATCH: usize = 64;
 
 /// A session of a local agent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LocalSession {
     pub since: Timestamp,
     /// Revision of the view when something was last received from the agent.
     pub heard_at: Revision,
+    /// Id of the agent; see [`PresenceRecord::holder`].
+    pub holder: Option<String>,
 }
 
 /// One record to write.
@@ -40,6 +45,8 @@ pub struct PresencePlan {
     pub writes: Vec<PresenceWrite>,
     /// Connected here, and recorded at another replica. The next message of the agent decides.
     pub contested: Vec<NodeName>,
+    /// Connected here, while a different agent of the node is connected to another replica. These sessions end.
+    pub duplicates: Vec<NodeName>,
 }
 
 /// Compares the view with the local sessions.
@@ -52,24 +59,33 @@ pub fn plan(
     let mut plan = PresencePlan::default();
     for (name, node, _) in fleet.recorded() {
         let Some(session) = here.get(name) else { continue };
-        let shown = node.presence.as_ref().map(|(presence, at)| (presence.replica.as_ref(), *at));
-        match shown {
-            Some((Some(replica), _)) if replica == me => continue,
-            Some((Some(_), at)) if at > session.heard_at => {
+        let shown = node.presence.as_ref();
+        match shown.and_then(|(presence, at)| Some((presence.replica.as_ref()?, presence, *at))) {
+            Some((replica, presence, _)) if replica == me && presence.holder == session.holder => continue,
+            Some((replica, ..)) if replica == me => {}
+            Some((replica, presence, _))
+                if fleet.replicas().contains_key(replica)
+                    && are_different_agents(presence.holder.as_deref(), session.holder.as_deref()) =>
+            {
+                plan.duplicates.push(name.clone());
+                continue;
+            }
+            Some((_, _, at)) if at > session.heard_at => {
                 plan.contested.push(name.clone());
                 continue;
             }
             Some(_) | None => {}
         }
-        let record = PresenceRecord { replica: Some(me.clone()), since: session.since };
-        plan.writes.push(PresenceWrite { node: name.clone(), seen: shown.map(|(_, at)| at), record: Some(record) });
+        let (replica, holder) = (Some(me.clone()), session.holder.clone());
+        let record = PresenceRecord { replica, since: session.since, holder, refused: None };
+        plan.writes.push(PresenceWrite { node: name.clone(), seen: shown.map(|(_, at)| *at), record: Some(record) });
     }
     for (name, node) in fleet.nodes() {
         let Some((PresenceRecord { replica: Some(replica), .. }, at)) = &node.presence else { continue };
         if replica != me || (here.contains_key(name) && node.record.is_some()) {
             continue;
         }
-        let silent = PresenceRecord { replica: None, since: silent_since(name) };
+        let silent = PresenceRecord { since: silent_since(name), ..PresenceRecord::default() };
         let record = node.record.is_some().then_some(silent);
         plan.writes.push(PresenceWrite { node: name.clone(), seen: Some(*at), record });
     }
@@ -121,7 +137,7 @@ mod tests {
             put(keys.node(&web1), node, 1);
         }
         if let Some((replica, revision)) = presence {
-            let record = PresenceRecord { replica: replica.map(id), since: at(5) };
+            let record = PresenceRecord { replica: replica.map(id), since: at(5), ..PresenceRecord::default() };
             put(keys.presence(&web1), serde_json::to_vec(&record).unwrap(), revision);
         }
         fleet
@@ -130,13 +146,13 @@ mod tests {
     #[test]
     fn presence_writes_only_differences() {
         let web1 = NodeName::new("web1").unwrap();
-        let mine = || Some(PresenceRecord { replica: Some(id("me")), since: at(9) });
-        let silent = || Some(PresenceRecord { replica: None, since: at(7) });
+        let mine = || Some(PresenceRecord { replica: Some(id("me")), since: at(9), ..PresenceRecord::default() });
+        let silent = || Some(PresenceRecord { since: at(7), ..PresenceRecord::default() });
         let write = |seen: Option<u64>, record| PresencePlan {
             writes: vec![PresenceWrite { node: web1.clone(), seen: seen.map(Revision), record }],
-            contested: Vec::new(),
+            ..PresencePlan::default()
         };
-        let contested = || PresencePlan { writes: Vec::new(), contested: vec![web1.clone()] };
+        let contested = || PresencePlan { contested: vec![web1.clone()], ..PresencePlan::default() };
         // (case, in the design, presence in the store, view revision of the last message, expected)
         let table = [
             ("a new agent", true, None, Some(1), write(None, mine())),
@@ -154,11 +170,42 @@ mod tests {
             ("not in the design", false, None, Some(4), PresencePlan::default()),
         ];
         for (case, designed, presence, received, expected) in table {
-            let here =
-                received.map(|revision| (web1.clone(), LocalSession { since: at(9), heard_at: Revision(revision) }));
-            let here = here.into_iter().collect();
+            let session = |revision| LocalSession { since: at(9), heard_at: Revision(revision), holder: None };
+            let here = received.map(|revision| (web1.clone(), session(revision))).into_iter().collect();
             assert_eq!(plan(&fleet(designed, presence), &id("me"), &here, |_| at(7)), expected, "{case}");
         }
+    }
+
+    #[test]
+    fn different_agent_at_a_live_replica_ends_the_session() {
+        let web1 = NodeName::new("web1").unwrap();
+        let planned = |replica: &str, live: bool, recorded: Option<&str>, holder: Option<&str>| {
+            let mut fleet = fleet(true, None);
+            let keys = Keys::new(&fleet.env);
+            let mut put = |key: String, value: Vec<u8>, at: u64| {
+                let (_, parsed) = keys::parse(&key).unwrap();
+                let change = KeyChange { key: &key, value: Some(&value), revision: Revision(at) };
+                fleet.apply(Revision(at), [(change, parsed)]);
+            };
+            if live {
+                let text = r#"{"url":"http://b","host":"b","pid":1,"version":"1","since":"2026-11-15T10:00:00Z",
+                    "blobs":{"directory":"/b","nonce":"n"}}"#;
+                put(keys.replica(&id(replica)), text.as_bytes().to_vec(), 2);
+            }
+            let holder_text = recorded.map(str::to_owned);
+            let record =
+                PresenceRecord { replica: Some(id(replica)), since: at(5), holder: holder_text, refused: None };
+            put(keys.presence(&web1), serde_json::to_vec(&record).unwrap(), 3);
+            let session = LocalSession { since: at(9), heard_at: Revision(9), holder: holder.map(str::to_owned) };
+            let plan = plan(&fleet, &id("me"), &[(web1.clone(), session)].into(), |_| at(7));
+            (plan.writes.len(), plan.duplicates.len())
+        };
+        assert_eq!(planned("other", true, Some("a"), Some("b")), (0, 1));
+        assert_eq!(planned("other", false, Some("a"), Some("b")), (1, 0), "its replica is gone");
+        assert_eq!(planned("other", true, Some("a"), Some("a")), (1, 0), "the agent has moved");
+        assert_eq!(planned("other", true, None, Some("a")), (1, 0), "an older agent");
+        assert_eq!(planned("me", true, Some("a"), Some("b")), (1, 0), "another agent took over here");
+        assert_eq!(planned("me", true, Some("a"), Some("a")), (0, 0));
     }
 
     #[test]
@@ -167,7 +214,7 @@ mod tests {
         let write = |number| PresenceWrite {
             node: NodeName::new(format!("web{number}")).unwrap(),
             seen: None,
-            record: Some(PresenceRecord { replica: Some(id("me")), since: at(9) }),
+            record: Some(PresenceRecord { replica: Some(id("me")), since: at(9), ..PresenceRecord::default() }),
         };
         let writes: Vec<PresenceWrite> = (1..=BATCH).map(write).collect();
         let txn = txn(&env, &writes).unwrap();

@@ -11,12 +11,14 @@ mod scale_tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::node::status::Activity;
+use muster_core::replica::are_different_agents;
 use muster_core::replica::links::LocalLink;
 use muster_core::txn::Revision;
 use tokio::sync::{Notify, mpsc, watch};
@@ -26,8 +28,12 @@ use tokio_util::sync::CancellationToken;
 use super::live_logs::LiveLogs;
 use super::lookup_index::{Comparisons, LookupDiff, LookupIndex, SeenLookups};
 use super::session::{AgentSession, JoinRequest, SessionState, Sessions};
+use super::stream::PING;
 use crate::app::Clock;
 use crate::view::{View, ViewChange};
+
+/// Age of the last message of a live agent: one ping, and time for the answer.
+const LIVE_WITHIN: Duration = Duration::from_secs(PING.as_secs() + 2);
 
 /// A node of an environment.
 pub(crate) type EnvNode = (EnvName, NodeName);
@@ -139,7 +145,7 @@ impl Hub {
 
     /// Begins the session of an agent. An older session of the same node ends.
     pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, request: JoinRequest) -> SessionGuard {
-        let JoinRequest { lookups, activity, prefers_other_server } = request;
+        let JoinRequest { lookups, activity, prefers_other_server, holder } = request;
         let session = Arc::new(AgentSession {
             env: env.clone(),
             node: node.clone(),
@@ -147,6 +153,7 @@ impl Hub {
             wake: Notify::new(),
             move_away: Notify::new(),
             prefers_other_server,
+            holder,
             joined: Instant::now(),
             ended: self.stop.child_token(),
             state: Mutex::new(SessionState {
@@ -170,6 +177,21 @@ impl Hub {
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.changed();
         SessionGuard { session, hub: self.clone() }
+    }
+
+    /// True if a different agent of the node is connected here and alive.
+    pub(crate) fn has_different_agent(&self, env: &EnvName, node: &NodeName, holder: Option<&str>) -> bool {
+        self.session(env, node).is_some_and(|session| {
+            are_different_agents(session.holder.as_deref(), holder) && session.silent_for() <= LIVE_WITHIN
+        })
+    }
+
+    /// Ends the sessions of these nodes: a different agent is connected to another replica.
+    pub(crate) fn end_duplicates(&self, env: &EnvName, nodes: &[NodeName]) {
+        for session in nodes.iter().filter_map(|node| self.session(env, node)) {
+            tracing::warn!(%env, node = %session.node, "another agent with its name is connected to another replica: its stream ends");
+            session.ended.cancel();
+        }
     }
 
     fn leave(&self, session: &Arc<AgentSession>) {

@@ -37,6 +37,8 @@ pub struct AgentSession {
     pub(super) move_away: Notify,
     /// The agent prefers another server.
     pub prefers_other_server: bool,
+    /// Id of the agent; see [`muster_core::replica::PresenceRecord::holder`].
+    pub holder: Option<String>,
     pub(super) joined: Instant,
     /// Cancelled when the node connects again, or when the server stops: the stream ends.
     pub ended: CancellationToken,
@@ -114,6 +116,7 @@ pub struct JoinRequest {
     pub lookups: Lookups,
     pub activity: Activity,
     pub prefers_other_server: bool,
+    pub holder: Option<String>,
 }
 
 /// The sessions, by environment and node.

@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::fleet::Fleet;
 use muster_core::lookup::published::{self, PUBLISHED_LIMIT};
@@ -18,11 +18,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::agents::stream::{StreamInit, events};
-use crate::agents::{AgentSession, JoinRequest, incarnation};
+use crate::agents::{AgentSession, JoinRequest, duplicates, incarnation};
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
-use crate::app::{Agents, Reader, Writer};
+use crate::app::{Agents, Reader, ReplicaState, Writer};
 use crate::epochs;
 
 /// Opens a node's stream of server-sent events. The schema is that of each event's `data`, named by its `event`.
@@ -31,6 +31,7 @@ use crate::epochs;
 pub(crate) async fn open_stream(
     State(writer): State<Writer>,
     State(agents): State<Agents>,
+    State(replica): State<ReplicaState>,
     scope: Scope,
     Path(path): Path<NodePath>,
     JsonBody(open): JsonBody<SyncOpen>,
@@ -43,11 +44,21 @@ pub(crate) async fn open_stream(
     let role =
         scope.read(&writer, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
     let role = role.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
+    let (me, holder) = (replica.membership.id(), open.holder.as_deref());
+    if let Err(problem) = duplicates::check(&writer, &agents.hub, me, &scope.env, &node, holder) {
+        duplicates::record(&writer, &scope.env, &node, &open).await;
+        return Err(ApiError(problem));
+    }
     if let Some(known) = open.generation {
         epochs::ensure_newer(&writer, &scope.env, known).await?;
     }
     let incarnation = incarnation::assign(&writer, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
-    let request = JoinRequest { lookups: open.lookups, activity: open.activity, prefers_other_server: open.away };
+    let request = JoinRequest {
+        lookups: open.lookups,
+        activity: open.activity,
+        prefers_other_server: open.away,
+        holder: open.holder,
+    };
     let connected = agents.hub.join(&scope.env, &node, request);
     let init = StreamInit {
         incarnation,
@@ -72,11 +83,15 @@ pub(crate) async fn open_stream(
 pub(crate) async fn receive_report(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
+    State(replica): State<ReplicaState>,
     scope: Scope,
     Path(path): Path<NodePath>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Json<ReportAck>, ApiError> {
     let node = path.designed(&reader, &scope)?;
+    let (me, holder) = (replica.membership.id(), duplicates::holder(&headers));
+    duplicates::check(&reader, &agents.hub, me, &scope.env, &node, holder).map_err(ApiError)?;
     let report: Report = serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
     if report.node != node {
         return Err(ApiError::invalid(format!("{node} cannot report for {}", report.node)));
@@ -121,11 +136,15 @@ pub(super) fn ends_run(outcome: Outcome) -> bool {
 pub(crate) async fn publish_activity(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
+    State(replica): State<ReplicaState>,
     scope: Scope,
     Path(path): Path<NodePath>,
+    headers: HeaderMap,
     JsonBody(activity): JsonBody<Activity>,
 ) -> Result<StatusCode, ApiError> {
     let node = path.designed(&reader, &scope)?;
+    let (me, holder) = (replica.membership.id(), duplicates::holder(&headers));
+    duplicates::check(&reader, &agents.hub, me, &scope.env, &node, holder).map_err(ApiError)?;
     agents.hub.set_activity(&scope.env, &node, activity);
     Ok(StatusCode::NO_CONTENT)
 }

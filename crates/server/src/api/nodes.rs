@@ -92,6 +92,7 @@ pub(crate) async fn show_node(
             published: fleet.published().of_node(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
+            refused_agent: node.refused_agent(reader.clock.now()),
             hold: status_response::hold_of(&reader, &agents, fleet, plan.as_deref(), &name),
             revision: fleet.revision,
         })

@@ -56,6 +56,13 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
                 .advise("check that the disk of the blob directory is not overloaded, and run it again"),
         );
     }
+    for (node, refused) in &facts.refused_agents {
+        findings.push(
+            DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, format!("{node}: {refused}"))
+                .on(env)
+                .advise("stop one of the two agents, or correct `node` in its configuration; a copied machine needs an empty state directory"),
+        );
+    }
     if facts.restoring.is_none() && facts.destroying.is_none() && facts.unreadable.is_empty() {
         let nodes = if facts.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", facts.nodes) };
         findings.push(
@@ -117,7 +124,7 @@ mod tests {
 
     use muster_core::fleet::{DestroyRecord, RestoreRecord};
     use muster_core::names::{EnvName, ReplicaId, Version};
-    use muster_core::replica::ControllerRecord;
+    use muster_core::replica::{ControllerRecord, RefusedAgent};
 
     use super::super::facts::tests::lines;
     use super::*;
@@ -138,6 +145,7 @@ mod tests {
             bad_bundles: Vec::new(),
             unverified_bundles: 0,
             silent: Vec::new(),
+            refused_agents: Vec::new(),
         }
     }
 
@@ -148,6 +156,16 @@ mod tests {
         let seen = lines(check_environment(&EnvironmentFacts { silent, ..facts() }));
         let expected = "node prod failed: 2 of 3 are silent: web1 since 1970-01-01 00:00:00 UTC, db1 since 1970-01-01 00:01:00 UTC";
         assert!(seen.iter().any(|line| line.starts_with(expected)), "{seen:#?}");
+    }
+
+    #[test]
+    fn second_agent_of_a_node_is_a_warning() {
+        let refused = RefusedAgent { since: Timestamp::UNIX_EPOCH, last: Timestamp::UNIX_EPOCH, is_copy: false };
+        let web1 = NodeName::new("web1").unwrap();
+        let seen = lines(check_environment(&EnvironmentFacts { refused_agents: vec![(web1, refused)], ..facts() }));
+        let expected = "environment prod warning: web1: another agent with the name of this node is refused since \
+                        1970-01-01 00:00:00 UTC → stop one of the two agents";
+        assert!(seen.iter().any(|line| line.starts_with(expected)), "{seen:?}");
     }
 
     #[test]

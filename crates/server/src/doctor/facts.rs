@@ -12,7 +12,7 @@ use muster_core::names::{EnvName, NodeName, ReplicaId, Version};
 use muster_core::node::liveness::Link;
 use muster_core::node::record::MachinePhase;
 use muster_core::release::ReleaseRecord;
-use muster_core::replica::{ControllerName, ControllerRecord, ReplicaRecord};
+use muster_core::replica::{ControllerName, ControllerRecord, RefusedAgent, ReplicaRecord};
 use muster_store::{Integrity, Sharing, Store, StoreHealth};
 use muster_wire::doctor::{BlobVisibility, ReplicaReport};
 use muster_wire::problem::ProblemCode;
@@ -75,6 +75,8 @@ pub struct EnvironmentFacts {
     pub unverified_bundles: usize,
     /// Nodes with a machine whose agent is connected to no replica, the longest silent first.
     pub silent: Vec<(NodeName, Timestamp)>,
+    /// Nodes with a second agent, which is refused.
+    pub refused_agents: Vec<(NodeName, RefusedAgent)>,
 }
 
 /// Fault of a stored bundle.
@@ -212,6 +214,8 @@ fn silent_nodes(app: &App, fleet: &Fleet) -> Vec<(NodeName, Timestamp)> {
 
 fn environment(app: &App, fleet: &Fleet) -> EnvironmentFacts {
     let controllers = fleet.controllers().iter();
+    let now = app.clock.now();
+    let refused = fleet.recorded().filter_map(|(name, node, _)| Some((name.clone(), node.refused_agent(now)?)));
     EnvironmentFacts {
         env: fleet.env.clone(),
         nodes: fleet.designed().count(),
@@ -224,6 +228,7 @@ fn environment(app: &App, fleet: &Fleet) -> EnvironmentFacts {
         bad_bundles: Vec::new(),
         unverified_bundles: 0,
         silent: silent_nodes(app, fleet),
+        refused_agents: refused.collect(),
     }
 }
 

@@ -198,7 +198,8 @@ mod tests {
         };
         store.commit(Txn::new().op(record("a")).op(record("b"))).await.unwrap();
         // Presence records of a replica that is gone do not count.
-        let gone = PresenceRecord { replica: Some(ReplicaId::new("gone").unwrap()), since };
+        let gone =
+            PresenceRecord { replica: Some(ReplicaId::new("gone").unwrap()), since, ..PresenceRecord::default() };
         store.commit(Txn::new().op(Op::put_json(keys.presence(&name(99)), &gone).unwrap())).await.unwrap();
 
         let view = Arc::new(View::default());
@@ -212,7 +213,8 @@ mod tests {
         for agent in 0..agents {
             let connected = hub.join(&env, &name(agent), join_request(agent));
             let (view, hub, moves, store) = (view.clone(), hub.clone(), moves.clone(), store.clone());
-            let presence = PresenceRecord { replica: Some(ReplicaId::new("b").unwrap()), since };
+            let presence =
+                PresenceRecord { replica: Some(ReplicaId::new("b").unwrap()), since, ..PresenceRecord::default() };
             let presence_txn = Txn::new().op(Op::put_json(keys.presence(&name(agent)), &presence).unwrap());
             tasks.spawn(async move {
                 if is_asked_to_move(view, &hub, connected).await {

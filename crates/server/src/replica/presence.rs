@@ -80,6 +80,7 @@ impl Presence {
         let mut txns = Vec::new();
         for env in envs {
             let plan = self.plan(&env);
+            self.hub.end_duplicates(&env, &plan.duplicates);
             contested.extend(plan.contested.into_iter().map(|node| (env.clone(), node)));
             for writes in plan.writes.chunks(BATCH) {
                 match txn(&env, writes) {
@@ -100,7 +101,8 @@ impl Presence {
     fn plan(&self, env: &EnvName) -> PresencePlan {
         let sessions = self.hub.sessions(env);
         let here = sessions.iter().map(|session| {
-            (session.node.clone(), LocalSession { since: session.since, heard_at: session.last_message_at() })
+            let (since, heard_at, holder) = (session.since, session.last_message_at(), session.holder.clone());
+            (session.node.clone(), LocalSession { since, heard_at, holder })
         });
         let here = here.collect();
         let fleets = self.view.fleets();

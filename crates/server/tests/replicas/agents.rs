@@ -4,11 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
+use jiff::Timestamp;
+use muster_core::fleet::Fleet;
 use muster_core::names::{Role, RunId};
 use muster_core::node::liveness::Link;
 use muster_core::node::status::{Activity, NodeState};
 use muster_core::replica::PresenceRecord;
 use muster_store::{Op, Txn};
+use muster_wire::client::ClientError;
+use muster_wire::problem::ProblemCode;
 use muster_wire::runs::{LogEnd, LogEvent, LogPiece, RunRequestProgress, StartRunRequest};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
@@ -38,6 +42,60 @@ async fn moved_agent_belongs_to_the_replica_it_is_connected_to() {
     a.client.activity(&env(), &node("web1"), &Activity::Idle).await.unwrap();
     b.sees_presence("web1", Some(a.id())).await;
     drop(at_b);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_agent_of_a_node_is_refused_and_shown() {
+    let cluster = Cluster::patient().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    let first = SyncOpen { holder: Some("first".into()), ..SyncOpen::default() };
+    let second = SyncOpen { holder: Some("second".into()), ..SyncOpen::default() };
+    let refused = |error: ClientError| error.problem().map(|problem| problem.code);
+    let at_a = a.open("web1", &first).await;
+    for replica in [&a, &b] {
+        replica.sees_presence("web1", Some(a.id())).await;
+    }
+    let before = cluster.store.revision().await.unwrap();
+    // A live agent answers pings. This one sends its activity before each attempt of the other.
+    let live = a.client.clone().for_agent(Some("first".into()));
+    for replica in [&a, &b, &a, &b, &a, &b] {
+        live.activity(&env(), &node("web1"), &Activity::Idle).await.unwrap();
+        let error = replica.client.sync(&env(), &node("web1"), &second).await.err().unwrap();
+        assert_eq!(refused(error), Some(ProblemCode::DuplicateAgent));
+        let other = replica.client.clone().for_agent(Some("second".into()));
+        let error = other.activity(&env(), &node("web1"), &Activity::Idle).await.unwrap_err();
+        assert_eq!(refused(error), Some(ProblemCode::DuplicateAgent));
+    }
+    let now = Timestamp::from_second(cluster.time.load(Ordering::SeqCst)).unwrap();
+    let shown = |fleet: &Fleet| fleet.get(&node("web1")).and_then(|node| node.refused_agent(now));
+    b.sees("the refusal", |fleet| shown(fleet).is_some()).await;
+    assert!(shown(&b.fleet()).is_some_and(|refused| !refused.is_copy));
+    let written = cluster.store.revision().await.unwrap().0 - before.0;
+    assert!(written <= 2, "{written} revisions");
+    for replica in [&a, &b] {
+        assert!(replica.client.node(&env(), "web1").await.unwrap().refused_agent.is_some());
+        let findings = replica.client.doctor().await.unwrap().findings;
+        let found = findings.iter().filter(|finding| finding.seen.starts_with("web1: another agent with the name"));
+        assert_eq!(found.count(), 1, "{findings:?}");
+    }
+
+    // A copy of the state directory has the incarnation of the first.
+    let copy = SyncOpen { incarnation: Some(1), ..second.clone() };
+    live.activity(&env(), &node("web1"), &Activity::Idle).await.unwrap();
+    let error = b.client.sync(&env(), &node("web1"), &copy).await.err().unwrap();
+    assert_eq!(refused(error), Some(ProblemCode::DuplicateAgent));
+    b.sees("the copy", |fleet| shown(fleet).is_some_and(|refused| refused.is_copy)).await;
+
+    // The first agent is not disturbed, and may move.
+    let at_b = b.open("web1", &SyncOpen { incarnation: Some(1), ..first }).await;
+    a.sees_presence("web1", Some(b.id())).await;
+    drop((at_a, at_b));
+    for replica in [&a, &b] {
+        replica.sees_presence("web1", None).await;
+    }
+    let _second = a.open("web1", &second).await;
     a.stop().await;
     b.stop().await;
 }
@@ -159,7 +217,7 @@ async fn wrong_clock_of_another_replica_makes_no_node_silent() {
     let now = cluster.time.load(Ordering::SeqCst);
     // A replica whose clock is one hour behind writes that web1 has just disconnected.
     let late = jiff::Timestamp::from_second(now - 3600).unwrap();
-    let silent = PresenceRecord { replica: None, since: late };
+    let silent = PresenceRecord { since: late, ..PresenceRecord::default() };
     let put = Op::put_json(keys().presence(&node("web1")), &silent).unwrap();
     cluster.store.commit(Txn::new().op(put)).await.unwrap();
     b.sees_presence("web1", None).await;

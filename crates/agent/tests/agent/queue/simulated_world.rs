@@ -72,6 +72,7 @@ impl SimulatedWorld {
             env: EnvName::new("test").unwrap(),
             name: NodeName::new("web1").unwrap(),
             interfaces: Default::default(),
+            holder: None,
             boot: Some("b".into()),
             root: "/".into(),
             puppet: "puppet".into(),

@@ -83,6 +83,9 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
             Link::Silent { since } => format!("not connected for {}", age(since, now)),
         },
     );
+    if let Some(refused) = &detail.refused_agent {
+        fact("duplicate", refused.to_string());
+    }
     if let Some(paused) = &row.paused {
         fact("paused", paused.to_string());
     }

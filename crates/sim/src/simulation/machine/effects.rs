@@ -36,6 +36,7 @@ impl World {
             | Input::ProcessesEnded
             | Input::Tick
             | Input::Hello { .. }
+            | Input::Duplicate
             | Input::Desired(_)
             | Input::Snapshot(_)
             | Input::Pause(_)

@@ -148,6 +148,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<AgentNode> {
         env: env.clone(),
         name: name.clone(),
         interfaces: [("eth0".to_owned(), format!("10.0.0.{}", name.natural().1))].into(),
+        holder: None,
         boot: Some(format!("{name}-boot-{boots}")),
         root: Path::new("/").into(),
         puppet: Path::new("puppet").into(),

@@ -39,7 +39,7 @@ impl World {
         let greeted = server.agents.connections.iter().filter(|(_, connection)| connection.is_accepted());
         let here: HashMap<_, _> = greeted
             .map(|(node, connection)| {
-                (node.clone(), LocalSession { since: connection.since, heard_at: connection.heard_at })
+                (node.clone(), LocalSession { since: connection.since, heard_at: connection.heard_at, holder: None })
             })
             .collect();
         let silent = |node: &_| server.agents.silent_since.get(node).copied().unwrap_or(server.agents.listening_since);
