@@ -60,6 +60,7 @@ impl TestNode {
             name: NodeName::new("web1").unwrap(),
             interfaces: Interfaces::from([("eth0".into(), "127.77.0.9".into())]),
             boot: None,
+            holder: None,
             root: directory.path().join("root"),
             puppet: "puppet".into(),
             layout: state.layout(),
