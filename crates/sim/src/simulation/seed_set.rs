@@ -37,6 +37,14 @@ pub const REGRESSION_SEEDS: &[RegressionSeed] = &[
         seed: 8_803,
         cause: "Two nodes of a wave failed and one was tolerated; the other one was excused as unreachable at plan time.",
     },
+    RegressionSeed {
+        seed: 20_261_116_005_420,
+        cause: "The checker let a late report of an earlier grant of the same version extend the deadline of a node.",
+    },
+    RegressionSeed {
+        seed: 20_261_116_008_636,
+        cause: "The checker took the validation of the applied release, during a pause, for a run of an older generation.",
+    },
 ];
 
 /// The seeds that every commit runs: the regression seeds, then 0, 1, 2 and so on.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_agent::state::ledger::{Ledger, RunningRun};
+use muster_agent::state::ledger::{Ledger, RunningRun, Work};
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
 use muster_core::report::{Cause, RunResult};
@@ -71,12 +71,17 @@ impl Checker {
             self.report(Rule::SingleApply, format!("{name} starts a second applier"));
         }
         let generation = run.generation;
+        let acts = match run.work {
+            Work::Run | Work::Preview | Work::Hooks => true,
+            // It checks what was applied before, also while a run of a newer generation is paused.
+            Work::Validation => false,
+        };
         let acted = self.agents.acted.entry(machine).or_default();
-        if generation < *acted {
+        if generation >= *acted {
+            *acted = generation;
+        } else if acts {
             let acted = *acted;
             self.report(Rule::Monotone, format!("{name} acts on {generation} after {acted}"));
-        } else {
-            *acted = generation;
         }
         // An automatic rollback is the node's own decision.
         let rolls_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }));

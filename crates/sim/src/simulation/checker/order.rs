@@ -69,8 +69,8 @@ impl Checker {
         }
         // Pending time does not count.
         let began = match facts.shows {
-            ReportedState::Pending | ReportedState::Configured if at_target => facts.since.max(grant.at),
-            // Reports of the previous version do not answer the grant.
+            ReportedState::Pending | ReportedState::Configured if answered && at_target => facts.since.max(grant.at),
+            // Reports of the previous version, or of an earlier grant of this version, do not answer the grant.
             ReportedState::Pending
             | ReportedState::Configured
             | ReportedState::Nothing
@@ -80,7 +80,7 @@ impl Checker {
         };
         let waited = now.saturating_sub(began) + self.apart;
         let deadline = match facts.shows {
-            ReportedState::Pending if at_target => time(deadlines.pending),
+            ReportedState::Pending if answered && at_target => time(deadlines.pending),
             ReportedState::Pending
             | ReportedState::Nothing
             | ReportedState::Configured
