@@ -235,8 +235,11 @@ impl Checker {
             let grant = || {
                 let facts = self.facts.state_at(name, seen).filter(|facts| facts.designed)?;
                 let grant = facts.granted_by(before.id, &before.to)?;
-                let forgiven =
-                    before.operator.reviewed.is_some_and(|forgiven| grant.revision.0 < forgiven.before.number);
+                // An operator who resumes has reviewed the failures up to that time, and no later ones.
+                let forgiven = before.operator.reviewed.is_some_and(|reviewed| {
+                    let upto = facts::decided(reviewed.at, SimTime::MAX) + self.apart;
+                    grant.revision.0 < reviewed.before.number && (facts.went_back || facts.since <= upto)
+                });
                 let again = before.operator.retry.contains(name)
                     || before.operator.retry_before.is_some_and(|before| grant.revision.0 < before.before.number);
                 (facts.has_failed(grant, base.epoch) && !forgiven && !again).then_some(())
