@@ -221,9 +221,9 @@ fn counts(status: &EnvironmentStatus) -> String {
         .counts
         .iter()
         .rev()
-        .map(|(state, nodes): (&NodeState, &usize)| match state {
-            NodeState::Validated => format!("{nodes} {}{}", state.as_str(), unchecked(status, *nodes)),
-            _ => format!("{nodes} {}", state.as_str()),
+        .map(|(state, nodes): (&NodeState, &usize)| {
+            let unchecked = if *state == NodeState::Validated { unchecked(status, *nodes) } else { String::new() };
+            format!("{nodes} {}{unchecked}", state.as_str())
         })
         .collect();
     states.join(", ")

@@ -214,10 +214,8 @@ fn missing(host: &MissingHost, now: Timestamp) -> String {
     match (&host.running, &host.not_counted) {
         (Some(version), Some(reason)) => {
             // The state of an unreachable node says no more than the reason.
-            let state = match state {
-                NodeState::Silent => String::new(),
-                _ => format!(" ({}{why})", state.as_str()),
-            };
+            let is_silent = state == NodeState::Silent;
+            let state = if is_silent { String::new() } else { format!(" ({}{why})", state.as_str()) };
             format!("{name} last validated {version}: {}{state}", not_counted_text(reason, now))
         }
         (Some(version), None) => format!("{name} runs {version}: {}{why}", state.as_str()),

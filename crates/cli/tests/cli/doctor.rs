@@ -49,6 +49,7 @@ async fn healthy_server_passes_all_checks() {
         CHECK | VERDICT | OF | SEEN
         store | ok | STORE answers; exclusive to this server, at revision N
         latency | ok | a read takes N ms
+        store | ok | all checksums of its file match
         member | ok | STORE | redb, Muster 0.1.0, answers in N ms
         space | ok | STORE | N MiB
         history | ok | N revisions can be read

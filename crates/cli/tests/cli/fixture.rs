@@ -276,8 +276,11 @@ impl Fleet {
             outcome,
             version: version("v1"),
             digest: "sha256:1".into(),
-            // Newer than any generation of the server.
-            generation: Generation { epoch: 4_000_000_000, number: 1 },
+            // Newer than any generation that the server has sent, and not later than its clock.
+            generation: Generation {
+                epoch: u64::try_from(self.clock.load(Ordering::SeqCst)).unwrap(),
+                number: 1_000_000,
+            },
             causes: vec![Cause::AgentStarted, Cause::Version { version: version("v1") }],
             reason: None,
             attempt: 0,
