@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{NodeName, RunId, Version};
 use muster_core::report::{Cause, CheckResult, Counts, Facts, LookupChange, Outcome, Report, RunResult, Verdict};
@@ -46,8 +46,7 @@ enum TemplatePiece {
 impl Reporter {
     pub(crate) fn new(node: NodeName, number: usize, version: Version) -> Self {
         // Newer than any generation that the server has sent, and not later than its clock.
-        let epoch = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-        let generation = Generation { epoch, number: 1 << 40 };
+        let generation = Generation { epoch: machine::now().as_secs(), number: 1 << 40 };
         Self { node, number: number as u64, version, generation, seq: 0, templates: None }
     }
 
