@@ -104,7 +104,8 @@ decision_arms! {
     // Ends of a pause, by its reason.
     ResumeOperator: "an operator's pause ends";
     ResumeOverFailure: "an operator's pause over failures ends";
-    ResumeOverOther: "an operator's pause over another reason ends";
+    ResumeOverOther: "an operator's pause over another reason ends",
+        rare: "an operator must pause a rollout that has paused for a gate or without progress";
     ResumeFailures: "a pause because of failures ends";
     ResumeGateFailed: "a pause because of a failed gate ends";
     ResumeGateInconclusive: "a pause because of an inconclusive gate ends";
