@@ -1,7 +1,8 @@
 //! Stores the results of work that has ended, and recovers interrupted work after a start.
 
-use muster_core::names::RunId;
+use muster_core::names::{RunId, Version};
 use muster_core::report::{HookResult, Outcome, Verdict, status_move};
+use muster_wire::sync::DesiredState;
 
 use crate::clock::EventTime;
 use crate::queue::decide::QueueEvent;
@@ -87,10 +88,16 @@ impl RunQueue {
         self.free_slot();
     }
 
-    /// A periodic validation has ended. It is reported only if its result differs from the last one.
+    /// A periodic validation has ended. It is reported only if its result differs from the last one, and if it proves
+    /// something.
     pub(super) fn validated(&mut self, report: Option<UnsentReport>) {
         self.running_snapshot = None;
-        if let Some(mut report) = report {
+        let failed_version =
+            self.ledger.last.as_ref().and_then(|last| failed_version(last, self.ledger.desired.as_ref()));
+        let proves = |report: &UnsentReport| {
+            report.outcome != Outcome::Validated(Verdict::Passed) || failed_version != Some(&report.version)
+        };
+        if let Some(mut report) = report.filter(proves) {
             report.lookups = self.ledger.watched(self.snapshot.as_deref());
             let result = ValidationRecord::from(&report);
             // A failed hook whose trigger is gone does not run again. This report then clears its failure.
@@ -226,6 +233,13 @@ impl RunQueue {
     }
 }
 
+/// The version whose last run failed in the applier. Checks that pass do not prove that it is applied: only the next run
+/// does, which a pause may hold back.
+fn failed_version<'d>(last: &PreviousRun, desired: Option<&'d DesiredState>) -> Option<&'d Version> {
+    let has_failed = last.end == LedgerRunEnd::Failed && !last.only_checks_failed;
+    desired.filter(|desired| has_failed && desired.generation == last.generation).map(|desired| &desired.version)
+}
+
 /// Updates the last run after a later validation.
 fn apply_later_validation(last: &mut PreviousRun, passed: bool, report: &UnsentReport) {
     match last.end {
@@ -265,6 +279,25 @@ mod tests {
             first_failure: None,
             only_checks_failed: false,
         }
+    }
+
+    #[test]
+    fn passing_checks_do_not_prove_a_version_whose_run_failed() {
+        let desired = |number| DesiredState {
+            generation: muster_core::txn::Generation { epoch: 1, number },
+            version: Version::new("v1").unwrap(),
+            digest: "sha256:x".into(),
+            serial: 1,
+            allow_older: false,
+            confirm_within: None,
+            manifest: muster_core::release::manifest::SignedManifest::default(),
+        };
+        let mut failed = last(LedgerRunEnd::Failed, Vec::new());
+        assert_eq!(failed_version(&failed, Some(&desired(1))), Some(&desired(1).version));
+        assert_eq!(failed_version(&failed, Some(&desired(2))), None, "another run is due");
+        failed.only_checks_failed = true;
+        assert_eq!(failed_version(&failed, Some(&desired(1))), None, "the applier has succeeded");
+        assert_eq!(failed_version(&last(LedgerRunEnd::Validated, Vec::new()), Some(&desired(1))), None);
     }
 
     #[test]
