@@ -110,11 +110,13 @@ pub struct RollBackRollout {
     why: PauseReason,
     undo_rollback: bool,
     planner: RollbackPlanner,
+    /// The revision of the rollout's record when the plan was made.
+    planned_at: Option<Revision>,
 }
 
 impl RollBackRollout {
     pub fn new(id: RolloutId, options: StartOptions, why: PauseReason) -> Self {
-        Self { id, options, why, undo_rollback: false, planner: RollbackPlanner::new(id) }
+        Self { id, options, why, undo_rollback: false, planner: RollbackPlanner::new(id), planned_at: None }
     }
 
     /// Also rolls back a rollout that is itself a rollback. Without this flag a repeated rollback request, or one after an
@@ -142,7 +144,8 @@ impl RollBackRollout {
 impl OperatorRequest for RollBackRollout {
     type Outcome = StartedRollout;
     type Error = StartRolloutError;
-    const MAX_TRIES: usize = 8;
+    /// A running rollout rewrites its record at each step, and each of these steps can require another plan.
+    const MAX_TRIES: usize = 32;
 
     fn decide(
         &mut self,
@@ -156,12 +159,20 @@ impl OperatorRequest for RollBackRollout {
             }
             self.check(input)?;
         }
-        let (plan, digest) = match self.planner.next(input, io)? {
-            RollbackStep::Io(request) => return Ok(RequestDecision::Io(request)),
-            RollbackStep::Ready { plan, digest } => (plan, digest),
-        };
+        let next = self.planner.next(input, io)?;
         let rollouts = input.fleet.rollouts();
         let (record, at) = rollouts.get(&self.id).ok_or(RollbackPlanError::UnknownRollout(self.id))?;
+        let (plan, digest) = match next {
+            RollbackStep::Io(request) => {
+                self.planned_at = Some(*at);
+                return Ok(RequestDecision::Io(request));
+            }
+            RollbackStep::Ready { plan, digest } => (plan, digest),
+        };
+        // The rollout may have granted more nodes while the plan was being stored, and the plan would miss them.
+        if self.planned_at != Some(*at) {
+            return Ok(RequestDecision::Retry);
+        }
         let start = start::roll_back(input, &plan, &digest, self.options.clone(), (record, *at), &self.why)?;
         let Some(txn) = start.txn else { return Ok(RequestDecision::Retry) };
         Ok(RequestDecision::Write(txn, started(start.id, &plan, None)))

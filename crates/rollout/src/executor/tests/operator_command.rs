@@ -325,6 +325,27 @@ fn rollback_request_applies_once() {
 }
 
 #[test]
+fn rollback_is_planned_again_after_a_grant() {
+    let (mut world, mut host) = started_rollout();
+    let request = RollBackRollout::new(RolloutId(1), by("back"), PauseReason::by_operator("ada", ""));
+    let (mut executor, first) = RequestExecutor::new(request);
+    let mut result = host.perform(&world, first);
+    while host.requests.last() != Some(&"save plan") {
+        let NextAction::Io(io) = world.with_input(|input| executor.next(input, result)).unwrap() else {
+            panic!("the plan is stored before the rollback is committed")
+        };
+        result = host.perform(&world, io);
+    }
+    // The rollout grants its first node before the stored plan is used.
+    host.reconcile(&mut world, &mut Executor::default());
+    let [moved] = &granted(&world)[..] else { panic!("one node is granted") };
+    let (moved, back) = (moved.clone(), host.resume_request(&mut world, &mut executor, result).unwrap());
+    let plan = host.blobs[&record(&world, back.id.0).plan].plan();
+    let planned = plan.waves.iter().flat_map(|wave| &wave.nodes).any(|planned| planned.node == node(&moved));
+    assert!(planned, "{moved} is in no wave of the rollback");
+}
+
+#[test]
 fn second_rollback_request_is_refused() {
     let (mut world, mut host, _) = failed();
     // As the command line does: each request rolls back the active rollout.
