@@ -71,7 +71,15 @@ impl World {
             let ledger = &self.machines[machine].disk.ledger;
             let Some(last) = &ledger.last else { continue };
             let lacking = last.needs.iter().any(|need: &Need| snapshot.still_lacks(need));
-            let designed = truth.get(&self.machines[machine].name).is_some_and(|node| node.is_designed());
+            let name = &self.machines[machine].name;
+            let node = truth.get(name).filter(|node| node.is_designed());
+            let designed = node.is_some();
+            let role = node.and_then(|node| node.record.as_ref()).map(|record| &record.role);
+            // A paused node runs when its pause ends.
+            let now = self.timestamp(self.now);
+            if role.is_some_and(|role| truth.pause_of(name, role, now).is_some()) {
+                continue;
+            }
             let busy = ledger.running.is_some() || !self.machines[machine].up;
             if !last.needs.is_empty() && !lacking && designed && !busy {
                 let what = format!("{} waits for {:?}, which exists", self.machines[machine].name, last.needs);

@@ -45,6 +45,18 @@ pub const REGRESSION_SEEDS: &[RegressionSeed] = &[
         seed: 20_261_116_008_636,
         cause: "The checker took the validation of the applied release, during a pause, for a run of an older generation.",
     },
+    RegressionSeed {
+        seed: 20_261_116_014_523,
+        cause: "Checks that passed during a pause proved a version whose run had failed.",
+    },
+    RegressionSeed {
+        seed: 20_261_117_015_258,
+        cause: "A rollout granted a node while an operator's rollback of it was planned, and the plan missed that node.",
+    },
+    RegressionSeed {
+        seed: 20_261_117_017_729,
+        cause: "The checker expected a paused node to run at the end of the scenario.",
+    },
 ];
 
 /// The seeds that every commit runs: the regression seeds, then 0, 1, 2 and so on.
