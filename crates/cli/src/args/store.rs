@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use jiff::Timestamp;
+use muster_store::embedded::OpenFileError;
 use muster_store::{OpenError, Store, StoreAccess};
 use thiserror::Error;
 
@@ -115,11 +116,11 @@ impl StoreArgs {
         muster_store::open(&spec, &access).await.map_err(Failure::failed)
     }
 
-    /// Opens the store for a restore. An embedded store that went back is accepted: all of its environments begin a new epoch.
+    /// Opens the store for a restore. An embedded store that went back, or may have, is accepted: all of its environments begin a new epoch.
     pub(crate) async fn open_for_restore(&self, now: Timestamp, notes: &mut Notes) -> Result<Arc<dyn Store>, Failure> {
         let (spec, access) = self.spec_and_access(None, notes)?;
         match muster_store::open(&spec, &access).await {
-            Err(error @ OpenError::Embedded(muster_store::embedded::OpenFileError::WentBack { .. })) => {
+            Err(error @ OpenError::Embedded(OpenFileError::WentBack { .. } | OpenFileError::UnknownHead { .. })) => {
                 notes.note(format_args!("{error}"));
                 let store = muster_store::open_for_restore(&spec, &access).await.map_err(Failure::failed)?;
                 muster_server::begin_epochs(store.as_ref(), now).await.map_err(Failure::failed)?;
@@ -152,10 +153,7 @@ impl StoreArgs {
             return Err(Failure::failed(anyhow::anyhow!("there is no store at {path}")));
         }
         self.open(None, notes).await.map_err(|failure| {
-            let in_use = matches!(
-                failure.error.downcast_ref(),
-                Some(OpenError::Embedded(muster_store::embedded::OpenFileError::InUse { .. }))
-            );
+            let in_use = matches!(failure.error.downcast_ref(), Some(OpenError::Embedded(OpenFileError::InUse { .. })));
             if in_use {
                 failure.hint("if a server uses this store, omit --store: the request then goes to the server")
             } else {

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use jiff::Timestamp;
 use muster_core::names::EnvName;
 use muster_core::replica::ControllerName;
 use muster_etcd_rig::{Cluster, ClusterOptions};
 
-use crate::fixture::{Fleet, Machine};
+use crate::fixture::{Fleet, Machine, WALL_CLOCK};
 
 /// Replaces values that differ between machines.
 const FILTERS: [(&str, &str); 10] = [
@@ -34,7 +33,7 @@ fn cells(text: &str) -> String {
 #[tokio::test]
 async fn healthy_server_passes_all_checks() {
     let fleet = Fleet::validated().await;
-    fleet.clock.store(Timestamp::now().as_second(), Ordering::SeqCst);
+    fleet.clock.store(WALL_CLOCK, Ordering::SeqCst);
     // A new server acquires its controllers a moment later.
     let is_held = |fleets: &BTreeMap<EnvName, muster_core::fleet::Fleet>| {
         let both = [ControllerName::Leaders, ControllerName::Liveness];
@@ -72,7 +71,7 @@ async fn healthy_server_passes_all_checks() {
 #[tokio::test]
 async fn silent_node_is_named_and_fails() {
     let mut fleet = Fleet::validated().await;
-    fleet.clock.store(Timestamp::now().as_second(), Ordering::SeqCst);
+    fleet.clock.store(WALL_CLOCK, Ordering::SeqCst);
     fleet.disconnect("web2").await;
     let text = fleet.muster(&["doctor"]).await;
     assert!(text.starts_with("exit 1\n"), "{text}");

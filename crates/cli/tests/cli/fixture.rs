@@ -110,6 +110,9 @@ pub(crate) fn shown(output: &Output) -> String {
     format!("exit {code}\n{}{}", part("stdout", &output.stdout), part("stderr", &output.stderr))
 }
 
+/// Value of [`Fleet::clock`] for the time of this machine.
+pub(crate) const WALL_CLOCK: i64 = i64::MAX;
+
 /// A running server with an environment.
 pub(crate) struct Fleet {
     pub(crate) machine: Machine,
@@ -118,6 +121,7 @@ pub(crate) struct Fleet {
     pub(crate) client: Client,
     pub(crate) url: String,
     pub(crate) streams: BTreeMap<String, SyncStream>,
+    /// Time of the server in seconds, or [`WALL_CLOCK`].
     pub(crate) clock: Arc<AtomicI64>,
     announcement: Option<AnnouncementGuard>,
     tasks: JoinSet<std::io::Result<()>>,
@@ -201,7 +205,10 @@ impl Fleet {
             },
             lease: LeasePace::default(),
             gate_commands: None,
-            clock: Clock::from_fn(move || Timestamp::from_second(time.load(Ordering::SeqCst)).unwrap()),
+            clock: Clock::from_fn(move || match time.load(Ordering::SeqCst) {
+                WALL_CLOCK => Timestamp::now(),
+                seconds => Timestamp::from_second(seconds).unwrap(),
+            }),
         };
         let token_file = state.join("token");
         std::fs::write(&token_file, token().as_str()).unwrap();

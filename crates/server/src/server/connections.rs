@@ -171,7 +171,17 @@ async fn accept_all<L: Listener>(listener: L, router: Router, limits: Connection
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok(_) if connections.len() >= limits.connections => refusals.count(L::NAME, limits.connections),
+            Ok(_) if connections.len() >= limits.connections => {
+                if let Some(refused) = refusals.count() {
+                    tracing::warn!(
+                        listener = L::NAME,
+                        limit = limits.connections,
+                        refused,
+                        "the limit of open connections is reached: new connections are closed at once; look for clients \
+                         that do not close theirs, or raise the limit of open files"
+                    );
+                }
+            }
             Ok((io, peer)) => {
                 connections.spawn(serve_connection(io, peer, router.clone(), limits, stop.clone()));
             }
@@ -200,7 +210,7 @@ fn is_of_the_client(error: &io::Error) -> bool {
     )
 }
 
-/// Logs refused connections, one line for many.
+/// Counts refused connections for the log, which gets one line for many.
 #[derive(Debug, Default)]
 struct RefusalLog {
     logged: Option<Instant>,
@@ -208,19 +218,14 @@ struct RefusalLog {
 }
 
 impl RefusalLog {
-    fn count(&mut self, listener: &str, limit: usize) {
+    /// Counts a refused connection. Returns the number since the last line if it is time for another one.
+    fn count(&mut self) -> Option<u64> {
         self.refused += 1;
         if self.logged.is_some_and(|logged| logged.elapsed() < LOG_INTERVAL) {
-            return;
+            return None;
         }
-        tracing::warn!(
-            listener,
-            limit,
-            refused = self.refused,
-            "the limit of open connections is reached: new connections are closed at once; look for clients that do not \
-             close theirs, or raise the limit of open files"
-        );
-        *self = Self { logged: Some(Instant::now()), refused: 0 };
+        self.logged = Some(Instant::now());
+        Some(std::mem::take(&mut self.refused))
     }
 }
 
@@ -414,6 +419,16 @@ mod tests {
         let mut text = String::new();
         client.read_to_string(&mut text).await.unwrap();
         assert!(text.contains("late"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_connections_are_logged_at_intervals() {
+        let mut refusals = RefusalLog::default();
+        assert_eq!(refusals.count(), Some(1), "the first one at once");
+        assert!((0..4).all(|_| refusals.count().is_none()));
+        tokio::time::advance(LOG_INTERVAL).await;
+        assert_eq!(refusals.count(), Some(5));
+        assert_eq!(refusals.count(), None);
     }
 
     #[tokio::test]

@@ -46,12 +46,14 @@ pub fn state_token(path: &Path) -> Result<Token, TokenFileError> {
 fn create_token(path: &Path) -> io::Result<()> {
     let mut random = [0; 32];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
-    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
     writeln!(file, "{}", hex(&random))?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
         Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
-        Ok(_) | Err(_) => Ok(()),
+        // Agents keep a copy of the token: it has to survive a power failure.
+        Ok(_) | Err(_) => File::open(directory)?.sync_all(),
     }
 }
 

@@ -47,6 +47,13 @@ pub enum OpenFileError {
     )]
     WentBack { path: PathBuf, head: u64, remembered: u64 },
 
+    #[error(
+        "{} is damaged, so the store {} may be an older copy: delete that file if you know that the store is the latest, or \
+         restore a backup with `muster restore FILE --store embedded:{} --blobs DIR`",
+        .head_file.display(), .path.display(), .path.display()
+    )]
+    UnknownHead { path: PathBuf, head_file: PathBuf },
+
     #[error("cannot {doing} {}", .path.display())]
     Io {
         doing: &'static str,
@@ -97,8 +104,8 @@ impl FileId {
 
 /// Opens the file. Creates it, and its directory, if it does not exist.
 ///
-/// The content is verified unless the file was closed as it is remembered. A file that went back is refused unless
-/// `accept_older` is set.
+/// The content is verified unless the file was closed as it is remembered. A file that went back, or may have, is refused
+/// unless `accept_older` is set.
 pub(super) fn open_or_create(
     path: &Path,
     options: &EmbeddedOptions,
@@ -106,7 +113,13 @@ pub(super) fn open_or_create(
     head_file: &HeadFile,
 ) -> Result<OpenDatabase, OpenFileError> {
     let io = |doing, path: &Path, cause| OpenFileError::Io { doing, path: path.to_owned(), cause };
-    let remembered = || head_file.read().map_err(|cause| io("read", head_file.path(), cause));
+    let remembered = || match head_file.read() {
+        Err(cause) if cause.kind() == io::ErrorKind::InvalidData => {
+            let (path, head_file) = (path.to_owned(), head_file.path().to_owned());
+            if options.accept_older { Ok(None) } else { Err(OpenFileError::UnknownHead { path, head_file }) }
+        }
+        read => read.map_err(|cause| io("read", head_file.path(), cause)),
+    };
     let lowest = |remembered: Option<RememberedHead>| remembered.map_or(0, |known| known.revision);
     if !path.try_exists().map_err(|cause| io("look at", path, cause))? {
         let remembered = lowest(remembered()?);

@@ -67,15 +67,18 @@ impl HeadFile {
         &self.path
     }
 
-    /// The remembered state; none if there is no file, or if it is incomplete.
+    /// The remembered state; none if there is no file. The error kind of a damaged file is `InvalidData`: writes replace it
+    /// as a whole, so no crash leaves an incomplete one.
     pub(super) fn read(&self) -> io::Result<Option<RememberedHead>> {
         let found = match fs::read_to_string(&self.path) {
-            Ok(text) => RememberedHead::parse(&text),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => None,
-            Err(error) => return Err(error),
+            Ok(text) => RememberedHead::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into()).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         };
-        self.state().on_disk = found;
-        Ok(found)
+        // Any store may be older than one whose revision is unknown: only a restore replaces a damaged file.
+        let unknown = Some(RememberedHead { revision: u64::MAX, closed: false });
+        self.state().on_disk = found.as_ref().map_or(unknown, |found| *found);
+        found
     }
 
     /// Remembers that the store was opened at a revision.
@@ -167,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_file_counts_as_none() {
+    fn damaged_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let file = head_file(&directory);
         for text in [&b""[..], b"7", b"seven\nopen\n", b"7\n", b"7\nmaybe\n", b"\xff\xfe"] {
             fs::write(file.path(), text).unwrap();
-            assert_eq!(file.read().unwrap(), None, "{text:?}");
+            assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::InvalidData, "{text:?}");
         }
     }
 }

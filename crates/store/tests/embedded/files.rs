@@ -165,6 +165,27 @@ async fn store_that_went_back_is_refused() {
     assert_eq!(open(&path).await.unwrap().revision().await.unwrap(), Revision(1));
 }
 
+#[tokio::test]
+async fn store_with_a_damaged_revision_file_is_refused_until_a_restore() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, remembered) = (directory.path().join("store"), directory.path().join("store.revision"));
+    closed_at(&path, 1..=3).await;
+    fs::write(&remembered, "\0\0\0").unwrap();
+    let error = open(&path).await.unwrap_err();
+    assert!(matches!(error, OpenFileError::UnknownHead { .. }), "{error:?}");
+    assert!(error.to_string().contains("delete that file if you know"), "{error}");
+
+    let accept = || EmbeddedOptions { accept_older: true, ..EmbeddedOptions::default() };
+    drop(EmbeddedStore::open(&path, accept()).await.unwrap());
+    assert!(matches!(open(&path).await.unwrap_err(), OpenFileError::UnknownHead { .. }), "nothing was restored");
+    let store = EmbeddedStore::open(&path, accept()).await.unwrap();
+    put(&store, "restored", "1").await;
+    drop(store);
+    assert_eq!(fs::read_to_string(&remembered).unwrap(), "4\nclosed\n");
+    fs::remove_file(&remembered).unwrap();
+    assert_eq!(open(&path).await.unwrap().revision().await.unwrap(), Revision(4));
+}
+
 /// Changes one byte in each value, which only a checksum shows.
 fn damage_values(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
