@@ -135,7 +135,8 @@ async fn print_run(
     lines.iter().skip(skip).for_each(|line| printer.line(line));
     printer.terminal.out.flush();
     if args.follow && log.end != LogEnd::Finished {
-        follow(session, &mut printer, log.offset + log.text.len() as u64).await?;
+        let mut at = log.offset + log.text.len() as u64;
+        follow(session, &mut printer, &mut at).await?;
     }
     Ok(())
 }
@@ -202,15 +203,15 @@ impl LogPrinter<'_> {
 pub(super) async fn follow(
     session: &mut Session,
     printer: &mut LogPrinter<'_>,
-    mut at: u64,
+    at: &mut u64,
 ) -> Result<FollowEnd, Failure> {
     let mut reconnects = 0;
     loop {
-        let answer = session.client().follow_log(&session.env, printer.node, printer.run, at).await;
-        let before = at;
+        let answer = session.client().follow_log(&session.env, printer.node, printer.run, *at).await;
+        let before = *at;
         match answer {
             Ok(stream) => {
-                if let Some(end) = read(stream, printer, &mut at).await {
+                if let Some(end) = read(stream, printer, at).await {
                     return Ok(end);
                 }
             }
@@ -218,7 +219,7 @@ pub(super) async fn follow(
             Err(error) if is_retryable(&error) => session.rediscover()?,
             Err(error) => return session.map_err(Err(error)),
         }
-        reconnects = if at > before { 0 } else { reconnects + 1 };
+        reconnects = if *at > before { 0 } else { reconnects + 1 };
         if reconnects >= RECONNECTS {
             return Ok(FollowEnd::Lost);
         }

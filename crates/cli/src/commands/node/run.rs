@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_core::names::{NodeName, RunId};
 use muster_core::report::{Outcome, Report, ResourceChange, RunResult, Verdict};
 use muster_wire::operator::RunDetail;
-use muster_wire::runs::{RunRequestProgress, StartRunRequest};
+use muster_wire::runs::{RunLog, RunRequestProgress, StartRunRequest};
 use tokio::time::sleep;
 
 use crate::args::{Globals, OutputFormat, node_or_host_arg};
@@ -96,6 +96,8 @@ async fn follow_run(
     id: &str,
 ) -> Result<Exit, Failure> {
     let mut followed: Option<RunId> = None;
+    // Bytes of the log that were printed.
+    let mut printed = 0;
     loop {
         let request = match session.client().run_request(&session.env, node, id, HOLD).await {
             Ok(request) => request,
@@ -121,14 +123,22 @@ async fn follow_run(
                 terminal.notes.note(format_args!("run {run} of {node}"));
                 if globals.output == OutputFormat::Table {
                     let mut printer = LogPrinter { terminal, format: globals.output, node, run: &run };
-                    follow(session, &mut printer, 0).await?;
+                    printed = 0;
+                    follow(session, &mut printer, &mut printed).await?;
                 }
                 followed = Some(run);
             }
             RunRequestProgress::Done { run } => {
-                if followed.is_none() && globals.output == OutputFormat::Table {
-                    let log = session.map_err(session.client().run_log(&session.env, node, &run).await)?;
-                    LogPrinter { terminal, format: globals.output, node, run: &run }.text(&log.text);
+                if globals.output == OutputFormat::Table {
+                    let printed = if followed.as_ref() == Some(&run) { printed } else { 0 };
+                    match session.map_err(session.client().run_log(&session.env, node, &run).await) {
+                        Ok(log) => {
+                            LogPrinter { terminal, format: globals.output, node, run: &run }.text(after(&log, printed));
+                        }
+                        // It was read live.
+                        Err(_) if printed > 0 => {}
+                        Err(failure) => return Err(failure),
+                    }
                 }
                 let detail = session.map_err(session.client().run(&session.env, node, &run).await)?;
                 terminal.out.answer(&detail, |out| show_result(&detail, out));
@@ -136,6 +146,12 @@ async fn follow_run(
             }
         }
     }
+}
+
+/// The part of a log that was not printed while the run was followed: a short run may end before the server knows its log.
+fn after(log: &RunLog, printed: u64) -> &str {
+    let from = usize::try_from(printed.saturating_sub(log.offset)).unwrap_or(usize::MAX);
+    log.text.get(from..).unwrap_or_default()
 }
 
 fn exit(detail: &RunDetail) -> Exit {
@@ -180,4 +196,26 @@ fn show_result(detail: &RunDetail, out: &mut Out) {
         out.line(format_args!("  {}", text::one_line(&reason.to_string())));
     }
     last.errors.iter().for_each(|error| out.line(format_args!("  {}", text::one_line(&error.to_string()))));
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_wire::runs::LogEnd;
+
+    use super::*;
+
+    #[test]
+    fn rest_of_the_log_is_what_was_not_printed() {
+        let log = |offset, text: &str| RunLog { offset, text: text.to_owned(), end: LogEnd::Finished };
+        for (log, printed, rest) in [
+            (log(0, "one\ntwo\n"), 0, "one\ntwo\n"),
+            (log(0, "one\ntwo\n"), 4, "two\n"),
+            (log(0, "one\ntwo\n"), 8, ""),
+            (log(0, "one\ntwo\n"), 99, ""),
+            (log(4, "two\n"), 0, "two\n"),
+            (log(4, "two\n"), 6, "o\n"),
+        ] {
+            assert_eq!(after(&log, printed), rest, "{log:?}, {printed}");
+        }
+    }
 }
