@@ -56,19 +56,25 @@ fn join_problems(problems: &[SpecProblem]) -> String {
     problems.iter().map(SpecProblem::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Checks the release in a directory.
+/// Checks the release in a directory, such as an unpacked bundle: directories of modules may be missing, since a bundle
+/// has no empty directories.
 pub fn check_directory(directory: &Path) -> Result<ReleaseSpec, CheckError> {
-    check(&ReleaseTree::read(directory)?)
+    check_tree(&ReleaseTree::read(directory)?, false)
 }
 
 /// Checks a release before it is packed.
 pub fn check(tree: &ReleaseTree) -> Result<ReleaseSpec, CheckError> {
+    check_tree(tree, true)
+}
+
+fn check_tree(tree: &ReleaseTree, before_packing: bool) -> Result<ReleaseSpec, CheckError> {
     let file = tree.file(SPEC).ok_or(CheckError::NoSpec)?;
     if file.size > SPEC_LIMIT {
         return Err(CheckError::TooLong);
     }
     let text = fs::read_to_string(&file.source).map_err(CheckError::Read)?;
-    check_paths(&tree.files().map(|(path, file)| (path.to_owned(), file.executable)).collect(), &text)
+    let files = tree.files().map(|(path, file)| (path.to_owned(), file.executable)).collect();
+    check_paths(&ReleasePaths { files, source: before_packing.then_some(tree) }, &text)
 }
 
 /// Reasons to refuse a bundle.
@@ -94,13 +100,18 @@ pub fn check_bundle<R: Read>(
         return Err(CheckError::TooLong.into());
     }
     let text = String::from_utf8(spec).map_err(|error| CheckError::Read(io::Error::other(error)))?;
-    Ok(check_paths(&files, &text)?)
+    Ok(check_paths(&ReleasePaths { files, source: None }, &text)?)
 }
 
-/// Paths of a release with their executable bits.
-type ReleasePaths = BTreeMap<String, bool>;
+/// The paths of a release.
+struct ReleasePaths<'t> {
+    /// Files with their executable bits.
+    files: BTreeMap<String, bool>,
+    /// The tree before it is packed, with empty directories. None for a bundle, which has none.
+    source: Option<&'t ReleaseTree>,
+}
 
-fn check_paths(paths: &ReleasePaths, text: &str) -> Result<ReleaseSpec, CheckError> {
+fn check_paths(paths: &ReleasePaths<'_>, text: &str) -> Result<ReleaseSpec, CheckError> {
     let spec: ReleaseSpec = parse_yaml(SPEC, text)?;
     let mut problems: Vec<SpecProblem> =
         spec.problems().into_iter().map(|message| SpecProblem { line: None, message }).collect();
@@ -133,13 +144,15 @@ fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, PathRequiremen
 }
 
 impl PathRequirement {
-    fn problem(self, paths: &ReleasePaths, path: &str, text: &str) -> Option<SpecProblem> {
+    fn problem(self, paths: &ReleasePaths<'_>, path: &str, text: &str) -> Option<SpecProblem> {
         let normal = normalized(path);
-        let file = paths.get(&normal);
-        let directory = normal.is_empty() || has_directory(paths, &normal);
+        let file = paths.files.get(&normal);
+        let directory = normal.is_empty() || has_directory(&paths.files, &normal);
+        let excluded = paths.source.and_then(|tree| tree.rules().excluded_part(&normal));
         let message = match (self, file, directory) {
             (PathRequirement::File | PathRequirement::FileOrDirectory, Some(_), _) => return None,
             (PathRequirement::Directory | PathRequirement::FileOrDirectory, None, true) => return None,
+            (PathRequirement::Directory, None, false) if paths.has_empty_directory(&normal) => return None,
             (PathRequirement::Executable, Some(true), _) => return None,
             (PathRequirement::Executable, Some(false), _) => {
                 format!("{path:?} is not executable; run `chmod +x` on it")
@@ -148,7 +161,12 @@ impl PathRequirement {
             (PathRequirement::File | PathRequirement::Executable, None, true) => {
                 format!("{path:?} is a directory and should be a file")
             }
-            (PathRequirement::Directory | PathRequirement::FileOrDirectory, None, false) => {
+            (_, None, false) if excluded.is_some() => {
+                let excluded = excluded.unwrap_or_default();
+                format!("it names {path:?}, and {excluded:?} is excluded from the release")
+            }
+            (PathRequirement::Directory, None, false) => format!("it names {path:?}, which is not in the release"),
+            (PathRequirement::FileOrDirectory, None, false) => {
                 format!("it names {path:?}, which is not in the release, or is an empty directory")
             }
             (PathRequirement::File | PathRequirement::Executable, None, false) => {
@@ -159,8 +177,15 @@ impl PathRequirement {
     }
 }
 
+impl ReleasePaths<'_> {
+    /// True if a directory exists without files. In a bundle every directory without files may have existed.
+    fn has_empty_directory(&self, directory: &str) -> bool {
+        self.source.is_none_or(|tree| tree.has_directory(directory))
+    }
+}
+
 /// True if the directory has any file; empty directories are not part of a release.
-fn has_directory(paths: &ReleasePaths, directory: &str) -> bool {
+fn has_directory(paths: &BTreeMap<String, bool>, directory: &str) -> bool {
     let prefix = format!("{directory}/");
     paths.range(prefix.clone()..).next().is_some_and(|(path, _)| path.starts_with(&prefix))
 }
@@ -237,7 +262,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
         }
         fs::create_dir_all(dir.path().join("empty")).unwrap();
-        check_directory(dir.path()).map_or_else(|error| error.to_string(), |_| String::new())
+        check(&ReleaseTree::read(dir.path()).unwrap()).map_or_else(|error| error.to_string(), |_| String::new())
     }
 
     #[test]
@@ -284,9 +309,19 @@ mod tests {
                 "release.yaml:4: it names \"checks/up\"",
             ),
             (
-                "applier: puppet\nmanifest: apply\nmodulepath: [empty]\n",
+                "applier: puppet\nmanifest: apply\nmodulepath: [empty, module]\n",
                 &[apply],
-                "release.yaml:3: it names \"empty\", which is not in the release, or is an empty",
+                "release.yaml:3: it names \"module\", which is not in the release",
+            ),
+            (
+                "applier: puppet\nmanifest: empty\n",
+                &[],
+                "release.yaml:2: it names \"empty\", which is not in the release, or is an empty directory",
+            ),
+            (
+                "applier: puppet\nmanifest: spec/site.pp\n",
+                &[("spec/site.pp", 0o644)],
+                "release.yaml:2: it names \"spec/site.pp\", and \"spec\" is excluded from the release",
             ),
             (
                 "applier: puppet\nmanifest: apply\nhooks:\n  - {on: \"active_roles::db\", run: hooks/db}\n",
@@ -302,6 +337,18 @@ mod tests {
             let problem = problem(spec, files);
             assert!(problem.starts_with(expected) && !problem.contains('\n'), "expected {expected:?}: {problem}");
         }
+    }
+
+    /// A bundle has no empty directories: a node accepts a module path that is missing.
+    #[test]
+    fn empty_directory_of_modules_is_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(SPEC), "applier: puppet\nmanifest: site.pp\nmodulepath: [modules]\n").unwrap();
+        fs::write(dir.path().join("site.pp"), "").unwrap();
+        assert!(check_directory(dir.path()).is_ok());
+        assert!(check(&ReleaseTree::read(dir.path()).unwrap()).is_err());
+        fs::create_dir(dir.path().join("modules")).unwrap();
+        assert!(check(&ReleaseTree::read(dir.path()).unwrap()).is_ok());
     }
 
     #[test]

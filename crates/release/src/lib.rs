@@ -4,7 +4,8 @@
 //! packed into one file, the bundle, with one signed manifest that has the bundle's digest. The operator's tool creates
 //! both, the server stores them, and an agent accepts only releases that are signed by a key that it trusts.
 //!
-//! - [`tree`]: the files of a release. [`check`](mod@check): parses `release.yaml` and checks the files that it names.
+//! - [`tree`]: the files of a release. [`exclude`]: the files that it leaves out. [`check`](mod@check): parses
+//!   `release.yaml` and checks the files that it names.
 //! - [`repos`]: fetches and pins the git repositories of a release.
 //! - [`bundle`]: packs a tree into a `tar.zst`, with the same bytes on every machine, and unpacks it into a directory. Refuses
 //!   paths that leave the directory, and removes partial results.
@@ -19,6 +20,7 @@ pub mod bundle;
 pub mod check;
 pub mod contents;
 pub mod entries;
+pub mod exclude;
 pub mod key;
 pub mod manifest;
 pub mod release_files;

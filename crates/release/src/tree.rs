@@ -1,6 +1,7 @@
 //! The files of a release before packing, from its directory and its repositories, and the size limits of a release.
 //!
-//! Building checks the same limits as unpacking: a release that builds can be unpacked on a node.
+//! Building checks the same limits as unpacking: a release that builds can be unpacked on a node. A symbolic link that stays
+//! inside the release becomes a copy of its target; nodes never see a link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -9,10 +10,10 @@ use std::{fs, io};
 
 use thiserror::Error;
 
+use crate::exclude::ExcludeRules;
+
 pub use muster_core::release::dir::{FILE_LIMIT, SIZE_LIMIT};
 
-/// Excluded from releases: it differs between two clones of the same commit.
-const GIT: &str = ".git";
 /// Number of directories: each file may be alone in its directory.
 pub const DIRECTORY_LIMIT: usize = FILE_LIMIT;
 /// Parts of a path. A deeper path is a mistake, such as a directory that was copied into itself.
@@ -35,11 +36,13 @@ pub enum ReleaseTreeError {
         source: io::Error,
     },
     #[error(
-        "{} is neither a file nor a directory: a release cannot contain links, devices or sockets; replace it by a regular \
-         file, or remove it",
+        "{} is neither a file nor a directory: a release cannot contain devices or sockets; replace it by a regular file, \
+         or remove it",
         path.display()
     )]
     NotAFile { path: PathBuf },
+    #[error("the link {path:?} points to {}, which {problem}: replace it by a copy, or add it to `exclude`", target.display())]
+    Link { path: String, target: PathBuf, problem: &'static str },
     #[error("the name of {} is not UTF-8", path.display())]
     Name { path: PathBuf },
     #[error("{path:?} cannot be in a release: it {problem}")]
@@ -71,37 +74,52 @@ pub struct TreeFile {
 pub struct ReleaseTree {
     root: PathBuf,
     files: BTreeMap<String, TreeFile>,
+    /// All directories, including empty ones, which a bundle does not have.
+    directories: BTreeSet<String>,
     size: u64,
+    rules: ExcludeRules,
+}
+
+/// A directory that remains to be read.
+struct PendingDirectory {
+    /// Path in the release; empty for its root.
+    inside: String,
+    full: PathBuf,
+    /// Resolved paths of this directory and its parents if a link was followed on the way, to detect loops.
+    chain: Vec<PathBuf>,
 }
 
 impl ReleaseTree {
-    /// Reads a directory, without `.git`.
+    /// Reads a directory, without the files that its `release.yaml` excludes.
     pub fn read(root: &Path) -> Result<Self, ReleaseTreeError> {
-        let mut tree = Self { root: root.to_owned(), ..Self::default() };
-        let mut pending = vec![String::new()];
-        let mut directories = 0;
+        Self::read_part(root, "", ExcludeRules::read(root))
+    }
+
+    /// Reads a directory that becomes the directory `part` of a release with these rules.
+    pub(crate) fn read_part(root: &Path, part: &str, rules: ExcludeRules) -> Result<Self, ReleaseTreeError> {
+        let mut tree = Self { root: root.to_owned(), rules, ..Self::default() };
+        let mut pending = vec![PendingDirectory { inside: String::new(), full: root.to_owned(), chain: Vec::new() }];
         while let Some(directory) = pending.pop() {
-            let full = if directory.is_empty() { root.to_owned() } else { root.join(&directory) };
-            let failed = |source| ReleaseTreeError::Io { path: full.clone(), source };
-            for entry in fs::read_dir(&full).map_err(failed)? {
+            let failed = |source| ReleaseTreeError::Io { path: directory.full.clone(), source };
+            for entry in fs::read_dir(&directory.full).map_err(failed)? {
                 let path = entry.map_err(failed)?.path();
                 let name = path.file_name().and_then(|name| name.to_str());
                 let Some(name) = name else { return Err(ReleaseTreeError::Name { path }) };
-                if name == GIT {
+                let inside = join(&directory.inside, name);
+                let failed = |source| ReleaseTreeError::Io { path: path.clone(), source };
+                let own = fs::symlink_metadata(&path).map_err(failed)?;
+                // The target of a link that is excluded is not examined. `spec/` excludes a link to a directory too.
+                if tree.rules.excludes(&join(part, &inside), own.is_dir() || own.is_symlink()) {
                     continue;
                 }
-                let inside = if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") };
-                let failed = |source| ReleaseTreeError::Io { path: path.clone(), source };
-                let meta = fs::symlink_metadata(&path).map_err(failed)?;
+                let (meta, chain) = match own.is_symlink() {
+                    true => tree.follow(&path, &inside, &directory)?,
+                    false => (own, directory.chain.clone()),
+                };
                 if meta.is_dir() {
-                    directories += 1;
-                    if directories > DIRECTORY_LIMIT {
-                        return Err(ReleaseTreeError::TooManyDirectories { root: root.to_owned() });
-                    }
-                    if let Some(problem) = path_problem(&inside) {
-                        return Err(ReleaseTreeError::Path { path: inside, problem });
-                    }
-                    pending.push(inside);
+                    tree.add_directory(&inside)?;
+                    let chain = if chain.is_empty() { chain } else { extended(chain, &path)? };
+                    pending.push(PendingDirectory { inside, full: path, chain });
                 } else if meta.is_file() {
                     let executable = meta.permissions().mode() & 0o111 != 0;
                     tree.put(inside, TreeFile { executable, size: meta.len(), source: path })?;
@@ -111,6 +129,49 @@ impl ReleaseTree {
             }
         }
         Ok(tree)
+    }
+
+    /// Resolves a link. Returns the metadata of its target, and the resolved parents of the link.
+    fn follow(
+        &self,
+        path: &Path,
+        inside: &str,
+        directory: &PendingDirectory,
+    ) -> Result<(fs::Metadata, Vec<PathBuf>), ReleaseTreeError> {
+        let failed = |source| ReleaseTreeError::Io { path: path.to_owned(), source };
+        let target = fs::read_link(path).map_err(failed)?;
+        let refused = |problem| ReleaseTreeError::Link { path: inside.to_owned(), target: target.clone(), problem };
+        let resolved = path.canonicalize().map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                refused("does not exist")
+            } else if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+                refused("is a loop of links")
+            } else {
+                failed(error)
+            }
+        })?;
+        let root = self.root.canonicalize().map_err(failed)?;
+        if !resolved.starts_with(&root) {
+            return Err(refused("is outside of the release"));
+        }
+        let above = directory.full.canonicalize().map_err(failed)?;
+        let mut chain = directory.chain.clone();
+        chain.push(above);
+        if chain.iter().any(|above| above.starts_with(&resolved)) {
+            return Err(refused("contains the link itself"));
+        }
+        Ok((fs::metadata(path).map_err(failed)?, chain))
+    }
+
+    fn add_directory(&mut self, inside: &str) -> Result<(), ReleaseTreeError> {
+        if let Some(problem) = path_problem(inside) {
+            return Err(ReleaseTreeError::Path { path: inside.to_owned(), problem });
+        }
+        self.directories.insert(inside.to_owned());
+        if self.directories.len() > DIRECTORY_LIMIT {
+            return Err(ReleaseTreeError::TooManyDirectories { root: self.root.clone() });
+        }
+        Ok(())
     }
 
     fn put(&mut self, path: String, file: TreeFile) -> Result<(), ReleaseTreeError> {
@@ -136,7 +197,19 @@ impl ReleaseTree {
         for (path, file) in other.files {
             self.put(format!("{directory}/{path}"), file)?;
         }
+        self.directories.insert(directory.to_owned());
+        self.directories.extend(other.directories.iter().map(|path| format!("{directory}/{path}")));
         Ok(())
+    }
+
+    /// True if the directory exists, also if it is empty.
+    pub fn has_directory(&self, directory: &str) -> bool {
+        directory.is_empty() || self.directories.contains(directory) || self.below(directory).next().is_some()
+    }
+
+    /// Rules for paths that are left out.
+    pub fn rules(&self) -> &ExcludeRules {
+        &self.rules
     }
 
     /// A file that prevents creating a directory: one inside it, or one in place of it or of a parent.
@@ -167,6 +240,17 @@ impl ReleaseTree {
     pub fn size(&self) -> u64 {
         self.size
     }
+}
+
+fn join(directory: &str, name: &str) -> String {
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+}
+
+/// The resolved parents with one more directory.
+fn extended(mut chain: Vec<PathBuf>, path: &Path) -> Result<Vec<PathBuf>, ReleaseTreeError> {
+    let failed = |source| ReleaseTreeError::Io { path: path.to_owned(), source };
+    chain.push(path.canonicalize().map_err(failed)?);
+    Ok(chain)
 }
 
 /// Checks a path of a release. Returns the problem as a phrase that follows the path in a message.

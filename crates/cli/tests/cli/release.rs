@@ -229,7 +229,7 @@ async fn invalid_release_is_not_built() {
     exit 1
     --- stderr
     error: cannot build the release
-      caused by: site/link is neither a file nor a directory: a release cannot contain links, devices or sockets; replace it by a regular file, or remove it
+      caused by: the link \"link\" points to /etc/passwd, which is outside of the release: replace it by a copy, or add it to `exclude`
     ");
     fs::remove_file(elsewhere.join("site/link")).unwrap();
     fs::copy(elsewhere.join("release.key"), elsewhere.join("site/release.key")).unwrap();

@@ -42,6 +42,12 @@ pub struct ReleaseSpec {
     /// Executables that react to a changed lookup without a run.
     #[serde(default)]
     pub hooks: Vec<Hook>,
+    /// Patterns of files that are not part of the release, in addition to the defaults.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// Leave out tests and tooling of Puppet modules, such as `spec/`.
+    #[serde(default = "exclude_defaults")]
+    pub exclude_defaults: bool,
 }
 
 /// An executable that runs when a lookup key changes.
@@ -202,6 +208,14 @@ impl ReleaseSpec {
                 problems.push(format!("path {path:?} leads out of the release"));
             }
         }
+        for pattern in &self.exclude {
+            if pattern.trim_matches('/').is_empty()
+                || pattern.starts_with('!')
+                || pattern.split('/').any(|part| part == "..")
+            {
+                problems.push(format!("{pattern:?} in `exclude` is not a pattern of paths: write `docs/` or `*.md`"));
+            }
+        }
         for (number, check) in self.validate.iter().enumerate() {
             problems.extend(check.kind().err());
             let mut before = self.validate.iter().take(number);
@@ -262,6 +276,10 @@ fn validate_every() -> SignedDuration {
     VALIDATE_EVERY
 }
 
+fn exclude_defaults() -> bool {
+    true
+}
+
 fn hook_deadline() -> SignedDuration {
     HOOK_DEADLINE
 }
@@ -292,6 +310,7 @@ mod tests {
     fn semantic_errors_of_a_release_are_found() {
         let spec = spec(
             serde_json::json!({"applier": "script", "manifest": "../run", "hiera": "/etc/hiera.yaml", "deadline": "0s",
+            "exclude": ["!spec", "docs/"],
             "validate": [{"name": "a"}, {"name": "a", "exec": "a/../../b", "tcp": "x:1", "deadline": "-1s"}]}),
         );
         assert_eq!(
@@ -300,6 +319,7 @@ mod tests {
                 "path \"../run\" leads out of the release",
                 "path \"/etc/hiera.yaml\" leads out of the release",
                 "path \"a/../../b\" leads out of the release",
+                "\"!spec\" in `exclude` is not a pattern of paths: write `docs/` or `*.md`",
                 "check \"a\" has none of exec, tcp, http, process and file",
                 "check \"a\" has more than one of exec, tcp, http, process and file",
                 "two checks of a role are named \"a\"",

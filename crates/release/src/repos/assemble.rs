@@ -12,6 +12,7 @@ use super::export::{ExportError, export};
 use super::fetch::{FetchOrigin, FetchedCommit, RepoFetchError, fetch};
 use super::git::{CancelHandle, Git, GitError};
 use super::repos_files::{self, Commit, LOCK, Lock, LockError, Pin, REPOS, Repo, Repos, ReposError};
+use crate::exclude::ExcludeRules;
 use crate::temp_path::TempPath;
 use crate::tree::{ReleaseTree, ReleaseTreeError};
 
@@ -119,9 +120,10 @@ impl RepoFailure {
     pub fn hint(&self) -> Option<String> {
         match &self.error {
             RepoError::Fetch(error) => error.hint(&self.name),
-            RepoError::Export(ExportError::Link { .. }) => {
-                Some(format!("use `path` to select a directory of {} without links", self.name))
-            }
+            RepoError::Tree(ReleaseTreeError::Link { .. }) => Some(format!(
+                "exclude it with `exclude` in release.yaml, or select a directory of {} with `path`",
+                self.name
+            )),
             RepoError::Export(ExportError::Git(GitError::Failed { .. }) | ExportError::Unparsable) => {
                 Some("its copy in the cache may be damaged: remove the cache and retry".to_owned())
             }
@@ -242,6 +244,7 @@ fn fetch_all(
     progress: &(dyn Fn(FetchProgress) + Sync),
 ) -> Result<FetchedTrees, AssembleError> {
     let mirror = settings.mirror.or(repos.mirror.as_deref());
+    let rules = ExcludeRules::read(directory);
     let waiting = Mutex::new(repos.repos.iter());
     let done: Mutex<(FetchedTrees, Vec<RepoFailure>)> = Mutex::default();
     let one = |name: &str, repo: &Repo| -> Result<(Commit, ReleaseTree, FetchOrigin), RepoError> {
@@ -251,7 +254,8 @@ fn fetch_all(
         let FetchedCommit { commit, repository, from } = fetched;
         let target = staging.join(name);
         export(&git, &repository, &commit, repo.path.as_deref(), &target).map_err(RepoError::Export)?;
-        Ok((commit, ReleaseTree::read(&target).map_err(RepoError::Tree)?, from))
+        let tree = ReleaseTree::read_part(&target, &repo.dest, rules.clone()).map_err(RepoError::Tree)?;
+        Ok((commit, tree, from))
     };
     let work = || {
         while !settings.cancel.is_cancelled()

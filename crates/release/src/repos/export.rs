@@ -1,9 +1,11 @@
 //! Exports the files of a commit byte for byte. Attributes, filters and line endings of this machine do not apply, which
 //! makes the bundle the same on every machine.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -19,8 +21,6 @@ pub enum ExportError {
     Git(GitError),
     #[error("there is no directory {path:?} in commit {commit}")]
     NoPath { path: String, commit: Commit },
-    #[error("{path:?} is a link, and a release cannot contain links")]
-    Link { path: String },
     #[error("{path:?} is a submodule: add its repository to repos.yaml with a `dest` of its own")]
     Submodule { path: String },
     #[error("{path:?} cannot be in a release: it {problem}")]
@@ -36,11 +36,20 @@ pub enum ExportError {
 struct Blob {
     id: String,
     path: String,
-    executable: bool,
+    kind: BlobKind,
     size: u64,
 }
 
-/// Writes the files of a commit, or of a directory of it, into a new directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BlobKind {
+    File,
+    Executable,
+    /// A symbolic link; the blob is its target.
+    Link,
+}
+
+/// Writes the files of a commit, or of a directory of it, into a new directory. Links are written as links:
+/// [`crate::tree::ReleaseTree`] follows those that stay inside.
 pub fn export(
     git: &Git<'_>,
     repository: &Path,
@@ -48,7 +57,9 @@ pub fn export(
     path: Option<&str>,
     target: &Path,
 ) -> Result<(), ExportError> {
-    let blobs = list(git, repository, commit, path)?;
+    let mut blobs = list(git, repository, commit, path)?;
+    // Links come last: no file can be written through one of them.
+    blobs.sort_by_key(|blob| blob.kind == BlobKind::Link);
     let failed = |error| ExportError::Write { path: target.to_owned(), error };
     fs::create_dir_all(target).map_err(failed)?;
     let ids = blob_ids(git.temporary, &blobs).map_err(failed)?;
@@ -91,10 +102,10 @@ fn parse_entry(entry: &str) -> Result<Blob, ExportError> {
     let (Some(mode), Some(_), Some(id), Some(size)) = (facts.next(), facts.next(), facts.next(), facts.next()) else {
         return Err(ExportError::Unparsable);
     };
-    let executable = match mode {
-        "100644" | "100664" => false,
-        "100755" => true,
-        "120000" => return Err(ExportError::Link { path }),
+    let kind = match mode {
+        "100644" | "100664" => BlobKind::File,
+        "100755" => BlobKind::Executable,
+        "120000" => BlobKind::Link,
         "160000" => return Err(ExportError::Submodule { path }),
         _ => return Err(ExportError::Unparsable),
     };
@@ -102,7 +113,7 @@ fn parse_entry(entry: &str) -> Result<Blob, ExportError> {
         return Err(ExportError::Path { path, problem });
     }
     let size = size.parse().map_err(|_| ExportError::Unparsable)?;
-    Ok(Blob { id: id.to_owned(), path, executable, size })
+    Ok(Blob { id: id.to_owned(), path, kind, size })
 }
 
 /// Input of `git cat-file`: one object id per line.
@@ -126,9 +137,18 @@ fn write(contents: &mut impl BufRead, blob: &Blob, target: &Path) -> Result<(), 
     let path = target.join(&blob.path);
     let failed = |error| ExportError::Write { path: path.clone(), error };
     fs::create_dir_all(path.parent().unwrap_or(target)).map_err(failed)?;
-    let mode = if blob.executable { 0o755 } else { 0o644 };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).map_err(failed)?;
-    let copied = io::copy(&mut contents.take(blob.size), &mut file).map_err(failed)?;
+    let mut content = contents.take(blob.size);
+    let new = |mode| OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
+    let copied = match blob.kind {
+        BlobKind::File => new(0o644).and_then(|mut file| io::copy(&mut content, &mut file)),
+        BlobKind::Executable => new(0o755).and_then(|mut file| io::copy(&mut content, &mut file)),
+        BlobKind::Link => {
+            let mut link = Vec::new();
+            let read = content.read_to_end(&mut link).map_err(unread)?;
+            symlink(OsStr::from_bytes(&link), &path).map(|()| read as u64)
+        }
+    };
+    let copied = copied.map_err(failed)?;
     let mut newline = [0];
     contents.read_exact(&mut newline).map_err(unread)?;
     if copied == blob.size && newline == *b"\n" { Ok(()) } else { Err(ExportError::Unparsable) }

@@ -219,7 +219,7 @@ fn all_failures_are_reported_together() {
         "does not appear to be a git repository",
         "couldn't find remote ref nope",
         "there is no directory \"lib\" in commit",
-        "\"link\" is a link, and a release cannot contain links",
+        "points to /etc/passwd, which is outside of the release",
     ]) {
         assert!(message.contains(expected), "{expected:?} is not in: {message}");
     }
@@ -227,6 +227,50 @@ fn all_failures_are_reported_together() {
     assert!(failures.iter().filter(|failure| failure.hint().is_some()).count() >= 3);
     assert_eq!(site.lock(), "", "nothing was pinned");
     site.assert_no_partial_files();
+}
+
+#[test]
+fn modules_leave_out_tests_and_follow_links() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
+    write(&site.path("site"), "release.yaml", b"applier: puppet\nmanifest: site.pp\nexclude: ['*.md']\n", 0o644);
+    let module = site.path("src/a");
+    fs::create_dir_all(module.join("templates")).unwrap();
+    git(&module, &["init", "--quiet", "--initial-branch=main"]);
+    std::os::unix::fs::symlink("../files", module.join("templates/shared")).unwrap();
+    fs::create_dir_all(module.join("spec/fixtures/modules")).unwrap();
+    std::os::unix::fs::symlink("../../..", module.join("spec/fixtures/modules/a")).unwrap();
+    site.commit("a", &[("files/x", "1"), ("README.md", "x"), ("spec/b.rb", "b"), ("files/spec/c", "c")]);
+
+    let assembled = site.assemble().unwrap();
+
+    let paths: Vec<&str> = assembled.tree.paths().into_iter().filter(|path| path.starts_with("modules/")).collect();
+    let expected = ["files/spec/c", "files/x", "templates/shared/spec/c", "templates/shared/x"];
+    assert_eq!(paths, expected.map(|path| format!("modules/a/{path}")));
+}
+
+/// A crafted commit with a link and a file below it cannot write outside of the export.
+#[test]
+fn file_is_not_written_through_a_link() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
+    site.commit("a", &[("x", "1")]);
+    let (repository, outside) = (site.path("src/a"), site.path("outside"));
+    fs::create_dir_all(&outside).unwrap();
+    write(site.dir.path(), "link", outside.to_str().unwrap().as_bytes(), 0o644);
+    let object = |path: &str| git(&repository, &["hash-object", "-w", site.path(path).to_str().unwrap()]);
+    let (link, file) = (object("link"), object("src/a/x"));
+    let tree = |entries: String| {
+        write(site.dir.path(), "tree", entries.as_bytes(), 0o644);
+        let input = fs::File::open(site.path("tree")).unwrap();
+        let made = Command::new("git").args(["mktree"]).current_dir(&repository).stdin(input).output().unwrap();
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    };
+    let below = tree(format!("100644 blob {file}\tevil\n"));
+    let root = tree(format!("120000 blob {link}\td\n040000 tree {below}\td\n"));
+    let commit = git(&repository, &["commit-tree", &root, "-m", "x"]);
+    git(&repository, &["update-ref", "refs/heads/main", &commit]);
+
+    assert!(site.assemble().is_err());
+    assert!(!outside.join("evil").exists());
 }
 
 #[test]

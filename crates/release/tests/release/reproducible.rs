@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::symlink;
 use std::time::{Duration, SystemTime};
 
 use muster_core::release::dir;
@@ -116,12 +117,47 @@ fn pack_and_unpack_round_trip() {
 }
 
 #[test]
-fn links_deep_paths_and_control_characters_are_refused() {
+fn links_inside_the_release_are_followed() {
     let dir = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink("release.yaml", dir.path().join("link")).unwrap();
-    assert!(
-        matches!(ReleaseTree::read(dir.path()), Err(ReleaseTreeError::NotAFile { path }) if path.ends_with("link"))
-    );
+    small_release(dir.path());
+    write(dir.path(), "modules/web/files/motd", b"hello\n", 0o644);
+    symlink("release.yaml", dir.path().join("again.yaml")).unwrap();
+    symlink("../modules/web/files", dir.path().join("data/files")).unwrap();
+    symlink("web", dir.path().join("modules/alias")).unwrap();
+
+    let tree = ReleaseTree::read(dir.path()).unwrap();
+
+    for path in ["again.yaml", "data/files/motd", "modules/alias/files/motd"] {
+        assert!(tree.file(path).is_some(), "{path}: {:?}", tree.paths());
+    }
+    let (mut bundle, mut again) = (Vec::new(), Vec::new());
+    assert_eq!(pack(&tree, &mut bundle).unwrap(), pack(&ReleaseTree::read(dir.path()).unwrap(), &mut again).unwrap());
+    assert_eq!(bundle, again);
+}
+
+#[test]
+fn links_out_of_the_release_and_loops_are_refused() {
+    for (links, expected) in [
+        (&[("etc", "/etc")][..], r#""etc" points to /etc, which is outside of the release"#),
+        (&[("d/up", "../..")], r#""d/up" points to ../.., which is outside of the release"#),
+        (&[("gone", "nothing")], r#""gone" points to nothing, which does not exist"#),
+        (&[("self", "self")], r#""self" points to self, which is a loop of links"#),
+        (&[("d/loop", "..")], r#""d/loop" points to .., which contains the link itself"#),
+        (&[("a/x", "../b"), ("b/y", "../a")], ", which contains the link itself"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        for (link, target) in links {
+            let link = dir.path().join(link);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(target, link).unwrap();
+        }
+        let refused = ReleaseTree::read(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{expected:?} is not in: {refused}");
+    }
+}
+
+#[test]
+fn deep_paths_and_control_characters_are_refused() {
     let deep = tempfile::tempdir().unwrap();
     write(deep.path(), &["d"; 33].join("/"), b"", 0o644);
     assert!(matches!(

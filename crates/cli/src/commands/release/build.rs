@@ -22,8 +22,9 @@ use super::repositories::{self, RepoArgs};
 /// Build a release: one bundle, named by its digest, and its signed manifest
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Builds are reproducible: the same content gives the same bundle on every machine, and a second build is a no-op. `.git` \
-and empty directories are left out. The manifest with its signatures is written to `VERSION.release.json` in the same \
+Builds are reproducible: the same content gives the same bundle on every machine, and a second build is a no-op. Empty \
+directories, `.git`, and tests and tooling of Puppet modules (`spec/` and others) are left out; `exclude` in release.yaml \
+names more. Symbolic links that stay inside the release are followed. The manifest with its signatures is written to `VERSION.release.json` in the same \
 directory as the bundle. Agents refuse a release that was built without --sign.
 
 With --env (or MUSTER_ENV) the release is for that environment only: servers and agents of other environments refuse it. \
