@@ -122,16 +122,17 @@ pub struct Prediction {
 }
 
 impl RolloutPlan {
-    /// Roles without any healthy node when the plan was made, as while a fleet comes up. A canary of such a role cannot
-    /// show that the version breaks a node that worked before.
-    pub fn roles_without_healthy_nodes(&self) -> Vec<&Role> {
+    /// Roles of which most nodes were not healthy when the plan was made, as while a fleet comes up. A canary of such a role
+    /// can hardly show that the version breaks a node that worked before.
+    pub fn mostly_unhealthy_roles(&self) -> Vec<&Role> {
         let unhealthy: BTreeSet<&NodeName> = self.unhealthy.iter().map(|unhealthy| &unhealthy.node).collect();
         let mut counts: BTreeMap<&Role, u32> = BTreeMap::new();
         for node in self.nodes().filter(|node| unhealthy.contains(&node.node)) {
             *counts.entry(&node.role).or_default() += 1;
         }
-        let is_all = |role: &Role, count: u32| self.budgets.roles.get(role).is_some_and(|budget| budget.nodes <= count);
-        counts.into_iter().filter(|(role, count)| is_all(role, *count)).map(|(role, _)| role).collect()
+        let is_most =
+            |role: &Role, count: u32| self.budgets.roles.get(role).is_some_and(|budget| budget.nodes < 2 * count);
+        counts.into_iter().filter(|(role, count)| is_most(role, *count)).map(|(role, _)| role).collect()
     }
 
     /// All nodes that are moved, in their order.

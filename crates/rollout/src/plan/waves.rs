@@ -29,7 +29,7 @@ pub(crate) enum WavePlacement {
     /// Unhealthy, and repaired at the start of the first wave.
     First,
     /// Not validated yet, though no run failed: the node, or the whole fleet, is coming up. Repaired as [`Self::First`] if
-    /// its role has healthy nodes, and drawn otherwise.
+    /// it is the only one of its role, and drawn otherwise.
     ComingUp,
     /// Drawn by the strategy and the seed.
     Seeded,
@@ -53,15 +53,11 @@ pub(crate) fn waves(stage: u32, nodes_to_move: &[PlannedMove<'_>], strategy: &St
         roles.iter().copied().filter(|role| count_in(role, is) >= least).collect()
     };
     let reachable = with(|placement| placement != WavePlacement::Last, 1);
-    // A role of which no node is healthy yet keeps a canary: repairs would all be in the first wave, and their failures
-    // would not count.
-    let healthy = with(|placement| placement == WavePlacement::Seeded, 1);
+    // A role that is coming up keeps a canary: repairs would all be in the first wave, and their failures would not count.
     let coming_up = with(|placement| placement == WavePlacement::ComingUp, 2);
     let placement_of = |node: &PlannedMove<'_>| match node.placement {
         _ if !reachable.contains(node.role) => WavePlacement::Seeded,
-        WavePlacement::ComingUp if coming_up.contains(node.role) && !healthy.contains(node.role) => {
-            WavePlacement::Seeded
-        }
+        WavePlacement::ComingUp if coming_up.contains(node.role) => WavePlacement::Seeded,
         WavePlacement::ComingUp => WavePlacement::First,
         placement @ (WavePlacement::First | WavePlacement::Seeded | WavePlacement::Last) => placement,
     };

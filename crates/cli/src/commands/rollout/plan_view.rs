@@ -38,15 +38,15 @@ pub(super) fn show(plan: &RolloutPlan, listing: NodeListing, opening: Option<Tim
 
 /// Warns of roles whose canary proves little. The first version of an environment and a rollback have no canary.
 fn show_warning(plan: &RolloutPlan, out: &mut Out) {
-    let roles: Vec<&str> = plan.roles_without_healthy_nodes().into_iter().map(Role::as_str).collect();
+    let roles: Vec<&str> = plan.mostly_unhealthy_roles().into_iter().map(Role::as_str).collect();
     if roles.is_empty() || plan.at_once || plan.rolls_back.is_some() {
         return;
     }
     let role = if roles.len() == 1 { "role" } else { "roles" };
     out.gap();
     out.line(format_args!(
-        "warning: no node of {role} {} is healthy now, so the first wave cannot show whether {} breaks a node that works; \
-         if the fleet is coming up, wait until `muster status` shows its nodes as validated, and plan again",
+        "warning: most nodes of {role} {} are not healthy now, so the first wave can hardly show whether {} breaks a node \
+         that works; if the fleet is coming up, wait until `muster status` shows its nodes as validated, and plan again",
         roles.join(", "),
         plan.to
     ));
