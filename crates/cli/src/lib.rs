@@ -26,6 +26,7 @@ pub mod failure;
 pub mod output;
 mod process;
 mod project;
+mod validation;
 pub mod variables;
 
 use std::process::ExitCode;

@@ -11,6 +11,7 @@ use muster_core::names::{EnvName, Role, Version};
 use muster_design::finding::Findings;
 use muster_design::project::{LoadEnvironmentError, Project};
 use muster_release::key::{KeyError, SigningKey, read_public, write_public};
+use muster_release::tree::ReleaseTree;
 use muster_server::design::revision::Attribution;
 use muster_server::releases::project::{ProjectRelease, ReleaseBuilder, build_new};
 use muster_server::{App, FirstVersion, Registration};
@@ -22,7 +23,8 @@ use crate::commands::design;
 use crate::commands::env::design_input;
 use crate::failure::Failure;
 use crate::output::{Notes, unchecked_warning};
-use crate::variables::author;
+use crate::validation;
+use crate::variables::{self, author};
 
 /// The content of a project directory.
 #[derive(Debug)]
@@ -47,12 +49,14 @@ impl LoadedProject {
     }
 }
 
-/// Loads a project. `first` is the first version of a new environment; the default is the lowest.
+/// Loads a project. `first` is the first version of a new environment; the default is the lowest. `validate`: parse the files
+/// of its releases.
 pub(crate) fn load(
     dir: &Path,
     env: Option<&EnvName>,
     first: Option<&Version>,
     epoch: u64,
+    validate: bool,
     notes: &mut Notes,
 ) -> Result<LoadedProject, Failure> {
     let project = Project::open(dir).map_err(Failure::failed)?;
@@ -90,13 +94,20 @@ pub(crate) fn load(
             )));
         }
     };
-    let releases = versions.iter().map(|version| {
+    let mut releases: Vec<(Version, ProjectRelease)> = Vec::new();
+    for version in &versions {
         let directory = project.release_dir(version);
         // Fails here rather than on every node.
-        let source = ProjectRelease::check(directory).with_context(|| format!("cannot use release {version}"))?;
-        anyhow::Ok((version.clone(), source))
-    });
-    let releases: Vec<(Version, ProjectRelease)> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
+        let source = ProjectRelease::check(directory.clone()).with_context(|| format!("cannot use release {version}"));
+        releases.push((version.clone(), source.map_err(Failure::failed)?));
+        if validate {
+            let tree = ReleaseTree::read(&directory).map_err(Failure::failed)?;
+            let spec = muster_release::check(&tree).map_err(Failure::failed)?;
+            validation::validate_files(&tree, &spec, &variables::cache_dir(None), notes).map_err(|failure| {
+                Failure { error: failure.error.context(format!("cannot use release {version}")), ..failure }
+            })?;
+        }
+    }
 
     let roles: BTreeSet<Role> = environment.roles.iter().map(|role| role.role.clone()).collect();
     for (version, release) in &releases {

@@ -1,5 +1,8 @@
 //! All environment variables that `muster` reads, except for `NO_COLOR`, `CLICOLOR`, `TERM` and `RUST_LOG`.
 
+use std::env;
+use std::path::{Path, PathBuf};
+
 /// Default of `--env`.
 pub const ENV: &str = "MUSTER_ENV";
 /// Default of `--server`.
@@ -32,12 +35,23 @@ pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
 /// Home directory of the user; its `.cache` is used without [`CACHE_HOME`].
 pub const HOME: &str = "HOME";
 
+/// Cache directory, as an absolute path: the given one, or that of the user.
+pub(crate) fn cache_dir(given: Option<&Path>) -> PathBuf {
+    let home = || env::var_os(HOME).filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(".cache"));
+    let user = || env::var_os(CACHE_HOME).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let found = given.map(Path::to_owned).or_else(|| user().or_else(home).map(|caches| caches.join("muster/git")));
+    let cache =
+        found.unwrap_or_else(|| env::temp_dir().join(format!("muster-git-{}", rustix::process::getuid().as_raw())));
+    // Absolute: git runs in the directory of the release.
+    std::path::absolute(&cache).unwrap_or(cache)
+}
+
 /// The author of a change, for history: MUSTER_AUTHOR, or the user on this machine, such as `jo@build7`. Not authenticated.
 pub(crate) fn author() -> String {
-    if let Some(author) = std::env::var(AUTHOR).ok().filter(|author| !author.is_empty()) {
+    if let Some(author) = env::var(AUTHOR).ok().filter(|author| !author.is_empty()) {
         return author;
     }
-    let user = [USER, LOGIN_NAME].iter().find_map(|name| std::env::var(name).ok());
+    let user = [USER, LOGIN_NAME].iter().find_map(|name| env::var(name).ok());
     let user = user.filter(|user| !user.is_empty());
     let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
     let host = rustix::system::uname();

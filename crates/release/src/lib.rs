@@ -6,6 +6,7 @@
 //!
 //! - [`tree`]: the files of a release. [`exclude`]: the files that it leaves out. [`check`](mod@check): parses
 //!   `release.yaml` and checks the files that it names.
+//! - [`validate`](mod@validate): parses manifests, templates and YAML files with the Puppet of this machine.
 //! - [`repos`]: fetches and pins the git repositories of a release.
 //! - [`bundle`]: packs a tree into a `tar.zst`, with the same bytes on every machine, and unpacks it into a directory. Refuses
 //!   paths that leave the directory, and removes partial results.
@@ -27,6 +28,7 @@ pub mod release_files;
 pub mod repos;
 mod temp_path;
 pub mod tree;
+pub mod validate;
 
 pub use bundle::{pack, unpack};
 pub use check::{check, check_bundle, check_directory};

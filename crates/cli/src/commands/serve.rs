@@ -52,6 +52,9 @@ pub struct Args {
     /// Key that signs the releases of the project [default: keys/release.key in the state directory, generated if missing]
     #[arg(long, value_name = "FILE", requires = "project")]
     release_key: Option<PathBuf>,
+    /// Do not parse manifests, templates and YAML files of the project's releases
+    #[arg(long, requires = "project")]
+    no_validate: bool,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -63,7 +66,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         None => None,
         Some(dir) => {
             let epoch = u64::try_from(terminal.now.as_second()).unwrap_or(0);
-            Some(project::load(dir, globals.env.as_ref(), None, epoch, &mut terminal.notes)?)
+            Some(project::load(dir, globals.env.as_ref(), None, epoch, !args.no_validate, &mut terminal.notes)?)
         }
     };
     // Opening an unreachable cluster takes a while.

@@ -223,6 +223,33 @@ async fn invalid_release_is_not_built() {
       caused by: release.yaml:3:1: unknown key "validat"; did you mean "validate"?
     hint: check site/release.yaml
     "#);
+    let site = elsewhere.join("site");
+    write(&site.join("release.yaml"), "applier: puppet\nmanifest: site.pp\nhiera: hiera.yaml\n");
+    write(&site.join("hiera.yaml"), "version: 5\nhierarchy: [\n");
+    write(&site.join("site.pp"), "node default {\n  notify { 'hello': }\n");
+    let cache = machine.path("cache");
+    let cached = [&build[..], &["--cache", cache.to_str().unwrap()]].concat();
+    with_keys!(machine.run(&cached).await, @"
+    exit 1
+    --- stderr
+    warning: puppet is not installed: 1 manifest was not validated
+    error: 1 file of the release cannot be parsed
+      hiera.yaml:3:1: while parsing a node, did not find expected node content
+    hint: `--no-validate` skips these checks
+    ");
+    let with_puppet = machine.muster(&cached).env("PATH", std::env::var_os("PATH").unwrap()).spawn().unwrap();
+    with_keys!(shown(&with_puppet.wait_with_output().await.unwrap()), @"
+    exit 1
+    --- stderr
+    error: 2 files of the release cannot be parsed
+      hiera.yaml:3: did not find expected node content while parsing a flow node
+      site.pp:2: Syntax error at end of input
+    hint: `--no-validate` skips these checks
+    ");
+    assert!(!elsewhere.join("built").exists());
+    let unchecked = [&build[..], &["--no-validate"]].concat();
+    assert!(machine.run(&unchecked).await.starts_with("exit 0"));
+    fs::remove_dir_all(elsewhere.join("built")).unwrap();
     small_release(&elsewhere.join("site"));
     std::os::unix::fs::symlink("/etc/passwd", elsewhere.join("site/link")).unwrap();
     with_keys!(machine.run(&build).await, @"

@@ -7,3 +7,4 @@ mod repositories;
 mod reproducible;
 mod signing;
 mod support;
+mod validation;

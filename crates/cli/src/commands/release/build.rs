@@ -16,6 +16,7 @@ use crate::args::Globals;
 use crate::commands::key::KeyInfo;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, count, size};
+use crate::validation;
 
 use super::repositories::{self, RepoArgs};
 
@@ -32,6 +33,9 @@ Without it, or with `--env any`, the release is for any environment.
 
 The git repositories of `repos.yaml` become part of the release, each at its commit in `repos.lock`; new repositories are \
 added to that file. A mirror is tried first, if there is one (MUSTER_GIT_MIRROR, or `mirror` in repos.yaml).
+
+Before a Puppet release is packed, its manifests, EPP and ERB templates and YAML files are parsed with the `puppet` and `ruby` \
+of this machine; files that have not changed since are not parsed again. --no-validate switches this off.
 
 Exit codes:
   0   success
@@ -66,6 +70,9 @@ pub struct Args {
     /// Output directory
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
+    /// Do not parse manifests, templates and YAML files
+    #[arg(long)]
+    no_validate: bool,
     #[command(flatten)]
     repos: RepoArgs,
 }
@@ -88,6 +95,9 @@ struct BuildOutput {
     previous: Option<Version>,
     signed_by: Vec<KeyInfo>,
     repos: Vec<RepoOutput>,
+    /// Number of files that were parsed; none with --no-validate, and for a release without such files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validated: Option<usize>,
     bundle: PathBuf,
     manifest: PathBuf,
     /// The same release existed already, signed by the same keys.
@@ -118,7 +128,13 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         return Err(Failure::usage(text).hint("choose a directory outside of the release with --out"));
     }
     let assembled = repositories::assemble(&args.dir, &args.repos, terminal).await?;
-    muster_release::check(&assembled.tree).map_err(|error| invalid_release(error, &args.dir))?;
+    let spec = muster_release::check(&assembled.tree).map_err(|error| invalid_release(error, &args.dir))?;
+    let validated = match args.no_validate {
+        true => None,
+        false => {
+            Some(validation::validate_files(&assembled.tree, &spec, &args.repos.cache_dir(), &mut terminal.notes)?)
+        }
+    };
     // Whole seconds: the serial has no finer resolution.
     let now = Timestamp::from_second(terminal.now.as_second()).map_err(Failure::failed)?;
     let label = ReleaseLabel {
@@ -134,7 +150,8 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         let context = format!("cannot build the release into {}", args.out.display());
         Failure::failed(anyhow::Error::new(error).context(context))
     })?;
-    let output = output(built, &keys, &assembled.repos);
+    let output =
+        BuildOutput { validated: validated.filter(|files| *files > 0), ..output(built, &keys, &assembled.repos) };
     terminal.out.answer(&output, |out| show(&output, out));
     if output.signed_by.is_empty() {
         terminal
@@ -160,6 +177,7 @@ fn output(built: BuiltRelease, keys: &[SigningKey], repos: &[AssembledRepo]) -> 
         previous: manifest.previous,
         signed_by: keys.iter().map(|key| KeyInfo::new(key.public())).collect(),
         repos: repos.iter().map(repo_output).collect(),
+        validated: None,
         bundle,
         manifest: manifest_file,
         unchanged,

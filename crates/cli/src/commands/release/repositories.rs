@@ -29,6 +29,12 @@ pub(super) struct RepoArgs {
     parallel: usize,
 }
 
+impl RepoArgs {
+    pub(super) fn cache_dir(&self) -> PathBuf {
+        variables::cache_dir(self.cache.as_deref())
+    }
+}
+
 fn parallel_arg(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..=64) => Ok(number),
@@ -49,7 +55,7 @@ pub(super) async fn assemble(
     let (events, mut received) = mpsc::channel(16);
     let job = FetchJob {
         dir: dir.to_owned(),
-        cache: cache_dir(args),
+        cache: args.cache_dir(),
         update: match args.update.as_deref() {
             None => PinUpdate::None,
             Some([]) => PinUpdate::All,
@@ -138,17 +144,6 @@ impl FetchView {
         self.fetching.remove(name);
         self.done += 1;
     }
-}
-
-fn cache_dir(args: &RepoArgs) -> PathBuf {
-    let home =
-        || env::var_os(variables::HOME).filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(".cache"));
-    let user = || env::var_os(variables::CACHE_HOME).filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let found = args.cache.clone().or_else(|| user().or_else(home).map(|caches| caches.join("muster/git")));
-    let cache =
-        found.unwrap_or_else(|| env::temp_dir().join(format!("muster-git-{}", rustix::process::getuid().as_raw())));
-    // Absolute: git runs in the directory of the release.
-    std::path::absolute(&cache).unwrap_or(cache)
 }
 
 fn failure(error: AssembleError) -> Failure {

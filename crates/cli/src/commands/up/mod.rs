@@ -82,6 +82,9 @@ pub struct Args {
     /// Key that signs the releases of the project [default: keys/release.key in the state directory, generated if missing]
     #[arg(long, value_name = "FILE")]
     release_key: Option<PathBuf>,
+    /// Do not parse manifests, templates and YAML files of the releases
+    #[arg(long)]
+    no_validate: bool,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -89,7 +92,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let epoch = u64::try_from(began.as_second()).unwrap_or(0);
     let first = args.first_version.as_ref();
     // First: an invalid project leaves no files behind.
-    let project = project::load(&args.dir, globals.env.as_ref(), first, epoch, &mut terminal.notes)?;
+    let project = project::load(&args.dir, globals.env.as_ref(), first, epoch, !args.no_validate, &mut terminal.notes)?;
     let state = state_dir(globals.state.as_deref()).map_err(Failure::failed)?;
     let log = state.join("server.log");
     let logged = log_to_file(&log).with_context(|| format!("cannot log to {}", log.display()));
