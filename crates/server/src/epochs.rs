@@ -11,7 +11,7 @@
 //!
 //! An epoch is a time of a server's clock, or one more than the latest epoch of the store. It is never taken from an agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
@@ -60,12 +60,14 @@ pub(crate) async fn ensure_newer(writer: &Writer, env: &EnvName, known: Generati
         }
         let now = writer.clock.now();
         // Every epoch was a time of some server's clock. A later one would have to be adopted, and there might be no end.
-        if known.epoch > newest.epoch.max(seconds(now)) {
+        if !is_plausible(known.epoch, newest.epoch, now) {
             return Err(EpochError::Future { epoch: known.epoch, now: seconds(now) });
         }
+        // The clock of the server that began the agent's epoch may be ahead.
+        let at_least = if known.epoch > seconds(now) { latest_plausible(now) } else { seconds(now) };
         let txn = {
-            let fleets = writer.view.fleets();
-            fleets.get(env).map_or_else(|| new_epoch(&Fleet::new(env.clone()), now), |fleet| new_epoch(fleet, now))
+            let (fleets, none) = (writer.view.fleets(), Fleet::new(env.clone()));
+            new_epoch(fleets.get(env).unwrap_or(&none), at_least)
         };
         let committed = commit_all(writer, vec![txn]).await?;
         writer.view.reach(committed.revision).await?;
@@ -102,7 +104,7 @@ pub(crate) async fn begin(
     let founded: Vec<&Fleet> = fleets.filter(|fleet| fleet.is_founded()).collect();
     for batch in founded.chunks(BATCH) {
         let mut txn = Txn::new();
-        batch.iter().for_each(|fleet| txn.merge(new_epoch(fleet, now)));
+        batch.iter().for_each(|fleet| txn.merge(new_epoch(fleet, seconds(now))));
         let envs: Vec<&str> = batch.iter().map(|fleet| fleet.env.as_str()).collect();
         match store.commit(txn).await? {
             CommitOutcome::Committed { .. } => tracing::warn!(?envs, "the store went back: a new epoch begins"),
@@ -114,19 +116,24 @@ pub(crate) async fn begin(
 
 /// Transaction that begins an epoch after all that agents of the environment can know: of the store, and of leaders, whose
 /// epochs start at the store's and grow.
-fn new_epoch(fleet: &Fleet, now: Timestamp) -> Txn {
+fn new_epoch(fleet: &Fleet, at_least: u64) -> Txn {
     let leaders = fleet.leaders().values().map(|(leader, _)| leader.epoch);
-    let known = leaders.chain([fleet.epoch(), seconds(now)]).max().unwrap_or(0);
+    let known = leaders.chain([fleet.epoch(), at_least]).max().unwrap_or(0);
     let key = Keys::new(&fleet.env).store_epoch();
     let guard = Guard::observed(key.clone(), fleet.epoch_at());
     Txn::new().guard(guard).op(Op::put(key, known.saturating_add(1).to_string()))
 }
 
-/// Returns false for the epoch of a report that no server can have begun. A node with such a report would count as having
-/// answered all later desired states. Clocks of servers differ by less than a day.
+/// Returns false for the epoch of an agent that no server can have begun. A node with a report of such an epoch would count as
+/// having answered all later desired states.
 pub(crate) fn is_plausible(epoch: u64, of_store: u64, now: Timestamp) -> bool {
+    epoch <= of_store.max(latest_plausible(now))
+}
+
+/// The latest epoch that another server can have begun: clocks of servers differ by less than a day.
+fn latest_plausible(now: Timestamp) -> u64 {
     const DAY: u64 = 24 * 60 * 60;
-    epoch <= of_store.max(seconds(now).saturating_add(DAY))
+    seconds(now).saturating_add(DAY)
 }
 
 fn seconds(now: Timestamp) -> u64 {
@@ -134,10 +141,11 @@ fn seconds(now: Timestamp) -> u64 {
 }
 
 /// The environments that went back between two states of the view, and have no new epoch yet. A state is its environments and
-/// its revision.
+/// its revision. Those in `begun` are known to have one.
 pub(crate) fn went_back<'a>(
     before: (&BTreeMap<EnvName, Fleet>, Revision),
     after: (&'a BTreeMap<EnvName, Fleet>, Revision),
+    begun: &BTreeSet<EnvName>,
 ) -> Vec<&'a Fleet> {
     let ((old, old_at), (new, new_at)) = (before, after);
     let is_older = |fleet: &Fleet| old.get(&fleet.env).is_some_and(|old| has_older_key(old, fleet));
@@ -145,7 +153,9 @@ pub(crate) fn went_back<'a>(
     if new_at >= old_at && !new.values().any(is_older) {
         return Vec::new();
     }
-    let has_new_epoch = |fleet: &&Fleet| old.get(&fleet.env).is_some_and(|old| fleet.epoch() > old.epoch());
+    let has_new_epoch = |fleet: &&Fleet| {
+        begun.contains(&fleet.env) || old.get(&fleet.env).is_some_and(|old| fleet.epoch() > old.epoch())
+    };
     new.values().filter(|fleet| fleet.is_founded() && !has_new_epoch(fleet)).collect()
 }
 
@@ -202,18 +212,26 @@ mod tests {
             ("the older state has an older epoch", fleets(("6", 1), 30), 45, true),
         ];
         for (case, new, at, expected) in table {
-            let found = went_back((&old, Revision(50)), (&new, Revision(at)));
+            let found = went_back((&old, Revision(50)), (&new, Revision(at)), &BTreeSet::new());
             assert_eq!(!found.is_empty(), expected, "{case}");
         }
-        assert!(went_back((&old, Revision(50)), (&BTreeMap::new(), Revision(1))).is_empty(), "an empty store");
+        let (none, env) = (BTreeMap::new(), EnvName::new("prod").unwrap());
+        assert!(went_back((&old, Revision(50)), (&none, Revision(1)), &BTreeSet::new()).is_empty(), "an empty store");
+        let mut new = fleets(("7", 1), 30);
+        new.insert(EnvName::new("test").unwrap(), {
+            let mut other = fleets(("7", 1), 30).remove(&env).unwrap();
+            other.env = EnvName::new("test").unwrap();
+            other
+        });
+        let found = went_back((&old, Revision(50)), (&new, Revision(40)), &BTreeSet::from([env]));
+        let found: Vec<&str> = found.iter().map(|fleet| fleet.env.as_str()).collect();
+        assert_eq!(found, ["test"], "another server has begun the epoch of one environment");
     }
 
     #[test]
     fn new_epoch_is_after_the_clock_and_the_store() {
         let epoch = |fleet: &Fleet, now| {
-            let Some(Op::Put { value, .. }) = new_epoch(fleet, Timestamp::from_second(now).unwrap()).ops.pop() else {
-                panic!("it puts the epoch")
-            };
+            let Some(Op::Put { value, .. }) = new_epoch(fleet, now).ops.pop() else { panic!("it puts the epoch") };
             String::from_utf8(value).unwrap()
         };
         let fleets = fleets(("1700000000", 1), 40);

@@ -193,11 +193,12 @@ async fn server_changed(servers: &ServerClients, client: &Client) {
     }
 }
 
-/// Compares the rest of the bundle with the free space. A disk whose size is unknown is tried.
+/// Compares the rest of the bundle and its unpacked content with the free space. A disk whose size is unknown is tried.
 fn check_space(manifest: &Manifest, part: &Path, have: u64) -> Result<(), FetchError> {
     let directory = part.parent().unwrap_or(part);
     let Ok(disk) = statvfs(directory) else { return Ok(()) };
-    let (need, free) = (manifest.size.saturating_sub(have), disk.f_bavail.saturating_mul(disk.f_frsize));
+    let need = manifest.size.saturating_sub(have).saturating_add(manifest.content_size.unwrap_or(0));
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if need <= free {
         return Ok(());
     }

@@ -155,6 +155,8 @@ pub fn not_counted_text(reason: &NotCounted, now: Timestamp) -> String {
         NotCounted::Lost { since } => format!("lost, unreachable for {}", age(*since, now)),
         NotCounted::Restarted => "its machine was restarted since".to_owned(),
         NotCounted::EarlierIncarnation => "that validation is of an earlier incarnation".to_owned(),
+        NotCounted::EarlierEpoch => "the store went back in time, and the node has not reported since".to_owned(),
+        NotCounted::Failed { since } => format!("failed for {}", age(*since, now)),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::lookup::config_data::Layer;
 use crate::lookup::interface_in_key;
 use crate::lookup::published::Publication;
 use crate::names::{DataKey, NodeName, Role, Version};
+use crate::node::evidence::NotCounted;
 use crate::node::pause::{PauseRecord, PauseScope};
 use crate::node::record::NodeRecord;
 use crate::node::service_state::ServiceState;
@@ -34,7 +35,7 @@ impl Fleet {
         changes: impl IntoIterator<Item = (KeyChange<'a>, Key)>,
     ) -> Effects {
         let mut effects = Effects::default();
-        let base = self.base();
+        let (base, epoch) = (self.base(), self.epoch());
         let mut before = ActiveBefore::new();
         for (change, key) in changes {
             self.unreadable.remove(change.key);
@@ -52,7 +53,12 @@ impl Fleet {
                 self.nodes.remove(name);
             }
         }
-        effects.nodes.iter().for_each(|name| self.update_unproven(name));
+        if self.epoch() == epoch {
+            effects.nodes.iter().for_each(|name| self.update_unproven(name));
+        } else {
+            let all: Vec<NodeName> = self.nodes.keys().cloned().collect();
+            all.iter().chain(&effects.nodes).for_each(|name| self.update_unproven(name));
+        }
         if self.base() == base {
             effects.nodes.iter().for_each(|name| self.update_late(name));
         } else {
@@ -421,7 +427,7 @@ impl Fleet {
 
     fn update_unproven(&mut self, name: &NodeName) {
         let observed = self.nodes.get(name).and_then(|node| node.observed.as_ref());
-        let is_unproven = observed.is_some_and(|(observed, _)| observed.rebooted || observed.renewed);
+        let is_unproven = observed.is_some_and(|(observed, _)| NotCounted::of_record(observed, self.epoch()).is_some());
         set_member(&mut self.index.unproven, name.clone(), is_unproven);
     }
 

@@ -347,8 +347,8 @@ impl Fleet {
         &self.index.running
     }
 
-    /// Nodes whose last passed validation proves nothing now: the machine was restarted, or the agent got a new
-    /// incarnation, since then.
+    /// Nodes whose last passed validation proves nothing now even if they are connected; see
+    /// [`NotCounted::of_record`](crate::node::evidence::NotCounted::of_record).
     pub fn unproven(&self) -> &BTreeSet<NodeName> {
         &self.index.unproven
     }

@@ -1,7 +1,7 @@
 //! Evidence for the version that a node runs: decides whether its last passed validation counts now.
 //!
-//! A validation counts while the agent that made it is connected, on the machine that has run since. `running_version` in the
-//! store keeps the last validated version of a node that does not count.
+//! A validation counts while the agent that made it is connected, on the machine that has run since, and nothing has failed
+//! after it. `running_version` in the store keeps the last validated version of a node that does not count.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::fleet::Node;
 use crate::node::liveness::{self, Link};
+use crate::report::record::ObservedRecord;
 
 /// Reason why the version that a node validated last does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -28,30 +29,46 @@ pub enum NotCounted {
     Restarted,
     /// Its agent got a new incarnation after the validation.
     EarlierIncarnation,
+    /// The store went back in time since its last report. The node may have run another version meanwhile.
+    EarlierEpoch,
+    /// A run or a validation has failed after the validation.
+    Failed {
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
 }
 
 impl NotCounted {
-    /// None if the last passed validation of the node counts.
-    pub fn of_node(node: &Node, link: Link) -> Option<Self> {
-        let observed = node.observed.as_ref().map(|(observed, _)| observed);
+    /// None if the last passed validation of the node counts. `epoch` is that of the store.
+    pub fn of_node(node: &Node, epoch: u64, link: Link) -> Option<Self> {
         match link {
             Link::Silent { since } if liveness::may_be_active(node) && node.active().is_none() => {
                 Some(NotCounted::Lost { since })
             }
             Link::Silent { since } => Some(NotCounted::Unreachable { since }),
-            Link::Connected { .. } if observed.is_some_and(|observed| observed.rebooted) => Some(NotCounted::Restarted),
-            Link::Connected { .. } if observed.is_some_and(|observed| observed.renewed) => {
-                Some(NotCounted::EarlierIncarnation)
-            }
-            Link::Connected { .. } => None,
+            Link::Connected { .. } => Self::of_record(&node.observed.as_ref()?.0, epoch),
         }
+    }
+
+    /// As [`Self::of_node`], for a node that is connected.
+    pub fn of_record(observed: &ObservedRecord, epoch: u64) -> Option<Self> {
+        if observed.rebooted {
+            return Some(NotCounted::Restarted);
+        }
+        if observed.renewed {
+            return Some(NotCounted::EarlierIncarnation);
+        }
+        if observed.last.as_ref().is_some_and(|last| last.generation.epoch < epoch) {
+            return Some(NotCounted::EarlierEpoch);
+        }
+        observed.failing_since().map(|since| NotCounted::Failed { since })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::record::{ActiveRole, ObservedRecord};
+    use crate::report::record::ActiveRole;
     use crate::txn::Revision;
 
     fn node(observed: ObservedRecord, active: bool) -> Node {
@@ -69,6 +86,7 @@ mod tests {
         let plain = ObservedRecord::default;
         let rebooted = || ObservedRecord { rebooted: true, ..plain() };
         let renewed = || ObservedRecord { renewed: true, ..plain() };
+        let failed = || ObservedRecord { failed_since: Some(since), ..plain() };
         for (observed, active, link, expected) in [
             (plain(), true, connected, None),
             (plain(), true, silent, Some(NotCounted::Unreachable { since })),
@@ -77,9 +95,10 @@ mod tests {
             // A restarted machine left `active_roles` because of its restart.
             (rebooted(), false, silent, Some(NotCounted::Unreachable { since })),
             (renewed(), true, connected, Some(NotCounted::EarlierIncarnation)),
+            (failed(), true, connected, Some(NotCounted::Failed { since })),
         ] {
             let shown = format!("{observed:?} {active} {link:?}");
-            assert_eq!(NotCounted::of_node(&node(observed, active), link), expected, "{shown}");
+            assert_eq!(NotCounted::of_node(&node(observed, active), 0, link), expected, "{shown}");
         }
     }
 }

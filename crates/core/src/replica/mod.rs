@@ -150,7 +150,7 @@ impl RefusedAgent {
 impl fmt::Display for RefusedAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let other = if self.is_copy {
-            "an agent with a copy of this agent's state directory"
+            "an agent with the same state directory (a copy of it, or this machine before a restart)"
         } else {
             "another agent with the name of this node"
         };

@@ -32,9 +32,14 @@ pub(crate) fn check(
     if !hub.has_different_agent(env, node, holder) && !is_connected_elsewhere(reader, me, env, node, holder) {
         return Ok(());
     }
+    Err(problem(node))
+}
+
+/// The answer to a refused agent.
+pub(crate) fn problem(node: &NodeName) -> Problem {
     let problem = Problem::new(ProblemCode::DuplicateAgent, format!("another agent with the name {node} is connected"));
     let hint = "stop one of the two agents, or correct `node` in its configuration; an agent needs a state directory of its own";
-    Err(problem.hint(hint).retry_after(RETRY_AFTER))
+    problem.hint(hint).retry_after(RETRY_AFTER)
 }
 
 /// The id of the agent that sends a request.
@@ -84,7 +89,6 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use muster_core::node::status::Activity;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -93,22 +97,24 @@ mod tests {
     use crate::view::View;
 
     #[tokio::test(start_paused = true)]
-    async fn different_agent_is_refused_while_the_first_answers_pings() {
+    async fn different_agent_is_refused_while_the_first_is_connected() {
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
         let is_refused = |holder| hub.has_different_agent(&env, &node, holder);
         assert!(!is_refused(Some("b")), "no agent is connected");
-        let first = hub.join(&env, &node, JoinRequest { holder: Some("a".into()), ..JoinRequest::default() });
-        for _ in 0..4 {
-            tokio::time::sleep(Duration::from_secs(10)).await;
-            hub.set_activity(&env, &node, Activity::Idle);
-            assert!(is_refused(Some("b")) && !is_refused(Some("a")) && !is_refused(None));
-        }
-        tokio::time::sleep(Duration::from_secs(13)).await;
-        assert!(!is_refused(Some("b")), "the machine of the first has lost power");
-        hub.set_activity(&env, &node, Activity::Idle);
-        assert!(is_refused(Some("b")));
+        let join =
+            |holder: &str| hub.join(&env, &node, JoinRequest { holder: Some(holder.into()), ..JoinRequest::default() });
+        let first = join("a").unwrap();
+        // A busy agent may answer late.
+        tokio::time::sleep(Duration::from_secs(24)).await;
+        assert!(is_refused(Some("b")) && !is_refused(Some("a")) && !is_refused(None));
+        assert!(join("b").is_none(), "both were checked before one of them joined");
+        assert!(!first.session.ended.is_cancelled());
+        let again = join("a").unwrap();
+        assert!(first.session.ended.is_cancelled(), "the same agent replaces its own stream");
         drop(first);
+        assert!(is_refused(Some("b")));
+        drop(again);
         assert!(!is_refused(Some("b")), "the first has ended");
     }
 }

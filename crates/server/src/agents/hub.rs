@@ -11,7 +11,6 @@ mod scale_tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
@@ -28,12 +27,8 @@ use tokio_util::sync::CancellationToken;
 use super::live_logs::LiveLogs;
 use super::lookup_index::{Comparisons, LookupDiff, LookupIndex, SeenLookups};
 use super::session::{AgentSession, JoinRequest, SessionState, Sessions};
-use super::stream::PING;
 use crate::app::Clock;
 use crate::view::{View, ViewChange};
-
-/// Age of the last message of a live agent: one ping, and time for the answer.
-const LIVE_WITHIN: Duration = Duration::from_secs(PING.as_secs() + 2);
 
 /// A node of an environment.
 pub(crate) type EnvNode = (EnvName, NodeName);
@@ -143,8 +138,9 @@ impl Hub {
         (self.opened.load(Ordering::Relaxed), ended)
     }
 
-    /// Begins the session of an agent. An older session of the same node ends.
-    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, request: JoinRequest) -> SessionGuard {
+    /// Begins the session of an agent. An older session of the same agent ends. None if a different agent of the node is
+    /// connected.
+    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, request: JoinRequest) -> Option<SessionGuard> {
         let JoinRequest { lookups, activity, prefers_other_server, holder } = request;
         let session = Arc::new(AgentSession {
             env: env.clone(),
@@ -165,6 +161,10 @@ impl Hub {
             }),
         });
         let mut inner = self.inner();
+        // Compared under the lock: of two agents that open a stream at the same time, one joins.
+        if inner.has_different_agent(env, node, session.holder.as_deref()) {
+            return None;
+        }
         if let Some(old) = inner.sessions.insert(session.clone()) {
             inner.remove_lookups(&old);
             old.ended.cancel();
@@ -176,14 +176,13 @@ impl Hub {
         drop(inner);
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.changed();
-        SessionGuard { session, hub: self.clone() }
+        Some(SessionGuard { session, hub: self.clone() })
     }
 
-    /// True if a different agent of the node is connected here and alive.
+    /// True if a different agent of the node is connected here. The stream of one that is gone ends by itself, when it has not
+    /// answered pings.
     pub(crate) fn has_different_agent(&self, env: &EnvName, node: &NodeName, holder: Option<&str>) -> bool {
-        self.session(env, node).is_some_and(|session| {
-            are_different_agents(session.holder.as_deref(), holder) && session.silent_for() <= LIVE_WITHIN
-        })
+        self.inner().has_different_agent(env, node, holder)
     }
 
     /// Ends the sessions of these nodes: a different agent is connected to another replica.
@@ -328,6 +327,11 @@ impl Hub {
 }
 
 impl Inner {
+    fn has_different_agent(&self, env: &EnvName, node: &NodeName, holder: Option<&str>) -> bool {
+        let session = self.sessions.get(env, node);
+        session.is_some_and(|session| are_different_agents(session.holder.as_deref(), holder))
+    }
+
     fn silent_since(&self, env: &EnvName, node: &NodeName) -> Option<Timestamp> {
         self.silent_since.get(env)?.get(node).copied()
     }

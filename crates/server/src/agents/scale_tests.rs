@@ -62,7 +62,7 @@ async fn memory_of_a_session_does_not_grow_with_lookups() {
     let sessions: Vec<SessionGuard> = (0..SESSIONS)
         .map(|number| {
             let request = JoinRequest { lookups: many(2000), ..JoinRequest::default() };
-            hub.join(&env(), &node(&format!("web{}", number + 1)), request)
+            hub.join(&env(), &node(&format!("web{}", number + 1)), request).unwrap()
         })
         .collect();
     let shared = resident().saturating_sub(before);
@@ -124,7 +124,7 @@ impl Rig {
                 let tag = |key: &str| (key.to_owned(), fleets[&env()].tag(key, Some(&name)));
                 if of == "web" && number >= 10 { Lookups::new() } else { looked_up.into_iter().map(tag).collect() }
             };
-            let connected = hub.join(&env(), &name, JoinRequest { lookups, ..JoinRequest::default() });
+            let connected = hub.join(&env(), &name, JoinRequest { lookups, ..JoinRequest::default() }).unwrap();
             let init = crate::agents::stream::StreamInit {
                 incarnation: 1,
                 role: role(&of),

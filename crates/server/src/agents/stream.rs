@@ -245,7 +245,7 @@ mod tests {
     async fn events_of(answers: usize) -> (Vec<String>, bool) {
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
-        let connected = hub.join(&env, &node, JoinRequest::default());
+        let connected = hub.join(&env, &node, JoinRequest::default()).unwrap();
         let role = Role::new("web").unwrap();
         let permit = Admission::default().enter().await.unwrap();
         let (pause, asked) = (None, None);

@@ -59,7 +59,8 @@ pub(crate) async fn open_stream(
         prefers_other_server: open.away,
         holder: open.holder,
     };
-    let connected = agents.hub.join(&scope.env, &node, request);
+    let joined = agents.hub.join(&scope.env, &node, request);
+    let connected = joined.ok_or_else(|| ApiError(duplicates::problem(&node)))?;
     let init = StreamInit {
         incarnation,
         role,

@@ -127,7 +127,7 @@ pub(crate) struct RecordedQuery {
 
 /// Lists the versions that run now, and the nodes whose last validation does not count, with the reason.
 ///
-/// A node counts if its agent is connected, and it has validated the version in its present incarnation.
+/// A node counts if its agent is connected, it has validated the version in its present incarnation, and nothing has failed since.
 #[utoipa::path(get, path = "/v1/envs/{env}/running-versions", params(("env" = String, Path), RecordedQuery),
     responses((status = 200, body = RunningVersions)))]
 pub(crate) async fn list_running_versions(
@@ -182,13 +182,13 @@ pub(crate) async fn list_version_hosts(
 
 /// Reason why the last validation of a node does not count now.
 fn not_counted_now(agents: &Agents, fleet: &Fleet, name: &NodeName) -> Option<NotCounted> {
-    NotCounted::of_node(fleet.get(name)?, agents.links.link(fleet, name))
+    NotCounted::of_node(fleet.get(name)?, fleet.epoch(), agents.links.link(fleet, name))
 }
 
 /// Verifies that hosts run a version, and lists those that do not with the reason. Never answered from a stale view.
 ///
-/// A host counts if its agent is connected, and it has validated the version in its present incarnation. With `recorded`, its
-/// last validation counts.
+/// A host counts if its agent is connected, it has validated the version in its present incarnation, and nothing has failed since.
+/// With `recorded`, its last validation counts.
 #[utoipa::path(post, path = "/v1/envs/{env}/verify-hosts", params(("env" = String, Path)),
     request_body = VerifyHostsRequest, responses((status = 200, body = VerifyHostsResponse)))]
 pub(crate) async fn verify_hosts(

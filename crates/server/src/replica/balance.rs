@@ -211,7 +211,7 @@ mod tests {
         view.ready().await;
         let (moves, moved) = mpsc::channel(1000);
         for agent in 0..agents {
-            let connected = hub.join(&env, &name(agent), join_request(agent));
+            let connected = hub.join(&env, &name(agent), join_request(agent)).unwrap();
             let (view, hub, moves, store) = (view.clone(), hub.clone(), moves.clone(), store.clone());
             let presence =
                 PresenceRecord { replica: Some(ReplicaId::new("b").unwrap()), since, ..PresenceRecord::default() };
@@ -281,6 +281,7 @@ mod tests {
             agents
                 .map(|agent| {
                     hub.join(&env, &name(agent), JoinRequest { prefers_other_server: away, ..JoinRequest::default() })
+                        .unwrap()
                 })
                 .collect()
         };

@@ -6,7 +6,7 @@
 pub(crate) mod event_cache;
 pub mod node_rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -175,7 +175,8 @@ impl View {
     pub async fn follow(&self, store: &dyn Store, changed: mpsc::Sender<ViewChange>, clock: &Clock) -> StoreError {
         let mut watch = store.watch(ROOT, WatchFrom::Now);
         let mut building: BTreeMap<EnvName, Fleet> = BTreeMap::new();
-        let mut has_new_epoch = false;
+        // Environments whose epoch another server has begun since the view was built.
+        let mut begun: BTreeSet<EnvName> = BTreeSet::new();
         loop {
             let changes = match watch.next().await {
                 Ok(WatchEvent::Snapshot(kvs)) => {
@@ -185,13 +186,9 @@ impl View {
                 Ok(WatchEvent::SnapshotEnd { revision }) => {
                     let mut fleets = std::mem::take(&mut building);
                     all_at(&mut fleets, revision);
-                    let begun = if std::mem::take(&mut has_new_epoch) {
-                        Ok(false)
-                    } else {
-                        self.begin_epochs(store, &fleets, revision, clock).await
-                    };
-                    if !matches!(begun, Ok(false)) {
-                        if let Err(error) = begun {
+                    let went_back = self.begin_epochs(store, (&fleets, revision), &begun, clock).await;
+                    if !matches!(went_back, Ok(false)) {
+                        if let Err(error) = went_back {
                             tracing::error!(error = &error as &dyn std::error::Error, "a new epoch cannot begin");
                             tokio::time::sleep(Duration::from_millis(200)).await;
                         }
@@ -203,6 +200,7 @@ impl View {
                         *known = fleets;
                         self.snapshots.invalidate_all();
                     }
+                    begun.clear();
                     let is_first = self.builds.fetch_add(1, Ordering::Relaxed) == 0;
                     self.reached(revision);
                     if is_first && store.sharing() == Sharing::Exclusive {
@@ -216,13 +214,15 @@ impl View {
                     let before = if changes.iter().any(is_epoch) { self.epochs() } else { BTreeMap::new() };
                     let applied = self.apply(revision, &changes);
                     self.reached(revision);
-                    let is_new =
-                        |(env, before): (&EnvName, &u64)| self.epochs().get(env).is_some_and(|now| now != before);
-                    if before.iter().any(is_new) {
+                    let now = if before.is_empty() { BTreeMap::new() } else { self.epochs() };
+                    let changed =
+                        before.into_iter().filter(|(env, before)| now.get(env).is_some_and(|now| now != before));
+                    let known = begun.len();
+                    begun.extend(changed.map(|(env, _)| env));
+                    if begun.len() > known {
                         // Another server may have noticed that the store went back. This watch may have missed that, and
                         // the view may have keys that are gone.
                         tracing::info!("an environment has a new epoch: the view is built again");
-                        has_new_epoch = true;
                         watch = store.watch(ROOT, WatchFrom::Now);
                     }
                     applied
@@ -270,12 +270,12 @@ impl View {
     async fn begin_epochs(
         &self,
         store: &dyn Store,
-        fleets: &BTreeMap<EnvName, Fleet>,
-        revision: Revision,
+        (fleets, revision): (&BTreeMap<EnvName, Fleet>, Revision),
+        begun: &BTreeSet<EnvName>,
         clock: &Clock,
     ) -> Result<bool, StoreError> {
         let Some(at) = self.revision() else { return Ok(false) };
-        let behind = epochs::went_back((&*self.fleets(), at), (fleets, revision));
+        let behind = epochs::went_back((&*self.fleets(), at), (fleets, revision), begun);
         if behind.is_empty() {
             return Ok(false);
         }

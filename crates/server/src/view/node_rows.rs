@@ -64,7 +64,7 @@ pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &N
         state,
         since,
         running: node.running.first().cloned(),
-        not_counted: NotCounted::of_node(node, link).filter(|_| !node.running.is_empty()),
+        not_counted: NotCounted::of_node(node, fleet.epoch(), link).filter(|_| !node.running.is_empty()),
         desired: desired.map(|desired| desired.version.clone()),
         reason,
         active: node.active().is_some(),

@@ -1,8 +1,10 @@
 //! Read requests of operators: verification, filters, pages and the current version.
 
+use muster_core::keys::Keys;
 use muster_core::node::evidence::NotCounted;
 use muster_core::node::status::{NodeState, Reason};
-use muster_core::txn::Revision;
+use muster_core::report::{Outcome, RunResult};
+use muster_core::txn::{Op, Revision, Txn};
 use muster_wire::operator::{TriggerUpdate, VerifyHostsRequest};
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::SyncOpen;
@@ -110,6 +112,45 @@ async fn only_reachable_hosts_of_this_incarnation_count() {
     fixture.send(&fixture.report("web2", 2, 1, PASSED)).await;
     let answer = verify(false).await;
     assert_eq!(answer.missing.iter().map(|missing| missing.host.as_str()).collect::<Vec<_>>(), ["db1"]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_nodes_and_nodes_of_an_earlier_epoch_do_not_count() {
+    let fixture = Fixture::start(&[("web1", "web"), ("web2", "web")]).await;
+    let mut streams = Vec::new();
+    for name in ["web1", "web2"] {
+        let mut stream = fixture.open(name, &SyncOpen::default()).await;
+        next(&mut stream).await;
+        streams.push(stream);
+        fixture.send(&fixture.report(name, 1, 1, PASSED)).await;
+    }
+    let reasons = async || {
+        let running = fixture.client.running_versions(&fixture.env, false).await.unwrap();
+        let verified = fixture.client.verify_hosts(&fixture.env, &verify_request(&["web1", "web2"], 0)).await.unwrap();
+        let uncounted: Vec<_> = running.not_counted.iter().map(|node| (node.node.to_string(), node.reason)).collect();
+        let missing: Vec<_> =
+            verified.missing.iter().map(|host| (host.host.clone(), host.not_counted.unwrap())).collect();
+        assert_eq!(uncounted, missing, "the two answers agree");
+        uncounted
+    };
+    assert_eq!(reasons().await, []);
+
+    // The same version is applied again, and fails.
+    fixture.send(&fixture.report("web1", 1, 2, Outcome::Configured(RunResult::Failed))).await;
+    let failed = reasons().await;
+    assert!(matches!(&failed[..], [(name, NotCounted::Failed { .. })] if name == "web1"), "{failed:?}");
+    fixture.send(&fixture.report("web1", 1, 3, PASSED)).await;
+    assert_eq!(reasons().await, []);
+
+    let later = fixture.app.view.fleets()[&fixture.env].epoch() + 1;
+    let put = Op::put(Keys::new(&fixture.env).store_epoch(), later.to_string());
+    fixture.store.commit(Txn::new().op(put)).await.unwrap();
+    fixture.wait_for("the new epoch", |fleet| fleet.epoch() == later).await;
+    let earlier = |name: &str| (name.to_owned(), NotCounted::EarlierEpoch);
+    assert_eq!(reasons().await, [earlier("web1"), earlier("web2")]);
+    fixture.send(&fixture.report("web1", 1, 4, PASSED)).await;
+    assert_eq!(reasons().await, [earlier("web2")]);
     fixture.stop().await;
 }
 

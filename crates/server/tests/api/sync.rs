@@ -222,13 +222,15 @@ async fn agent_accepts_a_restored_store() {
     fixture.stop().await;
 }
 
+const DAY: u64 = 24 * 60 * 60;
+
 /// An adopted epoch would be the end: all agents refuse earlier ones, and there may be none later.
 #[tokio::test(flavor = "multi_thread")]
 async fn epoch_of_an_agent_is_never_adopted() {
     let fixture = Fixture::start(&FLEET).await;
     let before = fixture.state().await;
     let now = u64::try_from(fixture.app.clock.now().as_second()).unwrap();
-    for epoch in [68_719_476_736, u64::MAX, now + 3600] {
+    for epoch in [68_719_476_736, u64::MAX, now + 2 * DAY] {
         let open = SyncOpen { generation: Some(Generation { epoch, number: 1 }), ..SyncOpen::default() };
         let refused = fixture.client.sync(&fixture.env, &node("web1"), &open).await.unwrap_err();
         let problem = refused.problem().unwrap();
@@ -245,6 +247,12 @@ async fn epoch_of_an_agent_is_never_adopted() {
     let _web = fixture.open("web1", &SyncOpen { generation: Some(known), ..caught_up(&fixture, &[]) }).await;
     let epoch = fixture.app.view.fleets()[&fixture.env].epoch();
     assert!((now..now + 3600).contains(&epoch), "{epoch} at {now}");
+
+    // The clock of the server that had begun it may have been ahead.
+    let known = Generation { epoch: now + 7200, number: 1 };
+    let _web = fixture.open("web1", &SyncOpen { generation: Some(known), ..caught_up(&fixture, &[]) }).await;
+    let epoch = fixture.app.view.fleets()[&fixture.env].epoch();
+    assert!((now + DAY..now + DAY + 3600).contains(&epoch), "{epoch} at {now}: of the clock, not of the agent");
     fixture.stop().await;
 }
 
