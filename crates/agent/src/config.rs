@@ -63,6 +63,9 @@ pub struct ConfigFile {
     /// The `puppet` program.
     #[serde(default = "puppet")]
     pub puppet: PathBuf,
+    /// The node's `puppet.conf`. Default: that in the state directory.
+    #[serde(default)]
+    pub puppet_conf: Option<PathBuf>,
     /// Backoff of failed runs.
     #[serde(default)]
     pub retry: RetryConfig,
@@ -172,6 +175,8 @@ pub struct AgentNode {
     pub holder: Option<String>,
     pub root: PathBuf,
     pub puppet: PathBuf,
+    /// The `puppet.conf` of the node, if it is not in the state directory.
+    pub puppet_conf: Option<PathBuf>,
     pub layout: Layout,
 }
 
@@ -186,6 +191,7 @@ impl AgentNode {
             boot,
             root: config.root.clone(),
             puppet: config.puppet.clone(),
+            puppet_conf: config.puppet_conf.clone(),
             layout,
         }
     }
@@ -275,11 +281,12 @@ mod tests {
     fn all_fields_are_read() {
         let text = SMALLEST.replace("\"http://127.0.0.1:7300\"", "[\"http://a:1\", \"http://b:2\"]");
         let config = read(&format!(
-            "{text}\ntoken_file = \"/etc/muster/token\"\npuppet = \"/opt/p\"\ndebounce = \"1s\"\nretry = {{ first = \"1s\", cap = \"1m\" }}"
+            "{text}\ntoken_file = \"/etc/muster/token\"\npuppet = \"/opt/p\"\npuppet_conf = \"/etc/p.conf\"\ndebounce = \"1s\"\nretry = {{ first = \"1s\", cap = \"1m\" }}"
         ))
         .unwrap();
         assert_eq!(config.server.urls(), ["http://a:1", "http://b:2"]);
         assert_eq!(config.token_file.as_deref(), Some(Path::new("/etc/muster/token")));
+        assert_eq!(config.puppet_conf.as_deref(), Some(Path::new("/etc/p.conf")));
         assert_eq!(config.retry(), RetryBackoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) });
     }
 

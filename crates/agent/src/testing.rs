@@ -56,6 +56,7 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
         holder: None,
         root: dir.path().join("root"),
         puppet: "puppet".into(),
+        puppet_conf: None,
         layout,
     };
     (dir, node)

@@ -140,7 +140,14 @@ fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, PathRequiremen
     let modules = spec.modulepath.iter().map(|path| (path.as_str(), PathRequirement::Directory));
     let execs = spec.validate.iter().filter_map(|check| Some((check.exec.as_deref()?, PathRequirement::Executable)));
     let hooks = spec.hooks.iter().map(|hook| (hook.run.as_str(), PathRequirement::Executable));
-    [(spec.manifest.as_str(), manifest)].into_iter().chain(hiera).chain(modules).chain(execs).chain(hooks)
+    spec.manifest
+        .as_deref()
+        .map(|path| (path, manifest))
+        .into_iter()
+        .chain(hiera)
+        .chain(modules)
+        .chain(execs)
+        .chain(hooks)
 }
 
 impl PathRequirement {
@@ -285,6 +292,16 @@ mod tests {
                 "applier: script\nmanifest: apply\ncolour: red\n",
                 &[apply],
                 "release.yaml:3:1: unknown key \"colour\"; known keys are ",
+            ),
+            (
+                "applier: puppet\nmanifest: apply\npuppet: {strict_variable: false}\n",
+                &[apply],
+                "release.yaml:3:10: unknown key \"strict_variable\"; did you mean \"strict_variables\"?",
+            ),
+            (
+                "applier: puppet\nmanifest: apply\npuppet:\n  ssldir: /x\n",
+                &[apply],
+                "release.yaml:4:3: unknown key \"ssldir\"; known keys are environment, strict_variables, strict,",
             ),
             ("applier: scrip\nmanifest: apply\n", &[apply], "release.yaml:1:10: "),
             ("applier: script\nmanifest: [\n", &[apply], "release.yaml:"),

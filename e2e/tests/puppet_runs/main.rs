@@ -4,6 +4,7 @@
 //! Puppet costs seconds of CPU time, so each run checks as much as possible.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod control_repository;
 mod converging;
 mod failing;
 mod from_git;

@@ -63,11 +63,28 @@ impl TestNode {
             holder: None,
             root: directory.path().join("root"),
             puppet: "puppet".into(),
+            puppet_conf: None,
             layout: state.layout(),
         };
         fs::create_dir(&node.root).unwrap();
         let release = UnpackedRelease { directory: release, spec };
         Self { directory, node, release, runs: AtomicU32::new(0) }
+    }
+
+    /// The same node with another Puppet.
+    pub(crate) fn with_puppet(mut self, program: &Path) -> Self {
+        self.node.puppet = program.to_owned();
+        self
+    }
+
+    /// Directory of Puppet's own directories.
+    pub(crate) fn puppet_directory(&self) -> PathBuf {
+        self.node.layout.puppet()
+    }
+
+    /// Writes the node's own `puppet.conf`.
+    pub(crate) fn write_puppet_conf(&self, text: &str) {
+        fs::write(self.puppet_directory().join("conf/puppet.conf"), text).unwrap();
     }
 
     /// Directory of files that the release writes.

@@ -3,6 +3,7 @@
 mod puppet;
 mod puppet_log;
 mod puppet_report;
+mod puppet_settings;
 #[cfg(test)]
 mod tests;
 
@@ -101,7 +102,7 @@ pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToke
     };
     let name = match job.release.spec.applier {
         Applier::Puppet => "puppet".to_owned(),
-        Applier::Script => job.release.spec.manifest.clone(),
+        Applier::Script => job.release.spec.executable().to_owned(),
     };
     let code = match supervise(&program, children, cancel).await {
         ProgramEnd::Exited(code) => code,
@@ -153,13 +154,13 @@ const MAX_REASON: usize = 300;
 fn script_program(job: &Job<'_>) -> Result<Program, RunReason> {
     let spec = &job.release.spec;
     match job.mode {
-        Mode::Preview if !spec.noop => Err(RunReason::NoPreview { program: spec.manifest.clone() }),
-        Mode::Preview | Mode::Apply => Ok(base(job, job.release.directory.join(&spec.manifest))),
+        Mode::Preview if !spec.noop => Err(RunReason::NoPreview { program: spec.executable().to_owned() }),
+        Mode::Preview | Mode::Apply => Ok(base(job, job.release.directory.join(spec.executable()))),
     }
 }
 
 fn script_not_started(job: &Job<'_>, error: &io::Error) -> RunReason {
-    let manifest = &job.release.spec.manifest;
+    let manifest = job.release.spec.executable();
     if error.kind() == io::ErrorKind::PermissionDenied {
         return RunReason::Release {
             problem: format!("{manifest} of the release cannot be executed: check its permissions"),
@@ -185,6 +186,6 @@ fn script_result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> ApplierResult {
                 line.map_or_else(|| "an unnamed need".to_owned(), |line| clip(&job.secrets.text(&line), MAX_REASON));
             ApplierResult::pending(vec![Need::Other { reason }])
         }
-        code => ApplierResult::failed(RunReason::ExitCode { program: job.release.spec.manifest.clone(), code }),
+        code => ApplierResult::failed(RunReason::ExitCode { program: job.release.spec.executable().to_owned(), code }),
     }
 }

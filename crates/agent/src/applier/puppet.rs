@@ -2,14 +2,15 @@
 //! binary.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{ResourceError, RunResult};
 
 use crate::applier::puppet_report::{PuppetReport, PuppetReportReader, ResourceFailure};
-use crate::applier::{ApplierResult, Job, Mode, base, puppet_log};
+use crate::applier::puppet_settings::{ContentPaths, NodeSettings};
+use crate::applier::{ApplierResult, Job, Mode, base, puppet_log, puppet_settings};
 use crate::process::supervise::Program;
 use crate::state::durable::{self, StateWriteError};
 
@@ -20,49 +21,73 @@ const HIERA: &str = "version: 5\nhierarchy:\n  - {name: muster, lookup_key: must
 pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     let (layout, release) = (&job.node.layout, job.release);
     install(&layout.modules()).map_err(|error| RunReason::Machine { problem: error.in_one_line() })?;
+    let own = layout.puppet();
     let hiera = match &release.spec.hiera {
         Some(path) => release.directory.join(path),
-        None => {
-            let path = layout.puppet().join("hiera.yaml");
-            fs::write(&path, HIERA)
-                .map_err(|error| RunReason::Machine { problem: format!("cannot write {}: {error}", path.display()) })?;
-            path
-        }
+        None => write_hiera(&own)?,
     };
-    let mut program = base(job, job.node.puppet.clone());
+    let content = ContentPaths::of(release)?;
+    let conf = job.node.puppet_conf.clone().unwrap_or_else(|| own.join("conf/puppet.conf"));
+    let settings = NodeSettings::read(&conf)?;
+    let environments = own.join("environments");
+    let environment = puppet_settings::environment(&release.spec.puppet, &settings)?;
+    make_directory(&environments.join(&environment))?;
+
+    let mut program = base(job, puppet_settings::find_program(&job.node.puppet));
     program.args.push("apply".into());
-    let own = layout.puppet();
     let mut set = |option: &str, value: OsString| program.args.extend([option.into(), value]);
-    for (option, directory) in [
-        ("--confdir", "conf"),
-        ("--vardir", "var"),
-        ("--publicdir", "public"),
-        ("--logdir", "log"),
-        ("--rundir", "run"),
-        ("--codedir", "code"),
-    ] {
+    for (option, directory) in DIRECTORIES {
         set(option, own.join(directory).into());
     }
+    set("--config", conf.into());
+    set("--environmentpath", environments.into());
+    set("--environment", environment.into());
     set("--certname", job.node.name.host().into());
-    set("--modulepath", modulepath(job));
+    set("--modulepath", modulepath(job, &content));
     set("--hiera_config", hiera.into());
     set("--reports", "muster".into());
     set("--logdest", job.directory.puppet_log().into());
-    let flags = ["--detailed-exitcodes", "--color=false", "--strict_variables", "--show_diff"];
-    program.args.extend(flags.map(OsString::from));
+    program.args.extend(["--detailed-exitcodes", "--color=false"].map(OsString::from));
+    program.args.extend(puppet_settings::options(&release.spec.puppet, &settings));
     match job.mode {
         Mode::Apply => {}
         Mode::Preview => program.args.push("--noop".into()),
     }
-    program.args.push(release.directory.join(&release.spec.manifest).into());
+    program.args.push(content.manifest.into());
     Ok(program)
 }
 
+/// Puppet's directories, below the node's own. With a default Puppet would use a directory of the machine, and nodes on one
+/// machine would share it.
+const DIRECTORIES: [(&str, &str); 7] = [
+    ("--confdir", "conf"),
+    ("--vardir", "var"),
+    ("--publicdir", "public"),
+    ("--logdir", "log"),
+    ("--rundir", "run"),
+    ("--codedir", "code"),
+    // Debian's Puppet 7 has one for the whole machine, also with another `confdir`.
+    ("--ssldir", "ssl"),
+];
+
+fn write_hiera(own: &Path) -> Result<PathBuf, RunReason> {
+    let path = own.join("hiera.yaml");
+    match fs::write(&path, HIERA) {
+        Ok(()) => Ok(path),
+        Err(error) => Err(RunReason::Machine { problem: format!("cannot write {}: {error}", path.display()) }),
+    }
+}
+
+fn make_directory(path: &Path) -> Result<(), RunReason> {
+    fs::create_dir_all(path)
+        .map_err(|error| RunReason::Machine { problem: format!("cannot create {}: {error}", path.display()) })
+}
+
 /// The release's modules come before the agent's.
-fn modulepath(job: &Job<'_>) -> OsString {
+fn modulepath(job: &Job<'_>, content: &ContentPaths) -> OsString {
     let mut path = OsString::new();
-    for directory in &job.release.spec.modulepath {
-        path.push(job.release.directory.join(directory));
+    for directory in &content.modulepath {
+        path.push(directory);
         path.push(":");
     }
     path.push(job.node.layout.modules());
@@ -133,6 +158,7 @@ macro_rules! files {
 /// Paths and contents of the module. A test compares them with the directory.
 const FILES: &[(&str, &str)] = files![
     "metadata.json",
+    "lib/facter/muster.rb",
     "lib/puppet/functions/muster/is_leader.rb",
     "lib/puppet/functions/muster/leader.rb",
     "lib/puppet/functions/muster/lookup_key.rb",

@@ -1,5 +1,5 @@
-//! Environment variables of appliers, hooks and checks. The agent's own environment is not inherited, so that a run does
-//! not depend on how the agent was started.
+//! Environment variables of appliers, hooks and checks. Of the agent's own environment only a few variables are
+//! inherited, so that a run does not depend on how the agent was started.
 
 use std::ffi::OsString;
 
@@ -19,6 +19,11 @@ const MACHINE: &str = "MUSTER_MACHINE";
 
 /// Set in a preview: the applier must report its changes and make none.
 const NOOP: &str = "MUSTER_NOOP";
+
+/// Proxies of the agent's environment, which appliers, hooks and checks need to fetch packages and files. Programs differ in
+/// the case that they read.
+const PROXIES: [&str; 8] =
+    ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
 
 /// Default `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -54,5 +59,28 @@ pub fn variables(job: &Job<'_>) -> Vec<(String, OsString)> {
         Mode::Apply => None,
         Mode::Preview => Some((NOOP, "1".into())),
     };
-    variables.into_iter().chain(machine).chain(noop).map(|(name, value)| (name.to_owned(), value)).collect()
+    let proxies = proxies(inherited);
+    variables
+        .into_iter()
+        .chain(machine)
+        .chain(noop)
+        .chain(proxies)
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+fn proxies(inherited: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = (&'static str, OsString)> {
+    PROXIES.into_iter().filter_map(move |name| Some((name, inherited(name)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_are_inherited_in_both_cases() {
+        let agent = |name: &str| matches!(name, "http_proxy" | "NO_PROXY" | "SHELL").then(|| OsString::from(name));
+        let found: Vec<_> = proxies(agent).collect();
+        assert_eq!(found, [("http_proxy", "http_proxy".into()), ("NO_PROXY", "NO_PROXY".into())]);
+    }
 }

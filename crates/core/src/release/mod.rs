@@ -1,7 +1,9 @@
 //! Releases: the registered record, the content (`release.yaml` and its files), and the signed manifest.
 
 pub mod dir;
+pub mod environment_conf;
 pub mod manifest;
+pub mod puppet_settings;
 pub mod spec;
 
 use std::collections::BTreeSet;

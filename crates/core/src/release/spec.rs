@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lookup::LookupKey;
 use crate::names::Role;
+use crate::release::puppet_settings::PuppetSettings;
 
 /// Default deadline of the applier. Long enough for a first run that installs packages.
 pub const APPLIER_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
@@ -21,14 +22,19 @@ pub const HOOK_DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 #[serde(deny_unknown_fields)]
 pub struct ReleaseSpec {
     pub applier: Applier,
-    /// Manifest that Puppet applies, or executable of the script applier. A path in the release.
-    pub manifest: String,
-    /// Module directories, relative to the release.
+    /// Manifest that Puppet applies, a file or a directory, or executable of the script applier. A path in the release. Puppet's
+    /// default is that of `environment.conf`.
+    #[serde(default)]
+    pub manifest: Option<String>,
+    /// Module directories, relative to the release. Default: those of `environment.conf`.
     #[serde(default)]
     pub modulepath: Vec<String>,
     /// Hiera configuration. Without it only the node's snapshot is looked up.
     #[serde(default)]
     pub hiera: Option<String>,
+    /// Settings of Puppet.
+    #[serde(default)]
+    pub puppet: PuppetSettings,
     #[serde(default = "applier_deadline")]
     pub deadline: SignedDuration,
     /// The script supports previews: it changes nothing when `MUSTER_NOOP` is set. Puppet always does.
@@ -200,7 +206,7 @@ impl ReleaseSpec {
     /// Semantic errors: paths outside the release, duplicate names within a role, deadlines that are not positive.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let paths = [Some(&self.manifest), self.hiera.as_ref()].into_iter().flatten().chain(&self.modulepath);
+        let paths = [self.manifest.as_ref(), self.hiera.as_ref()].into_iter().flatten().chain(&self.modulepath);
         let execs = self.validate.iter().filter_map(|check| check.exec.as_ref());
         let execs = execs.chain(self.hooks.iter().map(|hook| &hook.run));
         for path in paths.chain(execs) {
@@ -216,6 +222,8 @@ impl ReleaseSpec {
                 problems.push(format!("{pattern:?} in `exclude` is not a pattern of paths: write `docs/` or `*.md`"));
             }
         }
+        problems.extend(self.applier_problem().map(str::to_owned));
+        problems.extend(self.puppet.problems());
         for (number, check) in self.validate.iter().enumerate() {
             problems.extend(check.kind().err());
             let mut before = self.validate.iter().take(number);
@@ -258,6 +266,23 @@ impl ReleaseSpec {
             problems.push("the deadline of the applier must be positive".into());
         }
         problems
+    }
+
+    /// Settings that the applier lacks, or that are of the other one.
+    fn applier_problem(&self) -> Option<&'static str> {
+        match self.applier {
+            Applier::Puppet => None,
+            Applier::Script if self.manifest.is_none() => {
+                Some("the script applier needs `manifest`, the path of its executable")
+            }
+            Applier::Script if !self.puppet.is_default() => Some("`puppet` has settings, but the applier is script"),
+            Applier::Script => None,
+        }
+    }
+
+    /// Executable of the script applier. [`ReleaseSpec::problems`] has checked that it is given.
+    pub fn executable(&self) -> &str {
+        self.manifest.as_deref().unwrap_or_default()
     }
 }
 
@@ -327,6 +352,27 @@ mod tests {
                 "the deadline of the applier must be positive",
             ]
         );
+    }
+
+    #[test]
+    fn settings_of_the_applier_are_checked() {
+        let of = |json| spec(json).problems();
+        let none = Vec::<String>::new();
+        assert_eq!(of(serde_json::json!({"applier": "puppet"})), none, "environment.conf has the manifest");
+        assert_eq!(
+            of(serde_json::json!({"applier": "script"})),
+            ["the script applier needs `manifest`, the path of its executable"]
+        );
+        let puppet = |applier: &str, settings: serde_json::Value| {
+            of(serde_json::json!({"applier": applier, "manifest": "x", "puppet": settings}))
+        };
+        let all = serde_json::json!({"environment": "staging_2", "strict_variables": false, "strict": "warning",
+            "show_diff": false, "include_legacy_facts": true, "disable_warnings": ["deprecations"], "trace": true,
+            "evaltrace": true});
+        assert_eq!(puppet("puppet", all.clone()), none);
+        assert_eq!(puppet("script", all), ["`puppet` has settings, but the applier is script"]);
+        let error = puppet("puppet", serde_json::json!({"environment": "prod-eu"}));
+        assert!(error[0].starts_with("the Puppet environment \"prod-eu\" is not a legal name"), "{error:?}");
     }
 
     #[test]

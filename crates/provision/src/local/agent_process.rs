@@ -27,8 +27,21 @@ const BOOT: &str = "MUSTER_BOOT";
 pub(super) const AGENT_GRACE: Duration = Duration::from_secs(10);
 
 /// Variables that a machine inherits from Muster. More would make machines depend on who started Muster; without these,
-/// programs are not found and text is not decoded.
-const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "RUST_LOG"];
+/// programs are not found, text is not decoded, and packages are not fetched through a proxy.
+const INHERITED: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "LANG",
+    "RUST_LOG",
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "FTP_PROXY",
+    "NO_PROXY",
+];
 
 /// Name of the agent's program.
 pub const AGENT: &str = "muster-agent";

@@ -71,7 +71,7 @@ fn bundle_is_checked_as_a_stream_of_few_reads() {
     let check = |manifest: &Manifest| {
         check_bundle(|| CountedReads(&bundle, &reads), bundle.len() as u64, manifest).map_err(|error| error.to_string())
     };
-    assert_eq!(check(&manifest).unwrap().manifest, "apply");
+    assert_eq!(check(&manifest).unwrap().executable(), "apply");
     assert!(reads.get() <= 2 * (bundle.len() / 8192 + 2), "{} reads of {} bytes", reads.get(), bundle.len());
 
     let other = Digest::new(format!("sha256:{}", "0".repeat(64))).unwrap();

@@ -76,6 +76,7 @@ impl SimulatedWorld {
             boot: Some("b".into()),
             root: "/".into(),
             puppet: "puppet".into(),
+            puppet_conf: None,
             layout: Layout::at(Path::new("/nowhere")),
         });
         let disk = SimulatedDisk::default();

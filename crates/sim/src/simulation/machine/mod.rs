@@ -152,6 +152,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<AgentNode> {
         boot: Some(format!("{name}-boot-{boots}")),
         root: Path::new("/").into(),
         puppet: Path::new("puppet").into(),
+        puppet_conf: None,
         layout: Layout::at(Path::new("/nowhere")),
     })
 }

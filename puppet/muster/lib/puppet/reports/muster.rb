@@ -10,6 +10,8 @@ Puppet::Reports.register_report(:muster) do
 
   def process
     report = to_data_hash
+    # Puppet 8 omits unchanged resources, and then the counts would be wrong.
+    report['resource_statuses'] = resource_statuses.compact.transform_values(&:to_data_hash)
     resource_statuses.each do |name, status|
       data = report['resource_statuses'][name]
       complete(data, status) if data && status

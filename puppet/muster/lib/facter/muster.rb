@@ -1,0 +1,11 @@
+# frozen_string_literal: true
+
+# The names of this node in Muster, for hierarchies: `path: "roles/%{facts.muster.role}.yaml"`. There is no such fact when
+# Puppet is run by hand without the variables that muster-agent sets.
+Facter.add(:muster) do
+  setcode do
+    names = %w[env node host role version]
+    fact = names.to_h { |name| [name, ENV["MUSTER_#{name.upcase}"]] }
+    fact unless fact.value?(nil)
+  end
+end
