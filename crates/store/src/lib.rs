@@ -61,7 +61,7 @@ pub use self::embedded::EmbeddedStore;
 pub use self::etcd::EtcdStore;
 pub use self::limits::InvalidRequest;
 pub use self::open::{OpenError, StoreAccess, open, open_for_restore};
-pub use self::store::{CommitOutcome, Integrity, KeyRange, KeyValue, Lease, Store, StoreStats};
+pub use self::store::{CommitOutcome, Integrity, KeyRange, KeyValue, Lease, Store, StoreStats, Verification};
 pub use self::watch::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
 pub use crate::store::{
     Alarm, AlarmKind, ErrorCause, MemberState, Sharing, StoreError, StoreFault, StoreHealth, StoreMember,

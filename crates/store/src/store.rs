@@ -110,13 +110,21 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     /// Checks the store and each of its members. Never fails: errors are part of the result.
     fn health(&self) -> BoxFuture<'_, StoreHealth>;
 
-    /// Verifies the checksums of the whole store. Other requests wait meanwhile. etcd verifies itself.
-    fn verify(&self) -> BoxFuture<'_, Result<Integrity, StoreError>> {
-        Box::pin(async { Ok(Integrity::Unchecked) })
+    /// Verifies the checksums of the whole store, unless a recent result is known. Other requests wait meanwhile. etcd
+    /// verifies itself.
+    fn verify(&self) -> BoxFuture<'_, Result<Verification, StoreError>> {
+        Box::pin(async { Ok(Verification { integrity: Integrity::Unchecked, age: Duration::ZERO }) })
     }
 }
 
-/// Result of a verification.
+/// Result of a verification, and the time since then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verification {
+    pub integrity: Integrity,
+    pub age: Duration,
+}
+
+/// Condition of a store's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Integrity {
     /// The store verifies itself.
@@ -217,6 +225,8 @@ pub struct StoreHealth {
     pub oldest: Option<Revision>,
     /// The latest revision.
     pub revision: Option<Revision>,
+    /// Duration of a verification in progress. Other requests wait for its end, and nothing else is known.
+    pub verifying: Option<Duration>,
 }
 
 /// One server of a store.

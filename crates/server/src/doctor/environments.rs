@@ -5,7 +5,8 @@ use muster_core::names::NodeName;
 use muster_core::replica::ControllerName;
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
-use super::facts::{BundleFault, EnvironmentFacts};
+use super::bundles::BundleFault;
+use super::facts::EnvironmentFacts;
 
 pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> {
     let env = facts.env.as_str();
@@ -35,6 +36,7 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
     if !facts.bad_bundles.is_empty() {
         let bad = facts.bad_bundles.iter().map(|(version, fault)| match fault {
             BundleFault::Missing => format!("{version} is missing"),
+            BundleFault::Unreadable(error) => format!("{version} cannot be read ({error})"),
             BundleFault::Length { found, recorded } => {
                 format!("{version} is damaged ({found} bytes, its record says {recorded})")
             }
@@ -42,11 +44,10 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
         });
         let bad: Vec<String> = bad.collect();
         let seen = format!("no node can run these versions: the bundle of {}", bad.join(", the bundle of "));
-        findings.push(
-            DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Failed, seen)
-                .on(env)
-                .advise("push the same bundles again with `muster release push`, or restore a backup"),
-        );
+        findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Failed, seen).on(env).advise(
+            "check the disk of the blob directory and its permissions; push the same bundles again with `muster \
+                     release push`, or restore a backup",
+        ));
     }
     if facts.unverified_bundles > 0 {
         let seen = format!("{} bundles could not be verified in time", facts.unverified_bundles);
@@ -219,11 +220,13 @@ mod tests {
             (version("v2"), BundleFault::Missing),
             (version("v3"), BundleFault::Length { found: 10, recorded: 700 }),
             (version("v4"), BundleFault::Digest),
+            (version("v5"), BundleFault::Unreadable("Permission denied".into())),
         ];
         let seen = lines(check_environment(&EnvironmentFacts { bad_bundles, unverified_bundles: 5, ..facts() }));
         let failed = "environment prod failed: no node can run these versions: the bundle of v2 is missing, the bundle of v3 is \
                       damaged (10 bytes, its record says 700), the bundle of v4 is damaged (its content";
         assert!(seen[3].starts_with(failed), "{seen:?}");
+        assert!(seen[3].contains("the bundle of v5 cannot be read (Permission denied)"), "{seen:?}");
         assert!(seen[4].starts_with("environment prod cannot tell: 5 bundles could not be verified"), "{seen:?}");
     }
 }

@@ -11,16 +11,16 @@ use muster_core::fleet::{DestroyRecord, Fleet, Node, RestoreRecord};
 use muster_core::names::{EnvName, NodeName, ReplicaId, Version};
 use muster_core::node::liveness::Link;
 use muster_core::node::record::MachinePhase;
-use muster_core::release::ReleaseRecord;
 use muster_core::replica::{ControllerName, ControllerRecord, RefusedAgent, ReplicaRecord};
-use muster_store::{Integrity, Sharing, Store, StoreHealth};
+use muster_store::{Sharing, Store, StoreHealth, Verification};
 use muster_wire::doctor::{BlobVisibility, ReplicaReport};
 use muster_wire::problem::ProblemCode;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::App;
 use crate::api::chain;
-use crate::blobs::Blobs;
+
+use super::bundles::{BundleFault, check_bundles};
 
 /// All facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +39,21 @@ pub struct StoreFacts {
     pub name: String,
     pub sharing: Sharing,
     pub health: StoreHealth,
-    /// Result of the verification, or its error.
-    pub integrity: Result<Integrity, String>,
+    pub integrity: IntegrityFacts,
+}
+
+/// Result of a request to verify the store's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IntegrityFacts {
+    Verified(Verification),
+    /// The content is damaged or cannot be read.
+    Failed(String),
+    /// The verification continues, and the next request gets its result.
+    InProgress {
+        waited: Duration,
+    },
+    /// Not requested: the store did not answer reads.
+    Skipped,
 }
 
 /// A replica and its answer.
@@ -51,8 +64,15 @@ pub struct ReplicaFacts {
     /// Times of the collecting replica, just before and after the request.
     pub asked: Timestamp,
     pub answered: Timestamp,
-    /// The answer, or the reason why there is none.
-    pub answer: Result<ReplicaReport, String>,
+    pub answer: Result<ReplicaReport, NoReplicaAnswer>,
+}
+
+/// Reason why a replica gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoReplicaAnswer {
+    /// It has another token.
+    RefusedToken,
+    Unreachable(String),
 }
 
 /// An environment in the view.
@@ -79,41 +99,27 @@ pub struct EnvironmentFacts {
     pub refused_agents: Vec<(NodeName, RefusedAgent)>,
 }
 
-/// Fault of a stored bundle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BundleFault {
-    Missing,
-    /// Its length is not the one of its record.
-    Length {
-        found: u64,
-        recorded: u64,
-    },
-    /// Its content does not match its digest.
-    Digest,
-}
-
 /// Timeout of the store, which requests each of its members with shorter timeouts.
 const STORE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time to verify bundles. Lengths are compared first; a gigabyte of content takes a second or two.
-const BUNDLES_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time to wait for a verification. With the timeout above it is shorter than the 30 s after which clients give up.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a replica. A healthy one answers in milliseconds.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Requests the health of a store.
 pub async fn collect_store(store: &dyn Store) -> StoreFacts {
-    let health = timeout(STORE_TIMEOUT, store.health()).await;
-    let integrity = match timeout(STORE_TIMEOUT, store.verify()).await {
-        Ok(verified) => verified.map_err(|error| chain(&error)),
-        Err(_) => Err(format!("not verified within {} s", STORE_TIMEOUT.as_secs())),
+    let health = timeout(STORE_TIMEOUT, store.health()).await.unwrap_or_default();
+    let integrity = match health.latency {
+        None => IntegrityFacts::Skipped,
+        Some(_) => match timeout(VERIFY_TIMEOUT, store.verify()).await {
+            Ok(Ok(verified)) => IntegrityFacts::Verified(verified),
+            Ok(Err(error)) => IntegrityFacts::Failed(chain(&error)),
+            Err(_) => IntegrityFacts::InProgress { waited: VERIFY_TIMEOUT },
+        },
     };
-    StoreFacts {
-        name: store.name().to_owned(),
-        sharing: store.sharing(),
-        health: health.unwrap_or_else(|_| StoreHealth::default()),
-        integrity,
-    }
+    StoreFacts { name: store.name().to_owned(), sharing: store.sharing(), health, integrity }
 }
 
 /// Collects all facts concurrently.
@@ -129,8 +135,12 @@ pub(crate) async fn collect_facts(app: &App) -> DoctorFacts {
     // This replica is not in the view before there is an environment.
     replicas.insert(app.replica.membership.id().clone(), app.replica.membership.record().clone());
     let requests = join_all(replicas.into_iter().map(|(id, record)| collect_replica(app, id, record)));
-    let (store, replicas, blobs, bundles) =
-        futures::join!(collect_store(app.store.as_ref()), requests, can_write(app), check_bundles(app, releases));
+    let (store, replicas, blobs, bundles) = futures::join!(
+        collect_store(app.store.as_ref()),
+        requests,
+        can_write(app),
+        check_bundles(app.blobs.clone(), releases)
+    );
     for (environment, (bad, unverified)) in environments.iter_mut().zip(bundles) {
         (environment.bad_bundles, environment.unverified_bundles) = (bad, unverified);
     }
@@ -144,57 +154,16 @@ async fn collect_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> Rep
     } else {
         let asking = async { app.agents.peers.client(&record.url)?.self_examination(REPLICA_TIMEOUT).await };
         match asking.await {
-            Ok(answer) if answer.replica != id => Err(format!("{} answers at its address", answer.replica)),
-            Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::Unauthenticated) => {
-                Err("it refuses the token of this replica: start all replicas with the same --token-file".to_owned())
+            Ok(answer) if answer.replica != id => {
+                Err(NoReplicaAnswer::Unreachable(format!("{} answers at its address", answer.replica)))
             }
-            answer => answer.map_err(|error| chain(&error)),
+            Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::Unauthenticated) => {
+                Err(NoReplicaAnswer::RefusedToken)
+            }
+            answer => answer.map_err(|error| NoReplicaAnswer::Unreachable(chain(&error))),
         }
     };
     ReplicaFacts { id, record, asked, answered: app.clock.now(), answer }
-}
-
-/// Compares the bundles of each environment with their records, and counts those whose digests could not be verified in
-/// time. An unreadable directory is another finding.
-async fn check_bundles(
-    app: &App,
-    releases: Vec<BTreeMap<Version, ReleaseRecord>>,
-) -> Vec<(Vec<(Version, BundleFault)>, usize)> {
-    let (blobs, until) = (app.blobs.clone(), Instant::now() + BUNDLES_TIMEOUT);
-    let all: Vec<usize> = releases.iter().map(BTreeMap::len).collect();
-    let checked = tokio::task::spawn_blocking(move || {
-        let check = |releases: BTreeMap<Version, ReleaseRecord>| {
-            let mut unverified = 0;
-            let bad = releases.into_iter().filter_map(|(version, release)| {
-                let fault = bundle_length_fault(&blobs, &release).or_else(|| {
-                    if Instant::now() >= until {
-                        unverified += 1;
-                        return None;
-                    }
-                    let is_intact = blobs.is_intact(bundle_blob(&release)).unwrap_or(true);
-                    (!is_intact).then_some(BundleFault::Digest)
-                });
-                fault.map(|fault| (version, fault))
-            });
-            (bad.collect(), unverified)
-        };
-        releases.into_iter().map(check).collect()
-    });
-    // A directory on a dead network file system blocks forever.
-    let checked = timeout(BUNDLES_TIMEOUT + REPLICA_TIMEOUT, checked).await.ok().and_then(Result::ok);
-    checked.unwrap_or_else(|| all.into_iter().map(|releases| (Vec::new(), releases)).collect())
-}
-
-fn bundle_blob(release: &ReleaseRecord) -> &str {
-    release.digest.strip_prefix("sha256:").unwrap_or(&release.digest)
-}
-
-fn bundle_length_fault(blobs: &Blobs, release: &ReleaseRecord) -> Option<BundleFault> {
-    match blobs.stored(bundle_blob(release)).ok()?.map(|stored| stored.size()) {
-        None => Some(BundleFault::Missing),
-        Some(found) if found != release.size => Some(BundleFault::Length { found, recorded: release.size }),
-        Some(_) => None,
-    }
 }
 
 /// Nodes that should be connected and are not, the longest silent first. A machine that is not provisioned yet has no agent.
@@ -317,6 +286,7 @@ pub(super) mod tests {
             faults: Vec::new(),
             oldest: Some(Revision(1)),
             revision: Some(Revision(1_000)),
+            verifying: None,
         }
     }
 

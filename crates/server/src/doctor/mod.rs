@@ -4,6 +4,7 @@
 //! fact. [`findings`] turns the facts into findings, without IO; each subject has one file. A finding says what was found
 //! and, if it is not ok, what to do.
 
+mod bundles;
 mod environments;
 mod facts;
 mod members;
@@ -12,7 +13,10 @@ mod store;
 
 use muster_wire::doctor::DoctorFinding;
 
-pub use facts::{BundleFault, DoctorFacts, EnvironmentFacts, ReplicaFacts, StoreFacts, collect_store};
+pub use bundles::BundleFault;
+pub use facts::{
+    DoctorFacts, EnvironmentFacts, IntegrityFacts, NoReplicaAnswer, ReplicaFacts, StoreFacts, collect_store,
+};
 pub(crate) use facts::{collect_facts, examine_self};
 pub use replicas::check_clock;
 

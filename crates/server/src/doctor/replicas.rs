@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::names::ReplicaId;
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
-use super::facts::ReplicaFacts;
+use super::facts::{NoReplicaAnswer, ReplicaFacts};
 
 pub(super) fn check_replicas(me: &ReplicaId, replicas: &[ReplicaFacts]) -> Vec<DoctorFinding> {
     let mut findings: Vec<DoctorFinding> = replicas.iter().map(|replica| check_replica(me, replica)).collect();
@@ -29,16 +29,21 @@ fn check_replica(me: &ReplicaId, replica: &ReplicaFacts) -> DoctorFinding {
             let seen = format!("{this}{place}, since {}: {agents}", record.since.strftime("%F %T UTC"));
             DoctorFinding::new(DoctorCheck::Replica, DoctorVerdict::Ok, seen).on(replica.id.as_str())
         }
-        Err(why) => {
-            let finding = DoctorFinding::new(
-                DoctorCheck::Replica,
-                DoctorVerdict::Failed,
-                format!("{place} does not answer: {why}"),
-            );
-            finding.on(replica.id.as_str()).advise(
-                "its lease is still valid: it stopped a moment ago, is frozen, or is not reachable from here; check its \
-                 machine and the network",
-            )
+        Err(reason) => {
+            let (seen, advice) = match reason {
+                NoReplicaAnswer::RefusedToken => (
+                    format!("{place} refuses the token of this replica"),
+                    "give all replicas the same token: copy the token file of one replica to the others, or name it with \
+                     --token-file; then restart those, and the agents that have another token",
+                ),
+                NoReplicaAnswer::Unreachable(why) => (
+                    format!("{place} does not answer: {why}"),
+                    "its lease is still valid: it stopped a moment ago, is frozen, or is not reachable from here; check its \
+                     machine and the network",
+                ),
+            };
+            let finding = DoctorFinding::new(DoctorCheck::Replica, DoctorVerdict::Failed, seen);
+            finding.on(replica.id.as_str()).advise(advice)
         }
     }
 }
@@ -174,12 +179,22 @@ mod tests {
 
     #[test]
     fn silent_replica_fails() {
-        let away = ReplicaFacts { answer: Err("connection refused".into()), ..replica("b-2", &[]) };
+        let refused = NoReplicaAnswer::Unreachable("connection refused".into());
+        let away = ReplicaFacts { answer: Err(refused), ..replica("b-2", &[]) };
         let seen = lines(check_replicas(&me(), &[replica("a-1", &[]), away]));
         assert!(
             seen[1].starts_with("replica b-2 failed: http://b-2:7300 on ctl, process 7 does not answer: connection")
         );
         assert_eq!(seen.len(), 3, "its clock is not known");
+    }
+
+    #[test]
+    fn replica_with_another_token_gets_advice_on_tokens() {
+        let other = ReplicaFacts { answer: Err(NoReplicaAnswer::RefusedToken), ..replica("b-2", &[]) };
+        let seen = lines(check_replicas(&me(), &[replica("a-1", &[]), other]));
+        let expected =
+            "replica b-2 failed: http://b-2:7300 on ctl, process 7 refuses the token of this replica → give all";
+        assert!(seen[1].starts_with(expected) && !seen[1].contains("network"), "{}", seen[1]);
     }
 
     #[test]

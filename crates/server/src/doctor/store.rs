@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_store::{AlarmKind, Integrity, Sharing, StoreFault, StoreHealth};
+use muster_store::{AlarmKind, Integrity, Sharing, StoreFault, StoreHealth, Verification};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
-use super::facts::StoreFacts;
+use super::facts::{IntegrityFacts, StoreFacts};
 
 /// Latency of a slow store. A linearizable read takes some milliseconds on a healthy disk and network. Above this, operators
 /// notice: every report waits for several requests.
@@ -39,6 +39,7 @@ pub(super) fn check_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
                 DoctorFinding::new(DoctorCheck::Latency, DoctorVerdict::Ok, seen)
             });
         }
+        None if health.verifying.is_some() => {}
         None => findings.push(
             DoctorFinding::new(DoctorCheck::Store, DoctorVerdict::Failed, format!("{name} does not answer reads"))
                 .advise(match sharing {
@@ -49,7 +50,7 @@ pub(super) fn check_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
                 }),
         ),
     }
-    findings.extend(check_integrity(name, integrity));
+    findings.extend(check_integrity(name, health.verifying, integrity));
     for alarm in &health.alarms {
         let (seen, advice) = match alarm.kind {
             AlarmKind::NoSpace => (
@@ -86,18 +87,40 @@ fn file_fault(name: &str, fault: StoreFault) -> DoctorFinding {
     )
 }
 
-fn check_integrity(name: &str, integrity: &Result<Integrity, String>) -> Option<DoctorFinding> {
+fn check_integrity(name: &str, verifying: Option<Duration>, integrity: &IntegrityFacts) -> Option<DoctorFinding> {
     let finding = |verdict, seen| DoctorFinding::new(DoctorCheck::Store, verdict, seen);
+    let in_progress = |time: Duration| {
+        let seen = format!("the file of {name} is being verified, for {} s so far", time.as_secs());
+        finding(DoctorVerdict::CannotTell, seen).advise(
+            "requests to the store wait until the verification has ended, which takes long for a large file: run `muster doctor` \
+             again later, which shows its result",
+        )
+    };
+    if let Some(elapsed) = verifying {
+        return Some(in_progress(elapsed));
+    }
     match integrity {
-        Ok(Integrity::Unchecked) => None,
-        Ok(Integrity::Intact) => Some(finding(DoctorVerdict::Ok, "all checksums of its file match".to_owned())),
-        Ok(Integrity::Repaired) => {
-            let seen = format!("the file of {name} was damaged and has been repaired");
+        IntegrityFacts::Skipped | IntegrityFacts::Verified(Verification { integrity: Integrity::Unchecked, .. }) => None,
+        IntegrityFacts::InProgress { waited } => Some(in_progress(*waited)),
+        IntegrityFacts::Verified(Verification { integrity: Integrity::Intact, age }) => {
+            Some(finding(DoctorVerdict::Ok, format!("all checksums of its file match{}", verified_ago(*age))))
+        }
+        IntegrityFacts::Verified(Verification { integrity: Integrity::Repaired, age }) => {
+            let seen = format!("the file of {name} was damaged and has been repaired{}", verified_ago(*age));
             Some(finding(DoctorVerdict::Warning, seen).advise("make a backup, and check the disk of the store"))
         }
-        Err(error) => Some(finding(DoctorVerdict::Failed, format!("{name} cannot be verified: {error}")).advise(
+        IntegrityFacts::Failed(error) => Some(finding(DoctorVerdict::Failed, format!("{name} cannot be verified: {error}")).advise(
             "make a backup if that still works, check the disk, and restore the latest backup with `muster restore`",
         )),
+    }
+}
+
+/// Age of a verification, if it was not made for this request.
+fn verified_ago(age: Duration) -> String {
+    match age.as_secs() {
+        0 => String::new(),
+        seconds @ ..120 => format!(", verified {seconds} s ago"),
+        seconds => format!(", verified {} min ago", seconds / 60),
     }
 }
 
@@ -198,8 +221,12 @@ mod tests {
     use super::*;
     use crate::doctor::facts::tests::{dead, health, lines, member, member_with};
 
+    fn verified(integrity: Integrity, age: u64) -> IntegrityFacts {
+        IntegrityFacts::Verified(Verification { integrity, age: Duration::from_secs(age) })
+    }
+
     fn store_lines(sharing: Sharing, health: StoreHealth) -> Vec<String> {
-        let integrity = Ok(Integrity::Unchecked);
+        let integrity = verified(Integrity::Unchecked, 0);
         lines(check_store(&StoreFacts { name: "etcd://a:2379".into(), sharing, health, integrity }))
     }
 
@@ -210,20 +237,41 @@ mod tests {
             let (name, sharing) = ("embedded:/store".into(), Sharing::Exclusive);
             lines(check_store(&StoreFacts { name, sharing, health, integrity }))
         };
-        let seen = check(vec![StoreFault::FileDeleted], Ok(Integrity::Intact));
+        let seen = check(vec![StoreFault::FileDeleted], verified(Integrity::Intact, 0));
         assert!(seen[0].starts_with("store failed: the file of embedded:/store was deleted"), "{seen:?}");
         assert!(seen[0].contains("muster backup") && !seen.concat().contains("answers"), "{seen:?}");
-        let seen = check(vec![StoreFault::FileReplaced], Ok(Integrity::Intact));
+        let seen = check(vec![StoreFault::FileReplaced], verified(Integrity::Intact, 0));
         assert!(seen[0].starts_with("store failed: the file of embedded:/store was replaced"), "{seen:?}");
-        let seen = check(Vec::new(), Ok(Integrity::Intact));
+        let seen = check(Vec::new(), verified(Integrity::Intact, 0));
         assert_eq!(seen[2], "store ok: all checksums of its file match");
-        let seen = check(Vec::new(), Err("the content is corrupt".into()));
+        let seen = check(Vec::new(), IntegrityFacts::Failed("the content is corrupt".into()));
         assert!(
             seen[2].starts_with("store failed: embedded:/store cannot be verified: the content is corrupt"),
             "{seen:?}"
         );
-        let seen = check(Vec::new(), Ok(Integrity::Repaired));
+        let seen = check(Vec::new(), verified(Integrity::Repaired, 0));
         assert!(seen[2].starts_with("store warning: the file of embedded:/store was damaged"), "{seen:?}");
+    }
+
+    #[test]
+    fn verification_in_progress_is_not_a_failure() {
+        let check = |health, integrity| {
+            let (name, sharing) = ("embedded:/store".into(), Sharing::Exclusive);
+            lines(check_store(&StoreFacts { name, sharing, health, integrity }))
+        };
+        let healthy = || health(vec![member("store")]);
+        let waited = IntegrityFacts::InProgress { waited: Duration::from_secs(10) };
+        let seen = check(healthy(), waited);
+        let expected = "store cannot tell: the file of embedded:/store is being verified, for 10 s so far";
+        assert!(seen[2].starts_with(expected) && !seen.concat().contains("restore"), "{seen:?}");
+        let elapsed = Some(Duration::from_secs(40));
+        let seen = check(StoreHealth { verifying: elapsed, ..StoreHealth::default() }, IntegrityFacts::Skipped);
+        let expected = "store cannot tell: the file of embedded:/store is being verified, for 40 s so far";
+        assert!(seen[0].starts_with(expected) && seen.len() == 1, "{seen:?}");
+        for (age, expected) in [(0, ""), (119, ", verified 119 s ago"), (599, ", verified 9 min ago")] {
+            let seen = check(healthy(), verified(Integrity::Intact, age));
+            assert_eq!(seen[2], format!("store ok: all checksums of its file match{expected}"));
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::{
-    CommitOutcome, GapCause, Integrity, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats,
-    Watch, WatchEvent, WatchFrom,
+    CommitOutcome, GapCause, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats,
+    Verification, Watch, WatchEvent, WatchFrom,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -234,7 +234,7 @@ impl Store for MeasuredStore {
         })
     }
 
-    fn verify(&self) -> BoxFuture<'_, Result<Integrity, StoreError>> {
+    fn verify(&self) -> BoxFuture<'_, Result<Verification, StoreError>> {
         Box::pin(self.measure("verify", self.store.verify(), |_| (OK, None)))
     }
 }

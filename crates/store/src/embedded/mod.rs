@@ -13,6 +13,7 @@ mod head_file;
 mod leases;
 mod read;
 mod shared;
+mod verification;
 mod watch;
 mod writer;
 
@@ -32,12 +33,13 @@ use self::head_file::HeadFile;
 use self::leases::LeaseDeadlines;
 use self::read::PageRequest;
 use self::shared::{ActivityCounters, CommitPosition, DatabaseSlot, EmbeddedShared};
+use self::verification::Verifications;
 use self::watch::EmbeddedWatch;
 use self::writer::{WriterState, WriterThread};
 use crate::clock::{LeaseClock, SystemClock};
 use crate::limits;
 use crate::store::{
-    CommitOutcome, Integrity, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats,
+    CommitOutcome, KeyRange, KeyValue, Lease, Sharing, Store, StoreError, StoreHealth, StoreStats, Verification,
 };
 use crate::watch::{Watch, WatchFrom};
 use watch::RecentTxns;
@@ -82,7 +84,7 @@ pub struct EmbeddedStore {
     requests: Option<mpsc::Sender<WriteRequest>>,
     writer: Option<std::thread::JoinHandle<()>>,
     /// Remembers the revision until the store is dropped.
-    keeper: Option<std::thread::JoinHandle<()>>,
+    revision_writer: Option<std::thread::JoinHandle<()>>,
     /// Expires leases until the store is dropped.
     expiry: JoinSet<()>,
 }
@@ -117,6 +119,7 @@ impl EmbeddedStore {
             leases: LeaseDeadlines::new(Arc::clone(&options.clock)),
             log,
             activity: ActivityCounters::default(),
+            verifications: Verifications::new(Arc::clone(&options.clock)),
         });
         shared.leases.sync_with(&leases);
         let writer = WriterThread {
@@ -132,13 +135,19 @@ impl EmbeddedStore {
             .spawn(move || writer.run())
             .map_err(|cause| io("start the writer of", cause))?;
         let kept = Arc::clone(&shared);
-        let keeper = std::thread::Builder::new()
+        let revision_writer = std::thread::Builder::new()
             .name("store-revision".to_owned())
             .spawn(move || kept.keep_head_file())
             .map_err(|cause| io("start the thread that remembers the revision of", cause))?;
         let mut expiry = JoinSet::new();
         expiry.spawn(leases::expire(Arc::clone(&shared)));
-        Ok(Self { shared, requests: Some(requests), writer: Some(writer), keeper: Some(keeper), expiry })
+        Ok(Self {
+            shared,
+            requests: Some(requests),
+            writer: Some(writer),
+            revision_writer: Some(revision_writer),
+            expiry,
+        })
     }
 
     /// Sends a request to the writer and waits for the reply.
@@ -159,9 +168,9 @@ impl Drop for EmbeddedStore {
             let _ = writer.join();
         }
         self.shared.close();
-        if let Some(keeper) = self.keeper.take() {
-            keeper.thread().unpark();
-            let _ = keeper.join();
+        if let Some(revision_writer) = self.revision_writer.take() {
+            revision_writer.thread().unpark();
+            let _ = revision_writer.join();
         }
     }
 }
@@ -233,7 +242,7 @@ impl Store for EmbeddedStore {
         Box::pin(shared::check_health(&self.shared))
     }
 
-    fn verify(&self) -> BoxFuture<'_, Result<Integrity, StoreError>> {
+    fn verify(&self) -> BoxFuture<'_, Result<Verification, StoreError>> {
         Box::pin(self.send_request(|reply| WriteRequest::Verify { reply }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 use std::time::Instant;
 
 use muster_core::txn::Revision;
@@ -14,6 +14,7 @@ use super::file::{FileFault, FileLog};
 use super::head_file::{HeadFile, INTERVAL};
 use super::leases::LeaseDeadlines;
 use super::read;
+use super::verification::Verifications;
 use super::watch::RecentTxns;
 use super::writer::WriteRequest;
 use crate::store::{MemberState, StoreError, StoreFault, StoreHealth, StoreMember, StoreStats, text_cause};
@@ -60,6 +61,7 @@ pub(super) struct EmbeddedShared {
     pub(super) log: Arc<FileLog>,
     pub(super) head_file: HeadFile,
     pub(super) activity: ActivityCounters,
+    pub(super) verifications: Verifications,
 }
 
 /// A read without a result.
@@ -149,7 +151,12 @@ impl EmbeddedShared {
 
     /// Compares the open file with the one that its path names.
     fn file_fault(&self) -> Option<StoreFault> {
-        let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
+        // Async callers must not wait for a verification that has begun since their read.
+        let slot = match self.slot.try_read() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
         let DatabaseSlot::Open { id, .. } = &*slot else { return None };
         match std::fs::metadata(&self.path) {
             Ok(found) if FileId::of(&found) == *id => None,
@@ -176,10 +183,16 @@ impl EmbeddedShared {
     }
 }
 
-/// StoreHealth of the store: one read from the file.
+/// StoreHealth of the store: one read from the file. A verification in progress would block the read.
 pub(super) async fn check_health(shared: &Arc<EmbeddedShared>) -> StoreHealth {
     let start = Instant::now();
-    let read = shared.read(read::counters).await;
+    let read = tokio::select! {
+        biased;
+        elapsed = shared.verifications.in_progress() => {
+            return StoreHealth { verifying: Some(elapsed), ..StoreHealth::default() };
+        }
+        read = shared.read(read::counters) => read,
+    };
     let latency = start.elapsed();
     let bytes = shared.stats().bytes;
     let state = match &read {
@@ -204,5 +217,6 @@ pub(super) async fn check_health(shared: &Arc<EmbeddedShared>) -> StoreHealth {
         faults: shared.file_fault().into_iter().collect(),
         oldest: read.as_ref().ok().map(|counters| Revision(counters.compacted)),
         revision: read.as_ref().ok().map(|counters| Revision(counters.head)),
+        verifying: None,
     }
 }

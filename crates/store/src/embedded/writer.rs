@@ -10,7 +10,7 @@ use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::store::{CommitOutcome, Integrity, Lease, StoreError, text_cause};
+use crate::store::{CommitOutcome, Integrity, Lease, StoreError, Verification, text_cause};
 
 use super::database::{OpenDatabase, panic_text};
 use super::file::{FileFault, FileOp};
@@ -141,8 +141,14 @@ impl WriterThread {
         Ok(())
     }
 
+    /// Verifies the file, unless a recent result is known.
+    fn verify(&mut self) -> Result<Verification, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        shared.verifications.run(|| self.verify_file())
+    }
+
     /// Verifies the whole file. No read or write is in progress meanwhile.
-    fn verify(&mut self) -> Result<Integrity, StoreError> {
+    fn verify_file(&mut self) -> Result<Integrity, StoreError> {
         let verified = {
             let mut slot = self.shared.slot.write().unwrap_or_else(PoisonError::into_inner);
             match &mut *slot {
@@ -326,9 +332,9 @@ pub(super) enum WriteRequest {
         revision: Revision,
         reply: PendingReply<()>,
     },
-    /// Verifies the file before the group is written.
+    /// Verifies the file before the group is written, unless a recent result is known.
     Verify {
-        reply: PendingReply<Integrity>,
+        reply: PendingReply<Verification>,
     },
     /// A reader found the database of this generation broken.
     Recover {

@@ -47,7 +47,7 @@ pub(super) async fn check(shared: &EtcdShared) -> StoreHealth {
     members.sort_by(|a, b| a.name.cmp(&b.name));
     let oldest = shared.compacted.load(Ordering::Relaxed);
     let oldest = (oldest > 0).then_some(Revision(oldest));
-    StoreHealth { members, latency, alarms, faults: Vec::new(), oldest, revision }
+    StoreHealth { members, latency, alarms, faults: Vec::new(), oldest, revision, verifying: None }
 }
 
 /// Limits a request of the report: time for one frozen member and for another that answers. Other requests may take

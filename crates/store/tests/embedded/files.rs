@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_store::embedded::{EmbeddedOptions, OpenFileError};
 use muster_store::{
     EmbeddedStore, Integrity, LeaseId, ManualClock, Op, Revision, Store, StoreAccess, StoreError, StoreFault, Txn,
-    WatchFrom,
+    Verification, WatchFrom,
 };
 
 async fn open(path: &Path) -> Result<EmbeddedStore, OpenFileError> {
@@ -216,10 +216,16 @@ async fn verification_finds_damage_in_an_open_store() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
     closed_at(&path, 1..=50).await;
-    let store = open(&path).await.unwrap();
-    assert_eq!(store.verify().await.unwrap(), Integrity::Intact);
+    let clock = Arc::new(ManualClock::new());
+    let options = EmbeddedOptions { clock: clock.clone(), ..EmbeddedOptions::default() };
+    let store = EmbeddedStore::open(&path, options).await.unwrap();
+    assert_eq!(store.verify().await.unwrap().integrity, Integrity::Intact);
     put(&store, "k/1", "still writable").await;
-    assert_eq!(store.verify().await.unwrap(), Integrity::Intact);
+    let minute = Duration::from_secs(60);
+    clock.advance(minute);
+    assert_eq!(store.verify().await.unwrap(), Verification { integrity: Integrity::Intact, age: minute });
+    clock.advance(10 * minute);
+    assert_eq!(store.verify().await.unwrap(), Verification { integrity: Integrity::Intact, age: Duration::ZERO });
     drop(store);
     damage_values(&path);
     let store = open(&path).await.unwrap();
