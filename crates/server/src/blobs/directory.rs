@@ -6,7 +6,7 @@
 //! uncompressed content, and readers verify it. No flag says whether a file is compressed, and uncompressed files are read as
 //! they are.
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use muster_core::names::ReplicaId;
 use crate::private_files::{create_private_dir, create_private_file, private_file, restrict_tree};
 
 use super::is_digest;
-use super::store::{BlobReader, BlobStore, PendingBlob};
+use super::store::{BlobReader, BlobStore, PendingBlob, UnfinishedFiles};
 
 /// Characters of a digest that name its directory.
 const HEAD: usize = 2;
@@ -131,26 +131,30 @@ impl BlobStore for BlobDirectory {
 
     fn sweep(&self, now: SystemTime, limit: usize, needed: &dyn Fn(&str) -> bool) -> io::Result<usize> {
         let before = now.checked_sub(YOUNG).unwrap_or(SystemTime::UNIX_EPOCH);
-        let is_old =
-            |entry: &std::fs::DirEntry| entry.metadata().and_then(|found| found.modified()).is_ok_and(|at| at < before);
-        let mut removed = 0;
-        for head in std::fs::read_dir(&self.root)? {
-            let head = head?;
-            if !head.file_type()?.is_dir() {
-                let unfinished = head.path().extension().is_some_and(|extension| extension == UNFINISHED);
-                if unfinished && is_old(&head) {
-                    std::fs::remove_file(head.path())?;
+        let is_old = |entry: &DirEntry| {
+            entry.metadata().and_then(|found| found.modified()).is_ok_and(|modified| modified < before)
+        };
+        let mut heads = Vec::new();
+        for entry in std::fs::read_dir(&self.root)? {
+            let entry = entry?;
+            // Another replica may have removed it.
+            let Some(kind) = if_exists(entry.file_type())? else { continue };
+            if !kind.is_dir() {
+                if is_unfinished(&entry) && is_old(&entry) {
+                    if_exists(std::fs::remove_file(entry.path()))?;
                 }
-                continue;
+            } else if entry.file_name().to_str().is_some_and(|name| name.starts_with(WORKSPACE)) {
+                if is_old(&entry) {
+                    if_exists(std::fs::remove_dir_all(entry.path()))?;
+                }
+            } else if entry.file_name().len() == HEAD {
+                heads.push(entry);
             }
-            if head.file_name().to_str().is_some_and(|name| name.starts_with(WORKSPACE)) && is_old(&head) {
-                std::fs::remove_dir_all(head.path())?;
-                continue;
-            }
-            if head.file_name().len() != HEAD {
-                continue;
-            }
-            for tail in std::fs::read_dir(head.path())? {
+        }
+        let mut removed = 0;
+        for head in heads {
+            let Some(tails) = if_exists(std::fs::read_dir(head.path()))? else { continue };
+            for tail in tails {
                 let tail = tail?;
                 let digest = format!("{}{}", head.file_name().display(), tail.file_name().display());
                 if removed >= limit {
@@ -163,6 +167,22 @@ impl BlobStore for BlobDirectory {
             }
         }
         Ok(removed)
+    }
+
+    fn unfinished_elsewhere(&self) -> io::Result<UnfinishedFiles> {
+        let own = format!("{}-", self.replica);
+        let mut found = UnfinishedFiles::default();
+        for entry in std::fs::read_dir(&self.root)? {
+            let entry = entry?;
+            if !is_unfinished(&entry) || entry.file_name().to_str().is_some_and(|name| name.starts_with(&own)) {
+                continue;
+            }
+            if let Some(file) = if_exists(entry.metadata())? {
+                found.count += 1;
+                found.bytes += file.len();
+            }
+        }
+        Ok(found)
     }
 
     fn mark_upload(&self, digest: &str) -> io::Result<()> {
@@ -266,6 +286,11 @@ impl BlobReader for FileReader {
             }
         }
     }
+}
+
+/// True for a file that is being written, or that a killed server has left.
+fn is_unfinished(entry: &DirEntry) -> bool {
+    Path::new(&entry.file_name()).extension().is_some_and(|extension| extension == UNFINISHED)
 }
 
 fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {

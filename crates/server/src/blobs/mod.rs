@@ -201,17 +201,18 @@ impl Blobs {
     pub fn sweep(&self, now: SystemTime, limit: usize, needed: impl Fn(&str) -> bool) -> io::Result<usize> {
         let removed = self.place.sweep(now, limit, &needed)?;
         let left = self.unregistered_uploads(needed)?;
-        self.unregistered.swept(removed, left);
+        self.unregistered.swept(removed, left, self.place.unfinished_elsewhere()?);
         Ok(removed)
     }
 
-    /// Reserves room for the upload of a bundle that is not registered.
+    /// Reserves room for an upload.
     pub(crate) fn reserve_upload(
         &self,
         bytes: u64,
         is_registered: impl Fn(&str) -> bool,
     ) -> io::Result<Result<UploadReservation, UploadsFull>> {
-        Ok(self.unregistered.reserve(bytes, self.unregistered_uploads(is_registered)?))
+        let (stored, unfinished) = (self.unregistered_uploads(is_registered)?, self.place.unfinished_elsewhere()?);
+        Ok(self.unregistered.reserve(bytes, stored, unfinished))
     }
 
     /// Marks an upload as not registered. It counts until it is registered or swept.
@@ -292,6 +293,7 @@ mod tests {
         assert!(unfinished.exists() && unpacked.exists());
         let late = last + YOUNG + Duration::from_secs(1);
         assert_eq!(blobs.sweep(late, 0, |digest| digest == needed).unwrap(), 0, "a sweep has a limit");
+        assert!(!unfinished.exists() && !unpacked.exists(), "the limit is one of blobs");
         assert_eq!(blobs.sweep(late, 9, |digest| digest == needed).unwrap(), 1);
         assert_eq!((blobs.get(&needed).is_some(), blobs.get(&orphan).is_some()), (true, false));
         assert_eq!((unfinished.exists(), unpacked.exists(), mark.exists()), (false, false, true));
@@ -334,6 +336,34 @@ mod tests {
         assert_eq!(blobs.sweep(late, 9, |digest| digest == registered).unwrap(), 1);
         let usage = blobs.unregistered();
         assert_eq!((usage.count, usage.bytes, usage.swept), (0, 0, 1));
+    }
+
+    #[test]
+    fn unfinished_files_of_killed_servers_count_as_uploads() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = open(dir.path(), "one-1");
+        std::fs::write(dir.path().join("killed-2-7.unfinished"), b"half a bundle").unwrap();
+        let upload = blobs.receive(100).unwrap();
+        let reservation = blobs.reserve_upload(100, |_| false).unwrap().unwrap();
+        assert_eq!((blobs.unregistered().count, blobs.unregistered().bytes), (2, 113), "its own is reserved");
+        drop((upload, reservation));
+        assert_eq!((blobs.unregistered().count, blobs.unregistered().bytes), (1, 13));
+    }
+
+    #[test]
+    fn sweep_continues_when_another_replica_removes_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = open(dir.path(), "one-1");
+        let digests = ["a", "b", "c"].map(|text| blobs.put(text.as_bytes()).unwrap());
+        let late = std::fs::metadata(path(dir.path(), &digests[0])).unwrap().modified().unwrap() + 2 * YOUNG;
+        let remove_others = |digest: &str| {
+            for other in digests.iter().filter(|other| *other != digest) {
+                let _ = std::fs::remove_dir_all(path(dir.path(), other).parent().unwrap());
+            }
+            false
+        };
+        assert_eq!(blobs.sweep(late, 9, remove_others).unwrap(), 1);
+        assert_eq!(walk(dir.path()), 0);
     }
 
     #[test]

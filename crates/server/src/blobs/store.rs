@@ -37,6 +37,9 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
     /// Removes old blobs that are not needed, at most `limit` of them, and old unfinished writes. Returns the number of blobs.
     fn sweep(&self, now: SystemTime, limit: usize, needed: &dyn Fn(&str) -> bool) -> io::Result<usize>;
 
+    /// Unfinished writes of other replicas, and those that killed servers have left.
+    fn unfinished_elsewhere(&self) -> io::Result<UnfinishedFiles>;
+
     /// Marks a blob as an upload that is not registered yet.
     fn mark_upload(&self, digest: &str) -> io::Result<()>;
 
@@ -52,6 +55,13 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
 
     /// Temporary file. It has no name, and is removed with its handle.
     fn spool(&self) -> io::Result<File>;
+}
+
+/// Number and bytes of unfinished writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnfinishedFiles {
+    pub count: usize,
+    pub bytes: u64,
 }
 
 /// A blob that is being written. Dropped before its end, it is removed.

@@ -85,13 +85,13 @@ async fn announced_oversized_upload_is_refused() {
     assert_eq!(files(&fixture), [""; 0]);
 }
 
-/// Sixteen of the largest bundles are being uploaded, and no more may be.
+/// Sixteen of the largest bundles are being uploaded, and no more may be. Half of them are uploads of a registered bundle.
 #[tokio::test(flavor = "multi_thread")]
 async fn unregistered_uploads_have_a_limit() {
     let fixture = Fixture::start(&[]).await;
     let http = crate::fixture::http();
     let upload = |number: u64| {
-        let name = digest(&number.to_le_bytes());
+        let name = if number.is_multiple_of(2) { digest(b"v1") } else { digest(&number.to_le_bytes()) };
         let body = reqwest::Body::wrap_stream(futures::stream::pending::<std::io::Result<Vec<u8>>>());
         let request = http.put(fixture.url(&format!("/v1/envs/test/bundles/{name}")));
         request.header("content-length", BUNDLE_LIMIT).body(body).send()
@@ -105,12 +105,14 @@ async fn unregistered_uploads_have_a_limit() {
     while metric("muster_bundles_unregistered ").await < 16 {
         tokio::task::yield_now().await;
     }
-    let refused = upload(16).await.unwrap();
-    assert_eq!(refused.status().as_u16(), 507);
-    let problem: Problem = refused.json().await.unwrap();
-    assert_eq!(problem.code, ProblemCode::UploadsFull);
-    assert!(problem.detail.contains("were uploaded and not registered: 16 with"), "{}", problem.detail);
-    assert_eq!(metric("muster_bundles_refused_total").await, 1);
+    for number in [16, 17] {
+        let refused = upload(number).await.unwrap();
+        assert_eq!(refused.status().as_u16(), 507);
+        let problem: Problem = refused.json().await.unwrap();
+        assert_eq!(problem.code, ProblemCode::UploadsFull);
+        assert!(problem.detail.contains("are being uploaded or not registered: 16 with"), "{}", problem.detail);
+    }
+    assert_eq!(metric("muster_bundles_refused_total").await, 2);
     assert_eq!(metric("muster_bundles_unregistered_bytes").await, 16 * BUNDLE_LIMIT);
 
     uploads.iter().for_each(tokio::task::JoinHandle::abort);
@@ -119,6 +121,12 @@ async fn unregistered_uploads_have_a_limit() {
     }
     let stored = fixture.client.upload_bundle(&fixture.env, &digest(b"small"), b"small".to_vec()).await.unwrap();
     assert_eq!((stored.size, metric("muster_bundles_unregistered_bytes").await), (5, 5));
+    fixture.client.upload_bundle(&fixture.env, &digest(b"v1"), b"v1".to_vec()).await.unwrap();
+    assert_eq!(
+        metric("muster_bundles_unregistered_bytes").await,
+        5,
+        "a registered bundle counts only while it is uploaded"
+    );
     fixture.stop().await;
 }
 

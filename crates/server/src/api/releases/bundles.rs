@@ -71,7 +71,7 @@ pub(crate) async fn put_bundle(
     if announced.is_some_and(|size| size > BUNDLE_LIMIT) {
         return Err(ReceiveError::TooLarge { limit: BUNDLE_LIMIT }.into());
     }
-    let reservation = reserve(&reader, &digest, announced.unwrap_or(BUNDLE_LIMIT)).await?;
+    let (reservation, is_registered) = reserve(&reader, &digest, announced.unwrap_or(BUNDLE_LIMIT)).await?;
     let blobs = reader.blobs.clone();
     let mut incoming = blocking(move || blobs.receive(BUNDLE_LIMIT)).await?.map_err(|error| cannot_keep(&error))?;
     let mut pieces = body.into_data_stream();
@@ -97,7 +97,7 @@ pub(crate) async fn put_bundle(
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let stored = blocking(move || {
         let size = blobs.finish(incoming, &name)?;
-        if let Some(reservation) = reservation {
+        if !is_registered {
             blobs.mark_upload(reservation, &name, size).map_err(ReceiveError::Io)?;
         }
         Ok::<_, ReceiveError>(size)
@@ -107,20 +107,18 @@ pub(crate) async fn put_bundle(
     Ok(Json(UploadedBundle { digest, size }))
 }
 
-/// Reserves room for an upload; none if a release already has this bundle.
-async fn reserve(reader: &Reader, digest: &Digest, bytes: u64) -> Result<Option<UploadReservation>, ApiError> {
+/// Reserves room for an upload. Returns true if a release already has this bundle.
+async fn reserve(reader: &Reader, digest: &Digest, bytes: u64) -> Result<(UploadReservation, bool), ApiError> {
     let registered: HashSet<String> = {
         let fleets = reader.view.fleets();
         let releases = fleets.values().flat_map(|fleet| fleet.releases().values());
         releases.filter_map(|release| release.digest.strip_prefix("sha256:").map(str::to_owned)).collect()
     };
-    if registered.contains(digest.hex()) {
-        return Ok(None);
-    }
+    let is_registered = registered.contains(digest.hex());
     let blobs = reader.blobs.clone();
     let reserved = blocking(move || blobs.reserve_upload(bytes, |digest| registered.contains(digest))).await?;
     match reserved.map_err(|error| cannot_keep(&error))? {
-        Ok(reservation) => Ok(Some(reservation)),
+        Ok(reservation) => Ok((reservation, is_registered)),
         Err(full) => {
             let problem = Problem::new(ProblemCode::UploadsFull, full.to_string());
             Err(ApiError(
