@@ -6,13 +6,14 @@
 
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use muster_core::rollout::strategy::{GateCheck, GateCheckKind, Strategy};
 use thiserror::Error;
 
-const WRITABLE_BY_ALL: u32 = 0o002;
+/// Write permission of the group and of all users.
+const WRITABLE: u32 = 0o022;
 const EXECUTABLE: u32 = 0o111;
 
 /// The directory of `--gate-commands`. Without one no command is run.
@@ -26,8 +27,20 @@ pub enum GateDirectoryError {
     Read(#[from] io::Error),
     #[error("it is not a directory")]
     NotADirectory,
-    #[error("every user of this machine can write to it; run `chmod o-w` on it")]
-    WritableByAll,
+    #[error(transparent)]
+    Changeable(#[from] ChangeableByOthers),
+}
+
+/// Other users can change a program of gates, and with it run commands as the server.
+#[derive(Debug, Error)]
+pub enum ChangeableByOthers {
+    #[error(
+        "{} belongs to user {owner}, who can change it: only root and the user of the server may own it; run `chown` on it",
+        path.display()
+    )]
+    Owner { path: PathBuf, owner: u32 },
+    #[error("other users can write to {}; run `chmod go-w` on it", path.display())]
+    Writable { path: PathBuf },
 }
 
 /// Reason why a command of a gate is not run.
@@ -55,8 +68,8 @@ pub enum GateCommandError {
     Outside { program: String, directory: PathBuf },
     #[error("{program} is not an executable file")]
     NotExecutable { program: String },
-    #[error("every user of this machine can write to {program}; run `chmod o-w` on it")]
-    WritableByAll { program: String },
+    #[error(transparent)]
+    Changeable(#[from] ChangeableByOthers),
 }
 
 /// A gate check whose command is not run.
@@ -89,7 +102,7 @@ impl GateCommands {
     }
 
     /// Returns the file of a program: an absolute path, or a name in the directory. It must be in the directory after all
-    /// symbolic links are followed.
+    /// symbolic links are followed. Neither the file nor a directory on its path from there may be changeable by other users.
     pub fn resolve(&self, program: &str) -> Result<PathBuf, GateCommandError> {
         let directory = self.0.as_ref().ok_or(GateCommandError::NoDirectory)?;
         let unusable = |source| GateCommandError::Directory { directory: directory.clone(), source };
@@ -110,25 +123,36 @@ impl GateCommands {
         if !metadata.is_file() || mode(&metadata) & EXECUTABLE == 0 {
             return Err(GateCommandError::NotExecutable { program: program() });
         }
-        if mode(&metadata) & WRITABLE_BY_ALL != 0 {
-            return Err(GateCommandError::WritableByAll { program: program() });
+        check_unchangeable(&file, &metadata)?;
+        let directories = file.ancestors().skip(1).take_while(|above| *above != allowed);
+        for above in directories {
+            check_unchangeable(above, &fs::metadata(above).map_err(unreadable)?)?;
         }
         Ok(file)
     }
 }
 
-/// The directory without symbolic links. A directory that every user can write to would let every user run programs as the
-/// server.
+/// The directory without symbolic links.
 fn canonical_directory(directory: &Path) -> Result<PathBuf, GateDirectoryError> {
     let directory = fs::canonicalize(directory)?;
     let metadata = fs::metadata(&directory)?;
     if !metadata.is_dir() {
         return Err(GateDirectoryError::NotADirectory);
     }
-    if mode(&metadata) & WRITABLE_BY_ALL != 0 {
-        return Err(GateDirectoryError::WritableByAll);
-    }
+    check_unchangeable(&directory, &metadata)?;
     Ok(directory)
+}
+
+/// Checks that only root and the user of this process can change a file or directory.
+fn check_unchangeable(path: &Path, found: &Metadata) -> Result<(), ChangeableByOthers> {
+    let owner = found.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(ChangeableByOthers::Owner { path: path.to_owned(), owner });
+    }
+    if mode(found) & WRITABLE != 0 {
+        return Err(ChangeableByOthers::Writable { path: path.to_owned() });
+    }
+    Ok(())
 }
 
 fn mode(metadata: &Metadata) -> u32 {
@@ -193,17 +217,53 @@ mod tests {
         assert!(matches!(refused("sub"), GateCommandError::NotExecutable { .. }));
         file(&gates.join("text"), 0o644);
         assert!(matches!(refused("text"), GateCommandError::NotExecutable { .. }));
-        file(&gates.join("open"), 0o757);
-        assert!(matches!(refused("open"), GateCommandError::WritableByAll { .. }));
 
         fs::remove_file(&inside).unwrap();
         symlink(&outside, &inside).unwrap();
         assert!(matches!(refused("smoke"), GateCommandError::Outside { .. }), "it was replaced after the first check");
-        fs::set_permissions(&gates, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(refused("link"), GateCommandError::Directory { .. }));
-        assert!(matches!(GateCommands::new(Some(gates)), Err(GateDirectoryError::WritableByAll)));
         let text = PathBuf::from(&outside);
         assert!(matches!(GateCommands::new(Some(text)), Err(GateDirectoryError::NotADirectory)));
+    }
+
+    #[test]
+    fn programs_that_others_can_change_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let gates = fs::canonicalize(dir.path()).unwrap().join("gates");
+        fs::create_dir_all(gates.join("sub")).unwrap();
+        let smoke = file(&gates.join("sub/smoke"), 0o755);
+        let commands = GateCommands::new(Some(gates.clone())).unwrap();
+        let chmod = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for changeable in [gates.clone(), gates.join("sub"), gates.join("sub/smoke")] {
+            for mode in [0o775, 0o757] {
+                chmod(&changeable, mode);
+                let refused = chain(&commands.resolve(&smoke).unwrap_err());
+                assert!(
+                    refused.ends_with(&format!("write to {}; run `chmod go-w` on it", changeable.display())),
+                    "{refused}"
+                );
+            }
+            chmod(&changeable, 0o755);
+            commands.resolve(&smoke).unwrap();
+        }
+        chmod(&gates, 0o775);
+        let refused = GateCommands::new(Some(gates)).unwrap_err();
+        assert!(matches!(refused, GateDirectoryError::Changeable(ChangeableByOthers::Writable { .. })), "{refused}");
+    }
+
+    #[test]
+    fn program_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        file(&dir.path().join("smoke"), 0o755);
+        // Only root can give a file to another user.
+        if std::os::unix::fs::chown(dir.path().join("smoke"), Some(12_345), None).is_err() {
+            return;
+        }
+        let commands = GateCommands::new(Some(dir.path().to_owned())).unwrap();
+        let refused = commands.resolve("smoke").unwrap_err();
+        assert!(
+            matches!(refused, GateCommandError::Changeable(ChangeableByOthers::Owner { owner: 12_345, .. })),
+            "{refused}"
+        );
     }
 
     #[test]
