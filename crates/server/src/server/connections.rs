@@ -7,6 +7,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fs, io};
@@ -18,6 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +32,9 @@ use crate::api::Peer;
 const BUFFER: usize = 64 * 1024;
 /// Files that the server keeps for its store, its blobs and requests to other replicas.
 const RESERVED_FILES: u64 = 256;
+/// Bounds of the limit of connections.
+const MIN_CONNECTIONS: u64 = 64;
+const MAX_CONNECTIONS: usize = 40 * 1024;
 /// Minimum time between two log lines about refused connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause after a failure to accept, such as a limit of open files.
@@ -42,7 +47,8 @@ pub struct ConnectionLimits {
     pub idle: Duration,
     /// Time without progress while the client sends a body, or has to read a response.
     pub stall: Duration,
-    /// Open connections of each listener: TCP clients cannot exclude those of the Unix socket.
+    /// Open connections of both listeners. TCP gets at most three quarters, so that TCP clients cannot exclude those of the
+    /// Unix socket.
     pub connections: usize,
 }
 
@@ -50,10 +56,15 @@ impl Default for ConnectionLimits {
     /// An agent has a stream and a second connection while it reports: the limit is enough for 10,000 agents. A lower
     /// limit of open files reduces it.
     fn default() -> Self {
-        let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(RESERVED_FILES).max(64);
-        let connections = usize::try_from(files).unwrap_or(usize::MAX).min(32 * 1024);
+        let connections = connections_for(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
         Self { idle: Duration::from_secs(30), stall: Duration::from_secs(60), connections }
     }
+}
+
+/// Connections that a process with this limit of open files can have.
+fn connections_for(open_files: u64) -> usize {
+    let files = open_files.saturating_sub(RESERVED_FILES).max(MIN_CONNECTIONS);
+    usize::try_from(files).unwrap_or(usize::MAX).min(MAX_CONNECTIONS)
 }
 
 /// A Unix socket with a name, which is removed on drop.
@@ -113,6 +124,8 @@ impl Drop for NamedSocket {
 /// Source of connections.
 trait Listener {
     const NAME: &'static str;
+    /// Share of all connections that it may have, in quarters.
+    const QUARTERS: usize;
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     async fn accept(&self) -> io::Result<(Self::Io, Peer)>;
@@ -120,6 +133,7 @@ trait Listener {
 
 impl Listener for TcpListener {
     const NAME: &'static str = "TCP";
+    const QUARTERS: usize = 3;
     type Io = TcpStream;
 
     async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
@@ -131,6 +145,7 @@ impl Listener for TcpListener {
 
 impl Listener for NamedSocket {
     const NAME: &'static str = "Unix socket";
+    const QUARTERS: usize = 4;
     type Io = UnixStream;
 
     async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
@@ -151,16 +166,25 @@ impl Listeners {
     /// Answers requests until the server stops, and then until the open requests are answered.
     pub(super) async fn serve(self, router: Router, limits: ConnectionLimits, stop: &CancellationToken) {
         let Self { tcp, socket } = self;
+        let places = Arc::new(Semaphore::new(limits.connections));
         let socket = async {
             if let Some(socket) = socket {
-                accept_all(socket, router.clone(), limits, stop).await;
+                accept_all(socket, router.clone(), limits, &places, stop).await;
             }
         };
-        tokio::join!(accept_all(tcp, router.clone(), limits, stop), socket);
+        tokio::join!(accept_all(tcp, router.clone(), limits, &places, stop), socket);
     }
 }
 
-async fn accept_all<L: Listener>(listener: L, router: Router, limits: ConnectionLimits, stop: &CancellationToken) {
+/// Accepts connections. Each takes one of the places, which all listeners share.
+async fn accept_all<L: Listener>(
+    listener: L,
+    router: Router,
+    limits: ConnectionLimits,
+    places: &Arc<Semaphore>,
+    stop: &CancellationToken,
+) {
+    let limit = limits.connections / 4 * L::QUARTERS;
     let mut connections = JoinSet::new();
     let mut refusals = RefusalLog::default();
     loop {
@@ -171,21 +195,25 @@ async fn accept_all<L: Listener>(listener: L, router: Router, limits: Connection
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok(_) if connections.len() >= limits.connections => {
-                if let Some(refused) = refusals.count() {
+            Ok((io, peer)) => {
+                let place = Arc::clone(places).try_acquire_owned().ok().filter(|_| connections.len() < limit);
+                if let Some(place) = place {
+                    let served = serve_connection(io, peer, router.clone(), limits, stop.clone());
+                    connections.spawn(async move {
+                        served.await;
+                        drop(place);
+                    });
+                } else if let Some(refused) = refusals.count() {
                     tracing::warn!(
                         listener = L::NAME,
-                        limit = limits.connections,
+                        limit,
                         refused,
                         "the limit of open connections is reached: new connections are closed at once; look for clients \
                          that do not close theirs, or raise the limit of open files"
                     );
                 }
             }
-            Ok((io, peer)) => {
-                connections.spawn(serve_connection(io, peer, router.clone(), limits, stop.clone()));
-            }
-            Err(error) if is_of_the_client(&error) => {}
+            Err(error) if is_disconnect(&error) => {}
             Err(error) => {
                 tracing::error!(%error, listener = L::NAME, "cannot accept connections; retrying");
                 tokio::select! {
@@ -200,7 +228,7 @@ async fn accept_all<L: Listener>(listener: L, router: Router, limits: Connection
 }
 
 /// True if the client has ended the connection before it was accepted.
-fn is_of_the_client(error: &io::Error) -> bool {
+fn is_disconnect(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -329,7 +357,7 @@ mod tests {
     use super::*;
 
     const LIMITS: ConnectionLimits =
-        ConnectionLimits { idle: Duration::from_secs(30), stall: Duration::from_secs(60), connections: 2 };
+        ConnectionLimits { idle: Duration::from_secs(30), stall: Duration::from_secs(60), connections: 4 };
 
     fn router() -> Router {
         let endless = || async {
@@ -431,29 +459,51 @@ mod tests {
         assert_eq!(refusals.count(), None);
     }
 
+    /// Opens a connection, on which a request is answered.
+    async fn answered<C: AsyncRead + AsyncWrite + Unpin>(mut client: C) -> io::Result<C> {
+        let _ = client.write_all(b"GET /ok HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        let mut status = [0; 12];
+        client.read_exact(&mut status).await.map(|_| client)
+    }
+
     #[tokio::test]
-    async fn connections_over_the_limit_are_closed() {
+    async fn both_listeners_share_the_limit_of_connections() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.sock");
+        let socket = NamedSocket::bind(&path).await.unwrap();
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (tcp.local_addr().unwrap(), CancellationToken::new());
         let stopped = stop.clone();
         let mut server = JoinSet::new();
-        server.spawn(async move { accept_all(tcp, router(), LIMITS, &stopped).await });
-        let open = || async {
-            let mut client = TcpStream::connect(address).await.unwrap();
-            let _ = client.write_all(b"GET /ok HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
-            let mut status = [0; 12];
-            client.read_exact(&mut status).await.map(|_| client)
-        };
-        let first = open().await.unwrap();
-        let _second = open().await.unwrap();
-        assert!(open().await.is_err());
-        drop(first);
-        // The server needs a moment to notice that a connection has ended.
-        while open().await.is_err() {
-            tokio::task::yield_now().await;
+        server.spawn(async move { Listeners { tcp, socket }.serve(router(), LIMITS, &stopped).await });
+        let tcp = || async { answered(TcpStream::connect(address).await.unwrap()).await };
+        let socket = || async { answered(UnixStream::connect(&path).await.unwrap()).await };
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(tcp().await.unwrap());
         }
+        assert!(tcp().await.is_err(), "TCP has three quarters");
+        let _fourth = socket().await.unwrap();
+        assert!(socket().await.is_err(), "all four are open");
+        clients.pop();
+        // The server needs a moment to notice that a connection has ended.
+        let _fifth = loop {
+            if let Ok(client) = socket().await {
+                break client;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert!(tcp().await.is_err(), "all four are open");
         stop.cancel();
         ended(server).await;
+    }
+
+    #[test]
+    fn connections_depend_on_the_limit_of_open_files() {
+        let table = [(0, 64), (1_024, 768), (524_288, MAX_CONNECTIONS), (u64::MAX, MAX_CONNECTIONS)];
+        for (files, connections) in table {
+            assert_eq!(connections_for(files), connections, "{files}");
+        }
     }
 
     #[tokio::test]
