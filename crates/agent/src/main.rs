@@ -17,7 +17,7 @@ use muster_wire::token::TOKEN_FILE_VARIABLE;
 
 const EXAMPLES: &str = r#"Examples:
   muster-agent run --config /etc/muster/agent.toml
-  muster-agent run --config agent.toml --server http://10.0.0.1:7300 --server http://10.0.0.2:7300
+  muster-agent run --config agent.toml --server http://127.0.0.1:7300 --server http://127.0.0.1:7301
   RUST_LOG=debug muster-agent run --config agent.toml
   muster-agent status -o json
   muster-agent check && muster-agent once        # from cron, on a node without a running agent

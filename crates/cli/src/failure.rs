@@ -96,7 +96,7 @@ impl Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Address(_) => Self::new(Exit::Usage, error),
+            ClientError::Address(_) | ClientError::TokenNotSent(_) => Self::new(Exit::Usage, error),
             // The server may have processed the request before the connection was lost.
             ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } | ClientError::Stream(_) => {
                 Self::cannot_tell(error)

@@ -8,6 +8,7 @@ mod runs;
 
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use muster_core::names::{EnvName, NodeName, RunId, Version};
@@ -51,6 +52,11 @@ const UNIX: &str = "unix:";
 pub enum ClientError {
     #[error("{0:?} is not the address of a server: expected http://HOST:PORT or unix:/PATH")]
     Address(String),
+    #[error(
+        "refusing to send the token to {0}: connections are not encrypted yet, and every host on the way could read it; use \
+         a loopback address, such as that of a tunnel, or unix:/PATH"
+    )]
+    TokenNotSent(String),
     #[error("cannot reach the server at {base}")]
     Unreachable {
         base: String,
@@ -96,7 +102,7 @@ impl Client {
         Self::with_token(base, None)
     }
 
-    /// Client of the server at `http://HOST:PORT` or `unix:/PATH`, which presents a token.
+    /// Client of the server at `http://HOST:PORT` or `unix:/PATH`, which presents a token. HOST must be of this machine.
     pub fn with_token(base: &str, token: Option<&Token>) -> Result<Self, ClientError> {
         // The server listens on loopback. A proxy from the environment would break that.
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).pool_idle_timeout(IDLE);
@@ -107,8 +113,11 @@ impl Client {
             Some(_) => return Err(ClientError::Address(base.to_owned())),
             None => {
                 let base = base.trim_end_matches('/').to_owned();
-                if !base.starts_with("http://") || reqwest::Url::parse(&base).is_err() {
+                let Some(url) = reqwest::Url::parse(&base).ok().filter(|_| base.starts_with("http://")) else {
                     return Err(ClientError::Address(base));
+                };
+                if token.is_some() && !is_loopback(&url) {
+                    return Err(ClientError::TokenNotSent(base));
                 }
                 (http, base.clone(), base)
             }
@@ -353,6 +362,13 @@ impl Client {
     }
 }
 
+/// True if the host of a URL is `localhost` or a loopback address.
+fn is_loopback(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
 fn authorization(token: &Token) -> HeaderMap {
     let mut headers = HeaderMap::new();
     // A token has printable ASCII characters only, which every header may have.
@@ -439,6 +455,28 @@ mod tests {
         let token = Token::new("0123456789abcdef0123456789abcdef").unwrap();
         let client = Client::with_token("http://127.0.0.1:7300", Some(&token)).unwrap();
         assert!(!format!("{client:?}").contains(token.as_str()));
+    }
+
+    #[test]
+    fn token_is_sent_to_this_machine_only() {
+        let token = Token::new("0123456789abcdef0123456789abcdef").unwrap();
+        let client = |base: &str, token| Client::with_token(base, token);
+        for base in
+            ["http://127.0.0.1:7300", "http://127.77.0.2", "http://[::1]:7300", "http://localhost:7300", "unix:/s"]
+        {
+            assert!(client(base, Some(&token)).is_ok(), "{base}");
+        }
+        for base in [
+            "http://10.0.0.1:7300",
+            "http://[fd00::1]:7300",
+            "http://0.0.0.0:7300",
+            "http://ctl1:7300",
+            "http://localhost.evil.example:7300",
+            "http://127.0.0.1@evil.example:7300",
+        ] {
+            assert!(matches!(client(base, Some(&token)), Err(ClientError::TokenNotSent(_))), "{base}");
+            assert!(client(base, None).is_ok(), "{base}");
+        }
     }
 
     #[test]

@@ -132,7 +132,14 @@ pub(super) fn find_by_url(paths: &SearchPaths, state: Option<&Path>, url: &str) 
     let near = states.map(|state| state.join(SERVER_FILE)).filter(|file| is_own(file).unwrap_or(false));
     let near = near.filter_map(|file| read(&file).ok().flatten()).filter(|server| is_alive(server.pid));
     let of_user = user_servers(&paths.user_dir).map(|(servers, _)| servers).unwrap_or_default();
-    near.chain(of_user.into_iter().map(|(_, server)| server)).find(|server| server.url == url.trim_end_matches('/'))
+    let mut servers = near.chain(of_user.into_iter().map(|(_, server)| server));
+    servers.find(|server| is_url_of(&server.url, url.trim_end_matches('/')))
+}
+
+/// True if a URL is the announced one, or has `localhost` in place of the address.
+fn is_url_of(announced: &str, url: &str) -> bool {
+    let port = announced.rsplit_once(':').map(|(_, port)| port);
+    url == announced || port.is_some_and(|port| url.strip_prefix("http://localhost:") == Some(port))
 }
 
 impl FindServerError {
@@ -180,4 +187,24 @@ pub(super) fn is_alive(pid: i32) -> bool {
     let Some(pid) = Pid::from_raw(pid) else { return false };
     // Any other error, such as a missing permission, means that the process exists.
     !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn localhost_names_the_announced_server() {
+        for (announced, url, is_same) in [
+            ("http://127.0.0.1:7300", "http://127.0.0.1:7300", true),
+            ("http://127.0.0.1:7300", "http://localhost:7300", true),
+            ("http://[::1]:7300", "http://localhost:7300", true),
+            ("http://127.0.0.1:7300", "http://localhost:73", false),
+            ("http://127.0.0.1:7300", "http://localhost", false),
+            ("http://127.0.0.1:7300", "http://127.0.0.2:7300", false),
+            ("http://127.0.0.1:7300", "http://localhost.example:7300", false),
+        ] {
+            assert_eq!(is_url_of(announced, url), is_same, "{announced} {url}");
+        }
+    }
 }

@@ -37,10 +37,14 @@ impl ServerConnection {
         let paths = || SearchPaths::from_process().map_err(FindServerError::CurrentDir);
         let found = match (&globals.server, &globals.state) {
             (Some(url), state) => {
-                if token_file.is_none() {
-                    token_file = find_by_url(&paths()?, state.as_deref(), url).and_then(|server| server.token_file);
+                let mut url = url.clone();
+                if token_file.is_none()
+                    && let Some(server) = find_by_url(&paths()?, state.as_deref(), &url)
+                {
+                    // Another process may listen on another address of `localhost`.
+                    (token_file, url) = (server.token_file, server.url);
                 }
-                FoundServer::Explicit { url: url.clone() }
+                FoundServer::Explicit { url }
             }
             (None, Some(state)) => find_by_state(state)?,
             (None, None) => find(&paths()?)?,
@@ -114,7 +118,7 @@ pub(crate) fn is_retryable(error: &ClientError) -> bool {
         ClientError::Refused(problem) => {
             matches!(problem.code, ProblemCode::CannotTell | ProblemCode::Busy | ProblemCode::StoreUnavailable)
         }
-        ClientError::Address(_) | ClientError::Stream(_) => false,
+        ClientError::Address(_) | ClientError::TokenNotSent(_) | ClientError::Stream(_) => false,
     }
 }
 

@@ -205,6 +205,20 @@ async fn serve_is_reached_by_socket_and_by_token() {
     error: the server at http://127.0.0.1:PORT has no environment yet
     hint: `muster up DIR` creates one
     ");
+    let localhost = url.replace("127.0.0.1", "localhost");
+    snapshot!(machine.run(&["status", "--server", &localhost]).await, @"
+    exit 1
+    --- stderr
+    error: the server at http://127.0.0.1:PORT has no environment yet
+    hint: `muster up DIR` creates one
+    ");
+    let token = machine.path("work/.muster/token");
+    let remote = ["status", "--server", "http://192.0.2.1:7300", "--token-file", token.to_str().unwrap()];
+    snapshot!(machine.run(&remote).await, @"
+    exit 64
+    --- stderr
+    error: refusing to send the token to http://192.0.2.1:7300: connections are not encrypted yet, and every host on the way could read it; use a loopback address, such as that of a tunnel, or unix:/PATH
+    ");
     let other = machine.path("other-token");
     write(&other, &"x".repeat(32));
     snapshot!(machine.run(&["status", "--server", url, "--token-file", other.to_str().unwrap()]).await, @"
