@@ -1,7 +1,7 @@
 //! The TCP ports of this machine that processes listen on, from `/proc`.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use muster_marked::find;
@@ -10,6 +10,9 @@ use super::MACHINE_MARK;
 
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
+
+/// Characters of four bytes of an address.
+const WORD: usize = 8;
 
 /// A port that a process listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +24,13 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// All listeners of IPv4; none if the kernel does not show them.
+    /// All listeners that accept connections to IPv4 addresses, also those on IPv6 sockets; none if the kernel does not show
+    /// them. Listeners on all addresses have the address 0.0.0.0. The kernel does not show whether a listener on `[::]` is
+    /// restricted to IPv6.
     pub(super) fn all() -> Vec<Self> {
-        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        sockets.lines().filter_map(Self::parse).collect()
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let (ipv4, ipv6) = (read("/proc/net/tcp"), read("/proc/net/tcp6"));
+        ipv4.lines().chain(ipv6.lines()).filter_map(Self::parse).collect()
     }
 
     /// Parses a line: number, local address, remote address, state, queues, timer, retransmits, user, timeout, inode.
@@ -34,14 +40,28 @@ impl Listener {
         if fields.nth(1)? != LISTEN {
             return None;
         }
-        // The kernel prints the bytes of the address as a number of this machine's byte order.
-        let address = u32::from_str_radix(address, 16).ok()?.to_ne_bytes().into();
-        Some(Self { address, port: u16::from_str_radix(port, 16).ok()?, inode: fields.nth(5)?.parse().ok()? })
+        Some(Self {
+            address: parse_address(address)?,
+            port: u16::from_str_radix(port, 16).ok()?,
+            inode: fields.nth(5)?.parse().ok()?,
+        })
     }
 
     pub(super) fn is_among(&self, sockets: &BTreeSet<u64>) -> bool {
         sockets.contains(&self.inode)
     }
+}
+
+/// Parses an address, and converts an IPv6 address to the IPv4 address of its listener.
+fn parse_address(text: &str) -> Option<Ipv4Addr> {
+    // The kernel prints each four bytes of the address as a number of this machine's byte order.
+    let word = |text: &str| Some(u32::from_str_radix(text, 16).ok()?.to_ne_bytes());
+    if text.len() == WORD {
+        return word(text).map(Ipv4Addr::from);
+    }
+    let words = (0..4).map(|number| word(text.get(number * WORD..(number + 1) * WORD)?)).collect::<Option<Vec<_>>>()?;
+    let address = Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?);
+    if address.is_unspecified() { Some(Ipv4Addr::UNSPECIFIED) } else { address.to_ipv4_mapped() }
 }
 
 /// The sockets of a machine's processes.
@@ -67,5 +87,16 @@ mod tests {
         assert!(is_listed());
         drop(bound);
         assert!(!is_listed());
+    }
+
+    #[test]
+    fn listeners_on_ipv6_sockets_are_found() {
+        let table = [("[::]:0", Ipv4Addr::UNSPECIFIED), ("[::ffff:127.0.0.1]:0", Ipv4Addr::LOCALHOST)];
+        for (bind, address) in table {
+            let bound = TcpListener::bind(bind).unwrap();
+            let port = bound.local_addr().unwrap().port();
+            assert!(Listener::all().iter().any(|found| (found.address, found.port) == (address, port)), "{bind}");
+        }
+        assert_eq!(parse_address("00000000000000000000000001000000"), None, "::1 is no IPv4 address");
     }
 }

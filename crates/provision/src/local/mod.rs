@@ -19,7 +19,7 @@ mod release;
 mod steps;
 mod supervisor;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
@@ -70,6 +70,8 @@ pub struct LocalConfig {
     pub agent: Option<PathBuf>,
     /// The `puppet` program. `None`: the agent's default.
     pub puppet: Option<PathBuf>,
+    /// Ports of the nodes' addresses that checks connect to.
+    pub check_ports: BTreeSet<u16>,
 }
 
 /// Driver of machines that are processes of this machine.
@@ -117,6 +119,11 @@ pub enum OpenDriverError {
          end that process, or choose another network with --network"
     )]
     PortInUse { address: Ipv4Addr, port: u16, node: NodeName },
+    #[error(
+        "a process that does not belong to this fleet listens on port {port} of all addresses, and would answer the checks of \
+         releases that use this port: end that process, or change the port"
+    )]
+    WildcardPortInUse { port: u16 },
 }
 
 impl LocalDriver {
@@ -132,6 +139,7 @@ impl LocalDriver {
         }
         let claim = NetworkClaim::open(&config.state, config.network, !addresses.is_empty())?;
         check_ports(&addresses, &claim.network, &nodes)?;
+        check_wildcard_ports(&config.check_ports, &addresses, &nodes)?;
         Ok(Self {
             nodes,
             network: claim.network,
@@ -171,6 +179,23 @@ fn check_ports(addresses: &Addresses, network: &LoopbackNetwork, nodes: &Path) -
         }
     }
     Ok(())
+}
+
+/// Checks that no process of another origin listens on all addresses with a port that checks use.
+fn check_wildcard_ports(ports: &BTreeSet<u16>, addresses: &Addresses, nodes: &Path) -> Result<(), OpenDriverError> {
+    let mut listeners = Listener::all();
+    listeners.retain(|listener| listener.address.is_unspecified() && ports.contains(&listener.port));
+    for (node, _) in addresses.all() {
+        if listeners.is_empty() {
+            return Ok(());
+        }
+        let own = sockets_of(MachineDir::new(nodes, node).path());
+        listeners.retain(|listener| !listener.is_among(&own));
+    }
+    match listeners.first() {
+        Some(Listener { port, .. }) => Err(OpenDriverError::WildcardPortInUse { port: *port }),
+        None => Ok(()),
+    }
 }
 
 /// The canonical path of the machines' directory, which marks their processes, and its lock.

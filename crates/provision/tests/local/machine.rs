@@ -139,6 +139,29 @@ async fn two_drivers_never_share_a_directory() {
 }
 
 #[tokio::test]
+async fn wildcard_listener_on_the_port_of_a_check_is_refused() {
+    let site = Site::new(STAYS);
+    site.driver().allocate(&spec("web1", 0)).await.unwrap();
+    for bind in ["0.0.0.0:0", "[::]:0"] {
+        let listener = TcpListener::bind(bind).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(site.driver());
+        let config = || LocalConfig { check_ports: [port].into(), ..site.config() };
+        let refused = LocalDriver::open(config()).unwrap_err();
+        assert!(matches!(refused, OpenDriverError::WildcardPortInUse { port: found } if found == port), "{refused:?}");
+
+        // A process that the machine has started earlier.
+        let mut own = Command::new("sleep");
+        own.arg("600").env(MACHINE_MARK, site.machine("web1")).stdin(OwnedFd::from(listener));
+        let mut own_process = own.spawn().unwrap();
+        drop(own);
+        LocalDriver::open(config()).unwrap();
+        own_process.kill().unwrap();
+        own_process.wait().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn port_of_another_process_is_refused_at_start() {
     let site = Site::new(STAYS);
     site.driver().allocate(&spec("web1", 0)).await.unwrap();

@@ -1,6 +1,6 @@
 //! State directory and replacement for the agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,7 @@ impl Site {
             trusted_keys: Vec::new(),
             agent: Some(self.agent_path()),
             puppet: None,
+            check_ports: BTreeSet::new(),
         }
     }
 

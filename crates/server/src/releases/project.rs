@@ -2,7 +2,7 @@
 //!
 //! Only new releases are packed: a registered release is recognised by the digest of its content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use muster_core::names::{EnvName, Version};
 use muster_core::release::dir::ContentHash;
 use muster_core::release::manifest::{Digest, PayloadError, ReleaseEnv};
+use muster_core::release::spec::{CheckKind, ReleaseSpec};
 use muster_core::release::{ReleaseChecks, ReleaseRecord};
 use muster_release::bundle::{BundleInfo, PackError, pack};
 use muster_release::check::{CheckError, check};
@@ -94,6 +95,8 @@ pub struct ProjectRelease {
     /// Digest of its content.
     pub content: String,
     pub checks: ReleaseChecks,
+    /// Ports of a node's own addresses that its checks connect to.
+    pub check_ports: BTreeSet<u16>,
 }
 
 impl ProjectRelease {
@@ -113,8 +116,20 @@ impl ProjectRelease {
             let mut from = File::open(&file.source).map_err(failed)?;
             io::copy(&mut from, &mut HashWriter(&mut content)).map_err(failed)?;
         }
-        Ok(Self { directory, content: content.finish().to_string(), checks: ReleaseChecks::new(&spec) })
+        let (content, checks) = (content.finish().to_string(), ReleaseChecks::new(&spec));
+        Ok(Self { directory, content, checks, check_ports: check_ports(&spec) })
     }
+}
+
+/// Ports that checks use with an address of the node, such as `{eth0}:7201`.
+fn check_ports(spec: &ReleaseSpec) -> BTreeSet<u16> {
+    let addresses = spec.validate.iter().filter_map(|check| match check.kind().ok()? {
+        CheckKind::Tcp(address) => Some(address),
+        CheckKind::Http(http) => http.url.strip_prefix("http://")?.split('/').next(),
+        CheckKind::Exec(_) | CheckKind::Process(_) | CheckKind::File(_) => None,
+    });
+    let of_nodes = addresses.filter(|address| address.starts_with('{'));
+    of_nodes.filter_map(|address| address.rsplit_once(':').map_or(Some(80), |(_, port)| port.parse().ok())).collect()
 }
 
 /// Writer that feeds a digest.
@@ -229,4 +244,23 @@ fn pack_blob(blobs: &Blobs, version: &Version, source: &ProjectRelease) -> Resul
         ReceiveError::TooLarge { .. } | ReceiveError::Another { .. } => not_kept(io::Error::other(error)),
     })?;
     Ok(packed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_the_nodes_addresses_are_found() {
+        let spec = r#"{"applier": "script", "manifest": "apply", "validate": [
+            {"name": "listens", "tcp": "{eth0}:7201"},
+            {"name": "greets", "http": {"url": "http://{eth0}:7301/motto?at=http://db:5432"}},
+            {"name": "default", "http": {"url": "http://{eth0}/"}},
+            {"name": "elsewhere", "tcp": "db.example:5432"},
+            {"name": "variable", "tcp": "{eth0}:{port}"},
+            {"name": "runs", "exec": "check"}
+        ]}"#;
+        let ports = check_ports(&serde_json::from_str(spec).unwrap());
+        assert_eq!(ports.into_iter().collect::<Vec<_>>(), [80, 7201, 7301]);
+    }
 }

@@ -84,6 +84,7 @@ impl LocalFleet {
             trusted_keys: vec![key.public().clone()],
             agent: args.agent.clone(),
             puppet: None,
+            check_ports: project.releases.iter().flat_map(|(_, release)| release.check_ports.clone()).collect(),
         };
         project.build(&app, key).await?;
         let LoadedProject { registration, design, by, .. } = project;
