@@ -179,7 +179,8 @@ pub enum ReleaseEnv {
 }
 
 impl ReleaseEnv {
-    const ANY: &'static str = "any";
+    /// Name of all environments in manifests. No environment may have it.
+    pub const ANY: &'static str = "any";
 
     /// True if the release may run in this environment.
     pub fn allows(&self, env: &EnvName) -> bool {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use muster_core::names::{EnvName, Stack};
+use muster_core::release::manifest::ReleaseEnv;
 use muster_core::spelling;
 
 use crate::file_text::{FileText, Span};
@@ -54,6 +55,12 @@ pub(super) fn from_trees(
 
 fn name(source: &FileText, report: &mut FindingCollector<'_>) -> Option<EnvName> {
     let stem = Path::new(source.name()).file_stem().unwrap_or_default().to_string_lossy();
+    if stem == ReleaseEnv::ANY {
+        let message = format!("the file's name, {}, is reserved", quote(&stem));
+        let help = "the manifest of a release has it for all environments: rename the file";
+        report.add_to_file(Code::EnvironmentName.finding(message).help(help));
+        return None;
+    }
     EnvName::new(stem.clone())
         .map_err(|error| {
             let message = format!("the file's name, {}, is not a legal name of an environment", quote(&stem));
