@@ -15,6 +15,9 @@ use muster_agent::commands::{UNKNOWN, check, once, status, version};
 use muster_agent::config::{ConfigFile, ReadConfigError, ServerUrls};
 use muster_wire::token::TOKEN_FILE_VARIABLE;
 
+/// Threads for blocking work, at most.
+const BLOCKING_THREADS: usize = 4;
+
 const EXAMPLES: &str = r#"Examples:
   muster-agent run --config /etc/muster/agent.toml
   muster-agent run --config agent.toml --server http://127.0.0.1:7300 --server http://127.0.0.1:7301
@@ -241,9 +244,11 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
-    // One thread: the agent is idle nearly all the time, and each thread costs memory on every node. Of the two for blocking
-    // work, one may remove evicted releases for minutes.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
+    // One thread: the agent is idle nearly all the time, and each thread costs memory on every node. Threads for blocking work
+    // end when they are idle. One may remove evicted releases for minutes while another unpacks a release; look-ups of host
+    // names and the queries of processes must not wait for them.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build();
     let runtime = runtime.context("cannot start the runtime")?;
     let result = runtime.block_on(work);
     // All tasks have ended. A removal in progress must not delay the exit; it continues after the next start.
@@ -275,4 +280,27 @@ fn start_logging(level: &str) {
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn third_blocking_task_does_not_wait_for_two_long_ones() {
+        block_on(async {
+            let long = [(); 2].map(|()| {
+                let (end, ends) = mpsc::sync_channel::<()>(1);
+                (end, tokio::task::spawn_blocking(move || ends.recv()))
+            });
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+            for (end, task) in long {
+                end.send(()).unwrap();
+                task.await.unwrap().unwrap();
+            }
+        })
+        .unwrap();
+    }
 }

@@ -122,7 +122,7 @@ pub fn rename_past_directories(from: &Path, target: &Path) -> io::Result<PathBuf
     loop {
         match fs::rename(from, &to) {
             Ok(()) => return Ok(to),
-            Err(error) if number < MAX_NUMBER && is_in_the_way(&error) => {
+            Err(error) if number < MAX_NUMBER && is_name_taken(&error) => {
                 number += 1;
                 let mut name = target.as_os_str().to_owned();
                 name.push(format!("-{number}"));
@@ -136,7 +136,7 @@ pub fn rename_past_directories(from: &Path, target: &Path) -> io::Result<PathBuf
 /// Highest number of a name.
 const MAX_NUMBER: u32 = 99;
 
-fn is_in_the_way(error: &io::Error) -> bool {
+fn is_name_taken(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::IsADirectory, io::ErrorKind::NotADirectory, io::ErrorKind::DirectoryNotEmpty];
     kinds.contains(&error.kind())
 }
