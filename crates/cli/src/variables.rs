@@ -28,6 +28,8 @@ pub const USER: &str = "USER";
 pub const LOGIN_NAME: &str = "LOGNAME";
 /// Git mirror of `muster release build`; overrides the mirror of `repos.yaml`.
 pub const GIT_MIRROR: &str = "MUSTER_GIT_MIRROR";
+/// Address of the Puppet Forge, or of a server with the same API; overrides `forge` of `repos.yaml`.
+pub const FORGE: &str = "MUSTER_FORGE";
 /// Default of `--cache` of `muster release build`.
 pub const CACHE: &str = "MUSTER_CACHE";
 /// Cache directory of the user.

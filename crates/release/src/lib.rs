@@ -24,6 +24,7 @@ pub mod entries;
 pub mod exclude;
 pub mod key;
 pub mod manifest;
+pub mod puppetfile;
 pub mod release_files;
 pub mod repos;
 mod temp_path;

@@ -121,6 +121,9 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Item(item::Command::Put(args)) => run_client(item::put::run(&args, &globals, terminal)),
         Command::Item(item::Command::Delete(args)) => run_client(item::delete::run(&args, &globals, terminal)),
         Command::Release(release::Command::Build(args)) => run_client(release::build::run(&args, &globals, terminal)),
+        Command::Release(release::Command::ImportPuppetfile(args)) => {
+            run_client(release::import_puppetfile::run(&args, terminal))
+        }
         Command::Release(release::Command::Diff(args)) => run_client(release::diff::run(&args, &globals, terminal)),
         Command::Release(release::Command::Verify(args)) => release::verify::run(&args, terminal),
         Command::Release(release::Command::Push(args)) => run_client(release::push::run(&args, &globals, terminal)),

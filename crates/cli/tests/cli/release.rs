@@ -500,6 +500,48 @@ async fn repositories_are_included_and_pinned() {
     "#);
 }
 
+#[tokio::test]
+async fn puppetfile_is_imported() {
+    let machine = with_release_and_key().await;
+    let elsewhere = machine.path("elsewhere");
+    commit(&elsewhere.join("src/nova.git"), "manifests/init.pp", "class nova {}\n");
+    let puppetfile = "mod 'nova', git: '../src/nova.git', branch: 'main'\nmod 'profile', local: true\n";
+    write(&elsewhere.join("site/Puppetfile"), puppetfile);
+    let build =
+        ["release", "build", "site", "--version", "v2", "--sign", "release.key", "--out", "built", "--cache", "c"];
+    with_keys!(machine.run(&build).await, @"
+    exit 1
+    --- stderr
+    error: Puppetfile names modules that are not in the release: nova
+    hint: run `muster release import-puppetfile site/Puppetfile`
+    ");
+    with_keys!(machine.run(&["release", "import-puppetfile", "site", "--cache", "c", "--dry-run"]).await, @"
+    exit 0
+    --- stdout
+    # Written by `muster release import-puppetfile`: the modules of the Puppetfile.
+    # Import again after a change; `muster release build --update` moves the pins in repos.lock.
+    repos:
+      nova:
+        source: ../src/nova.git
+        ref: main
+        dest: modules/nova
+    ");
+    assert!(!elsewhere.join("site/repos.yaml").exists());
+    let imported = machine.run(&["release", "import-puppetfile", "site", "--cache", "c", "-o", "json"]).await;
+    for expected in ["exit 0", r#""name": "nova""#, r#""dest": "modules/nova""#, r#""written": true"#, r#""profile""#] {
+        assert!(imported.contains(expected), "{expected} is not in: {imported}");
+    }
+    let built = machine.run(&build).await;
+    assert!(built.starts_with("exit 0") && built.contains("repo       nova "), "{built}");
+
+    write(&elsewhere.join("site/Puppetfile"), "mod 'nova', git: ENV['NOVA']\n");
+    with_keys!(machine.run(&["release", "import-puppetfile", "site/Puppetfile"]).await, @"
+    exit 1
+    --- stderr
+    error: Puppetfile:1: `ENV` is Ruby code, which is not evaluated: write `forge`, `moduledir` and `mod` with plain values only, or list the modules in repos.yaml
+    ");
+}
+
 /// Ctrl-C while git waits for a server that never answers.
 #[tokio::test]
 async fn cancelled_build_leaves_no_files() {

@@ -9,10 +9,13 @@ use muster_core::spelling;
 use thiserror::Error;
 
 use super::export::{ExportError, export};
-use super::fetch::{FetchOrigin, FetchedCommit, RepoFetchError, fetch};
+use super::fetch::{FetchOrigin, FetchedCommit, RepoFetchError, fetch, refuse_moved_tag};
+use super::forge::{self, FORGE, Forge, ForgeError};
 use super::git::{CancelHandle, Git, GitError};
+use super::puppetfile_check as puppetfile;
 use super::repos_files::{self, Commit, LOCK, Lock, LockError, Pin, REPOS, Repo, Repos, ReposError};
 use crate::exclude::ExcludeRules;
+use crate::puppetfile::{PUPPETFILE, PuppetfileError};
 use crate::temp_path::TempPath;
 use crate::tree::{ReleaseTree, ReleaseTreeError};
 
@@ -25,6 +28,10 @@ pub const PARALLEL: usize = 4;
 pub struct FetchSettings<'a> {
     /// Overrides the mirror of `repos.yaml`.
     pub mirror: Option<&'a str>,
+    /// Overrides the Forge of `repos.yaml`.
+    pub forge: Option<&'a str>,
+    /// Asks the sources if tags of cached commits have moved.
+    pub verify_tags: bool,
     pub cache: &'a Path,
     pub parallel: usize,
     pub update: &'a PinUpdate,
@@ -81,6 +88,16 @@ pub enum AssembleError {
     Unknown { name: String, nearest: Option<String> },
     #[error("{REPOS}: {name} goes to {dest:?}, and the directory contains {path:?} already")]
     PathInUse { name: String, dest: String, path: String },
+    #[error(transparent)]
+    Puppetfile(#[from] PuppetfileError),
+    #[error("{PUPPETFILE} names modules that are not in the release: {}", modules.join(", "))]
+    NotImported { modules: Vec<String> },
+    #[error("{PUPPETFILE}:{line}: {name} is {declared}, and {REPOS} has {}", listed.as_deref().unwrap_or("no such repository"))]
+    Outdated { line: usize, name: String, declared: String, listed: Option<String> },
+    #[error("the newest version of {module} cannot be looked up: {error}")]
+    Newest { module: String, error: Box<ForgeError> },
+    #[error("{REPOS}: {name} is fetched from the release itself ({source_dir}), which would then contain itself")]
+    ContainsItself { name: String, source_dir: String },
     #[error("{} of {all} repositories cannot be fetched", failures.len())]
     Failed { all: usize, failures: Vec<RepoFailure> },
     #[error("cancelled; nothing was changed")]
@@ -110,6 +127,8 @@ pub enum RepoError {
     #[error("{0}")]
     Fetch(RepoFetchError),
     #[error("{0}")]
+    Forge(ForgeError),
+    #[error("{0}")]
     Export(ExportError),
     #[error("{0}")]
     Tree(ReleaseTreeError),
@@ -120,6 +139,7 @@ impl RepoFailure {
     pub fn hint(&self) -> Option<String> {
         match &self.error {
             RepoError::Fetch(error) => error.hint(&self.name),
+            RepoError::Forge(error) => error.hint(&self.name),
             RepoError::Tree(ReleaseTreeError::Link { .. }) => Some(format!(
                 "exclude it with `exclude` in release.yaml, or select a directory of {} with `path`",
                 self.name
@@ -142,6 +162,7 @@ impl RepoFailure {
     fn is_cancelled(&self) -> bool {
         match &self.error {
             RepoError::Fetch(error) => error.is_cancelled(),
+            RepoError::Forge(error) => error.is_cancelled(),
             RepoError::Export(error) => matches!(error, ExportError::Git(GitError::Cancelled)),
             RepoError::Tree(_) => false,
         }
@@ -176,24 +197,43 @@ pub fn assemble(
 ) -> Result<AssembledRelease, AssembleError> {
     let tree = ReleaseTree::read(directory)?;
     if tree.file(REPOS).is_none() {
+        puppetfile::require_modules(&tree)?;
         return Ok(AssembledRelease { tree, repos: Vec::new(), _staging: None });
     }
     let text = read(&directory.join(REPOS))?;
     let repos = repos_files::read(&text)?;
-    let lock_file = directory.join(LOCK);
-    let before = if tree.file(LOCK).is_some() { Lock::read(&read(&lock_file)?)? } else { Lock::default() };
-    check_names(settings.update, &repos)?;
+    puppetfile::require_current(&tree, &repos)?;
     for (name, Repo { dest, .. }) in &repos.repos {
         if let Some(path) = tree.occupied_by(dest) {
             return Err(AssembleError::PathInUse { name: name.clone(), dest: dest.clone(), path });
         }
     }
-    let failed = |source| AssembleError::Write { path: settings.cache.to_owned(), source };
-    fs::create_dir_all(settings.cache).map_err(failed)?;
-    let staging = TempPath::in_dir(settings.cache, "release");
-    fs::create_dir(staging.path()).map_err(failed)?;
+    let (assembled, staging) = fetch_and_pin(directory, &repos, settings, progress, &|| Ok(()))?;
+    // Read again: the lock is part of the release.
+    let mut tree = ReleaseTree::read(directory)?;
+    let mut done = Vec::new();
+    for (repo, exported) in assembled {
+        tree.add(&repo.dest, exported)?;
+        done.push(repo);
+    }
+    Ok(AssembledRelease { tree, repos: done, _staging: Some(staging) })
+}
 
-    let fetched = fetch_all(directory, &repos, &before, staging.path(), settings, progress)?;
+/// Fetches all repositories, and writes `repos.lock`. `before_lock` runs when everything was fetched.
+pub(super) fn fetch_and_pin(
+    directory: &Path,
+    repos: &Repos,
+    settings: &FetchSettings<'_>,
+    progress: &(dyn Fn(FetchProgress) + Sync),
+    before_lock: &dyn Fn() -> Result<(), AssembleError>,
+) -> Result<(Vec<(AssembledRepo, ReleaseTree)>, TempPath), AssembleError> {
+    let lock_file = directory.join(LOCK);
+    let before = if lock_file.exists() { Lock::read(&read(&lock_file)?)? } else { Lock::default() };
+    check_names(settings.update, repos)?;
+    refuse_own_directory(directory, repos)?;
+    let staging = staging_dir(settings.cache)?;
+
+    let mut fetched = fetch_all(directory, repos, &before, staging.path(), settings, progress)?;
 
     let pin = |repo: &Repo, commit: &Commit| Pin {
         source: repo.source.clone(),
@@ -205,19 +245,45 @@ pub fn assemble(
         .iter()
         .filter_map(|(name, repo)| Some((name.clone(), pin(repo, fetched.get(name).map(|(commit, _)| commit)?))));
     let after = Lock { pins: pins.collect() };
+    before_lock()?;
     if after != before {
-        write_lock(directory, &lock_file, &after)?;
+        write_file(directory, &lock_file, &after.write()?)?;
     }
-    // Read again: the lock is part of the release.
-    let mut tree = ReleaseTree::read(directory)?;
     let mut assembled = Vec::new();
-    for (name, (_, exported)) in fetched {
-        let (Some(repo), Some(pin)) = (repos.repos.get(&name), after.pins.get(&name)) else { continue };
-        tree.add(&repo.dest, exported)?;
+    for (name, pin) in after.pins {
+        let (Some(repo), Some((_, exported))) = (repos.repos.get(&name), fetched.remove(&name)) else { continue };
         let before = before.pins.get(&name).map(|pin| pin.commit.clone());
-        assembled.push(AssembledRepo { name, pin: pin.clone(), dest: repo.dest.clone(), before });
+        assembled.push((AssembledRepo { name, pin, dest: repo.dest.clone(), before }, exported));
     }
-    Ok(AssembledRelease { tree, repos: assembled, _staging: Some(staging) })
+    Ok((assembled, staging))
+}
+
+/// A new directory in the cache, for exported files and the output of programs.
+pub(super) fn staging_dir(cache: &Path) -> Result<TempPath, AssembleError> {
+    let failed = |source| AssembleError::Write { path: cache.to_owned(), source };
+    fs::create_dir_all(cache).map_err(failed)?;
+    let staging = TempPath::in_dir(cache, "release");
+    fs::create_dir(staging.path()).map_err(failed)?;
+    Ok(staging)
+}
+
+/// Refuses a repository whose source is the directory of the release.
+fn refuse_own_directory(directory: &Path, repos: &Repos) -> Result<(), AssembleError> {
+    let own = directory.canonicalize().ok();
+    let is_own = |repo: &&Repo| {
+        let path = repo.source.strip_prefix("file://").unwrap_or(&repo.source);
+        let source = directory.join(path).canonicalize().ok();
+        source.is_some_and(|source| {
+            let source = if source.ends_with(".git") { source.parent().unwrap_or(&source) } else { &source };
+            own.as_deref() == Some(source)
+        })
+    };
+    match repos.repos.iter().find(|(_, repo)| is_own(repo)) {
+        None => Ok(()),
+        Some((name, repo)) => {
+            Err(AssembleError::ContainsItself { name: name.clone(), source_dir: repo.source.clone() })
+        }
+    }
 }
 
 fn check_names(update: &PinUpdate, repos: &Repos) -> Result<(), AssembleError> {
@@ -245,14 +311,29 @@ fn fetch_all(
 ) -> Result<FetchedTrees, AssembleError> {
     let mirror = settings.mirror.or(repos.mirror.as_deref());
     let rules = ExcludeRules::read(directory);
+    let forge_url = forge_url(settings, repos.forge.as_deref());
     let waiting = Mutex::new(repos.repos.iter());
     let done: Mutex<(FetchedTrees, Vec<RepoFailure>)> = Mutex::default();
     let one = |name: &str, repo: &Repo| -> Result<(Commit, ReleaseTree, FetchOrigin), RepoError> {
         let git = Git { directory, temporary: staging, deadline: repo.deadline, cancel: settings.cancel };
-        let pinned = lock.commit_of(name, repo).filter(|_| !settings.update.moves(name));
+        let known = lock.commit_of(name, repo);
+        let pinned = known.filter(|_| !settings.update.moves(name));
+        let target = staging.join(name);
+        if let Some(module) = repo.forge_module() {
+            let forge = Forge { git: &git, url: &forge_url };
+            let fetched = forge.fetch(module, &repo.reference, pinned, settings.cache).map_err(RepoError::Forge)?;
+            let (digest, archive, cached) = fetched;
+            forge::unpack(&archive, &target).map_err(RepoError::Forge)?;
+            let tree = ReleaseTree::read_part(&target, &repo.dest, rules.clone()).map_err(RepoError::Tree)?;
+            return Ok((digest, tree, if cached { FetchOrigin::Cache } else { FetchOrigin::Source }));
+        }
+        // A tag moves only if its repository is named.
+        let all = *settings.update == PinUpdate::All;
+        if let Some(known) = known.filter(|_| settings.verify_tags || all) {
+            refuse_moved_tag(&git, &repo.reference, known, &repo.source).map_err(RepoError::Fetch)?;
+        }
         let fetched = fetch(&git, repo, pinned, mirror, settings.cache).map_err(RepoError::Fetch)?;
         let FetchedCommit { commit, repository, from } = fetched;
-        let target = staging.join(name);
         export(&git, &repository, &commit, repo.path.as_deref(), &target).map_err(RepoError::Export)?;
         let tree = ReleaseTree::read_part(&target, &repo.dest, rules.clone()).map_err(RepoError::Tree)?;
         Ok((commit, tree, from))
@@ -296,13 +377,18 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn read(path: &Path) -> Result<String, AssembleError> {
+pub(super) fn read(path: &Path) -> Result<String, AssembleError> {
     fs::read_to_string(path).map_err(|source| AssembleError::Read { path: path.to_owned(), source })
 }
 
-fn write_lock(directory: &Path, path: &Path, lock: &Lock) -> Result<(), AssembleError> {
-    let text = lock.write()?;
-    let temporary = TempPath::in_dir(directory, "lock");
+/// Writes a file beside `release.yaml`, completely or not at all.
+pub(super) fn write_file(directory: &Path, path: &Path, text: &str) -> Result<(), AssembleError> {
+    let temporary = TempPath::in_dir(directory, "file");
     let written = fs::write(temporary.path(), text).and_then(|()| temporary.rename_to(path));
     written.map_err(|source| AssembleError::Write { path: path.to_owned(), source })
+}
+
+/// Address of the Forge, without a trailing `/`.
+pub(super) fn forge_url(settings: &FetchSettings<'_>, listed: Option<&str>) -> String {
+    settings.forge.or(listed).unwrap_or(FORGE).trim_end_matches('/').to_owned()
 }

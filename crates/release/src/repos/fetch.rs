@@ -23,6 +23,10 @@ pub enum RepoFetchError {
     Both { mirror: Box<RepoFetchError>, source_place: Box<RepoFetchError> },
     #[error("the pinned commit {commit} is no longer in {reference:?} of {place}")]
     Gone { place: String, reference: String, commit: Commit },
+    #[error(
+        "the tag {reference:?} of {place} has moved: it is pinned to commit {pinned}, and points to commit {found} now"
+    )]
+    TagMoved { place: String, reference: String, pinned: Commit, found: Commit },
     #[error("git returned {printed:?}, which is not a commit id")]
     NotACommit { printed: String },
     #[error("cannot write to the cache {}: {error}", path.display())]
@@ -33,7 +37,7 @@ impl RepoFetchError {
     /// Action that resolves it.
     pub fn hint(&self, name: &str) -> Option<String> {
         match self {
-            RepoFetchError::Git { error: GitError::NotInstalled, .. } => Some("install git".to_owned()),
+            RepoFetchError::Git { error: GitError::NotInstalled { program }, .. } => Some(format!("install {program}")),
             RepoFetchError::Git { error: GitError::Deadline { .. }, .. } => Some(format!(
                 "check that the address is reachable from here; set a `mirror`, or give {name} a longer `deadline`"
             )),
@@ -42,6 +46,9 @@ impl RepoFetchError {
             RepoFetchError::Both { mirror, source_place } => source_place.hint(name).or_else(|| mirror.hint(name)),
             RepoFetchError::Gone { .. } => Some(format!(
                 "its history was rewritten: review the change, then run `muster release build --update {name}`"
+            )),
+            RepoFetchError::TagMoved { .. } => Some(format!(
+                "a tag should not move: review the difference, then accept it with `muster release build --update {name}`"
             )),
             RepoFetchError::NotACommit { .. } => None,
             RepoFetchError::Cache { .. } => Some("choose another directory with --cache".to_owned()),
@@ -52,7 +59,10 @@ impl RepoFetchError {
         match self {
             RepoFetchError::Git { error, .. } => matches!(error, GitError::Cancelled),
             RepoFetchError::Both { source_place, .. } => source_place.is_cancelled(),
-            RepoFetchError::Gone { .. } | RepoFetchError::NotACommit { .. } | RepoFetchError::Cache { .. } => false,
+            RepoFetchError::Gone { .. }
+            | RepoFetchError::TagMoved { .. }
+            | RepoFetchError::NotACommit { .. }
+            | RepoFetchError::Cache { .. } => false,
         }
     }
 }
@@ -145,7 +155,10 @@ fn from_place(
     let failed = |error| RepoFetchError::Git { place: place.to_owned(), error };
     git.run(at, "init", &["--quiet", "--bare"]).map_err(failed)?;
     match pinned {
-        Some(commit) => fetch_pinned(git, repo, commit, place, at)?,
+        Some(commit) => {
+            refuse_moved_tag(git, &repo.reference, commit, place)?;
+            fetch_pinned(git, repo, commit, place, at)?;
+        }
         None => fetch_newest(git, &repo.reference, place, at).map_err(failed)?,
     }
     let wanted = pinned.map_or("FETCH_HEAD^{commit}".to_owned(), |commit| format!("{commit}^{{commit}}"));
@@ -161,6 +174,34 @@ fn from_place(
         Ok(()) => {}
     }
     Ok((commit, repository))
+}
+
+/// Fails if the ref is a tag that points to another commit than the pinned one. A branch may move.
+pub fn refuse_moved_tag(git: &Git<'_>, reference: &str, pinned: &Commit, place: &str) -> Result<(), RepoFetchError> {
+    if Commit::new(reference).is_some() {
+        return Ok(());
+    }
+    let tag = format!("refs/tags/{reference}");
+    let mut text = String::new();
+    match git.list_remote(place, &[&tag, &format!("{tag}^{{}}")]) {
+        Ok(listed) => listed.take(4096).read_to_string(&mut text).map(drop).unwrap_or_default(),
+        Err(error @ (GitError::Cancelled | GitError::Deadline { .. })) => {
+            return Err(RepoFetchError::Git { place: place.to_owned(), error });
+        }
+        // The fetch that follows reports the reason.
+        Err(GitError::NotInstalled { .. } | GitError::Run(_) | GitError::Failed { .. }) => return Ok(()),
+    }
+    // The last line of an annotated tag is the commit that it points to.
+    let found = text.lines().last().and_then(|line| Commit::new(line.split('\t').next()?));
+    match found {
+        Some(found) if found != *pinned => Err(RepoFetchError::TagMoved {
+            place: place.to_owned(),
+            reference: reference.to_owned(),
+            pinned: pinned.clone(),
+            found,
+        }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Fetches the newest commit alone, or the complete history if the server cannot do shallow fetches.
@@ -180,7 +221,10 @@ fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &P
     match fetch_newest(git, commit.as_str(), place, at) {
         Ok(()) => return Ok(()),
         Err(GitError::Failed { .. }) => {}
-        Err(error @ (GitError::NotInstalled | GitError::Run(_) | GitError::Deadline { .. } | GitError::Cancelled)) => {
+        Err(
+            error
+            @ (GitError::NotInstalled { .. } | GitError::Run(_) | GitError::Deadline { .. } | GitError::Cancelled),
+        ) => {
             return Err(failed(error));
         }
     }
@@ -197,7 +241,7 @@ fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &P
 }
 
 /// Directory of a source's commits in the cache: a hash of its address.
-fn source_dir(source: &str) -> String {
+pub(super) fn source_dir(source: &str) -> String {
     let hash = Sha256::digest(source.as_bytes());
     muster_core::release::dir::hex(hash.get(..8).unwrap_or_default())
 }

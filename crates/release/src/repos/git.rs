@@ -1,4 +1,5 @@
-//! Runs `git` without a shell and without prompts; each command has a deadline and can be cancelled.
+//! Runs `git`, and `curl` for the Forge, without a shell and without prompts; each command has a deadline and can be
+//! cancelled.
 //!
 //! The output goes to files, not through pipes. A process that git leaves running, such as an ssh connection that is kept
 //! for the next command, would hold a pipe open for ever.
@@ -36,13 +37,13 @@ const INHERITED_VARIABLES: [&str; 8] = [
 
 #[derive(Debug, Error)]
 pub enum GitError {
-    #[error("git is not installed")]
-    NotInstalled,
-    #[error("cannot run git")]
+    #[error("{program} is not installed")]
+    NotInstalled { program: &'static str },
+    #[error("cannot run git or curl")]
     Run(#[source] io::Error),
-    #[error("git {verb} failed: {}", if stderr.is_empty() { "no error message" } else { stderr })]
-    Failed { verb: &'static str, stderr: String },
-    #[error("no answer within {after:?}{}", if stderr.is_empty() { String::new() } else { format!("; git printed: {stderr}") })]
+    #[error("{command} failed: {}", if stderr.is_empty() { "no error message" } else { stderr })]
+    Failed { command: String, code: Option<i32>, stderr: String },
+    #[error("no answer within {after:?}{}", if stderr.is_empty() { String::new() } else { format!("; it printed: {stderr}") })]
     Deadline { after: Duration, stderr: String },
     #[error("cancelled")]
     Cancelled,
@@ -73,19 +74,49 @@ impl Git<'_> {
         args: &[&str],
         input: Stdio,
     ) -> Result<File, GitError> {
-        let mut stdout = tempfile_in(self.temporary).map_err(GitError::Run)?;
-        let mut stderr = tempfile_in(self.temporary).map_err(GitError::Run)?;
         let mut command = Command::new("git");
-        command.arg("--git-dir").arg(repository).arg(verb).args(args);
-        command.current_dir(self.directory).stdin(input);
-        command.stdout(stdout.try_clone().map_err(GitError::Run)?).stderr(stderr.try_clone().map_err(GitError::Run)?);
+        command.arg("--git-dir").arg(repository).arg(verb).args(args).stdin(input);
         INHERITED_VARIABLES.iter().for_each(|name| {
             command.env_remove(name);
         });
-        // There is no terminal to prompt on. The error texts are matched in English.
-        command.env("GIT_TERMINAL_PROMPT", "0").env("LC_ALL", "C").process_group(0);
+        // There is no terminal to prompt on.
+        command.env("GIT_TERMINAL_PROMPT", "0");
+        self.run_command(command, "git", verb)
+    }
+
+    /// Lists refs of a repository that is not in the cache.
+    pub fn list_remote(&self, place: &str, patterns: &[&str]) -> Result<File, GitError> {
+        let args = ["--end-of-options", place].into_iter().chain(patterns.iter().copied()).collect::<Vec<_>>();
+        self.run(self.temporary, "ls-remote", &args)
+    }
+
+    /// Downloads a document into a file, positioned at the start, with the proxies and certificates of this machine.
+    pub fn download(&self, url: &str, limit: u64) -> Result<File, GitError> {
+        let mut command = Command::new("curl");
+        let limit = limit.to_string();
+        command.args([
+            "--disable",
+            "--fail",
+            "--silent",
+            "--show-error",
+            "--netrc-optional",
+            "--location",
+            "--proto",
+            "=http,https",
+        ]);
+        command.args(["--max-filesize", &limit, "--user-agent", "muster", "--url", url]).stdin(Stdio::null());
+        self.run_command(command, "curl", url)
+    }
+
+    fn run_command(&self, mut command: Command, program: &'static str, what: &str) -> Result<File, GitError> {
+        let mut stdout = tempfile_in(self.temporary).map_err(GitError::Run)?;
+        let mut stderr = tempfile_in(self.temporary).map_err(GitError::Run)?;
+        command.current_dir(self.directory);
+        command.stdout(stdout.try_clone().map_err(GitError::Run)?).stderr(stderr.try_clone().map_err(GitError::Run)?);
+        // The error texts are matched in English.
+        command.env("LC_ALL", "C").process_group(0);
         let child = command.spawn().map_err(|error| match error.kind() == io::ErrorKind::NotFound {
-            true => GitError::NotInstalled,
+            true => GitError::NotInstalled { program },
             false => GitError::Run(error),
         })?;
         let ended = self.wait(child).map_err(GitError::Run)?;
@@ -95,7 +126,9 @@ impl Git<'_> {
                 stdout.seek(SeekFrom::Start(0)).map_err(GitError::Run)?;
                 Ok(stdout)
             }
-            GitExit::Exited(_) => Err(GitError::Failed { verb, stderr }),
+            GitExit::Exited(status) => {
+                Err(GitError::Failed { command: format!("{program} {what}"), code: status.code(), stderr })
+            }
             GitExit::Deadline => Err(GitError::Deadline { after: self.deadline, stderr }),
             GitExit::Cancelled => Err(GitError::Cancelled),
         }

@@ -10,8 +10,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::check::{self, YamlError};
+use crate::puppetfile::is_version;
 use crate::tree::path_problem;
 
+/// Begins the source of a module of the Forge.
+pub const FORGE_PREFIX: &str = "forge:";
 /// The file beside `release.yaml`.
 pub const REPOS: &str = "repos.yaml";
 /// Default time for one repository: enough for a large one over a slow line.
@@ -20,7 +23,8 @@ const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 pub const LOCK: &str = "repos.lock";
 const FORMAT: u32 = 1;
 const HEADER: &str = "\
-# Written by `muster release build`: the commit that each repository of repos.yaml is pinned to.
+# Written by `muster release build`: the commit that each repository of repos.yaml is pinned to. For a module of the Forge it is
+# the SHA-256 of its archive.
 # Keep it in version control; `muster release build --update` moves the pins.
 ";
 
@@ -52,13 +56,16 @@ impl fmt::Display for RepoProblem {
 pub struct Repos {
     /// Tried before each source, as `<mirror>/<last part of the source>`.
     pub mirror: Option<String>,
+    /// Address of the Forge's API.
+    pub forge: Option<String>,
     pub repos: BTreeMap<String, Repo>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repo {
+    /// A URL for git, or `forge:owner/name`.
     pub source: String,
-    /// A branch, a tag, or a full commit id.
+    /// A branch, a tag, or a full commit id; the version of a module of the Forge.
     pub reference: String,
     /// Directory of its files in the release.
     pub dest: String,
@@ -67,42 +74,57 @@ pub struct Repo {
     pub deadline: Duration,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReposDocument {
-    #[serde(default)]
-    mirror: Option<String>,
-    #[serde(default)]
-    defaults: Defaults,
-    repos: BTreeMap<String, RepoEntry>,
+impl Repo {
+    /// `owner/name` of a module of the Forge.
+    pub fn forge_module(&self) -> Option<&str> {
+        self.source.strip_prefix(FORGE_PREFIX)
+    }
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Defaults {
-    #[serde(default, rename = "ref")]
+pub(super) struct ReposDocument {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) mirror: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) forge: Option<String>,
+    #[serde(default, skip_serializing_if = "Defaults::is_empty")]
+    pub(super) defaults: Defaults,
+    pub(super) repos: BTreeMap<String, RepoEntry>,
+}
+
+#[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Defaults {
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     reference: Option<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     deadline: Option<SignedDuration>,
 }
 
-#[derive(Deserialize)]
+impl Defaults {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RepoEntry {
-    source: String,
-    #[serde(default, rename = "ref")]
-    reference: Option<String>,
-    #[serde(default)]
-    dest: Option<String>,
-    #[serde(default)]
-    path: Option<String>,
-    #[serde(default)]
-    deadline: Option<SignedDuration>,
+pub(super) struct RepoEntry {
+    pub(super) source: String,
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub(super) reference: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) dest: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deadline: Option<SignedDuration>,
 }
 
 /// Parses the text of `repos.yaml`; reports all problems at once.
 pub fn read(text: &str) -> Result<Repos, ReposError> {
-    let ReposDocument { mirror, defaults, repos } = check::parse_yaml(REPOS, text)?;
+    let ReposDocument { mirror, forge, defaults, repos } = check::parse_yaml(REPOS, text)?;
     let mut problems = Vec::new();
     let mut parsed = BTreeMap::new();
     for (name, entry) in repos {
@@ -114,7 +136,7 @@ pub fn read(text: &str) -> Result<Repos, ReposError> {
         }
     }
     problems.extend(overlaps(&parsed).into_iter().map(|(name, message)| problem(text, name, message)));
-    if problems.is_empty() { Ok(Repos { mirror, repos: parsed }) } else { Err(ReposError::Problems(problems)) }
+    if problems.is_empty() { Ok(Repos { mirror, forge, repos: parsed }) } else { Err(ReposError::Problems(problems)) }
 }
 
 fn validate(name: &str, entry: RepoEntry, defaults: &Defaults) -> Result<Repo, Vec<String>> {
@@ -130,6 +152,8 @@ fn validate(name: &str, entry: RepoEntry, defaults: &Defaults) -> Result<Repo, V
     let reference = entry.reference.or_else(|| defaults.reference.clone()).unwrap_or_default();
     if reference.is_empty() {
         problems.push("it has no ref, and `defaults` has none: set a branch, tag or commit".to_owned());
+    } else if let Some(module) = source.strip_prefix(FORGE_PREFIX) {
+        problems.extend(forge_problem(module, &reference, entry.path.is_some()));
     } else if !is_reference(&reference) {
         problems.push(format!("{reference:?} is not the name of a branch or tag, nor a commit"));
     }
@@ -148,6 +172,20 @@ fn validate(name: &str, entry: RepoEntry, defaults: &Defaults) -> Result<Repo, V
         problems.push("its deadline must be longer than zero".to_owned());
     }
     if problems.is_empty() { Ok(Repo { source, reference, dest, path, deadline }) } else { Err(problems) }
+}
+
+fn forge_problem(module: &str, version: &str, has_path: bool) -> Option<String> {
+    let legal = |part: &str| {
+        part.starts_with(|char: char| char.is_ascii_alphanumeric())
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    if !module.split_once('/').is_some_and(|(owner, name)| legal(owner) && legal(name)) {
+        return Some(format!("{module:?} is not a module of the Forge: write `forge:owner/name`"));
+    }
+    if !is_version(version) {
+        return Some(format!("its ref {version:?} is not an exact version, such as 9.6.0"));
+    }
+    has_path.then(|| "it has a `path`, which a module of the Forge cannot have".to_owned())
 }
 
 /// Finds repositories with the same destination, or with one inside another.
@@ -232,7 +270,7 @@ impl fmt::Display for Commit {
     }
 }
 
-/// The commit that a repository is pinned to, and the source and ref that it was resolved from.
+/// The commit, or the digest of an archive, that a repository is pinned to, and the source and ref that it was resolved from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pin {
@@ -317,6 +355,8 @@ repos:
             ("repos:\n  nova: {source: x, ref: 'a:b'}\n", "\"a:b\" is not the name of a branch or tag"),
             ("repos:\n  nova: {source: x, ref: m, dest: ../out}\n", "its dest \"../out\" leads out of the release"),
             ("repos:\n  nova: {source: x, ref: m, dest: /etc}\n", "its dest \"/etc\" is absolute"),
+            ("repos:\n  a: {source: 'forge:stdlib', ref: 1.0.0}\n", "\"stdlib\" is not a module of the Forge"),
+            ("repos:\n  a: {source: 'forge:x/stdlib', ref: latest}\n", "its ref \"latest\" is not an exact version"),
             ("repos:\n  nova: {source: x, ref: m, deadline: 0s}\n", "its deadline must be longer than zero"),
             (
                 "repos:\n  a: {source: x, ref: m, dest: m/x}\n  b: {source: y, ref: m, dest: m/x}\n",

@@ -15,13 +15,13 @@ use muster_release::repos::git::CancelHandle;
 
 use crate::support::{small_release, write};
 
-struct Site {
-    dir: tempfile::TempDir,
-    cancel: CancelHandle,
+pub(crate) struct Site {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) cancel: CancelHandle,
 }
 
 impl Site {
-    fn new(repos: &str) -> Self {
+    pub(crate) fn new(repos: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         small_release(&dir.path().join("site"));
         let site = Self { dir, cancel: CancelHandle::new().unwrap() };
@@ -29,37 +29,45 @@ impl Site {
         site
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write_repos(&self, repos: &str) {
+    pub(crate) fn write_repos(&self, repos: &str) {
         let text = repos.replace("SRC", self.path("src").to_str().unwrap());
         write(&self.path("site"), "repos.yaml", text.as_bytes(), 0o644);
     }
 
-    fn lock(&self) -> String {
+    pub(crate) fn lock(&self) -> String {
         fs::read_to_string(self.path("site/repos.lock")).unwrap_or_default()
     }
 
-    fn assemble_with(
+    pub(crate) fn assemble_with(
         &self,
         update: &PinUpdate,
         mirror: Option<&str>,
     ) -> Result<(AssembledRelease, Vec<FetchProgress>), AssembleError> {
         let cache = self.path("cache");
-        let settings = FetchSettings { mirror, cache: &cache, parallel: 2, update, cancel: &self.cancel };
+        let settings = FetchSettings {
+            mirror,
+            forge: None,
+            verify_tags: false,
+            cache: &cache,
+            parallel: 2,
+            update,
+            cancel: &self.cancel,
+        };
         let events = Mutex::new(Vec::new());
         let assembled = assemble(&self.path("site"), &settings, &|progress| events.lock().unwrap().push(progress))?;
         Ok((assembled, events.into_inner().unwrap()))
     }
 
-    fn assemble(&self) -> Result<AssembledRelease, AssembleError> {
+    pub(crate) fn assemble(&self) -> Result<AssembledRelease, AssembleError> {
         self.assemble_with(&PinUpdate::None, None).map(|(assembled, _)| assembled)
     }
 
     /// Commits files to a repository; returns the commit id.
-    fn commit(&self, name: &str, files: &[(&str, &str)]) -> String {
+    pub(crate) fn commit(&self, name: &str, files: &[(&str, &str)]) -> String {
         let repository = self.path("src").join(name);
         if !repository.exists() {
             fs::create_dir_all(&repository).unwrap();
@@ -74,7 +82,7 @@ impl Site {
         git(&repository, &["rev-parse", "HEAD"])
     }
 
-    fn assert_no_partial_files(&self) {
+    pub(crate) fn assert_no_partial_files(&self) {
         for directory in ["cache", "site"] {
             for entry in fs::read_dir(self.path(directory)).into_iter().flatten() {
                 let name = entry.unwrap().file_name().into_string().unwrap();
@@ -84,14 +92,14 @@ impl Site {
     }
 }
 
-fn git(repository: &Path, args: &[&str]) -> String {
+pub(crate) fn git(repository: &Path, args: &[&str]) -> String {
     let config = ["-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "commit.gpgsign=false"];
     let output = Command::new("git").args(config).args(args).current_dir(repository).output().unwrap();
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn messages(error: &AssembleError) -> Vec<String> {
+pub(crate) fn messages(error: &AssembleError) -> Vec<String> {
     let AssembleError::Failed { failures, .. } = error else { panic!("{error:?}") };
     failures.iter().map(ToString::to_string).collect()
 }
@@ -181,6 +189,45 @@ fn changed_ref_moves_the_pin() {
     site.write_repos(&format!("repos:\n  a: {{source: SRC/a, ref: {new}}}\n"));
     site.assemble().unwrap();
     assert!(site.lock().contains(&format!("commit: {new}")), "{}", site.lock());
+}
+
+/// The error has both commits, and nothing is changed. Naming the repository accepts the move.
+#[test]
+fn moved_tag_is_refused() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: v1.0}\n");
+    let old = site.commit("a", &[("x", "1")]);
+    git(&site.path("src/a"), &["tag", "v1.0"]);
+    site.assemble().unwrap();
+    let lock = site.lock();
+    let new = site.commit("a", &[("x", "2")]);
+    git(&site.path("src/a"), &["tag", "--force", "--annotate", "--message", "x", "v1.0"]);
+    assert!(site.assemble().is_ok(), "the pinned commit is in the cache");
+
+    let all = site.assemble_with(&PinUpdate::All, None).unwrap_err();
+    fs::remove_dir_all(site.path("cache")).unwrap();
+    for error in [all, site.assemble().unwrap_err()] {
+        let message = messages(&error).remove(0);
+        for expected in ["the tag \"v1.0\" of ", "has moved", &old, &new] {
+            assert!(message.contains(expected), "{expected:?} is not in: {message}");
+        }
+        assert_eq!(site.lock(), lock);
+    }
+    site.assemble_with(&PinUpdate::These(BTreeSet::from(["a".to_owned()])), None).unwrap();
+    assert!(site.lock().contains(&new));
+}
+
+#[test]
+fn release_is_not_a_module_of_itself() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
+    for source in [".", "../site", "./.git", &format!("file://{}", site.path("site").display())] {
+        site.write_repos(&format!("repos:\n  a: {{source: '{source}', ref: main}}\n"));
+        fs::create_dir_all(site.path("site/.git")).unwrap();
+        let error = site.assemble().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("repos.yaml: a is fetched from the release itself ({source}), which would then contain itself")
+        );
+    }
 }
 
 #[test]

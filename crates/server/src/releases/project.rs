@@ -3,7 +3,7 @@
 //! Only new releases are packed: a registered release is recognised by the digest of its content.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use muster_release::bundle::{BundleInfo, PackError, pack};
 use muster_release::check::{CheckError, check};
 use muster_release::key::SigningKey;
 use muster_release::manifest::{ReleaseLabel, create, sign};
-use muster_release::tree::{BUNDLE_LIMIT, ReleaseTree, ReleaseTreeError};
+use muster_release::puppetfile::{ModuleOrigin, PUPPETFILE, Puppetfile};
+use muster_release::tree::{BUNDLE_LIMIT, ReleaseTree, ReleaseTreeError, TreeFile};
 use thiserror::Error;
 
 use crate::app::Reader;
@@ -75,7 +76,7 @@ pub enum SourceError {
         source: CheckError,
     },
     #[error(
-        "{} names repositories in repos.yaml: build it with `muster release build`, and bring it to the server with \
+        "{} names repositories in repos.yaml or Puppetfile: build it with `muster release build`, and bring it to the server with \
          `muster release push`",
         directory.display()
     )]
@@ -106,7 +107,7 @@ impl ProjectRelease {
         let tree = read.map_err(|source| SourceError::Read { directory: directory.clone(), source })?;
         let spec = check(&tree).map_err(|source| SourceError::Check { directory: directory.clone(), source })?;
         // Nothing is fetched while a fleet starts.
-        if tree.file(REPOS).is_some() {
+        if tree.file(REPOS).is_some() || tree.file(PUPPETFILE).is_some_and(|file| has_modules_to_fetch(file, &tree)) {
             return Err(SourceError::Repositories { directory });
         }
         let mut content = ContentHash::default();
@@ -130,6 +131,15 @@ fn check_ports(spec: &ReleaseSpec) -> BTreeSet<u16> {
     });
     let of_nodes = addresses.filter(|address| address.starts_with('{'));
     of_nodes.filter_map(|address| address.rsplit_once(':').map_or(Some(80), |(_, port)| port.parse().ok())).collect()
+}
+
+/// True if a Puppetfile names modules that are not in the release.
+fn has_modules_to_fetch(puppetfile: &TreeFile, tree: &ReleaseTree) -> bool {
+    let parsed = fs::read_to_string(&puppetfile.source).ok().and_then(|text| Puppetfile::parse(&text).ok());
+    parsed.is_some_and(|parsed| {
+        let fetched = parsed.modules.iter().filter(|module| module.origin != ModuleOrigin::Local);
+        fetched.into_iter().any(|module| tree.occupied_by(&module.dest).is_none())
+    })
 }
 
 /// Writer that feeds a digest.

@@ -32,7 +32,8 @@ With --env (or MUSTER_ENV) the release is for that environment only: servers and
 Without it, or with `--env any`, the release is for any environment.
 
 The git repositories of `repos.yaml` become part of the release, each at its commit in `repos.lock`; new repositories are \
-added to that file. A mirror is tried first, if there is one (MUSTER_GIT_MIRROR, or `mirror` in repos.yaml).
+added to that file. A mirror is tried first, if there is one (MUSTER_GIT_MIRROR, or `mirror` in repos.yaml). \
+`muster release import-puppetfile` writes repos.yaml from a Puppetfile.
 
 Before a Puppet release is packed, its manifests, EPP and ERB templates and YAML files are parsed with the `puppet` and `ruby` \
 of this machine; files that have not changed since are not parsed again. --no-validate switches this off.

@@ -2,6 +2,7 @@
 
 pub(super) mod build;
 pub(super) mod diff;
+pub(super) mod import_puppetfile;
 pub(super) mod list;
 pub(super) mod push;
 mod repositories;
@@ -11,6 +12,7 @@ pub(super) mod verify;
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     Build(build::Args),
+    ImportPuppetfile(import_puppetfile::Args),
     Diff(diff::Args),
     Verify(verify::Args),
     Push(push::Args),

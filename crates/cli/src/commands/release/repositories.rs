@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use muster_release::puppetfile::PUPPETFILE;
 use muster_release::repos::assemble::{
     self, AssembleError, AssembledRelease, FetchProgress, FetchSettings, PARALLEL, PinUpdate,
 };
@@ -48,23 +49,50 @@ pub(super) async fn assemble(
     args: &RepoArgs,
     terminal: &mut Terminal,
 ) -> Result<AssembledRelease, Failure> {
+    let dir = dir.to_owned();
+    let fetch = move |settings: &FetchSettings<'_>, progress: &ShowProgress<'_>| {
+        assemble::assemble(&dir, settings, progress).map_err(|error| failure(error, &dir))
+    };
+    fetch_with_progress(args, terminal, false, fetch).await
+}
+
+type ShowProgress<'a> = dyn Fn(FetchProgress) + Sync + 'a;
+
+/// Runs a function that fetches repositories, with a progress line, until it ends or Ctrl-C cancels it.
+pub(super) async fn fetch_with_progress<T: Send + 'static>(
+    args: &RepoArgs,
+    terminal: &mut Terminal,
+    verify_tags: bool,
+    fetch: impl FnOnce(&FetchSettings<'_>, &ShowProgress<'_>) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let cannot_start = |error| Failure::failed(anyhow::Error::new(error).context("cannot start"));
     let cancel = CancelHandle::new().map_err(cannot_start)?;
     let mut signals = Signals::new().map_err(cannot_start)?;
     // Small: the terminal keeps up, or fetching waits for it.
     let (events, mut received) = mpsc::channel(16);
-    let job = FetchJob {
-        dir: dir.to_owned(),
-        cache: args.cache_dir(),
-        update: match args.update.as_deref() {
+    let (args, cancelled) = (args.clone(), cancel.clone());
+    let work = tokio::task::spawn_blocking(move || {
+        let update = match args.update.as_deref() {
             None => PinUpdate::None,
             Some([]) => PinUpdate::All,
             Some(names) => PinUpdate::These(names.iter().cloned().collect::<BTreeSet<_>>()),
-        },
-        parallel: args.parallel,
-        cancel: cancel.clone(),
-    };
-    let work = tokio::task::spawn_blocking(move || job.run(&events));
+        };
+        let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
+        let (mirror, forge) = (variable(variables::GIT_MIRROR), variable(variables::FORGE));
+        let settings = FetchSettings {
+            mirror: mirror.as_deref(),
+            forge: forge.as_deref(),
+            verify_tags,
+            cache: &args.cache_dir(),
+            parallel: args.parallel,
+            update: &update,
+            cancel: &cancelled,
+        };
+        fetch(&settings, &|progress| {
+            // A closed receiver does not stop the fetch.
+            let _ = events.blocking_send(progress);
+        })
+    });
     let mut view = FetchView::default();
     loop {
         tokio::select! {
@@ -77,34 +105,7 @@ pub(super) async fn assemble(
         }
     }
     terminal.notes.end_progress();
-    work.await
-        .map_err(|error| Failure::failed(anyhow::Error::new(error).context("fetching panicked")))?
-        .map_err(failure)
-}
-
-struct FetchJob {
-    dir: PathBuf,
-    cache: PathBuf,
-    update: PinUpdate,
-    parallel: usize,
-    cancel: CancelHandle,
-}
-
-impl FetchJob {
-    fn run(&self, events: &mpsc::Sender<FetchProgress>) -> Result<AssembledRelease, AssembleError> {
-        let mirror = env::var(variables::GIT_MIRROR).ok().filter(|mirror| !mirror.is_empty());
-        let settings = FetchSettings {
-            mirror: mirror.as_deref(),
-            cache: &self.cache,
-            parallel: self.parallel,
-            update: &self.update,
-            cancel: &self.cancel,
-        };
-        assemble::assemble(&self.dir, &settings, &|progress| {
-            // A closed receiver does not stop the fetch.
-            let _ = events.blocking_send(progress);
-        })
-    }
+    work.await.map_err(|error| Failure::failed(anyhow::Error::new(error).context("fetching panicked")))?
 }
 
 /// The progress line.
@@ -146,7 +147,8 @@ impl FetchView {
     }
 }
 
-fn failure(error: AssembleError) -> Failure {
+pub(super) fn failure(error: AssembleError, dir: &Path) -> Failure {
+    let import = || format!("run `muster release import-puppetfile {}`", dir.join(PUPPETFILE).display());
     match error {
         AssembleError::Failed { ref failures, .. } => {
             let text = |failure: &assemble::RepoFailure| {
@@ -159,6 +161,14 @@ fn failure(error: AssembleError) -> Failure {
         }
         AssembleError::Unknown { .. } => Failure::new(Exit::Usage, error),
         AssembleError::Cancelled => Failure::failed(error),
+        AssembleError::NotImported { .. } => Failure::failed(error).hint(import()),
+        AssembleError::Outdated { .. } => Failure::failed(error).hint(import()),
+        AssembleError::Newest { error: ref source, ref module } => {
+            let hint = source.hint(module);
+            let failure = Failure::failed(error);
+            hint.into_iter().fold(failure, Failure::hint)
+        }
+        AssembleError::Puppetfile(_) | AssembleError::ContainsItself { .. } => Failure::failed(error),
         AssembleError::Tree(_)
         | AssembleError::Repos(_)
         | AssembleError::Lock(_)
