@@ -19,7 +19,8 @@ use muster_core::report::record::{ActiveRole, ObservedRecord, RunHistory};
 use muster_core::report::status_move::{self, MoveInput, StatusMove};
 use muster_core::report::summary::{HISTORY_LENGTH, OBSERVED_LIMIT};
 use muster_core::report::{
-    Cause, Counts, Facts, FirstFailure, Interfaces, LookupChange, Outcome, Report, ResourceError, RunResult, Verdict,
+    Cause, CheckResult, Counts, Facts, FirstFailure, Interfaces, LookupChange, Outcome, Report, ResourceError,
+    RunResult, Verdict,
 };
 use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
 use proptest::prelude::*;
@@ -372,7 +373,10 @@ fn report(
             at: now,
             error: ResourceError { message: "ä".repeat(4000), ..ResourceError::default() },
         }),
-        checks: Vec::new(),
+        checks: match outcome {
+            Outcome::Validated(Verdict::Failed) => vec![failed_check(); 30],
+            Outcome::Validated(_) | Outcome::Configured(_) | Outcome::Previewed(_) => Vec::new(),
+        },
         hooks: Vec::new(),
         published: (address < 2).then(|| {
             let values = (0..=address).map(|number| (format!("key::a{number}"), Value::from(agent.seq % 3)));
@@ -393,6 +397,10 @@ fn report(
             .collect(),
         log: String::new(),
     }
+}
+
+fn failed_check() -> CheckResult {
+    CheckResult { name: "c".repeat(500), verdict: Verdict::Failed, message: "ä\n".repeat(4000), millis: 1 }
 }
 
 /// Applies the steps to a fleet, and checks all invariants after each.

@@ -15,7 +15,7 @@ use muster_core::node::service_state::ServiceState;
 use muster_core::node::status::{Activity, NodeState, Reason};
 use muster_core::replica::RefusedAgent;
 use muster_core::report::record::{LastRun, PastRun};
-use muster_core::report::{Interfaces, Report};
+use muster_core::report::{Interfaces, Report, ResourceError};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::Hold;
 use muster_core::txn::{Generation, Revision};
@@ -201,6 +201,9 @@ pub struct NodeDetail {
     pub interfaces: Interfaces,
     pub incarnation: u64,
     pub last: Option<LastRun>,
+    /// All errors of the last run: failed and skipped resources, failed checks and hooks. `last` has only the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<ResourceError>,
     pub history: Vec<PastRun>,
     /// Values that it publishes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

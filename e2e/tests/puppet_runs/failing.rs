@@ -46,10 +46,8 @@ async fn dependents_of_a_failed_resource_are_skipped() {
             "Parcel[nova]: change from 'absent' to '9.9' failed: version 9.9 of nova not found \
              (modules/app/manifests/init.pp:4)"
                 .to_owned(),
-            format!(
-                "Parcel[nova]: 2 resources were skipped because of it: {after}, Service[nova] \
-                 (modules/app/manifests/init.pp:4)"
-            ),
+            format!("{after}: skipped, because Parcel[nova] failed (modules/app/manifests/init.pp:8)"),
+            "Service[nova]: skipped, because Parcel[nova] failed (modules/app/manifests/init.pp:9)".to_owned(),
         ]
     );
     // Nothing is published by a failed run.

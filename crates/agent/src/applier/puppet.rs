@@ -122,11 +122,15 @@ pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> ApplierResul
         code => ApplierResult::failed(RunReason::ExitCode { program: "puppet".into(), code }),
     };
     applied.counts = counts;
-    let PuppetReport { failures, skipped, changes, .. } = report.unwrap_or_default();
+    let PuppetReport { failures, skipped, changes, omitted, .. } = report.unwrap_or_default();
     applied.changes = changes;
     if applied.result == RunResult::Failed {
         applied.errors = errors(job, failures);
         applied.errors.extend(skipped);
+        applied.errors.extend((omitted > 0).then(|| ResourceError {
+            message: format!("{omitted} more resources failed or were skipped; the log of the run names them"),
+            ..ResourceError::default()
+        }));
     }
     applied
 }

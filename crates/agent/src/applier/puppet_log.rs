@@ -5,12 +5,12 @@ use std::path::Path;
 use serde::Deserialize;
 
 use muster_core::report::ResourceError;
-use muster_core::report::summary::clip;
+use muster_core::report::shorten::shorten;
 
 use crate::redact::Redactor;
 use crate::run::content_files::for_each_line;
 
-const MAX_ERRORS: usize = 50;
+const MAX_ERRORS: usize = 200;
 const MAX_MESSAGE: usize = 2000;
 
 #[derive(Debug, Deserialize)]
@@ -85,7 +85,7 @@ pub(crate) fn clean(message: &str, release: &Path, secrets: &Redactor) -> String
             text = rest.to_owned();
         }
     }
-    clip(&text, MAX_MESSAGE)
+    shorten(&text, MAX_MESSAGE)
 }
 
 /// A path relative to the release.

@@ -13,11 +13,9 @@ use serde_json::Value;
 use crate::applier::{Mode, puppet_log};
 use crate::redact::Redactor;
 
-/// Maximum number of errors. The log has all of them.
-const MAX_ERRORS: usize = 50;
-/// Number of skipped resources that are named; the others are counted.
-const MAX_NAMES: usize = 5;
-const MAX_NAME: usize = 120;
+/// Maximum number of failed resources, and of skipped ones, in a report; the others are counted. The log has all of them.
+const MAX_ERRORS: usize = 200;
+const MAX_NAME: usize = 240;
 
 /// Summary of a Puppet report.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,8 +23,10 @@ pub(super) struct PuppetReport {
     pub(super) counts: Counts,
     /// In the order of failure.
     pub(super) failures: Vec<ResourceFailure>,
-    /// Skipped resources, listed with the failed resource that they depend on.
+    /// Resources that were skipped because they depend on a failed one, in the order of evaluation.
     pub(super) skipped: Vec<ResourceError>,
+    /// Number of failed and skipped resources that are not listed.
+    pub(super) omitted: usize,
     pub(super) changes: Vec<ResourceChange>,
 }
 
@@ -80,6 +80,13 @@ pub(super) struct PuppetEvent {
     pub(super) desired_value: Value,
 }
 
+impl ResourceStatus {
+    /// True for a resource that was skipped because of a failed one, and not because of a schedule or a tag.
+    fn is_skipped_dependent(&self) -> bool {
+        self.skipped && !self.failed_dependencies.is_empty()
+    }
+}
+
 impl PuppetEvent {
     pub(super) fn is(&self, status: &str) -> bool {
         self.status.as_deref() == Some(status)
@@ -111,7 +118,9 @@ impl PuppetReportReader<'_> {
         let mut report = PuppetReport::default();
         let mut statuses: Vec<_> = data.resource_statuses.into_iter().collect();
         statuses.sort_by(|(_, one), (_, other)| one.time.cmp(&other.time));
-        report.skipped = self.skipped(&statuses);
+        let skipped: Vec<_> = statuses.iter().filter(|(_, status)| status.is_skipped_dependent()).collect();
+        report.skipped = skipped.iter().take(MAX_ERRORS).map(|(name, status)| self.skipped(name, status)).collect();
+        report.omitted = skipped.len() - report.skipped.len();
         let counts = &mut report.counts;
         for (resource, status) in statuses {
             let failed = status.failed || status.failed_to_restart;
@@ -124,8 +133,10 @@ impl PuppetReportReader<'_> {
             counts.skipped += u32::from(status.skipped);
             counts.failed += u32::from(failed);
             add_changes(&mut report.changes, self, &resource, &status);
-            if failed && report.failures.len() < MAX_ERRORS {
-                report.failures.push(self.failure(resource, status));
+            match failed {
+                true if report.failures.len() < MAX_ERRORS => report.failures.push(self.failure(resource, status)),
+                true => report.omitted += 1,
+                false => {}
             }
         }
         report
@@ -141,43 +152,21 @@ impl PuppetReportReader<'_> {
         ResourceFailure { error: self.error(&resource, &status, message), name: resource, has_message }
     }
 
-    /// For each failed resource, the resources that were skipped because of it. A resource with several failed dependencies
-    /// is listed with the first.
-    fn skipped(&self, statuses: &[(String, ResourceStatus)]) -> Vec<ResourceError> {
-        let mut skipped: Vec<(&str, Vec<&str>)> = Vec::new();
-        for (resource, status) in statuses.iter().filter(|(_, status)| status.skipped) {
-            let Some(cause) = status.failed_dependencies.first() else { continue };
-            match skipped.iter().position(|(known, _)| known == cause) {
-                Some(at) => skipped[at].1.push(resource),
-                None if skipped.len() < MAX_ERRORS => skipped.push((cause, vec![resource])),
-                None => {}
-            }
-        }
-        let errors = skipped.into_iter().filter_map(|(cause, resources)| {
-            let (_, status) = statuses.iter().find(|(resource, _)| resource == cause)?;
-            Some(self.error(cause, status, skipped_message(&resources, self.secrets)))
-        });
-        errors.collect()
+    /// A skipped resource, with the first failed one that it depends on.
+    fn skipped(&self, resource: &str, status: &ResourceStatus) -> ResourceError {
+        let cause = status.failed_dependencies.first().map(String::as_str).unwrap_or_default();
+        let cause = clip(&self.secrets.text(cause), MAX_NAME);
+        self.error(resource, status, format!("skipped, because {cause} failed"))
     }
 
     fn error(&self, resource: &str, status: &ResourceStatus, message: String) -> ResourceError {
         ResourceError {
-            resource: Some(self.secrets.text(resource).into_owned()),
+            resource: Some(clip(&self.secrets.text(resource), MAX_NAME)),
             file: status.file.as_deref().map(|file| puppet_log::in_release(file, self.release)),
             line: status.line,
             message,
         }
     }
-}
-
-fn skipped_message(skipped: &[&str], secrets: &Redactor) -> String {
-    let names: Vec<_> = skipped.iter().take(MAX_NAMES).map(|name| clip(&secrets.text(name), MAX_NAME)).collect();
-    let begin = match skipped.len() {
-        1 => "1 resource was skipped because of it".to_owned(),
-        count => format!("{count} resources were skipped because of it"),
-    };
-    let more = if skipped.len() > MAX_NAMES { ", …" } else { "" };
-    format!("{begin}: {}{more}", names.join(", "))
 }
 
 /// Maximum number of changes. The log has all of them.
@@ -274,24 +263,23 @@ mod tests {
     fn skipped_resources_are_listed_with_their_cause() {
         let mut statuses = serde_json::json!({
             "Exec[a]": {"failed": true, "file": "/r/site.pp", "line": 3},
-            "Exec[b]": {"failed": true, "file": "/r/site.pp", "line": 5},
-            "File[/both]": {"skipped": true, "failed_dependencies": ["Exec[b]", "Exec[a]"]},
+            "File[/both]": {"skipped": true, "file": "/r/site.pp", "line": 9, "failed_dependencies": ["Exec[b]", "Exec[a]"]},
             "File[/unscheduled]": {"skipped": true},
         });
-        for number in 0..7 {
+        let report = summarised(statuses.clone(), Mode::Apply);
+        assert_eq!((report.counts.skipped, report.omitted), (2, 0));
+        let shown: Vec<_> = report.skipped.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["File[/both]: skipped, because Exec[b] failed (site.pp:9)"]);
+
+        for number in 0..MAX_ERRORS + 7 {
             statuses[format!("File[/{number}]")] =
                 serde_json::json!({"skipped": true, "failed_dependencies": ["Exec[a]"]});
+            statuses[format!("Exec[{number}]")] = serde_json::json!({"failed": true});
         }
         let report = summarised(statuses, Mode::Apply);
-        assert_eq!(report.counts.skipped, 9);
-        assert_eq!(
-            report.skipped.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            [
-                "Exec[a]: 7 resources were skipped because of it: File[/0], File[/1], File[/2], File[/3], File[/4], … \
-                 (site.pp:3)",
-                "Exec[b]: 1 resource was skipped because of it: File[/both] (site.pp:5)",
-            ]
-        );
+        assert_eq!((report.skipped.len(), report.failures.len()), (MAX_ERRORS, MAX_ERRORS));
+        // One of each was there before.
+        assert_eq!(report.omitted, 2 * (7 + 1));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use muster_core::lookup::Lookups;
 use muster_core::report::reason::RunReason;
-use muster_core::report::summary::clip;
+use muster_core::report::shorten::shorten;
 use muster_core::report::{CheckResult, FirstFailure, Outcome, ResourceError, RunResult, Verdict};
 
 use crate::applier::ApplierResult;
@@ -128,8 +128,9 @@ pub fn first_failure(run: &RunningRun, report: &UnsentReport) -> Option<FirstFai
     let own = || {
         let reason = || report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let from_reason = || ResourceError { message: reason(), ..ResourceError::default() };
-        let mut error = report.applier.errors.first().cloned().unwrap_or_else(from_reason);
-        error.message = clip(&error.message, FIRST_FAILURE_MESSAGE);
+        let check = || report.checks.iter().find_map(CheckResult::error);
+        let mut error = report.applier.errors.first().cloned().or_else(check).unwrap_or_else(from_reason);
+        error.message = shorten(&error.message, FIRST_FAILURE_MESSAGE);
         FirstFailure { run: report.run.clone(), at: report.ended, error }
     };
     Some(run.first_failure.clone().unwrap_or_else(own))

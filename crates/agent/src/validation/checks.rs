@@ -169,11 +169,12 @@ pub(super) async fn check_http(url: &str, expect: Option<&str>, secrets: &Redact
     }
     let body = String::from_utf8_lossy(&body);
     if !status.is_success() {
-        return Err(format!("{url} answered {status}: {}", clip(&secrets.text(body.trim()), SHOWN)));
+        let said = clip(&secrets.text(body.trim()), SHOWN);
+        return Err(format!("{url} answered {status}, expected a success (200 to 299); it said: {said}"));
     }
     match expect {
         Some(text) if !body.contains(text) => {
-            Err(format!("{url} answered without {text:?}; the body is: {}", clip(&secrets.text(body.trim()), SHOWN)))
+            Err(format!("{url} answered without {text:?}; it said: {}", clip(&secrets.text(body.trim()), SHOWN)))
         }
         Some(_) | None => Ok(format!("{url} answered {status}")),
     }

@@ -211,8 +211,8 @@ async fn network_checks_use_real_listeners() {
     assert_eq!(verdicts, [true, false, true, false, false, false, false], "{results:#?}");
     for (number, part) in [
         (1, "Connection refused"),
-        (3, "answered without \"nothing\"; the body is: hello world"),
-        (4, "answered 503 Service Unavailable: come later"),
+        (3, "answered without \"nothing\"; it said: hello world"),
+        (4, "answered 503 Service Unavailable, expected a success (200 to 299); it said: come later"),
         (5, "Connection refused"),
         (6, "unknown placeholder {eth7}: use {eth0} or {root}"),
     ] {

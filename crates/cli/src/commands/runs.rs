@@ -2,8 +2,8 @@
 //! their error.
 
 use jiff::Timestamp;
-use muster_core::report::Cause;
 use muster_core::report::failure_groups::{FailureGroup, GroupMember};
+use muster_core::report::{Cause, ResourceError};
 use muster_wire::runs::RunRow;
 
 use crate::args::{Globals, NodeFilter, node_filter_help, node_or_host_arg};
@@ -98,10 +98,23 @@ fn show_runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
     out.table(table);
 }
 
+/// Number of further errors of a group that are printed.
+const SHOWN: usize = 20;
+
 /// Shows `37 nodes: Package[nova]: version not found (modules/nova/manifests/init.pp:12)` and the names of the nodes.
 fn show_failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
     let nodes = &group.nodes;
     out.line(format_args!("{}: {}", count(nodes.len(), "node"), text::one_line(&group.error.to_string())));
+    // The first error is that of the group, unless the node has run again since.
+    let is_of_group = |first: &ResourceError| (&first.file, first.line) == (&group.error.file, group.error.line);
+    let further = group.errors.iter().skip(usize::from(group.errors.first().is_some_and(is_of_group)));
+    further
+        .clone()
+        .take(SHOWN)
+        .for_each(|error| out.line(format_args!("  also {}", text::one_line(&error.to_string()))));
+    if let (more @ 1.., Some(first)) = (further.count().saturating_sub(SHOWN), nodes.first()) {
+        out.line(format_args!("  … and {more} more: muster node show {}", first.node));
+    }
     let named = |member: &GroupMember| match member.current {
         Some(current) => format!("{} ({} now)", member.node, current.as_str()),
         None => member.node.to_string(),

@@ -373,6 +373,14 @@ async fn failures_lists_failed_nodes() {
               "since": "TIME",
               "attempt": 2
             }
+          ],
+          "run": "run-1",
+          "errors": [
+            {
+              "file": "releases/v1/site.pp",
+              "line": 12,
+              "message": "Syntax error at '}'"
+            }
           ]
         }
       ],

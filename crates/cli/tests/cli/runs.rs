@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use muster_core::names::RunId;
 use muster_core::node::status::Activity;
-use muster_core::report::{Cause, Counts, Outcome, ResourceChange, RunResult};
+use muster_core::report::reason::RunReason;
+use muster_core::report::{Cause, CheckResult, Counts, Outcome, ResourceChange, ResourceError, RunResult, Verdict};
 use muster_wire::runs::LogPiece;
 use muster_wire::sync::SyncEvent;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -60,6 +61,91 @@ async fn failed_nodes_are_grouped() {
 
     For more information, try '--help'.
     ");
+}
+
+#[tokio::test]
+async fn all_errors_of_failed_runs_are_listed() {
+    let mut fleet = Fleet::start().await;
+    let mut failed = fleet.report("web1", 1, Outcome::Configured(RunResult::Failed));
+    failed.reason = Some(RunReason::ResourcesFailed { count: 2 });
+    failed.errors = (1..=23)
+        .map(|number| ResourceError {
+            resource: Some(format!("File[/{number}]")),
+            file: Some("site.pp".into()),
+            line: Some(number),
+            message: if number < 3 { "no space" } else { "skipped, because File[/1] failed" }.into(),
+        })
+        .collect();
+    fleet.send(&failed).await;
+    let mut invalid = fleet.report("db1", 1, Outcome::Validated(Verdict::Failed));
+    invalid.reason = Some(RunReason::ChecksFailed { names: vec!["greets".into()] });
+    let message = "http://127.77.0.1/ answered 500, expected a success; it said: out of memory".into();
+    invalid.checks = vec![CheckResult { name: "greets".into(), verdict: Verdict::Failed, message, millis: 20 }];
+    fleet.send(&invalid).await;
+    fleet.connect("web1", Activity::Idle).await;
+    fleet.connect("db1", Activity::Idle).await;
+
+    snapshot!(fleet.muster(&["failures"]).await, @"
+    exit 1
+    --- stdout
+    1 node: File[/1]: no space (site.pp:1)
+      also File[/2]: no space (site.pp:2)
+      also File[/3]: skipped, because File[/1] failed (site.pp:3)
+      also File[/4]: skipped, because File[/1] failed (site.pp:4)
+      also File[/5]: skipped, because File[/1] failed (site.pp:5)
+      also File[/6]: skipped, because File[/1] failed (site.pp:6)
+      also File[/7]: skipped, because File[/1] failed (site.pp:7)
+      also File[/8]: skipped, because File[/1] failed (site.pp:8)
+      also File[/9]: skipped, because File[/1] failed (site.pp:9)
+      also File[/10]: skipped, because File[/1] failed (site.pp:10)
+      also File[/11]: skipped, because File[/1] failed (site.pp:11)
+      also File[/12]: skipped, because File[/1] failed (site.pp:12)
+      also File[/13]: skipped, because File[/1] failed (site.pp:13)
+      also File[/14]: skipped, because File[/1] failed (site.pp:14)
+      also File[/15]: skipped, because File[/1] failed (site.pp:15)
+      also File[/16]: skipped, because File[/1] failed (site.pp:16)
+      also File[/17]: skipped, because File[/1] failed (site.pp:17)
+      also File[/18]: skipped, because File[/1] failed (site.pp:18)
+      also File[/19]: skipped, because File[/1] failed (site.pp:19)
+      also File[/20]: skipped, because File[/1] failed (site.pp:20)
+      also File[/21]: skipped, because File[/1] failed (site.pp:21)
+      … and 2 more: muster node show web1
+      web1
+      failed for 5d
+
+    1 node: check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
+      db1
+      failed for 5d
+    ");
+    snapshot!(fleet.muster(&["node", "show", "db1"]).await, @"
+    exit 0
+    --- stdout
+    node        db1 (role db)
+    state       invalid for 5d: check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
+    runs        no validated version
+    should run  v1
+    active      no
+    agent       connected for 5d
+    domain      rack1
+    addresses   eth0 127.77.0.1
+
+    RUN    AGO  VERSION  RESULT   TOOK  CAUSES AND REASON
+    run-1  3d   v1       invalid  3.4s  agent started, version v1 → check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
+
+    Errors of run run-1
+      check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
+
+    CHECK   RESULT  TOOK  SAID
+    greets  failed  20ms  http://127.77.0.1/ answered 500, expected a success; it said: out of memory
+
+    End of the log
+      Notice: Applied catalog on db1
+    Full log: muster node logs db1 --run run-1
+    ");
+    let shown = fleet.muster(&["node", "show", "web1"]).await;
+    for number in 1..=23 {
+        assert!(shown.contains(&format!("  File[/{number}]: ")), "{shown}");
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use crate::fleet::Node;
 use crate::node::status::{self, Activity, NodeState, NodeStatus, Reason};
 use crate::report::ResourceError;
-use crate::report::{Outcome, RunResult, Verdict};
 
 /// An unresolved failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,20 +54,11 @@ impl NodeFailure {
 /// Reason of the last failed run. After a retry that only applied it is in the history alone.
 fn last_failure(node: &Node, activity: &Activity) -> Reason {
     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    if last.is_some_and(|last| is_failed(last.outcome)) {
+    if last.is_some_and(|last| last.outcome.is_failure()) {
         return status::failure(node, activity);
     }
-    let past = node.history().0.into_iter().find(|past| is_failed(past.outcome));
+    let past = node.history().0.into_iter().find(|past| past.outcome.is_failure());
     let message =
         past.and_then(|past| past.reason).map(|message| ResourceError { message, ..ResourceError::default() });
     Reason::Failed { reason: None, errors: message.into_iter().collect(), attempt: 0, retry: status::retry(activity) }
-}
-
-fn is_failed(outcome: Outcome) -> bool {
-    match outcome {
-        Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => true,
-        Outcome::Configured(RunResult::Unchanged | RunResult::Changed | RunResult::Pending)
-        | Outcome::Validated(Verdict::Passed)
-        | Outcome::Previewed(_) => false,
-    }
 }

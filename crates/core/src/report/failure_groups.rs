@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::names::NodeName;
+use crate::names::{NodeName, RunId};
 use crate::node::status::NodeState;
 use crate::report::{Interfaces, ResourceError};
 
@@ -54,6 +54,12 @@ pub struct FailureGroup {
     pub error: ResourceError,
     /// In natural order.
     pub nodes: Vec<GroupMember>,
+    /// The failed run of the first node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// All errors of that run: failed and skipped resources, failed checks and hooks. Empty if its report is not available.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<ResourceError>,
 }
 
 /// Groups failures, the largest group first. The result does not depend on the order of the input. Each node is in
@@ -102,7 +108,8 @@ impl GroupKey {
             line: self.line,
             message: same(|error| Some(&error.message)).flatten().unwrap_or(self.message),
         };
-        FailureGroup { error, nodes: nodes.into_iter().map(|node| node.member).collect() }
+        let nodes = nodes.into_iter().map(|node| node.member).collect();
+        FailureGroup { error, nodes, run: None, errors: Vec::new() }
     }
 }
 

@@ -5,6 +5,7 @@ pub mod group_commit;
 pub mod intake;
 pub mod reason;
 pub mod record;
+pub mod shorten;
 pub mod status_move;
 pub mod summary;
 
@@ -86,6 +87,13 @@ impl Report {
             Outcome::Configured(_) | Outcome::Previewed(_) => None,
         }
     }
+
+    /// All errors: those of resources, then of failed checks and hooks.
+    pub fn all_errors(&self) -> Vec<ResourceError> {
+        let checks = self.checks.iter().filter_map(CheckResult::error);
+        let hooks = self.hooks.iter().filter_map(HookResult::error);
+        self.errors.iter().cloned().chain(checks).chain(hooks).collect()
+    }
 }
 
 /// Reported part of a run, with its result.
@@ -117,6 +125,16 @@ pub enum Verdict {
 }
 
 impl Outcome {
+    /// True for a failed run or validation.
+    pub fn is_failure(self) -> bool {
+        match self {
+            Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => true,
+            Outcome::Configured(RunResult::Unchanged | RunResult::Changed | RunResult::Pending)
+            | Outcome::Validated(Verdict::Passed)
+            | Outcome::Previewed(_) => false,
+        }
+    }
+
     pub fn phase(self) -> &'static str {
         match self {
             Outcome::Configured(_) => "configured",
@@ -300,6 +318,29 @@ pub struct CheckResult {
     /// Output of the check, or reason of its failure.
     pub message: String,
     pub millis: u64,
+}
+
+impl CheckResult {
+    /// The error of a failed check.
+    pub fn error(&self) -> Option<ResourceError> {
+        failure("check", &self.name, self.verdict, &self.message)
+    }
+}
+
+impl HookResult {
+    /// The error of a failed hook.
+    pub fn error(&self) -> Option<ResourceError> {
+        failure("hook", &self.name, self.verdict, &self.message)
+    }
+}
+
+fn failure(kind: &str, name: &str, verdict: Verdict, message: &str) -> Option<ResourceError> {
+    let error = || ResourceError {
+        resource: Some(format!("{kind} {name}")),
+        message: message.to_owned(),
+        ..Default::default()
+    };
+    (verdict == Verdict::Failed).then(error)
 }
 
 /// Facts about the machine.

@@ -2,6 +2,7 @@
 
 use crate::report::reason::{Need, ReleaseRefusal, RunReason};
 use crate::report::record::{LastRun, PastRun, RunHistory};
+use crate::report::shorten::shorten;
 use crate::report::{Cause, FirstFailure, Interfaces, LookupChange, Report, ResourceError};
 
 /// Maximum size of `observed/<node>` in bytes.
@@ -52,7 +53,7 @@ pub(crate) fn last_run(report: &Report, log: Option<&str>) -> LastRun {
         ended: report.ended,
         counts: report.counts,
         first_failure: report.first_failure.as_ref().map(first_failure),
-        errors: report.errors.iter().take(ERRORS).map(error).collect(),
+        errors: report.all_errors().iter().take(ERRORS).map(error).collect(),
         log: log.map(str::to_owned),
     }
 }
@@ -85,7 +86,7 @@ pub(crate) fn record(
             causes: causes(&report.causes),
             started: report.started,
             ended: report.ended,
-            reason: report.reason.as_ref().map(|reason| clip(&reason.to_string(), MESSAGE)),
+            reason: report.reason.as_ref().map(|reason| shorten(&past_reason(reason, report), MESSAGE)),
             checks: report.check_count(),
             logs: logs.into_iter().chain(log.map(str::to_owned)).collect(),
         },
@@ -101,6 +102,16 @@ pub(crate) fn record(
             return Ok(HistoryUpdate { history, text, dropped });
         }
         dropped.extend(history.0.pop().into_iter().flat_map(|past| past.logs));
+    }
+}
+
+/// Reason of a run in its history. Failed checks and hooks have their messages.
+fn past_reason(reason: &RunReason, report: &Report) -> String {
+    match reason {
+        RunReason::ChecksFailed { .. } | RunReason::HooksFailed { .. } if !report.all_errors().is_empty() => {
+            report.all_errors().iter().map(ResourceError::to_string).collect::<Vec<_>>().join("; ")
+        }
+        reason => reason.to_string(),
     }
 }
 
@@ -128,7 +139,7 @@ fn error(error: &ResourceError) -> ResourceError {
         // The end of a path is the more specific part.
         file: error.file.as_deref().map(|file| tail(file, WORD)),
         line: error.line,
-        message: clip(&error.message, MESSAGE),
+        message: shorten(&error.message, MESSAGE),
     }
 }
 
@@ -208,6 +219,29 @@ fn refusal(refusal: &ReleaseRefusal) -> ReleaseRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn invalid(messages: &[&str]) -> Report {
+        let check = |message: &&str| serde_json::json!({"name": "greets", "verdict": "failed", "message": message, "millis": 1});
+        serde_json::from_value(serde_json::json!({"node": "web1", "incarnation": 1, "seq": 1, "run": "r1",
+            "phase": "validated", "result": "failed", "version": "v1", "digest": "", "causes": [],
+            "generation": {"epoch": 1, "number": 1}, "facts": {"interfaces": {}},
+            "reason": {"kind": "checks_failed", "names": ["greets"]}, "started": "2027-01-15T08:00:00Z",
+            "ended": "2027-01-15T08:00:01Z", "checks": messages.iter().map(check).collect::<Vec<_>>()}))
+        .unwrap()
+    }
+
+    #[test]
+    fn failed_checks_have_their_message() {
+        let report = invalid(&["answered 500; it said: out of memory"]);
+        let said = "check greets: answered 500; it said: out of memory";
+        assert_eq!(last_run(&report, None).errors[0].to_string(), said);
+        let history = record(&RunHistory::default(), &report, None).unwrap().history;
+        assert_eq!(history.0[0].reason.as_deref(), Some(said));
+        let long = invalid(&[&"x".repeat(5000), "y", "z"]);
+        assert_eq!(last_run(&long, None).errors.len(), ERRORS);
+        let history = record(&RunHistory::default(), &long, None).unwrap().history;
+        assert!(history.0[0].reason.as_ref().unwrap().len() <= MESSAGE);
+    }
 
     #[test]
     fn clip_cuts_at_character_boundaries() {

@@ -2,6 +2,7 @@
 
 use muster_core::report::ResourceError;
 use muster_core::report::record::LastRun;
+use muster_core::report::shorten::shorten;
 use muster_core::report::summary::clip;
 use muster_core::rollout::record::{FailedNode, FailureKind, NAMED_FAILURES, PauseReason, RolloutRecord, Threshold};
 
@@ -73,8 +74,8 @@ impl NodeFacts<'_> {
     }
 }
 
-/// The first error of a run. A validation has none: there it is the first failure that the run recorded, or its reason,
-/// which names the failed checks. A node that missed a deadline or was unreachable did not fail for that reason.
+/// The first error of a run: of a resource or a failed check. Without one, the first failure that the run recorded, or its
+/// reason. A node that missed a deadline or was unreachable did not fail for that reason.
 pub(crate) fn first_error(last: &LastRun, how: FailureKind) -> Option<ResourceError> {
     let reason = match how {
         FailureKind::NotConfigured | FailureKind::NotValidated => last.reason.as_ref(),
@@ -87,6 +88,6 @@ pub(crate) fn first_error(last: &LastRun, how: FailureKind) -> Option<ResourceEr
         resource: error.resource.as_ref().map(|resource| clip(resource, MAX_TEXT)),
         file: error.file.as_ref().map(|file| clip(file, MAX_TEXT)),
         line: error.line,
-        message: clip(&error.message, MAX_TEXT),
+        message: shorten(&error.message, MAX_TEXT),
     })
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::lookup::explain;
 use muster_core::names::NodeName;
+use muster_core::report::Report;
 use muster_core::report::summary::clip;
 use muster_wire::data::LookupResponse;
 use muster_wire::operator::{NodeDetail, NodeRow, Page};
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use crate::agents::AgentConnection;
 use crate::api::error::ApiError;
 use crate::api::request::{FilterQuery, PageQuery, Scope};
-use crate::api::runs::failure_groups;
+use crate::api::runs::{add_run_errors, failure_groups};
 use crate::app::{Agents, Reader};
 use crate::rollouts::status_response;
 use crate::view::node_rows;
@@ -87,6 +88,7 @@ pub(crate) async fn show_node(
             activity: activities.agent(fleet, &name).1,
             interfaces: observed.interfaces,
             incarnation: observed.incarnation,
+            errors: Vec::new(),
             last: observed.last,
             history: node.history().0,
             published: fleet.published().of_node(&name).cloned().unwrap_or_default(),
@@ -101,6 +103,8 @@ pub(crate) async fn show_node(
     let digest = detail.last.as_ref().and_then(|last| last.log.clone());
     let reports = reader.blobs.reports(digest.into_iter().collect()).await;
     detail.log = reports.first().map(|report| excerpt(&report.log));
+    let stored = || detail.last.as_ref().map(|last| last.errors.clone()).unwrap_or_default();
+    detail.errors = reports.first().map_or_else(stored, Report::all_errors);
     Ok(Json(detail))
 }
 
@@ -124,11 +128,13 @@ pub(crate) async fn list_failures(
 ) -> Result<Json<FailureList>, ApiError> {
     let filter = filter.read(&node_rows::KEYS)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (rows, groups, revision) = scope.read(&reader, |fleet| {
+    let (rows, mut groups, revision) = scope.read(&reader, |fleet| {
         let failed = node_rows::failed(fleet, agents.activities(&remote), &filter);
         let groups = failure_groups(fleet, &failed);
         (failed.into_iter().map(|failed| failed.row).collect(), groups, fleet.revision)
     })?;
+    add_run_errors(&reader, &mut groups).await;
+    let groups = groups.into_iter().map(|(group, _)| group).collect();
     let Page { items, next, revision } = page.cut(rows, revision, |row: &NodeRow| row.node.to_string())?;
     Ok(Json(FailureList { items, groups, next, revision }))
 }

@@ -14,7 +14,7 @@ use muster_core::node::record::RunRequest;
 use muster_core::node::status::{Activity, Reason};
 use muster_core::report::failure_groups::{FailureGroup, GroupMember, GroupedFailure, group};
 use muster_core::report::record::PastRun;
-use muster_core::report::{Cause, ResourceError};
+use muster_core::report::{Cause, Report, ResourceError};
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::CommitOutcome;
 use muster_wire::operator::{MAX_WAIT_SECONDS, NodeRow, Page, RunDetail};
@@ -98,16 +98,40 @@ pub(crate) async fn list_failure_groups(
 ) -> Result<Json<Page<FailureGroup>>, ApiError> {
     let filter = filter.read(&node_rows::KEYS)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (items, revision) = scope.read(&reader, |fleet| {
+    let (mut groups, revision) = scope.read(&reader, |fleet| {
         let failed = node_rows::failed(fleet, agents.activities(&remote), &filter);
         (failure_groups(fleet, &failed), fleet.revision)
     })?;
+    add_run_errors(&reader, &mut groups).await;
+    let items = groups.into_iter().map(|(group, _)| group).collect();
     Ok(Json(Page { items, next: None, revision }))
 }
 
+/// Number of groups whose reports are read. Each report is a file.
+const GROUPS_WITH_REPORTS: usize = 50;
+
+/// A group, and the blob with the last report of the failed run of its first node.
+pub(super) type GroupWithReport = (FailureGroup, Option<String>);
+
 /// Groups failed nodes by their error.
-pub(super) fn failure_groups(fleet: &Fleet, failed: &[FailedNode]) -> Vec<FailureGroup> {
-    group(failed.iter().map(|failed| grouped(fleet, failed)))
+pub(super) fn failure_groups(fleet: &Fleet, failed: &[FailedNode]) -> Vec<GroupWithReport> {
+    let groups = group(failed.iter().map(|failed| grouped(fleet, failed)));
+    let with_run = |(index, mut group): (usize, FailureGroup)| {
+        let first = group.nodes.first().filter(|_| index < GROUPS_WITH_REPORTS);
+        let history = first.and_then(|member| fleet.get(&member.node)).map(|node| node.history()).unwrap_or_default();
+        let run = history.0.into_iter().find(|past| past.outcome.is_failure());
+        group.run = run.as_ref().map(|run| run.run.clone());
+        (group, run.and_then(|run| run.logs.into_iter().next_back()))
+    };
+    groups.into_iter().enumerate().map(with_run).collect()
+}
+
+/// Adds all errors of the run of each group's first node, from its report.
+pub(super) async fn add_run_errors(reader: &Reader, groups: &mut [GroupWithReport]) {
+    for (group, blob) in groups {
+        let reports = reader.blobs.reports(blob.take().into_iter().collect()).await;
+        group.errors = reports.first().map(Report::all_errors).unwrap_or_default();
+    }
 }
 
 fn grouped(fleet: &Fleet, FailedNode { row, current }: &FailedNode) -> GroupedFailure {

@@ -88,6 +88,8 @@ async fn nodes_with_the_same_error_are_one_failure_group() {
             line: Some(3),
             message: format!("Evaluation Error: Unknown variable: 'x' on addr-of-{name}"),
         }];
+        report.errors.push(ResourceError { line: Some(9), ..report.errors[0].clone() });
+        report.errors.push(ResourceError { line: Some(12), ..report.errors[0].clone() });
         let taken = fixture.send(&report).await;
         fixture.app.view.reach(taken.revision).await.unwrap();
     }
@@ -110,6 +112,11 @@ async fn nodes_with_the_same_error_are_one_failure_group() {
         "Evaluation Error: Unknown variable: 'x' on <address> (site.pp:3)",
         "with file and line, and without what is each node's own"
     );
+    let lines = |errors: &[ResourceError]| errors.iter().filter_map(|error| error.line).collect::<Vec<_>>();
+    assert_eq!(lines(&groups[0].errors), [3, 9, 12], "all errors of the first node's run, from its report");
+    assert_eq!(groups[0].run.as_ref().map(RunId::as_str), Some("r1"));
+    let detail = fixture.client.node(&fixture.env, "web7").await.unwrap();
+    assert_eq!((lines(&detail.errors), lines(&detail.last.unwrap().errors)), (vec![3, 9, 12], vec![3, 9]));
     let one = fixture.client.failure_groups(&fixture.env, "name=web7").await.unwrap().items;
     assert_eq!((one.len(), one[0].nodes.len()), (1, 1));
     assert!(fixture.client.failure_groups(&fixture.env, "role=db").await.unwrap().items.is_empty());

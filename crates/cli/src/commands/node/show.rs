@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use muster_core::node::liveness::Link;
 use muster_core::node::record::MachinePhase;
 use muster_core::node::status::{Activity, Reason};
-use muster_core::report::record::PastRun;
+use muster_core::report::record::{LastRun, PastRun};
 use muster_core::report::{Cause, CheckResult, Report, Verdict};
 use muster_core::rollout::progress::Hold;
 use muster_wire::operator::{NodeDetail, RunDetail};
@@ -173,10 +173,13 @@ fn history(runs: &[PastRun], now: Timestamp, out: &mut Out) {
 }
 
 fn errors(detail: &NodeDetail, out: &mut Out) {
-    let Some(last) = detail.last.as_ref().filter(|last| !last.errors.is_empty()) else { return };
+    // A server of an older version sends only the first errors.
+    let errors = |last: &LastRun| if detail.errors.is_empty() { last.errors.clone() } else { detail.errors.clone() };
+    let last = detail.last.as_ref().map(|last| (last, errors(last))).filter(|(_, errors)| !errors.is_empty());
+    let Some((last, errors)) = last else { return };
     out.gap();
     out.line(format_args!("Errors of run {}", last.run));
-    last.errors.iter().for_each(|error| out.line(format_args!("  {}", text::one_line(&error.to_string()))));
+    errors.iter().for_each(|error| out.line(format_args!("  {}", text::one_line(&error.to_string()))));
     // The first of several failures is often closer to the cause.
     if let Some(first) = last.first_failure.as_ref().filter(|first| first.run != last.run) {
         out.line(format_args!("First failed in run {}: {}", first.run, text::one_line(&first.error.to_string())));
