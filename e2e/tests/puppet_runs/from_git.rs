@@ -47,8 +47,15 @@ fn module_in_git(directory: &Path) -> String {
 /// Builds the release in `site` and unpacks it for the node, as the operator and the agent do.
 fn build_and_unpack(site: &Path, scratch: &Path, target: &Path) {
     let (cancel, cache) = (CancelHandle::new().unwrap(), scratch.join("cache"));
-    let settings =
-        FetchSettings { mirror: None, cache: &cache, parallel: 1, update: &PinUpdate::None, cancel: &cancel };
+    let settings = FetchSettings {
+        mirror: None,
+        forge: None,
+        verify_tags: false,
+        cache: &cache,
+        parallel: 1,
+        update: &PinUpdate::None,
+        cancel: &cancel,
+    };
     let assembled = assemble(site, &settings, &|_| ()).unwrap();
     let label = ReleaseLabel {
         version: Version::new("v1").unwrap(),
