@@ -10,6 +10,8 @@ use muster_release::validate::validate;
 use crate::failure::Failure;
 use crate::output::{Notes, count};
 
+/// Places with exported resources in a warning.
+const EXPORTED_SHOWN: usize = 5;
 const HINT: &str = "`--no-validate` skips these checks";
 
 /// Parses manifests, templates and YAML files. Returns their number.
@@ -26,6 +28,17 @@ pub(crate) fn validate_files(
     let validated = validated.map_err(failed)?;
     for skipped in &validated.skipped {
         notes.warning(skipped);
+    }
+    if !validated.exported.is_empty() {
+        let (all, first) = (validated.exported.len(), validated.exported.iter().take(EXPORTED_SHOWN));
+        let lines: Vec<String> = first.map(|place| format!("\n  {place}")).collect();
+        let more =
+            all.checked_sub(EXPORTED_SHOWN + 1).map(|more| format!("\n  and {} more", more + 1)).unwrap_or_default();
+        notes.warning(format_args!(
+            "there is no PuppetDB: a run that evaluates one of these places fails; use `muster::publish` and \
+             `muster::require_published`{}{more}",
+            lines.concat()
+        ));
     }
     if validated.problems.is_empty() {
         return Ok(validated.files);

@@ -207,6 +207,11 @@ impl ReleaseTree {
         directory.is_empty() || self.directories.contains(directory) || self.below(directory).next().is_some()
     }
 
+    /// The directory that was read. Files of repositories are elsewhere.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Rules for paths that are left out.
     pub fn rules(&self) -> &ExcludeRules {
         &self.rules

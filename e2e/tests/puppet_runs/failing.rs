@@ -96,3 +96,26 @@ async fn missing_needs_and_keys_are_named() {
     assert!(errors[0].contains("parameter 'ip' expects a String[1] value, got String"), "{errors:#?}");
     assert_eq!(parameter.lookups, "data::app::ip\nleader::db\n");
 }
+
+/// `puppet apply` ignores both with a warning, and would succeed without the resources of other nodes.
+#[tokio::test]
+async fn exported_resources_and_queries_fail_the_run() {
+    let exported = content("@@notify { 'mine': }\n  Notify <<| title == 'theirs' |>>");
+    let query = content("$nodes = puppetdb_query('nodes { }')");
+
+    let (exported, query) = tokio::join!(exported.apply(json!({})), query.apply(json!({})));
+
+    assert_eq!(exported.applied.result, RunResult::Failed, "{exported:#?}");
+    assert_eq!(exported.applied.reason, Some(RunReason::ResourcesFailed { count: 2 }));
+    let errors = exported.errors();
+    for (error, (what, place)) in errors
+        .iter()
+        .zip([("a resource is exported (`@@`)", "(site.pp:2)"), ("are collected (`<<| |>>`)", "(site.pp:3)")])
+    {
+        assert!(error.contains(what) && error.contains("`muster::publish(key, value)`"), "{error}");
+        assert!(error.ends_with(place), "{error}");
+    }
+    assert_eq!((query.applied.result, &query.applied.reason), (RunResult::Failed, &Some(RunReason::NotCompiled)));
+    let errors = query.errors();
+    assert!(errors[0].contains("Unknown function: 'puppetdb_query': there is no PuppetDB"), "{errors:#?}");
+}

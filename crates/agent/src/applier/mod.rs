@@ -4,6 +4,7 @@ mod puppet;
 mod puppet_log;
 mod puppet_report;
 mod puppet_settings;
+mod storeconfigs;
 #[cfg(test)]
 mod tests;
 

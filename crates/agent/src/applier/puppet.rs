@@ -10,7 +10,7 @@ use muster_core::report::{ResourceError, RunResult};
 
 use crate::applier::puppet_report::{PuppetReport, PuppetReportReader, ResourceFailure};
 use crate::applier::puppet_settings::{ContentPaths, NodeSettings};
-use crate::applier::{ApplierResult, Job, Mode, base, puppet_log, puppet_settings};
+use crate::applier::{ApplierResult, Job, Mode, base, puppet_log, puppet_settings, storeconfigs};
 use crate::process::supervise::Program;
 use crate::state::durable::{self, StateWriteError};
 
@@ -132,6 +132,15 @@ pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> ApplierResul
             ..ResourceError::default()
         }));
     }
+    let exported = storeconfigs::exported(&job.directory.puppet_log(), &job.release.directory);
+    if !exported.is_empty() && applied.result != RunResult::Pending {
+        if applied.result != RunResult::Failed {
+            let reason = RunReason::ResourcesFailed { count: u32::try_from(exported.len()).unwrap_or(u32::MAX) };
+            applied = ApplierResult { counts, changes: applied.changes, ..ApplierResult::failed(reason) };
+        }
+        applied.errors.extend(exported);
+    }
+    storeconfigs::explain_queries(&mut applied.errors);
     applied
 }
 

@@ -226,13 +226,15 @@ async fn invalid_release_is_not_built() {
     let site = elsewhere.join("site");
     write(&site.join("release.yaml"), "applier: puppet\nmanifest: site.pp\nhiera: hiera.yaml\n");
     write(&site.join("hiera.yaml"), "version: 5\nhierarchy: [\n");
-    write(&site.join("site.pp"), "node default {\n  notify { 'hello': }\n");
+    write(&site.join("site.pp"), "node default {\n  @@notify { 'hello': }\n");
     let cache = machine.path("cache");
     let cached = [&build[..], &["--cache", cache.to_str().unwrap()]].concat();
     with_keys!(machine.run(&cached).await, @"
     exit 1
     --- stderr
     warning: puppet is not installed: 1 manifest was not validated
+    warning: there is no PuppetDB: a run that evaluates one of these places fails; use `muster::publish` and `muster::require_published`
+      site.pp:2: an exported resource (`@@`)
     error: 1 file of the release cannot be parsed
       hiera.yaml:3:1: while parsing a node, did not find expected node content
     hint: `--no-validate` skips these checks
@@ -241,6 +243,8 @@ async fn invalid_release_is_not_built() {
     with_keys!(shown(&with_puppet.wait_with_output().await.unwrap()), @"
     exit 1
     --- stderr
+    warning: there is no PuppetDB: a run that evaluates one of these places fails; use `muster::publish` and `muster::require_published`
+      site.pp:2: an exported resource (`@@`)
     error: 2 files of the release cannot be parsed
       hiera.yaml:3: did not find expected node content while parsing a flow node
       site.pp:2: Syntax error at end of input

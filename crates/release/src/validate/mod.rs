@@ -4,14 +4,16 @@
 //! ERB templates and YAML files are parsed by one `ruby`, as on a node. Without these programs a warning says what was not
 //! validated; YAML files are always parsed.
 //!
+//! - `exported`: finds uses of PuppetDB, which nodes do not have.
 //! - [`programs`]: calls of `puppet` and `ruby`, and their output. [`validated`]: digests of files that were valid before.
 
+mod exported;
 pub mod programs;
 mod validated;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -113,6 +115,8 @@ pub struct Validation {
     pub problems: Vec<FileProblem>,
     /// Kinds of files that were not validated, each with the missing program.
     pub skipped: Vec<String>,
+    /// Uses of exported resources and PuppetDB in the release's own files: a run that evaluates one fails.
+    pub exported: Vec<FileProblem>,
 }
 
 /// A file with its location on disk.
@@ -147,6 +151,9 @@ pub fn validate(
     let mut done = Validation::default();
     for (path, file) in tree.files() {
         let Some(syntax) = Syntax::of(path) else { continue };
+        if syntax == Syntax::Manifest && file.source.starts_with(tree.root()) {
+            done.exported.extend(exported_uses(path, &file.source)?);
+        }
         if !programs.can_parse(syntax) {
             continue;
         }
@@ -177,6 +184,19 @@ pub fn validate(
         validated.write(cache);
     }
     Ok(done)
+}
+
+fn exported_uses(path: &str, source: &Path) -> Result<Vec<FileProblem>, ValidateError> {
+    let text = fs::read(source).map_err(|error| ValidateError::Read { path: source.to_owned(), source: error })?;
+    let uses = exported::scan(&String::from_utf8_lossy(&text)).into_iter();
+    Ok(uses
+        .map(|(line, what)| FileProblem {
+            path: path.to_owned(),
+            line: Some(line),
+            column: None,
+            message: what.to_owned(),
+        })
+        .collect())
 }
 
 fn source_file(path: &str, source: &Path, syntax: Syntax, programs: &Programs) -> Result<SourceFile, ValidateError> {
