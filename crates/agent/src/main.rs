@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use muster_agent::agent;
-use muster_agent::commands::{UNKNOWN, check, once, status, version};
+use muster_agent::commands::{UNKNOWN, check, lookup, once, status, version};
 use muster_agent::config::{ConfigFile, ReadConfigError, ServerUrls};
 use muster_wire::token::TOKEN_FILE_VARIABLE;
 
@@ -124,6 +124,20 @@ enum AgentCommand {
         #[command(flatten)]
         config: ConfigArg,
     },
+    /// Look a key up as a run of the current release would, and show where its value comes from.
+    #[command(after_help = LOOKUP)]
+    Lookup {
+        /// Key, as a class or `lookup()` would look it up.
+        key: String,
+        /// Print Puppet's explanation: every level of the hierarchy, with the files that it has tried.
+        #[arg(long)]
+        explain: bool,
+        #[command(flatten)]
+        config: ConfigArg,
+        /// Output format.
+        #[arg(short, long, value_enum, default_value = "text")]
+        output: StatusFormat,
+    },
     /// Check whether the node may run or is paused.
     #[command(after_help = CHECK)]
     Check {
@@ -173,6 +187,20 @@ const LOCAL_VERSION: &str = "Exit codes:
 Examples:
   muster-agent local-version";
 
+const LOOKUP: &str =
+    "Runs Puppet with the facts, modules, hierarchy and settings of a run, and the last known values of the \
+server. Nothing is applied, and it works beside a running agent. A secret is printed as `Sensitive [value redacted]`.
+
+Exit codes:
+  0   the key has a value
+  1   the key has no value
+  2   unknown: no release was applied yet, Puppet failed, or the configuration or the agent's state cannot be read
+
+Examples:
+  muster-agent lookup ntp::servers
+  muster-agent lookup profile::web::port --explain
+  muster-agent lookup ntp::servers -o json | jq -r '.file, .line'";
+
 const CHECK: &str =
     "Without a server the last known pause counts, until it expires. A node that was never connected to a \
 server exits with 2.
@@ -203,6 +231,7 @@ fn main() -> ExitCode {
         AgentCommand::Status { .. }
         | AgentCommand::PendingUpdate { .. }
         | AgentCommand::LocalVersion { .. }
+        | AgentCommand::Lookup { .. }
         | AgentCommand::Check { .. } => "error",
     };
     start_logging(level);
@@ -239,6 +268,14 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
             })
         }
         AgentCommand::LocalVersion { config } => version::local_version(&config.read()?),
+        AgentCommand::Lookup { key, explain, config, output } => {
+            let looked_up = lookup::run(&config.read()?, &key, explain, output == StatusFormat::Json);
+            // Exit code 1 would mean that the key has no value.
+            looked_up.or_else(|error| {
+                tracing::error!("{error:#}");
+                Ok(ExitCode::from(UNKNOWN))
+            })
+        }
         AgentCommand::Check { config } => block_on(check::run(&config.read()?))?,
     }
 }

@@ -87,6 +87,21 @@ impl ReleaseSource {
         Ok(texts)
     }
 
+    /// Finds the files of Hiera data that have a key at their top, in the order of their paths.
+    pub fn data_with_key(&self, key: &str) -> Result<Vec<KeyPlace>, ContentsError> {
+        let mut places = Vec::new();
+        self.visit_files(|path, _, content| {
+            let mut bytes = Vec::new();
+            if is_data(path) {
+                Read::take(&mut *content, FILE_TEXT_LIMIT).read_to_end(&mut bytes)?;
+                let line = line_of_key(&String::from_utf8_lossy(&bytes), key);
+                places.extend(line.map(|line| KeyPlace { file: path.to_owned(), line }));
+            }
+            io::copy(content, &mut io::sink()).map(drop)
+        })?;
+        Ok(places)
+    }
+
     fn visit_files(
         &self,
         mut visit: impl FnMut(&str, bool, &mut dyn Read) -> io::Result<()>,
@@ -99,6 +114,30 @@ impl ReleaseSource {
             ReleaseSource::Bundle(bundle) => visit_bundle(bundle, visit),
         }
     }
+}
+
+/// A file of a release that has a key, and the line of the key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyPlace {
+    pub file: String,
+    pub line: usize,
+}
+
+/// True for a YAML file that a hierarchy may name.
+fn is_data(path: &str) -> bool {
+    let (directories, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let is_yaml = [".yaml", ".yml", ".eyaml"].iter().any(|suffix| name.ends_with(suffix));
+    is_yaml && !directories.split('/').any(|part| matches!(part, "files" | "templates" | "spec"))
+}
+
+/// The line of a key at the top of a YAML text. A dot in the key is a step into its value.
+pub fn line_of_key(text: &str, key: &str) -> Option<usize> {
+    let root = key.split('.').next().unwrap_or(key);
+    let is_key = |line: &str, key: &str| {
+        let rest = ["\"", "'", ""].iter().find_map(|quote| line.strip_prefix(&format!("{quote}{key}{quote}")));
+        rest.is_some_and(|rest| rest.trim_start().starts_with(':') && !rest.trim_start().starts_with("::"))
+    };
+    [key, root].iter().find_map(|key| text.lines().position(|line| is_key(line, key))).map(|line| line + 1)
 }
 
 fn visit_bundle(
@@ -147,4 +186,38 @@ pub fn diff(before: &ReleaseContents, after: &ReleaseContents) -> Vec<FileChange
         Some(FileChange { path: path.clone(), what })
     };
     paths.into_iter().filter_map(change).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn key_is_found_at_the_start_of_a_line() {
+        let text = "# ntp: no\nother:\n  ntp: 1\n'ntp::servers' : []\nntp: {a: 1}\n";
+        assert_eq!(line_of_key(text, "ntp"), Some(5));
+        assert_eq!(line_of_key(text, "ntp.a"), Some(5));
+        assert_eq!(line_of_key(text, "ntp::servers"), Some(4));
+        assert_eq!(line_of_key(text, "absent"), None);
+    }
+
+    #[test]
+    fn files_of_data_with_a_key_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("data/common.yaml", "a: 1\nntp: 2\n"),
+            ("data/nodes/web1.eyaml", "ntp: 3\n"),
+            ("modules/x/files/sample.yaml", "ntp: 4\n"),
+            ("ntp.txt", "ntp: 5\n"),
+        ] {
+            fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+            fs::write(dir.path().join(path), text).unwrap();
+        }
+        let source = ReleaseSource::Directory(ReleaseTree::read(dir.path()).unwrap());
+        let places: Vec<_> =
+            source.data_with_key("ntp").unwrap().into_iter().map(|place| (place.file, place.line)).collect();
+        assert_eq!(places, [("data/common.yaml".to_owned(), 2), ("data/nodes/web1.eyaml".to_owned(), 1)]);
+    }
 }

@@ -6,7 +6,9 @@
 
 mod control_repository;
 mod converging;
+mod encrypted;
 mod failing;
 mod from_git;
+mod lookup;
 mod node;
 mod secrets;

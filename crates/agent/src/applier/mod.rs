@@ -9,6 +9,7 @@ mod storeconfigs;
 mod tests;
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use muster_core::lookup::published::Publication;
@@ -129,6 +130,22 @@ pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToke
         Mode::Apply => content_files::add_published(applied, &job.directory.published(), job.secrets),
         Mode::Preview => applied,
     })
+}
+
+/// Call of Puppet with the settings of a run, for another manifest that changes nothing. `own` is a directory for its files.
+pub(crate) fn puppet_call(job: &Job<'_>, manifest: &Path, own: &Path) -> Result<Program, RunReason> {
+    puppet::call(job, manifest, own)
+}
+
+/// Errors in the log of Puppet, with their places.
+pub(crate) fn log_errors(job: &Job<'_>) -> Vec<String> {
+    let errors = puppet_log::errors(&job.directory.puppet_log(), &job.release.directory, job.secrets);
+    let place = |error: &ResourceError| match (&error.file, error.line) {
+        (Some(file), Some(line)) => format!(" ({file}:{line})"),
+        (Some(file), None) => format!(" ({file})"),
+        (None, _) => String::new(),
+    };
+    errors.iter().map(|error| format!("{}{}", error.message, place(error))).collect()
 }
 
 /// The parts of a program that all appliers share.

@@ -83,6 +83,18 @@ fn make_directory(path: &Path) -> Result<(), RunReason> {
         .map_err(|error| RunReason::Machine { problem: format!("cannot create {}: {error}", path.display()) })
 }
 
+/// The call of a run, for another manifest that changes nothing. `own` has the files that a run in progress would share.
+pub(super) fn call(job: &Job<'_>, manifest: &Path, own: &Path) -> Result<Program, RunReason> {
+    let mut program = program(job)?;
+    program.args.pop();
+    for (option, directory) in [("--vardir", "var"), ("--publicdir", "public"), ("--rundir", "run")] {
+        program.args.extend([option.into(), own.join(directory).into()]);
+    }
+    make_directory(own)?;
+    program.args.push(manifest.into());
+    Ok(program)
+}
+
 /// The release's modules come before the agent's.
 fn modulepath(job: &Job<'_>, content: &ContentPaths) -> OsString {
     let mut path = OsString::new();
@@ -172,6 +184,7 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = files![
     "metadata.json",
     "lib/facter/muster.rb",
+    "lib/puppet/functions/muster/explain_lookup.rb",
     "lib/puppet/functions/muster/is_leader.rb",
     "lib/puppet/functions/muster/leader.rb",
     "lib/puppet/functions/muster/lookup_key.rb",

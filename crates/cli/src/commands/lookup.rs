@@ -2,13 +2,20 @@
 
 use jiff::Timestamp;
 use muster_core::lookup::explain::{DatumSource, LookupSource, NodeKey};
+use muster_core::names::Version;
+use muster_release::contents::{KeyPlace, ReleaseSource};
 use muster_wire::data::LookupResponse;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::Globals;
+use crate::commands::release::diff;
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, age, count, text};
+
+/// Begins a key of other nodes' data, which no release has.
+const PREFIX: &str = "etcdlookup::";
 
 /// Show the value of a key for a node, and its origin
 #[derive(Clone, Debug, clap::Args)]
@@ -16,13 +23,18 @@ use crate::output::{Out, Terminal, age, count, text};
 KEY is a key as releases look it up: a key of configuration data, or etcdlookup::active_roles::ROLE, \
 etcdlookup::active_roles::ROLE::INTERFACE, etcdlookup::leader::ROLE, etcdlookup::published::KEY.
 
+A key that is not in the configuration data may be in the release's own data: the files of the release that have it are listed, \
+with their lines. Hierarchy and facts decide which of them applies to the node: `muster-agent lookup KEY --explain` shows it on \
+the node.
+
 Exit codes:
-  0   the key has a value; a secret is printed as [secret]
+  0   the key has a value, or the release's own data has it; a secret is printed as [secret]
   1   the key has no value: a lookup without a default fails, or waits
   2   unknown: the node does not exist, or the server cannot be reached or is not up to date
 
 Examples:
   muster lookup web1 ntp_servers
+  muster lookup web1 profile::web::port --version v9
   muster lookup web1 etcdlookup::active_roles::db
   muster lookup web1 etcdlookup::leader::db -o json | jq .found.value.epoch")]
 pub struct Args {
@@ -30,21 +42,49 @@ pub struct Args {
     node: String,
     /// Key
     key: String,
+    /// Release whose own data is searched [default: the version that the node runs]
+    #[arg(long, value_name = "VERSION")]
+    version: Option<Version>,
+}
+
+/// The answer of the server, and the data of the release.
+#[derive(Debug, Serialize)]
+struct LookupOutput {
+    #[serde(flatten)]
+    answer: LookupResponse,
+    /// Files of the release that have the key, if the server has no value for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    release: Option<ReleaseData>,
+}
+
+#[derive(Debug, Serialize)]
+struct ReleaseData {
+    version: Version,
+    places: Vec<KeyPlace>,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
     let answer = session.map_err(session.client().lookup(&session.env, &args.node, &args.key).await)?;
     let now = terminal.now;
-    terminal.out.answer(&answer, |out| {
+    let release = match answer.found.is_none() && !args.key.starts_with(PREFIX) {
+        true => release_data(&session, args).await?,
+        false => None,
+    };
+    let output = LookupOutput { answer, release };
+    let answer = &output.answer;
+    terminal.out.answer(&output, |out| {
+        if let Some(release) = &output.release {
+            show_release(release, answer, out);
+        }
         if let Some(found) = &answer.found {
             out.line(pretty(&found.value));
             out.gap();
             show_source(&found.source, now, out);
-            out.line(triggers(&answer));
+            out.line(triggers(answer));
         }
     });
-    if answer.found.is_some() {
+    if answer.found.is_some() || output.release.is_some() {
         return Ok(Exit::Yes);
     }
     let message = format!("{} has no value for {}", text::one_line(&answer.key), answer.node);
@@ -56,9 +96,46 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     // Printed like an error, but exit code 1 is a regular answer of this command.
     terminal.notes.failure(&failure);
     if let Some(true) = answer.looked_up {
-        terminal.notes.note(triggers(&answer));
+        terminal.notes.note(triggers(answer));
     }
     Ok(Exit::No)
+}
+
+/// Searches the data of a release. None if the release is not known, or does not have the key.
+async fn release_data(session: &Session, args: &Args) -> Result<Option<ReleaseData>, Failure> {
+    let version = match &args.version {
+        Some(version) => version.clone(),
+        None => {
+            let Ok(node) = session.client().node(&session.env, &args.node).await else { return Ok(None) };
+            let Some(version) = node.row.running.or(node.row.desired) else { return Ok(None) };
+            version
+        }
+    };
+    let failed = |error| Failure::cannot_tell(anyhow::Error::new(error).context("cannot create a temporary directory"));
+    let temporary = tempfile::tempdir().map_err(failed)?;
+    let bundle = temporary.path().join("bundle");
+    let searched = match diff::fetch(&version, session, &bundle).await {
+        Ok(()) => ReleaseSource::Bundle(bundle).data_with_key(&args.key).map_err(Failure::cannot_tell),
+        Err(failure) => Err(failure),
+    };
+    match searched {
+        Ok(places) => Ok((!places.is_empty()).then_some(ReleaseData { version, places })),
+        Err(failure) if args.version.is_some() => Err(failure),
+        // The bundle of the node's version may be gone; the answer of the server stands.
+        Err(_) => Ok(None),
+    }
+}
+
+fn show_release(release: &ReleaseData, answer: &LookupResponse, out: &mut Out) {
+    let key = text::one_line(&answer.key);
+    out.line(format_args!(
+        "{key} is not in the configuration data; release {} has it in its own data:",
+        release.version
+    ));
+    for KeyPlace { file, line } in &release.places {
+        out.line(format_args!("  {}:{line}", text::one_line(file)));
+    }
+    out.line(format_args!("which of them applies to {}: run `muster-agent lookup {key} --explain` there", answer.node));
 }
 
 /// Strings as they are; everything else as JSON.

@@ -640,6 +640,18 @@ async fn release_is_pushed_listed_and_compared() {
     assert!(unknown.starts_with("exit 1\n") && unknown.contains("there is no release v9"), "{unknown}");
 
     run_ok(&fleet, &["release", "diff", "v3", "built/v3.release.json"]).await;
+
+    snapshot!(fleet.muster(&["lookup", "web1", "greeting", "--version", "v3"]).await, @"
+    exit 0
+    --- stdout
+    greeting is not in the configuration data; release v3 has it in its own data:
+      data/common.yaml:1
+    which of them applies to web1: run `muster-agent lookup greeting --explain` there
+    ");
+    let json = run_ok(&fleet, &["lookup", "web1", "greeting", "--version", "v3", "-o", "json"]).await;
+    assert!(json.contains(r#""file": "data/common.yaml""#) && json.contains(r#""found": null"#), "{json}");
+    let absent = fleet.muster(&["lookup", "web1", "greetings", "--version", "v3"]).await;
+    assert!(absent.starts_with("exit 1\n") && absent.contains("greetings has no value for web1"), "{absent}");
     std::fs::write(fleet.machine.path("elsewhere/site/data/common.yaml"), "greeting: Hallo\n").unwrap();
     let differs = fleet.muster(&["release", "diff", "v3", "site", "--text"]).await;
     assert!(differs.starts_with("exit 1\n") && differs.contains("+greeting: Hallo"), "{differs}");

@@ -131,7 +131,7 @@ async fn source(arg: &str, globals: &Globals, target: &Path) -> Result<ReleaseSo
 }
 
 /// Downloads the bundle of a version.
-async fn fetch(version: &Version, session: &Session, target: &Path) -> Result<(), Failure> {
+pub(in crate::commands) async fn fetch(version: &Version, session: &Session, target: &Path) -> Result<(), Failure> {
     let bundle = session.map_err(session.client().download_bundle(&session.env, version, 0).await)?;
     let failed = |error: std::io::Error| {
         Failure::cannot_tell(anyhow::Error::new(error).context(format!("cannot store the bundle of {version}")))
