@@ -6,6 +6,7 @@
 //! - [`process`]: a child process with its output, its exit and its signals.
 //! - [`server`]: `muster serve`, `muster up` and the API. [`agent`]: `muster-agent`.
 //! - [`cluster`]: Muster on etcd with several replicas, fault injection, and a checker of the invariants.
+//! - [`host`]: a real host with systemd, for tests with services and packages.
 //! - [`http`]: a small HTTP client.
 //!
 //! A test waits for an event. Timeouts only end a test whose event never comes.
@@ -13,6 +14,7 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod host;
 pub mod http;
 pub mod process;
 pub mod sandbox;

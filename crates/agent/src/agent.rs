@@ -11,11 +11,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::lookup::snapshot::Snapshot;
+use muster_core::names::RunId;
 use muster_core::node::status::Activity;
 
 use crate::config::{AgentNode, ConfigFile, configured_holder};
 use crate::live_log::{LiveLog, Streamer};
 use crate::process::children::{self, Children};
+use crate::process::supervised::Launcher;
 use crate::queue::state_machine::{InitialState, RunQueue, Timings};
 use crate::queue::task::{Channels, QueueTask};
 use crate::release::NodeReleases;
@@ -34,7 +36,7 @@ use crate::{run, sync};
 /// Capacity of the queue's inbox. The queue handles messages faster than a server sends them. When the disk blocks the
 /// queue, the stream stops too; [`Sync`] keeps the connection alive meanwhile.
 const INBOX: usize = 16;
-/// Time that the tasks have to stop. Ending the processes of a run takes most of it.
+/// Time that the tasks have to stop. Ending the processes of checks takes most of it. A run is left alone.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(9);
 /// Time to wait for the lock of the state directory before another agent is assumed to run there. The time from fork to
 /// exec is microseconds, or some milliseconds on a busy machine.
@@ -130,8 +132,10 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
     let (renewal, renewal_requests) = IncarnationRenewal::new();
     let (reports, activity_requests) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
 
-    let last_snapshot = ledger::snapshot_of_run(&node.layout, ledger.last.as_ref());
-    let initial = InitialState { ledger, snapshot, last_snapshot };
+    let of_run = |run: Option<&RunId>| ledger::snapshot_of_run(&node.layout, run);
+    let last_snapshot = of_run(ledger.last.as_ref().map(|last| &last.run));
+    let running_snapshot = of_run(ledger.running.as_ref().map(|running| &running.run));
+    let initial = InitialState { ledger, snapshot, last_snapshot, running_snapshot };
     let timings = Timings { debounce: config.debounce(), retry: config.retry() };
     let queue = RunQueue::new(Arc::clone(&node), initial, timings);
     let (awaited, awaited_now) = watch::channel(queue.published().awaited);
@@ -196,6 +200,7 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
         node,
         releases,
         children: children.clone(),
+        launcher: Launcher::for_this_host(),
         queue: inbox,
         live,
         sync_state: sync_state_for_runs,

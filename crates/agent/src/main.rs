@@ -40,9 +40,9 @@ The configuration is one TOML file:
   debounce = "10ms"                        # optional: delay of a run for further causes
 
 Signals:
-  SIGTERM, SIGINT   stop the agent. A run in progress is ended with all its processes. After
-                    the next start it is reported as interrupted and made again. Services
-                    that runs have started continue.
+  SIGTERM, SIGINT   stop the agent at once. A run in progress continues under its supervisor.
+                    The next agent adopts it and reports its result. Checks in progress are ended
+                    and made again. Services that runs have started continue.
 
 Exit codes of run:
   0   stopped by a signal
@@ -156,12 +156,14 @@ Examples:
   muster-agent status
   muster-agent status -o json | jq -r .runs";
 
-const ONCE: &str = "A run is due if the desired version has changed, the last run did not succeed or was interrupted, \
+const ONCE: &str =
+    "A run is due if the desired version has changed, the last run did not succeed or is still in progress, \
 lookups have changed, or an operator requests it. Without a server, the last known state counts.
 
 Exit codes:
   0   the node was validated, or no run was due
-  1   the run failed, could not be made, or was stopped by a signal; the message has the reason
+  1   the run failed or could not be made, or the command was stopped by a signal; the message has
+      the reason. After a signal the run continues, and the next call reports its result
   2   unknown: no server answers, and no run is due by the last known state
   3   an agent is running here and makes its own runs
   9   a run is due, but the node is paused
@@ -215,6 +217,10 @@ Examples:
   muster-agent check && apt-get -y upgrade";
 
 fn main() -> ExitCode {
+    // First, and without a runtime: the supervisor of a run needs nothing of the agent.
+    if let Some(code) = muster_supervisor::run_if_requested(std::env::args_os()) {
+        return code;
+    }
     let cli = match AgentCli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -15,6 +15,7 @@ use muster_core::lookup::snapshot::Snapshot;
 
 use crate::config::AgentNode;
 use crate::process::children::Stat;
+use crate::process::supervised::Launcher;
 use crate::redact::Redactor;
 use crate::report::unsent::{ApplierSummary, UnsentReport};
 use crate::state::directory::StateDir;
@@ -85,4 +86,21 @@ pub(crate) fn write_release(directory: &Path, files: &[(&str, &str)]) {
 /// Ids of the given processes that have not ended.
 pub(crate) fn living(pids: &[i32]) -> Vec<i32> {
     pids.iter().copied().filter(|pid| Stat::read(*pid).is_some_and(|stat| !stat.has_ended())).collect()
+}
+
+/// Starts supervisors from the test binary: its test [`supervisor`] runs nothing else.
+pub(crate) fn launcher() -> Launcher {
+    let arguments = ["--exact", "--nocapture", "testing::supervisor", "--skip"].map(str::to_owned);
+    Launcher::new("/proc/self/exe".into(), arguments.to_vec())
+}
+
+/// Not a test: the supervisor of other tests, see [`launcher`].
+#[test]
+fn supervisor() {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let [.., skip, directory] = &arguments[..]
+        && skip == "--skip"
+    {
+        muster_supervisor::run(Path::new(directory));
+    }
 }

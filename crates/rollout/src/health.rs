@@ -153,7 +153,7 @@ impl HealthRules<'_> {
         // A node that is granted again may report the same state as before, and has its full time for that.
         let since = leaf.since.max(grant.granted);
         match state {
-            // The agent was stopped during the run and repeats it. This says nothing about the version.
+            // The run was lost with its machine or its agent, and is made again. This says nothing about the version.
             ServiceState::Configured { result: ConfigureResult::Failure, .. } if was_interrupted(node) => {
                 moving(expires)
             }
@@ -221,10 +221,10 @@ impl HealthRules<'_> {
     }
 }
 
-/// True if a node's last run was interrupted.
+/// True if a node's last run was cut off before it had a result.
 fn was_interrupted(node: &Node) -> bool {
     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    last.is_some_and(|last| matches!(last.reason, Some(RunReason::Interrupted { .. })))
+    last.is_some_and(|last| matches!(last.reason, Some(RunReason::Interrupted { .. } | RunReason::Lost { .. })))
 }
 
 /// True if a node that has validated a version was moved together with all nodes at once, and has not reported yet. It

@@ -64,7 +64,7 @@ fn hanging_applier_is_killed_at_its_deadline() {
     let seen = one.is("failed");
     let deadline = json!({"kind": "deadline", "program": "apply", "seconds": 1});
     assert_eq!(seen["why"]["reason"], deadline, "{seen:#}");
-    assert!(one.shown().contains("apply was still running at its deadline of 1 s and was killed"), "{}", one.shown());
+    assert!(one.shown().contains("apply was still running at its deadline of 1 s and was ended"), "{}", one.shown());
     let run = fs::read_to_string(&journal).unwrap();
     let left: Vec<_> = muster_marked::find("MUSTER_RUN_ID", run.trim()).unwrap().iter().map(describe).collect();
     assert!(left.is_empty(), "{left:?}");

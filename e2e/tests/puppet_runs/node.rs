@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use muster_agent::applier::{ApplierResult, Job, Mode, apply};
-use muster_agent::process::children::Children;
+use muster_agent::process::supervised::Launcher;
 use muster_agent::redact::Redactor;
 use muster_agent::release::UnpackedRelease;
 use muster_agent::run::directory::RunDirectory;
@@ -18,6 +18,7 @@ use muster_agent::state::directory::StateDir;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::report::{Interfaces, ResourceChange};
+use muster_e2e::sandbox::muster_agent;
 
 /// Hiera configuration of every release: Muster, and a file of data.
 const HIERA: &str = "version: 5\n\
@@ -146,10 +147,11 @@ impl TestNode {
             mode,
             secrets: &secrets,
         };
-        let applied = apply(&job, &Children::default(), &CancellationToken::new()).await.unwrap();
+        let launcher = Launcher::new(muster_agent(), vec!["supervise".to_owned()]);
+        let applied = apply(&job, &launcher, &CancellationToken::new()).await.unwrap();
         let log = log::applier_log(&directory, &self.release.directory, &secrets).finish();
         let lookups = fs::read_to_string(directory.lookups()).unwrap_or_default();
-        RunOutput { applied, log, lookups }
+        RunOutput { applied: applied.result, log, lookups }
     }
 
     /// The directory of the node as shown in the report.

@@ -60,6 +60,12 @@ const RULES: &[LayerRule] = &[
         why: "it finds and ends processes and knows nothing of fleets",
     },
     LayerRule {
+        name: "muster-supervisor",
+        ours: Some(&[]),
+        never: &["tokio", "hyper", "reqwest", "axum", "redb"],
+        why: "it outlives the agent that started it: small, synchronous, and never in need of an upgrade",
+    },
+    LayerRule {
         name: "muster-provision",
         ours: Some(&["muster-core", "muster-marked"]),
         never: &["muster-server", "muster-cli", "axum"],
@@ -79,7 +85,7 @@ const RULES: &[LayerRule] = &[
     },
     LayerRule {
         name: "muster-agent",
-        ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-wire"]),
+        ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-supervisor", "muster-wire"]),
         never: &["muster-store", "muster-server", "muster-design", "muster-rollout", "redb", "axum"],
         why: "it is small, holds no store credentials and decides nothing about the fleet",
     },
@@ -112,6 +118,7 @@ const RULES: &[LayerRule] = &[
             "muster-release",
             "muster-rollout",
             "muster-store",
+            "muster-supervisor",
             "muster-wire",
         ]),
         never: &["muster-server", "muster-cli"],

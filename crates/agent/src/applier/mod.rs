@@ -12,18 +12,20 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use muster_core::lookup::published::Publication;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::release::spec::Applier;
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::summary::clip;
 use muster_core::report::{Counts, ResourceChange, ResourceError, RunResult};
+use muster_supervisor::files::{EndFile, PackagePolicy, ProgramEnd, ProgramFile, VERSION};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::config::AgentNode;
-use crate::process::children::Children;
-use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
-use crate::process::{self, ProcessMark};
+use crate::process;
+use crate::process::supervised::{self, Launcher, SupervisedEnd};
 use crate::redact::Redactor;
 use crate::release::UnpackedRelease;
 use crate::run::directory::RunDirectory;
@@ -92,48 +94,36 @@ impl ApplierResult {
     }
 }
 
-/// Applies the release of a job. `None` if the agent shuts down: the applier was ended with all its processes.
-pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<ApplierResult> {
+/// Result of an applier, and the time at which it has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedRun {
+    pub result: ApplierResult,
+    pub ended: Timestamp,
+}
+
+/// Applies the release of a job. `None` if the agent shuts down, which does not affect an applier that was started.
+pub async fn apply(job: &Job<'_>, launcher: &Launcher, cancel: &CancellationToken) -> Option<AppliedRun> {
     let prepared = match job.release.spec.applier {
         Applier::Puppet => puppet::program(job),
         Applier::Script => script_program(job),
     };
     let program = match prepared {
         Ok(program) => program,
-        Err(reason) => return Some(ApplierResult::failed(reason)),
+        Err(reason) => return Some(failed(reason)),
     };
-    let name = match job.release.spec.applier {
-        Applier::Puppet => "puppet".to_owned(),
-        Applier::Script => job.release.spec.executable().to_owned(),
-    };
-    let code = match supervise(&program, children, cancel).await {
-        ProgramEnd::Exited(code) => code,
-        ProgramEnd::Cancelled => return None,
-        ProgramEnd::Killed(signal) => return Some(ApplierResult::failed(RunReason::Killed { program: name, signal })),
-        ProgramEnd::Deadline => {
-            let seconds = program.deadline.as_secs();
-            return Some(ApplierResult::failed(RunReason::Deadline { program: name, seconds }));
+    let (directory, unit) = (job.directory.applier(), format!("muster-run-{}", job.run));
+    let end = launcher.run(&directory, &unit, &program, cancel).await?;
+    Some(match end {
+        SupervisedEnd::Ended(end) => applied(job, end),
+        SupervisedEnd::Lost => failed(RunReason::Lost { run: job.run.clone(), refreshes: Vec::new() }),
+        SupervisedEnd::NotStarted { problem } => {
+            failed(RunReason::Machine { problem: format!("cannot start the supervisor of the run: {problem}") })
         }
-        ProgramEnd::NotStarted(error) => {
-            return Some(ApplierResult::failed(match job.release.spec.applier {
-                Applier::Puppet => puppet::not_started(&program, &error),
-                Applier::Script => script_not_started(job, &error),
-            }));
-        }
-    };
-    let needs = content_files::read_needs(&job.directory.pending(), job.secrets);
-    let applied = match job.release.spec.applier {
-        Applier::Puppet => puppet::result(job, code, needs),
-        Applier::Script => script_result(job, code, needs),
-    };
-    Some(match job.mode {
-        Mode::Apply => content_files::add_published(applied, &job.directory.published(), job.secrets),
-        Mode::Preview => applied,
     })
 }
 
 /// Call of Puppet with the settings of a run, for another manifest that changes nothing. `own` is a directory for its files.
-pub(crate) fn puppet_call(job: &Job<'_>, manifest: &Path, own: &Path) -> Result<Program, RunReason> {
+pub(crate) fn puppet_call(job: &Job<'_>, manifest: &Path, own: &Path) -> Result<ProgramFile, RunReason> {
     puppet::call(job, manifest, own)
 }
 
@@ -148,19 +138,99 @@ pub(crate) fn log_errors(job: &Job<'_>) -> Vec<String> {
     errors.iter().map(|error| format!("{}{}", error.message, place(error))).collect()
 }
 
-/// The parts of a program that all appliers share.
-fn base(job: &Job<'_>, path: std::path::PathBuf) -> Program {
-    Program {
-        path,
-        args: Vec::new(),
-        directory: job.directory.path().to_owned(),
-        environment: environment::variables(job),
-        output: job.directory.output(),
-        mark: ProcessMark::new(environment::RUN_ID, job.run.as_str()),
-        deadline: Duration::try_from(job.release.spec.deadline).unwrap_or_default(),
-        grace: process::GRACE,
-        leftovers: Leftovers::Keep,
+/// The applier of a run that an earlier agent has started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdoptedApplier {
+    Ended(AppliedRun),
+    /// It was lost with its supervisor.
+    Lost,
+    NotStarted,
+}
+
+/// Waits for the applier of an earlier agent. `None` if the agent shuts down.
+pub async fn adopt(job: &Job<'_>, cancel: &CancellationToken) -> Option<AdoptedApplier> {
+    Some(match supervised::wait(&job.directory.applier(), cancel).await? {
+        SupervisedEnd::Ended(end) => AdoptedApplier::Ended(applied(job, end)),
+        SupervisedEnd::Lost => AdoptedApplier::Lost,
+        SupervisedEnd::NotStarted { .. } => AdoptedApplier::NotStarted,
+    })
+}
+
+/// Resources that a lost run had notified and not refreshed yet, as far as Puppet's log shows them.
+pub fn due_refreshes(directory: &RunDirectory, secrets: &Redactor) -> Vec<String> {
+    puppet_log::due_refreshes(&directory.puppet_log(), secrets)
+}
+
+fn failed(reason: RunReason) -> AppliedRun {
+    AppliedRun { result: ApplierResult::failed(reason), ended: clock::now() }
+}
+
+/// Result of an applier that has ended.
+fn applied(job: &Job<'_>, end: EndFile) -> AppliedRun {
+    let ended = supervised::ended_at(&end, clock::now());
+    let mut result = result_of(job, end.end);
+    if end.dpkg_interrupted && result.result == RunResult::Failed {
+        let message =
+            "dpkg was left interrupted: run `dpkg --configure -a` on the node, or set `repair_packages: true` \
+                       in release.yaml"
+                .to_owned();
+        result.errors.insert(0, ResourceError { message, ..ResourceError::default() });
     }
+    AppliedRun { result, ended }
+}
+
+fn result_of(job: &Job<'_>, end: ProgramEnd) -> ApplierResult {
+    let spec = &job.release.spec;
+    let name = match spec.applier {
+        Applier::Puppet => "puppet".to_owned(),
+        Applier::Script => spec.executable().to_owned(),
+    };
+    let code = match end {
+        ProgramEnd::Exited { code } => code,
+        ProgramEnd::Killed { signal } => return ApplierResult::failed(RunReason::Killed { program: name, signal }),
+        ProgramEnd::Deadline => {
+            let seconds = duration(spec.deadline).as_secs();
+            return ApplierResult::failed(RunReason::Deadline { program: name, seconds });
+        }
+        ProgramEnd::NotStarted { errno, message } => {
+            let error = supervised::start_error(errno, message);
+            return ApplierResult::failed(match spec.applier {
+                Applier::Puppet => puppet::not_started(job, &error),
+                Applier::Script => script_not_started(job, &error),
+            });
+        }
+    };
+    let needs = content_files::read_needs(&job.directory.pending(), job.secrets);
+    let applied = match spec.applier {
+        Applier::Puppet => puppet::result(job, code, needs),
+        Applier::Script => script_result(job, code, needs),
+    };
+    match job.mode {
+        Mode::Apply => content_files::add_published(applied, &job.directory.published(), job.secrets),
+        Mode::Preview => applied,
+    }
+}
+
+/// The parts of a program that all appliers share.
+fn base(job: &Job<'_>, path: &Path) -> ProgramFile {
+    let spec = &job.release.spec;
+    let repair = spec.repair_packages && job.mode == Mode::Apply;
+    ProgramFile {
+        version: VERSION,
+        path: path.into(),
+        args: Vec::new(),
+        directory: job.directory.path().into(),
+        environment: environment::for_supervisor(environment::variables(job)),
+        output: job.directory.output().into(),
+        mark: (environment::RUN_ID.to_owned(), job.run.as_str().to_owned()),
+        deadline: duration(spec.deadline),
+        grace: process::GRACE,
+        packages: PackagePolicy::of_host(duration(spec.deadline_extension), repair),
+    }
+}
+
+fn duration(time: SignedDuration) -> Duration {
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Exit code of a script: "Temporary failure; try again later" in sysexits.h.
@@ -169,11 +239,11 @@ const PENDING: i32 = 75;
 const MAX_REASON: usize = 300;
 
 /// Prepares the call of a script. A preview needs one that declares `noop`, or it would change the node.
-fn script_program(job: &Job<'_>) -> Result<Program, RunReason> {
+fn script_program(job: &Job<'_>) -> Result<ProgramFile, RunReason> {
     let spec = &job.release.spec;
     match job.mode {
         Mode::Preview if !spec.noop => Err(RunReason::NoPreview { program: spec.executable().to_owned() }),
-        Mode::Preview | Mode::Apply => Ok(base(job, job.release.directory.join(spec.executable()))),
+        Mode::Preview | Mode::Apply => Ok(base(job, &job.release.directory.join(spec.executable()))),
     }
 }
 

@@ -7,18 +7,18 @@ use std::{fs, io};
 
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{ResourceError, RunResult};
+use muster_supervisor::files::ProgramFile;
 
 use crate::applier::puppet_report::{PuppetReport, PuppetReportReader, ResourceFailure};
 use crate::applier::puppet_settings::{ContentPaths, NodeSettings};
 use crate::applier::{ApplierResult, Job, Mode, base, puppet_log, puppet_settings, storeconfigs};
-use crate::process::supervise::Program;
 use crate::state::durable::{self, StateWriteError};
 
 /// Hiera configuration for a release without one: only Muster's lookup function.
 const HIERA: &str = "version: 5\nhierarchy:\n  - {name: muster, lookup_key: muster::lookup_key}\n";
 
 /// Prepares the call.
-pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
+pub(super) fn program(job: &Job<'_>) -> Result<ProgramFile, RunReason> {
     let (layout, release) = (&job.node.layout, job.release);
     install(&layout.modules()).map_err(|error| RunReason::Machine { problem: error.in_one_line() })?;
     let own = layout.puppet();
@@ -33,9 +33,9 @@ pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     let environment = puppet_settings::environment(&release.spec.puppet, &settings)?;
     make_directory(&environments.join(&environment))?;
 
-    let mut program = base(job, puppet_settings::find_program(&job.node.puppet));
+    let mut program = base(job, &puppet_settings::find_program(&job.node.puppet));
     program.args.push("apply".into());
-    let mut set = |option: &str, value: OsString| program.args.extend([option.into(), value]);
+    let mut set = |option: &str, value: OsString| program.args.extend([option.into(), value.into()]);
     for (option, directory) in DIRECTORIES {
         set(option, own.join(directory).into());
     }
@@ -47,8 +47,10 @@ pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     set("--hiera_config", hiera.into());
     set("--reports", "muster".into());
     set("--logdest", job.directory.puppet_log().into());
-    program.args.extend(["--detailed-exitcodes", "--color=false"].map(OsString::from));
-    program.args.extend(puppet_settings::options(&release.spec.puppet, &settings));
+    // With the refreshes that are scheduled; a run that is lost names them.
+    set("--log_level", "info".into());
+    program.args.extend(["--detailed-exitcodes", "--color=false"].map(Into::into));
+    program.args.extend(puppet_settings::options(&release.spec.puppet, &settings).into_iter().map(Into::into));
     match job.mode {
         Mode::Apply => {}
         Mode::Preview => program.args.push("--noop".into()),
@@ -84,7 +86,7 @@ fn make_directory(path: &Path) -> Result<(), RunReason> {
 }
 
 /// The call of a run, for another manifest that changes nothing. `own` has the files that a run in progress would share.
-pub(super) fn call(job: &Job<'_>, manifest: &Path, own: &Path) -> Result<Program, RunReason> {
+pub(super) fn call(job: &Job<'_>, manifest: &Path, own: &Path) -> Result<ProgramFile, RunReason> {
     let mut program = program(job)?;
     program.args.pop();
     for (option, directory) in [("--vardir", "var"), ("--publicdir", "public"), ("--rundir", "run")] {
@@ -106,8 +108,9 @@ fn modulepath(job: &Job<'_>, content: &ContentPaths) -> OsString {
     path
 }
 
-pub(super) fn not_started(program: &Program, error: &io::Error) -> RunReason {
-    let name = program.path.display();
+pub(super) fn not_started(job: &Job<'_>, error: &io::Error) -> RunReason {
+    let program = puppet_settings::find_program(&job.node.puppet);
+    let name = program.display();
     if error.kind() == io::ErrorKind::NotFound {
         return RunReason::NotInstalled { program: name.to_string() };
     }

@@ -11,6 +11,8 @@ use crate::redact::Redactor;
 use crate::run::content_files::for_each_line;
 
 const MAX_ERRORS: usize = 200;
+/// Begin of the message with which the module ends a pending run.
+const PENDING: &str = "MUSTER-PENDING ";
 const MAX_MESSAGE: usize = 2000;
 
 #[derive(Debug, Deserialize)]
@@ -27,7 +29,19 @@ pub(crate) struct PuppetLogLine {
 
 impl PuppetLogLine {
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        serde_json::from_slice(text).ok()
+        let mut line: Self = serde_json::from_slice(text).ok()?;
+        // The module stops the compilation with an error, but the run is only pending. The place is in other fields.
+        if let Some((_, need)) = line.message.split_once(PENDING) {
+            let need = need.rsplit_once(" (file: ").map_or(need, |(need, _place)| need);
+            line.message = need.to_owned();
+            line.level = "notice".to_owned();
+        }
+        Some(line)
+    }
+
+    /// False for lines that only the agent reads.
+    pub(crate) fn is_for_people(&self) -> bool {
+        self.level != "info"
     }
 
     /// True for errors of the content. Facter logs everything that it may not read as an error, which fails no run.
@@ -68,6 +82,25 @@ pub(super) fn message_of(path: &Path, resource: &str, release: &Path, secrets: &
         }
     });
     message
+}
+
+/// Resources that were notified and not refreshed. Puppet logs the notification with the level `info` as `Scheduling refresh
+/// of Service[db]`, and the refresh as `Triggered 'refresh' from 1 event` of that resource.
+pub(super) fn due_refreshes(path: &Path, secrets: &Redactor) -> Vec<String> {
+    let mut due: Vec<String> = Vec::new();
+    for_each_line(path, |text| {
+        let Some(line) = PuppetLogLine::parse(text) else { return };
+        if let Some(resource) = line.message.strip_prefix("Scheduling refresh of ") {
+            let resource = secrets.text(resource.trim()).into_owned();
+            if !due.contains(&resource) && due.len() < MAX_ERRORS {
+                due.push(resource);
+            }
+        } else if line.message.starts_with("Triggered 'refresh'") {
+            let source = line.source.unwrap_or_default();
+            due.retain(|resource| !source.ends_with(&format!("/{resource}")));
+        }
+    });
+    due
 }
 
 /// Redacts a message and removes the parts that the report has in other fields: the place and the node.
@@ -129,6 +162,28 @@ mod tests {
         let message = |resource| message_of(file.path(), resource, Path::new("/r"), &Redactor::default());
         assert_eq!(message("Service[db]").as_deref(), Some("Could not evaluate: no kill"));
         assert_eq!(message("Service[web]"), None);
+    }
+
+    #[test]
+    fn pending_need_is_a_notice() {
+        let text = br#"{"level":"err","source":"Puppet","message":"Evaluation Error: Error while evaluating a Function Call, MUSTER-PENDING waiting for role db: 0 of 1 active (file: /r/site.pp, line: 3, column: 1) on node web1","file":"/r/site.pp","line":3}"#;
+        let line = PuppetLogLine::parse(text).unwrap();
+        assert_eq!((&*line.level, &*line.message), ("notice", "waiting for role db: 0 of 1 active"));
+        assert!(!line.is_content_error());
+    }
+
+    #[test]
+    fn refreshes_that_were_not_carried_out_are_due() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines = [
+            r#"{"level":"info","source":"/Stage[main]/Main/File[/etc/a]","message":"Scheduling refresh of Service[a]"}"#,
+            r#"{"level":"info","source":"/Stage[main]/Main/File[/etc/b]","message":"Scheduling refresh of Exec[b c]"}"#,
+            r#"{"level":"info","source":"/Stage[main]/Main/File[/etc/b2]","message":"Scheduling refresh of Exec[b c]"}"#,
+            r#"{"level":"notice","source":"/Stage[main]/Main/Service[a]","message":"Triggered 'refresh' from 1 event"}"#,
+        ];
+        std::fs::write(file.path(), lines.join("\n")).unwrap();
+        assert_eq!(due_refreshes(file.path(), &Redactor::default()), ["Exec[b c]"]);
+        assert!(!PuppetLogLine::parse(lines[0].as_bytes()).unwrap().is_for_people());
     }
 
     #[test]

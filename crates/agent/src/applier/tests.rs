@@ -13,27 +13,41 @@ use muster_core::report::RunResult;
 use muster_core::report::reason::{Need, RunReason};
 
 use super::*;
-use crate::testing::{living, node, secrets, write_release};
+use crate::testing::{launcher, living, node, secrets, write_release};
 
 /// Applies a script with this body. The name is unique for each test, so that its processes can be found.
 struct ScriptFixture {
-    _directory: tempfile::TempDir,
+    _files: tempfile::TempDir,
     node: AgentNode,
     release: UnpackedRelease,
     run: RunId,
     mode: Mode,
+    directory: RunDirectory,
+    role: Role,
+    version: Version,
+    secrets: Redactor,
 }
 
 impl ScriptFixture {
-    fn new(run: &str, spec: &str, files: &[(&str, &str)]) -> Self {
-        let (directory, node) = node("web1");
-        let source = directory.path().join("v1");
-        write_release(&source, &[&[("release.yaml", spec)], files].concat());
+    fn new(run: &str, spec: &str, content: &[(&str, &str)]) -> Self {
+        let (files, node) = node("web1");
+        let source = files.path().join("v1");
+        write_release(&source, &[&[("release.yaml", spec)], content].concat());
         fs::create_dir_all(&node.root).unwrap();
         let spec = muster_release::check_directory(&source).unwrap();
         let release = UnpackedRelease { directory: source, spec };
         let run = RunId::new(format!("{run}-{}", std::process::id())).unwrap();
-        Self { _directory: directory, node, release, run, mode: Mode::Apply }
+        Self {
+            directory: RunDirectory::existing(&node.layout.runs(), &run),
+            _files: files,
+            node,
+            release,
+            run,
+            mode: Mode::Apply,
+            role: Role::new("web").unwrap(),
+            version: Version::new("v1").unwrap(),
+            secrets: secrets(&["hunter2!"]),
+        }
     }
 
     fn shell(run: &str, body: &str) -> Self {
@@ -42,19 +56,17 @@ impl ScriptFixture {
 
     async fn apply(&self, cancel: &CancellationToken) -> Option<ApplierResult> {
         let directory = RunDirectory::create(&self.node.layout.runs(), &self.run).unwrap();
-        let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
-        directory.write_snapshot(&self.node, &role, &version, &Default::default()).unwrap();
-        let job = Job {
-            node: &self.node,
-            role: &role,
-            version: &version,
-            run: &self.run,
-            directory: &directory,
-            release: &self.release,
-            mode: self.mode,
-            secrets: &secrets(&["hunter2!"]),
-        };
-        apply(&job, &Children::default(), cancel).await
+        directory.write_snapshot(&self.node, &self.role, &self.version, &Default::default()).unwrap();
+        apply(&self.job(), &launcher(), cancel).await.map(|applied| applied.result)
+    }
+
+    async fn adopt(&self) -> AdoptedApplier {
+        adopt(&self.job(), &CancellationToken::new()).await.unwrap()
+    }
+
+    fn job(&self) -> Job<'_> {
+        let Self { node, release, run, mode, directory, role, version, secrets, .. } = self;
+        Job { node, role, version, run, directory, release, mode: *mode, secrets }
     }
 
     async fn result_and_reason(&self) -> (RunResult, Option<RunReason>) {
@@ -202,23 +214,6 @@ async fn process_without_the_mark_ends_after_a_killed_applier() {
 }
 
 #[tokio::test]
-async fn process_without_the_mark_ends_with_the_agent() {
-    let script =
-        ScriptFixture::shell("cleared-cancel", "printf '%s\\n' $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000");
-    let cancel = CancellationToken::new();
-    let begun = async {
-        while script.noted().is_empty() {
-            tokio::task::yield_now().await;
-        }
-        cancel.cancel();
-    };
-    let both = futures::future::join(script.apply(&cancel), begun);
-    let (applied, ()) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("the run does not begin");
-    assert_eq!(applied, None);
-    assert_eq!(living(&script.noted()), [0; 0]);
-}
-
-#[tokio::test]
 async fn service_survives_a_successful_run() {
     let body = "setsid sleep 1000 > /dev/null 2>&1 & echo $! > $MUSTER_ROOT/pid; exit 2";
     let script = ScriptFixture::shell("leaves", body);
@@ -231,12 +226,49 @@ async fn service_survives_a_successful_run() {
 }
 
 #[tokio::test]
-async fn agent_shutdown_ends_the_run() {
-    let script = ScriptFixture::shell("cancel", "sleep 1000");
+async fn agent_shutdown_leaves_the_run_to_the_next_agent() {
+    let script = ScriptFixture::shell(
+        "cancel",
+        "echo $$ > $MUSTER_ROOT/noted; until test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 2",
+    );
+    let cancel = CancellationToken::new();
+    let begun = async {
+        until("the run has begun", || !script.noted().is_empty()).await;
+        cancel.cancel();
+    };
+    let (applied, ()) = futures::future::join(script.apply(&cancel), begun).await;
+    assert_eq!(applied, None);
+    assert_eq!(living(&script.noted()), script.noted());
+    fs::write(script.node.root.join("go"), "").unwrap();
+    let AdoptedApplier::Ended(applied) = script.adopt().await else { panic!("it has ended by itself") };
+    assert_eq!(
+        applied.result,
+        ApplierResult { published: applied.result.published.clone(), ..ApplierResult::succeeded(RunResult::Changed) }
+    );
+}
+
+#[tokio::test]
+async fn agent_that_shuts_down_starts_nothing() {
+    let script = ScriptFixture::shell("nothing", "sleep 1000");
     let cancel = CancellationToken::new();
     cancel.cancel();
     assert_eq!(script.apply(&cancel).await, None);
     assert_eq!(script.processes(), [0; 0]);
+    assert_eq!(script.adopt().await, AdoptedApplier::NotStarted);
+}
+
+#[tokio::test]
+async fn failed_run_names_an_interrupted_dpkg() {
+    let script = ScriptFixture::shell("dpkg", "exit 1");
+    let end = |code, dpkg_interrupted| {
+        let end = EndFile { version: VERSION, end: ProgramEnd::Exited { code }, at_millis: 1_000, dpkg_interrupted };
+        applied(&script.job(), end)
+    };
+    let run = end(1, true);
+    assert!(run.result.errors[0].message.starts_with("dpkg was left interrupted: run `dpkg --configure -a`"));
+    assert_eq!(run.ended, Timestamp::from_second(1).unwrap());
+    assert_eq!(end(1, false).result.errors, []);
+    assert_eq!(end(2, true).result.errors, []);
 }
 
 /// Applier that writes a file unless it runs in preview mode.

@@ -9,6 +9,7 @@ use muster_core::names::{RunId, Version};
 use muster_core::release::manifest::Digest;
 use muster_core::release::spec::Applier;
 use muster_release::contents::line_of_key;
+use muster_supervisor::files::OsText;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -133,12 +134,13 @@ fn ask_puppet(
     fs::write(&manifest, MANIFEST).with_context(|| format!("cannot write {}", manifest.display()))?;
     let program = applier::puppet_call(&job, &manifest, &own.0.join("puppet"))
         .map_err(|reason| anyhow::anyhow!("Puppet cannot be prepared: {reason}"))?;
-    let mut command = Command::new(&program.path);
-    command.args(&program.args).current_dir(&program.directory).env_clear();
-    command.envs(program.environment.iter().map(|(name, value)| (name, value)));
+    let path = PathBuf::from(program.path.to_os());
+    let mut command = Command::new(&path);
+    command.args(program.args.iter().map(OsText::to_os)).current_dir(program.directory.to_os()).env_clear();
+    command.envs(program.environment.iter().map(|(name, value)| (name, value.to_os())));
     command.env("MUSTER_LOOKUP_KEY", key).env("MUSTER_LOOKUP_FILE", &result);
     let output = command.stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot run {}", program.path.display()))?;
+    let output = output.with_context(|| format!("cannot run {}", path.display()))?;
     let text = fs::read(&result).map_err(|_| {
         let errors = applier::log_errors(&job);
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -63,8 +63,8 @@ pub async fn run(config: &ConfigFile) -> anyhow::Result<ExitCode> {
     make_run(config, ledger, desired.is_ok()).await
 }
 
-/// True if a run is due: the desired state differs from that of the last run; the last run did not succeed, was
-/// interrupted or is not confirmed; or there are unsent reports.
+/// True if a run is due: the desired state differs from that of the last run; the last run did not succeed, is still in
+/// progress or is not confirmed; or there are unsent reports.
 fn is_due(ledger: Option<&Ledger>, answer: Option<&DesiredResponse>, unsent_reports: usize) -> bool {
     let desired = match answer {
         Some(answer) => answer.desired.as_ref(),
@@ -104,15 +104,9 @@ async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Resul
     Ok(false)
 }
 
-/// Runs an agent until it has made a run. On a signal the run is ended with all its processes.
+/// Runs an agent until it has made a run, or has adopted one and reported it. On a signal the run continues without it.
 async fn make_run(config: &ConfigFile, before: Option<&Ledger>, reachable: bool) -> anyhow::Result<ExitCode> {
-    // An interrupted run is first reported as such and then made again with another id. Wait for that one.
-    let (last_before, interrupted) = match before {
-        Some(ledger) => {
-            (ledger.last.as_ref().map(|last| &last.run), ledger.running.as_ref().map(|running| &running.run))
-        }
-        None => (None, None),
-    };
+    let last_before = before.and_then(|ledger| ledger.last.as_ref()).map(|last| &last.run);
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let cancel = CancellationToken::new();
@@ -138,7 +132,8 @@ async fn make_run(config: &ConfigFile, before: Option<&Ledger>, reachable: bool)
             continue;
         }
         let rolls_back = ledger.has_waiting_rollback();
-        let last = ledger.last.filter(|last| ![last_before, interrupted].contains(&Some(&last.run)));
+        // A lost run is reported, and then made again with another id. Wait for that one.
+        let last = ledger.last.filter(|last| last_before != Some(&last.run) && !last.lost);
         let is_late = waiting_since.elapsed() >= RUN_TIMEOUT;
         match last {
             Some(last) if is_late || (!rolls_back && (known.unsent_reports == 0 || !reachable)) => {
@@ -170,13 +165,13 @@ async fn make_run(config: &ConfigFile, before: Option<&Ledger>, reachable: bool)
     })
 }
 
-/// Stops the agent, which ends its run first. The run is in the ledger and is due again.
+/// Stops the agent. The run is in the ledger and continues; the next agent reports it.
 async fn stop_on_signal(
     cancel: &CancellationToken,
     agent: impl Future<Output = Result<(), agent::AgentError>>,
 ) -> anyhow::Result<ExitCode> {
     cancel.cancel();
     agent.await?;
-    print_line(format_args!("stopped by a signal; the run is still due"));
+    print_line(format_args!("stopped by a signal; a run in progress continues, and the next call reports its result"));
     Ok(ExitCode::from(FAILURE))
 }

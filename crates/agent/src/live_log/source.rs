@@ -90,7 +90,7 @@ impl Collector {
         }
         let mut lines = Vec::new();
         // Formatting can lengthen a line, which is then cut; most become shorter.
-        let mut add_log = |text: &[u8]| lines.push(format_line(text, &source.release));
+        let mut add_log = |text: &[u8]| lines.extend(format_line(text, &source.release));
         let mut progress = self.puppet.read(room, &mut add_log);
         if ended && progress == ReadProgress::AtEnd {
             self.puppet.finish(&mut add_log);
@@ -128,11 +128,11 @@ impl Collector {
     }
 }
 
-fn format_line(text: &[u8], release: &Path) -> String {
+fn format_line(text: &[u8], release: &Path) -> Option<String> {
     match PuppetLogLine::parse(text) {
-        Some(line) => readable(&line, release),
+        Some(line) => line.is_for_people().then(|| readable(&line, release)),
         // Too long, or cut because Puppet was ended while writing. It is not shown: in JSON a secret may look different.
-        None => format!("… an incomplete line of {} bytes …", text.len()),
+        None => Some(format!("… an incomplete line of {} bytes …", text.len())),
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod children;
 pub mod output;
 pub mod supervise;
+pub mod supervised;
 #[cfg(test)]
 mod tests;
 

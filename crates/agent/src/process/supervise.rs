@@ -1,6 +1,8 @@
-//! Runs one program until it exits, its deadline passes, or the agent shuts down.
+//! Runs one check until it exits, its deadline passes, or the agent shuts down. Appliers and hooks run under a
+//! [supervisor](super::supervised) instead.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process;
 use crate::process::ProcessMark;
 use crate::process::children::Children;
-use crate::process::output::{OutputHandles, ProgramOutput};
+use crate::process::output::PipeOutput;
 
 /// Time to reap a killed process. One that takes longer hangs in the kernel.
 const REAP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,15 +35,6 @@ pub struct Program {
     pub deadline: Duration,
     /// Time between SIGTERM and SIGKILL at the deadline.
     pub grace: Duration,
-    pub leftovers: Leftovers,
-}
-
-/// Treatment of the processes that a program leaves behind when it exits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leftovers {
-    /// They are services and keep running.
-    Keep,
-    End,
 }
 
 /// Outcome of a program.
@@ -57,39 +50,40 @@ pub enum ProgramEnd {
     NotStarted(io::Error),
 }
 
-/// Runs a program. When this returns no process of it is left, except those that it may leave behind after an exit.
+/// Runs a program. When this returns no process of it is left.
 pub async fn supervise(program: &Program, children: &Children, cancel: &CancellationToken) -> ProgramEnd {
     if cancel.is_cancelled() {
         return ProgramEnd::Cancelled;
     }
-    let (mut output, handles) = match ProgramOutput::open(&program.output, program.leftovers) {
+    let (mut output, handle) = match PipeOutput::open(&program.output) {
         Ok(opened) => opened,
         Err(error) => return ProgramEnd::NotStarted(error),
     };
     let ended = tokio::select! {
-        ended = run_to_end(program, handles, children, cancel) => ended,
+        ended = run_to_end(program, handle, children, cancel) => ended,
         never = output.drain() => match never {},
     };
-    output.finish(&program.output);
+    if let Err(error) = output.finish() {
+        tracing::warn!(file = %program.output.display(), %error, "cannot store the output of a program");
+    }
     ended
 }
 
-async fn run_to_end(
-    program: &Program,
-    handles: OutputHandles,
-    children: &Children,
-    cancel: &CancellationToken,
-) -> ProgramEnd {
+async fn run_to_end(program: &Program, output: OwnedFd, children: &Children, cancel: &CancellationToken) -> ProgramEnd {
     let mut command = Command::new(&program.path);
+    let errors = match output.try_clone() {
+        Ok(errors) => errors,
+        Err(error) => return ProgramEnd::NotStarted(error),
+    };
     command
         .args(&program.args)
         .current_dir(&program.directory)
         .env_clear()
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(handles.out)
-        .stderr(handles.err)
-        // Ctrl-C in a terminal is for the agent, which ends the run itself.
+        .stdout(output)
+        .stderr(errors)
+        // Ctrl-C in a terminal is for the agent, which ends the check itself.
         .process_group(0);
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -112,17 +106,14 @@ async fn run_to_end(
         () = cancel.cancelled() => ProgramEnd::Cancelled,
     };
     let grace = match &ended {
-        ProgramEnd::Exited(_) if program.leftovers == Leftovers::Keep => None,
-        ProgramEnd::Cancelled => Some(process::SHORT_GRACE.min(program.grace)),
+        ProgramEnd::Cancelled => process::SHORT_GRACE.min(program.grace),
         ProgramEnd::Exited(_) | ProgramEnd::Killed(_) | ProgramEnd::Deadline | ProgramEnd::NotStarted(_) => {
-            Some(program.grace)
+            program.grace
         }
     };
-    if let Some(grace) = grace {
-        process::end_all(&program.mark, grace).await;
-        // A process that has cleared its environment is still in the group.
-        process::end_group(pid, grace).await;
-    }
+    process::end_all(&program.mark, grace).await;
+    // A process that has cleared its environment is still in the group.
+    process::end_group(pid, grace).await;
     reap(&mut child).await;
     ended
 }

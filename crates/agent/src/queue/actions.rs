@@ -11,7 +11,7 @@ use crate::queue::hooks::{self, HookTrigger};
 use crate::queue::io::Effect;
 use crate::queue::state_machine::{RunQueue, Timings};
 use crate::run::{WorkOrder, directory};
-use crate::state::ledger::{RunPhase, RunningRun, Work};
+use crate::state::ledger::{RunPhase, RunningRun, StoredOrder, Work};
 
 impl RunQueue {
     /// Decides on an event and carries out the decision.
@@ -94,7 +94,7 @@ impl RunQueue {
             first_failure,
             hooks,
             started,
-            ended: None,
+            order: Some(Box::new(StoredOrder { desired: desired.clone(), role: role.clone() })),
         };
         if work == Work::Run {
             self.open_confirmation(&desired);
@@ -105,8 +105,13 @@ impl RunQueue {
         self.save();
         self.publish(now);
         self.running_snapshot = Some(Arc::clone(&snapshot));
-        let watched = self.ledger.last.as_ref().map(|last| last.lookups.keys().cloned().collect()).unwrap_or_default();
-        let fallback = self.fallback();
-        self.effects.push(Effect::StartWork(Box::new(WorkOrder { run, desired, role, snapshot, watched, fallback })));
+        let (watched, fallback) = (self.watched_keys(), self.fallback());
+        let order = WorkOrder { run, desired, role, snapshot, watched, fallback, adopted: false };
+        self.effects.push(Effect::StartWork(Box::new(order)));
+    }
+
+    /// Keys that the last run looked up.
+    pub(super) fn watched_keys(&self) -> Vec<String> {
+        self.ledger.last.as_ref().map(|last| last.lookups.keys().cloned().collect()).unwrap_or_default()
     }
 }

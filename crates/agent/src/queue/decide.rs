@@ -6,14 +6,14 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tokio::time::Instant;
 
-use muster_core::names::{RunId, Version};
+use muster_core::names::Version;
 use muster_core::report::Cause;
 use muster_wire::sync::DesiredState;
 
 use crate::backoff::RetryBackoff;
 use crate::queue::hooks::{self, HookTrigger};
 use crate::queue::schedule::{LedgerView, PendingRetry, Schedule, merge};
-use crate::state::ledger::{LedgerRunEnd, Work};
+use crate::state::ledger::{LedgerRunEnd, RunPhase, Work};
 
 /// Time that the first run waits for a hello. The desired state in the ledger may be outdated, and a run of it would be
 /// wasted. An unreachable server must not block a node that has what it needs.
@@ -25,8 +25,10 @@ pub const DATA_DEBOUNCE: Duration = Duration::from_secs(1);
 /// An event to decide on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueEvent {
-    /// The agent has started, with the interrupted run, if any, and the waiting causes of the ledger.
-    Started { interrupted: Option<RunId>, waiting: Vec<Cause>, previews: Vec<Cause> },
+    /// The agent has started, with the work that it adopts, if any, and the waiting causes of the ledger.
+    Started { adopted: Option<(Work, RunPhase)>, waiting: Vec<Cause>, previews: Vec<Cause> },
+    /// Adopted work has ended without a result, and a run may be due for these causes.
+    AdoptionEnded { causes: Vec<Cause> },
     /// A server has sent hello. With a new incarnation, earlier validations of the node no longer count.
     Connected { new_incarnation: bool },
     /// The server has sent a desired state. It is not stored yet.
@@ -87,8 +89,15 @@ pub fn decide(
 ) -> (Schedule, QueueAction) {
     let soon = now + timings.debounce;
     let action = match event {
-        QueueEvent::Started { interrupted, waiting, previews } => {
-            started(&mut schedule, view, interrupted, waiting, previews, now + FIRST_HELLO_TIMEOUT);
+        QueueEvent::Started { adopted, waiting, previews } => {
+            started(&mut schedule, view, adopted, waiting, previews, now + FIRST_HELLO_TIMEOUT);
+            QueueAction::Wait
+        }
+        QueueEvent::AdoptionEnded { causes } => {
+            schedule.running = None;
+            for cause in causes {
+                schedule.add(cause, now + FIRST_HELLO_TIMEOUT);
+            }
             QueueAction::Wait
         }
         QueueEvent::Connected { new_incarnation } => {
@@ -155,7 +164,7 @@ pub fn decide(
 fn started(
     schedule: &mut Schedule,
     view: LedgerView<'_>,
-    interrupted: Option<RunId>,
+    adopted: Option<(Work, RunPhase)>,
     waiting: Vec<Cause>,
     previews: Vec<Cause>,
     by: Instant,
@@ -163,9 +172,10 @@ fn started(
     for cause in waiting {
         schedule.add(cause, by);
     }
-    schedule.add(Cause::AgentStarted, by);
-    if let Some(run) = interrupted {
-        schedule.add(Cause::Interrupted { run }, by);
+    schedule.running = adopted.map(|(work, _)| work);
+    // An adopted applier takes the place of the first run.
+    if adopted != Some((Work::Run, RunPhase::Applying)) {
+        schedule.add(Cause::AgentStarted, by);
     }
     schedule.previews = previews;
     schedule.preview_due = Some(by);

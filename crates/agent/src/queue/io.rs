@@ -14,7 +14,7 @@ use muster_wire::sync::DesiredState;
 
 use crate::report::unsent::UnsentReport;
 use crate::run::WorkOrder;
-use crate::state::ledger::{AppliedRelease, Ledger, PreviousRun, RunningRun};
+use crate::state::ledger::{AppliedRelease, Ledger, PreviousRun};
 use crate::sync::handshake::SyncState;
 
 /// An event from the sync task, the run task, the report sender or the clock. Plain data: it takes effect when the state
@@ -23,8 +23,6 @@ use crate::sync::handshake::SyncState;
 pub enum Input {
     /// The agent has started with the state on its disk. Always the first input.
     Started,
-    /// No process of the interrupted run is left: the answer to [`Effect::EndProcesses`].
-    ProcessesEnded,
     /// The time of [`RunQueue::wake_at`](super::state_machine::RunQueue::wake_at) has come. An early one is a no-op.
     Tick,
 
@@ -85,7 +83,10 @@ pub enum Input {
         /// Reason that the release cannot be used; `None` if it can.
         problem: Option<String>,
     },
-    /// The agent shuts down and has ended the work in progress.
+    /// Adopted work has no result and is not reported: the applier of a run was never started, or it was other work, which
+    /// has been ended.
+    NotContinued,
+    /// The agent shuts down, and the work in progress is left to the next agent.
     Interrupted,
 }
 
@@ -113,8 +114,6 @@ impl From<&UnsentReport> for AcceptedReport {
 /// before the agent acts on it because the effect that writes comes before the effect that acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// End all processes of an interrupted run, then send [`Input::ProcessesEnded`].
-    EndProcesses(Box<RunningRun>),
     /// Replace the ledger, durably.
     SaveLedger(Box<Ledger>),
     /// Replace the snapshot. It need not be durable yet: every reader of it is preceded by a write of the ledger, in the
@@ -134,6 +133,9 @@ pub enum Effect {
     Publish(Box<QueueStatus>),
     /// Start work. The slot is free: the previous order has ended.
     StartWork(Box<WorkOrder>),
+    /// Continue the work that an earlier agent has started. A run goes on as if nothing had happened; other work is
+    /// ended, and the answer is [`Input::NotContinued`].
+    AdoptWork(Box<WorkOrder>),
 }
 
 /// Status of the queue for the other tasks.

@@ -26,8 +26,9 @@
 //!    ([`admit_manifest`](crate::release::admit::admit_manifest), with a [`ReleaseHistory`](crate::release::release_history::ReleaseHistory)
 //!    on the same disk). [`crate::run::report_builder`] makes its reports: `configured`, and after a success
 //!    [`Input::Configured`](io::Input), whose [`Effect::Acknowledge`](io::Effect) starts the checks; then `validated` and
-//!    `finished`. Processes outlive an agent that is killed, until the next agent ends them with
-//!    [`Effect::EndProcesses`](io::Effect).
+//!    `finished`. A run outlives its agent. The next agent adopts it at [`Effect::AdoptWork`](io::Effect): it waits for the
+//!    applier, or makes the checks again. A run that was lost with its machine ends with a report that says so
+//!    ([`lost`](crate::run::report_builder::lost)).
 //! 5. [`Dispatch`](crate::report::dispatch::Dispatch) sends the reports in the outbox: it selects the next one, and decides
 //!    by the answer what happens to it. The incarnation is that of [`RunQueue::published`](state_machine::RunQueue::published).
 //!    An accepted report of the generation `awaited` there is removed only after the queue has acknowledged an

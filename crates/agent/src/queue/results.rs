@@ -1,7 +1,7 @@
-//! Stores the results of work that has ended, and recovers interrupted work after a start.
+//! Stores the results of work that has ended, and adopts the work of an earlier agent.
 
-use muster_core::names::{RunId, Version};
-use muster_core::report::{HookResult, Outcome, Verdict, status_move};
+use muster_core::names::Version;
+use muster_core::report::{Cause, HookResult, Outcome, Verdict, status_move};
 use muster_wire::sync::DesiredState;
 
 use crate::clock::EventTime;
@@ -11,8 +11,10 @@ use crate::queue::io::Effect;
 use crate::queue::schedule::merge;
 use crate::queue::state_machine::RunQueue;
 use crate::report::unsent::UnsentReport;
-use crate::run::report_builder;
-use crate::state::ledger::{AppliedRelease, LedgerRunEnd, LocalVersion, PreviousRun, RunPhase, ValidationRecord, Work};
+use crate::run::WorkOrder;
+use crate::state::ledger::{
+    AppliedRelease, LedgerRunEnd, LocalVersion, PreviousRun, RunPhase, RunningRun, ValidationRecord, Work,
+};
 
 impl RunQueue {
     /// The applier of a run has succeeded.
@@ -38,7 +40,7 @@ impl RunQueue {
     }
 
     /// A run has ended.
-    pub(super) fn finished(&mut self, report: UnsentReport, last: PreviousRun, now: EventTime) {
+    pub(super) fn finished(&mut self, report: UnsentReport, last: PreviousRun, now: EventTime) -> QueueEvent {
         let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let (phase, result) = (report.outcome.phase(), report.outcome.word());
         match last.end {
@@ -56,13 +58,20 @@ impl RunQueue {
             self.ledger.local = Some(LocalVersion { version, digest });
         }
         self.await_confirmation(&report, now);
+        // An agent that starts makes a full run after a lost one. Later on, it is retried with backoff as after any failure.
+        let event = if last.lost && self.adopted {
+            let run = report.run.clone();
+            QueueEvent::AdoptionEnded { causes: vec![Cause::AgentStarted, Cause::Interrupted { run }] }
+        } else {
+            QueueEvent::Finished
+        };
         self.store_report(report);
         self.ledger.last = Some(last);
-        // An interrupted run used no snapshot to its end.
         if let Some(snapshot) = self.running_snapshot.take() {
             self.last_snapshot = Some(snapshot);
         }
         self.free_slot();
+        event
     }
 
     /// Clears the applied release after a run of another version failed half way. The node is then at neither version:
@@ -94,8 +103,9 @@ impl RunQueue {
         self.running_snapshot = None;
         let failed_version =
             self.ledger.last.as_ref().and_then(|last| failed_version(last, self.ledger.desired.as_ref()));
+        let lost = self.ledger.last.as_ref().is_some_and(|last| last.lost);
         let proves = |report: &UnsentReport| {
-            report.outcome != Outcome::Validated(Verdict::Passed) || failed_version != Some(&report.version)
+            report.outcome != Outcome::Validated(Verdict::Passed) || (!lost && failed_version != Some(&report.version))
         };
         if let Some(mut report) = report.filter(proves) {
             report.lookups = self.ledger.watched(self.snapshot.as_deref());
@@ -185,42 +195,48 @@ impl RunQueue {
         }
     }
 
-    /// The agent has started. A run that is in the ledger was interrupted; all its processes are ended first.
-    pub(super) fn start_up(&mut self, now: EventTime) -> Option<QueueEvent> {
-        let Some(interrupted) = self.ledger.running.clone() else { return Some(self.resume(None, now)) };
-        tracing::warn!(run = %interrupted.run, version = %interrupted.version, "a run was interrupted; ending its processes");
-        self.effects.push(Effect::EndProcesses(Box::new(interrupted)));
-        None
-    }
-
-    /// All processes of the interrupted work have ended. A run is reported as interrupted and made again. Other work was
-    /// never reported: checks are scheduled again, and previews and hooks are still requested.
-    pub(super) fn recover(&mut self, now: EventTime) -> Option<QueueEvent> {
-        let running = self.ledger.running.clone()?;
-        let interrupted = match running.work {
-            Work::Run => {
-                let (report, last) =
-                    report_builder::interrupted(&self.node, &running, self.ledger.last.as_ref(), now.clock);
-                self.finished(report, last, now);
-                Some(running.run)
-            }
-            Work::Preview | Work::Hooks | Work::Validation => {
-                self.free_slot();
-                None
-            }
-        };
-        Some(self.resume(interrupted, now))
-    }
-
-    fn resume(&mut self, interrupted: Option<RunId>, now: EventTime) -> QueueEvent {
+    /// The agent has started. Work that is in the ledger is adopted.
+    pub(super) fn start_up(&mut self, now: EventTime) -> QueueEvent {
+        let adopted = self.ledger.running.clone().and_then(|running| self.adopt(running));
         self.update_pause_end(now);
         self.resume_confirmation(now);
         let (waiting, previews) = (self.ledger.waiting.clone(), self.ledger.previews.clone());
-        QueueEvent::Started { interrupted, waiting, previews }
+        QueueEvent::Started { adopted, waiting, previews }
+    }
+
+    fn adopt(&mut self, run: RunningRun) -> Option<(Work, RunPhase)> {
+        let stored = run.order.as_ref().map(|order| (order.desired.clone(), order.role.clone()));
+        let Some((desired, role)) = stored.or_else(|| self.ledger.target().zip(self.ledger.role.clone())) else {
+            // A ledger that no agent has written: there is no run without a desired state.
+            self.ledger.running = None;
+            return None;
+        };
+        tracing::info!(run = %run.run, version = %run.version, "adopting the work of an earlier agent");
+        self.adopted = true;
+        let adopted = (run.work, run.phase);
+        let snapshot = self.running_snapshot.clone().or_else(|| self.snapshot.clone()).unwrap_or_default();
+        let (watched, fallback) = (self.watched_keys(), self.fallback());
+        let order = WorkOrder { run, desired, role, snapshot, watched, fallback, adopted: true };
+        self.effects.push(Effect::AdoptWork(Box::new(order)));
+        Some(adopted)
+    }
+
+    /// Adopted work has ended without a result. The causes of a run that was not started lead to the next one. Previews and
+    /// hooks are still requested, and checks are scheduled again.
+    pub(super) fn adoption_ended(&mut self) -> QueueEvent {
+        let mut causes = Vec::new();
+        if let Some(running) = self.ledger.running.take().filter(|running| running.work == Work::Run) {
+            causes = running.causes;
+            merge(&mut causes, Cause::AgentStarted);
+        }
+        self.running_snapshot = None;
+        self.free_slot();
+        QueueEvent::AdoptionEnded { causes }
     }
 
     fn free_slot(&mut self) {
         self.ledger.running = None;
+        self.adopted = false;
         self.save();
     }
 
@@ -264,6 +280,7 @@ fn apply_later_validation(last: &mut PreviousRun, passed: bool, report: &UnsentR
 mod tests {
     use super::*;
 
+    use muster_core::names::RunId;
     use muster_core::report::reason::Need;
 
     use crate::testing::report;
@@ -278,6 +295,7 @@ mod tests {
             attempt: 0,
             first_failure: None,
             only_checks_failed: false,
+            lost: false,
         }
     }
 

@@ -82,8 +82,11 @@ impl LedgerView<'_> {
         (last.needs.iter().any(is_other) || last.lookups.is_empty()) && !last.needs.iter().any(lacks)
     }
 
-    /// Hooks with changed keys.
+    /// Hooks with changed keys. After a lost run there are none: a full run follows, and includes them.
     pub(super) fn hooks_due(&self) -> Vec<HookTrigger> {
+        if self.last.is_some_and(|last| last.lost) {
+            return Vec::new();
+        }
         match (self.applied, self.snapshot) {
             (Some(applied), Some(snapshot)) => hooks::due(&applied.hooks, self.hooks, snapshot),
             (Some(_) | None, Some(_) | None) => Vec::new(),
@@ -92,6 +95,9 @@ impl LedgerView<'_> {
 
     /// True if one of those hooks has not yet failed with the same values.
     pub(super) fn has_untried_hooks(&self) -> bool {
+        if self.last.is_some_and(|last| last.lost) {
+            return false;
+        }
         match (self.applied, self.snapshot) {
             (Some(applied), Some(snapshot)) => hooks::has_untried(&applied.hooks, self.hooks, snapshot),
             (Some(_) | None, Some(_) | None) => false,

@@ -28,6 +28,8 @@ pub struct InitialState {
     pub snapshot: Option<Snapshot>,
     /// The snapshot of the last run, if it is still there; see [`crate::state::ledger::snapshot_of_run`].
     pub last_snapshot: Option<Snapshot>,
+    /// The same of the run in progress.
+    pub running_snapshot: Option<Snapshot>,
 }
 
 /// Configured delays of the queue.
@@ -51,6 +53,8 @@ pub struct RunQueue {
     pub(super) last_snapshot: Option<Arc<Snapshot>>,
     /// The snapshot of the work in progress.
     pub(super) running_snapshot: Option<Arc<Snapshot>>,
+    /// The work in progress was started by an earlier agent.
+    pub(super) adopted: bool,
     /// The pause in the ledger, by the clock of the timers.
     pub(super) paused: Option<PausedUntil>,
     /// The server refuses this agent as the second one of its node. It starts nothing that changes the node.
@@ -64,7 +68,7 @@ pub struct RunQueue {
 
 impl RunQueue {
     pub fn new(node: Arc<AgentNode>, initial: InitialState, timings: Timings) -> Self {
-        let InitialState { ledger, snapshot, last_snapshot } = initial;
+        let InitialState { ledger, snapshot, last_snapshot, running_snapshot } = initial;
         let sync_state = SyncState::new(&ledger, snapshot.as_ref());
         let published = QueueStatus { sync_state, awaited: awaited(&ledger), ..QueueStatus::default() };
         Self {
@@ -74,7 +78,8 @@ impl RunQueue {
             timings,
             schedule: Schedule::default(),
             last_snapshot: last_snapshot.map(Arc::new),
-            running_snapshot: None,
+            running_snapshot: running_snapshot.map(Arc::new),
+            adopted: false,
             paused: None,
             duplicate: false,
             confirm_by: None,
@@ -110,23 +115,18 @@ impl RunQueue {
     /// Handles one input while the agent shuts down: results are stored, and no new work starts.
     pub fn handle_at_shutdown(&mut self, input: Input, now: EventTime) -> Vec<Effect> {
         match input {
-            Input::Finished { report, last } => self.finished(*report, *last, now),
+            Input::Finished { report, last } => drop(self.finished(*report, *last, now)),
             Input::Previewed { report } => self.previewed(*report),
             Input::Validated { report } => self.validated(report.map(|report| *report)),
             Input::HooksFinished { report, results } => self.hooks_finished(*report, &results),
             Input::Superseded => self.superseded(),
-            Input::Interrupted => {
-                if let Some(run) = &mut self.ledger.running {
-                    run.ended = Some(now.clock);
-                }
-                self.save();
-            }
-            // Without an acknowledgement the run does not continue, but the processes that the applier started may stay.
+            // Without an acknowledgement the checks do not begin. The next agent makes them.
             Input::Configured { report, applied } => self.configured(*report, *applied, now),
             Input::HooksSucceeded => self.begin_checks(now),
             Input::ReportAccepted(report) => self.report_accepted(&report),
+            // The next agent adopts the work.
+            Input::NotContinued | Input::Interrupted => {}
             Input::Started
-            | Input::ProcessesEnded
             | Input::Tick
             | Input::Hello { .. }
             | Input::Duplicate
@@ -142,8 +142,7 @@ impl RunQueue {
     /// Applies an input to the ledger and returns the event to decide on.
     fn apply_input(&mut self, input: Input, now: EventTime) -> Option<QueueEvent> {
         match input {
-            Input::Started => self.start_up(now),
-            Input::ProcessesEnded => self.recover(now),
+            Input::Started => Some(self.start_up(now)),
             Input::Tick => {
                 self.end_pause(now.instant);
                 (!self.check_rollback(now.instant)).then_some(QueueEvent::Tick)
@@ -173,6 +172,7 @@ impl RunQueue {
             | Input::Validated { .. }
             | Input::HooksFinished { .. }
             | Input::Superseded
+            | Input::NotContinued
             | Input::ReportAccepted(_)
             | Input::Interrupted => self.apply_result(input, now),
         }
@@ -184,10 +184,9 @@ impl RunQueue {
             Input::Configured { report, applied } => self.configured(*report, *applied, now),
             Input::HooksSucceeded => self.begin_checks(now),
             Input::ReportAccepted(report) => self.report_accepted(&report),
-            Input::Finished { report, last } => {
-                self.finished(*report, *last, now);
-                return Some(QueueEvent::Finished);
-            }
+            Input::Finished { report, last } => return Some(self.finished(*report, *last, now)),
+            Input::NotContinued if self.adopted => return Some(self.adoption_ended()),
+            Input::NotContinued | Input::Interrupted => return None,
             Input::Previewed { report } => {
                 self.previewed(*report);
                 return Some(QueueEvent::Finished);
@@ -205,7 +204,6 @@ impl RunQueue {
                 return Some(QueueEvent::Finished);
             }
             Input::Started
-            | Input::ProcessesEnded
             | Input::Tick
             | Input::Hello { .. }
             | Input::Duplicate
@@ -213,8 +211,7 @@ impl RunQueue {
             | Input::Snapshot(_)
             | Input::Pause(_)
             | Input::RunRequested { .. }
-            | Input::ReleaseChecked { .. }
-            | Input::Interrupted => return None,
+            | Input::ReleaseChecked { .. } => return None,
         }
         self.effects.push(Effect::Acknowledge);
         None

@@ -16,7 +16,7 @@ use crate::clock::EventTime;
 use crate::queue::io::{Effect, Input};
 use crate::queue::state_machine::RunQueue;
 use crate::release::NodeReleases;
-use crate::run::{self, WorkOrder};
+use crate::run::WorkOrder;
 use crate::state::directory::Layout;
 use crate::state::durable::{self, StateWriteError};
 use crate::state::outbox::Outbox;
@@ -80,7 +80,7 @@ impl QueueTask {
     /// Runs until the agent shuts down and all senders of messages are gone.
     pub async fn run(mut self, mut messages: mpsc::Receiver<QueueMessage>) {
         let Ok(()) = self.serve(&mut messages).await else { return };
-        // Store the result of a run that ended during the shutdown, and note one that was interrupted by it.
+        // Store the result of work that ended during the shutdown.
         while let Some(QueueMessage { input, ack: _ }) = messages.recv().await {
             let effects = self.queue.handle_at_shutdown(input, EventTime::read());
             if self.carry_out(effects, None).await.is_err() {
@@ -125,10 +125,6 @@ impl QueueTask {
         let mut answer = None;
         for effect in effects {
             match effect {
-                Effect::EndProcesses(run) => {
-                    run::end_processes(&run).await;
-                    answer = Some(Input::ProcessesEnded);
-                }
                 Effect::SaveLedger(ledger) => self.write_with_retry(|| ledger.save(&self.layout)).await?,
                 Effect::SaveSnapshot(snapshot) => {
                     let path = self.layout.snapshot();
@@ -158,7 +154,9 @@ impl QueueTask {
                         .send_if_modified(|known| std::mem::replace(known, sync_state.clone()) != sync_state);
                     self.publish_activity(activity);
                 }
-                Effect::StartWork(order) => self.channels.orders.send(*order).await.map_err(|_| ShuttingDown)?,
+                Effect::StartWork(order) | Effect::AdoptWork(order) => {
+                    self.channels.orders.send(*order).await.map_err(|_| ShuttingDown)?
+                }
             }
         }
         Ok(answer)

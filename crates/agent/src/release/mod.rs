@@ -121,6 +121,15 @@ impl NodeReleases {
         }
     }
 
+    /// The release of a run that an earlier agent has started. It was checked then, and is in use.
+    pub async fn reopen(&self, desired: &DesiredState) -> Result<UnpackedRelease, RunReason> {
+        let manifest = desired.manifest.read().map_err(|error| RunReason::Release { problem: error.to_string() })?;
+        let (directory, version) = (self.cache.release(&manifest.digest), manifest.version);
+        let read = directory.clone();
+        let spec = blocking(move || read_spec(&read, &version)).await?;
+        Ok(UnpackedRelease { directory, spec })
+    }
+
     async fn ready(
         &self,
         desired: &DesiredState,
@@ -133,14 +142,11 @@ impl NodeReleases {
             self.cache.evict_entry(&release).map_err(|error| RunReason::Machine {
                 problem: format!("cannot remove {}: {error}", release.display()),
             })?;
-            // Make room for one more release first.
-            self.evict(manifest.digest.as_str(), self.keep.saturating_sub(1));
             self.fetch_and_unpack(&manifest, &release, superseded).await?;
         }
         let (directory, version) = (release.clone(), manifest.version.clone());
         let spec = blocking(move || read_spec(&directory, &version)).await?;
         self.cache.mark_used(&release);
-        self.evict(manifest.digest.as_str(), self.keep);
         Ok(UnpackedRelease { directory: release, spec })
     }
 
@@ -169,12 +175,19 @@ impl NodeReleases {
         }
     }
 
-    /// Downloads a bundle. If there is no space, it waits for the removal of evicted releases and tries again.
+    /// Removes releases that are no longer needed. Called after work with `desired`, which is kept: removing files during
+    /// a run would compete with it for the disk.
+    pub fn remove_old(&self, desired: &DesiredState) {
+        self.evict(&desired.digest, self.keep);
+    }
+
+    /// Downloads a bundle. If there is no space, it removes old releases and tries again.
     async fn fetch(&self, source: BundleSource<'_>, part: &Path) -> Result<FetchedBundle, FetchError> {
         match fetch(source, part).await {
-            Err(FetchError::NoSpace { .. }) if *self.removal.borrow() != Removal::Done => {}
+            Err(FetchError::NoSpace { .. }) => {}
             fetched => return fetched,
         }
+        self.evict(source.manifest.digest.as_str(), self.keep.saturating_sub(1));
         let _ = self.removal.subscribe().wait_for(|state| *state == Removal::Done).await;
         fetch(source, part).await
     }

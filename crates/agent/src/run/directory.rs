@@ -10,11 +10,11 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::release::dir::hex;
 use muster_core::report::Interfaces;
+use muster_supervisor::output::truncate;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::config::AgentNode;
-use crate::process::output;
 use crate::run::environment;
 use crate::state::directory::Layout;
 use crate::state::durable::StateWriteError;
@@ -43,6 +43,11 @@ struct SnapshotFile<'a> {
 }
 
 impl RunDirectory {
+    /// The directory of a run that an earlier agent has started.
+    pub fn existing(runs: &Path, run: &RunId) -> Self {
+        Self { path: runs.join(run.as_str()) }
+    }
+
     /// Creates an empty directory and removes those of old runs. Only the agent's user may read it: the input and output
     /// of a run may contain secrets.
     pub fn create(runs: &Path, run: &RunId) -> Result<Self, StateWriteError> {
@@ -115,6 +120,16 @@ impl RunDirectory {
         self.path.join(OUTPUT)
     }
 
+    /// Directory of the applier's supervisor.
+    pub fn applier(&self) -> PathBuf {
+        self.path.join("applier")
+    }
+
+    /// Directory of the supervisor of a hook.
+    pub fn hook(&self, number: usize) -> PathBuf {
+        self.path.join(format!("hook-{number}"))
+    }
+
     /// Output of a check. The file is named by the check's number, because names may contain any character.
     pub fn check_output(&self, number: usize) -> PathBuf {
         self.path.join(format!("check-{number}.log"))
@@ -150,7 +165,7 @@ fn remove_old(runs: &Path) {
             if let Err(error) = owned.remove(&name) {
                 tracing::warn!(directory = %runs.join(&name).display(), %error, "cannot remove the directory of an old run");
             }
-        } else if let Err(error) = output::truncate(&runs.join(&name).join(OUTPUT)) {
+        } else if let Err(error) = truncate(&runs.join(&name).join(OUTPUT)) {
             tracing::warn!(directory = %runs.join(&name).display(), %error, "cannot truncate the output of an old run");
         }
     }

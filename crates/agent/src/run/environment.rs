@@ -3,6 +3,8 @@
 
 use std::ffi::OsString;
 
+use muster_supervisor::files::OsText;
+
 use crate::applier::{Job, Mode};
 
 /// Mark of every process of a run.
@@ -71,6 +73,11 @@ pub fn variables(job: &Job<'_>) -> Vec<(String, OsString)> {
 
 fn proxies(inherited: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = (&'static str, OsString)> {
     PROXIES.into_iter().filter_map(move |name| Some((name, inherited(name)?)))
+}
+
+/// Variables in the form that a supervisor reads.
+pub fn for_supervisor(variables: Vec<(String, OsString)>) -> Vec<(String, OsText)> {
+    variables.into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
 #[cfg(test)]

@@ -10,12 +10,11 @@ use muster_core::lookup::Lookups;
 use muster_core::release::spec::Hook;
 use muster_core::report::reason::RunReason;
 use muster_core::report::{HookResult, Verdict};
+use muster_supervisor::files::{PackagePolicy, ProgramEnd, ProgramFile, VERSION};
 
 use crate::applier::{ApplierResult, Job};
 use crate::process;
-use crate::process::ProcessMark;
-use crate::process::children::Children;
-use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
+use crate::process::supervised::{self, Launcher, SupervisedEnd};
 use crate::queue::hooks::HookTrigger;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
@@ -33,7 +32,7 @@ const LINES: usize = 5;
 
 /// Runs hooks and, if they succeed, the checks: a hook may have broken something. `None` if the agent shuts down.
 pub(super) async fn run(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
-    let WorkSlot { node, children, queue, cancel, .. } = slot;
+    let WorkSlot { node, children, launcher, queue, cancel, .. } = slot;
     let run = &order.run;
     let (directory, release) = match prepare(slot, order).await? {
         Ok(prepared) => prepared,
@@ -46,7 +45,7 @@ pub(super) async fn run(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
     };
     let secrets = secrets_of_run(node, order).await;
     let job = order.job(node, &directory, &release, &secrets);
-    let results = run_all(&job, &run.hooks, children, cancel).await?;
+    let results = run_all(&job, &run.hooks, launcher, cancel).await?;
     let mut log = BoundedLog::redacting(&secrets);
     for (number, result) in results.iter().enumerate() {
         let word = match result.verdict {
@@ -90,7 +89,7 @@ fn finished(order: &WorkOrder, mut report: UnsentReport, results: Vec<HookResult
 async fn run_all(
     job: &Job<'_>,
     due: &[HookTrigger],
-    children: &Children,
+    launcher: &Launcher,
     cancel: &CancellationToken,
 ) -> Option<Vec<HookResult>> {
     let mut results = Vec::new();
@@ -99,7 +98,7 @@ async fn run_all(
         // The release was verified to be the applied one, so its hooks are there.
         let Some(hook) = hook else { continue };
         let started = Instant::now();
-        let outcome = run_one(job, number, hook, &trigger.keys, children, cancel).await?;
+        let outcome = run_one(job, number, hook, &trigger.keys, launcher, cancel).await?;
         let (verdict, message) = match outcome {
             Ok(message) => (Verdict::Passed, message),
             Err(message) => (Verdict::Failed, message),
@@ -116,7 +115,7 @@ async fn run_one(
     number: usize,
     hook: &Hook,
     keys: &[String],
-    children: &Children,
+    launcher: &Launcher,
     cancel: &CancellationToken,
 ) -> Option<Result<String, String>> {
     let mut environment = environment::variables(job);
@@ -124,32 +123,44 @@ async fn run_one(
     environment.push(("MUSTER_HOOK_KEY".to_owned(), keys.first().cloned().unwrap_or_default().into()));
     environment.push(("MUSTER_HOOK_KEYS".to_owned(), keys.join("\n").into()));
     let deadline = Duration::try_from(hook.deadline).unwrap_or_default();
-    let program = Program {
-        path: job.release.directory.join(&hook.run),
+    let output = job.directory.hook_output(number);
+    let extension = Duration::try_from(job.release.spec.deadline_extension).unwrap_or_default();
+    let program = ProgramFile {
+        version: VERSION,
+        path: job.release.directory.join(&hook.run).into(),
         args: Vec::new(),
-        directory: job.release.directory.clone(),
-        environment,
-        output: job.directory.hook_output(number),
-        mark: ProcessMark::new(environment::RUN_ID, job.run.as_str()),
+        directory: job.release.directory.clone().into(),
+        environment: environment::for_supervisor(environment),
+        output: output.clone().into(),
+        mark: (environment::RUN_ID.to_owned(), job.run.as_str().to_owned()),
         deadline,
         grace: process::GRACE,
-        // A hook may restart a service.
-        leftovers: Leftovers::Keep,
+        packages: PackagePolicy::of_host(extension, false),
     };
     let path = &hook.run;
-    let end = supervise(&program, children, cancel).await;
-    let output = log::last_lines(&program.output, LINES).join("\n");
+    let unit = format!("muster-run-{}-hook-{number}", job.run);
+    let end = launcher.run(&job.directory.hook(number), &unit, &program, cancel).await?;
+    let output = log::last_lines(&output, LINES).join("\n");
     let with_output = |what: String| if output.is_empty() { what } else { format!("{what}: {output}") };
+    let end = match end {
+        SupervisedEnd::Ended(end) => end.end,
+        SupervisedEnd::Lost => return Some(Err(with_output(format!("{path} was lost: its supervisor was killed")))),
+        SupervisedEnd::NotStarted { problem } => {
+            return Some(Err(format!("the supervisor of {path} cannot be started: {problem}")));
+        }
+    };
     Some(match end {
-        ProgramEnd::Exited(0) if output.is_empty() => Ok(format!("{path} ended with exit code 0")),
-        ProgramEnd::Exited(0) => Ok(output),
-        ProgramEnd::Exited(code) => Err(with_output(format!("{path} ended with exit code {code}"))),
-        ProgramEnd::Killed(signal) => Err(with_output(format!("{path} was killed by signal {signal}"))),
+        ProgramEnd::Exited { code: 0 } if output.is_empty() => Ok(format!("{path} ended with exit code 0")),
+        ProgramEnd::Exited { code: 0 } => Ok(output),
+        ProgramEnd::Exited { code } => Err(with_output(format!("{path} ended with exit code {code}"))),
+        ProgramEnd::Killed { signal } => Err(with_output(format!("{path} was killed by signal {signal}"))),
         ProgramEnd::Deadline => Err(with_output(format!(
             "{path} was still running at its deadline of {} s and was ended",
             deadline.as_secs_f32()
         ))),
-        ProgramEnd::Cancelled => return None,
-        ProgramEnd::NotStarted(error) => Err(format!("{path} of the release cannot be started: {error}")),
+        ProgramEnd::NotStarted { errno, message } => {
+            let error = supervised::start_error(errno, message);
+            Err(format!("{path} of the release cannot be started: {error}"))
+        }
     })
 }

@@ -82,6 +82,7 @@ impl BoundedLog {
 pub fn applier_log(directory: &RunDirectory, release: &Path, secrets: &Redactor) -> BoundedLog {
     let mut log = BoundedLog::redacting(secrets);
     for_each_line(&directory.puppet_log(), |text| match PuppetLogLine::parse(text) {
+        Some(line) if !line.is_for_people() => {}
         // A diff has several lines, and so may a secret in it.
         Some(line) => secrets.text(&readable(&line, release)).lines().for_each(|line| log.line(line)),
         None => log.line(&String::from_utf8_lossy(text)),

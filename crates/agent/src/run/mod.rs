@@ -2,7 +2,10 @@
 //!
 //! A run is: release, snapshot, applier, report, validation, report. A preview ends after the applier, which changes
 //! nothing. [Hooks](hooks) and periodic validations use the release that was applied last.
+//!
+//! Appliers and hooks outlive the agent. [Adoption](adopt) continues the work of an earlier agent.
 
+mod adopt;
 pub(crate) mod content_files;
 pub mod directory;
 pub mod environment;
@@ -21,12 +24,12 @@ use muster_wire::sync::DesiredState;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::applier::{ApplierResult, Job, Mode, apply};
+use crate::applier::{AppliedRun, ApplierResult, Job, Mode, apply};
 use crate::clock;
 use crate::config::AgentNode;
-use crate::live_log::{LiveLog, LogSource, check_line};
+use crate::live_log::{LiveLog, LogSource, RunLogHandle, check_line};
 use crate::process::children::Children;
-use crate::process::{self, ProcessMark};
+use crate::process::supervised::Launcher;
 use crate::queue::hooks::for_role;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
@@ -53,6 +56,8 @@ pub struct WorkOrder {
     pub watched: Vec<String>,
     /// Digest of the bundle that the node may roll back to.
     pub fallback: Option<String>,
+    /// An earlier agent has started the work.
+    pub adopted: bool,
 }
 
 impl WorkOrder {
@@ -89,6 +94,7 @@ pub struct WorkSlot {
     pub node: Arc<AgentNode>,
     pub releases: Arc<NodeReleases>,
     pub children: Children,
+    pub launcher: Launcher,
     pub queue: mpsc::Sender<QueueMessage>,
     pub live: LiveLog,
     /// Has the generation of the newest desired state.
@@ -104,7 +110,11 @@ pub async fn run(slot: WorkSlot, mut orders: mpsc::Receiver<WorkOrder>) {
             order = orders.recv() => order,
         };
         let Some(order) = order else { return };
-        let result = execute(&slot, &order).await.unwrap_or(Input::Interrupted);
+        let result = execute(&slot, &order).await;
+        if result.is_some() {
+            slot.releases.remove_old(&order.desired);
+        }
+        let result = result.unwrap_or(Input::Interrupted);
         // The queue is gone only when the agent shuts down.
         if slot.queue.send(result.into()).await.is_err() {
             return;
@@ -112,9 +122,12 @@ pub async fn run(slot: WorkSlot, mut orders: mpsc::Receiver<WorkOrder>) {
     }
 }
 
-/// Executes one order. `None` if the agent shuts down: the work was interrupted and its processes were ended.
+/// Executes one order. `None` if the agent shuts down: checks were ended, and everything else is left to the next agent.
 async fn execute(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
     let run = &order.run;
+    if order.adopted {
+        return adopt::adopt(slot, order).await;
+    }
     let causes: Vec<_> = run.causes.iter().map(ToString::to_string).collect();
     let causes = causes.join("; ");
     match run.work {
@@ -139,7 +152,7 @@ async fn execute(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
 
 /// Finds out which changes a run would make.
 async fn preview(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
-    let WorkSlot { node, children, live, cancel, .. } = slot;
+    let WorkSlot { node, launcher, live, cancel, .. } = slot;
     let report = match prepare(slot, order).await? {
         Err(NotReady::Superseded) => return Some(Input::Superseded),
         Err(NotReady::Failed(reason)) => {
@@ -149,9 +162,9 @@ async fn preview(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
             let secrets = secrets_of_run(node, order).await;
             let _live = live.begin(order.source(&directory, &release, &secrets));
             let job = Job { mode: Mode::Preview, ..order.job(node, &directory, &release, &secrets) };
-            let applied = apply(&job, children, cancel).await?;
+            let applied = apply(&job, launcher, cancel).await?;
             let log = log::applier_log(&directory, &release.directory, &secrets);
-            configured(node, order, applied, Lookups::new(), log)
+            configured(node, order, applied.result, Lookups::new(), log)
         }
     };
     Some(Input::Previewed { report: Box::new(report_builder::previewed(report)) })
@@ -159,8 +172,7 @@ async fn preview(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
 
 /// Makes one run: the applier, then the checks.
 async fn full_run(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
-    let WorkSlot { node, children, queue, live, cancel, .. } = slot;
-    let run = &order.run;
+    let WorkSlot { node, launcher, live, cancel, .. } = slot;
     let prepared = prepare(slot, order).await?;
     let recorded = |ready| {
         let recorded = slot.releases.record_current(&order.desired, order.fallback.as_deref());
@@ -169,39 +181,64 @@ async fn full_run(slot: &WorkSlot, order: &WorkOrder) -> Option<Input> {
     let (directory, release) = match prepared.and_then(recorded) {
         Ok(prepared) => prepared,
         Err(NotReady::Superseded) => return Some(Input::Superseded),
-        Err(NotReady::Failed(reason)) => {
-            // The run has looked up nothing. The node is still in the state of the previous run, and the same keys wake it.
-            let lookups = order.watched.iter().map(|key| (key.clone(), order.snapshot.tag(key))).collect();
-            let report = configured(node, order, ApplierResult::failed(reason), lookups, BoundedLog::default());
-            return Some(report_builder::finished(order, report));
-        }
+        Err(NotReady::Failed(reason)) => return Some(not_applied(node, order, reason)),
     };
     let secrets = secrets_of_run(node, order).await;
     let live = live.begin(order.source(&directory, &release, &secrets));
     let job = order.job(node, &directory, &release, &secrets);
-    let applied = apply(&job, children, cancel).await?;
-    let lookups = content_files::read_lookups(&directory.lookups(), &order.snapshot, applied.reason.as_ref());
-    let log = log::applier_log(&directory, &release.directory, &secrets);
-    let report = configured(node, order, applied, lookups, log);
+    let applied = apply(&job, launcher, cancel).await?;
+    if matches!(applied.result.reason, Some(RunReason::Lost { .. })) {
+        return adopt::lost(slot, order, &directory, Some(&release), &secrets).await;
+    }
+    after_applier(slot, order, &job, &live, applied).await
+}
+
+/// The end of a run whose applier could not start. It has looked up nothing. The node is still in the state of the previous
+/// run, and the same keys wake it.
+fn not_applied(node: &AgentNode, order: &WorkOrder, reason: RunReason) -> Input {
+    let lookups = report_builder::previous_lookups(order);
+    let report = configured(node, order, ApplierResult::failed(reason), lookups, BoundedLog::default());
+    report_builder::finished(order, report)
+}
+
+/// Continues a run whose applier has ended: the report, and after a success the checks.
+async fn after_applier(
+    slot: &WorkSlot,
+    order: &WorkOrder,
+    job: &Job<'_>,
+    live: &RunLogHandle,
+    applied: AppliedRun,
+) -> Option<Input> {
+    let WorkSlot { node, children, queue, cancel, .. } = slot;
+    let (directory, release) = (job.directory, job.release);
+    let reason = applied.result.reason.as_ref();
+    let lookups = content_files::read_lookups(&directory.lookups(), &order.snapshot, reason);
+    let log = log::applier_log(directory, &release.directory, job.secrets);
+    let report = report_builder::configured(node, order, applied.result, lookups, log.finish(), applied.ended);
     match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => {}
         Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
             return Some(report_builder::finished(order, report));
         }
     }
-
-    // The checks start when the first report is on disk.
-    let applied = AppliedRelease {
-        desired: order.desired.clone(),
-        validate_every: release.spec.validate_every,
-        hooks: for_role(&release.spec, &order.role),
-    };
-    let configured = Input::Configured { report: Box::new(report.clone()), applied: Box::new(applied) };
-    let (message, acknowledged) = QueueMessage::with_ack(configured);
-    queue.send(message).await.ok()?;
-    acknowledged.await.ok()?;
-    let checks = validate(&job, children, cancel, |check| live.checked(check)).await?;
-    let report = UnsentReport { seq: run.seq + 1, ..validated(order, &job, report, checks) };
+    match order.run.phase {
+        // The checks start when the first report is on disk.
+        RunPhase::Applying => {
+            let applied = AppliedRelease {
+                desired: order.desired.clone(),
+                validate_every: release.spec.validate_every,
+                hooks: for_role(&release.spec, &order.role),
+            };
+            let configured = Input::Configured { report: Box::new(report.clone()), applied: Box::new(applied) };
+            let (message, acknowledged) = QueueMessage::with_ack(configured);
+            queue.send(message).await.ok()?;
+            acknowledged.await.ok()?;
+        }
+        // An earlier agent has stored it.
+        RunPhase::Validating => {}
+    }
+    let checks = validate(job, children, cancel, |check| live.checked(check)).await?;
+    let report = UnsentReport { seq: order.run.seq + 1, ..validated(order, job, report, checks) };
     record_validated(slot, order, &report);
     Some(report_builder::finished(order, report))
 }
@@ -315,14 +352,4 @@ fn record_validated(slot: &WorkSlot, order: &WorkOrder, report: &UnsentReport) {
 /// The first part of a report for work without an applier.
 fn without_applier(node: &AgentNode, order: &WorkOrder) -> UnsentReport {
     configured(node, order, ApplierResult::none(), Lookups::new(), BoundedLog::default())
-}
-
-/// Ends the processes of a run that was interrupted with its agent. After the applier has ended only the checks were
-/// interrupted, and services that the applier started are kept.
-pub(crate) async fn end_processes(run: &RunningRun) {
-    let variable = match run.phase {
-        RunPhase::Applying => environment::RUN_ID,
-        RunPhase::Validating => environment::CHECK_RUN,
-    };
-    process::end_all(&ProcessMark::new(variable, run.run.as_str()), process::SHORT_GRACE).await;
 }

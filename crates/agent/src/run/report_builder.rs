@@ -115,6 +115,7 @@ pub fn finished(order: &WorkOrder, mut report: UnsentReport) -> Input {
         attempt: report.attempt,
         first_failure: report.first_failure.clone(),
         only_checks_failed: report.outcome == Outcome::Validated(Verdict::Failed),
+        lost: matches!(report.reason, Some(RunReason::Lost { .. })),
     };
     Input::Finished { report: Box::new(report), last: Box::new(last) }
 }
@@ -136,56 +137,19 @@ pub fn first_failure(run: &RunningRun, report: &UnsentReport) -> Option<FirstFai
     Some(run.first_failure.clone().unwrap_or_else(own))
 }
 
-/// The report of an interrupted run. It is reported as failed in its first phase, also if the checks had begun: their
-/// result is unknown, and an unfinished validation proves nothing against the node.
-///
-/// It uses the sequence number that was reserved for the run's last report. If that report was already written, the server
-/// has it or receives one of the two. Both are true.
-pub fn interrupted(
-    node: &AgentNode,
-    run: &RunningRun,
-    before: Option<&PreviousRun>,
-    now: Timestamp,
-) -> (UnsentReport, PreviousRun) {
-    let attempt = run.failures + 1;
-    let lookups = before.map(|last| last.lookups.clone()).unwrap_or_default();
-    let phase = match run.phase {
-        RunPhase::Applying => "the applier ran",
-        RunPhase::Validating => "its checks ran",
+/// The end of a run that was lost: its applier has ended without a result. It counts as failed.
+pub fn lost(node: &AgentNode, order: &WorkOrder, refreshes: Vec<String>, log: String, ended: Timestamp) -> Input {
+    let reason = RunReason::Lost { run: order.run.run.clone(), refreshes };
+    let report = configured(node, order, ApplierResult::failed(reason), previous_lookups(order), log, ended);
+    let seq = match order.run.phase {
+        RunPhase::Applying => order.run.seq,
+        // The first number was used for the result of the applier.
+        RunPhase::Validating => order.run.seq + 1,
     };
-    let mut report = UnsentReport {
-        node: node.name.clone(),
-        seq: run.seq + 1,
-        run: run.run.clone(),
-        outcome: Outcome::Configured(RunResult::Failed),
-        version: run.version.clone(),
-        digest: run.digest.clone(),
-        generation: run.generation,
-        causes: run.causes.clone(),
-        reason: Some(RunReason::Interrupted { run: run.run.clone() }),
-        attempt,
-        started: run.started,
-        ended: run.ended.unwrap_or(now),
-        applier: ApplierSummary::default(),
-        first_failure: None,
-        checks: Vec::new(),
-        hooks: Vec::new(),
-        facts: node.facts(),
-        lookups: lookups.clone(),
-        log: format!(
-            "the agent was stopped while {phase}; the processes of the run were ended, and the run is made again\n"
-        ),
-    };
-    report.first_failure = first_failure(run, &report);
-    let last = PreviousRun {
-        run: run.run.clone(),
-        generation: run.generation,
-        end: LedgerRunEnd::Failed,
-        needs: Vec::new(),
-        lookups,
-        attempt,
-        first_failure: report.first_failure.clone(),
-        only_checks_failed: false,
-    };
-    (report, last)
+    finished(order, UnsentReport { seq, ..report })
+}
+
+/// Lookups of a run whose own are unknown: the same keys as before wake the node.
+pub fn previous_lookups(order: &WorkOrder) -> Lookups {
+    order.watched.iter().map(|key| (key.clone(), order.snapshot.tag(key))).collect()
 }

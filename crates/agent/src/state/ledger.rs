@@ -55,7 +55,7 @@ pub struct Ledger {
     /// The version that last passed its validation. For operators who inspect the node; no decision reads it.
     pub local: Option<LocalVersion>,
     pub last: Option<PreviousRun>,
-    /// The work in progress. If the agent finds one at its start, that work was interrupted.
+    /// The work in progress. If the agent finds one at its start, it adopts that work.
     pub running: Option<RunningRun>,
     /// The release that was applied last. Its checks and hooks run between runs.
     #[serde(default)]
@@ -137,6 +137,9 @@ pub struct PreviousRun {
     /// The applier succeeded, and only checks failed, after the run or later. The node is healthy when they pass again.
     #[serde(default)]
     pub only_checks_failed: bool,
+    /// The run has ended without a result. Passing checks prove nothing until a run has ended by itself.
+    #[serde(default)]
+    pub lost: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,8 +186,16 @@ pub struct RunningRun {
     #[serde(default)]
     pub hooks: Vec<HookTrigger>,
     pub started: Timestamp,
-    /// Time at which the agent ended the run at its own shutdown. None if the agent was killed.
-    pub ended: Option<Timestamp>,
+    /// The order, for an agent that adopts the work. `None` if an older agent has started it.
+    #[serde(default)]
+    pub order: Option<Box<StoredOrder>>,
+}
+
+/// The part of a work order that the ledger does not have otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredOrder {
+    pub desired: DesiredState,
+    pub role: Role,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -291,9 +302,9 @@ impl Ledger {
     }
 }
 
-/// Reads the snapshot of a run, if it is still there. It is used to describe later changes.
-pub fn snapshot_of_run(layout: &Layout, last: Option<&PreviousRun>) -> Option<Snapshot> {
-    let path = layout.runs().join(last?.run.as_str()).join("snapshot.json");
+/// Reads the snapshot of a run, if it is still there.
+pub fn snapshot_of_run(layout: &Layout, run: Option<&RunId>) -> Option<Snapshot> {
+    let path = layout.runs().join(run?.as_str()).join("snapshot.json");
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::applier::Job;
 use crate::clock;
 use crate::process::children::{Children, Stat};
-use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
+use crate::process::supervise::{Program, ProgramEnd, supervise};
 use crate::process::{self, ProcessMark};
 use crate::redact::Redactor;
 use crate::run::{environment, log};
@@ -222,8 +222,6 @@ pub(super) async fn check_executable(
         mark: ProcessMark::new(environment::CHECK_ID, id),
         deadline,
         grace: process::SHORT_GRACE,
-        // A check must leave no processes behind.
-        leftovers: Leftovers::End,
     };
     let end = supervise(&program, children, cancel).await;
     let output = log::last_lines(&program.output, LINES).join("\n");

@@ -26,6 +26,7 @@ pub(crate) struct AgentFixture {
     state: PathBuf,
     /// Key that signs the releases; the agent trusts it.
     key: SigningKey,
+    binary: PathBuf,
 }
 
 /// A running agent; it is killed with the test.
@@ -44,7 +45,8 @@ impl AgentFixture {
         for server in servers {
             bundles::serve(*server, directory.path().join("bundles"));
         }
-        Self { directory, servers: servers.to_vec(), state, key: SigningKey::generate("test").unwrap() }
+        let binary = env!("CARGO_BIN_EXE_muster-agent").into();
+        Self { directory, servers: servers.to_vec(), state, key: SigningKey::generate("test").unwrap(), binary }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -120,6 +122,21 @@ impl AgentFixture {
         path
     }
 
+    /// Starts agents from a copy of the binary, which a run may replace.
+    pub(crate) fn copy_binary(&mut self) -> PathBuf {
+        let copy = self.path().join("muster-agent");
+        fs::copy(&self.binary, &copy).unwrap();
+        self.binary.clone_from(&copy);
+        copy
+    }
+
+    /// Starts an agent whose pid is in this file.
+    pub(crate) fn start_with_pid_file(&self, pid_file: &Path) -> AgentProcess {
+        let agent = self.start();
+        fs::write(pid_file, agent.child.id().unwrap().to_string()).unwrap();
+        agent
+    }
+
     pub(crate) fn start(&self) -> AgentProcess {
         AgentProcess { child: self.command().spawn().unwrap() }
     }
@@ -140,7 +157,7 @@ impl AgentFixture {
     }
 
     fn verb(&self, verb: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_muster-agent"));
+        let mut command = Command::new(&self.binary);
         command
             .arg(verb)
             .arg("--config")

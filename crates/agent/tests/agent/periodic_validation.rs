@@ -214,23 +214,28 @@ async fn killed_preview_is_made_again() {
     assert_eq!(server.report().await.causes, [Cause::AgentStarted], "no run was interrupted");
 }
 
+/// A hook may install packages: it is not cut off. Its result is lost with the agent, so it runs again.
 #[tokio::test]
-async fn killed_hook_is_run_again() {
+async fn hook_of_a_killed_agent_completes_and_runs_again() {
     let mut server = FakeServer::start().await;
     let fixture = AgentFixture::new(server.address);
     fixture.release("v1", "exit 0", HOOK);
-    fixture.executable("v1", "hook", HANGS_ONCE);
+    let hook = "test -e $MUSTER_ROOT/completed && exit 0; touch $MUSTER_ROOT/hung\n\
+                until test -e $MUSTER_ROOT/go; do sleep 0.01; done; touch $MUSTER_ROOT/completed";
+    fixture.executable("v1", "hook", hook);
     server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
     let agent = fixture.start();
     validated(&mut server).await;
     let run = killed_while_it_hangs(&fixture, agent).await;
     let _agent = fixture.start();
+    fs::write(fixture.path().join("root/go"), "").unwrap();
     // The last report of the first agent may be a duplicate: it was killed before it read the server's answer.
     let mut configured = server.report().await;
     while configured.causes != [Cause::AgentStarted] {
         configured = server.report().await;
     }
     nothing_is_left_of(&run);
+    assert!(fixture.path().join("root/completed").exists());
     assert_eq!(
         (configured.outcome, &configured.causes[..]),
         (Outcome::Configured(RunResult::Unchanged), &[Cause::AgentStarted][..])

@@ -127,6 +127,51 @@ fn check(world: &SimulatedWorld, lives_for: usize) {
     }
 }
 
+#[test]
+fn killed_agent_adopts_its_run_and_reports_it_once() {
+    let (complete, _) = run_all(usize::MAX);
+    let runs = |world: &SimulatedWorld| world.log.orders.iter().filter(|order| order.run.work == Work::Run).count();
+    for lives_for in 0..usize::MAX - complete.left {
+        let (world, _) = run_all(lives_for);
+        let results = world.log.accepted.iter().filter(|report| matches!(report.outcome, Outcome::Validated(_)));
+        let mut of_run: Vec<_> = results.map(|report| &report.run).collect();
+        let count = of_run.len();
+        of_run.dedup();
+        assert_eq!(of_run.len(), count, "{lives_for}: a run is validated once");
+        let failed = world.log.accepted.iter().any(|report| report.outcome == Outcome::Configured(RunResult::Failed));
+        assert!(!failed, "{lives_for}: no run was cut off");
+        // At most one more: an agent that starts between two runs, or in the checks of one, makes a run.
+        assert!(runs(&world) <= runs(&complete) + 1, "{lives_for}");
+    }
+}
+
+#[test]
+fn rebooted_machine_reports_its_run_as_lost_and_makes_a_full_run() {
+    let mut world = SimulatedWorld::new(usize::MAX);
+    world.happens(Input::Started).unwrap();
+    connect(&mut world, STATES[0]).unwrap();
+    world.happens(Input::RunRequested { id: "a".into(), by: "ada".into(), noop: false }).unwrap();
+    world.next_tick().unwrap();
+    let run = world.ledger().running.as_ref().unwrap().run.clone();
+    world.reboot();
+    world.happens(Input::Started).unwrap();
+    let last = world.ledger().last.clone().unwrap();
+    assert_eq!((&last.run, last.end, last.lost), (&run, LedgerRunEnd::Failed, true));
+    world.happens(Input::Pause(Some(pause()))).unwrap();
+    world.next_tick().unwrap();
+    world.step().unwrap();
+    assert_eq!(world.log.orders.last().unwrap().run.work, Work::Validation, "checks run in a pause");
+    assert!(world.ledger().last.as_ref().unwrap().lost, "and prove nothing after a lost run");
+    assert_eq!(world.unsent_reports(), 1);
+    world.happens(Input::Pause(None)).unwrap();
+    world.settle().unwrap();
+    let reports: Vec<_> = world.log.accepted.iter().skip_while(|report| report.run != run).collect();
+    assert_eq!(reports[0].reason, Some(RunReason::Lost { run: run.clone(), refreshes: Vec::new() }));
+    assert_eq!(reports[1].causes, [Cause::AgentStarted, Cause::Interrupted { run }]);
+    assert_eq!(reports[2].outcome, Outcome::Validated(Verdict::Passed));
+    assert!(!world.ledger().last.as_ref().unwrap().lost);
+}
+
 /// The server sends v2, which requires a confirmation, and becomes unreachable.
 fn disconnect(world: &mut SimulatedWorld) -> Result<(), Killed> {
     world.happens(Input::Desired(desired(2, "v2")))?;

@@ -9,6 +9,8 @@ use crate::release::puppet_settings::PuppetSettings;
 
 /// Default deadline of the applier. Long enough for a first run that installs packages.
 pub const APPLIER_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
+/// Default time that a package manager has after the deadline to complete an installation.
+pub const DEADLINE_EXTENSION: SignedDuration = SignedDuration::from_mins(30);
 /// Default deadline of a check.
 pub const CHECK_DEADLINE: SignedDuration = SignedDuration::from_secs(30);
 /// Default interval of validations between runs. A broken node leaves service soon, and the checks are no load.
@@ -37,6 +39,12 @@ pub struct ReleaseSpec {
     pub puppet: PuppetSettings,
     #[serde(default = "applier_deadline")]
     pub deadline: SignedDuration,
+    /// Time after the deadline in which a package manager of the run is not ended.
+    #[serde(default = "deadline_extension")]
+    pub deadline_extension: SignedDuration,
+    /// Before a run, complete installations of dpkg that were interrupted.
+    #[serde(default)]
+    pub repair_packages: bool,
     /// The script supports previews: it changes nothing when `MUSTER_NOOP` is set. Puppet always does.
     #[serde(default)]
     pub noop: bool,
@@ -265,6 +273,9 @@ impl ReleaseSpec {
         if !self.deadline.is_positive() {
             problems.push("the deadline of the applier must be positive".into());
         }
+        if self.deadline_extension.is_negative() {
+            problems.push("deadline_extension must not be negative".into());
+        }
         problems
     }
 
@@ -297,6 +308,10 @@ fn applier_deadline() -> SignedDuration {
     APPLIER_DEADLINE
 }
 
+fn deadline_extension() -> SignedDuration {
+    DEADLINE_EXTENSION
+}
+
 fn validate_every() -> SignedDuration {
     VALIDATE_EVERY
 }
@@ -326,6 +341,7 @@ mod tests {
         let spec = spec(serde_json::json!({"applier": "puppet", "manifest": "site.pp", "deadline": "2m",
             "validate": [{"name": "up", "tcp": "{eth0}:80", "deadline": "10s"}, {"name": "more", "exec": "x"}]}));
         assert_eq!(spec.deadline, SignedDuration::from_mins(2));
+        assert_eq!((spec.deadline_extension, spec.repair_packages), (DEADLINE_EXTENSION, false));
         assert_eq!(spec.validate[0].deadline, SignedDuration::from_secs(10));
         assert_eq!(spec.validate[1].deadline, CHECK_DEADLINE);
         assert_eq!(spec.problems(), Vec::<String>::new());
@@ -336,6 +352,7 @@ mod tests {
         let spec = spec(
             serde_json::json!({"applier": "script", "manifest": "../run", "hiera": "/etc/hiera.yaml", "deadline": "0s",
             "exclude": ["!spec", "docs/"],
+            "deadline_extension": "-1s",
             "validate": [{"name": "a"}, {"name": "a", "exec": "a/../../b", "tcp": "x:1", "deadline": "-1s"}]}),
         );
         assert_eq!(
@@ -350,6 +367,7 @@ mod tests {
                 "two checks of a role are named \"a\"",
                 "the deadline of check \"a\" must be positive",
                 "the deadline of the applier must be positive",
+                "deadline_extension must not be negative",
             ]
         );
     }

@@ -57,10 +57,17 @@ pub enum RunReason {
     ExitCode { program: String, code: i32 },
     /// The applier was killed from outside.
     Killed { program: String, signal: i32 },
-    /// The applier was killed at its deadline, with all of its processes.
+    /// The applier was ended at its deadline, with all of its processes.
     Deadline { program: String, seconds: u64 },
-    /// The agent was killed during the run.
+    /// The agent was killed during the run. Reported by older agents, whose runs ended with them.
     Interrupted { run: RunId },
+    /// The run has ended without a result: the machine was rebooted, or the run was killed with its supervisor.
+    Lost {
+        run: RunId,
+        /// Resources that were notified and not refreshed yet, as far as the applier's log shows them.
+        #[serde(default)]
+        refreshes: Vec<String>,
+    },
     /// The applier reported success although a need is unmet.
     PendingIgnored { needs: Vec<Need> },
     /// The applier is not installed on this machine.
@@ -170,6 +177,7 @@ impl RunReason {
             RunReason::Killed { .. } => "killed",
             RunReason::Deadline { .. } => "deadline",
             RunReason::Interrupted { .. } => "interrupted",
+            RunReason::Lost { .. } => "lost",
             RunReason::PendingIgnored { .. } => "pending_ignored",
             RunReason::NotInstalled { .. } => "not_installed",
             RunReason::Release { .. } => "release",
@@ -196,9 +204,17 @@ impl fmt::Display for RunReason {
             RunReason::ExitCode { program, code } => write!(f, "{program} ended with exit code {code}"),
             RunReason::Killed { program, signal } => write!(f, "{program} was killed from outside by signal {signal}"),
             RunReason::Deadline { program, seconds } => {
-                write!(f, "{program} was still running at its deadline of {seconds} s and was killed")
+                write!(f, "{program} was still running at its deadline of {seconds} s and was ended")
             }
             RunReason::Interrupted { run } => write!(f, "run {run} was interrupted: its agent was killed"),
+            RunReason::Lost { run, refreshes } => {
+                write!(
+                    f,
+                    "run {run} was lost: the machine was rebooted, or the run was killed with its supervisor; a full run \
+                     follows"
+                )?;
+                if refreshes.is_empty() { Ok(()) } else { write!(f, "; not refreshed: {}", refreshes.join(", ")) }
+            }
             RunReason::PendingIgnored { needs } => {
                 write!(f, "the applier reported success but still waits for {}", joined(needs))
             }

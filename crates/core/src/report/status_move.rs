@@ -334,6 +334,7 @@ pub fn applied_nothing(outcome: Outcome, reason: Option<&RunReason>) -> bool {
                 | RunReason::Killed { .. }
                 | RunReason::Deadline { .. }
                 | RunReason::Interrupted { .. }
+                | RunReason::Lost { .. }
                 | RunReason::PendingIgnored { .. }
                 | RunReason::Machine { .. }
                 | RunReason::ChecksFailed { .. }

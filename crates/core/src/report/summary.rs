@@ -184,6 +184,10 @@ fn reason(reason: &RunReason) -> RunReason {
         RunReason::HooksFailed { names } => {
             RunReason::HooksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
         }
+        RunReason::Lost { run, refreshes } => RunReason::Lost {
+            run: run.clone(),
+            refreshes: refreshes.iter().take(LIST).map(|name| clip(name, WORD)).collect(),
+        },
         RunReason::NotPublished { problem } => RunReason::NotPublished { problem: clip(problem, MESSAGE) },
         RunReason::AutoRollbackFailed { version, within, problem } => {
             RunReason::AutoRollbackFailed { version: version.clone(), within: *within, problem: clip(problem, MESSAGE) }

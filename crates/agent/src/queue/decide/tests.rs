@@ -8,7 +8,7 @@ use super::*;
 use muster_core::lookup::Lookups;
 use muster_core::lookup::config_data::{Datum, Layer};
 use muster_core::lookup::snapshot::{LeaderInfo, Snapshot};
-use muster_core::names::{DataKey, NodeName, Role, Version};
+use muster_core::names::{DataKey, NodeName, Role, RunId, Version};
 use muster_core::release::manifest::SignedManifest;
 use muster_core::report::reason::Need;
 use muster_core::report::{Interfaces, LookupChange};
@@ -141,9 +141,8 @@ fn desired(number: u64, version: &str) -> DesiredState {
     }
 }
 
-fn started(interrupted: Option<&str>) -> QueueEvent {
-    let interrupted = interrupted.map(|run| RunId::new(run).unwrap());
-    QueueEvent::Started { interrupted, waiting: Vec::new(), previews: Vec::new() }
+fn started(adopted: Option<(Work, RunPhase)>) -> QueueEvent {
+    QueueEvent::Started { adopted, waiting: Vec::new(), previews: Vec::new() }
 }
 
 fn run_requested() -> QueueEvent {
@@ -174,6 +173,7 @@ fn ended(end: LedgerRunEnd, seen: &Snapshot) -> PreviousRun {
         attempt: u32::from(end == LedgerRunEnd::Failed),
         first_failure: None,
         only_checks_failed: false,
+        lost: false,
     }
 }
 
@@ -226,10 +226,34 @@ fn new_agent_runs_when_its_state_is_complete() {
 #[test]
 fn restarted_agent_runs_without_a_server_after_a_timeout() {
     let mut queue = QueueFixture::idle(None);
-    queue.handle(started(Some("r0")));
+    queue.handle(started(None));
     assert_eq!(queue.after(FIRST_HELLO_TIMEOUT / 2), QueueAction::Wait);
-    let run = RunId::new("r0").unwrap();
-    let causes = vec![Cause::AgentStarted, Cause::Interrupted { run }];
+    let causes = vec![Cause::AgentStarted];
+    assert_eq!(queue.after(FIRST_HELLO_TIMEOUT / 2), QueueAction::Start { causes, failures: 0 });
+}
+
+#[test]
+fn adopted_applier_takes_the_place_of_the_first_run() {
+    let mut queue = QueueFixture::idle(None);
+    queue.handle(started(Some((Work::Run, RunPhase::Applying))));
+    assert_eq!(queue.after(FIRST_HELLO_TIMEOUT * 2), QueueAction::Wait);
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
+    assert!(queue.is_idle());
+
+    let mut queue = QueueFixture::idle(None);
+    queue.handle(started(Some((Work::Run, RunPhase::Validating))));
+    assert_eq!(queue.after(FIRST_HELLO_TIMEOUT * 2), QueueAction::Wait, "the slot is taken");
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
+    assert_eq!(queue.after(Duration::ZERO), QueueAction::Start { causes: vec![Cause::AgentStarted], failures: 0 });
+}
+
+#[test]
+fn lost_run_is_followed_by_another_after_the_hello() {
+    let mut queue = QueueFixture::idle(None);
+    queue.handle(started(Some((Work::Run, RunPhase::Applying))));
+    let causes = vec![Cause::AgentStarted, Cause::Interrupted { run: RunId::new("r0").unwrap() }];
+    queue.handle(QueueEvent::AdoptionEnded { causes: causes.clone() });
+    assert_eq!(queue.after(FIRST_HELLO_TIMEOUT / 2), QueueAction::Wait);
     assert_eq!(queue.after(FIRST_HELLO_TIMEOUT / 2), QueueAction::Start { causes, failures: 0 });
 }
 
@@ -470,7 +494,7 @@ fn waiting_causes_survive_a_restart() {
     let mut queue = QueueFixture::idle(None);
     let waiting = vec![looked_up(), operator()];
     let ada = Cause::Operator { id: "2".into(), by: "ada".into() };
-    queue.handle(QueueEvent::Started { interrupted: None, waiting, previews: vec![ada.clone()] });
+    queue.handle(QueueEvent::Started { adopted: None, waiting, previews: vec![ada.clone()] });
     assert_eq!(queue.after(FIRST_HELLO_TIMEOUT), QueueAction::Preview { causes: vec![ada] });
     queue.handle(QueueEvent::Finished);
     let causes = vec![looked_up(), operator(), Cause::AgentStarted];

@@ -19,7 +19,7 @@ use muster_agent::report::dispatch::{Dispatch, NextSend, ReportDisposition, Serv
 use muster_agent::report::unsent::UnsentReport;
 use muster_agent::run::{WorkOrder, report_builder};
 use muster_agent::state::directory::Layout;
-use muster_agent::state::ledger::{AppliedRelease, Ledger, Work};
+use muster_agent::state::ledger::{AppliedRelease, Ledger, RunPhase, Work};
 use muster_core::lookup::Lookups;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, RunId};
@@ -53,6 +53,10 @@ pub(super) struct SimulatedWorld {
     dispatch: Dispatch,
     /// Running processes, which outlive the agent.
     processes: BTreeSet<RunId>,
+    /// Runs whose applier has ended, with its result on disk.
+    applied: BTreeSet<RunId>,
+    /// Runs whose processes were ended by a reboot.
+    lost: BTreeSet<RunId>,
     /// The work in progress of the current agent.
     current: Option<WorkOrder>,
     pub(super) log: WorldLog,
@@ -87,6 +91,8 @@ impl SimulatedWorld {
             queue,
             dispatch: Dispatch::default(),
             processes: BTreeSet::new(),
+            applied: BTreeSet::new(),
+            lost: BTreeSet::new(),
             current: None,
             log: WorldLog::default(),
             base: Instant::now(),
@@ -100,6 +106,12 @@ impl SimulatedWorld {
     /// Restarts the agent with the state on the disk.
     pub(super) fn restart(&mut self) {
         (self.queue, self.dispatch, self.current) = (start(&self.node, &self.disk), Dispatch::default(), None);
+    }
+
+    /// Restarts the machine: all processes are gone.
+    pub(super) fn reboot(&mut self) {
+        self.lost.append(&mut self.processes);
+        self.restart();
     }
 
     pub(super) fn ledger(&self) -> &Ledger {
@@ -128,10 +140,6 @@ impl SimulatedWorld {
             for effect in self.queue.handle(input, self.now()) {
                 self.count_effect()?;
                 match effect {
-                    Effect::EndProcesses(run) => {
-                        self.processes.remove(&run.run);
-                        next = Some(Input::ProcessesEnded);
-                    }
                     Effect::SaveLedger(ledger) => self.disk.ledger = Some(serde_json::to_vec(&ledger).unwrap()),
                     Effect::SaveSnapshot(snapshot) => self.disk.snapshot = Some((*snapshot).clone()),
                     Effect::StoreReport(report) => drop(self.disk.outbox.insert(report.seq, *report)),
@@ -141,11 +149,33 @@ impl SimulatedWorld {
                         next = Some(Input::ReleaseChecked { problem });
                     }
                     Effect::StartWork(order) => self.begin(*order),
+                    Effect::AdoptWork(order) => next = self.adopt(*order),
                     Effect::WakeSender | Effect::IncarnationRenewed | Effect::Publish(_) => {}
                 }
             }
         }
         Ok(acknowledged)
+    }
+
+    /// Continues a run of an earlier agent. Returns the input if there is nothing to continue.
+    fn adopt(&mut self, order: WorkOrder) -> Option<Input> {
+        let run = &order.run.run;
+        match order.run.work {
+            // The applier outlives the agent, and its result is kept.
+            Work::Run if self.processes.contains(run) || self.applied.contains(run) => {
+                self.current = Some(order);
+                None
+            }
+            Work::Run if self.lost.contains(run) => {
+                Some(report_builder::lost(&self.node, &order, Vec::new(), String::new(), self.now().clock))
+            }
+            // The agent was killed before it started the applier.
+            Work::Run => Some(Input::NotContinued),
+            Work::Preview | Work::Hooks | Work::Validation => {
+                self.processes.remove(run);
+                Some(Input::NotContinued)
+            }
+        }
     }
 
     fn begin(&mut self, order: WorkOrder) {
@@ -225,12 +255,16 @@ impl SimulatedWorld {
                 self.happens(Input::Previewed { report: Box::new(report_builder::previewed(report)) })?;
             }
             Work::Run => {
-                let applied = Box::new(applied(&order.desired));
-                assert!(self.happens(Input::Configured { report: Box::new(report.clone()), applied })?);
-                assert_eq!(self.disk.outbox.get(&report.seq), Some(&report), "the report is stored before the checks");
+                self.processes.remove(&order.run.run);
+                self.applied.insert(order.run.run.clone());
+                if order.run.phase == RunPhase::Applying {
+                    let applied = Box::new(applied(&order.desired));
+                    assert!(self.happens(Input::Configured { report: Box::new(report.clone()), applied })?);
+                    let stored = self.disk.outbox.get(&report.seq);
+                    assert_eq!(stored, Some(&report), "the report is stored before the checks");
+                }
                 self.passed += Duration::from_secs(1);
                 let checked = report_builder::validated(order, report, Vec::new(), String::new(), self.now().clock);
-                self.processes.remove(&order.run.run);
                 self.happens(report_builder::finished(order, UnsentReport { seq: order.run.seq + 1, ..checked }))?;
             }
             Work::Validation => {
@@ -280,7 +314,8 @@ fn start(node: &Arc<AgentNode>, disk: &SimulatedDisk) -> RunQueue {
     let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).unwrap();
     let ledger = disk.ledger.as_ref().map_or_else(|| Ledger::new(node.env.clone(), node.name.clone()), read);
     let retry = RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
-    let found = InitialState { ledger, snapshot: disk.snapshot.clone(), last_snapshot: None };
+    let snapshot = disk.snapshot.clone();
+    let found = InitialState { ledger, snapshot, last_snapshot: None, running_snapshot: None };
     RunQueue::new(Arc::clone(node), found, Timings { debounce: Duration::from_millis(10), retry })
 }
 

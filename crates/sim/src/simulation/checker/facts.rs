@@ -156,7 +156,9 @@ impl NodeHistory {
             answered: last.map(|last| last.generation).unwrap_or_default(),
             rebooted: observed.is_some_and(|observed| observed.rebooted),
             gone: node.presence.as_ref().is_some_and(|(presence, _)| presence.replica.is_none()),
-            interrupted: last.is_some_and(|last| matches!(last.reason, Some(RunReason::Interrupted { .. }))),
+            interrupted: last.is_some_and(|last| {
+                matches!(last.reason, Some(RunReason::Interrupted { .. } | RunReason::Lost { .. }))
+            }),
             went_back: last
                 .is_some_and(|last| last.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }))),
             grant,

@@ -141,7 +141,7 @@ fn running(run: &TraceRun) -> RunningRun {
         first_failure: None,
         hooks: Vec::new(),
         started: START,
-        ended: None,
+        order: None,
     }
 }
 

@@ -1,11 +1,11 @@
-//! The simulated applier and the checks after it, with durations and results of the release. Both outlive an agent that
-//! is killed.
+//! The simulated applier and the checks after it, with durations and results of the release. The applier outlives an agent
+//! that is killed, and the next agent adopts it or reads its result. Checks are made again.
 
 use muster_agent::applier::ApplierResult;
 use muster_agent::queue::io::Input;
 use muster_agent::report::unsent::UnsentReport;
 use muster_agent::run::{WorkOrder, report_builder};
-use muster_agent::state::ledger::{AppliedRelease, Work};
+use muster_agent::state::ledger::{AppliedRelease, RunPhase, Work};
 use muster_core::lookup::Lookups;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::report::reason::{Need, ReleaseRefusal, RunReason};
@@ -19,7 +19,7 @@ use crate::simulation::world::World;
 #[derive(Clone, Debug)]
 pub(crate) struct Applier {
     number: u64,
-    /// The life of the agent that started it. No other one learns its result.
+    /// The life of the agent that started or adopted it. No other one learns its result.
     agent: u64,
     order: Box<WorkOrder>,
     phase: Phase,
@@ -38,6 +38,15 @@ enum Phase {
         report: Box<UnsentReport>,
         passes: bool,
     },
+}
+
+/// The result of an applier, which its supervisor has written to the disk.
+#[derive(Clone, Debug)]
+pub(super) struct ApplierEnd {
+    run: RunId,
+    ending: RunEnding,
+    /// The version was applied before.
+    unchanged: bool,
 }
 
 impl Applier {
@@ -142,7 +151,10 @@ impl World {
 
     /// Stops all processes.
     pub(super) fn end_applier(&mut self, number: MachineNumber) {
-        if self.machines[number].applier.take().is_some() {
+        if let Some(going) = self.machines[number].applier.take() {
+            if matches!(going.phase, Phase::Applying { .. }) {
+                self.machines[number].lost = Some(going.order.run.run);
+            }
             self.checker.applier_cut_off(number, self.now);
         }
     }
@@ -151,15 +163,33 @@ impl World {
         let Some(going) = self.machines[number].applier.clone().filter(|going| going.number == applier) else { return };
         let Phase::Applying { ending } = going.phase else { return };
         let order = going.order;
-        let applied = match &ending {
+        let version = order.run.version.clone();
+        let unchanged = self.machines[number].runs.as_ref() == Some(&version);
+        match &ending {
+            RunEnding::Well | RunEnding::Invalid => self.machines[number].runs = Some(version.clone()),
+            // It may have changed something before it failed.
+            RunEnding::Failed => self.machines[number].runs = None,
+            RunEnding::Pending(_) | RunEnding::Refused => {}
+        }
+        let end = ApplierEnd { run: order.run.run.clone(), ending, unchanged };
+        let result = self.result(number, &order, &end).result;
+        self.checker.applier_ends(number, version, result, self.now);
+        self.machines[number].ended = Some(end.clone());
+        if !self.machines[number].up || self.machines[number].life != going.agent {
+            self.log_node(number, format_args!("an applier without an agent ends: {}", result.word()));
+            self.machines[number].applier = None;
+            return;
+        }
+        let input = self.report_applier(number, order, &end);
+        self.input(number, input);
+    }
+
+    fn result(&self, number: MachineNumber, order: &WorkOrder, end: &ApplierEnd) -> ApplierResult {
+        match &end.ending {
             RunEnding::Well | RunEnding::Invalid => {
-                let unchanged = self.machines[number].runs.as_ref() == Some(&order.run.version);
-                self.machines[number].runs = Some(order.run.version.clone());
-                ApplierResult::succeeded(if unchanged { RunResult::Unchanged } else { RunResult::Changed })
+                ApplierResult::succeeded(if end.unchanged { RunResult::Unchanged } else { RunResult::Changed })
             }
             RunEnding::Failed => {
-                // It may have changed something before it failed.
-                self.machines[number].runs = None;
                 let error = self.releases.error(&order.run.version, &self.machines[number].name);
                 let failed = ApplierResult::failed(RunReason::ResourcesFailed { count: 1 });
                 ApplierResult { errors: vec![error], ..failed }
@@ -171,17 +201,14 @@ impl World {
                     highest: self.machines[number].disk.highest,
                 },
             }),
-        };
-        let result = applied.result;
-        self.checker.applier_ends(number, order.run.version.clone(), result, self.now);
-        let (name, word) = (self.machines[number].name.clone(), result.word());
-        if !self.machines[number].up || self.machines[number].life != going.agent {
-            self.log_event(format_args!("{name}: an applier without an agent ends: {word}"));
-            self.machines[number].applier = None;
-            return;
         }
-        let lookups = self.lookups(&order);
-        let report = self.account(number, &order, applied, lookups);
+    }
+
+    /// The agent reads the result of an applier. Returns the input for its queue.
+    fn report_applier(&mut self, number: MachineNumber, order: Box<WorkOrder>, end: &ApplierEnd) -> Input {
+        let applied = self.result(number, &order, end);
+        let result = applied.result;
+        let report = self.account(number, &order, applied, self.lookups(&order));
         match result {
             RunResult::Unchanged | RunResult::Changed => {
                 let applied = Box::new(AppliedRelease {
@@ -190,18 +217,56 @@ impl World {
                     hooks: Vec::new(),
                 });
                 let report = Box::new(report);
-                let configured = Input::Configured { report: report.clone(), applied };
-                if let Some(going) = &mut self.machines[number].applier {
-                    going.phase = Phase::Done { report };
-                }
-                self.input(number, configured);
+                self.machines[number].appliers += 1;
+                let (applier, agent) = (self.machines[number].appliers, self.machines[number].life);
+                let phase = Phase::Done { report: report.clone() };
+                self.machines[number].applier = Some(Applier { number: applier, agent, order, phase });
+                Input::Configured { report, applied }
             }
             RunResult::Failed | RunResult::Pending => {
-                self.log_event(format_args!("{name}: applied {}: {word}", order.run.version));
+                self.log_node(number, format_args!("applied {}: {}", order.run.version, result.word()));
                 self.machines[number].applier = None;
-                self.input(number, report_builder::finished(&order, report));
+                report_builder::finished(&order, report)
             }
         }
+    }
+
+    /// A new agent continues the work of an earlier one. Returns the input for its queue, unless it has to wait.
+    pub(super) fn adopt(&mut self, number: MachineNumber, order: Box<WorkOrder>) -> Option<Input> {
+        let life = self.machines[number].life;
+        let run = order.run.run.clone();
+        if let Some(going) = self.machines[number].applier.as_mut().filter(|going| *going.run() == run) {
+            if order.run.work == Work::Run && matches!(going.phase, Phase::Applying { .. }) {
+                going.agent = life;
+                going.order = order;
+                self.log_node(number, format_args!("its agent adopts the applier"));
+                return None;
+            }
+            // Checks, or work that is made again.
+            self.end_applier(number);
+        }
+        if order.run.work != Work::Run {
+            return Some(Input::NotContinued);
+        }
+        if let Some(end) = self.machines[number].ended.clone().filter(|end| end.run == run) {
+            let phase = order.run.phase;
+            let input = self.report_applier(number, order, &end);
+            return match phase {
+                RunPhase::Applying => Some(input),
+                RunPhase::Validating => {
+                    self.check(number);
+                    None
+                }
+            };
+        }
+        if self.machines[number].lost.as_ref() == Some(&run) {
+            self.log_node(number, format_args!("its run of {} was lost", order.run.version));
+            let now = self.timestamp(self.now);
+            let node = &self.machines[number].node;
+            return Some(report_builder::lost(node, &order, Vec::new(), String::new(), now));
+        }
+        // The agent was killed before it started the applier.
+        Some(Input::NotContinued)
     }
 
     /// The result of the applier is recorded: the checks start.

@@ -33,7 +33,6 @@ impl World {
             Input::Configured { .. } | Input::HooksSucceeded => AckReceiver::Run,
             Input::ReportAccepted(_) => AckReceiver::Sender,
             Input::Started
-            | Input::ProcessesEnded
             | Input::Tick
             | Input::Hello { .. }
             | Input::Duplicate
@@ -46,6 +45,7 @@ impl World {
             | Input::Validated { .. }
             | Input::HooksFinished { .. }
             | Input::Superseded
+            | Input::NotContinued
             | Input::Interrupted
             | Input::ReleaseChecked { .. } => AckReceiver::None,
         };
@@ -88,13 +88,6 @@ impl World {
     fn run_effect(&mut self, number: MachineNumber, effect: Effect) -> bool {
         let machine = &mut self.machines[number];
         match effect {
-            Effect::EndProcesses(run) => {
-                if machine.applier.as_ref().is_some_and(|applier| *applier.run() == run.run) {
-                    self.end_applier(number);
-                }
-                self.machines[number].effects.inbox.push_front(Input::ProcessesEnded);
-                false
-            }
             Effect::SaveLedger(ledger) => {
                 self.checker.ledger_saved(number, &machine.disk.ledger, &ledger);
                 machine.disk.ledger = *ledger;
@@ -142,6 +135,12 @@ impl World {
             Effect::StartWork(order) => {
                 machine.disk.seen = Some(Arc::clone(&order.snapshot));
                 self.start_applier(number, order);
+                false
+            }
+            Effect::AdoptWork(order) => {
+                if let Some(input) = self.adopt(number, order) {
+                    self.machines[number].effects.inbox.push_front(input);
+                }
                 false
             }
         }

@@ -19,9 +19,10 @@ use muster_agent::report::unsent::UnsentReport;
 use muster_agent::state::directory::Layout;
 use muster_agent::state::ledger::Ledger;
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::names::{EnvName, NodeName, RunId, Version};
 
 pub(crate) use self::applier::Applier;
+use self::applier::ApplierEnd;
 use super::event::{AgentEvent, Event, MachineEvent, MachineNumber, ReplicaNumber, SessionNumber, SimTime};
 use super::faults::Fault;
 use super::world::World;
@@ -48,6 +49,10 @@ pub(crate) struct Machine {
     pub(crate) cut_offs: u64,
     pub(crate) applier: Option<Applier>,
     appliers: u64,
+    /// The result of the last applier.
+    ended: Option<ApplierEnd>,
+    /// The last run whose applier was ended in a reboot.
+    lost: Option<RunId>,
     /// The version that the applier last applied.
     pub(crate) runs: Option<Version>,
     /// It broke without a run, and its checks fail.
@@ -101,7 +106,7 @@ enum AckReceiver {
 pub(crate) struct Disk {
     pub(crate) ledger: Ledger,
     snapshot: Option<Arc<Snapshot>>,
-    /// The snapshot of the last run.
+    /// The snapshot of the last run, or of the one in progress.
     seen: Option<Arc<Snapshot>>,
     pub(crate) outbox: BTreeMap<u64, UnsentReport>,
     /// The highest serial that the node has validated.
@@ -132,6 +137,8 @@ impl Machine {
             cut_offs: 0,
             applier: None,
             appliers: 0,
+            ended: None,
+            lost: None,
             runs: None,
             broken: false,
         }
@@ -170,7 +177,8 @@ impl World {
         machine.up = true;
         let Disk { ledger, snapshot, seen, .. } = machine.disk.clone();
         let read = |file: Option<Arc<Snapshot>>| file.map(|file| (*file).clone());
-        let found = InitialState { ledger, snapshot: read(snapshot), last_snapshot: read(seen) };
+        let (snapshot, last_snapshot, running_snapshot) = (read(snapshot), read(seen.clone()), read(seen));
+        let found = InitialState { ledger, snapshot, last_snapshot, running_snapshot };
         let queue = RunQueue::new(Arc::clone(&machine.node), found, TIMINGS);
         machine.status = queue.published().clone();
         machine.queue = Some(queue);
