@@ -13,6 +13,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use muster_core::names::EnvName;
+use muster_core::release::dir::SIZE_LIMIT;
 use muster_core::release::manifest::Manifest;
 use muster_wire::client::{BundleDownload, Client, ClientError};
 use muster_wire::problem::{Problem, ProblemCode};
@@ -197,7 +198,8 @@ async fn server_changed(servers: &ServerClients, client: &Client) {
 fn check_space(manifest: &Manifest, part: &Path, have: u64) -> Result<(), FetchError> {
     let directory = part.parent().unwrap_or(part);
     let Ok(disk) = statvfs(directory) else { return Ok(()) };
-    let need = manifest.size.saturating_sub(have).saturating_add(manifest.content_size.unwrap_or(0));
+    let content = manifest.content_size.unwrap_or(0).min(SIZE_LIMIT);
+    let need = manifest.size.saturating_sub(have).saturating_add(content);
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if need <= free {
         return Ok(());
