@@ -25,6 +25,8 @@ pub(crate) struct PuppetLogLine {
     pub(crate) source: Option<String>,
     pub(crate) file: Option<String>,
     pub(crate) line: Option<u32>,
+    #[serde(default)]
+    pub(crate) time: Option<String>,
 }
 
 impl PuppetLogLine {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use muster_core::report::log_time::{split_time, with_time};
 use muster_core::report::summary::clip;
 
 use crate::applier::{PuppetLogLine, in_release};
@@ -91,8 +92,17 @@ pub fn applier_log(directory: &RunDirectory, release: &Path, secrets: &Redactor)
     log
 }
 
-/// `notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`; a message of several lines follows on its own lines.
+/// `2027-01-15T08:00:01Z notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`; a message of several lines follows
+/// on its own lines.
 pub(crate) fn readable(line: &PuppetLogLine, release: &Path) -> String {
+    let text = readable_text(line, release);
+    match line.time.as_deref().and_then(|time| time.parse().ok()) {
+        Some(at) => with_time(at, &text),
+        None => text,
+    }
+}
+
+fn readable_text(line: &PuppetLogLine, release: &Path) -> String {
     let source = line.source.as_deref().filter(|source| *source != "Puppet");
     let source = source.map(|source| format!("{source}: ")).unwrap_or_default();
     let place = match (&line.file, line.line) {
@@ -139,9 +149,9 @@ pub(crate) struct RepeatCounter {
 }
 
 impl RepeatCounter {
-    /// Adds a line. Returns the lines to write: none while the line only repeats.
+    /// Adds a line. Returns the lines to write: none while the line only repeats, at whatever times.
     pub(crate) fn line(&mut self, line: String) -> Vec<String> {
-        if line == self.last {
+        if split_time(&line).1 == split_time(&self.last).1 {
             self.repeats += 1;
             return Vec::new();
         }
@@ -189,7 +199,7 @@ mod tests {
     #[test]
     fn repeated_lines_are_counted() {
         let mut log = BoundedLog::default();
-        for line in ["a", "a", "a", "b", "c", "c"] {
+        for line in ["a", "a", "2027-01-15T08:00:01Z a", "b", "c", "c"] {
             log.line(line);
         }
         assert_eq!(log.finish(), "a\n  (2 times more)\nb\nc\n  (once more)\n");
@@ -225,5 +235,7 @@ mod tests {
             readable(&PuppetLogLine::parse(text).unwrap(), Path::new("/r")),
             "err: /Stage[main]/Db: no (a.pp:3)"
         );
+        let text = br#"{"level":"notice","source":"Puppet","message":"yes","time":"2027-01-15T09:00:01.25+01:00"}"#;
+        assert_eq!(readable(&PuppetLogLine::parse(text).unwrap(), Path::new("/r")), "2027-01-15T08:00:01Z notice: yes");
     }
 }

@@ -184,6 +184,19 @@ async fn log_of_a_finished_run_is_printed() {
 }
 
 #[tokio::test]
+async fn times_of_log_lines_are_separate_in_json() {
+    let fleet = Fleet::start().await;
+    let mut report = fleet.report("web1", 1, PASSED);
+    report.log = "2027-01-15T08:00:01Z notice: applied\nplain output\n".into();
+    fleet.send(&report).await;
+    // No snapshot: those have no times.
+    let expected = "exit 0\n--- stdout\n\
+                    {\"node\":\"web1\",\"run\":\"run-1\",\"time\":\"2027-01-15T08:00:01Z\",\"line\":\"notice: applied\"}\n\
+                    {\"node\":\"web1\",\"run\":\"run-1\",\"line\":\"plain output\"}\n";
+    assert_eq!(fleet.muster(&["node", "logs", "web1", "-q", "-o", "json"]).await, expected);
+}
+
+#[tokio::test]
 async fn log_is_followed_during_the_run() {
     let mut fleet = Fleet::start().await;
     let run = RunId::new("run-1").unwrap();
@@ -231,8 +244,9 @@ async fn requested_run_is_followed_to_its_result() {
     fleet.send(&report).await;
     let output = timeout(TIMEOUT, child.wait_with_output()).await.unwrap().unwrap();
     let text = shown(&output);
-    let expected = "exit 0\n--- stdout\nnoop: would change\n\nRESOURCE         PROPERTY  OLD   NEW\n\
-                    File[/etc/motd]  mode      0600  0644\n\npreview: changed: 7 resources, 1 changed, 0 failed, 0 skipped\n";
+    // The change is in the log, and is not printed again.
+    let expected =
+        "exit 0\n--- stdout\nnoop: would change\n\npreview: changed: 7 resources, 1 changed, 0 failed, 0 skipped\n";
     assert!(text.starts_with(expected), "{text}");
 }
 

@@ -3,6 +3,7 @@
 pub mod failure_groups;
 pub mod group_commit;
 pub mod intake;
+pub mod log_time;
 pub mod reason;
 pub mod record;
 pub mod shorten;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_core::names::{NodeName, RunId};
 use muster_core::node::status::Activity;
+use muster_core::report::log_time::split_time;
 use muster_wire::client::{ClientError, LogStream};
 use muster_wire::operator::NodeDetail;
 use muster_wire::problem::ProblemCode;
@@ -167,6 +168,9 @@ pub(super) enum FollowEnd {
 struct LineRow<'a> {
     node: &'a NodeName,
     run: &'a RunId,
+    /// Time of the line, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<&'a str>,
     line: &'a str,
 }
 
@@ -190,7 +194,8 @@ impl LogPrinter<'_> {
             OutputFormat::Table => self.terminal.out.line(text::without_controls(line)),
             // One object per line, for readers that process the stream.
             OutputFormat::Json | OutputFormat::Yaml => {
-                let row = LineRow { node: self.node, run: self.run, line };
+                let (time, line) = split_time(line);
+                let row = LineRow { node: self.node, run: self.run, time, line };
                 if let Ok(text) = serde_json::to_string(&row) {
                     self.terminal.out.line(text);
                 }

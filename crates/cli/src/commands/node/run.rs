@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_core::names::{NodeName, RunId};
-use muster_core::report::{Outcome, Report, ResourceChange, RunResult, Verdict};
+use muster_core::report::{Outcome, Report, RunResult, Verdict};
 use muster_wire::operator::RunDetail;
 use muster_wire::runs::{RunLog, RunRequestProgress, StartRunRequest};
 use tokio::time::sleep;
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::args::{Globals, OutputFormat, node_or_host_arg};
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
-use crate::output::{Out, Table, Terminal, age, run_result, text};
+use crate::output::{Out, Terminal, age, run_result, text};
 use crate::process::Signals;
 use crate::variables::author;
 
@@ -171,20 +171,11 @@ fn newest(detail: &RunDetail) -> Option<&Report> {
     detail.reports.iter().max_by_key(|report| (report.incarnation, report.seq))
 }
 
+/// The log has the changes, so they are not listed again.
 fn show_result(detail: &RunDetail, out: &mut Out) {
     let Some(last) = newest(detail) else {
         return out.line(format_args!("the reports of run {} are no longer available", detail.run));
     };
-    let changes: Vec<&ResourceChange> = detail.reports.iter().flat_map(|report| &report.changes).collect();
-    if !changes.is_empty() {
-        out.gap();
-        let mut table = Table::new(["RESOURCE", "PROPERTY", "OLD", "NEW"]);
-        for change in changes {
-            let property = change.property.clone().unwrap_or_default();
-            table.row([&change.resource, &property, &change.old, &change.new].map(|text| text::one_line(text)));
-        }
-        out.table(table);
-    }
     out.gap();
     let counts = last.counts;
     let result = run_result(last.outcome, last.check_count());
