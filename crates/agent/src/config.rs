@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use jiff::SignedDuration;
-use muster_core::names::{EnvName, NodeName};
+use muster_core::names::{EnvName, HostName, NodeName};
 use muster_core::release::dir::hex;
 use muster_core::release::manifest::PublicKey;
 use muster_core::report::{Facts, Interfaces};
@@ -44,6 +44,12 @@ pub enum ReadConfigError {
 pub struct ConfigFile {
     pub env: EnvName,
     pub node: NodeName,
+    /// Host name of the node. Default: its name, with `-` for `_`.
+    #[serde(default)]
+    pub host: Option<HostName>,
+    /// Name of the node for Puppet (`--certname`). Default: the host name.
+    #[serde(default)]
+    pub certname: Option<HostName>,
     /// URLs of the servers, or `unix:/PATH` of a Unix socket. The agent uses one of them, and another when that does not answer.
     pub server: ServerUrls,
     /// File with the token of the servers. A Unix socket needs none.
@@ -168,6 +174,9 @@ fn debounce() -> SignedDuration {
 pub struct AgentNode {
     pub env: EnvName,
     pub name: NodeName,
+    pub host: String,
+    /// Name for Puppet.
+    pub certname: String,
     pub interfaces: Interfaces,
     /// Boot id of the machine; `None` if unknown.
     pub boot: Option<String>,
@@ -183,9 +192,12 @@ pub struct AgentNode {
 impl AgentNode {
     pub fn new(config: &ConfigFile, layout: Layout) -> Self {
         let boot = boot();
+        let host = config.host.as_ref().map_or_else(|| config.node.host(), ToString::to_string);
         Self {
             env: config.env.clone(),
             name: config.node.clone(),
+            certname: config.certname.as_ref().map_or_else(|| host.clone(), ToString::to_string),
+            host,
             interfaces: config.interfaces.clone(),
             holder: holder(layout.state(), boot.as_deref()),
             boot,
@@ -291,6 +303,20 @@ mod tests {
     }
 
     #[test]
+    fn host_and_certname_are_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = |text: String| {
+            let node = AgentNode::new(&read(&text).unwrap(), Layout::at(dir.path()));
+            (node.host, node.certname)
+        };
+        let stack = SMALLEST.replace("\"web1\"", "\"web1_blue\"");
+        assert_eq!(names(stack.clone()), ("web1-blue".into(), "web1-blue".into()));
+        let host = format!("{stack}\nhost = \"web01.example.org\"");
+        assert_eq!(names(host.clone()), ("web01.example.org".into(), "web01.example.org".into()));
+        assert_eq!(names(format!("{host}\ncertname = \"a.b\"")), ("web01.example.org".into(), "a.b".into()));
+    }
+
+    #[test]
     fn errors_name_the_field_and_line() {
         let error_chain = |text: &str| {
             let error = read(text).unwrap_err();
@@ -299,6 +325,7 @@ mod tests {
         };
         for (text, says) in [
             (SMALLEST.replace("web1", "Web1"), "\"Web1\" is not a legal node name"),
+            (format!("{SMALLEST}\ncertname = \"Web1\""), "\"Web1\" is not a legal host name"),
             (SMALLEST.replace("root =", "rot ="), "unknown field `rot`"),
             (SMALLEST.replace("ed25519:Bw", "rsa:Bw"), "is not a legal public key"),
             (

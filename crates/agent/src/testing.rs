@@ -52,6 +52,8 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
     let node = AgentNode {
         env: EnvName::new("test").unwrap(),
         name: NodeName::new(name).unwrap(),
+        host: name.replace('_', "-"),
+        certname: name.replace('_', "-"),
         interfaces: Interfaces::from([("eth0".into(), "127.0.0.1".into())]),
         boot: None,
         holder: None,

@@ -1,7 +1,7 @@
 //! Names: one type for each, holding only legal values.
 //!
-//! A role is data and is never parsed from a node's name. The name is *built* from the role. A role does not end in a
-//! digit, so people can read `<role><num>` in both directions.
+//! A role is data and is never parsed from a node's name. The name is *built* from the role: `<role><num>[_<stack>]`. A role does
+//! not end in a digit, and its `_` stand between letters, so people can read the name in both directions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -96,14 +96,22 @@ name!(
 name!(
     /// Purpose of a node.
     Role, "role name",
-    "a-z, 0-9 and '-', beginning and ending with a letter, at most 40 characters", is_role
+    "a-z, 0-9, '-' and '_', at most 40 characters, beginning and ending with a letter, with a letter on both sides of each '_'; \
+     otherwise the names of nodes, role and number and '_' and stack, would be ambiguous (node 2 of web1, node 12 of web)", is_role
 );
 name!(
     /// One machine: `<role><num>[_<stack>]` if an environment file generates it, or the name of its own document, such
     /// as `r1-compute-07`.
     NodeName, "node name",
-    "1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, and optionally '_' and a stack name",
+    "1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, and optionally further parts after \
+     '_', each 1 to 20 of the same characters, beginning and ending with a letter or digit",
     is_node
+);
+name!(
+    /// Name of a machine in DNS, and name of a node for Puppet, whose CA refuses upper case.
+    HostName, "host name",
+    "parts of a-z, 0-9, '-' and '_' joined by '.', each of at most 63 characters that begins and ends with a letter or digit, \
+     at most 253 characters in all", is_host
 );
 name!(
     /// Suffix of node names that separates two deployments of one design.
@@ -165,11 +173,18 @@ fn is_env(text: &str) -> bool {
 
 fn is_role(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    let bytes = text.as_bytes();
-    within(text, 40)
-        && bytes.iter().copied().all(legal)
-        && bytes[0].is_ascii_lowercase()
-        && bytes[bytes.len() - 1].is_ascii_lowercase()
+    let letter = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase());
+    let part = |part: &str| part.bytes().all(legal) && letter(part.bytes().next()) && letter(part.bytes().next_back());
+    within(text, 40) && text.split('_').all(part)
+}
+
+fn is_host(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+    let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let part = |part: &str| {
+        within(part, 63) && part.bytes().all(legal) && end(part.bytes().next()) && end(part.bytes().next_back())
+    };
+    within(text, 253) && text.split('.').all(part)
 }
 
 fn is_stack(text: &str) -> bool {
@@ -202,22 +217,23 @@ fn is_run(text: &str) -> bool {
 }
 
 fn is_node(text: &str) -> bool {
-    let (base, stack) = text.split_once('_').map_or((text, None), |(base, stack)| (base, Some(stack)));
+    let mut parts = text.split('_');
+    let base = parts.next().unwrap_or_default();
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     within(base, 63)
         && base.bytes().all(legal)
         && base.starts_with(|c: char| c.is_ascii_lowercase())
         && !base.ends_with('-')
-        && stack.is_none_or(is_stack)
+        && parts.all(is_stack)
 }
 
 /// Splits a node name into role, number and stack. The split is unique: roles end in a letter, and the stack follows
-/// the first `_`, which no role contains.
+/// the first `_` after a digit, which no role contains.
 fn split_node(text: &str) -> Option<(&str, u32, &str)> {
-    let (base, stack) = match text.split_once('_') {
+    let after_digit = |(at, _): &(usize, &str)| text[..*at].ends_with(|c: char| c.is_ascii_digit());
+    let (base, stack) = match text.match_indices('_').find(after_digit) {
         None => (text, ""),
-        Some((_, "")) => return None,
-        Some((base, stack)) => (base, stack),
+        Some((at, _)) => (&text[..at], &text[at + 1..]),
     };
     let digits = base.len() - base.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (role, number) = base.split_at(digits);
@@ -240,11 +256,12 @@ mod tests {
         assert_eq!(build("web", 1, None).unwrap(), "web1");
         assert_eq!(build("k8s-node", 12, Some("blue")).unwrap(), "k8s-node12_blue");
         assert_eq!(NodeName::new("web1_blue").unwrap().host(), "web1-blue");
-        for good in ["web", "web01", "r1-compute-07", "web1_blue", "a"] {
+        assert_eq!(build("my_db", 2, Some("blue")).unwrap(), "my_db2_blue");
+        for good in ["web", "web01", "r1-compute-07", "web1_blue", "a", "web1_a_b", "a_1"] {
             assert!(NodeName::new(good).is_ok(), "{good:?} must be accepted");
         }
         let long = "w".repeat(64);
-        for bad in ["", "1", "Web1", "web1_", "web1_-x", "web-", "9web1", "web1 ", "web1/x", "web1_a_b", "web.1", &long]
+        for bad in ["", "1", "Web1", "web1_", "web1_-x", "web-", "9web1", "web1 ", "web1/x", "web1__b", "web.1", &long]
         {
             assert!(NodeName::new(bad).is_err(), "{bad:?} must be refused");
         }
@@ -252,17 +269,22 @@ mod tests {
 
     #[test]
     fn natural_order_is_numeric() {
-        let mut names: Vec<_> = ["web10", "db1", "web2"].into_iter().map(|n| NodeName::new(n).unwrap()).collect();
+        let mut names: Vec<_> =
+            ["web10", "my_db10", "my_db9_b", "db1", "web2"].into_iter().map(|n| NodeName::new(n).unwrap()).collect();
         names.sort_by(|a, b| a.natural().cmp(&b.natural()));
-        assert_eq!(names.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["db1", "web2", "web10"]);
+        assert_eq!(
+            names.iter().map(NodeName::as_str).collect::<Vec<_>>(),
+            ["db1", "my_db9_b", "my_db10", "web2", "web10"]
+        );
     }
 
     #[test]
     fn roles_are_data_but_never_end_in_a_digit() {
-        for good in ["a", "web", "k8s-node", "st-x"] {
+        for good in ["a", "web", "k8s-node", "st-x", "my_db", "a_b_c", "k8s_node"] {
             assert!(Role::new(good).is_ok(), "{good:?}");
         }
-        for bad in ["", "web1", "-a", "a-", "Web", "a_b", "ä"] {
+        // Node 2 of role `web1_a` would be `web1_a2`, as node 1 of `web` in stack `a2`.
+        for bad in ["", "web1", "-a", "a-", "Web", "ä", "_a", "a_", "a__b", "web1_a", "a_1b"] {
             assert!(Role::new(bad).is_err(), "{bad:?}");
         }
     }
@@ -280,9 +302,7 @@ mod tests {
     #[test]
     fn name_error_states_the_rule() {
         let refusal = Role::new("web1").unwrap_err().to_string();
-        assert_eq!(
-            refusal,
-            "\"web1\" is not a legal role name: a-z, 0-9 and '-', beginning and ending with a letter, at most 40 characters"
-        );
+        assert!(refusal.starts_with("\"web1\" is not a legal role name: a-z, 0-9, '-' and '_',"), "{refusal}");
+        assert!(refusal.contains("node 2 of web1, node 12 of web"), "{refusal}");
     }
 }

@@ -1,5 +1,5 @@
-//! A control repository as shops have it, with Puppet 7 and with Puppet 8: `environment.conf`, settings, a hierarchy by role and
-//! environment.
+//! A control repository as shops have it, with Puppet 7 and with Puppet 8: `environment.conf`, settings, certificate names, a
+//! hierarchy by name, role and environment.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,13 @@ const HIERA: &str = "version: 5
 defaults: {datadir: data, data_hash: yaml_data}
 hierarchy:
 - {name: muster, lookup_key: muster::lookup_key}
+- {name: nodes, path: 'nodes/%{trusted.certname}.yaml'}
 - {name: roles, path: 'roles/%{facts.muster.role}.yaml'}
 - {name: environments, path: 'environments/%{environment}.yaml'}
 ";
-const PROFILE: &str = "class profile(String $motd, String $banner) {
+const PROFILE: &str = "class profile(String $motd, String $banner, String $rack) {
   $root = muster::self()['root']
-  file { \"${root}/motd\": content => \"${motd}, ${banner}, ${undefined_in_puppet_7}${facts['muster']['version']}\\n\" }
+  file { \"${root}/motd\": content => \"${motd}, ${banner}, ${rack}, ${undefined_in_puppet_7}${facts['muster']['version']}\\n\" }
   file { \"${root}/there\": ensure => file }
 }
 ";
@@ -31,8 +32,9 @@ const CONTENT: &[(&str, &str)] = &[
     ("hiera.yaml", HIERA),
     ("environment.conf", "modulepath = site-modules:modules:$basemodulepath\nconfig_version = 'scripts/missing.sh'\n"),
     ("manifests/10_classes.pp", "include profile\n"),
-    ("manifests/20_nodes.pp", "node default { notify { \"in ${environment}\": withpath => true } }\n"),
+    ("manifests/20_nodes.pp", "node 'web01.example.org' { notify { \"in ${environment}\": withpath => true } }\n"),
     ("site-modules/profile/manifests/init.pp", PROFILE),
+    ("data/nodes/web01.example.org.yaml", "profile::rack: rack 7\n"),
     ("data/roles/web.yaml", "profile::motd: a web server\n"),
     ("data/environments/staging.yaml", "profile::banner: not production\n"),
 ];
@@ -46,14 +48,15 @@ fn puppet8() -> PathBuf {
 
 fn assert_applied(node: &TestNode, run: &RunOutput, puppet: &str) {
     assert_eq!((run.applied.result, &run.applied.reason), (RunResult::Changed, &None), "{puppet}: {run:#?}");
-    assert_eq!(node.read("motd"), "a web server, not production, v1\n", "{puppet}");
+    assert_eq!(node.read("motd"), "a web server, not production, rack 7, v1\n", "{puppet}");
     assert!(run.log.contains("in staging"), "{puppet}: {}", run.log);
     assert_eq!(run.applied.counts.failed, 0, "{puppet}: {run:#?}");
 }
 
 #[tokio::test]
 async fn control_repository_runs_with_puppet_7_and_8() {
-    let (seven, eight) = (TestNode::new(CONTENT), TestNode::new(CONTENT).with_puppet(&puppet8()));
+    let node = || TestNode::new(CONTENT).with_certname("web01.example.org");
+    let (seven, eight) = (node(), node().with_puppet(&puppet8()));
     let spoil = |node: &TestNode| std::fs::write(node.root().join("motd"), "old\n").unwrap();
     spoil(&seven);
     spoil(&eight);

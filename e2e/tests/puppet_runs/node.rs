@@ -59,6 +59,8 @@ impl TestNode {
         let node = muster_agent::config::AgentNode {
             env: EnvName::new("test").unwrap(),
             name: NodeName::new("web1").unwrap(),
+            host: "web1".into(),
+            certname: "web1".into(),
             interfaces: Interfaces::from([("eth0".into(), "127.77.0.9".into())]),
             boot: None,
             holder: None,
@@ -70,6 +72,12 @@ impl TestNode {
         fs::create_dir(&node.root).unwrap();
         let release = UnpackedRelease { directory: release, spec };
         Self { directory, node, release, runs: AtomicU32::new(0) }
+    }
+
+    /// The same node with another name for Puppet.
+    pub(crate) fn with_certname(mut self, certname: &str) -> Self {
+        self.node.certname = certname.to_owned();
+        self
     }
 
     /// The same node with another Puppet.

@@ -34,7 +34,7 @@ pub struct RunDirectory {
 struct SnapshotFile<'a> {
     env: &'a str,
     node: &'a str,
-    host: String,
+    host: &'a str,
     role: &'a str,
     version: &'a str,
     interfaces: &'a Interfaces,
@@ -71,7 +71,7 @@ impl RunDirectory {
         let file = SnapshotFile {
             env: node.env.as_str(),
             node: node.name.as_str(),
-            host: node.name.host(),
+            host: &node.host,
             role: role.as_str(),
             version: version.as_str(),
             interfaces: &node.interfaces,

@@ -34,7 +34,7 @@ pub fn variables(job: &Job<'_>) -> Vec<(String, OsString)> {
     let (node, directory) = (job.node, job.directory);
     let address = node.interfaces.values().next().cloned().unwrap_or_default();
     let inherited = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let variables: [(&str, OsString); 18] = [
+    let variables: [(&str, OsString); 19] = [
         ("PATH", inherited("PATH").unwrap_or_else(|| PATH.into())),
         // Puppet and many tools need a writable home.
         ("HOME", inherited("HOME").unwrap_or_else(|| node.layout.home().into())),
@@ -43,7 +43,8 @@ pub fn variables(job: &Job<'_>) -> Vec<(String, OsString)> {
         (RUN_ID, job.run.as_str().into()),
         ("MUSTER_ENV", node.env.as_str().into()),
         ("MUSTER_NODE", node.name.as_str().into()),
-        ("MUSTER_HOST", node.name.host().into()),
+        ("MUSTER_HOST", node.host.clone().into()),
+        ("MUSTER_CERTNAME", node.certname.clone().into()),
         ("MUSTER_ROLE", job.role.as_str().into()),
         ("MUSTER_VERSION", job.version.as_str().into()),
         ("MUSTER_SNAPSHOT", directory.snapshot().into()),

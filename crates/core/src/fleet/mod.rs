@@ -236,6 +236,9 @@ impl Node {
     }
 }
 
+/// Number of `-` in a host name that may stand for a `_`.
+const MAX_DASHES: usize = 8;
+
 impl Fleet {
     pub fn new(env: EnvName) -> Self {
         Self {
@@ -335,9 +338,13 @@ impl Fleet {
         if let Some(found) = self.nodes.get_key_value(name) {
             return Some(found);
         }
-        // A host name is the node's name with its one `_` replaced by `-`. Names have few `-`, so few candidates.
-        name.match_indices('-').find_map(|(at, _)| {
-            let candidate = format!("{}_{}", &name[..at], &name[at + 1..]);
+        // A host name is the node's name with each `_` replaced by `-`. Names have few of both, so few candidates.
+        let dashes: Vec<usize> = name.match_indices('-').map(|(at, _)| at).take(MAX_DASHES).collect();
+        (1_u32..1 << dashes.len()).find_map(|replaced| {
+            let mut candidate = name.to_owned();
+            for (_, at) in dashes.iter().enumerate().filter(|(bit, _)| replaced & (1 << bit) != 0) {
+                candidate.replace_range(*at..=*at, "_");
+            }
             self.nodes.get_key_value(candidate.as_str())
         })
     }

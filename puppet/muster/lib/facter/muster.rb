@@ -4,7 +4,7 @@
 # Puppet is run by hand without the variables that muster-agent sets.
 Facter.add(:muster) do
   setcode do
-    names = %w[env node host role version]
+    names = %w[env node host certname role version]
     fact = names.to_h { |name| [name, ENV["MUSTER_#{name.upcase}"]] }
     fact unless fact.value?(nil)
   end

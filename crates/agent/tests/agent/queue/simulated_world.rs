@@ -75,6 +75,8 @@ impl SimulatedWorld {
         let node = Arc::new(AgentNode {
             env: EnvName::new("test").unwrap(),
             name: NodeName::new("web1").unwrap(),
+            host: "web1".into(),
+            certname: "web1".into(),
             interfaces: Default::default(),
             holder: None,
             boot: Some("b".into()),
