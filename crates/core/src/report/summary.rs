@@ -107,12 +107,11 @@ pub(crate) fn record(
 
 /// Reason of a run in its history. Failed checks and hooks have their messages.
 fn past_reason(reason: &RunReason, report: &Report) -> String {
-    match reason {
-        RunReason::ChecksFailed { .. } | RunReason::HooksFailed { .. } if !report.all_errors().is_empty() => {
-            report.all_errors().iter().map(ResourceError::to_string).collect::<Vec<_>>().join("; ")
-        }
-        reason => reason.to_string(),
+    let errors = report.all_errors();
+    if errors.is_empty() || !matches!(reason, RunReason::ChecksFailed { .. } | RunReason::HooksFailed { .. }) {
+        return reason.to_string();
     }
+    errors.iter().map(ResourceError::to_string).collect::<Vec<_>>().join("; ")
 }
 
 fn causes(all: &[Cause]) -> Vec<Cause> {
