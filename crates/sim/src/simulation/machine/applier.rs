@@ -309,7 +309,11 @@ impl World {
             }
         }
         let verdict = if passes { Verdict::Passed } else { Verdict::Failed };
-        let check = CheckResult { name: "serves".into(), verdict, message: String::new(), millis: 200 };
+        let message = match verdict {
+            Verdict::Passed => String::new(),
+            Verdict::Failed => "connection refused".to_owned(),
+        };
+        let check = CheckResult { name: "serves".into(), verdict, message, millis: 200 };
         let ended = self.timestamp(self.now);
         let mut report = report_builder::validated(&order, *report, vec![check], String::new(), ended);
         let word = if passes { "validated" } else { "its checks fail" };
