@@ -54,6 +54,11 @@ pub const REGRESSION_SEEDS: &[RegressionSeed] = &[
         cause: "A rollout granted a node while an operator's rollback of it was planned, and the plan missed that node.",
     },
     RegressionSeed {
+        seed: 20_261_117_126_704,
+        cause: "The checker took the validation of a release that a node had rolled back to by itself, after a newer \
+                generation had arrived, for a run of that release.",
+    },
+    RegressionSeed {
         seed: 20_261_117_017_729,
         cause: "The checker expected a paused node to run at the end of the scenario.",
     },

@@ -1,6 +1,6 @@
 //! Checks the agents: one applier at a time, and no older or undesired version (I4, I5, I11).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_agent::state::ledger::{Ledger, RunningRun, Work};
 use muster_core::fleet::Fleet;
@@ -19,6 +19,9 @@ pub(super) struct Agents {
     /// The version of each generation, for all nodes and for single ones.
     base: BTreeMap<Generation, GivenVersion>,
     own: BTreeMap<(NodeName, Generation), GivenVersion>,
+    /// Generations that machines have rolled back by themselves. They run and check the previous release in their place,
+    /// and check it also after a newer generation has arrived.
+    rolled_back: BTreeSet<(MachineNumber, Generation)>,
     /// True if a machine's run may be of an older release.
     may_be_older: BTreeMap<MachineNumber, bool>,
     /// The last version that a machine has validated.
@@ -84,7 +87,10 @@ impl Checker {
             self.report(Rule::Monotone, format!("{name} acts on {generation} after {acted}"));
         }
         // An automatic rollback is the node's own decision.
-        let rolls_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. }));
+        if gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::AutoRollback { .. })) {
+            self.agents.rolled_back.insert((machine, generation));
+        }
+        let rolls_back = self.agents.rolled_back.contains(&(machine, generation));
         let own = self.agents.own.get(&(name.clone(), generation));
         let given = own.or_else(|| self.agents.base.get(&generation)).cloned();
         let may_be_older = rolls_back || given.as_ref().is_none_or(|given| given.allow_older);
