@@ -39,6 +39,7 @@ pub(crate) fn report(seq: u64) -> UnsentReport {
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
+        services: Default::default(),
         facts: Facts::default(),
         lookups: Default::default(),
         log: String::new(),

@@ -135,6 +135,12 @@ name!(
 );
 
 name!(
+    /// A service that nodes offer, such as `http`.
+    ServiceName, "service name",
+    "1 to 40 of a-z, 0-9, '-' and '_', beginning with a letter", is_service
+);
+
+name!(
     /// Key of configuration data and published values: a plain Hiera key. Dots are not legal: Hiera reads a dot as
     /// access into a hash.
     DataKey, "data key",
@@ -169,6 +175,11 @@ fn within(text: &str, longest: usize) -> bool {
 fn is_env(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
     within(text, 63) && text.bytes().all(legal) && text.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+fn is_service(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+    within(text, 40) && text.bytes().all(legal) && text.as_bytes()[0].is_ascii_lowercase()
 }
 
 fn is_role(text: &str) -> bool {

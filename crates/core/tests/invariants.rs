@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use muster_core::fleet::{Effects, Fleet, KeyChange};
 use muster_core::keys::{self, Keys};
+use muster_core::lookup::services::Service;
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::names::{DataKey, EnvName, NodeName, Role, RunId, Version};
+use muster_core::names::{DataKey, EnvName, NodeName, Role, RunId, ServiceName, Version};
 use muster_core::node::decommission;
 use muster_core::node::record::NodeRecord;
 use muster_core::node::service_state::ServiceState;
@@ -266,6 +267,8 @@ impl FleetWorld {
             assert_eq!(node.running.first(), running, "{name} has proved something else than it runs");
             // 4: active only after a passed validation.
             assert!(node.active.len() <= 1, "{name} is active at {:?}", node.active.keys());
+            let offers = self.fleet.services().iter().any(|(_, nodes)| nodes.contains_key(&name));
+            assert!(!offers || !node.active.is_empty(), "{name} offers a service, and is not active");
             if let Some(version) = node.active.keys().next() {
                 assert_eq!(Some(version), truth.passed.as_ref(), "{name} is active at a version that it did not pass");
                 assert!(truth.proved, "{name} is active, but has not proved itself since its machine was started");
@@ -298,6 +301,9 @@ impl FleetWorld {
         // The server's tag of a key equals the one that an agent computes from its snapshot.
         let snapshot = self.fleet.snapshot();
         for key in [
+            "active_roles",
+            "services::s0",
+            "services::nothing",
             "active_roles::db",
             "active_roles::web",
             "active_roles::web::eth0",
@@ -378,6 +384,13 @@ fn report(
             Outcome::Validated(_) | Outcome::Configured(_) | Outcome::Previewed(_) => Vec::new(),
         },
         hooks: Vec::new(),
+        // One of the addresses stands for a node that offers more than can be kept.
+        services: (0..if address == 2 { 40 } else { 1 })
+            .map(|number| ServiceName::new(format!("s{number}")).unwrap())
+            .map(|name| {
+                (name, Service { address: format!("10.0.0.{address}"), port: 80, tags: vec!["t".repeat(63); 9] })
+            })
+            .collect(),
         published: (address < 2).then(|| {
             let values = (0..=address).map(|number| (format!("key::a{number}"), Value::from(agent.seq % 3)));
             values.map(|(key, value)| (DataKey::new(key).unwrap(), value)).collect()
@@ -492,10 +505,10 @@ impl FleetWorld {
         if observed.rebooted || self.fleet.get(&name).unwrap().is_leaving() {
             return;
         }
-        let Some(passed) = observed.passed else { return };
+        let Some(passed) = observed.passed.clone() else { return };
         let guard = Guard::observed(self.keys.observed(&name), Some(at));
         let role = Role::new(NODES[node].1).unwrap();
-        let value = ActiveRole { role, interfaces: observed.interfaces };
+        let value = ActiveRole::new(role, &observed);
         let txn = Txn::new().guard(guard).op(Op::put_json(self.keys.active_role(&passed, &name), &value).unwrap());
         self.commit(txn).unwrap();
     }

@@ -103,7 +103,8 @@ impl ElectionWorld {
 
     fn active(&mut self, name: &str, active: bool) {
         let key = self.keys.active_role(&Version::new("v1").unwrap(), &node(name));
-        let value = ActiveRole { role: Self::record(name).role, interfaces: Interfaces::new() };
+        let value =
+            ActiveRole { role: Self::record(name).role, interfaces: Interfaces::new(), services: Default::default() };
         self.apply(vec![if active { Op::put_json(key, &value).unwrap() } else { Op::delete(key) }]);
     }
 

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::{DesiredVersion, Fleet, KeyChange, Node};
 use muster_core::keys::{self, Keys};
+use muster_core::lookup::services::Service;
 use muster_core::lookup::{Lookups, Tag};
-use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::names::{EnvName, NodeName, Role, RunId, ServiceName, Version};
 use muster_core::node::decommission::{DRAIN_TIMEOUT, RoleLookups, begin, dependents};
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
@@ -32,7 +33,8 @@ fn version(text: &str) -> Version {
 fn fleet() -> Fleet {
     let env = EnvName::new("test").unwrap();
     let (keys, lb1) = (Keys::new(&env), NodeName::new("lb1").unwrap());
-    let db1 = ActiveRole { role: Role::new("db").unwrap(), interfaces: Interfaces::new() };
+    let db1 =
+        ActiveRole { role: Role::new("db").unwrap(), interfaces: Interfaces::new(), services: Default::default() };
     let seen = Lookups::from([("active_roles::web".to_owned(), Tag::absent())]);
     let observed = ObservedRecord { looked_up: RoleLookups::new(&seen), ..ObservedRecord::default() };
     let values = [
@@ -278,10 +280,17 @@ fn changed_at(started: i64) -> LastRun {
 /// Dependents of `web2`, which joined its role at [`CAME`] and left it at `left`. The last report of `lb1` is of a run that
 /// looked the role up, began at `lb_began`, and found no `web2`.
 fn dependents_of_web2(left: Timestamp, lb_began: i64) -> Vec<NodeName> {
+    dependents_by("active_roles::web", left, lb_began)
+}
+
+/// As [`dependents_of_web2`], with another lookup of `lb1`.
+fn dependents_by(key: &str, left: Timestamp, lb_began: i64) -> Vec<NodeName> {
     let env = EnvName::new("test").unwrap();
     let keys = Keys::new(&env);
     let passed = Some(version("v1"));
-    let of_web = ObservedRecord { passed, since: Some(at(CAME)), ..ObservedRecord::default() };
+    let http = Service { address: "10.0.0.2".into(), port: 80, tags: Vec::new() };
+    let services = [(ServiceName::new("http").unwrap(), http)].into();
+    let of_web = ObservedRecord { passed, since: Some(at(CAME)), services, ..ObservedRecord::default() };
     let leaving = NodeRecord { leaving: Some(begin(left)), ..record("web") };
     let values = [
         (keys.node(&name("lb1")), serde_json::to_vec(&record("lb"))),
@@ -296,7 +305,7 @@ fn dependents_of_web2(left: Timestamp, lb_began: i64) -> Vec<NodeName> {
     for (key, value) in values {
         put(&mut fleet, key, value.unwrap());
     }
-    let seen = Lookups::from([("active_roles::web".to_owned(), fleet.tag("active_roles::web", None))]);
+    let seen = Lookups::from([(key.to_owned(), fleet.tag(key, None))]);
     let of_lb = ObservedRecord {
         looked_up: RoleLookups::new(&seen),
         last: Some(changed_at(lb_began)),
@@ -315,4 +324,13 @@ fn unreported_run_of_a_dependent_is_waited_for() {
     // It was there for so long that nodes that have not run since were not woken by it.
     assert_eq!(dependents_of_web2(at(CAME) + DRAIN_TIMEOUT, CAME - 60), []);
     assert_eq!(dependents_of_web2(at(CAME) + DRAIN_TIMEOUT - SignedDuration::from_secs(1), CAME - 60), [name("lb1")]);
+}
+
+#[test]
+fn readers_of_services_and_of_all_roles_are_waited_for() {
+    let by = |key| dependents_by(key, at(CAME + 5), CAME - 60);
+    assert_eq!(by("services::http"), [name("lb1")]);
+    assert_eq!(by("active_roles"), [name("lb1")]);
+    assert_eq!(by("services::smtp"), [], "web2 does not offer it");
+    assert_eq!(by("active_roles::db"), []);
 }

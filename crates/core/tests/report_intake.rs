@@ -53,6 +53,7 @@ fn report(number: usize, seq: u64) -> Report {
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
+        services: Default::default(),
         published: None,
         facts: Facts::default(),
         lookups: BTreeMap::new(),

@@ -34,6 +34,7 @@ fn report(seq: u64, epoch: u64, outcome: Outcome) -> Report {
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
+        services: Default::default(),
         published: None,
         facts: Facts { interfaces: BTreeMap::new(), boot: None, agent: "test".into() },
         lookups: BTreeMap::new(),

@@ -321,6 +321,27 @@ mod tests {
                 "release.yaml:2: \"apply\" is not executable; run `chmod +x` on it",
             ),
             (
+                "applier: script\nmanifest: apply\nservices:\n  http: {port: 1, check: up}\n  http: {port: 2, check: up}\n",
+                &[apply],
+                "release.yaml:5:3: duplicate mapping key: http",
+            ),
+            (
+                "applier: script\nmanifest: apply\nservices: {Http: {port: 1, check: up}}\n",
+                &[apply],
+                "release.yaml:3:12: \"Http\" is not a legal service name: 1 to 40 of a-z, 0-9, '-' and '_', beginning with a letter",
+            ),
+            (
+                "applier: script\nmanifest: apply\nservices: {http: {port: 1, check: up, tag: x}}\n",
+                &[apply],
+                "release.yaml:3:39: unknown key \"tag\"; did you mean \"tags\"?",
+            ),
+            (
+                "applier: script\nmanifest: apply\nservices: {http: {port: 99999, check: up}}\n",
+                &[apply],
+                "release.yaml: port 99999 of service \"http\" is not in 1 to 65535; release.yaml: service \"http\" names the \
+                 unknown check \"up\": add it to `validate`",
+            ),
+            (
                 "applier: script\nmanifest: apply\nvalidate:\n  - {name: up, exec: checks/up}\n",
                 &[apply],
                 "release.yaml:4: it names \"checks/up\"",

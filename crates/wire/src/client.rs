@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use muster_core::names::{EnvName, NodeName, RunId, Version};
+use muster_core::names::{EnvName, NodeName, RunId, ServiceName, Version};
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
 use muster_core::txn::Revision;
@@ -25,7 +25,7 @@ use crate::backup::{self, RestoreQuery, RestoreResponse};
 use crate::doctor::{DoctorReport, ReplicaReport};
 use crate::operator::{
     CurrentVersion, EnvironmentRow, EnvironmentStatus, MIN_REVISION, NodeDetail, NodeRow, Page, RunDetail,
-    RunningVersions, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
+    RunningVersions, ServiceRow, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
 };
 use crate::problem::Problem;
 use crate::runs::FailureList;
@@ -234,6 +234,16 @@ impl Client {
     /// As [`Client::trigger_update`], with all options.
     pub async fn trigger(&self, env: &EnvName, update: &TriggerUpdate) -> Result<UpdateResponse, ClientError> {
         self.send(self.request(Method::PUT, &format!("/v1/envs/{env}/current-version")).json(update)).await
+    }
+
+    /// Services of active nodes; with a name, only of that service.
+    pub async fn services(
+        &self,
+        env: &EnvName,
+        service: Option<&ServiceName>,
+    ) -> Result<Page<ServiceRow>, ClientError> {
+        let query: Vec<(&str, &str)> = service.map(|name| ("service", name.as_str())).into_iter().collect();
+        self.all_pages_of(&format!("/v1/envs/{env}/services"), &query).await
     }
 
     /// Versions that run now; with `recorded`, those that nodes validated last.

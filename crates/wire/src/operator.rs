@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use muster_core::design::DesignRevision;
 use muster_core::fleet::DestroyRecord;
 use muster_core::lookup::published::Publication;
-use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::lookup::services::ServiceOffer;
+use muster_core::names::{EnvName, NodeName, Role, RunId, ServiceName, Version};
 use muster_core::node::evidence::NotCounted;
 use muster_core::node::liveness::{Link, SilentDomain};
 use muster_core::node::pause::NodePause;
@@ -272,6 +273,14 @@ pub struct UpdateResponse {
     pub rollout: Option<RolloutId>,
     /// Revision at which the change is visible.
     pub revision: Revision,
+}
+
+/// A service of an active node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceRow {
+    pub service: ServiceName,
+    #[serde(flatten)]
+    pub offer: ServiceOffer,
 }
 
 /// Versions that run now: validated by reachable nodes in their present incarnation.

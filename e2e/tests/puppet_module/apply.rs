@@ -68,7 +68,8 @@ impl PuppetNode {
     pub(crate) fn apply_with(&self, release: &Path, version: &str, tables: Value) -> PuppetRun {
         let mut snapshot = json!({
             "revision": 42, "env": "test", "node": self.name, "host": self.name, "role": self.role, "version": version,
-            "interfaces": {"eth0": self.address}, "active_roles": {}, "leaders": {}, "published": {}, "data": {},
+            "interfaces": {"eth0": self.address}, "active_roles": {}, "leaders": {}, "published": {}, "services": {},
+            "data": {},
         });
         let Value::Object(tables) = tables else { panic!("tables have names") };
         snapshot.as_object_mut().unwrap().extend(tables);

@@ -13,6 +13,9 @@ node default {
   notice("unknown=${lookup('etcdlookup::leader::nope', undef, undef, 'none')}")
   notice("published=${lookup('app::binlogs')}")
   notice("first=${lookup('etcdlookup::published::db::binlog.db2.position')}")
+  notice("services=${lookup('app::backends')}")
+  notice("no_service=${lookup('etcdlookup::services::smtp')} ${lookup('etcdlookup::services::A', undef, undef, 'none')}")
+  notice("roles=${lookup('etcdlookup::active_roles')}")
   notice("nothing=${lookup('etcdlookup::published::db::nothing')}")
   notice("required=${muster::require_published('db::binlog', 3).keys} ${muster::require_published('x', 0)}")
 }
@@ -21,12 +24,13 @@ node default {
 const COMMON: &str = r#"
 app::primary: "%{alias('etcdlookup::leader::db.interfaces.eth0')}"
 app::epoch: "%{lookup('etcdlookup::leader::db.epoch')}"
+app::backends: "%{alias('etcdlookup::services::http')}"
 app::binlogs: "%{alias('etcdlookup::published::db::binlog')}"
 "#;
 
 fn tables() -> Value {
     json!({
-        "active_roles": {"db": {}, "web": {}, "lb": {}},
+        "active_roles": {"db": {}, "web": {"web10": {"eth0": "10.0.1.10"}, "web2": {"eth0": "10.0.1.2"}}, "lb": {}},
         "leaders": {
             "db": {"node": "db2_blue", "epoch": 7, "interfaces": {"eth0": "10.0.0.2"}},
             "web": {"node": "web1", "epoch": 1, "interfaces": {}},
@@ -35,6 +39,12 @@ fn tables() -> Value {
         "published": {
             "db::binlog": {
                 "db10": {"position": 10}, "db2": {"position": "%{facts.kernel}"}, "db1": null,
+            },
+        },
+        "services": {
+            "http": {
+                "web10": {"address": "10.0.1.10", "port": 8080, "tags": ["blue", "%{facts.kernel}"]},
+                "web2": {"address": "10.0.1.2", "port": 8080},
             },
         },
     })
@@ -58,6 +68,16 @@ fn leaders_and_published_values_are_found_in_data() {
     assert_eq!(run.noticed("unknown"), "none");
     assert_eq!(run.noticed("published"), "{db1 => , db2 => {position => %{facts.kernel}}, db10 => {position => 10}}");
     assert_eq!(run.noticed("first"), "%{facts.kernel}");
+    assert_eq!(
+        run.noticed("services"),
+        "[{node => web2, address => 10.0.1.2, port => 8080, tags => []}, \
+         {node => web10, address => 10.0.1.10, port => 8080, tags => [blue, %{facts.kernel}]}]"
+    );
+    assert_eq!(run.noticed("no_service"), "[] none");
+    assert_eq!(
+        run.noticed("roles"),
+        "{db => {}, lb => {}, web => {web2 => {eth0 => 10.0.1.2}, web10 => {eth0 => 10.0.1.10}}}"
+    );
     assert_eq!(run.noticed("nothing"), "{}");
     assert_eq!(run.noticed("required"), "[db1, db2, db10] {}");
     assert_eq!(
@@ -71,6 +91,11 @@ fn leaders_and_published_values_are_found_in_data() {
             "leader::nope",
             "data::app::binlogs",
             "published::db::binlog",
+            "data::app::backends",
+            "services::http",
+            "services::smtp",
+            "services::A",
+            "active_roles",
             "published::db::nothing",
             "published::x",
         ]

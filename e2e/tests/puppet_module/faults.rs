@@ -73,6 +73,7 @@ fn missing_snapshot_table_is_an_error() {
         ("active_roles", "has no object \"active_roles\" of roles, nodes and interfaces"),
         ("leaders", "has no object \"leaders\" of roles"),
         ("published", "has no object \"published\" of keys and nodes"),
+        ("services", "has no object \"services\" of services and nodes"),
         ("data", "has no object \"data\" of keys with a value each"),
     ] {
         let said = read_snapshot(&snapshot.to_string());

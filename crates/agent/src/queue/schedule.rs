@@ -185,10 +185,12 @@ impl Schedule {
 fn is_datum(key: &str) -> bool {
     match LookupKey::parse(key) {
         LookupKey::Datum { .. } => true,
-        LookupKey::ActiveRole { .. }
+        LookupKey::ActiveRoles
+        | LookupKey::ActiveRole { .. }
         | LookupKey::ActiveRoleInterface { .. }
         | LookupKey::Leader { .. }
         | LookupKey::Published { .. }
+        | LookupKey::Service { .. }
         | LookupKey::Unknown => false,
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use muster_core::lookup::Lookups;
 use muster_core::lookup::published::Publication;
+use muster_core::lookup::services::Services;
 use muster_core::names::{NodeName, RunId, Version};
 use muster_core::report::reason::RunReason;
 use muster_core::report::{
@@ -41,6 +42,9 @@ pub struct UnsentReport {
     pub checks: Vec<CheckResult>,
     #[serde(default)]
     pub hooks: Vec<HookResult>,
+    /// Services that the node offers, if this is a validation that passed.
+    #[serde(default)]
+    pub services: Services,
     pub facts: Facts,
     #[serde(default)]
     pub lookups: Lookups,
@@ -87,6 +91,7 @@ impl UnsentReport {
             checks: self.checks,
             hooks: self.hooks,
             published,
+            services: self.services,
             facts: self.facts,
             lookups: self.lookups,
             log: self.log,

@@ -85,10 +85,12 @@ pub(super) fn read_lookups(path: &Path, snapshot: &Snapshot, reason: Option<&Run
 fn with_prefix(key: &str) -> String {
     match LookupKey::parse(key) {
         LookupKey::Unknown if DataKey::new(key).is_ok() => format!("data::{key}"),
-        LookupKey::ActiveRole { .. }
+        LookupKey::ActiveRoles
+        | LookupKey::ActiveRole { .. }
         | LookupKey::ActiveRoleInterface { .. }
         | LookupKey::Leader { .. }
         | LookupKey::Published { .. }
+        | LookupKey::Service { .. }
         | LookupKey::Datum { .. }
         | LookupKey::Unknown => key.to_owned(),
     }

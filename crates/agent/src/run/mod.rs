@@ -329,7 +329,14 @@ fn validated(order: &WorkOrder, job: &Job<'_>, configured: UnsentReport, checks:
         }
     }
     let checks = checks.into_iter().map(|check| check.result).collect();
-    report_builder::validated(order, configured, checks, log.finish(), clock::now())
+    let report = report_builder::validated(order, configured, checks, log.finish(), clock::now());
+    match report.outcome {
+        Outcome::Validated(Verdict::Passed) => {
+            let services = job.release.spec.offered_services(job.role, &job.node.interfaces);
+            UnsentReport { services, ..report }
+        }
+        Outcome::Validated(Verdict::Failed) | Outcome::Configured(_) | Outcome::Previewed(_) => report,
+    }
 }
 
 fn configured(

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use muster_core::lookup::Lookups;
+use muster_core::lookup::services::Services;
 use muster_core::report::reason::RunReason;
 use muster_core::report::shorten::shorten;
 use muster_core::report::{CheckResult, FirstFailure, Outcome, ResourceError, RunResult, Verdict};
@@ -49,6 +50,7 @@ pub fn configured(
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
+        services: Services::new(),
         facts: node.facts(),
         lookups,
         log,

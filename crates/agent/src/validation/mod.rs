@@ -84,13 +84,22 @@ async fn run_check(
         // The supervisor of an executable ends it; all other checks can be dropped.
         () = cancel.cancelled(), if check.exec.is_none() => Err("the agent shuts down".to_owned()),
     };
-    let (verdict, message) = match outcome {
+    let (verdict, message) = match outcome.and_then(|message| has_addresses(job, check).map(|()| message)) {
         Ok(message) => (Verdict::Passed, message),
         Err(message) => (Verdict::Failed, message),
     };
     let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let message = job.secrets.text(&message).into_owned();
     CheckResult { name: check.name.clone(), verdict, message, millis }
+}
+
+/// An error if the check proves a service, and the node does not have the interface of that service.
+fn has_addresses(job: &Job<'_>, check: &Check) -> Result<(), String> {
+    let proven = job.release.spec.services_of(job.role).filter(|(_, service)| service.check == check.name);
+    for (name, service) in proven {
+        service.address(&job.node.interfaces).map_err(|problem| format!("service {name} has no address: {problem}"))?;
+    }
+    Ok(())
 }
 
 /// Retries until the check passes or the deadline is reached. Then the last answer counts.

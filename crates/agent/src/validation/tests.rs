@@ -33,7 +33,18 @@ impl CheckFixture {
 
     /// Runs the checks of a release with this `validate` section.
     async fn validate(&self, checks: serde_json::Value, scripts: &[(&str, &str)]) -> Vec<CheckResult> {
-        let spec = serde_json::json!({"applier": "script", "manifest": "apply", "validate": checks});
+        self.validate_services(checks, serde_json::json!({}), scripts).await
+    }
+
+    /// The same, with these services.
+    async fn validate_services(
+        &self,
+        checks: serde_json::Value,
+        services: serde_json::Value,
+        scripts: &[(&str, &str)],
+    ) -> Vec<CheckResult> {
+        let spec =
+            serde_json::json!({"applier": "script", "manifest": "apply", "validate": checks, "services": services});
         let spec: ReleaseSpec = serde_json::from_value(spec).unwrap();
         let release = UnpackedRelease { directory: self.directory.path().join("release"), spec };
         write_release(&release.directory, &[&[("apply", "")], scripts].concat());
@@ -177,6 +188,19 @@ async fn check_that_clears_its_environment_is_ended() {
     assert_eq!((results[0].verdict, results[1].verdict), (Verdict::Failed, Verdict::Passed));
     let noted = |name| fs::read_to_string(fixture.node.root.join(name)).unwrap().trim().parse().unwrap();
     assert_eq!(living(&[noted("hangs"), noted("quick")]), [0; 0]);
+}
+
+#[tokio::test]
+async fn service_without_its_interface_fails_its_check() {
+    let fixture = CheckFixture::new("services");
+    let check = |name: &str| serde_json::json!({"name": name, "file": {"path": "{root}"}});
+    let services = serde_json::json!({
+        "http": {"port": 80, "check": "up"},
+        "admin": {"port": 81, "check": "inside", "interface": "eth1"},
+    });
+    let results = fixture.validate_services(serde_json::json!([check("up"), check("inside")]), services, &[]).await;
+    assert_eq!((results[0].verdict, results[1].verdict), (Verdict::Passed, Verdict::Failed));
+    assert_eq!(results[1].message, "service admin has no address: the node has no interface eth1: it has eth0");
 }
 
 #[tokio::test]

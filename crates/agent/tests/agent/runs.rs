@@ -41,6 +41,30 @@ async fn run_is_configured_validated_and_reported() {
 }
 
 #[tokio::test]
+async fn services_are_reported_when_their_checks_pass() {
+    let mut server = FakeServer::start().await;
+    let fixture = AgentFixture::new(server.address);
+    let spec = "services:\n  http: {port: 8080, tags: [blue], check: web-answers}\n  sql: {port: 3306, check: db-answers}\n\
+                validate:\n  - {name: web-answers, file: {path: \"{root}/up\"}, roles: [web], deadline: 50ms}\n  \
+                - {name: db-answers, file: {path: \"{root}/db\"}, roles: [db]}\nvalidate_every: 10s\n";
+    let desired = fixture.release("v1", "touch $MUSTER_ROOT/up; exit 2", spec);
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+
+    assert!(server.report().await.services.is_empty(), "the checks have not run yet");
+    let validated = server.report().await;
+    assert_eq!(validated.outcome, Outcome::Validated(Verdict::Passed));
+    let offered = serde_json::json!({"http": {"address": "127.0.0.1", "port": 8080, "tags": ["blue"]}});
+    assert_eq!(serde_json::to_value(&validated.services).unwrap(), offered);
+
+    let broken = fixture.release("v2", "rm $MUSTER_ROOT/up; exit 2", spec);
+    server.send(SyncEvent::Desired(DesiredState { generation: fixture.desired("v2", 2).generation, ..broken })).await;
+    assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Changed));
+    let failed = server.report().await;
+    assert_eq!((failed.outcome, failed.services.len()), (Outcome::Validated(Verdict::Failed), 0));
+}
+
+#[tokio::test]
 async fn pending_node_runs_when_its_needs_are_met() {
     let mut server = FakeServer::start().await;
     let fixture = AgentFixture::new(server.address);

@@ -20,8 +20,10 @@ const PREFIX: &str = "etcdlookup::";
 /// Show the value of a key for a node, and its origin
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-KEY is a key as releases look it up: a key of configuration data, or etcdlookup::active_roles::ROLE, \
-etcdlookup::active_roles::ROLE::INTERFACE, etcdlookup::leader::ROLE, etcdlookup::published::KEY.
+KEY is a key as releases look it up: a key of configuration data, or etcdlookup::active_roles, \
+etcdlookup::active_roles::ROLE, \
+etcdlookup::active_roles::ROLE::INTERFACE, etcdlookup::leader::ROLE, etcdlookup::published::KEY, \
+etcdlookup::services::NAME.
 
 A key that is not in the configuration data may be in the release's own data: the files of the release that have it are listed, \
 with their lines. Hierarchy and facts decide which of them applies to the node: `muster-agent lookup KEY --explain` shows it on \
@@ -36,6 +38,7 @@ Examples:
   muster lookup web1 ntp_servers
   muster lookup web1 profile::web::port --version v9
   muster lookup web1 etcdlookup::active_roles::db
+  muster lookup lb1 etcdlookup::services::http
   muster lookup web1 etcdlookup::leader::db -o json | jq .found.value.epoch")]
 pub struct Args {
     /// Name or host name of the node
@@ -158,6 +161,10 @@ fn show_source(source: &LookupSource, now: Timestamp, out: &mut Out) {
                 fact("overrides", format!("{}, {}: {}", overridden.is, overridden.layer, author(overridden, now)));
             }
         }
+        LookupSource::ActiveRoles { nodes } => {
+            fact("roles", format!("all: {} in service", count(nodes.len(), "node")));
+            keys(nodes, &mut fact);
+        }
         LookupSource::ActiveRole { role, nodes } => {
             fact("role", format!("{role}: {} in service", count(nodes.len(), "node")));
             keys(nodes, &mut fact);
@@ -166,7 +173,7 @@ fn show_source(source: &LookupSource, now: Timestamp, out: &mut Out) {
             fact("leader", format!("of role {role}, epoch {epoch}, for {}", age(*since, now)));
             fact("key", format!("{store_key} (revision {changed_at})"));
         }
-        LookupSource::Published { nodes } => {
+        LookupSource::Published { nodes } | LookupSource::Service { nodes } => {
             fact("by", if nodes.is_empty() { "no node".into() } else { count(nodes.len(), "node") });
             keys(nodes, &mut fact);
         }

@@ -17,6 +17,7 @@ mod restore;
 mod rollout;
 mod runs;
 mod serve;
+mod services;
 mod status;
 mod trigger_update;
 mod up;
@@ -55,6 +56,7 @@ pub enum Command {
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),
     Pauses(pause::ListArgs),
+    Services(services::Args),
     /// Plan, apply, show and destroy environments
     #[command(subcommand)]
     Env(env::Command),
@@ -104,6 +106,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Pause(args) => run_client(pause::pause(&args, &globals, terminal)),
         Command::Resume(args) => run_client(pause::resume(&args, &globals, terminal)),
         Command::Pauses(args) => run_client(pause::list(&args, &globals, terminal)),
+        Command::Services(args) => run_client(services::run(&args, &globals, terminal)),
         Command::Env(env::Command::Plan(args)) => run_client(env::plan::run(&args, &globals, terminal)),
         Command::Env(env::Command::Apply(args)) => run_client(env::apply::run(&args, &globals, terminal)),
         Command::Env(env::Command::List(args)) => run_client(env::list(&args, &globals, terminal)),

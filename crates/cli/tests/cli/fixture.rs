@@ -298,6 +298,7 @@ impl Fleet {
             changes: Vec::new(),
             first_failure: None,
             hooks: Vec::new(),
+            services: Default::default(),
             published: None,
             checks: if outcome == PASSED { vec![check("port")] } else { Vec::new() },
             facts: Facts {

@@ -16,6 +16,7 @@ mod nodes;
 mod release;
 mod rollouts;
 mod runs;
+mod services;
 mod status;
 mod usage;
 mod verify_hosts;

@@ -123,6 +123,7 @@ async fn unreachable_server_is_exit_code_2() {
         &["verify-hosts", "v2", "db1", "--wait"],
         &["current-version"],
         &["running-versions"],
+        &["services"],
         &["hosts-at-version", "v1"],
         &["check-single-version", "v1"],
     ];

@@ -356,7 +356,7 @@ impl Fleet {
         for role in after.difference(&before) {
             readers.entry(role.clone()).or_default().insert(name.clone());
         }
-        let reads_all = now.is_some_and(|observed| observed.looked_up.is_truncated());
+        let reads_all = now.is_some_and(|observed| observed.looked_up.is_wide());
         set_member(&mut self.index.wide_readers, name.clone(), reads_all);
     }
 
@@ -411,6 +411,17 @@ impl Fleet {
             role.tags.add(node, &after.interfaces);
             self.drop_empty_role(&after.role, existed, effects);
         }
+        let services =
+            |active: &Option<ActiveRole>| active.as_ref().map(|active| active.services.clone()).unwrap_or_default();
+        let changed = self.index.services.replace(node, &services(&before), &services(&after));
+        effects.lookups.extend(changed.iter().map(|name| format!("services::{name}")));
+        let place = |active: &Option<ActiveRole>| {
+            active.as_ref().map(|active| (active.role.clone(), active.interfaces.clone()))
+        };
+        if place(&before) == place(&after) {
+            return;
+        }
+        effects.lookups.insert("active_roles".to_owned());
         let none = Interfaces::new();
         let interfaces = |active: &Option<ActiveRole>, role: &Role| match active {
             Some(active) if active.role == *role => active.interfaces.clone(),

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lookup::config_data::ConfigData;
 use crate::lookup::published::Publications;
+use crate::lookup::services::{ServiceIndex, ServiceOffer};
 use crate::lookup::snapshot::{LeaderInfo, Snapshot};
-use crate::lookup::{LookupKey, Tag, datum_tag};
+use crate::lookup::{LookupKey, Tag, all_roles_tag, datum_tag};
 use crate::names::{DataKey, NodeName, Role};
 use crate::node::leaders::LeaderRecord;
 use crate::txn::Revision;
@@ -30,6 +31,18 @@ impl Fleet {
 
     pub fn published(&self) -> &Publications {
         &self.published
+    }
+
+    pub fn services(&self) -> &ServiceIndex {
+        &self.index.services
+    }
+
+    /// Nodes that offer a service, in natural order of their names.
+    pub fn offers(&self, service: &str) -> Vec<ServiceOffer> {
+        let mut offers: Vec<ServiceOffer> =
+            self.index.services.at(service).into_iter().flatten().map(ServiceOffer::new).collect();
+        offers.sort_by(|one, other| one.node.natural().cmp(&other.node.natural()));
+        offers
     }
 
     pub fn data(&self) -> &ConfigData {
@@ -58,12 +71,16 @@ impl Fleet {
     /// Tag of the value that a node would look up. Without a node, configuration data have no value.
     pub fn tag(&self, key: &str, node: Option<&NodeName>) -> Tag {
         match LookupKey::parse(key) {
+            LookupKey::ActiveRoles => {
+                Some(all_roles_tag(self.index.roles.iter().map(|(role, members)| (role, members.tags.role()))))
+            }
             LookupKey::ActiveRole { role } => self.index.roles.get(role).map(|role| role.tags.role()),
             LookupKey::ActiveRoleInterface { role, interface } => {
                 self.index.roles.get(role).map(|role| role.tags.interface(interface))
             }
             LookupKey::Leader { role } => self.leader(role).map(|leader| leader.tag()),
             LookupKey::Published { key } => Some(self.published.tag(key)),
+            LookupKey::Service { name } => Some(self.index.services.tag(name)),
             LookupKey::Datum { key } => node.and_then(|name| {
                 let role = &self.nodes.get(name)?.record.as_ref()?.role;
                 let (_, (datum, _)) = self.data.layers_for(name, role, key).next()?;
@@ -87,6 +104,7 @@ impl Fleet {
             active_roles: active_roles.collect(),
             leaders: leaders.collect(),
             published: self.published.by_key(),
+            services: self.index.services.iter().map(|(name, nodes)| (name.clone(), nodes.clone())).collect(),
             data: BTreeMap::new(),
         }
     }

@@ -22,6 +22,7 @@ use crate::design::DesignState;
 use crate::lookup::RoleTags;
 use crate::lookup::config_data::ConfigData;
 use crate::lookup::published::Publications;
+use crate::lookup::services::ServiceIndex;
 use crate::names::{EnvName, NodeName, ReplicaId, Role, Version};
 use crate::node::leaders::LeaderRecord;
 use crate::node::pause::{NodePause, PauseRecord, PauseScope, longest};
@@ -110,9 +111,11 @@ struct NodeIndex {
     roles: BTreeMap<Role, RoleMembers>,
     /// Hashed: `verify-hosts` asks for thousands of hosts at a time.
     running: BTreeMap<Version, HashSet<NodeName>>,
+    /// Services of active nodes.
+    services: ServiceIndex,
     /// Nodes whose last run looked a role up.
     role_readers: BTreeMap<Role, BTreeSet<NodeName>>,
-    /// Nodes whose last run looked up more than is recorded. They count as readers of every role.
+    /// Nodes whose last run looked up all roles, a service, or more than is recorded. They count as readers of every role.
     wide_readers: BTreeSet<NodeName>,
     late: BTreeSet<NodeName>,
     unproven: BTreeSet<NodeName>,

@@ -1,5 +1,7 @@
 //! Explains a lookup: the value that a node would get for a key, and its source.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -9,7 +11,7 @@ use crate::fleet::Fleet;
 use crate::keys::Keys;
 use crate::lookup::config_data::{DatumRecord, Layer};
 use crate::lookup::{LookupKey, interface_in_key};
-use crate::names::{DataKey, NodeName, Role};
+use crate::names::{DataKey, NodeName, Role, ServiceName};
 use crate::spelling::nearest;
 use crate::txn::Revision;
 
@@ -37,6 +39,8 @@ pub enum LookupSource {
         #[serde(rename = "hides", default, skip_serializing_if = "Vec::is_empty")]
         overrides: Vec<DatumSource>,
     },
+    /// Active nodes of all roles.
+    ActiveRoles { nodes: Vec<NodeKey> },
     /// Active nodes of a role.
     ActiveRole { role: Role, nodes: Vec<NodeKey> },
     Leader {
@@ -47,6 +51,8 @@ pub enum LookupSource {
         since: Timestamp,
         changed_at: Revision,
     },
+    /// Offered by active nodes.
+    Service { nodes: Vec<NodeKey> },
     /// Published by nodes.
     Published { nodes: Vec<NodeKey> },
 }
@@ -88,14 +94,17 @@ pub fn recorded_key(asked: &str) -> String {
 pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResult> {
     let keys = Keys::new(&fleet.env);
     match LookupKey::parse(&recorded_key(asked)) {
-        LookupKey::ActiveRole { role } => {
-            let (role, nodes) = fleet.roles().find(|(known, _)| known.as_str() == role)?;
-            let value =
-                nodes.iter().filter_map(|name| Some((name.to_string(), json!(fleet.get(name)?.active()?.interfaces))));
+        LookupKey::ActiveRoles => {
+            let nodes = fleet.roles().flat_map(|(_, nodes)| nodes).filter_map(|name| node_key(fleet, &keys, name));
+            let value = fleet.roles().map(|(role, nodes)| (role.to_string(), interfaces_of(fleet, nodes)));
             Some(LookupResult {
                 value: Value::Object(value.collect()),
-                source: active(fleet, &keys, role, nodes.iter()),
+                source: LookupSource::ActiveRoles { nodes: nodes.collect() },
             })
+        }
+        LookupKey::ActiveRole { role } => {
+            let (role, nodes) = fleet.roles().find(|(known, _)| known.as_str() == role)?;
+            Some(LookupResult { value: interfaces_of(fleet, nodes), source: active(fleet, &keys, role, nodes.iter()) })
         }
         LookupKey::ActiveRoleInterface { role, interface } => {
             let (role, nodes) = fleet.roles().find(|(known, _)| known.as_str() == role)?;
@@ -127,6 +136,12 @@ pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResu
             let value = values.map_or_else(|| json!({}), |values| json!(values));
             Some(LookupResult { value, source: LookupSource::Published { nodes } })
         }
+        LookupKey::Service { name } => {
+            ServiceName::new(name).ok()?;
+            let offers = fleet.offers(name);
+            let nodes = offers.iter().filter_map(|offer| node_key(fleet, &keys, &offer.node)).collect();
+            Some(LookupResult { value: json!(offers), source: LookupSource::Service { nodes } })
+        }
         LookupKey::Datum { key } => {
             let role = &fleet.get(node)?.record.as_ref()?.role;
             let key = DataKey::new(key).ok()?;
@@ -156,7 +171,11 @@ pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
         LookupKey::Leader { role } => {
             nearest(role, roles()).filter(|near| *near != role).map(|role| format!("{PREFIX}leader::{role}"))
         }
-        LookupKey::Published { .. } => None,
+        LookupKey::Published { .. } | LookupKey::ActiveRoles => None,
+        LookupKey::Service { name } => {
+            let known = fleet.services().iter().map(|(name, _)| name.as_str());
+            nearest(name, known).filter(|near| *near != name).map(|name| format!("{PREFIX}services::{name}"))
+        }
         LookupKey::Datum { key } => {
             // The prefix was forgotten.
             let forgotten = format!("{PREFIX}{key}");
@@ -168,7 +187,7 @@ pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
             nearest(key, seen.keys().map(DataKey::as_str)).map(str::to_owned)
         }
         LookupKey::Unknown => {
-            let words = ["active_roles", "leader", "published"];
+            let words = ["active_roles", "leader", "published", "services"];
             let (word, rest) = key.split_once("::").unwrap_or((&key, ""));
             let word = nearest(word, words)?;
             Some(format!("{PREFIX}{word}::{}", if rest.is_empty() { "…" } else { rest }))
@@ -177,12 +196,20 @@ pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
 }
 
 fn active<'a>(fleet: &Fleet, keys: &Keys, role: &Role, nodes: impl Iterator<Item = &'a NodeName>) -> LookupSource {
-    let key = |name: &NodeName| {
-        // The newest entry counts.
-        let (version, _) = fleet.get(name)?.active.iter().max_by_key(|(_, (_, at))| *at)?;
-        Some(NodeKey { node: name.clone(), store_key: keys.active_role(version, name) })
-    };
-    LookupSource::ActiveRole { role: role.clone(), nodes: nodes.filter_map(key).collect() }
+    let nodes = nodes.filter_map(|name| node_key(fleet, keys, name));
+    LookupSource::ActiveRole { role: role.clone(), nodes: nodes.collect() }
+}
+
+/// Store key of an active node. The newest entry counts.
+fn node_key(fleet: &Fleet, keys: &Keys, name: &NodeName) -> Option<NodeKey> {
+    let (version, _) = fleet.get(name)?.active.iter().max_by_key(|(_, (_, at))| *at)?;
+    Some(NodeKey { node: name.clone(), store_key: keys.active_role(version, name) })
+}
+
+/// node → interface → address.
+fn interfaces_of(fleet: &Fleet, nodes: &BTreeSet<NodeName>) -> Value {
+    let of_node = |name: &NodeName| Some((name.to_string(), json!(fleet.get(name)?.active()?.interfaces)));
+    Value::Object(nodes.iter().filter_map(of_node).collect())
 }
 
 fn place(keys: &Keys, layer: Layer, key: &DataKey, (datum, at): &(DatumRecord, Revision)) -> DatumSource {

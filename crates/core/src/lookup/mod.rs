@@ -8,6 +8,7 @@
 pub mod config_data;
 pub mod explain;
 pub mod published;
+pub mod services;
 pub mod snapshot;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use crate::names::NodeName;
+use crate::names::{NodeName, Role};
 use crate::report::Interfaces;
 
 /// Looked-up key → tag of the observed value.
@@ -42,6 +43,8 @@ impl Tag {
 /// A parsed lookup key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LookupKey<'a> {
+    /// `active_roles`: all roles.
+    ActiveRoles,
     /// `active_roles::<role>`
     ActiveRole { role: &'a str },
     /// `active_roles::<role>::<interface>`
@@ -50,6 +53,8 @@ pub enum LookupKey<'a> {
     Leader { role: &'a str },
     /// `published::<key>`; the key may hold `::`.
     Published { key: &'a str },
+    /// `services::<name>`
+    Service { name: &'a str },
     /// `data::<key>`: configuration data, which content looks up by its plain key.
     Datum { key: &'a str },
     /// A key without values in this version of Muster.
@@ -65,11 +70,13 @@ impl<'a> LookupKey<'a> {
         }
         let mut parts = key.split("::");
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some("active_roles"), None, None, None) => LookupKey::ActiveRoles,
             (Some("active_roles"), Some(role), None, None) => LookupKey::ActiveRole { role },
             (Some("active_roles"), Some(role), Some(interface), None) => {
                 LookupKey::ActiveRoleInterface { role, interface }
             }
             (Some("leader"), Some(role), None, None) => LookupKey::Leader { role },
+            (Some("services"), Some(name), None, None) => LookupKey::Service { name },
             _ => LookupKey::Unknown,
         }
     }
@@ -171,6 +178,12 @@ impl RoleTags {
     }
 }
 
+/// Tag of all roles of an environment, from their tags in the order of their names.
+pub fn all_roles_tag<'a>(roles: impl Iterator<Item = (&'a Role, Tag)>) -> Tag {
+    let parts: Vec<String> = roles.flat_map(|(role, Tag(tag))| [role.to_string(), tag]).collect();
+    text_tag(&parts.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 fn canonical(interfaces: &Interfaces) -> String {
     interfaces.iter().map(|(name, address)| format!("{name}={address}\n")).collect()
 }
@@ -243,7 +256,11 @@ mod tests {
         assert_eq!(LookupKey::parse("leader::db"), LookupKey::Leader { role: "db" });
         assert_eq!(LookupKey::parse("published::db::binlog"), LookupKey::Published { key: "db::binlog" });
         assert_eq!(LookupKey::parse("data::nova::port"), LookupKey::Datum { key: "nova::port" });
-        for unknown in ["", "active_roles", "active_roles::a::b::c", "leader", "leader::a::b", "data::", "published"] {
+        assert_eq!(LookupKey::parse("active_roles"), LookupKey::ActiveRoles);
+        assert_eq!(LookupKey::parse("services::http"), LookupKey::Service { name: "http" });
+        for unknown in
+            ["", "services", "services::a::b", "active_roles::a::b::c", "leader", "leader::a::b", "data::", "published"]
+        {
             assert_eq!(LookupKey::parse(unknown), LookupKey::Unknown, "{unknown:?}");
         }
     }

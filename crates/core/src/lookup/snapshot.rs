@@ -8,8 +8,11 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::lookup::config_data::Datum;
-use crate::lookup::{LookupKey, RoleTags, Tag, datum_tag, interface_in_key, leader_tag, published, stable_text};
-use crate::names::{DataKey, NodeName, Role};
+use crate::lookup::services::{self, Service};
+use crate::lookup::{
+    LookupKey, RoleTags, Tag, all_roles_tag, datum_tag, interface_in_key, leader_tag, published, stable_text,
+};
+use crate::names::{DataKey, NodeName, Role, ServiceName};
 use crate::report::reason::Need;
 use crate::report::summary::clip;
 use crate::report::{Interfaces, LookupChange};
@@ -34,6 +37,10 @@ pub struct Snapshot {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, Value>>)]
     pub published: BTreeMap<DataKey, BTreeMap<NodeName, Value>>,
+    /// service → node → address, port and tags, of active nodes.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, Service>>)]
+    pub services: BTreeMap<ServiceName, BTreeMap<NodeName, Service>>,
     /// Configuration data that apply to this node.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, Datum>)]
@@ -59,17 +66,21 @@ impl LeaderInfo {
 impl Snapshot {
     /// Tag of the value that a run would look up.
     pub fn tag(&self, key: &str) -> Tag {
-        let tags = |role: &str| {
-            let nodes = self.active_roles.get(role)?;
+        let of_nodes = |nodes: &BTreeMap<NodeName, Interfaces>| {
             let mut tags = RoleTags::default();
             nodes.iter().for_each(|(node, interfaces)| tags.add(node, interfaces));
-            Some(tags)
+            tags
         };
+        let tags = |role: &str| self.active_roles.get(role).map(of_nodes);
         match LookupKey::parse(key) {
+            LookupKey::ActiveRoles => {
+                Some(all_roles_tag(self.active_roles.iter().map(|(role, nodes)| (role, of_nodes(nodes).role()))))
+            }
             LookupKey::ActiveRole { role } => tags(role).map(|tags| tags.role()),
             LookupKey::ActiveRoleInterface { role, interface } => tags(role).map(|tags| tags.interface(interface)),
             LookupKey::Leader { role } => self.leaders.get(role).map(LeaderInfo::tag),
             LookupKey::Published { key } => Some(published::tag_of(self.published.get(key).into_iter().flatten())),
+            LookupKey::Service { name } => Some(services::tag_of(self.services.get(name).into_iter().flatten())),
             LookupKey::Datum { key } => self.data.get(key).map(|datum| datum_tag(&datum.value, datum.secret)),
             LookupKey::Unknown => None,
         }
@@ -95,6 +106,23 @@ const MAX_VALUE: usize = 60;
 /// Change of a key between two snapshots.
 pub fn describe_change(key: &str, before: &Snapshot, after: &Snapshot) -> LookupChange {
     let what = match LookupKey::parse(key) {
+        LookupKey::ActiveRoles => {
+            let all = |snapshot: &Snapshot| {
+                let roles = snapshot.active_roles.iter();
+                Some(
+                    roles
+                        .flat_map(|(role, nodes)| {
+                            nodes.iter().map(move |(node, all)| (node.clone(), (role.clone(), all.clone())))
+                        })
+                        .collect(),
+                )
+            };
+            members(all(before), all(after), "a role")
+        }
+        LookupKey::Service { name } => {
+            let nodes = |snapshot: &Snapshot| Some(snapshot.services.get(name).cloned().unwrap_or_default());
+            members(nodes(before), nodes(after), "the service")
+        }
         LookupKey::ActiveRole { role } => {
             let nodes = |snapshot: &Snapshot| snapshot.active_roles.get(role).cloned();
             members(nodes(before), nodes(after), "the role")

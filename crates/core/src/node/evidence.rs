@@ -73,7 +73,11 @@ mod tests {
 
     fn node(observed: ObservedRecord, active: bool) -> Node {
         let version = crate::names::Version::new("v1").unwrap();
-        let role = ActiveRole { role: crate::names::Role::new("web").unwrap(), interfaces: Default::default() };
+        let role = ActiveRole {
+            role: crate::names::Role::new("web").unwrap(),
+            interfaces: Default::default(),
+            services: Default::default(),
+        };
         let active = active.then(|| (version.clone(), (role, Revision(1)))).into_iter().collect();
         let observed = ObservedRecord { passed: Some(version.clone()), running: Some(version), ..observed };
         Node { observed: Some((observed, Revision(1))), active, ..Node::default() }

@@ -159,7 +159,7 @@ pub fn transactions(fleet: &Fleet, decision: &LivenessDecision) -> Vec<(NodeName
         let key = keys.active_role(observed.passed.as_ref()?, name);
         let op = if back {
             let role = node.record.as_ref()?.role.clone();
-            Op::put_json(key, &ActiveRole { role, interfaces: observed.interfaces.clone() }).ok()?
+            Op::put_json(key, &ActiveRole::new(role, observed)).ok()?
         } else {
             Op::delete(key)
         };

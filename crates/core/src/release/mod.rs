@@ -4,6 +4,7 @@ pub mod dir;
 pub mod environment_conf;
 pub mod manifest;
 pub mod puppet_settings;
+pub mod services;
 pub mod spec;
 
 use std::collections::BTreeSet;

@@ -1,11 +1,14 @@
 //! `release.yaml`: the specification of a release.
 
+use std::collections::BTreeMap;
+
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::lookup::LookupKey;
-use crate::names::Role;
+use crate::names::{Role, ServiceName};
 use crate::release::puppet_settings::PuppetSettings;
+use crate::release::services::ServiceSpec;
 
 /// Default deadline of the applier. Long enough for a first run that installs packages.
 pub const APPLIER_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
@@ -53,6 +56,9 @@ pub struct ReleaseSpec {
     /// Interval of validations between runs.
     #[serde(default = "validate_every")]
     pub validate_every: SignedDuration,
+    /// Services that nodes offer while their checks pass.
+    #[serde(default)]
+    pub services: BTreeMap<ServiceName, ServiceSpec>,
     /// Executables that react to a changed lookup without a run.
     #[serde(default)]
     pub hooks: Vec<Hook>,
@@ -245,6 +251,7 @@ impl ReleaseSpec {
                 problems.push(format!("the deadline of check {:?} must be positive", check.name));
             }
         }
+        problems.extend(self.service_problems());
         for (number, hook) in self.hooks.iter().enumerate() {
             let mut before = self.hooks.iter().take(number);
             if before.any(|other| other.name() == hook.name() && share_a_role(&other.roles, &hook.roles)) {

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 
 use crate::lookup::Lookups;
 use crate::lookup::published::Publication;
+use crate::lookup::services::{Service, Services};
 use crate::names::{NodeName, RunId, Version};
 use crate::report::reason::RunReason;
 use crate::txn::Generation;
@@ -71,6 +72,10 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     pub published: Option<Publication>,
+    /// Services that the node offers, if this is a validation that passed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Service>)]
+    pub services: Services,
     pub facts: Facts,
     /// Keys that the run looked up, found or not, with the tags of their values.
     #[serde(default)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::lookup::Tag;
+use crate::lookup::services::{Service, Services};
 use crate::names::{Role, RunId, Version};
 use crate::node::decommission::RoleLookups;
 use crate::node::service_state::ServiceState;
@@ -38,6 +39,16 @@ pub struct RunningVersion {
 pub struct ActiveRole {
     pub role: Role,
     pub interfaces: Interfaces,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Service>)]
+    pub services: Services,
+}
+
+impl ActiveRole {
+    /// Entry of a node, from its last report.
+    pub fn new(role: Role, observed: &ObservedRecord) -> Self {
+        Self { role, interfaces: observed.interfaces.clone(), services: observed.services.clone() }
+    }
 }
 
 /// `observed/<node>`: summary of the last report. Its revision fences each move of the node's status.
@@ -77,6 +88,10 @@ pub struct ObservedRecord {
     pub passed: Option<Version>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub interfaces: Interfaces,
+    /// Services that the last passed validation proved. Empty if the last one failed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Service>)]
+    pub services: Services,
     /// Role lookups of the last run that was applied. Decommissioning waits for readers of a role. A failed or pending
     /// run leaves this unchanged.
     #[serde(default, skip_serializing_if = "RoleLookups::is_empty")]

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::keys::Keys;
 use crate::lookup::published::{self, PUBLISHED_LIMIT, Publication};
+use crate::lookup::services::Services;
 use crate::names::{NodeName, Role, Version};
 use crate::node::decommission::RoleLookups;
 use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
@@ -91,6 +92,7 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         running: next_running(before.running.as_ref().filter(|_| same_epoch), report),
         passed: next_passed(before.passed.as_ref(), report),
         interfaces: summary::interfaces(&report.facts.interfaces),
+        services: next_services(&before, report),
         looked_up: next_looked_up(&before, report),
         published: before.published.clone(),
         last: Some(kept_last_run.unwrap_or_else(|| summary::last_run(report, known.log))),
@@ -284,6 +286,14 @@ fn next_passed(before: Option<&Version>, report: &Report) -> Option<Version> {
     }
 }
 
+fn next_services(before: &ObservedRecord, report: &Report) -> Services {
+    match report.outcome {
+        Outcome::Validated(Verdict::Passed) => summary::services(&report.services),
+        Outcome::Validated(Verdict::Failed) => Services::new(),
+        Outcome::Configured(_) | Outcome::Previewed(_) => before.services.clone(),
+    }
+}
+
 /// A validation has no lookups of its own.
 fn next_looked_up(before: &ObservedRecord, report: &Report) -> RoleLookups {
     match report.outcome {
@@ -405,7 +415,7 @@ fn move_active(
     if let Some(passed) = &after.passed {
         let key = known.keys.active_role(passed, known.node);
         txn.ops.push(if known.in_service && !after.rebooted {
-            let value = ActiveRole { role: known.role.clone(), interfaces: after.interfaces.clone() };
+            let value = ActiveRole::new(known.role.clone(), after);
             // Written even if it exists: the node may have been withdrawn as lost meanwhile.
             Op::put_json(key, &value)?
         } else {

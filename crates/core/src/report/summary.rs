@@ -1,19 +1,20 @@
 //! Bounded summaries of reports for the store. The whole report is a blob.
 
+use crate::lookup::services::{self, Services};
 use crate::report::reason::{Need, ReleaseRefusal, RunReason};
 use crate::report::record::{LastRun, PastRun, RunHistory};
 use crate::report::shorten::shorten;
 use crate::report::{Cause, FirstFailure, Interfaces, LookupChange, Report, ResourceError};
 
 /// Maximum size of `observed/<node>` in bytes.
-pub const OBSERVED_LIMIT: usize = 4 * 1024;
+pub const OBSERVED_LIMIT: usize = 5 * 1024;
 /// Number of runs in `history/<node>`.
 pub const HISTORY_LENGTH: usize = 20;
 /// Maximum size of `history/<node>` in bytes, well below the limit of a value (16 KiB).
 const HISTORY_LIMIT: usize = 12 * 1024;
 
 // The parts of `observed` are bounded so that their sum stays below its limit: errors 2 × 0.5 KiB, the reason 0.6 KiB,
-// causes 0.7 KiB, interfaces 0.8 KiB, and 0.6 KiB of names, digests and times. The first failure and the lookups come
+// causes 0.7 KiB, interfaces 0.8 KiB, services 1 KiB, and 0.6 KiB of names, digests and times. The first failure and the lookups come
 // last and are dropped if they do not fit.
 const ERRORS: usize = 2;
 const INTERFACES: usize = 12;
@@ -37,6 +38,11 @@ pub fn clip(text: &str, limit: usize) -> String {
 pub(crate) fn interfaces(all: &Interfaces) -> Interfaces {
     let legal = |(name, address): &(&String, &String)| name.len() <= 16 && address.len() <= 46;
     all.iter().filter(legal).take(INTERFACES).map(|(name, address)| (name.clone(), address.clone())).collect()
+}
+
+/// The services, or none over the limit; agents do not send more, because the build of the release refuses it.
+pub(crate) fn services(all: &Services) -> Services {
+    if services::size(all) <= services::SERVICES_LIMIT { all.clone() } else { Services::new() }
 }
 
 pub(crate) fn last_run(report: &Report, log: Option<&str>) -> LastRun {

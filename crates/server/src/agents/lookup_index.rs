@@ -116,9 +116,12 @@ impl LookupIndex {
     pub(super) fn by_role(&self, is_concerned: impl Fn(&str) -> bool) -> impl Iterator<Item = &NodeName> {
         let of_role = move |key: &str| match LookupKey::parse(key) {
             LookupKey::ActiveRole { role } | LookupKey::ActiveRoleInterface { role, .. } => is_concerned(role),
-            LookupKey::Leader { .. } | LookupKey::Published { .. } | LookupKey::Datum { .. } | LookupKey::Unknown => {
-                false
-            }
+            LookupKey::ActiveRoles => true,
+            LookupKey::Leader { .. }
+            | LookupKey::Published { .. }
+            | LookupKey::Service { .. }
+            | LookupKey::Datum { .. }
+            | LookupKey::Unknown => false,
         };
         let sets = self.by_key.iter().filter(move |(key, _)| of_role(key)).flat_map(|(_, sets)| sets);
         sets.filter_map(|set| self.sets.get(set)).flatten()

@@ -229,7 +229,7 @@ async fn change_wakes_exactly_the_nodes_that_looked_it_up() {
     assert_eq!(rig.woken(10).await, ten());
     rig.commit(Op::put_json(rig.keys.published(&node("db1")), &json!({"k": 1, "other": 2})).unwrap()).await;
     assert_eq!(rig.woken(0).await, [""; 0], "no node looked up the other key");
-    let active = ActiveRole { role: db(), interfaces: Default::default() };
+    let active = ActiveRole { role: db(), interfaces: Default::default(), services: Default::default() };
     let version = muster_core::names::Version::new("v1").unwrap();
     rig.commit(Op::put_json(rig.keys.active_role(&version, &node("db1")), &active).unwrap()).await;
     assert_eq!(rig.woken(10).await, ten());

@@ -20,6 +20,7 @@ mod rollouts;
 mod router;
 mod runs;
 mod server;
+mod services;
 mod versions;
 
 pub(crate) use access::{AccessControl, Peer};

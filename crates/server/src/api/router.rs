@@ -15,7 +15,8 @@ use crate::app::App;
 
 use super::access::{AccessControl, check_access};
 use super::{
-    agents, backup, data, design, environments, error, logs, nodes, pauses, releases, rollouts, runs, server, versions,
+    agents, backup, data, design, environments, error, logs, nodes, pauses, releases, rollouts, runs, server, services,
+    versions,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -48,6 +49,7 @@ fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(nodes::show_node))
         .routes(routes!(nodes::list_failures))
         .routes(routes!(nodes::lookup_key))
+        .routes(routes!(services::list_services))
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::list_failure_groups))
         .routes(routes!(runs::show_run))

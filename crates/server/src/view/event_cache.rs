@@ -72,12 +72,13 @@ impl SnapshotCache {
 
 impl EnvSnapshots {
     fn new(fleet: &Fleet) -> Result<Self, serde_json::Error> {
-        let Snapshot { revision: _, tag: _, active_roles, leaders, published, data: _ } = fleet.snapshot();
+        let Snapshot { revision: _, tag: _, active_roles, leaders, published, services, data: _ } = fleet.snapshot();
         let shared = format!(
-            "\"active_roles\":{},\"leaders\":{},\"published\":{}",
+            "\"active_roles\":{},\"leaders\":{},\"published\":{},\"services\":{}",
             serde_json::to_string(&active_roles)?,
             serde_json::to_string(&leaders)?,
-            serde_json::to_string(&published)?
+            serde_json::to_string(&published)?,
+            serde_json::to_string(&services)?
         );
         Ok(Self { shared_tag: text_tag(&[&shared]), shared: shared.into(), of_roles: BTreeMap::new() })
     }

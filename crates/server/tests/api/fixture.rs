@@ -157,6 +157,7 @@ impl Fixture {
             first_failure: None,
             checks: Vec::new(),
             hooks: Vec::new(),
+            services: Default::default(),
             published: None,
             facts: Facts {
                 interfaces: Interfaces::from([("eth0".into(), format!("addr-of-{name}"))]),

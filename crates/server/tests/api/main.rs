@@ -16,4 +16,5 @@ mod reports;
 mod restore;
 mod rollouts;
 mod runs;
+mod services;
 mod sync;

@@ -20,7 +20,7 @@ use crate::fixture::{Fixture, PASSED, next, node, release_record, version};
 const FLEET: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
 
 /// An agent that has received the current state and has looked up some keys.
-fn caught_up(fixture: &Fixture, keys: &[&str]) -> SyncOpen {
+pub(crate) fn caught_up(fixture: &Fixture, keys: &[&str]) -> SyncOpen {
     let fleets = fixture.app.view.fleets();
     let fleet = &fleets[&fixture.env];
     let lookups: Lookups = keys.iter().map(|key| ((*key).to_owned(), fleet.tag(key, None))).collect();

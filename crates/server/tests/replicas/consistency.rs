@@ -184,6 +184,7 @@ pub(crate) fn passed(replica: &Replica, name: &str, seq: u64) -> Report {
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
+        services: Default::default(),
         published: None,
         facts: Facts {
             interfaces: Interfaces::from([("eth0".into(), format!("addr-of-{name}"))]),

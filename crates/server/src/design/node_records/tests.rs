@@ -113,7 +113,8 @@ fn in_service(fleet: &mut Fleet, node: &str, active: bool) {
     let observed = ObservedRecord { passed: Some("v1".parse().unwrap()), ..ObservedRecord::default() };
     put(fleet, keys.observed(&name(node)), &observed, 51);
     if active {
-        let role = ActiveRole { role: Role::new("web").unwrap(), interfaces: BTreeMap::new() };
+        let role =
+            ActiveRole { role: Role::new("web").unwrap(), interfaces: BTreeMap::new(), services: Default::default() };
         put(fleet, keys.active_role(&version, &name(node)), &role, 51);
     }
 }

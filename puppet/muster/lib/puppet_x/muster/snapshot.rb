@@ -36,12 +36,18 @@ module PuppetX
         malformed('has no object "active_roles" of roles, nodes and interfaces') unless objects?(data['active_roles'], 2)
         malformed('has no object "leaders" of roles') unless objects?(data['leaders'], 1)
         malformed('has no object "published" of keys and nodes') unless objects?(data['published'], 1)
+        malformed('has no object "services" of services and nodes') unless objects?(data['services'], 2)
         malformed('has no object "data" of keys with a value each') unless data?(data['data'])
       end
 
       # One of the node's own facts, such as `node` or `interfaces`.
       def fetch(name)
         @data.fetch(name) { malformed("has no \"#{name}\"") }
+      end
+
+      # role → node → {interface → address}: all roles of the environment, with their nodes in natural order.
+      def all_active
+        @data['active_roles'].to_h { |role, nodes| [role, in_order(nodes)] }
       end
 
       # node → {interface → address}, in natural order of the nodes; nil when the environment has no such role.
@@ -70,6 +76,16 @@ module PuppetX
       # node → value, in natural order of the nodes; empty if no node publishes the key.
       def published(key)
         in_order(@data['published'][key] || {})
+      end
+
+      # [{node, address, port, tags}] in natural order of the nodes; empty if no node offers the service. nil for a name that
+      # no service can have.
+      def services(name)
+        return nil unless name.match?(/\A[a-z][a-z0-9_-]{0,39}\z/)
+
+        in_order(@data['services'][name] || {}).map do |node, service|
+          { 'node' => node, 'address' => service['address'], 'port' => service['port'], 'tags' => service['tags'] || [] }
+        end
       end
 
       # {value, secret, layer} of the host, role or global layer; nil if no layer has the key.

@@ -11,10 +11,12 @@ require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FIL
 #
 # Keys with the prefix `etcdlookup::` return data of other nodes:
 #
+#     etcdlookup::active_roles                       {role => {node => {interface => address}}}
 #     etcdlookup::active_roles::<role>               {node => {interface => address}}
 #     etcdlookup::active_roles::<role>::<interface>  the addresses as a list
 #     etcdlookup::leader::<role>                     {node, host, epoch, interfaces}; not found without a leader
 #     etcdlookup::published::<key>                   {node => value}; {} if no node publishes the key
+#     etcdlookup::services::<name>                   [{node, address, port, tags}]; [] if no node offers the service
 #
 # Every other key is configuration data of the environment. A secret value is returned as Sensitive. Values are never
 # interpolated.
@@ -56,6 +58,8 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
   end
 
   def find(snapshot, wanted)
+    return snapshot.all_active if wanted == 'active_roles'
+
     table, separator, name = wanted.partition('::')
     return nil if separator.empty?
 
@@ -68,6 +72,7 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
     when 'leader' then snapshot.leader(name)
     # A published key may contain `::`.
     when 'published' then snapshot.published(name)
+    when 'services' then snapshot.services(name)
     end
   end
 end
