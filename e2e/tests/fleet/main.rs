@@ -8,6 +8,7 @@
 mod agent_faults;
 mod applier_faults;
 mod data_and_publications;
+mod drift;
 mod growing;
 mod leaders;
 mod periodic_validation;

@@ -200,6 +200,7 @@ const FILES: &[(&str, &str)] = files![
     "lib/puppet_x/muster/lookups.rb",
     "lib/puppet_x/muster/natural_order.rb",
     "lib/puppet_x/muster/pending.rb",
+    "lib/puppet_x/muster/corrective_changes.rb",
     "lib/puppet_x/muster/plain_data.rb",
     "lib/puppet_x/muster/published.rb",
     "lib/puppet_x/muster/run_file.rb",

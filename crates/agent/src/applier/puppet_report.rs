@@ -78,6 +78,9 @@ pub(super) struct PuppetEvent {
     pub(super) previous_value: Value,
     #[serde(default)]
     pub(super) desired_value: Value,
+    /// The value was set by an earlier run, and has changed since.
+    #[serde(default)]
+    corrective_change: Option<bool>,
 }
 
 impl ResourceStatus {
@@ -199,6 +202,7 @@ fn add_changes(
             file: status.file.as_deref().map(|file| puppet_log::in_release(file, reader.release)),
             line: status.line,
             noop,
+            corrective: event.corrective_change == Some(true),
         });
     }
 }
@@ -312,7 +316,8 @@ mod tests {
     #[test]
     fn changes_have_values_and_place_without_secrets() {
         let status = json!({"file": "/r/site.pp", "line": 3, "events": [
-            {"status": "success", "property": "mode", "previous_value": "0600", "desired_value": "0644"},
+            {"status": "success", "property": "mode", "previous_value": "0600", "desired_value": "0644",
+                "corrective_change": true},
             {"status": "success", "property": "returns", "previous_value": "notrun", "desired_value": ["0"]},
             {"status": "noop", "property": "password", "previous_value": null, "desired_value": "is hunter2! now"},
             {"status": "noop", "property": "groups", "previous_value": [], "desired_value": ["a", "b"]},
@@ -330,6 +335,7 @@ mod tests {
                 ("groups", "[]", r#"["a","b"]"#, true),
             ]
         );
+        assert_eq!(changes.iter().map(|change| change.corrective).collect::<Vec<_>>(), [true, false, false, false]);
         assert!(changes.iter().all(|change| change.resource == "File[/[secret]/x]" && change.line == Some(3)));
     }
 

@@ -21,7 +21,7 @@ impl RunQueue {
             QueueEvent::RunRequested { .. } | QueueEvent::PreviewRequested { .. } | QueueEvent::RolledBack { .. }
         );
         let Timings { debounce, retry } = self.timings;
-        let timings = DecisionTimings { debounce, retry, chance: now.chance };
+        let timings = DecisionTimings { debounce, retry, chance: now.chance, phase: self.phase };
         let (schedule, action) = decide(self.schedule.clone(), self.view(), event, now.instant, timings);
         self.schedule = schedule;
         let waits_in_pause = self.paused.is_some() && self.ledger.waiting != self.schedule.waiting;
@@ -93,6 +93,7 @@ impl RunQueue {
             failures,
             first_failure,
             hooks,
+            unchanged: false,
             started,
             order: Some(Box::new(StoredOrder { desired: desired.clone(), role: role.clone() })),
         };

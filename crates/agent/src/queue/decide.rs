@@ -77,6 +77,8 @@ pub struct DecisionTimings {
     pub retry: RetryBackoff,
     /// Jitter between 0 and 1, drawn again for each event.
     pub chance: f64,
+    /// Position of the node's timed runs within their interval, from 0 up to 1.
+    pub phase: f64,
 }
 
 /// Decides on an event. Returns the new schedule and the action.
@@ -90,6 +92,7 @@ pub fn decide(
     let soon = now + timings.debounce;
     let action = match event {
         QueueEvent::Started { adopted, waiting, previews } => {
+            schedule.begin = Some(now);
             started(&mut schedule, view, adopted, waiting, previews, now + FIRST_HELLO_TIMEOUT);
             QueueAction::Wait
         }
@@ -155,6 +158,7 @@ pub fn decide(
                 schedule.retry = None;
                 schedule.add(Cause::Retry { attempt: retry.attempt }, now);
             }
+            schedule.add_timed(view, now, timings.phase);
             start(&mut schedule, view, now)
         }
     };
@@ -192,6 +196,7 @@ fn start(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant) -> QueueAc
         Work::Run => {
             schedule.due = None;
             schedule.retry = None;
+            schedule.timed_due = None;
             QueueAction::Start { causes: std::mem::take(&mut schedule.waiting), failures: view.failures }
         }
         Work::Preview => QueueAction::Preview { causes: std::mem::take(&mut schedule.previews) },
@@ -217,6 +222,9 @@ fn finished(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant, timings
     schedule.hasten(now);
     schedule_retry(schedule, view, now, timings);
     schedule.hasten_hooks(view, now);
+    if schedule.timed_due.is_none() {
+        schedule.schedule_timed(view, now, timings.phase);
+    }
     if let Some(applied) = view.applied {
         let failures = hooks::failures(&applied.hooks, view.hooks);
         if schedule.hooks_due.is_none() && failures > 0 && !view.hooks_due().is_empty() {

@@ -4,8 +4,8 @@
 //! returns [`io::Effect`]s. It has no disk, no clock and no task. [`task`] has them: it receives messages of the sync task,
 //! the run task and the report sender, and carries out the effects, each completed before the next.
 //!
-//! Inside the state machine, [`decide`] chooses an action, [`schedule`] holds the due times of waiting work, `actions`
-//! starts work, `results` stores what has ended, [`auto_rollback`] rolls back unconfirmed releases, and
+//! Inside the state machine, [`decide`] chooses an action, [`schedule`] holds the due times of waiting work,
+//! [`timed_runs`] those of the runs that find drift, `actions` starts work, `results` stores what has ended, [`auto_rollback`] rolls back unconfirmed releases, and
 //! the state machine itself publishes the status.
 //!
 //! # State is on disk before it takes effect
@@ -46,3 +46,4 @@ mod results;
 pub mod schedule;
 pub mod state_machine;
 pub mod task;
+pub mod timed_runs;

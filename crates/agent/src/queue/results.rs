@@ -1,7 +1,8 @@
 //! Stores the results of work that has ended, and adopts the work of an earlier agent.
 
+use muster_core::lookup::published;
 use muster_core::names::Version;
-use muster_core::report::{Cause, HookResult, Outcome, Verdict, status_move};
+use muster_core::report::{Cause, HookResult, Outcome, RunResult, Verdict, status_move};
 use muster_wire::sync::DesiredState;
 
 use crate::clock::EventTime;
@@ -20,6 +21,7 @@ impl RunQueue {
     /// The applier of a run has succeeded.
     pub(super) fn configured(&mut self, report: UnsentReport, applied: AppliedRelease, now: EventTime) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "configured");
+        let unchanged = self.is_unchanged(&report, &applied);
         let before = self.ledger.applied.as_ref().map(|before| &before.desired.digest);
         if before != Some(&applied.desired.digest) {
             // Records of hooks belong to the release that defines the hooks.
@@ -27,8 +29,27 @@ impl RunQueue {
         }
         self.ledger.applied = Some(applied);
         self.await_confirmation(&report, now);
-        self.store_report(report);
+        match self.ledger.running.as_mut().filter(|_| unchanged) {
+            Some(running) => running.unchanged = true,
+            None => {
+                self.ledger.published = report.applier.published.as_ref().map(published::tag);
+                self.store_report(report);
+            }
+        }
         self.begin_checks(now);
+    }
+
+    /// True if a timed run has left everything as the server knows it. It is not reported: without changes, a fleet causes
+    /// no writes to the store.
+    fn is_unchanged(&self, report: &UnsentReport, applied: &AppliedRelease) -> bool {
+        let is_timed = self.ledger.running.as_ref().is_some_and(RunningRun::is_timed);
+        let published = report.applier.published.as_ref().map(published::tag);
+        is_timed
+            && report.outcome == Outcome::Configured(RunResult::Unchanged)
+            && self.ledger.last_validation.is_some()
+            && self.ledger.applied.as_ref() == Some(applied)
+            && self.ledger.last.as_ref().is_some_and(|last| last.lookups == report.lookups)
+            && self.ledger.published == published
     }
 
     pub(super) fn begin_checks(&mut self, now: EventTime) {
@@ -49,6 +70,7 @@ impl RunQueue {
             }
             LedgerRunEnd::Failed => tracing::warn!(run = %report.run, result, reason, "{phase}"),
         }
+        let known_validation = self.ledger.last_validation.clone();
         match report.outcome {
             Outcome::Validated(_) => self.ledger.last_validation = Some(ValidationRecord::from(&report)),
             Outcome::Configured(_) | Outcome::Previewed(_) => self.clear_partly_applied(&report, &last),
@@ -65,7 +87,13 @@ impl RunQueue {
         } else {
             QueueEvent::Finished
         };
-        self.store_report(report);
+        let unchanged = self.ledger.running.as_ref().is_some_and(|running| running.unchanged);
+        if !unchanged
+            || !matches!(report.outcome, Outcome::Validated(_))
+            || self.ledger.last_validation != known_validation
+        {
+            self.store_report(report);
+        }
         self.ledger.last = Some(last);
         if let Some(snapshot) = self.running_snapshot.take() {
             self.last_snapshot = Some(snapshot);

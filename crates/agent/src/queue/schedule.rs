@@ -28,6 +28,10 @@ pub struct Schedule {
     pub hooks_due: Option<Instant>,
     /// Time of the next periodic validation.
     pub validation_due: Option<Instant>,
+    /// Time of the next timed run; see [`super::timed_runs`].
+    pub timed_due: Option<Instant>,
+    /// Time from which the intervals of timed runs are counted.
+    pub begin: Option<Instant>,
 }
 
 /// Retry of a run that failed, or that waits for something which no event announces.
@@ -61,6 +65,8 @@ pub struct LedgerView<'a> {
     /// The release that was applied last.
     pub applied: Option<&'a AppliedRelease>,
     pub hooks: &'a HookRecords,
+    /// The desired state is not confirmed yet, and may be rolled back.
+    pub unconfirmed: bool,
     pub paused: Option<PausedUntil>,
 }
 
@@ -117,7 +123,8 @@ impl LedgerView<'_> {
 impl Schedule {
     /// The next due time, if no other event comes first.
     pub fn wake_at(&self, view: LedgerView<'_>) -> Option<Instant> {
-        self.due_times(view).into_iter().filter_map(|(_, when)| when).min()
+        let timed = self.timed_due.filter(|_| self.running.is_none());
+        self.due_times(view).into_iter().filter_map(|(_, when)| when).chain(timed).min()
     }
 
     /// The work that may start now. A preview comes first: an operator waits for it, it changes nothing, and after the run

@@ -18,6 +18,7 @@ use crate::config::AgentNode;
 use crate::queue::decide::QueueEvent;
 use crate::queue::io::{Effect, Input, QueueStatus};
 use crate::queue::schedule::{LedgerView, PausedUntil, Schedule, merge};
+use crate::queue::timed_runs;
 use crate::state::ledger::{Ledger, RunPhase, Work};
 use crate::sync::handshake::SyncState;
 
@@ -48,6 +49,8 @@ pub struct RunQueue {
     pub(super) ledger: Ledger,
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) timings: Timings,
+    /// See [`super::timed_runs::phase`].
+    pub(super) phase: f64,
     pub(super) schedule: Schedule,
     /// The snapshot of the last run.
     pub(super) last_snapshot: Option<Arc<Snapshot>>,
@@ -71,8 +74,10 @@ impl RunQueue {
         let InitialState { ledger, snapshot, last_snapshot, running_snapshot } = initial;
         let sync_state = SyncState::new(&ledger, snapshot.as_ref());
         let published = QueueStatus { sync_state, awaited: awaited(&ledger), ..QueueStatus::default() };
+        let phase = timed_runs::phase(&node.env, &node.name);
         Self {
             node,
+            phase,
             ledger,
             snapshot: snapshot.map(Arc::new),
             timings,
@@ -228,6 +233,7 @@ impl RunQueue {
             if self.ledger.incarnation != Some(incarnation) {
                 // The server counts a validation only in the incarnation that reported it: the next one is reported.
                 self.ledger.last_validation = None;
+                self.ledger.published = None;
             }
             self.ledger.incarnation = Some(incarnation);
             self.ledger.role = Some(role);
@@ -318,6 +324,7 @@ impl RunQueue {
             failures: self.ledger.failures(),
             applied: self.ledger.applied.as_ref(),
             hooks: &self.ledger.hooks,
+            unconfirmed: awaited(&self.ledger).is_some(),
             // Held like a paused node, until the server accepts the agent.
             paused: if self.duplicate { Some(PausedUntil::Resumed) } else { self.paused },
         }
@@ -347,8 +354,9 @@ impl RunQueue {
         if let Some(running) = &self.ledger.running {
             let (run, version, since) = (running.run.clone(), running.version.clone(), running.started);
             match (running.work, running.phase) {
-                // A periodic validation is no activity: only a changed result is reported.
+                // Timed work is no activity: only a changed result is reported.
                 (Work::Validation, _) => {}
+                (Work::Run, _) if running.is_timed() => {}
                 (Work::Run | Work::Preview | Work::Hooks, RunPhase::Applying) => {
                     return Activity::Applying { run, version, since };
                 }

@@ -227,6 +227,7 @@ async fn after_applier(
             let applied = AppliedRelease {
                 desired: order.desired.clone(),
                 validate_every: release.spec.validate_every,
+                run_every: release.spec.run_every.duration(),
                 hooks: for_role(&release.spec, &order.role),
             };
             let configured = Input::Configured { report: Box::new(report.clone()), applied: Box::new(applied) };

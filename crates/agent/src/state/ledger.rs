@@ -65,6 +65,9 @@ pub struct Ledger {
     pub last_validation: Option<ValidationRecord>,
     #[serde(default)]
     pub hooks: HookRecords,
+    /// Tag of the values that the last reported run published.
+    #[serde(default)]
+    pub published: Option<Tag>,
     /// The pause of this node, if it is paused.
     #[serde(default)]
     pub pause: Option<NodePause>,
@@ -90,6 +93,9 @@ pub struct Ledger {
 pub struct AppliedRelease {
     pub desired: DesiredState,
     pub validate_every: SignedDuration,
+    /// Interval of timed runs. `None`: there are none.
+    #[serde(default)]
+    pub run_every: Option<SignedDuration>,
     /// The hooks for the node's role.
     pub hooks: Vec<HookTrigger>,
 }
@@ -185,10 +191,23 @@ pub struct RunningRun {
     /// The hooks to run.
     #[serde(default)]
     pub hooks: Vec<HookTrigger>,
+    /// The applier of a timed run has changed nothing. The run is reported only if its validation differs from the last one.
+    #[serde(default)]
+    pub unchanged: bool,
     pub started: Timestamp,
     /// The order, for an agent that adopts the work. `None` if an older agent has started it.
     #[serde(default)]
     pub order: Option<Box<StoredOrder>>,
+}
+
+impl RunningRun {
+    /// True for a run that only the time has caused.
+    pub fn is_timed(&self) -> bool {
+        match self.work {
+            Work::Run => self.causes == [Cause::Schedule],
+            Work::Preview | Work::Hooks | Work::Validation => false,
+        }
+    }
 }
 
 /// The part of a work order that the ledger does not have otherwise.
@@ -202,7 +221,7 @@ pub struct StoredOrder {
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
     Applying,
-    /// The applier succeeded, and its report is in the outbox. The processes that it started are kept.
+    /// The applier succeeded, and its report, if it has one, is in the outbox. The processes that it started are kept.
     Validating,
 }
 
@@ -221,6 +240,7 @@ impl Ledger {
             applied: None,
             last_validation: None,
             hooks: HookRecords::new(),
+            published: None,
             pause: None,
             server_time: None,
             run_request: None,

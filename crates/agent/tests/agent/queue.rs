@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use muster_agent::queue::auto_rollback::RollbackStage;
 use muster_agent::queue::io::Input;
+use muster_agent::run::WorkOrder;
 use muster_agent::state::ledger::{LedgerRunEnd, Work};
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, Version};
@@ -333,4 +334,95 @@ fn pause_delays_the_rollback() {
 fn pause() -> NodePause {
     let (by, reason, since) = ("ada".into(), "disk swap".into(), Timestamp::UNIX_EPOCH);
     NodePause { scope: PauseScope::Global, pause: PauseRecord { by, reason, since, until: None } }
+}
+
+/// A validated node whose releases have timed runs.
+fn timed_world(lives_for: usize) -> SimulatedWorld {
+    let mut world = SimulatedWorld::new(usize::MAX);
+    world.run_every = Some(SignedDuration::from_mins(30));
+    world.happens(Input::Started).unwrap();
+    connect(&mut world, STATES[0]).unwrap();
+    world.result = RunResult::Unchanged;
+    world.left = lives_for;
+    world
+}
+
+fn timed_runs(world: &SimulatedWorld) -> usize {
+    let is_timed = |order: &&WorkOrder| order.run.work == Work::Run && order.run.causes == [Cause::Schedule];
+    world.log.orders.iter().filter(is_timed).count()
+}
+
+/// Continues until this many timed runs have ended.
+fn until_timed_runs(world: &mut SimulatedWorld, count: usize) -> Result<(), Killed> {
+    while timed_runs(world) < count {
+        world.next_tick()?;
+        world.settle()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn timed_run_is_reported_only_if_it_changed_something() {
+    let mut world = timed_world(usize::MAX);
+    let reports = world.log.accepted.len();
+    until_timed_runs(&mut world, 3).unwrap();
+    assert_eq!(world.log.accepted.len(), reports, "nothing has changed");
+    world.result = RunResult::Changed;
+    until_timed_runs(&mut world, 4).unwrap();
+    let new: Vec<_> = world.log.accepted[reports..].iter().map(|report| (report.outcome, &report.causes[..])).collect();
+    let schedule = &[Cause::Schedule][..];
+    let expected =
+        [(Outcome::Configured(RunResult::Changed), schedule), (Outcome::Validated(Verdict::Passed), schedule)];
+    assert_eq!(new, expected);
+    world.result = RunResult::Unchanged;
+    until_timed_runs(&mut world, 6).unwrap();
+    assert_eq!(world.log.accepted.len(), reports + 2);
+}
+
+#[test]
+fn first_timed_run_of_an_incarnation_is_reported() {
+    let mut world = timed_world(usize::MAX);
+    let (role, now) = (Role::new("web").unwrap(), Timestamp::UNIX_EPOCH);
+    world.happens(Input::Hello { incarnation: 2, role, now, renewed: false }).unwrap();
+    let reports = world.log.accepted.len();
+    until_timed_runs(&mut world, 2).unwrap();
+    let new: Vec<_> = world.log.accepted[reports..].iter().map(|report| report.outcome).collect();
+    assert_eq!(new, [Outcome::Validated(Verdict::Passed)], "its first validation, and no run");
+}
+
+#[test]
+fn agent_killed_in_a_timed_run_reports_nothing_of_it() {
+    let effects = {
+        let mut world = timed_world(usize::MAX);
+        until_timed_runs(&mut world, 1).unwrap();
+        usize::MAX - world.left
+    };
+    for lives_for in 0..effects {
+        let mut world = timed_world(lives_for);
+        assert!(until_timed_runs(&mut world, 1).is_err(), "{lives_for}");
+        let reports = world.log.accepted.len();
+        world.left = usize::MAX;
+        world.restart();
+        world.happens(Input::Started).unwrap();
+        connect(&mut world, STATES[0]).unwrap();
+        until_timed_runs(&mut world, 2).unwrap();
+        let causes: Vec<_> = world.log.accepted[reports..].iter().map(|report| &report.causes[..]).collect();
+        assert!(causes.iter().all(|causes| *causes != [Cause::Schedule]), "{lives_for}: {causes:?}");
+    }
+}
+
+#[test]
+fn clock_that_is_set_does_not_shift_a_timed_run() {
+    let times = |set: SignedDuration| {
+        let mut world = timed_world(usize::MAX);
+        // The wait has begun.
+        world.next_tick().unwrap();
+        world.settle().unwrap();
+        world.clock_off = set;
+        until_timed_runs(&mut world, 2).unwrap();
+        world.elapsed()
+    };
+    let hour = SignedDuration::from_hours(1);
+    assert_eq!(times(-hour), times(SignedDuration::ZERO));
+    assert_eq!(times(hour), times(SignedDuration::ZERO));
 }

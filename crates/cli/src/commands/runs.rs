@@ -2,14 +2,14 @@
 //! their error.
 
 use jiff::Timestamp;
+use muster_core::report::ResourceError;
 use muster_core::report::failure_groups::{FailureGroup, GroupMember};
-use muster_core::report::{Cause, ResourceError};
 use muster_wire::runs::RunRow;
 
 use crate::args::{Globals, NodeFilter, node_filter_help, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{NONE, Out, Table, Terminal, age, count, duration, run_result, text};
+use crate::output::{Out, Table, Terminal, age, causes_and_reason, count, duration, run_result, text};
 
 /// List the newest runs of all nodes; with --failed, the failed nodes as `muster failures` does
 #[derive(Clone, Debug, clap::Args)]
@@ -82,9 +82,6 @@ fn show_runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
     let mut table =
         Table::new(["AGO", "NODE", "RUN", "VERSION", "RESULT", "TOOK", "CAUSES AND REASON"]).color_column(4);
     for RunRow { node, run, .. } in rows {
-        let causes: Vec<String> = run.causes.iter().map(Cause::to_string).collect();
-        let causes = if causes.is_empty() { NONE.to_owned() } else { causes.join(", ") };
-        let reason = run.reason.as_ref().map(|reason| format!(" → {reason}")).unwrap_or_default();
         table.row([
             age(run.ended, now),
             node.to_string(),
@@ -92,7 +89,7 @@ fn show_runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
             run.version.to_string(),
             run_result(run.outcome, run.checks),
             duration(run.ended.duration_since(run.started)),
-            text::one_line(&format!("{causes}{reason}")),
+            text::one_line(&causes_and_reason(run)),
         ]);
     }
     out.table(table);

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::node::evidence::NotCounted;
 use muster_core::node::status::Reason;
-use muster_core::report::{Outcome, Verdict};
+use muster_core::report::record::PastRun;
+use muster_core::report::{Cause, Outcome, Verdict};
 use muster_wire::operator::NodeRow;
 
 use super::{age, count, text};
@@ -158,6 +159,15 @@ pub fn not_counted_text(reason: &NotCounted, now: Timestamp) -> String {
         NotCounted::EarlierEpoch => "the store went back in time, and the node has not reported since".to_owned(),
         NotCounted::Failed { since } => format!("failed for {}", age(*since, now)),
     }
+}
+
+/// Causes of a run, with its reason, and with the drift that it has repaired.
+pub fn causes_and_reason(run: &PastRun) -> String {
+    let causes: Vec<String> = run.causes.iter().map(Cause::to_string).collect();
+    let causes = if causes.is_empty() { NONE.to_owned() } else { causes.join(", ") };
+    let reason = run.reason.as_ref().map(|reason| format!(" → {reason}")).unwrap_or_default();
+    let repaired = run.repaired.as_ref().map(|repaired| format!(" → {repaired}")).unwrap_or_default();
+    format!("{causes}{reason}{repaired}")
 }
 
 /// The result of a run in one word. A validation without checks says so.

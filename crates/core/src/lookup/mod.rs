@@ -189,7 +189,7 @@ fn canonical(interfaces: &Interfaces) -> String {
 }
 
 /// Hashes each part with its length, so that different lists of parts never hash the same bytes.
-pub(crate) fn hash(parts: &[&str]) -> u64 {
+pub fn hash(parts: &[&str]) -> u64 {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update((part.len() as u64).to_le_bytes());

@@ -6,6 +6,7 @@ pub mod manifest;
 pub mod puppet_settings;
 pub mod services;
 pub mod spec;
+pub mod timed_runs;
 
 use std::collections::BTreeSet;
 

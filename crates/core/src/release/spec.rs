@@ -9,6 +9,7 @@ use crate::lookup::LookupKey;
 use crate::names::{Role, ServiceName};
 use crate::release::puppet_settings::PuppetSettings;
 use crate::release::services::ServiceSpec;
+use crate::release::timed_runs::RunInterval;
 
 /// Default deadline of the applier. Long enough for a first run that installs packages.
 pub const APPLIER_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
@@ -59,6 +60,9 @@ pub struct ReleaseSpec {
     /// Services that nodes offer while their checks pass.
     #[serde(default)]
     pub services: BTreeMap<ServiceName, ServiceSpec>,
+    /// Interval of timed runs, which find drift.
+    #[serde(default)]
+    pub run_every: RunInterval,
     /// Executables that react to a changed lookup without a run.
     #[serde(default)]
     pub hooks: Vec<Hook>,
@@ -277,6 +281,7 @@ impl ReleaseSpec {
         if self.validate_every < VALIDATE_EVERY_LEAST {
             problems.push(format!("validate_every must be at least {} s", VALIDATE_EVERY_LEAST.as_secs()));
         }
+        problems.extend(self.run_every.problem());
         if !self.deadline.is_positive() {
             problems.push("the deadline of the applier must be positive".into());
         }
@@ -359,7 +364,7 @@ mod tests {
         let spec = spec(
             serde_json::json!({"applier": "script", "manifest": "../run", "hiera": "/etc/hiera.yaml", "deadline": "0s",
             "exclude": ["!spec", "docs/"],
-            "deadline_extension": "-1s",
+            "deadline_extension": "-1s", "run_every": "0s",
             "validate": [{"name": "a"}, {"name": "a", "exec": "a/../../b", "tcp": "x:1", "deadline": "-1s"}]}),
         );
         assert_eq!(
@@ -373,6 +378,7 @@ mod tests {
                 "check \"a\" has more than one of exec, tcp, http, process and file",
                 "two checks of a role are named \"a\"",
                 "the deadline of check \"a\" must be positive",
+                "run_every must be at least 1 s, or `never`",
                 "the deadline of the applier must be positive",
                 "deadline_extension must not be negative",
             ]

@@ -1,5 +1,6 @@
 //! Reports of agents: results, causes, errors and facts of a run.
 
+pub mod drift;
 pub mod failure_groups;
 pub mod group_commit;
 pub mod intake;
@@ -193,7 +194,7 @@ pub enum Cause {
         #[serde(default)]
         by: String,
     },
-    /// Periodic validation.
+    /// Timed: a run that finds drift, or a periodic validation.
     Schedule,
     /// Automatic rollback: the server took no report of this version in time, so the node returns to what it ran
     /// before.
@@ -293,6 +294,9 @@ pub struct ResourceChange {
     /// Not applied: the run was a preview.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noop: bool,
+    /// Repaired drift: the value has changed since an earlier run, and not by a run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub corrective: bool,
 }
 
 /// First of several failures in a row.

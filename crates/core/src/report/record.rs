@@ -11,6 +11,7 @@ use crate::lookup::services::{Service, Services};
 use crate::names::{Role, RunId, Version};
 use crate::node::decommission::RoleLookups;
 use crate::node::service_state::ServiceState;
+use crate::report::drift::RepairedDrift;
 use crate::report::reason::RunReason;
 use crate::report::{Cause, Counts, FirstFailure, Interfaces, Outcome, ResourceError};
 use crate::txn::Generation;
@@ -161,6 +162,8 @@ pub struct PastRun {
     /// Number of checks, if the run was validated. None in records of older servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired: Option<RepairedDrift>,
     /// Digests of the blobs with its reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<String>,

@@ -1,6 +1,7 @@
 //! Bounded summaries of reports for the store. The whole report is a blob.
 
 use crate::lookup::services::{self, Services};
+use crate::report::drift::RepairedDrift;
 use crate::report::reason::{Need, ReleaseRefusal, RunReason};
 use crate::report::record::{LastRun, PastRun, RunHistory};
 use crate::report::shorten::shorten;
@@ -94,6 +95,7 @@ pub(crate) fn record(
             ended: report.ended,
             reason: report.reason.as_ref().map(|reason| shorten(&past_reason(reason, report), MESSAGE)),
             checks: report.check_count(),
+            repaired: RepairedDrift::of(report),
             logs: logs.into_iter().chain(log.map(str::to_owned)).collect(),
         },
     );

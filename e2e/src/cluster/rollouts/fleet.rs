@@ -132,7 +132,10 @@ fn program(text: &str, journal: &Path) -> String {
 
 fn release(journal: &Path) -> ScriptRelease {
     let of = |text: &str| text.replace("JOURNAL", journal.to_str().unwrap());
-    ScriptRelease::new(&of(SCRIPT)).program("right", &of(CHECK)).check("{name: right, exec: right, deadline: 30s}")
+    ScriptRelease::new(&of(SCRIPT))
+        .program("right", &of(CHECK))
+        .check("{name: right, exec: right, deadline: 30s}")
+        .spec("run_every: never\n")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,3 +9,9 @@ Facter.add(:muster) do
     fact unless fact.value?(nil)
   end
 end
+
+# Facts are the first files of a module that Puppet loads, before it compiles and applies the catalog.
+if defined?(Puppet) && ENV.key?('MUSTER_REPORT_FILE')
+  require File.expand_path('../puppet_x/muster/corrective_changes', File.dirname(__FILE__))
+  PuppetX::Muster::CorrectiveChanges.enable
+end

@@ -2,6 +2,7 @@
 
 mod hooks_and_checks;
 mod pauses;
+mod timed_runs;
 
 use super::*;
 
@@ -82,13 +83,14 @@ impl QueueFixture {
             failures,
             applied: self.applied.as_ref(),
             hooks: &self.hooks,
+            unconfirmed: false,
             paused: self.paused,
         }
     }
 
     fn handle(&mut self, event: QueueEvent) -> QueueAction {
         let retry = RetryBackoff { first: FIRST_RETRY, cap: Duration::from_secs(300) };
-        let pauses = DecisionTimings { debounce: DEBOUNCE, retry, chance: 0.5 };
+        let pauses = DecisionTimings { debounce: DEBOUNCE, retry, chance: 0.5, phase: 0.25 };
         let (schedule, action) = decide(self.schedule.clone(), self.view(), event, self.now, pauses);
         self.schedule = schedule;
         if let QueueAction::Adopt(desired) = &action {

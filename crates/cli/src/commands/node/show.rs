@@ -5,7 +5,7 @@ use muster_core::node::liveness::Link;
 use muster_core::node::record::MachinePhase;
 use muster_core::node::status::{Activity, Reason};
 use muster_core::report::record::{LastRun, PastRun};
-use muster_core::report::{Cause, CheckResult, Report, Verdict};
+use muster_core::report::{CheckResult, Report, Verdict};
 use muster_core::rollout::progress::Hold;
 use muster_wire::operator::{NodeDetail, RunDetail};
 use muster_wire::problem::ProblemCode;
@@ -13,7 +13,9 @@ use muster_wire::problem::ProblemCode;
 use crate::args::{Globals, OutputFormat, node_or_host_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{NONE, Out, Table, Terminal, age, count, duration, reason_text, run_result, text, version_cell};
+use crate::output::{
+    Out, Table, Terminal, age, causes_and_reason, count, duration, reason_text, run_result, text, version_cell,
+};
 
 /// Keys of configuration data that are listed by name.
 const DATA_KEYS: usize = 8;
@@ -157,16 +159,13 @@ fn history(runs: &[PastRun], now: Timestamp, out: &mut Out) {
     }
     let mut table = Table::new(["RUN", "AGO", "VERSION", "RESULT", "TOOK", "CAUSES AND REASON"]).color_column(3);
     for run in runs {
-        let causes: Vec<String> = run.causes.iter().map(Cause::to_string).collect();
-        let causes = if causes.is_empty() { NONE.to_owned() } else { causes.join(", ") };
-        let reason = run.reason.as_ref().map(|reason| format!(" → {reason}")).unwrap_or_default();
         table.row([
             run.run.to_string(),
             age(run.ended, now),
             run.version.to_string(),
             run_result(run.outcome, run.checks),
             duration(run.ended.duration_since(run.started)),
-            format!("{causes}{reason}"),
+            causes_and_reason(run),
         ]);
     }
     out.table(table);

@@ -140,6 +140,7 @@ fn running(run: &TraceRun) -> RunningRun {
         failures: 0,
         first_failure: None,
         hooks: Vec::new(),
+        unchanged: false,
         started: START,
         order: None,
     }

@@ -214,6 +214,7 @@ impl World {
                 let applied = Box::new(AppliedRelease {
                     desired: order.desired.clone(),
                     validate_every: jiff::SignedDuration::from_hours(6),
+                    run_every: None,
                     hooks: Vec::new(),
                 });
                 let report = Box::new(report);
