@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use muster_marked::{Process, Signal};
-use muster_testkit::release::write_file;
+use muster_testkit::release::{write_file, write_script};
 use muster_testkit::wait::{TIMEOUT, eventually};
 
 use crate::process::{ChildProcess, ExitResult};
@@ -74,10 +74,15 @@ impl<'a> HostFiles<'a> {
 
     /// Installs the agent of a node as the service `muster-agent`, as a package of a distribution would.
     pub fn agent(&self, node: &str) {
+        self.agent_of(ENV, node, "127.0.0.1");
+    }
+
+    /// The same for a node of another environment, with an address of its own.
+    pub fn agent_of(&self, env: &str, node: &str, address: &str) {
         let text = format!(
-            "env = {ENV:?}\nnode = {node:?}\nserver = \"http://{}\"\nstate_dir = \"/var/lib/muster-agent\"\n\
+            "env = {env:?}\nnode = {node:?}\nserver = \"http://{}\"\nstate_dir = \"/var/lib/muster-agent\"\n\
              token_file = \"/etc/muster/token\"\nroot = \"/srv\"\ntrusted_keys = [{:?}]\n\
-             interfaces = {{ eth0 = \"127.0.0.1\" }}\nretry = {{ first = \"50ms\", cap = \"200ms\" }}\n",
+             interfaces = {{ eth0 = {address:?} }}\nretry = {{ first = \"50ms\", cap = \"200ms\" }}\n",
             self.sandbox.listen(),
             self.sandbox.trusted_key(),
         );
@@ -87,6 +92,13 @@ impl<'a> HostFiles<'a> {
                     Restart=always\nRestartSec=100ms\n[Install]\nWantedBy=multi-user.target\n";
         self.file("etc/systemd/system/muster-agent.service", unit);
         self.file("usr/local/bin/muster-agent", "");
+    }
+
+    /// Makes the packages in `/srv/archive` of the root available. Their services are not started by the installation: with
+    /// their default configuration they would listen on all addresses, which the host shares with the machine.
+    pub fn archive(&self) {
+        self.file("etc/apt/sources.list", "deb [trusted=yes] file:/srv/archive ./\n");
+        write_script(&self.path("usr/sbin/policy-rc.d"), "exit 101");
     }
 
     /// Boots the host.

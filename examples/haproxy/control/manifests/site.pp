@@ -1,0 +1,2 @@
+node /^lb\d+/  { include role::lb }
+node /^web\d+/ { include role::web }

@@ -1,0 +1,4 @@
+# A load balancer.
+class role::lb {
+  include profile::lb
+}
