@@ -113,6 +113,7 @@ impl Reporter {
             changes: Vec::new(),
             first_failure: None,
             hooks: Vec::new(),
+            services: Default::default(),
             published: None,
             checks: if is_validation { checks() } else { Vec::new() },
             facts: Facts {
