@@ -114,9 +114,7 @@ impl BenchFleet {
     /// Requests a run, as `muster node run` does.
     pub(crate) async fn request_run(&self, node: &str) -> anyhow::Result<()> {
         let node = &self.agent(node)?.node;
-        self.client
-            .request_run(&project::env()?, node.as_str(), "the benchmark", &StartRunRequest { noop: false })
-            .await?;
+        self.client.request_run(&project::env()?, node.as_str(), "the benchmark", &StartRunRequest::default()).await?;
         Ok(())
     }
 

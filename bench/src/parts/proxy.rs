@@ -225,7 +225,7 @@ fn name(event: &SyncEvent) -> &'static str {
         SyncEvent::Snapshot { .. } => "snapshot",
         SyncEvent::Pause { .. } => "pause",
         SyncEvent::Trust { .. } => "trust",
-        SyncEvent::Run { .. } => "run",
+        SyncEvent::Run(_) => "run",
         SyncEvent::Ping => PING,
         SyncEvent::Move => "move",
     }

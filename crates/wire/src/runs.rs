@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use muster_core::names::{NodeName, Role, RunId};
 use muster_core::node::record::RunRequest;
+use muster_core::report::RunOptions;
 use muster_core::report::failure_groups::FailureGroup;
 use muster_core::report::record::PastRun;
 use muster_core::txn::Revision;
@@ -33,6 +34,8 @@ pub struct StartRunRequest {
     /// Preview: report what would change, change nothing.
     #[serde(default)]
     pub noop: bool,
+    #[serde(flatten)]
+    pub options: RunOptions,
 }
 
 /// Response to a run request.

@@ -73,14 +73,6 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
         changed: Vec<String>,
         snapshot: Snapshot,
     }
-    #[derive(Deserialize)]
-    struct Run {
-        id: String,
-        #[serde(default)]
-        noop: bool,
-        #[serde(default)]
-        by: String,
-    }
     let event = match name {
         "hello" => {
             let Hello { incarnation, role, now } = serde_json::from_str(data)?;
@@ -91,10 +83,7 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
             let SnapshotEvent { changed, snapshot } = serde_json::from_str(data)?;
             SyncEvent::Snapshot { changed, snapshot }
         }
-        "run" => {
-            let Run { id, noop, by } = serde_json::from_str(data)?;
-            SyncEvent::Run { id, noop, by }
-        }
+        "run" => SyncEvent::Run(serde_json::from_str(data)?),
         "pause" => {
             let Pause { pause } = serde_json::from_str(data)?;
             SyncEvent::Pause { pause }
@@ -185,6 +174,7 @@ mod tests {
     use crate::sync::DesiredState;
 
     use super::*;
+    use crate::sync::RequestedRun;
 
     fn all() -> Vec<SyncEvent> {
         vec![
@@ -199,7 +189,7 @@ mod tests {
                 manifest: SignedManifest { payload: "{}".into(), signatures: Vec::new() },
             }),
             SyncEvent::Snapshot { changed: vec!["active_roles::db".into()], snapshot: Snapshot::default() },
-            SyncEvent::Run { id: "r".into(), noop: true, by: "ada".into() },
+            SyncEvent::Run(RequestedRun { id: "r".into(), noop: true, by: "ada".into(), ..RequestedRun::default() }),
             SyncEvent::Pause { pause: None },
             SyncEvent::Pause {
                 pause: Some(NodePause {

@@ -9,6 +9,7 @@ use muster_core::names::{NodeName, Role, Version};
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::release::manifest::{SignedManifest, SignedTrust};
+use muster_core::report::RunOptions;
 use muster_core::txn::{Generation, Revision};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -80,15 +81,7 @@ pub enum SyncEvent {
     Pause {
         pause: Option<NodePause>,
     },
-    /// Run requested by an operator.
-    Run {
-        id: String,
-        /// Preview only.
-        #[serde(default)]
-        noop: bool,
-        #[serde(default)]
-        by: String,
-    },
+    Run(RequestedRun),
     /// New trust list. The agent accepts it only if a key that it trusts has signed it.
     Trust {
         trust: SignedTrust,
@@ -97,6 +90,22 @@ pub enum SyncEvent {
     Ping,
     /// The server has more than its share of agents. An agent that knows another server moves there.
     Move,
+}
+
+/// Run requested by an operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RequestedRun {
+    pub id: String,
+    /// Preview only.
+    #[serde(default)]
+    pub noop: bool,
+    #[serde(default)]
+    pub by: String,
+    #[serde(flatten)]
+    pub options: RunOptions,
+    /// The release of [`RunOptions::version`]. Its generation is that of the desired state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Box<DesiredState>>,
 }
 
 /// Desired state of a node.
@@ -130,6 +139,21 @@ impl DesiredState {
             serial: release.serial,
             allow_older: desired.allow_older,
             confirm_within: desired.confirm_within,
+            manifest: release.signed.clone(),
+        })
+    }
+
+    /// A registered release for a preview in place of the desired one. None if it is not registered, or if the node has no
+    /// desired state.
+    pub fn for_preview(fleet: &Fleet, node: &NodeName, version: &Version) -> Option<Self> {
+        let release = fleet.releases().get(version)?;
+        Some(Self {
+            generation: fleet.desired_of(node)?.generation,
+            version: version.clone(),
+            digest: release.digest.clone(),
+            serial: release.serial,
+            allow_older: true,
+            confirm_within: None,
             manifest: release.signed.clone(),
         })
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use muster_core::report::RunResult;
+use muster_core::report::{RunOptions, RunResult};
 
 use crate::node::TestNode;
 
@@ -96,4 +96,27 @@ async fn preview_shows_what_the_run_changes() {
     let mut refreshed: Vec<_> = events.lines().skip(2).collect();
     refreshed.sort_unstable();
     assert_eq!(refreshed, ["reloaded", "restarted"]);
+}
+
+#[tokio::test]
+async fn run_with_tags_applies_a_part() {
+    let manifest = r#"
+        class one { file { "${muster::self()['root']}/one": content => "1\n" } }
+        class two { file { "${muster::self()['root']}/two": content => "2\n" } }
+        include one, two
+        muster::publish('both', 1)
+    "#;
+    let node = TestNode::new(&[("site.pp", manifest)]);
+    let options = RunOptions { tags: vec!["one".into(), "nothing_has_it".into()], debug: true, version: None };
+    let run = node.apply_with(json!({}), options).await;
+    assert_eq!((run.applied.result, &run.applied.reason), (RunResult::Changed, &None), "{run:#?}");
+    let contents = || node.files().into_iter().map(|(_, content)| content).collect::<Vec<_>>();
+    assert_eq!(contents(), ["1\n"], "{run:#?}");
+    assert!(run.log.contains("debug:"), "{}", run.log);
+    // The catalogue is complete: so are the published values, of which all others would be withdrawn.
+    assert_eq!(serde_json::to_value(&run.applied.published).unwrap(), json!({"both": 1}));
+
+    let run = node.apply(json!({})).await;
+    assert_eq!((run.applied.result, contents()), (RunResult::Changed, vec!["1\n".into(), "2\n".into()]), "{run:#?}");
+    assert!(!run.log.contains("debug:"), "{}", run.log);
 }

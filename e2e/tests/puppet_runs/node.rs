@@ -17,7 +17,7 @@ use muster_agent::run::log;
 use muster_agent::state::directory::StateDir;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::report::{Interfaces, ResourceChange};
+use muster_core::report::{Interfaces, ResourceChange, RunOptions};
 use muster_e2e::sandbox::muster_agent;
 
 /// Hiera configuration of every release: Muster, and a file of data.
@@ -126,15 +126,19 @@ impl TestNode {
     }
 
     pub(crate) async fn apply(&self, snapshot: Value) -> RunOutput {
-        self.run(snapshot, Mode::Apply).await
+        self.run(snapshot, Mode::Apply, RunOptions::default()).await
+    }
+
+    pub(crate) async fn apply_with(&self, snapshot: Value, options: RunOptions) -> RunOutput {
+        self.run(snapshot, Mode::Apply, options).await
     }
 
     pub(crate) async fn preview(&self, snapshot: Value) -> RunOutput {
-        self.run(snapshot, Mode::Preview).await
+        self.run(snapshot, Mode::Preview, RunOptions::default()).await
     }
 
     /// Runs with these tables of a snapshot; other tables are empty.
-    async fn run(&self, tables: Value, mode: Mode) -> RunOutput {
+    async fn run(&self, tables: Value, mode: Mode, options: RunOptions) -> RunOutput {
         let mut snapshot = json!({"revision": 42, "active_roles": {}});
         let Value::Object(tables) = tables else { panic!("tables have names") };
         snapshot.as_object_mut().unwrap().extend(tables);
@@ -153,6 +157,7 @@ impl TestNode {
             directory: &directory,
             release: &self.release,
             mode,
+            options: &options,
             secrets: &secrets,
         };
         let launcher = Launcher::new(muster_agent(), vec!["supervise".to_owned()]);

@@ -18,7 +18,7 @@ use muster_core::names::{Role, RunId, Version};
 use muster_core::release::spec::Applier;
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::summary::clip;
-use muster_core::report::{Counts, ResourceChange, ResourceError, RunResult};
+use muster_core::report::{Counts, ResourceChange, ResourceError, RunOptions, RunResult};
 use muster_supervisor::files::{EndFile, PackagePolicy, ProgramEnd, ProgramFile, VERSION};
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +43,7 @@ pub struct Job<'a> {
     pub directory: &'a RunDirectory,
     pub release: &'a UnpackedRelease,
     pub mode: Mode,
+    pub options: &'a RunOptions,
     /// Redacts all output of the applier and the checks.
     pub secrets: &'a Redactor,
 }

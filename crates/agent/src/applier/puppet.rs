@@ -48,7 +48,10 @@ pub(super) fn program(job: &Job<'_>) -> Result<ProgramFile, RunReason> {
     set("--reports", "muster".into());
     set("--logdest", job.directory.puppet_log().into());
     // With the refreshes that are scheduled; a run that is lost names them.
-    set("--log_level", "info".into());
+    set("--log_level", if job.options.debug { "debug" } else { "info" }.into());
+    if !job.options.tags.is_empty() {
+        set("--tags", job.options.tags.join(",").into());
+    }
     program.args.extend(["--detailed-exitcodes", "--color=false"].map(Into::into));
     program.args.extend(puppet_settings::options(&release.spec.puppet, &settings).into_iter().map(Into::into));
     match job.mode {

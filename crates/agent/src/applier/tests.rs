@@ -9,8 +9,8 @@ use muster_testkit::wait::until;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{Role, RunId, Version};
-use muster_core::report::RunResult;
 use muster_core::report::reason::{Need, RunReason};
+use muster_core::report::{RunOptions, RunResult};
 
 use super::*;
 use crate::testing::{launcher, living, node, secrets, write_release};
@@ -22,6 +22,7 @@ struct ScriptFixture {
     release: UnpackedRelease,
     run: RunId,
     mode: Mode,
+    options: RunOptions,
     directory: RunDirectory,
     role: Role,
     version: Version,
@@ -44,6 +45,7 @@ impl ScriptFixture {
             release,
             run,
             mode: Mode::Apply,
+            options: RunOptions::default(),
             role: Role::new("web").unwrap(),
             version: Version::new("v1").unwrap(),
             secrets: secrets(&["hunter2!"]),
@@ -66,7 +68,7 @@ impl ScriptFixture {
 
     fn job(&self) -> Job<'_> {
         let Self { node, release, run, mode, directory, role, version, secrets, .. } = self;
-        Job { node, role, version, run, directory, release, mode: *mode, secrets }
+        Job { node, role, version, run, directory, release, mode: *mode, options: &self.options, secrets }
     }
 
     async fn result_and_reason(&self) -> (RunResult, Option<RunReason>) {

@@ -8,6 +8,7 @@ use anyhow::Context;
 use muster_core::names::{RunId, Version};
 use muster_core::release::manifest::Digest;
 use muster_core::release::spec::Applier;
+use muster_core::report::RunOptions;
 use muster_release::contents::line_of_key;
 use muster_supervisor::files::OsText;
 use serde::{Deserialize, Serialize};
@@ -128,6 +129,7 @@ fn ask_puppet(
         directory: &directory,
         release,
         mode: Mode::Preview,
+        options: &RunOptions::default(),
         secrets: &secrets,
     };
     let (manifest, result) = (directory.path().join("lookup.pp"), directory.path().join("lookup.json"));

@@ -94,7 +94,7 @@ async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Resul
         while let Ok(Ok(Some(event))) = timeout(limit, stream.next()).await {
             limit = NEXT_EVENT_TIMEOUT;
             match event {
-                SyncEvent::Snapshot { .. } | SyncEvent::Run { .. } | SyncEvent::Desired(_) => return Ok(true),
+                SyncEvent::Snapshot { .. } | SyncEvent::Run(_) | SyncEvent::Desired(_) => return Ok(true),
                 SyncEvent::Ping | SyncEvent::Move => break,
                 SyncEvent::Hello { .. } | SyncEvent::Pause { .. } | SyncEvent::Trust { .. } => {}
             }

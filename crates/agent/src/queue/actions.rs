@@ -11,14 +11,14 @@ use crate::queue::hooks::{self, HookTrigger};
 use crate::queue::io::Effect;
 use crate::queue::state_machine::{RunQueue, Timings};
 use crate::run::{WorkOrder, directory};
-use crate::state::ledger::{RunPhase, RunningRun, StoredOrder, Work};
+use crate::state::ledger::{LedgerRunEnd, RunPhase, RunningRun, StoredOrder, Work};
 
 impl RunQueue {
     /// Decides on an event and carries out the decision.
     pub(super) fn apply_event(&mut self, event: QueueEvent, now: EventTime) {
         let must_persist = matches!(
             event,
-            QueueEvent::RunRequested { .. } | QueueEvent::PreviewRequested { .. } | QueueEvent::RolledBack { .. }
+            QueueEvent::RunRequested(_) | QueueEvent::PreviewRequested(_) | QueueEvent::RolledBack { .. }
         );
         let Timings { debounce, retry } = self.timings;
         let timings = DecisionTimings { debounce, retry, chance: now.chance, phase: self.phase };
@@ -39,11 +39,12 @@ impl RunQueue {
             QueueAction::RefuseOlder => {
                 tracing::warn!("refused a desired state that is older than the current one");
             }
-            QueueAction::Start { causes, failures } => {
+            QueueAction::Start { mut causes, failures } => {
+                self.drop_tags(&mut causes);
                 self.start(Work::Run, self.ledger.target(), causes, failures, Vec::new(), now);
             }
             QueueAction::Preview { causes } => {
-                self.start(Work::Preview, self.ledger.target(), causes, 0, Vec::new(), now);
+                self.start(Work::Preview, self.preview_target(&causes), causes, 0, Vec::new(), now);
             }
             QueueAction::RunHooks { hooks, causes } => {
                 let failures = hooks::failures(&hooks, &self.ledger.hooks);
@@ -52,6 +53,38 @@ impl RunQueue {
             QueueAction::Validate => {
                 let failures = self.ledger.failures();
                 self.start(Work::Validation, self.applied(), vec![Cause::Schedule], failures, Vec::new(), now);
+            }
+        }
+    }
+
+    /// The release of a preview: that of the next run, or the requested one.
+    fn preview_target(&self, causes: &[Cause]) -> Option<DesiredState> {
+        let target = self.ledger.target()?;
+        let Some(version) = &Cause::options(causes).version else { return Some(target) };
+        let release = self.ledger.preview_releases.iter().find(|release| release.version == *version)?;
+        Some(DesiredState { generation: target.generation, ..release.clone() })
+    }
+
+    /// Drops the tags of a requested run unless it can be a partial one: the node has applied the whole release before, and
+    /// there is no other cause.
+    fn drop_tags(&self, causes: &mut [Cause]) {
+        let tags = &Cause::options(causes).tags;
+        let same = causes.iter().all(|cause| cause.own_options().is_some_and(|options| options.tags == *tags));
+        let digest = |desired: &DesiredState| desired.digest.clone();
+        let applied = self.applied().as_ref().map(digest);
+        let is_complete = self.ledger.last.as_ref().is_some_and(|last| {
+            let desired = self.ledger.desired.as_ref();
+            last.end == LedgerRunEnd::Validated
+                && !last.lost
+                && desired.is_some_and(|desired| desired.generation == last.generation)
+                && self.ledger.target().as_ref().map(digest) == applied
+        });
+        if same && is_complete {
+            return;
+        }
+        for cause in causes {
+            if let Cause::Operator { options, .. } = cause {
+                options.tags.clear();
             }
         }
     }

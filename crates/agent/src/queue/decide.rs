@@ -38,9 +38,9 @@ pub enum QueueEvent {
     /// A changed pause, or the end of one, is stored.
     PauseStored,
     /// An operator requests a run.
-    RunRequested { id: String, by: String },
+    RunRequested(Cause),
     /// An operator requests a preview.
-    PreviewRequested { id: String, by: String },
+    PreviewRequested(Cause),
     /// No server has confirmed the release in time: the node rolls back.
     RolledBack { version: Version, within: SignedDuration },
     /// The work in the slot has ended, and its result is stored.
@@ -135,12 +135,12 @@ pub fn decide(
         }
         // Waiting work keeps its causes during a pause. The end of a pause is itself no cause.
         QueueEvent::PauseStored => QueueAction::Wait,
-        QueueEvent::RunRequested { id, by } => {
-            schedule.add(Cause::Operator { id, by }, soon);
+        QueueEvent::RunRequested(cause) => {
+            schedule.add(cause, soon);
             QueueAction::Wait
         }
-        QueueEvent::PreviewRequested { id, by } => {
-            merge(&mut schedule.previews, Cause::Operator { id, by });
+        QueueEvent::PreviewRequested(cause) => {
+            merge(&mut schedule.previews, cause);
             schedule.preview_due = Some(now);
             QueueAction::Wait
         }
@@ -199,7 +199,7 @@ fn start(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant) -> QueueAc
             schedule.timed_due = None;
             QueueAction::Start { causes: std::mem::take(&mut schedule.waiting), failures: view.failures }
         }
-        Work::Preview => QueueAction::Preview { causes: std::mem::take(&mut schedule.previews) },
+        Work::Preview => QueueAction::Preview { causes: take_previews(&mut schedule.previews) },
         Work::Hooks => {
             schedule.hooks_due = None;
             let hooks = view.hooks_due();
@@ -213,6 +213,15 @@ fn start(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant) -> QueueAc
             QueueAction::Validate
         }
     }
+}
+
+/// Takes the first request for a preview, and those with the same options: they share one preview. The others follow.
+fn take_previews(previews: &mut Vec<Cause>) -> Vec<Cause> {
+    let options = previews.first().and_then(Cause::own_options).cloned();
+    let (taken, others) =
+        std::mem::take(previews).into_iter().partition(|cause| cause.own_options() == options.as_ref());
+    *previews = others;
+    taken
 }
 
 /// Frees the slot and schedules the next work.

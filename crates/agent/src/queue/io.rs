@@ -10,7 +10,7 @@ use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::report::{HookResult, Outcome, Report};
 use muster_core::txn::Generation;
-use muster_wire::sync::DesiredState;
+use muster_wire::sync::{DesiredState, RequestedRun};
 
 use crate::report::unsent::UnsentReport;
 use crate::run::WorkOrder;
@@ -40,12 +40,7 @@ pub enum Input {
     Desired(DesiredState),
     Snapshot(Arc<Snapshot>),
     Pause(Option<NodePause>),
-    RunRequested {
-        id: String,
-        by: String,
-        /// Preview only: report the changes that a run would make.
-        noop: bool,
-    },
+    RunRequested(RequestedRun),
 
     /// The applier succeeded. The run continues when this is acknowledged.
     Configured {

@@ -14,7 +14,7 @@ use crate::queue::state_machine::RunQueue;
 use crate::report::unsent::UnsentReport;
 use crate::run::WorkOrder;
 use crate::state::ledger::{
-    AppliedRelease, LedgerRunEnd, LocalVersion, PreviousRun, RunPhase, RunningRun, ValidationRecord, Work,
+    AppliedRelease, Ledger, LedgerRunEnd, LocalVersion, PreviousRun, RunPhase, RunningRun, ValidationRecord, Work,
 };
 
 impl RunQueue {
@@ -119,7 +119,15 @@ impl RunQueue {
     pub(super) fn previewed(&mut self, mut report: UnsentReport) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "previewed");
         report.lookups = self.ledger.watched(self.snapshot.as_deref());
-        self.ledger.previews.retain(|cause| !report.causes.contains(cause));
+        let Ledger { previews, preview_releases, .. } = &mut self.ledger;
+        previews.retain(|cause| !report.causes.contains(cause));
+        let is_requested = |release: &DesiredState| {
+            previews
+                .iter()
+                .filter_map(Cause::own_options)
+                .any(|options| options.version.as_ref() == Some(&release.version))
+        };
+        preview_releases.retain(is_requested);
         self.store_report(report);
         self.running_snapshot = None;
         self.free_slot();

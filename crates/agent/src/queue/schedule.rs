@@ -256,7 +256,7 @@ mod tests {
         let looked_up = |keys: &[&str]| Cause::LookedUp {
             changes: keys.iter().map(|key| LookupChange { key: (*key).to_owned(), what: String::new() }).collect(),
         };
-        let operator = || Cause::Operator { id: "1".into(), by: "ada".into() };
+        let operator = || Cause::operator("1", "ada");
         let mut causes = Vec::new();
         for cause in [
             Cause::AgentStarted,

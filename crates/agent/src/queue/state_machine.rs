@@ -10,6 +10,7 @@ use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::report::Cause;
 use muster_core::txn::Generation;
+use muster_wire::sync::RequestedRun;
 use tokio::time::Instant;
 
 use crate::backoff::RetryBackoff;
@@ -138,7 +139,7 @@ impl RunQueue {
             | Input::Desired(_)
             | Input::Snapshot(_)
             | Input::Pause(_)
-            | Input::RunRequested { .. }
+            | Input::RunRequested(_)
             | Input::ReleaseChecked { .. } => {}
         }
         std::mem::take(&mut self.effects)
@@ -168,7 +169,7 @@ impl RunQueue {
                 Some(QueueEvent::SnapshotStored)
             }
             Input::Pause(pause) => self.set_pause(pause, now),
-            Input::RunRequested { id, by, noop } => self.run_requested(id, by, noop),
+            Input::RunRequested(request) => self.run_requested(request),
             Input::ReleaseChecked { problem } => self.release_checked(problem),
             Input::Configured { .. }
             | Input::HooksSucceeded
@@ -215,7 +216,7 @@ impl RunQueue {
             | Input::Desired(_)
             | Input::Snapshot(_)
             | Input::Pause(_)
-            | Input::RunRequested { .. }
+            | Input::RunRequested(_)
             | Input::ReleaseChecked { .. } => return None,
         }
         self.effects.push(Effect::Acknowledge);
@@ -250,17 +251,22 @@ impl RunQueue {
         self.effects.push(Effect::WakeSender);
     }
 
-    fn run_requested(&mut self, id: String, by: String, noop: bool) -> Option<QueueEvent> {
+    fn run_requested(&mut self, request: RequestedRun) -> Option<QueueEvent> {
+        let RequestedRun { id, noop, by, options, release } = request;
         if self.ledger.run_request.as_ref() == Some(&id) {
             return None;
         }
         self.ledger.run_request = Some(id.clone());
-        if noop {
-            merge(&mut self.ledger.previews, Cause::Operator { id: id.clone(), by: by.clone() });
-            Some(QueueEvent::PreviewRequested { id, by })
-        } else {
-            Some(QueueEvent::RunRequested { id, by })
+        let cause = Cause::Operator { id, by, options };
+        if !noop {
+            return Some(QueueEvent::RunRequested(cause));
         }
+        merge(&mut self.ledger.previews, cause.clone());
+        if let Some(release) = release {
+            self.ledger.preview_releases.retain(|other| other.version != release.version);
+            self.ledger.preview_releases.push(*release);
+        }
+        Some(QueueEvent::PreviewRequested(cause))
     }
 
     fn set_pause(&mut self, pause: Option<NodePause>, now: EventTime) -> Option<QueueEvent> {

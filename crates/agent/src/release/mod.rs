@@ -181,6 +181,19 @@ impl NodeReleases {
         self.evict(&desired.digest, self.keep);
     }
 
+    /// Removes a release that was only previewed, unless it is needed otherwise.
+    pub fn discard(&self, desired: &DesiredState) {
+        let ReleaseHistory { current, validated, fallback, .. } = self.history().get().clone();
+        let Ok(manifest) = desired.manifest.read() else { return };
+        if [current, validated, fallback].iter().flatten().any(|needed| *needed == desired.digest) {
+            return;
+        }
+        if let Err(error) = self.cache.evict_entry(&self.cache.release(&manifest.digest)) {
+            tracing::warn!(version = %manifest.version, %error, "cannot remove a release that was previewed");
+        }
+        self.removal.send_replace(Removal::Requested);
+    }
+
     /// Downloads a bundle. If there is no space, it removes old releases and tries again.
     async fn fetch(&self, source: BundleSource<'_>, part: &Path) -> Result<FetchedBundle, FetchError> {
         match fetch(source, part).await {

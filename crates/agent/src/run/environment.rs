@@ -21,6 +21,9 @@ const MACHINE: &str = "MUSTER_MACHINE";
 
 /// Set in a preview: the applier must report its changes and make none.
 const NOOP: &str = "MUSTER_NOOP";
+/// Options of a requested run, for appliers other than Puppet.
+const TAGS: &str = "MUSTER_TAGS";
+const DEBUG: &str = "MUSTER_DEBUG";
 
 /// Proxies of the agent's environment, which appliers, hooks and checks need to fetch packages and files. Programs differ in
 /// the case that they read.
@@ -62,11 +65,15 @@ pub fn variables(job: &Job<'_>) -> Vec<(String, OsString)> {
         Mode::Apply => None,
         Mode::Preview => Some((NOOP, "1".into())),
     };
+    let tags = (!job.options.tags.is_empty()).then(|| (TAGS, job.options.tags.join(",").into()));
+    let debug = job.options.debug.then(|| (DEBUG, "1".into()));
     let proxies = proxies(inherited);
     variables
         .into_iter()
         .chain(machine)
         .chain(noop)
+        .chain(tags)
+        .chain(debug)
         .chain(proxies)
         .map(|(name, value)| (name.to_owned(), value))
         .collect()

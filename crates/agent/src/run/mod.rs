@@ -69,7 +69,8 @@ impl WorkOrder {
         secrets: &'a Redactor,
     ) -> Job<'a> {
         let (role, version, run) = (&self.role, &self.run.version, &self.run.run);
-        Job { node, role, version, run, directory, release, mode: Mode::Apply, secrets }
+        let options = Cause::options(&self.run.causes);
+        Job { node, role, version, run, directory, release, mode: Mode::Apply, options, secrets }
     }
 
     /// Source of the live log.
@@ -113,6 +114,9 @@ pub async fn run(slot: WorkSlot, mut orders: mpsc::Receiver<WorkOrder>) {
         let result = execute(&slot, &order).await;
         if result.is_some() {
             slot.releases.remove_old(&order.desired);
+            if Cause::options(&order.run.causes).version.is_some() {
+                slot.releases.discard(&order.desired);
+            }
         }
         let result = result.unwrap_or(Input::Interrupted);
         // The queue is gone only when the agent shuts down.

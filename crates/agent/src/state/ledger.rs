@@ -83,6 +83,9 @@ pub struct Ledger {
     /// Requests for a preview that are not answered yet.
     #[serde(default)]
     pub previews: Vec<Cause>,
+    /// The releases of those that are not for the desired one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preview_releases: Vec<DesiredState>,
     /// Confirmation of the desired state, which is rolled back without it.
     #[serde(default, rename = "trial")]
     pub auto_rollback: Option<AutoRollback>,
@@ -246,6 +249,7 @@ impl Ledger {
             run_request: None,
             waiting: Vec::new(),
             previews: Vec::new(),
+            preview_releases: Vec::new(),
             auto_rollback: None,
         }
     }

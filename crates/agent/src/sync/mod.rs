@@ -214,7 +214,7 @@ impl Sync {
                     tracing::debug!(?changed, revision = %snapshot.revision, "snapshot");
                     Input::Snapshot(Arc::new(snapshot))
                 }
-                SyncEvent::Run { id, noop, by } => Input::RunRequested { id, by, noop },
+                SyncEvent::Run(request) => Input::RunRequested(request),
                 SyncEvent::Pause { pause } => Input::Pause(pause),
                 SyncEvent::Trust { trust } => {
                     if let Err(error) = self.trust.update(trust) {

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use muster_core::names::{Role, RunId, Version};
 use muster_core::release::spec::ReleaseSpec;
+use muster_core::report::RunOptions;
 
 use super::*;
 use crate::applier::Mode;
@@ -58,6 +59,7 @@ impl CheckFixture {
             directory: &directory,
             release: &release,
             mode: Mode::Apply,
+            options: &RunOptions::default(),
             secrets: &secrets(&["hunter2!"]),
         };
         let checked = validate(&job, &Children::default(), &CancellationToken::new(), |_| ()).await.unwrap();

@@ -349,7 +349,7 @@ async fn desired(State(shared): State<Arc<FakeServerState>>) -> Response {
             SyncEvent::Pause { pause } => response.pause = pause.clone(),
             SyncEvent::Hello { .. }
             | SyncEvent::Snapshot { .. }
-            | SyncEvent::Run { .. }
+            | SyncEvent::Run(_)
             | SyncEvent::Trust { .. }
             | SyncEvent::Ping
             | SyncEvent::Move => {}

@@ -10,7 +10,7 @@ use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_core::node::status::Activity;
 use muster_core::report::{Cause, LookupChange, Outcome, RunResult, Verdict};
 use muster_testkit::wait::until;
-use muster_wire::sync::SyncEvent;
+use muster_wire::sync::{RequestedRun, SyncEvent};
 
 use crate::fake_server::{AgentRequest, FakeServer};
 use crate::fixture::{AgentFixture, first_events, news, with_dbs};
@@ -23,7 +23,7 @@ fn paused(until: Option<Timestamp>) -> NodePause {
 }
 
 fn run_request(id: &str) -> SyncEvent {
-    SyncEvent::Run { id: id.into(), noop: false, by: "bob".into() }
+    SyncEvent::Run(RequestedRun { id: id.into(), by: "bob".into(), ..RequestedRun::default() })
 }
 
 fn runs(fixture: &AgentFixture) -> usize {
@@ -69,18 +69,14 @@ async fn events_in_a_pause_wait_for_its_end_across_restarts() {
 
     let configured = server.report().await;
     let changes = vec![LookupChange { key: "active_roles::db".into(), what: "db1 added".into() }];
-    let operator = Cause::Operator { id: "1".into(), by: "bob".into() };
+    let operator = Cause::operator("1", "bob");
     assert_eq!(configured.outcome, Outcome::Configured(RunResult::Changed));
     assert_eq!(configured.causes, [Cause::LookedUp { changes }, operator, Cause::AgentStarted]);
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
     server.send(run_request("1")).await;
     server.send(run_request("2")).await;
     let again = server.report().await;
-    assert_eq!(
-        again.causes,
-        [Cause::Operator { id: "2".into(), by: "bob".into() }],
-        "and what was asked once is done once"
-    );
+    assert_eq!(again.causes, [Cause::operator("2", "bob")], "and what was asked once is done once");
     assert_eq!(runs(&fixture), 3);
 }
 
@@ -109,7 +105,7 @@ async fn pause_ends_by_the_time_of_the_server() {
         };
         server.send(hello).await;
         let configured = server.report().await;
-        assert_eq!(configured.causes, [Cause::Operator { id: "1".into(), by: "bob".into() }]);
+        assert_eq!(configured.causes, [Cause::operator("1", "bob")]);
         assert!(begun.elapsed() >= Duration::from_millis(1500), "it left early, after {:?}", begun.elapsed());
     };
     let ahead = "2200-01-01T00:00:00Z".parse().unwrap();
@@ -151,7 +147,7 @@ async fn wrong_clock_does_not_shift_pauses_and_retries() {
         server.send(SyncEvent::Pause { pause: Some(paused(Some(end))) }).await;
         server.send(run_request("1")).await;
         let requested = server.report().await;
-        assert_eq!(requested.causes, [Cause::Operator { id: "1".into(), by: "bob".into() }]);
+        assert_eq!(requested.causes, [Cause::operator("1", "bob")]);
         assert!(begun.elapsed() >= pause, "it left the pause early, after {:?}", begun.elapsed());
         validated(&mut server).await;
 

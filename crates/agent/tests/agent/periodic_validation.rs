@@ -5,9 +5,9 @@ use std::fs;
 use muster_core::node::service_state::{ServiceState, ValidationResult};
 use muster_core::node::status::Activity;
 use muster_core::report::reason::RunReason;
-use muster_core::report::{Cause, LookupChange, Outcome, Report, RunResult, Verdict};
+use muster_core::report::{Cause, LookupChange, Outcome, Report, RunOptions, RunResult, Verdict};
 use muster_testkit::wait::until;
-use muster_wire::sync::SyncEvent;
+use muster_wire::sync::{DesiredState, RequestedRun, SyncEvent};
 
 use crate::fake_server::{AgentRequest, FakeServer};
 use crate::fixture::{AgentFixture, first_events, news, with_dbs};
@@ -15,11 +15,11 @@ use crate::fixture::{AgentFixture, first_events, news, with_dbs};
 const HOOK: &str = "hooks: [{name: members, on: \"active_roles::db\", run: hook}]\n";
 
 fn preview(id: &str) -> SyncEvent {
-    SyncEvent::Run { id: id.into(), noop: true, by: "ada".into() }
+    SyncEvent::Run(RequestedRun { id: id.into(), noop: true, by: "ada".into(), ..RequestedRun::default() })
 }
 
 fn operator(id: &str) -> Cause {
-    Cause::Operator { id: id.into(), by: "ada".into() }
+    Cause::operator(id, "ada")
 }
 
 fn lines(fixture: &AgentFixture, file: &str) -> usize {
@@ -268,4 +268,69 @@ async fn killed_periodic_validation_is_not_reported() {
     assert_eq!(server.report().await.causes, [Cause::AgentStarted]);
     nothing_is_left_of(&run);
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+}
+
+#[tokio::test]
+async fn preview_of_another_release_keeps_nothing() {
+    let mut server = FakeServer::start().await;
+    let fixture = AgentFixture::new(server.address);
+    fixture.release("v1", "echo 1 >> $MUSTER_ROOT/ran; exit 2", "noop: true\n");
+    fixture.release("v9", "echo $MUSTER_VERSION $MUSTER_NOOP >> $MUSTER_ROOT/previewed; exit 2", "noop: true\n");
+    // Without another generation: the desired version stays.
+    let (v1, v9) = (fixture.desired("v1", 3), fixture.desired("v9", 1));
+    server.set_first_events(first_events(&v1, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    validated(&mut server).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    let state = || fs::read_to_string(fixture.state().join("ledger.json")).unwrap();
+    let releases = || {
+        let entries = fs::read_dir(fixture.state().join("releases")).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| !name.starts_with("evicted-")).collect();
+        names.sort();
+        names
+    };
+    let before = (releases(), fs::read_to_string(fixture.state().join("releases.json")).unwrap_or_default());
+
+    let options = RunOptions { version: Some(v9.version.clone()), ..RunOptions::default() };
+    let release = Some(Box::new(DesiredState { allow_older: true, ..v9 }));
+    let request = RequestedRun { id: "a".into(), noop: true, by: "ada".into(), options: options.clone(), release };
+    server.send(SyncEvent::Run(request)).await;
+    let report = server.report().await;
+    assert_eq!(report.outcome, Outcome::Previewed(RunResult::Changed), "{:?}", report.reason);
+    assert_eq!((report.version.as_str(), report.generation.number), ("v9", 3));
+    assert_eq!(report.causes, [Cause::Operator { id: "a".into(), by: "ada".into(), options }]);
+    server.activity(|now| *now == Activity::Idle).await;
+    assert_eq!(fs::read_to_string(fixture.path().join("root/previewed")).unwrap(), "v9 1\n");
+    until("the release of the preview is removed", || releases() == before.0).await;
+    assert_eq!(fs::read_to_string(fixture.state().join("releases.json")).unwrap_or_default(), before.1);
+    assert!(!state().contains("v9"), "{}", state());
+    assert_eq!(lines(&fixture, "ran"), 1);
+}
+
+#[tokio::test]
+async fn tags_count_only_on_top_of_a_complete_run() {
+    let mut server = FakeServer::start().await;
+    let fixture = AgentFixture::new(server.address);
+    let script = "echo \"${MUSTER_TAGS:-all}${MUSTER_DEBUG:+ debug}\" >> $MUSTER_ROOT/ran; test -e $MUSTER_ROOT/good || exit 1; exit 2";
+    fixture.release("v1", script, "");
+    server.set_first_events(first_events(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let failed = server.report().await;
+    assert_eq!(failed.outcome, Outcome::Configured(RunResult::Failed));
+    let request = |id: &str| {
+        let options = RunOptions { tags: vec!["a".into(), "b".into()], debug: true, version: None };
+        SyncEvent::Run(RequestedRun { id: id.into(), by: "ada".into(), options, ..RequestedRun::default() })
+    };
+    let ran = || fs::read_to_string(fixture.path().join("root/ran")).unwrap();
+    fs::write(fixture.path().join("root/good"), "").unwrap();
+    server.send(request("a")).await;
+    validated(&mut server).await;
+    assert!(!ran().contains("a,b"), "a failed node makes a complete run: {}", ran());
+
+    server.activity(|now| *now == Activity::Idle).await;
+    server.send(request("b")).await;
+    let report = validated(&mut server).await;
+    assert_eq!(report.version.as_str(), "v1");
+    assert!(ran().ends_with("a,b debug\n"), "{}", ran());
 }

@@ -18,7 +18,7 @@ use muster_core::release::manifest::SignedManifest;
 use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_core::txn::Generation;
-use muster_wire::sync::DesiredState;
+use muster_wire::sync::{DesiredState, RequestedRun};
 
 use simulated_world::{Killed, SimulatedWorld};
 
@@ -60,7 +60,12 @@ fn connect(world: &mut SimulatedWorld, state: ServerState) -> Result<(), Killed>
     world.happens(Input::Desired(desired(state.number, state.version)))?;
     world.happens(Input::Snapshot(Arc::<Snapshot>::default()))?;
     if let Some((id, noop)) = state.request.filter(|(id, _)| world.ledger().run_request.as_deref() != Some(*id)) {
-        world.happens(Input::RunRequested { id: id.into(), by: "ada".into(), noop })?;
+        world.happens(Input::RunRequested(RequestedRun {
+            id: id.into(),
+            by: "ada".into(),
+            noop,
+            ..RequestedRun::default()
+        }))?;
     }
     world.settle()
 }
@@ -151,7 +156,9 @@ fn rebooted_machine_reports_its_run_as_lost_and_makes_a_full_run() {
     let mut world = SimulatedWorld::new(usize::MAX);
     world.happens(Input::Started).unwrap();
     connect(&mut world, STATES[0]).unwrap();
-    world.happens(Input::RunRequested { id: "a".into(), by: "ada".into(), noop: false }).unwrap();
+    world
+        .happens(Input::RunRequested(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() }))
+        .unwrap();
     world.next_tick().unwrap();
     let run = world.ledger().running.as_ref().unwrap().run.clone();
     world.reboot();

@@ -15,7 +15,7 @@ use muster_release::manifest::{self, ReleaseLabel};
 use muster_testkit::wait::until;
 use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use muster_wire::problem::ProblemCode;
-use muster_wire::sync::{DesiredState, SyncEvent};
+use muster_wire::sync::{DesiredState, RequestedRun, SyncEvent};
 
 use crate::bundles::{self, DownloadFault};
 use crate::fake_server::FakeServer;
@@ -95,7 +95,7 @@ async fn interrupted_download_is_resumed() {
     assert!(offsets.len() == 5 && offsets.windows(2).all(|pair| pair[0] <= pair[1]) && offsets[4] > 0, "{offsets:?}");
     // No partial download is left, and the next run needs no server.
     assert_eq!(cached_releases(&fixture), [desired.digest.trim_start_matches("sha256:")]);
-    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     validated(&mut server).await;
     assert_eq!(bundles::offsets(server.address).len(), 5);
 }
@@ -243,7 +243,7 @@ async fn newer_desired_state_cancels_a_download() {
     let _agent = fixture.start();
     let part = part(&fixture, &first);
     until("half of the bundle has arrived", || fs::metadata(&part).map_or(0, |meta| meta.len()) >= 500_000).await;
-    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     server.send(SyncEvent::Desired(second)).await;
     let report = server.report().await;
     assert_eq!(report.version.as_str(), "v2", "the cancelled run is not reported");

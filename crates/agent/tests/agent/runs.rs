@@ -9,7 +9,7 @@ use muster_core::node::status::Activity;
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_testkit::wait::until;
-use muster_wire::sync::{DesiredState, SyncEvent};
+use muster_wire::sync::{DesiredState, RequestedRun, SyncEvent};
 
 use crate::fake_server::FakeServer;
 use crate::fixture::{AgentFixture, AgentProcess, first_events, news, with_dbs};
@@ -288,14 +288,14 @@ async fn unconfirmed_release_is_rolled_back_only_if_required() {
     let phases = [("v2", "configured"), ("v2", "validated"), ("v1", "configured"), ("v1", "validated")];
     assert_eq!(reported, phases.map(|(version, phase)| (version.to_owned(), phase)));
     // v2 is not retried, not even for a run that an operator requests.
-    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     let report = server.report().await;
     assert_eq!((report.version.as_str(), report.generation.number), ("v1", 2), "{:?}", report.causes);
-    assert_eq!(report.causes, [Cause::Operator { id: "a".into(), by: "ada".into() }]);
+    assert_eq!(report.causes, [Cause::operator("a", "ada")]);
 
     let mut other = FakeServer::start_at(other_address).await;
     other.set_first_events(first_events(&unarmed, with_dbs(1, &[])));
-    other.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    other.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     for _ in 0..4 {
         assert_eq!(other.report().await.version.as_str(), "v2");
     }

@@ -8,7 +8,7 @@ use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_core::txn::Generation;
 use muster_testkit::wait::until;
 use muster_wire::problem::ProblemCode;
-use muster_wire::sync::{DesiredState, SyncEvent};
+use muster_wire::sync::{DesiredState, RequestedRun, SyncEvent};
 
 use crate::fake_server::{AgentRequest, FakeServer, ScriptedAnswer};
 use crate::fixture::{AgentFixture, AgentProcess, first_events, news, with_dbs};
@@ -95,12 +95,12 @@ async fn requested_run_is_made_once() {
     let _agent = fixture.start();
     both_reports(&mut server).await;
     for id in ["a", "a"] {
-        server.send(SyncEvent::Run { id: id.into(), noop: false, by: "ada".into() }).await;
+        server.send(SyncEvent::Run(RequestedRun { id: id.into(), by: "ada".into(), ..RequestedRun::default() })).await;
     }
     let asked = server.report().await;
-    assert_eq!(asked.causes, [Cause::Operator { id: "a".into(), by: "ada".into() }]);
+    assert_eq!(asked.causes, [Cause::operator("a", "ada")]);
     server.report().await;
-    server.send(SyncEvent::Run { id: "b".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run(RequestedRun { id: "b".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     assert_eq!(server.report().await.seq, 5);
 }
 
@@ -119,7 +119,7 @@ async fn reports_arrive_once_and_in_order_after_an_outage() {
 
     let mut server = FakeServer::start_at(address).await;
     assert_eq!(both_reports(&mut server).await, [1, 2]);
-    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     assert_eq!(both_reports(&mut server).await, [3, 4]);
 }
 
@@ -372,7 +372,7 @@ async fn reports_fail_over_to_another_server_without_a_run() {
     second.stop();
     let open = first.opened().await;
     assert_eq!((open.incarnation, open.away), (Some(1), false));
-    first.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    first.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     assert_eq!(both_reports(&mut first).await, [3, 4]);
     assert_eq!(runs(&fixture), 2);
 }
@@ -388,7 +388,7 @@ async fn overloaded_server_moves_an_agent_to_another() {
     assert_eq!((open.incarnation, open.away, open.activity), (Some(1), true, Activity::Idle));
     // The agent does not move back at once: the next event is received on the same stream.
     second.send(SyncEvent::Move).await;
-    second.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    second.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     assert_eq!(both_reports(&mut second).await, [3, 4]);
     assert_eq!(runs(&fixture), 2);
 }
@@ -403,6 +403,6 @@ async fn agent_with_one_server_ignores_a_move() {
     server.activity(|now| *now == Activity::Idle).await;
     server.queued_requests();
     server.send(SyncEvent::Move).await;
-    server.send(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    server.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     assert_eq!(both_reports(&mut server).await, [3, 4]);
 }

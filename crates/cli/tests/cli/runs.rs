@@ -6,9 +6,11 @@ use std::time::Duration;
 use muster_core::names::RunId;
 use muster_core::node::status::Activity;
 use muster_core::report::reason::RunReason;
-use muster_core::report::{Cause, CheckResult, Counts, Outcome, ResourceChange, ResourceError, RunResult, Verdict};
+use muster_core::report::{
+    Cause, CheckResult, Counts, Outcome, Report, ResourceChange, ResourceError, RunResult, Verdict,
+};
 use muster_wire::runs::LogPiece;
-use muster_wire::sync::SyncEvent;
+use muster_wire::sync::{RequestedRun, SyncEvent};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
@@ -221,7 +223,9 @@ async fn requested_run_is_followed_to_its_result() {
     let child = fleet.machine.muster(&["node", "run", "web1", "--noop"]).stdout(Stdio::piped()).spawn().unwrap();
     let stream = fleet.streams.get_mut("web1").unwrap();
     let id = loop {
-        if let Some(SyncEvent::Run { id, noop: true, by }) = timeout(TIMEOUT, stream.next()).await.unwrap().unwrap() {
+        if let Some(SyncEvent::Run(RequestedRun { id, noop: true, by, .. })) =
+            timeout(TIMEOUT, stream.next()).await.unwrap().unwrap()
+        {
             assert_eq!(by, "jo@desk");
             break id;
         }
@@ -231,7 +235,7 @@ async fn requested_run_is_followed_to_its_result() {
     fleet.client.send_log(&fleet.env, &node("web1"), &run, &piece).await.unwrap();
     let mut report = fleet.report("web1", 2, Outcome::Previewed(RunResult::Changed));
     report.log = "noop: would change\n".into();
-    report.causes = vec![Cause::Operator { id, by: "jo@desk".into() }];
+    report.causes = vec![Cause::operator(id, "jo@desk")];
     report.counts = Counts { total: 7, changed: 1, ..Counts::default() };
     report.changes = vec![ResourceChange {
         resource: "File[/etc/motd]".into(),
@@ -248,6 +252,51 @@ async fn requested_run_is_followed_to_its_result() {
     let expected =
         "exit 0\n--- stdout\nnoop: would change\n\npreview: changed: 7 resources, 1 changed, 0 failed, 0 skipped\n";
     assert!(text.starts_with(expected), "{text}");
+}
+
+#[tokio::test]
+async fn several_nodes_run_and_are_summed_up() {
+    let mut fleet = Fleet::validated().await;
+    fleet.muster(&["pause", "--role", "db", "--reason", "disk swap"]).await;
+    let args = ["node", "run", "web1", "db1", "lb1", "--max", "2", "-o", "json"];
+    let child = fleet.machine.muster(&args).stdout(Stdio::piped()).spawn().unwrap();
+    for (name, outcome) in [("web1", RunResult::Changed), ("lb1", RunResult::Failed)] {
+        let stream = fleet.streams.get_mut(name).unwrap();
+        let id = loop {
+            if let Some(SyncEvent::Run(run)) = timeout(TIMEOUT, stream.next()).await.unwrap().unwrap() {
+                break run.id;
+            }
+        };
+        let mut report = fleet.report(name, 2, Outcome::Configured(outcome));
+        report.reason = (outcome == RunResult::Failed).then_some(RunReason::NotCompiled);
+        report.causes = vec![Cause::operator(id, "jo@desk")];
+        fleet.send(&report).await;
+        if outcome == RunResult::Changed {
+            let validated = fleet.report(name, 3, PASSED);
+            fleet.send(&Report { run: report.run, causes: report.causes, ..validated }).await;
+        }
+    }
+    let output = timeout(TIMEOUT, child.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let nodes = summary["nodes"].as_array().unwrap().iter();
+    let results: Vec<_> = nodes.map(|run| (run["node"].as_str().unwrap(), run["result"].as_str().unwrap())).collect();
+    assert_eq!(results, [("db1", "refused"), ("web1", "changed"), ("lb1", "failed")], "{summary:#}");
+    assert_eq!(summary["counts"], serde_json::json!({"changed": 1, "failed": 1, "refused": 1}));
+    assert!(summary["nodes"][0]["reason"].as_str().unwrap().contains("disk swap"), "{summary:#}");
+
+    let text = fleet.muster(&["node", "run", "role=db"]).await;
+    assert!(text.starts_with("exit 1\n--- stdout\nNODE"), "{text}");
+    assert!(text.contains("1 node: 1 refused"), "{text}");
+    for (args, expected) in [
+        (vec!["node", "run", "web1", "web8"], "not in the design of quickstart: web8"),
+        (vec!["node", "run", "role=nobody"], "has no matching nodes"),
+        (vec!["node", "run", "web1", "lb1", "--no-wait"], "--no-wait is for the run of a single node"),
+        (vec!["node", "run", "web1", "--version", "v2"], "--noop"),
+    ] {
+        let text = fleet.muster(&args).await;
+        assert!(!text.starts_with("exit 0") && text.contains(expected), "{args:?}: {text}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::names::Role;
+use crate::report::RunOptions;
 
 /// `nodes/<node>`: the node in the design. An agent cannot change it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -53,6 +54,8 @@ pub struct RunRequest {
     /// Preview only: report what would change.
     #[serde(default)]
     pub noop: bool,
+    #[serde(flatten)]
+    pub options: RunOptions,
     pub by: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,

@@ -193,6 +193,8 @@ pub enum Cause {
         id: String,
         #[serde(default)]
         by: String,
+        #[serde(flatten)]
+        options: RunOptions,
     },
     /// Timed: a run that finds drift, or a periodic validation.
     Schedule,
@@ -204,6 +206,87 @@ pub enum Cause {
         #[schema(value_type = String, format = Duration)]
         within: SignedDuration,
     },
+}
+
+impl Cause {
+    /// A request of an operator, without options.
+    pub fn operator(id: impl Into<String>, by: impl Into<String>) -> Self {
+        Self::Operator { id: id.into(), by: by.into(), options: RunOptions::default() }
+    }
+
+    /// Options of a run with these causes. Requests that share a run have the same tags and version, and one of them is
+    /// enough for debug messages.
+    pub fn options(causes: &[Cause]) -> &RunOptions {
+        static NONE: RunOptions = RunOptions { version: None, tags: Vec::new(), debug: false };
+        let mut all = causes.iter().filter_map(Cause::own_options);
+        let first = all.next().unwrap_or(&NONE);
+        if first.debug { first } else { all.find(|options| options.debug).unwrap_or(first) }
+    }
+
+    /// The options of an operator's request. None for other causes.
+    pub fn own_options(&self) -> Option<&RunOptions> {
+        match self {
+            Cause::Operator { options, .. } => Some(options),
+            Cause::AgentStarted
+            | Cause::Version { .. }
+            | Cause::LookedUp { .. }
+            | Cause::Retry { .. }
+            | Cause::Interrupted { .. }
+            | Cause::Schedule
+            | Cause::AutoRollback { .. } => None,
+        }
+    }
+}
+
+/// Options of a run that an operator requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunOptions {
+    /// Release to preview in place of the desired one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Version>,
+    /// Only resources with one of these tags of Puppet. Empty: all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// With debug messages in the log.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub debug: bool,
+}
+
+impl RunOptions {
+    const MAX_TAGS: usize = 20;
+    const MAX_TAG: usize = 100;
+
+    /// Checks the tags: they become an argument of Puppet.
+    pub fn check(&self) -> Result<(), String> {
+        if self.tags.len() > Self::MAX_TAGS {
+            return Err(format!("{} tags are too many; at most {} are possible", self.tags.len(), Self::MAX_TAGS));
+        }
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_:.-".contains(c);
+        let valid = |tag: &String| {
+            tag.len() <= Self::MAX_TAG
+                && tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+                && tag.chars().all(legal)
+        };
+        match self.tags.iter().find(|tag| !valid(tag)) {
+            None => Ok(()),
+            Some(tag) => Err(format!(
+                "{tag:?} is no tag: tags consist of letters, digits, `_`, `:`, `.` and `-`, begin with a letter, digit or \
+                 `_`, and have at most {} characters",
+                Self::MAX_TAG
+            )),
+        }
+    }
+}
+
+/// Written after the operator's name.
+impl fmt::Display for RunOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = self.version.as_ref().map(|version| format!("version {version}"));
+        let tags = (!self.tags.is_empty()).then(|| format!("tags {}", self.tags.join(",")));
+        let debug = self.debug.then(|| "debug".to_owned());
+        let all: Vec<String> = [version, tags, debug].into_iter().flatten().collect();
+        if all.is_empty() { Ok(()) } else { write!(f, " ({})", all.join(", ")) }
+    }
 }
 
 /// A changed lookup value.
@@ -232,8 +315,10 @@ impl fmt::Display for Cause {
             }
             Cause::Retry { attempt } => write!(f, "retry {attempt}"),
             Cause::Interrupted { run } => write!(f, "run {run} was interrupted"),
-            Cause::Operator { by, .. } if by.is_empty() => f.write_str("operator"),
-            Cause::Operator { by, .. } => write!(f, "operator {by}"),
+            Cause::Operator { by, options, .. } => {
+                let by = if by.is_empty() { String::new() } else { format!(" {by}") };
+                write!(f, "operator{by}{options}")
+            }
             Cause::Schedule => f.write_str("schedule"),
             Cause::AutoRollback { version, within } => {
                 write!(f, "rolled back from {version}: no server took a report of it within {within:#}")
@@ -362,4 +447,31 @@ pub struct Facts {
     pub boot: Option<String>,
     #[serde(default)]
     pub agent: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_name_the_options_of_a_request() {
+        let request = |by: &str, options| Cause::Operator { id: "1".into(), by: by.into(), options };
+        let version = Some(Version::new("v9").unwrap());
+        let tags = vec!["web".to_owned(), "profile::db".to_owned()];
+        for (cause, text) in [
+            (Cause::operator("1", ""), "operator"),
+            (Cause::operator("1", "ada"), "operator ada"),
+            (request("ada", RunOptions { debug: true, ..RunOptions::default() }), "operator ada (debug)"),
+            (
+                request("ada", RunOptions { version, tags, debug: false }),
+                "operator ada (version v9, tags web,profile::db)",
+            ),
+        ] {
+            assert_eq!(cause.to_string(), text);
+            let json = serde_json::to_string(&cause).unwrap();
+            assert_eq!(serde_json::from_str::<Cause>(&json).unwrap(), cause, "{json}");
+        }
+        let old: Cause = serde_json::from_str(r#"{"kind":"operator","id":"1","by":"ada"}"#).unwrap();
+        assert_eq!(old, Cause::operator("1", "ada"));
+    }
 }

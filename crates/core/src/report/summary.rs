@@ -5,7 +5,7 @@ use crate::report::drift::RepairedDrift;
 use crate::report::reason::{Need, ReleaseRefusal, RunReason};
 use crate::report::record::{LastRun, PastRun, RunHistory};
 use crate::report::shorten::shorten;
-use crate::report::{Cause, FirstFailure, Interfaces, LookupChange, Report, ResourceError};
+use crate::report::{Cause, FirstFailure, Interfaces, LookupChange, Report, ResourceError, RunOptions};
 
 /// Maximum size of `observed/<node>` in bytes.
 pub const OBSERVED_LIMIT: usize = 5 * 1024;
@@ -129,7 +129,11 @@ fn causes(all: &[Cause]) -> Vec<Cause> {
                 |change: &LookupChange| LookupChange { key: clip(&change.key, WORD), what: clip(&change.what, WORD) };
             Cause::LookedUp { changes: changes.iter().take(CHANGES).map(short).collect() }
         }
-        Cause::Operator { id, by } => Cause::Operator { id: clip(id, WORD), by: clip(by, WORD) },
+        Cause::Operator { id, by, options } => {
+            let options =
+                RunOptions { tags: options.tags.iter().map(|tag| clip(tag, WORD)).collect(), ..options.clone() };
+            Cause::Operator { id: clip(id, WORD), by: clip(by, WORD), options }
+        }
         Cause::AgentStarted
         | Cause::Version { .. }
         | Cause::Retry { .. }

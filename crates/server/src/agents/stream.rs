@@ -10,13 +10,13 @@ use bytes::Bytes;
 use futures::Stream;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::lookup::Tag;
-use muster_core::names::Role;
+use muster_core::names::{NodeName, Role};
 use muster_core::node::pause::NodePause;
 use muster_core::node::record::RunRequest;
 use muster_core::release::manifest::SignedTrust;
 use muster_core::txn::{Generation, Revision};
 use muster_wire::sse;
-use muster_wire::sync::SyncEvent;
+use muster_wire::sync::{DesiredState, RequestedRun, SyncEvent};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::agents::admission::AdmissionPermit;
@@ -150,7 +150,8 @@ impl StreamState {
         let pause = self.changed_pause(fleet, node);
         let trust = self.newer_trust(fleet);
         let request = node.and_then(|node| node.run_request.as_ref()).map(|(request, _)| request);
-        let request = request.filter(|request| self.asked.as_ref() != Some(&request.id)).cloned();
+        let request = request.filter(|request| self.asked.as_ref() != Some(&request.id));
+        let request = request.and_then(|request| requested_run(fleet, &session.node, request));
 
         // Another version may look up other keys: it starts with the current snapshot.
         if !diff.changed.is_empty() || desired.is_some() || !self.has_snapshot {
@@ -180,9 +181,9 @@ impl StreamState {
             self.generation = Some(generation);
             self.ready.push_back(event);
         }
-        if let Some(RunRequest { id, noop, by, .. }) = request {
-            self.asked = Some(id.clone());
-            self.send(&SyncEvent::Run { id, noop, by });
+        if let Some(request) = request {
+            self.asked = Some(request.id.clone());
+            self.send(&SyncEvent::Run(request));
         }
         ControlFlow::Continue(())
     }
@@ -228,6 +229,16 @@ impl StreamState {
             Err(error) => tracing::error!(%error, ?event, "an event cannot be encoded"),
         }
     }
+}
+
+/// The event of a run request. None if the release that it names is not registered any more.
+fn requested_run(fleet: &Fleet, node: &NodeName, request: &RunRequest) -> Option<RequestedRun> {
+    let RunRequest { id, noop, options, by, .. } = request.clone();
+    let release = match &options.version {
+        None => None,
+        Some(version) => Some(Box::new(DesiredState::for_preview(fleet, node, version)?)),
+    };
+    Some(RequestedRun { id, noop, by, options, release })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use muster_core::node::record::RunRequest;
 use muster_core::node::status::{Activity, Reason};
 use muster_core::report::failure_groups::{FailureGroup, GroupMember, GroupedFailure, group};
 use muster_core::report::record::PastRun;
-use muster_core::report::{Cause, Report, ResourceError};
+use muster_core::report::{Cause, Report, ResourceError, RunOptions};
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::CommitOutcome;
 use muster_wire::operator::{MAX_WAIT_SECONDS, NodeRow, Page, RunDetail};
@@ -206,7 +206,7 @@ pub(crate) async fn request_run(
     scope: Scope,
     Path(path): Path<NodePath>,
     author: Author,
-    JsonBody(StartRunRequest { noop }): JsonBody<StartRunRequest>,
+    JsonBody(StartRunRequest { noop, options }): JsonBody<StartRunRequest>,
 ) -> Result<Json<StartRunResponse>, ApiError> {
     // A pause that was set just before must count.
     writer.view.reach(writer.latest_revision.read().await?).await?;
@@ -222,10 +222,11 @@ pub(crate) async fn request_run(
         let problem = Problem::new(ProblemCode::Conflict, pause.to_string());
         return Err(ApiError(problem.hint("`muster resume` ends the pause; --noop shows what a run would change")));
     }
+    scope.read(&writer, |fleet| check_options(fleet, &node, noop, &options))??;
     let by = author.by(None, "").author;
     let id = run_request_id(now, &node, &by);
     let keys = Keys::new(&scope.env);
-    let request = RunRequest { id: id.clone(), noop, by: by.clone(), at: now };
+    let request = RunRequest { id: id.clone(), noop, options, by: by.clone(), at: now };
     let put = Op::put_json(keys.requested_run(&node), &request);
     let put = put.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
     // A node that has left the design meanwhile must not get a key.
@@ -240,6 +241,32 @@ pub(crate) async fn request_run(
     tracing::info!(env = %scope.env, %node, id, by, noop, "run requested");
     writer.view.reach(revision).await?;
     Ok(Json(StartRunResponse { node, id, silent_since: silent(link), revision }))
+}
+
+fn check_options(fleet: &Fleet, node: &NodeName, noop: bool, options: &RunOptions) -> Result<(), ApiError> {
+    options.check().map_err(ApiError::invalid)?;
+    if let Some(version) = &options.version {
+        if !noop {
+            let problem =
+                Problem::new(ProblemCode::InvalidRequest, "a single run of another version can only be a preview");
+            return Err(ApiError(problem.hint("add --noop; `muster rollout start` moves nodes to a version")));
+        }
+        if !fleet.releases().contains_key(version) {
+            let known: Vec<String> = fleet.releases().keys().map(ToString::to_string).collect();
+            return Err(ApiError::unknown_version(version, &known));
+        }
+    }
+    let desired = fleet.desired_of(node).map(|desired| desired.version);
+    let state = fleet.get(node).and_then(|node| node.state()).map(|(state, _)| state);
+    let is_complete = state.is_some_and(|state| state.is_validated() && Some(state.version()) == desired.as_ref());
+    if !options.tags.is_empty() && !noop && !is_complete {
+        let detail =
+            format!("{node} has not validated its desired version: a run with tags would apply only a part of it");
+        return Err(ApiError(
+            Problem::new(ProblemCode::Conflict, detail).hint("run it without --tags, or with --noop"),
+        ));
+    }
+    Ok(())
 }
 
 /// Unique id: two requests at the same time are two runs.

@@ -7,18 +7,22 @@ use muster_core::names::{RunId, Version};
 use muster_core::node::pause::PauseRecord;
 use muster_core::node::status::{Activity, NodeState};
 use muster_core::report::reason::RunReason;
-use muster_core::report::{Cause, Outcome, ResourceError, RunResult, Verdict};
+use muster_core::report::{Cause, Outcome, ResourceError, RunOptions, RunResult, Verdict};
 use muster_core::txn::{Op, Txn};
 use muster_testkit::wait::until;
 use muster_wire::client::LogStream;
 use muster_wire::problem::ProblemCode;
 use muster_wire::runs::{LogEnd, LogEvent, LogPiece, PIECE, RunRequestProgress, StartRunRequest};
-use muster_wire::sync::{SyncEvent, SyncOpen};
+use muster_wire::sync::{RequestedRun, SyncEvent, SyncOpen};
 
 use crate::fixture::{CHANGED, Fixture, PASSED, next, node, version};
 
 const FLEET: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db")];
 const NOW: Duration = Duration::ZERO;
+
+fn noop() -> StartRunRequest {
+    StartRunRequest { noop: true, ..StartRunRequest::default() }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requested_run_reaches_the_node_and_is_tracked() {
@@ -30,12 +34,12 @@ async fn requested_run_reaches_the_node_and_is_tracked() {
     // The agent receives the request when it connects, and the next one at once.
     let mut agent = fixture.open("web1", &SyncOpen::default()).await;
     let next_request = async |agent: &mut _| loop {
-        if let SyncEvent::Run { id, noop, by } = next(agent).await {
+        if let SyncEvent::Run(RequestedRun { id, noop, by, .. }) = next(agent).await {
             return (id, noop, by);
         }
     };
     assert_eq!(next_request(&mut agent).await, (silent.id, false, "jo".to_owned()));
-    let asked = fixture.client.request_run(env, "web1", "ann", &StartRunRequest { noop: true }).await.unwrap();
+    let asked = fixture.client.request_run(env, "web1", "ann", &noop()).await.unwrap();
     assert_eq!(asked.silent_since, None);
     assert_eq!(next_request(&mut agent).await, (asked.id.clone(), true, "ann".to_owned()));
 
@@ -46,7 +50,7 @@ async fn requested_run_reaches_the_node_and_is_tracked() {
     fixture.client.send_log(env, &web1, &run, &piece).await.unwrap();
     assert_eq!(progress().await, RunRequestProgress::Running { run: run.clone() });
     let mut report = fixture.report("web1", 1, 1, Outcome::Previewed(RunResult::Changed));
-    report.causes = vec![Cause::Operator { id: asked.id.clone(), by: "ann".into() }];
+    report.causes = vec![Cause::operator(asked.id.clone(), "ann")];
     let taken = fixture.send(&report).await;
     fixture.app.view.reach(taken.revision).await.unwrap();
     assert_eq!(progress().await, RunRequestProgress::Done { run });
@@ -65,10 +69,51 @@ async fn paused_node_accepts_only_noop_run_requests() {
     let problem = error.problem().unwrap();
     assert_eq!(problem.code, ProblemCode::Conflict);
     assert!(problem.detail.contains("ann") && problem.detail.contains("disk swap"), "{problem}");
-    fixture.client.request_run(env, "web1", "jo", &StartRunRequest { noop: true }).await.unwrap();
+    fixture.client.request_run(env, "web1", "jo", &noop()).await.unwrap();
     fixture.client.request_run(env, "web2", "jo", &StartRunRequest::default()).await.unwrap();
     let error = fixture.client.request_run(env, "db9", "jo", &StartRunRequest::default()).await.unwrap_err();
     assert_eq!(error.problem().unwrap().code, ProblemCode::UnknownNode);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_of_a_requested_run_are_checked_and_sent() {
+    let fixture = Fixture::start(&FLEET).await;
+    let env = &fixture.env;
+    let request = async |noop: bool, options: RunOptions| {
+        let request = StartRunRequest { noop, options };
+        fixture.client.request_run(env, "web1", "jo", &request).await.map_err(|error| error.problem().unwrap().clone())
+    };
+    let version = |text: &str| RunOptions { version: Some(Version::new(text).unwrap()), ..RunOptions::default() };
+    let tags =
+        |tags: &[&str]| RunOptions { tags: tags.iter().map(|&tag| tag.into()).collect(), ..RunOptions::default() };
+
+    let problem = request(true, version("v9")).await.unwrap_err();
+    assert_eq!(problem.code, ProblemCode::UnknownVersion, "{problem}");
+    let problem = request(false, version("v1")).await.unwrap_err();
+    assert_eq!(problem.code, ProblemCode::InvalidRequest, "{problem}");
+    assert!(problem.hint.as_deref().unwrap().contains("--noop"), "{problem:?}");
+    for tag in ["", "-x", "a b", "a,b", "ä", &"x".repeat(101)] {
+        let problem = request(true, tags(&[tag])).await.unwrap_err();
+        assert_eq!(problem.code, ProblemCode::InvalidRequest, "{tag}: {problem}");
+    }
+    let many = vec!["x"; 21];
+    assert_eq!(request(true, tags(&many)).await.unwrap_err().code, ProblemCode::InvalidRequest);
+    let problem = request(false, tags(&["profile::web"])).await.unwrap_err();
+    assert_eq!(problem.code, ProblemCode::Conflict, "{problem}");
+    assert!(problem.detail.contains("has not validated"), "{problem}");
+
+    let mut agent = fixture.open("web1", &SyncOpen::default()).await;
+    let options = RunOptions { debug: true, tags: vec!["profile::web".into()], ..version("v1") };
+    let asked = request(true, options.clone()).await.unwrap();
+    let sent = loop {
+        if let SyncEvent::Run(sent) = next(&mut agent).await {
+            break sent;
+        }
+    };
+    assert_eq!((sent.id, sent.noop, sent.options), (asked.id, true, options));
+    let release = sent.release.unwrap();
+    assert_eq!((release.version.as_str(), release.allow_older), ("v1", true));
     fixture.stop().await;
 }
 

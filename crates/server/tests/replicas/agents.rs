@@ -14,7 +14,7 @@ use muster_store::{Op, Txn};
 use muster_wire::client::ClientError;
 use muster_wire::problem::ProblemCode;
 use muster_wire::runs::{LogEnd, LogEvent, LogPiece, RunRequestProgress, StartRunRequest};
-use muster_wire::sync::{SyncEvent, SyncOpen};
+use muster_wire::sync::{RequestedRun, SyncEvent, SyncOpen};
 
 use crate::cluster::{Cluster, env, keys, node, presence, registration, until, version};
 
@@ -245,7 +245,7 @@ async fn any_replica_accepts_a_run_request_and_shows_its_log() {
     let asked = b.client.request_run(&env(), "web1", "jo", &StartRunRequest::default()).await.unwrap();
     assert_eq!(asked.silent_since, None, "it is connected to the other one");
     loop {
-        if let Some(SyncEvent::Run { id, .. }) = agent.next().await.unwrap() {
+        if let Some(SyncEvent::Run(RequestedRun { id, .. })) = agent.next().await.unwrap() {
             assert_eq!(id, asked.id);
             break;
         }

@@ -148,11 +148,11 @@ fn started(adopted: Option<(Work, RunPhase)>) -> QueueEvent {
 }
 
 fn run_requested() -> QueueEvent {
-    QueueEvent::RunRequested { id: "1".into(), by: "ada".into() }
+    QueueEvent::RunRequested(Cause::operator("1", "ada"))
 }
 
 fn operator() -> Cause {
-    Cause::Operator { id: "1".into(), by: "ada".into() }
+    Cause::operator("1", "ada")
 }
 
 /// A snapshot in which these nodes of role `db` are active.
@@ -495,7 +495,7 @@ fn cause_describes_the_changes_since_the_last_run() {
 fn waiting_causes_survive_a_restart() {
     let mut queue = QueueFixture::idle(None);
     let waiting = vec![looked_up(), operator()];
-    let ada = Cause::Operator { id: "2".into(), by: "ada".into() };
+    let ada = Cause::operator("2", "ada");
     queue.handle(QueueEvent::Started { adopted: None, waiting, previews: vec![ada.clone()] });
     assert_eq!(queue.after(FIRST_HELLO_TIMEOUT), QueueAction::Preview { causes: vec![ada] });
     queue.handle(QueueEvent::Finished);

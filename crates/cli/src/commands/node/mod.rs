@@ -2,6 +2,7 @@
 
 pub(super) mod logs;
 pub(super) mod run;
+mod run_many;
 pub(super) mod show;
 
 use crate::args::{Globals, NodeFilter, node_filter_help};

@@ -1,14 +1,15 @@
-//! `muster node run`: requests a run of a node, and follows it to its result.
+//! `muster node run`: requests runs of nodes. The run of a single node is followed to its result.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use muster_core::names::{NodeName, RunId};
-use muster_core::report::{Outcome, Report, RunResult, Verdict};
+use muster_core::names::{NodeName, RunId, Version};
+use muster_core::report::{Outcome, Report, RunOptions, RunResult, Verdict};
 use muster_wire::operator::RunDetail;
 use muster_wire::runs::{RunLog, RunRequestProgress, StartRunRequest};
 use tokio::time::sleep;
 
-use crate::args::{Globals, OutputFormat, node_or_host_arg};
+use crate::args::{Globals, OutputFormat, node_filter_help, node_or_host_arg};
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, age, run_result, text};
@@ -16,44 +17,112 @@ use crate::process::Signals;
 use crate::variables::author;
 
 use super::logs::{LogPrinter, follow};
+use super::run_many;
 
 /// Time that the server holds a request for the progress of the run.
-const HOLD: Duration = Duration::from_secs(20);
+pub(super) const HOLD: Duration = Duration::from_secs(20);
 /// Pause between two requests, such as between the end of the log and the last report.
-const POLL_PAUSE: Duration = Duration::from_millis(300);
+pub(super) const POLL_PAUSE: Duration = Duration::from_millis(300);
 
-/// Run a node now, and follow the run
+/// Run nodes now: follow the run of one, or print a summary of several
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-The node runs its desired version even if nothing has changed. A run in progress finishes first. Ctrl-C stops following, \
-not the run. A paused node refuses to run, except with --noop.
+#[command(after_help = concat!("\
+A node runs its desired version even if nothing has changed. A run in progress finishes first. Ctrl-C stops following, \
+not the runs. A paused node refuses to run, except with --noop.
+
+With --version and --noop a node previews a release that was pushed, such as one of a branch. Nothing of it is kept.
+With --tags Puppet applies only resources with one of these tags, and what they contain. Without --noop the node must \
+have validated its desired version, because such a run proves nothing about the rest.
+
+", node_filter_help!(), "
 
 Exit codes:
-  0   the run has finished: changed, unchanged, or previewed with --noop
-  1   the run failed or was refused: the node does not exist, or is paused
-  2   unknown: the agent is not connected, the run is pending, or the server cannot be reached
+  0   the runs have finished: changed, unchanged, or previewed with --noop
+  1   a run failed or was refused: the node does not exist, or is paused
+  2   unknown: an agent is not connected, a run is pending, or the server cannot be reached
 
 Examples:
   muster node run web1
-  muster node run web1 --noop
-  muster node run web1 --no-wait")]
+  muster node run web1 --noop --version v9
+  muster node run web1 --tags profile::web --debug
+  muster node run web1 --no-wait
+  muster node run role=app --max 3
+  muster node run web1 web2 -o json | jq -r '.nodes[] | select(.result == \"failed\") | .node'"))]
 pub struct Args {
-    /// Name or host name of the node
-    #[arg(value_parser = node_or_host_arg)]
-    node: String,
+    /// Name or host name of a node, several of them, or a filter such as role=app
+    #[arg(value_name = "NODE|FILTER", required = true)]
+    nodes: Vec<String>,
     /// Preview: show the changes without making them
     #[arg(long)]
     noop: bool,
-    /// Do not wait for the run
+    /// Preview this release in place of the desired one
+    #[arg(long, requires = "noop")]
+    version: Option<Version>,
+    /// Only resources with one of these tags of Puppet; may be repeated
+    #[arg(long, value_name = "TAG", value_delimiter = ',')]
+    tags: Vec<String>,
+    /// Log debug messages of Puppet too
+    #[arg(long)]
+    debug: bool,
+    /// Maximum number of nodes that run at the same time
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    max: u16,
+    /// Do not wait for the run of a single node
     #[arg(long)]
     no_wait: bool,
 }
 
+impl Args {
+    fn request(&self) -> StartRunRequest {
+        let options = RunOptions { version: self.version.clone(), tags: self.tags.clone(), debug: self.debug };
+        StartRunRequest { noop: self.noop, options }
+    }
+
+    /// The node, if there is only one.
+    fn single(&self) -> Option<&str> {
+        match self.nodes.as_slice() {
+            [node] if node_or_host_arg(node).is_ok() => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Nodes that are named, and match all terms of the filter.
+    async fn select(&self, session: &Session) -> Result<Vec<NodeName>, Failure> {
+        let (names, mut terms): (Vec<&str>, Vec<&str>) =
+            self.nodes.iter().map(String::as_str).partition(|text| node_or_host_arg(text).is_ok());
+        let names = BTreeSet::from_iter(names);
+        let by_name = format!("name={}", Vec::from_iter(names.iter().copied()).join(","));
+        if !names.is_empty() {
+            terms.insert(0, &by_name);
+        }
+        let rows = session.map_err(session.client().nodes_of(&session.env, &terms.join(" ")).await)?.items;
+        let unknown: Vec<&str> =
+            names.iter().copied().filter(|name| rows.iter().all(|row| row.node.as_str() != *name)).collect();
+        // A host name matches too: the rows are fewer only if a name is unknown.
+        if terms.len() == 1 && rows.len() < names.len() {
+            let failure =
+                Failure::failed(anyhow::anyhow!("not in the design of {}: {}", session.env, unknown.join(", ")));
+            return Err(failure.hint("`muster node list` shows the nodes that are there"));
+        }
+        if rows.is_empty() {
+            let failure = Failure::failed(anyhow::anyhow!("{} has no matching nodes", session.env));
+            return Err(failure.hint("`muster node list FILTER` shows the nodes that match"));
+        }
+        Ok(rows.into_iter().map(|row| row.node).collect())
+    }
+}
+
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let request = StartRunRequest { noop: args.noop };
-    let accepted =
-        session.map_err(session.client().request_run(&session.env, &args.node, &author(), &request).await)?;
+    let request = args.request();
+    let Some(node) = args.single() else {
+        if args.no_wait {
+            return Err(Failure::usage("--no-wait is for the run of a single node"));
+        }
+        let nodes = args.select(&session).await?;
+        return run_many::run(&session, nodes, &request, usize::from(args.max), terminal).await;
+    };
+    let accepted = session.map_err(session.client().request_run(&session.env, node, &author(), &request).await)?;
     if let Some(since) = accepted.silent_since {
         let silent = age(since, terminal.now);
         let note = format!(
@@ -167,7 +236,7 @@ fn exit(detail: &RunDetail) -> Exit {
     }
 }
 
-fn newest(detail: &RunDetail) -> Option<&Report> {
+pub(super) fn newest(detail: &RunDetail) -> Option<&Report> {
     detail.reports.iter().max_by_key(|report| (report.incarnation, report.seq))
 }
 

@@ -39,7 +39,7 @@ impl World {
             | Input::Desired(_)
             | Input::Snapshot(_)
             | Input::Pause(_)
-            | Input::RunRequested { .. }
+            | Input::RunRequested(_)
             | Input::Finished { .. }
             | Input::Previewed { .. }
             | Input::Validated { .. }

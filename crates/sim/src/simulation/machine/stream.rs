@@ -72,7 +72,7 @@ impl World {
             SyncEvent::Desired(desired) => self.input(number, Input::Desired(desired)),
             SyncEvent::Snapshot { snapshot, .. } => self.input(number, Input::Snapshot(Arc::new(snapshot))),
             SyncEvent::Pause { pause } => self.input(number, Input::Pause(pause)),
-            SyncEvent::Run { id, noop, by } => self.input(number, Input::RunRequested { id, by, noop }),
+            SyncEvent::Run(request) => self.input(number, Input::RunRequested(request)),
             SyncEvent::Ping => {
                 let activity = machine.status.activity.clone();
                 self.send_activity(number, activity);

@@ -3,6 +3,7 @@
 use super::*;
 
 use jiff::SignedDuration;
+use muster_core::report::RunOptions;
 
 use crate::queue::hooks::{HookRecord, HookTrigger, values};
 
@@ -190,9 +191,9 @@ fn run_comes_before_hooks() {
 fn preview_comes_before_the_run() {
     let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
     queue.handle(QueueEvent::Desired(desired(2, "v2")));
-    queue.handle(QueueEvent::PreviewRequested { id: "1".into(), by: "ada".into() });
-    queue.handle(QueueEvent::PreviewRequested { id: "2".into(), by: "bob".into() });
-    let bob = Cause::Operator { id: "2".into(), by: "bob".into() };
+    queue.handle(QueueEvent::PreviewRequested(Cause::operator("1", "ada")));
+    queue.handle(QueueEvent::PreviewRequested(Cause::operator("2", "bob")));
+    let bob = Cause::operator("2", "bob");
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Preview { causes: vec![operator(), bob] });
     queue.handle(QueueEvent::Finished);
     assert_eq!(queue.started(), [version("v2")]);
@@ -203,8 +204,26 @@ fn preview_waits_for_the_run_in_progress() {
     let mut queue = QueueFixture::idle(None);
     queue.handle(run_requested());
     queue.started();
-    queue.handle(QueueEvent::PreviewRequested { id: "1".into(), by: "ada".into() });
+    queue.handle(QueueEvent::PreviewRequested(Cause::operator("1", "ada")));
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Wait);
     queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Preview { causes: vec![operator()] });
+}
+
+#[test]
+fn previews_with_other_options_are_separate() {
+    let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
+    let request = |id: &str, tags: &[&str]| Cause::Operator {
+        id: id.into(),
+        by: "ada".into(),
+        options: RunOptions { tags: tags.iter().map(|tag| (*tag).to_owned()).collect(), ..RunOptions::default() },
+    };
+    let requests = [request("1", &["a"]), request("2", &[]), request("3", &["a"])];
+    for request in requests.clone() {
+        queue.handle(QueueEvent::PreviewRequested(request));
+    }
+    let [first, second, third] = requests;
+    assert_eq!(queue.after(Duration::ZERO), QueueAction::Preview { causes: vec![first, third] });
+    queue.handle(QueueEvent::Finished);
+    assert_eq!(queue.after(Duration::ZERO), QueueAction::Preview { causes: vec![second] });
 }

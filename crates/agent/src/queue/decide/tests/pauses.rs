@@ -61,7 +61,7 @@ fn validations_and_previews_continue_in_a_pause() {
     queue.handle(QueueEvent::Finished);
     assert_eq!(queue.after(EVERY), QueueAction::Validate);
     queue.handle(QueueEvent::Finished);
-    queue.handle(QueueEvent::PreviewRequested { id: "1".into(), by: "ada".into() });
+    queue.handle(QueueEvent::PreviewRequested(Cause::operator("1", "ada")));
     assert_eq!(queue.after(Duration::ZERO), QueueAction::Preview { causes: vec![operator()] });
 }
 
