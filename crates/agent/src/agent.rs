@@ -31,7 +31,7 @@ use crate::state::outbox::{Outbox, OutboxError};
 use crate::sync::Sync;
 use crate::sync::handshake::{IncarnationRenewal, SyncState};
 use crate::sync::servers::{ServerClients, ServersError};
-use crate::{run, sync};
+use crate::{interfaces, run, sync};
 
 /// Capacity of the queue's inbox. The queue handles messages faster than a server sends them. When the disk blocks the
 /// queue, the stream stops too; [`Sync`] keeps the connection alive meanwhile.
@@ -196,6 +196,7 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
     let mut tasks = JoinSet::new();
     let (evicting, stop) = (Arc::clone(&releases), cancel.clone());
     tasks.spawn(async move { evicting.remove_evicted(stop).await });
+    tasks.spawn(interfaces::watch(node.interfaces.clone(), inbox.clone(), cancel.clone()));
     let slot = run::WorkSlot {
         node,
         releases,

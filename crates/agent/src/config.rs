@@ -12,12 +12,13 @@ use jiff::SignedDuration;
 use muster_core::names::{EnvName, HostName, NodeName};
 use muster_core::release::dir::hex;
 use muster_core::release::manifest::PublicKey;
-use muster_core::report::{Facts, Interfaces};
+use muster_core::report::Facts;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::backoff::RetryBackoff;
+use crate::interfaces::NodeInterfaces;
 use crate::state::directory::Layout;
 
 #[derive(Debug, Error)]
@@ -64,8 +65,8 @@ pub struct ConfigFile {
     /// Number of releases that stay on the node, if it needs no more.
     #[serde(default = "keep_releases")]
     pub keep_releases: NonZeroUsize,
-    /// The node's addresses, by interface.
-    pub interfaces: Interfaces,
+    /// The node's addresses, by interface, or `auto`.
+    pub interfaces: NodeInterfaces,
     /// The `puppet` program.
     #[serde(default = "puppet")]
     pub puppet: PathBuf,
@@ -140,9 +141,10 @@ impl ConfigFile {
                     .into(),
             );
         }
-        if self.interfaces.is_empty() {
+        if matches!(&self.interfaces, NodeInterfaces::Configured(interfaces) if interfaces.is_empty()) {
             return Some(
-                "`interfaces` is empty: give at least one, such as interfaces = { eth0 = \"10.0.0.5\" }".into(),
+                "`interfaces` is empty: give at least one, such as interfaces = { eth0 = \"10.0.0.5\" }, or \"auto\""
+                    .into(),
             );
         }
         if !self.retry.first.is_positive() || self.retry.cap < self.retry.first {
@@ -177,7 +179,7 @@ pub struct AgentNode {
     pub host: String,
     /// Name for Puppet.
     pub certname: String,
-    pub interfaces: Interfaces,
+    pub interfaces: NodeInterfaces,
     /// Boot id of the machine; `None` if unknown.
     pub boot: Option<String>,
     /// Id of this agent; see [`holder`].
@@ -210,7 +212,7 @@ impl AgentNode {
 
     pub fn facts(&self) -> Facts {
         let agent = env!("CARGO_PKG_VERSION").to_owned();
-        Facts { interfaces: self.interfaces.clone(), boot: self.boot.clone(), agent }
+        Facts { interfaces: self.interfaces.addresses(), boot: self.boot.clone(), agent }
     }
 }
 

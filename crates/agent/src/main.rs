@@ -33,7 +33,7 @@ The configuration is one TOML file:
   state_dir = "/var/lib/muster-agent"      # state of the agent: ledger, outbox, runs
   root = "/srv/web1"                       # directory for the files of releases (MUSTER_ROOT)
   trusted_keys = ["ed25519:…"]             # public keys that sign releases
-  interfaces = { eth0 = "127.77.0.2" }     # addresses of the node
+  interfaces = { eth0 = "127.77.0.2" }     # addresses of the node, or "auto"
   keep_releases = 3                        # optional: number of releases kept on the node
   puppet = "puppet"                        # optional: the Puppet program
   retry = { first = "5s", cap = "5m" }     # optional: backoff of failed runs

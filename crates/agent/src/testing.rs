@@ -8,12 +8,13 @@ use jiff::Timestamp;
 
 use muster_core::lookup::config_data::Datum;
 use muster_core::names::{DataKey, EnvName, NodeName, RunId, Version};
-use muster_core::report::{Facts, Interfaces, Outcome, RunResult};
+use muster_core::report::{Facts, Outcome, RunResult};
 use muster_core::txn::Generation;
 
 use muster_core::lookup::snapshot::Snapshot;
 
 use crate::config::AgentNode;
+use crate::interfaces::NodeInterfaces;
 use crate::process::children::Stat;
 use crate::process::supervised::Launcher;
 use crate::redact::Redactor;
@@ -55,7 +56,7 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
         name: NodeName::new(name).unwrap(),
         host: name.replace('_', "-"),
         certname: name.replace('_', "-"),
-        interfaces: Interfaces::from([("eth0".into(), "127.0.0.1".into())]),
+        interfaces: NodeInterfaces::Configured([("eth0".into(), "127.0.0.1".into())].into()),
         boot: None,
         holder: None,
         root: dir.path().join("root"),

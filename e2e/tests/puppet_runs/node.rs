@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use muster_agent::applier::{ApplierResult, Job, Mode, apply};
+use muster_agent::interfaces::NodeInterfaces;
 use muster_agent::process::supervised::Launcher;
 use muster_agent::redact::Redactor;
 use muster_agent::release::UnpackedRelease;
@@ -17,7 +18,7 @@ use muster_agent::run::log;
 use muster_agent::state::directory::StateDir;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::report::{Interfaces, ResourceChange, RunOptions};
+use muster_core::report::{ResourceChange, RunOptions};
 use muster_e2e::sandbox::muster_agent;
 
 /// Hiera configuration of every release: Muster, and a file of data.
@@ -61,7 +62,7 @@ impl TestNode {
             name: NodeName::new("web1").unwrap(),
             host: "web1".into(),
             certname: "web1".into(),
-            interfaces: Interfaces::from([("eth0".into(), "127.77.0.9".into())]),
+            interfaces: NodeInterfaces::Configured([("eth0".into(), "127.77.0.9".into())].into()),
             boot: None,
             holder: None,
             root: directory.path().join("root"),

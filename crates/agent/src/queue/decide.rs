@@ -41,6 +41,8 @@ pub enum QueueEvent {
     RunRequested(Cause),
     /// An operator requests a preview.
     PreviewRequested(Cause),
+    /// The node has other addresses. A validation reports them.
+    AddressesChanged,
     /// No server has confirmed the release in time: the node rolls back.
     RolledBack { version: Version, within: SignedDuration },
     /// The work in the slot has ended, and its result is stored.
@@ -106,7 +108,7 @@ pub fn decide(
         QueueEvent::Connected { new_incarnation } => {
             schedule.hasten(soon);
             if new_incarnation {
-                schedule.validation_due = Some(schedule.validation_due.map_or(soon, |due| due.min(soon)));
+                schedule.hasten_validation(soon);
             }
             schedule.preview_due = schedule.preview_due.map(|due| due.min(soon));
             QueueAction::Wait
@@ -142,6 +144,10 @@ pub fn decide(
         QueueEvent::PreviewRequested(cause) => {
             merge(&mut schedule.previews, cause);
             schedule.preview_due = Some(now);
+            QueueAction::Wait
+        }
+        QueueEvent::AddressesChanged => {
+            schedule.hasten_validation(soon);
             QueueAction::Wait
         }
         QueueEvent::RolledBack { version, within } => {

@@ -41,6 +41,8 @@ pub enum Input {
     Snapshot(Arc<Snapshot>),
     Pause(Option<NodePause>),
     RunRequested(RequestedRun),
+    /// The node has other addresses.
+    AddressesChanged,
 
     /// The applier succeeded. The run continues when this is acknowledged.
     Configured {

@@ -165,6 +165,11 @@ impl Schedule {
         }
     }
 
+    /// Schedules a validation for `by` or earlier.
+    pub(super) fn hasten_validation(&mut self, by: Instant) {
+        self.validation_due = Some(earlier(self.validation_due, by));
+    }
+
     /// Schedules hooks for `by` if they have changed keys that they have not failed with.
     pub(super) fn hasten_hooks(&mut self, view: LedgerView<'_>, by: Instant) {
         if view.has_untried_hooks() {

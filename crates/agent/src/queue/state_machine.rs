@@ -140,6 +140,7 @@ impl RunQueue {
             | Input::Snapshot(_)
             | Input::Pause(_)
             | Input::RunRequested(_)
+            | Input::AddressesChanged
             | Input::ReleaseChecked { .. } => {}
         }
         std::mem::take(&mut self.effects)
@@ -170,6 +171,7 @@ impl RunQueue {
             }
             Input::Pause(pause) => self.set_pause(pause, now),
             Input::RunRequested(request) => self.run_requested(request),
+            Input::AddressesChanged => Some(QueueEvent::AddressesChanged),
             Input::ReleaseChecked { problem } => self.release_checked(problem),
             Input::Configured { .. }
             | Input::HooksSucceeded
@@ -217,6 +219,7 @@ impl RunQueue {
             | Input::Snapshot(_)
             | Input::Pause(_)
             | Input::RunRequested(_)
+            | Input::AddressesChanged
             | Input::ReleaseChecked { .. } => return None,
         }
         self.effects.push(Effect::Acknowledge);

@@ -74,7 +74,7 @@ impl RunDirectory {
             host: &node.host,
             role: role.as_str(),
             version: version.as_str(),
-            interfaces: &node.interfaces,
+            interfaces: &node.interfaces.addresses(),
             snapshot,
         };
         let path = self.snapshot();

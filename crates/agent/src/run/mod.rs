@@ -337,7 +337,7 @@ fn validated(order: &WorkOrder, job: &Job<'_>, configured: UnsentReport, checks:
     let report = report_builder::validated(order, configured, checks, log.finish(), clock::now());
     match report.outcome {
         Outcome::Validated(Verdict::Passed) => {
-            let services = job.release.spec.offered_services(job.role, &job.node.interfaces);
+            let services = job.release.spec.offered_services(job.role, &job.node.interfaces.addresses());
             UnsentReport { services, ..report }
         }
         Outcome::Validated(Verdict::Failed) | Outcome::Configured(_) | Outcome::Previewed(_) => report,

@@ -16,7 +16,7 @@ use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::pause::NodePause;
 use muster_core::report::reason::Need;
-use muster_core::report::{Cause, FirstFailure, Verdict};
+use muster_core::report::{Cause, FirstFailure, Interfaces, Verdict};
 use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
@@ -110,6 +110,9 @@ pub struct ValidationRecord {
     /// Boot id of the machine. A validation before a reboot proves nothing after it.
     pub boot: Option<String>,
     pub failed: BTreeSet<String>,
+    /// Addresses in the report. An older agent has stored none.
+    #[serde(default)]
+    pub interfaces: Interfaces,
 }
 
 impl From<&UnsentReport> for ValidationRecord {
@@ -119,6 +122,7 @@ impl From<&UnsentReport> for ValidationRecord {
             version: report.version.clone(),
             boot: report.facts.boot.clone(),
             failed: failed.map(|check| check.name.clone()).collect(),
+            interfaces: report.facts.interfaces.clone(),
         }
     }
 }

@@ -56,7 +56,8 @@ async fn run_check(
     let started = Instant::now();
     let deadline = Duration::try_from(check.deadline).unwrap_or_default();
     let tried = async {
-        let fill = |text: &str| fill(text, &job.node.interfaces, &job.node.root);
+        let interfaces = job.node.interfaces.addresses();
+        let fill = |text: &str| fill(text, &interfaces, &job.node.root);
         match check.kind()? {
             CheckKind::Exec(path) => checks::check_executable(job, number, path, deadline, children, cancel).await,
             CheckKind::Tcp(address) => {
@@ -97,7 +98,9 @@ async fn run_check(
 fn has_addresses(job: &Job<'_>, check: &Check) -> Result<(), String> {
     let proven = job.release.spec.services_of(job.role).filter(|(_, service)| service.check == check.name);
     for (name, service) in proven {
-        service.address(&job.node.interfaces).map_err(|problem| format!("service {name} has no address: {problem}"))?;
+        service
+            .address(&job.node.interfaces.addresses())
+            .map_err(|problem| format!("service {name} has no address: {problem}"))?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use muster_agent::applier::ApplierResult;
 use muster_agent::backoff::RetryBackoff;
 use muster_agent::clock::EventTime;
 use muster_agent::config::AgentNode;
+use muster_agent::interfaces::NodeInterfaces;
 use muster_agent::queue::io::{AcceptedReport, Effect, Input};
 use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::{Dispatch, NextSend, ReportDisposition, ServerAnswer};
@@ -23,6 +24,7 @@ use muster_agent::state::ledger::{AppliedRelease, Ledger, RunPhase, Work};
 use muster_core::lookup::Lookups;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, RunId};
+use muster_core::report::Interfaces;
 use muster_core::report::{Report, RunResult};
 use muster_wire::sync::{DesiredState, ReportResult};
 
@@ -83,7 +85,7 @@ impl SimulatedWorld {
             name: NodeName::new("web1").unwrap(),
             host: "web1".into(),
             certname: "web1".into(),
-            interfaces: Default::default(),
+            interfaces: NodeInterfaces::Configured(Interfaces::new()),
             holder: None,
             boot: Some("b".into()),
             root: "/".into(),

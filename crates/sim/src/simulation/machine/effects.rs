@@ -40,6 +40,7 @@ impl World {
             | Input::Snapshot(_)
             | Input::Pause(_)
             | Input::RunRequested(_)
+            | Input::AddressesChanged
             | Input::Finished { .. }
             | Input::Previewed { .. }
             | Input::Validated { .. }

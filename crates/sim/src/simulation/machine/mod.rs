@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use muster_agent::backoff::RetryBackoff;
 use muster_agent::config::AgentNode;
+use muster_agent::interfaces::NodeInterfaces;
 use muster_agent::queue::io::{Effect, Input, QueueStatus};
 use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::Dispatch;
@@ -156,7 +157,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<AgentNode> {
         name: name.clone(),
         host: name.host(),
         certname: name.host(),
-        interfaces: [("eth0".to_owned(), format!("10.0.0.{}", name.natural().1))].into(),
+        interfaces: NodeInterfaces::Configured([("eth0".to_owned(), format!("10.0.0.{}", name.natural().1))].into()),
         holder: None,
         boot: Some(format!("{name}-boot-{boots}")),
         root: Path::new("/").into(),
