@@ -168,6 +168,7 @@ mod tests {
 
     use muster_testkit::passed_in_a_namespace;
     use nix::sched::{CloneFlags, unshare};
+    use tokio::task::JoinSet;
 
     use super::*;
 
@@ -222,7 +223,8 @@ mod tests {
         assert_eq!(NodeInterfaces::Auto.addresses(), lo("10.0.0.5"));
         let (queue, mut inputs) = mpsc::channel(1);
         let cancel = CancellationToken::new();
-        let watching = tokio::spawn(watch(NodeInterfaces::Auto, queue, cancel.clone()));
+        let mut watching = JoinSet::new();
+        watching.spawn(watch(NodeInterfaces::Auto, queue, cancel.clone()));
         // The task listens when it has been polled once.
         tokio::task::yield_now().await;
         ip("address add 10.0.0.9/32 dev lo");
@@ -230,6 +232,6 @@ mod tests {
         assert_eq!(inputs.recv().await.unwrap().input, Input::AddressesChanged);
         assert_eq!(NodeInterfaces::Auto.addresses(), lo("10.0.0.9"));
         cancel.cancel();
-        watching.await.unwrap();
+        watching.join_next().await.unwrap().unwrap();
     }
 }
