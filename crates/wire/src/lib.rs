@@ -7,7 +7,7 @@
 //! - [`release`]: bundles, releases and trusted keys.
 //! - [`backup`], [`doctor`]: backups and restores, results of `muster doctor`.
 //! - [`sync`], [`sse`]: streams and reports of agents, and their encoding.
-//! - [`runs`]: runs, run requests, and logs of runs in progress.
+//! - [`runs`], [`drift`]: runs, run requests, logs of runs in progress, and drift.
 //! - [`problem`]: error responses (RFC 9457).
 //! - [`token`]: the secret that clients present on TCP.
 //! - [`client`]: the typed client. It sends each request once; callers decide on retries.
@@ -20,6 +20,7 @@ pub mod client;
 pub mod data;
 pub mod design;
 pub mod doctor;
+pub mod drift;
 pub mod hints;
 pub mod operator;
 pub mod problem;

@@ -66,3 +66,44 @@ fn spoilt_file_is_repaired_by_a_timed_run() {
     let runs = sandbox.run_muster(&["runs"]);
     assert!(runs.stdout.contains(&format!("schedule → repaired drift: {file}")), "{runs:?}");
 }
+
+#[test]
+fn spoilt_file_is_shown_where_drift_is_reported() {
+    let sandbox = Sandbox::new();
+    let project = project(&sandbox, "drift: report\n");
+    let server = SandboxServer::start(&sandbox, &project);
+    let node = SandboxNode::new(&sandbox, "web1", 1);
+    let unknown = sandbox.run_muster(&["drift"]);
+    assert_eq!(unknown.code(), 2, "{unknown:?}");
+    let agent = node.start();
+    sandbox.wait_validated("v1", &["web1"]);
+    let none = sandbox.run_muster(&["drift"]);
+    assert_eq!((none.code(), none.stdout.as_str()), (0, ""), "{none:?}");
+    let motd = node.root().join("motd");
+    fs::write(&motd, "hacked\n").unwrap();
+
+    let shown = eventually("the drift is shown", TIMEOUT * 3, || {
+        let shown = sandbox.run_muster(&["drift", "role=web"]);
+        if shown.code() == 1 { Ok(shown.stdout) } else { Err(format!("{shown:?}")) }
+    });
+    let file = format!("File[{}]: content is ", motd.display());
+    for text in ["web1 differs in 1 resource, for ", &file, "    -hacked\n    +welcome\n"] {
+        assert!(shown.contains(text), "{text:?} is not in {shown}");
+    }
+    assert_eq!(server.api.node("web1")["standing"], "validated", "a preview changes no state");
+    assert_eq!(fs::read_to_string(&motd).unwrap(), "hacked\n");
+
+    // The same drift causes no write.
+    let before = server.api.node("web1");
+    wait_compiled(&node, 2);
+    assert_eq!(server.api.node("web1"), before);
+
+    let run = sandbox.run_muster(&["node", "run", "web1"]);
+    assert_eq!(run.code(), 0, "{run:?}");
+    assert_eq!(fs::read_to_string(&motd).unwrap(), "welcome\n");
+    assert_eq!(sandbox.run_muster(&["drift"]).code(), 0);
+    drop(agent);
+    server.api.wait_node_state("web1", "silent");
+    let silent = sandbox.run_muster(&["drift"]);
+    assert_eq!((silent.code(), silent.stdout.as_str()), (2, "web1: unknown: its agent is not connected\n"));
+}

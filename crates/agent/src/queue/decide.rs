@@ -117,8 +117,9 @@ pub fn decide(
             Some(std::cmp::Ordering::Less) => QueueAction::RefuseOlder,
             Some(std::cmp::Ordering::Equal) => QueueAction::IgnoreDuplicate,
             Some(std::cmp::Ordering::Greater) | None => {
-                // Failures of another version do not count for this one.
+                // Failures of another version do not count for this one, and a timed preview is of the validated one.
                 schedule.retry = None;
+                schedule.previews.retain(|cause| *cause != Cause::Schedule);
                 schedule.add(Cause::Version { version: desired.version.clone() }, soon);
                 QueueAction::Adopt(desired)
             }

@@ -2,6 +2,7 @@
 
 use muster_core::lookup::published;
 use muster_core::names::Version;
+use muster_core::report::drift;
 use muster_core::report::{Cause, HookResult, Outcome, RunResult, Verdict, status_move};
 use muster_wire::sync::DesiredState;
 
@@ -33,6 +34,10 @@ impl RunQueue {
             Some(running) => running.unchanged = true,
             None => {
                 self.ledger.published = report.applier.published.as_ref().map(published::tag);
+                // A run with tags proves nothing about the rest of the release.
+                if Cause::options(&report.causes).tags.is_empty() {
+                    self.ledger.drift = None;
+                }
                 self.store_report(report);
             }
         }
@@ -115,7 +120,8 @@ impl RunQueue {
         }
     }
 
-    /// A preview has ended: its requests are answered, and nothing else has changed.
+    /// A preview has ended: its requests are answered, and nothing else has changed. A timed one is reported only if it found
+    /// other drift than the last one.
     pub(super) fn previewed(&mut self, mut report: UnsentReport) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "previewed");
         report.lookups = self.ledger.watched(self.snapshot.as_deref());
@@ -128,7 +134,15 @@ impl RunQueue {
                 .any(|options| options.version.as_ref() == Some(&release.version))
         };
         preview_releases.retain(is_requested);
-        self.store_report(report);
+        let mut is_known = false;
+        if report.causes == [Cause::Schedule] {
+            let drift = drift::digest(report.outcome, &report.applier.changes, report.reason.as_ref());
+            is_known = self.ledger.drift == drift;
+            self.ledger.drift = drift;
+        }
+        if !is_known {
+            self.store_report(report);
+        }
         self.running_snapshot = None;
         self.free_slot();
     }
@@ -207,7 +221,11 @@ impl RunQueue {
             tracing::info!(run = %running.run, version = %running.version, "superseded by a newer desired state");
             let (joined, waiting) = match running.work {
                 Work::Run => (running.causes, &mut self.schedule.waiting),
-                Work::Preview => (running.causes, &mut self.schedule.previews),
+                // A timed preview is one of the release that the node has validated.
+                Work::Preview => {
+                    let requested = running.causes.into_iter().filter(|cause| *cause != Cause::Schedule);
+                    (requested.collect(), &mut self.schedule.previews)
+                }
                 // The run of the newer desired state includes both.
                 Work::Hooks | Work::Validation => (Vec::new(), &mut self.schedule.waiting),
             };

@@ -238,6 +238,8 @@ impl RunQueue {
                 // The server counts a validation only in the incarnation that reported it: the next one is reported.
                 self.ledger.last_validation = None;
                 self.ledger.published = None;
+                // No digest: the next result is reported.
+                self.ledger.drift = Some(String::new());
             }
             self.ledger.incarnation = Some(incarnation);
             self.ledger.role = Some(role);
@@ -365,7 +367,7 @@ impl RunQueue {
             match (running.work, running.phase) {
                 // Timed work is no activity: only a changed result is reported.
                 (Work::Validation, _) => {}
-                (Work::Run, _) if running.is_timed() => {}
+                (Work::Run | Work::Preview, _) if running.is_timed() => {}
                 (Work::Run | Work::Preview | Work::Hooks, RunPhase::Applying) => {
                     return Activity::Applying { run, version, since };
                 }

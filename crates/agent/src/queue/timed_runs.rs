@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use muster_core::lookup;
 use muster_core::names::{EnvName, NodeName};
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::Cause;
 use tokio::time::Instant;
 
-use crate::queue::schedule::{LedgerView, Schedule};
+use crate::queue::schedule::{LedgerView, Schedule, merge};
 use crate::state::ledger::LedgerRunEnd;
 
 /// Position of a node's timed runs within the interval, from 0 up to 1.
@@ -49,13 +50,19 @@ impl Schedule {
         self.timed_due = every.map(|every| next_time(*self.begin.get_or_insert(now), every, phase, now + every / 2));
     }
 
-    /// Adds the cause of a timed run whose time has come. Work in progress delays it.
+    /// Adds the cause of a timed run, or of a timed preview, whose time has come. Work in progress delays it.
     pub(super) fn add_timed(&mut self, view: LedgerView<'_>, now: Instant, phase: f64) {
         if self.running.is_some() || self.timed_due.is_none_or(|due| now < due) {
             return;
         }
         if view.is_validated() && view.paused.is_none() && self.waiting.is_empty() {
-            self.add(Cause::Schedule, now);
+            match view.applied.map(|applied| applied.drift).unwrap_or_default() {
+                DriftPolicy::Repair => self.add(Cause::Schedule, now),
+                DriftPolicy::Report => {
+                    merge(&mut self.previews, Cause::Schedule);
+                    self.preview_due = Some(now);
+                }
+            }
         }
         self.schedule_timed(view, now, phase);
     }

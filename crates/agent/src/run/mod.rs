@@ -232,6 +232,7 @@ async fn after_applier(
                 desired: order.desired.clone(),
                 validate_every: release.spec.validate_every,
                 run_every: release.spec.run_every.duration(),
+                drift: release.spec.drift,
                 hooks: for_role(&release.spec, &order.role),
             };
             let configured = Input::Configured { report: Box::new(report.clone()), applied: Box::new(applied) };

@@ -15,6 +15,7 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::pause::NodePause;
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::reason::Need;
 use muster_core::report::{Cause, FirstFailure, Interfaces, Verdict};
 use muster_core::txn::Generation;
@@ -68,6 +69,9 @@ pub struct Ledger {
     /// Tag of the values that the last reported run published.
     #[serde(default)]
     pub published: Option<Tag>,
+    /// Digest of the drift that was reported last; see [`drift::digest`](muster_core::report::drift::digest).
+    #[serde(default)]
+    pub drift: Option<String>,
     /// The pause of this node, if it is paused.
     #[serde(default)]
     pub pause: Option<NodePause>,
@@ -99,6 +103,9 @@ pub struct AppliedRelease {
     /// Interval of timed runs. `None`: there are none.
     #[serde(default)]
     pub run_every: Option<SignedDuration>,
+    /// Timed runs repair drift, or report it.
+    #[serde(default)]
+    pub drift: DriftPolicy,
     /// The hooks for the node's role.
     pub hooks: Vec<HookTrigger>,
 }
@@ -208,11 +215,11 @@ pub struct RunningRun {
 }
 
 impl RunningRun {
-    /// True for a run that only the time has caused.
+    /// True for a run or a preview that only the time has caused.
     pub fn is_timed(&self) -> bool {
         match self.work {
-            Work::Run => self.causes == [Cause::Schedule],
-            Work::Preview | Work::Hooks | Work::Validation => false,
+            Work::Run | Work::Preview => self.causes == [Cause::Schedule],
+            Work::Hooks | Work::Validation => false,
         }
     }
 }
@@ -248,6 +255,7 @@ impl Ledger {
             last_validation: None,
             hooks: HookRecords::new(),
             published: None,
+            drift: None,
             pause: None,
             server_time: None,
             run_request: None,

@@ -15,8 +15,9 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, Version};
 use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_core::release::manifest::SignedManifest;
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::reason::RunReason;
-use muster_core::report::{Cause, Outcome, RunResult, Verdict};
+use muster_core::report::{Cause, Outcome, Report, ResourceChange, RunResult, Verdict};
 use muster_core::txn::Generation;
 use muster_wire::sync::{DesiredState, RequestedRun};
 
@@ -432,4 +433,53 @@ fn clock_that_is_set_does_not_shift_a_timed_run() {
     let hour = SignedDuration::from_hours(1);
     assert_eq!(times(-hour), times(SignedDuration::ZERO));
     assert_eq!(times(hour), times(SignedDuration::ZERO));
+}
+
+/// A preview that finds this difference, or none.
+fn drift(resource: Option<&str>) -> Vec<ResourceChange> {
+    let change = |resource: &str| ResourceChange {
+        resource: resource.to_owned(),
+        property: Some("content".to_owned()),
+        noop: true,
+        ..ResourceChange::default()
+    };
+    resource.map(change).into_iter().collect()
+}
+
+#[test]
+fn drift_is_reported_once_and_until_a_run() {
+    let mut world = timed_world(usize::MAX);
+    world.drift = DriftPolicy::Report;
+    connect(&mut world, ServerState { request: Some(("a", false)), ..STATES[0] }).unwrap();
+    let reports = world.log.accepted.len();
+    let check = |world: &mut SimulatedWorld, resource: Option<&str>| {
+        world.changes = drift(resource);
+        world.result = if resource.is_some() { RunResult::Changed } else { RunResult::Unchanged };
+        let (reported, previews) = (world.log.accepted.len(), timed_previews(world));
+        while timed_previews(world) == previews {
+            world.next_tick().unwrap();
+            world.settle().unwrap();
+        }
+        world.log.accepted.len() - reported
+    };
+    assert_eq!(check(&mut world, None), 0, "the run has found no difference");
+    assert_eq!(check(&mut world, Some("File[/a]")), 1);
+    assert_eq!(check(&mut world, Some("File[/a]")), 0, "it is known");
+    assert_eq!(check(&mut world, Some("File[/b]")), 1);
+    assert_eq!(check(&mut world, None), 1, "it is gone");
+    assert_eq!(check(&mut world, None), 0);
+    assert_eq!(check(&mut world, Some("Notify[hello]")), 0, "a notification is no difference");
+    assert_eq!(check(&mut world, Some("File[/a]")), 1);
+    let previewed =
+        |report: &Report| matches!(report.outcome, Outcome::Previewed(_)) && report.causes == [Cause::Schedule];
+    assert!(world.log.accepted[reports..].iter().all(previewed), "{:?}", world.log.accepted);
+    // A run removes it.
+    connect(&mut world, ServerState { request: Some(("b", false)), ..STATES[0] }).unwrap();
+    assert_eq!(check(&mut world, None), 0);
+    assert_eq!(timed_runs(&world), 0);
+}
+
+fn timed_previews(world: &SimulatedWorld) -> usize {
+    let is_timed = |order: &&WorkOrder| order.run.work == Work::Preview && order.run.causes == [Cause::Schedule];
+    world.log.orders.iter().filter(is_timed).count()
 }

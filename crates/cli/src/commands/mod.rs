@@ -5,6 +5,7 @@ mod completions;
 mod data;
 pub(crate) mod design;
 mod doctor;
+mod drift;
 pub(crate) mod env;
 mod fleet_progress;
 mod item;
@@ -40,6 +41,7 @@ pub enum Command {
     Node(node::Command),
     Runs(runs::Args),
     Failures(runs::FailuresArgs),
+    Drift(drift::Args),
     TriggerUpdate(trigger_update::Args),
     /// Update to another version in waves: plan, start, follow, pause, roll back
     #[command(subcommand)]
@@ -91,6 +93,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Node(node::Command::Run(args)) => run_client(node::run::run(&args, &globals, terminal)),
         Command::Runs(args) => run_query(runs::run(&args, &globals, terminal)),
         Command::Failures(args) => run_query(runs::failures(&args, &globals, terminal)),
+        Command::Drift(args) => run_query(drift::run(&args, &globals, terminal)),
         Command::TriggerUpdate(args) => run_client(trigger_update::run(&args, &globals, terminal)),
         Command::Rollout(command) => rollout(command, &globals, terminal),
         Command::VerifyHosts(args) => run_query(verify_hosts::run(&args, &globals, terminal)),

@@ -124,6 +124,7 @@ async fn unreachable_server_is_exit_code_2() {
         &["current-version"],
         &["running-versions"],
         &["services"],
+        &["drift"],
         &["hosts-at-version", "v1"],
         &["check-single-version", "v1"],
     ];

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use crate::names::{Role, Version};
 use manifest::SignedManifest;
 use spec::ReleaseSpec;
+use timed_runs::TimedRuns;
 
 /// `releases/<version>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -34,25 +35,29 @@ pub struct ReleaseRecord {
     #[schema(value_type = String, format = DateTime)]
     pub pushed: Timestamp,
     pub by: String,
-    /// Roles that its checks are for. None in records of older servers.
+    /// Roles that its checks are for, and its timed runs. None in records of older servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<ReleaseChecks>,
 }
 
-/// Roles that the checks of a release are for.
+/// Roles that the checks of a release are for, and its timed runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseChecks {
     /// A check names no role: it is for every node.
     pub for_all: bool,
     /// Roles that checks name.
     pub roles: BTreeSet<Role>,
+    /// None in records of older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timed_runs: Option<TimedRuns>,
 }
 
 impl ReleaseChecks {
     pub fn new(spec: &ReleaseSpec) -> Self {
         let for_all = spec.validate.iter().any(|check| check.roles.is_empty());
         let roles = spec.validate.iter().flat_map(|check| check.roles.iter().cloned()).collect();
-        Self { for_all, roles }
+        let timed_runs = Some(TimedRuns { run_every: spec.run_every, drift: spec.drift });
+        Self { for_all, roles, timed_runs }
     }
 
     /// Roles that checks name and the environment does not have. Nothing is known about an environment without nodes.

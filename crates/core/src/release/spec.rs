@@ -9,7 +9,7 @@ use crate::lookup::LookupKey;
 use crate::names::{Role, ServiceName};
 use crate::release::puppet_settings::PuppetSettings;
 use crate::release::services::ServiceSpec;
-use crate::release::timed_runs::RunInterval;
+use crate::release::timed_runs::{DriftPolicy, RunInterval};
 
 /// Default deadline of the applier. Long enough for a first run that installs packages.
 pub const APPLIER_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
@@ -63,6 +63,8 @@ pub struct ReleaseSpec {
     /// Interval of timed runs, which find drift.
     #[serde(default)]
     pub run_every: RunInterval,
+    #[serde(default)]
+    pub drift: DriftPolicy,
     /// Executables that react to a changed lookup without a run.
     #[serde(default)]
     pub hooks: Vec<Hook>,
@@ -299,6 +301,9 @@ impl ReleaseSpec {
                 Some("the script applier needs `manifest`, the path of its executable")
             }
             Applier::Script if !self.puppet.is_default() => Some("`puppet` has settings, but the applier is script"),
+            Applier::Script if self.drift == DriftPolicy::Report && !self.noop => {
+                Some("`drift: report` needs a script that supports previews: see `noop`")
+            }
             Applier::Script => None,
         }
     }
@@ -394,6 +399,12 @@ mod tests {
             of(serde_json::json!({"applier": "script"})),
             ["the script applier needs `manifest`, the path of its executable"]
         );
+        let report = |noop: bool| {
+            let json = serde_json::json!({"applier": "script", "manifest": "x", "drift": "report", "noop": noop});
+            of(json)
+        };
+        assert_eq!(report(false), ["`drift: report` needs a script that supports previews: see `noop`"]);
+        assert_eq!(report(true), none);
         let puppet = |applier: &str, settings: serde_json::Value| {
             of(serde_json::json!({"applier": applier, "manifest": "x", "puppet": settings}))
         };

@@ -5,11 +5,30 @@ use std::str::FromStr;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Default interval of timed runs: the one of Puppet's own agent.
 pub const RUN_EVERY: SignedDuration = SignedDuration::from_mins(30);
 /// Minimum interval of timed runs.
 pub const RUN_EVERY_LEAST: SignedDuration = SignedDuration::from_secs(1);
+
+/// Timed runs of a release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TimedRuns {
+    #[schema(value_type = String)]
+    pub run_every: RunInterval,
+    pub drift: DriftPolicy,
+}
+
+/// `drift`: reaction of timed runs to a difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DriftPolicy {
+    #[default]
+    Repair,
+    /// Timed runs change nothing, and report the difference.
+    Report,
+}
 
 /// `run_every`: a duration, or `never`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

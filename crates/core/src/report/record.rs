@@ -11,7 +11,7 @@ use crate::lookup::services::{Service, Services};
 use crate::names::{Role, RunId, Version};
 use crate::node::decommission::RoleLookups;
 use crate::node::service_state::ServiceState;
-use crate::report::drift::RepairedDrift;
+use crate::report::drift::{DriftRecord, RepairedDrift};
 use crate::report::reason::RunReason;
 use crate::report::{Cause, Counts, FirstFailure, Interfaces, Outcome, ResourceError};
 use crate::txn::Generation;
@@ -100,6 +100,8 @@ pub struct ObservedRecord {
     /// Tag of `published/<node>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Tag>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastRun>,
 }

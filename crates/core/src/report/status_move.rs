@@ -11,6 +11,7 @@ use crate::lookup::services::Services;
 use crate::names::{NodeName, Role, Version};
 use crate::node::decommission::RoleLookups;
 use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
+use crate::report::drift::DriftRecord;
 use crate::report::reason::RunReason;
 use crate::report::record::{ActiveRole, ObservedRecord, RunHistory, RunningVersion, StatusLeaf};
 use crate::report::summary::{self, HistoryUpdate, OBSERVED_LIMIT, clip};
@@ -95,10 +96,12 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         services: next_services(&before, report),
         looked_up: next_looked_up(&before, report),
         published: before.published.clone(),
+        drift: next_drift(&before, report),
         last: Some(kept_last_run.unwrap_or_else(|| summary::last_run(report, known.log))),
         state: Some(state.clone()),
     };
-    let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log)?;
+    let kept = after.drift.as_ref().map(|drift| &drift.run);
+    let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log, kept)?;
     if let Some(last) = &mut after.last
         && last.log.as_ref().is_some_and(|log| dropped.contains(log))
     {
@@ -108,18 +111,7 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
     if let Some(publication) = publication {
         after.published = Some(published::tag(publication)).filter(|_| !publication.is_empty());
     }
-    let mut observed = serde_json::to_vec(&after)?;
-    if observed.len() > OBSERVED_LIMIT {
-        after.looked_up = RoleLookups::truncated();
-        observed = serde_json::to_vec(&after)?;
-    }
-    if observed.len() > OBSERVED_LIMIT
-        && let Some(last) = &mut after.last
-    {
-        last.first_failure = None;
-        observed = serde_json::to_vec(&after)?;
-    }
-
+    let observed = encode(&mut after)?;
     let mut txn = fenced(known);
     move_leaf(&mut txn, known, before.state.as_ref(), &state, report)?;
     move_running(&mut txn, known, before.running.as_ref(), after.running.as_ref(), report)?;
@@ -132,6 +124,22 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
     Ok(StatusMove::Apply(Box::new(AppliedMove { txn, observed: after, history, dropped })))
 }
 
+/// Encodes a record within its limit. The lookups and the first failure are dropped if they do not fit.
+fn encode(record: &mut ObservedRecord) -> Result<Vec<u8>, serde_json::Error> {
+    let mut text = serde_json::to_vec(record)?;
+    if text.len() > OBSERVED_LIMIT {
+        record.looked_up = RoleLookups::truncated();
+        text = serde_json::to_vec(record)?;
+    }
+    if text.len() > OBSERVED_LIMIT
+        && let Some(last) = &mut record.last
+    {
+        last.first_failure = None;
+        text = serde_json::to_vec(record)?;
+    }
+    Ok(text)
+}
+
 /// Guards of each move: the status did not change, and the node is still in the design.
 fn fenced(known: MoveInput<'_>) -> Txn {
     Txn::new()
@@ -139,13 +147,19 @@ fn fenced(known: MoveInput<'_>) -> Txn {
         .guard(Guard::Unchanged { key: known.keys.node(known.node), since: known.designed_at })
 }
 
-/// A preview does not change the status. It is recorded in the history and in the order of reports.
+/// A preview does not change the status. It is recorded in the history and in the order of reports. A timed one finds drift.
 fn preview(known: MoveInput<'_>, before: ObservedRecord, report: &Report) -> Result<StatusMove, serde_json::Error> {
     let renewed = next_renewed(&before, report);
-    let after = ObservedRecord { incarnation: report.incarnation, seq: report.seq, renewed, ..before };
-    let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log)?;
+    let drift = match report.causes == [Cause::Schedule] {
+        true => DriftRecord::after_preview(before.drift.as_ref(), report, known.now),
+        false => before.drift.clone(),
+    };
+    let mut after = ObservedRecord { incarnation: report.incarnation, seq: report.seq, renewed, drift, ..before };
+    let observed = encode(&mut after)?;
+    let kept = after.drift.as_ref().map(|drift| &drift.run);
+    let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log, kept)?;
     let txn = fenced(known)
-        .op(Op::put_json(known.keys.observed(known.node), &after)?)
+        .op(Op::put(known.keys.observed(known.node), observed))
         .op(Op::put(known.keys.history(known.node), text));
     Ok(StatusMove::Apply(Box::new(AppliedMove { txn, observed: after, history, dropped })))
 }
@@ -242,6 +256,18 @@ fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
         // Handled before. This arm would leave the state unchanged.
         Outcome::Previewed(_) => {
             before.cloned().unwrap_or(ServiceState::Configured { result: ConfigureResult::Pending, version })
+        }
+    }
+}
+
+/// A successful run has removed all differences, unless it had tags.
+fn next_drift(before: &ObservedRecord, report: &Report) -> Option<DriftRecord> {
+    let is_complete = Cause::options(&report.causes).tags.is_empty();
+    match report.outcome {
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) if is_complete => None,
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => before.drift.clone(),
+        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
+            before.drift.clone()
         }
     }
 }

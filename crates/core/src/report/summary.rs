@@ -1,6 +1,7 @@
 //! Bounded summaries of reports for the store. The whole report is a blob.
 
 use crate::lookup::services::{self, Services};
+use crate::names::RunId;
 use crate::report::drift::RepairedDrift;
 use crate::report::reason::{Need, ReleaseRefusal, RunReason};
 use crate::report::record::{LastRun, PastRun, RunHistory};
@@ -15,8 +16,8 @@ pub const HISTORY_LENGTH: usize = 20;
 const HISTORY_LIMIT: usize = 12 * 1024;
 
 // The parts of `observed` are bounded so that their sum stays below its limit: errors 2 × 0.5 KiB, the reason 0.6 KiB,
-// causes 0.7 KiB, interfaces 0.8 KiB, services 1 KiB, and 0.6 KiB of names, digests and times. The first failure and the lookups come
-// last and are dropped if they do not fit.
+// causes 0.7 KiB, interfaces 0.8 KiB, services 1 KiB, drift 0.3 KiB, and 0.6 KiB of names, digests and times. The first
+// failure and the lookups come last and are dropped if they do not fit.
 const ERRORS: usize = 2;
 const INTERFACES: usize = 12;
 const CAUSES: usize = 3;
@@ -75,11 +76,12 @@ pub(crate) struct HistoryUpdate {
     pub(crate) dropped: Vec<String>,
 }
 
-/// Adds a report to the history. Both reports of a run make one entry.
+/// Adds a report to the history. Both reports of a run make one entry. The oldest runs are dropped, except the `kept` one.
 pub(crate) fn record(
     history: &RunHistory,
     report: &Report,
     log: Option<&str>,
+    kept: Option<&RunId>,
 ) -> Result<HistoryUpdate, serde_json::Error> {
     let mut runs = history.0.clone();
     let known = runs.iter().position(|past| past.run == report.run).map(|at| runs.remove(at));
@@ -101,15 +103,19 @@ pub(crate) fn record(
     );
     let mut history = RunHistory(runs);
     let mut dropped = Vec::new();
+    let drop_oldest = |history: &mut RunHistory| {
+        let oldest = history.0.iter().rposition(|past| Some(&past.run) != kept).unwrap_or_default();
+        history.0.remove(oldest).logs
+    };
     while history.0.len() > HISTORY_LENGTH {
-        dropped.extend(history.0.pop().into_iter().flat_map(|past| past.logs));
+        dropped.extend(drop_oldest(&mut history));
     }
     loop {
         let text = serde_json::to_vec(&history)?;
         if text.len() <= HISTORY_LIMIT || history.0.len() <= 1 {
             return Ok(HistoryUpdate { history, text, dropped });
         }
-        dropped.extend(history.0.pop().into_iter().flat_map(|past| past.logs));
+        dropped.extend(drop_oldest(&mut history));
     }
 }
 
@@ -250,11 +256,11 @@ mod tests {
         let report = invalid(&["answered 500; it said: out of memory"]);
         let said = "check greets: answered 500; it said: out of memory";
         assert_eq!(last_run(&report, None).errors[0].to_string(), said);
-        let history = record(&RunHistory::default(), &report, None).unwrap().history;
+        let history = record(&RunHistory::default(), &report, None, None).unwrap().history;
         assert_eq!(history.0[0].reason.as_deref(), Some(said));
         let long = invalid(&[&"x".repeat(5000), "y", "z"]);
         assert_eq!(last_run(&long, None).errors.len(), ERRORS);
-        let history = record(&RunHistory::default(), &long, None).unwrap().history;
+        let history = record(&RunHistory::default(), &long, None, None).unwrap().history;
         assert!(history.0[0].reason.as_ref().unwrap().len() <= MESSAGE);
     }
 

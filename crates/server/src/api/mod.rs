@@ -8,6 +8,7 @@ mod agents;
 mod backup;
 mod data;
 mod design;
+mod drift;
 mod environments;
 pub(crate) mod error;
 mod key_write;

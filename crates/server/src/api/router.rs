@@ -15,8 +15,8 @@ use crate::app::App;
 
 use super::access::{AccessControl, check_access};
 use super::{
-    agents, backup, data, design, environments, error, logs, nodes, pauses, releases, rollouts, runs, server, services,
-    versions,
+    agents, backup, data, design, drift, environments, error, logs, nodes, pauses, releases, rollouts, runs, server,
+    services, versions,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -52,6 +52,7 @@ fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(services::list_services))
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::list_failure_groups))
+        .routes(routes!(drift::list_drift))
         .routes(routes!(runs::show_run))
         .routes(routes!(runs::request_run))
         .routes(routes!(runs::show_run_request))

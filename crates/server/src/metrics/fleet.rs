@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use muster_core::fleet::Fleet;
+use muster_core::fleet::{Fleet, Node};
 use muster_core::node::status::NodeState;
+use muster_core::report::drift::DriftRecord;
 use muster_core::rollout::record::RolloutPhase;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -27,6 +28,7 @@ struct EnvCounts {
     statuses: BTreeMap<NodeState, StatusCount>,
     states: BTreeMap<&'static str, i64>,
     unreadable: usize,
+    with_drift: usize,
     held: usize,
     replicas: usize,
     /// Controller locks of this replica, and of the others.
@@ -91,7 +93,11 @@ impl FleetMetrics {
         let controllers = (here, fleet.controllers().len() - here);
         let (replicas, unreadable) = (fleet.replicas().len(), fleet.unreadable().len());
         let rollout = RolloutCounts::new(fleet);
-        EnvCounts { statuses, states, unreadable, held, replicas, controllers, rollout }
+        let differs = |drift: &DriftRecord| drift.failed.is_none();
+        let drift_of =
+            |node: &Node| node.observed.as_ref().and_then(|(observed, _)| observed.drift.as_ref()).is_some_and(differs);
+        let with_drift = fleet.recorded().filter(|(_, node, _)| drift_of(node)).count();
+        EnvCounts { statuses, states, unreadable, with_drift, held, replicas, controllers, rollout }
     }
 }
 
@@ -124,6 +130,8 @@ impl Collector for FleetMetrics {
         }
         let help = "Keys whose value cannot be decoded; `muster status` lists them";
         per_env(&mut encoder, &counted, "muster_unreadable_keys", help, |counted| counted.unreadable)?;
+        let help = "Nodes whose last timed preview found a difference to their release; `muster drift` lists them";
+        per_env(&mut encoder, &counted, "muster_nodes_with_drift", help, |counted| counted.with_drift)?;
         let help = "Live replicas, including this one";
         per_env(&mut encoder, &counted, "muster_replicas", help, |counted| counted.replicas)?;
         let help = "Controller locks that this server holds";

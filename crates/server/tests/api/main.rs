@@ -5,6 +5,7 @@
 mod access;
 mod bundles;
 mod data;
+mod drift;
 mod fixture;
 mod invalid_requests;
 mod liveness;

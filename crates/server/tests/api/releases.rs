@@ -145,7 +145,10 @@ async fn checks_for_unknown_roles_are_refused() {
 
     // The design changed after the push.
     let roles = [Role::new("lb").unwrap()].into();
-    let record = ReleaseRecord { checks: Some(ReleaseChecks { for_all: false, roles }), ..release_record("v4", 4) };
+    let record = ReleaseRecord {
+        checks: Some(ReleaseChecks { for_all: false, roles, timed_runs: None }),
+        ..release_record("v4", 4)
+    };
     let put = Op::put_json(Keys::new(&fixture.env).release(&version("v4")), &record).unwrap();
     fixture.store.commit(Txn::new().op(put)).await.unwrap();
     fixture.wait_for("v4 is there", |fleet| fleet.releases().contains_key(&version("v4"))).await;

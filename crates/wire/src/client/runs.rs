@@ -8,6 +8,7 @@ use muster_core::report::failure_groups::FailureGroup;
 use reqwest::{Method, Response};
 
 use crate::design::AUTHOR;
+use crate::drift::NodeDrift;
 use crate::operator::Page;
 use crate::runs::{LogEvent, LogPiece, LogQuery, RunLog, RunRequestStatus, RunRow, StartRunRequest, StartRunResponse};
 use crate::sse::{DecodeError, Frames};
@@ -48,6 +49,12 @@ impl Client {
     /// Failed nodes, grouped by equal failures.
     pub async fn failure_groups(&self, env: &EnvName, filter: &str) -> Result<Page<FailureGroup>, ClientError> {
         let request = self.request(Method::GET, &format!("/v1/envs/{env}/failure-groups"));
+        self.send(request.query(&[("filter", filter)])).await
+    }
+
+    /// Drift of all nodes, or of those that match a filter.
+    pub async fn drift(&self, env: &EnvName, filter: &str) -> Result<Page<NodeDrift>, ClientError> {
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/drift"));
         self.send(request.query(&[("filter", filter)])).await
     }
 

@@ -11,6 +11,7 @@ use muster_core::lookup::config_data::{Datum, Layer};
 use muster_core::lookup::snapshot::{LeaderInfo, Snapshot};
 use muster_core::names::{DataKey, NodeName, Role, RunId, Version};
 use muster_core::release::manifest::SignedManifest;
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::reason::Need;
 use muster_core::report::{Interfaces, LookupChange};
 use muster_core::txn::Generation;

@@ -24,8 +24,9 @@ use muster_agent::state::ledger::{AppliedRelease, Ledger, RunPhase, Work};
 use muster_core::lookup::Lookups;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, RunId};
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::Interfaces;
-use muster_core::report::{Report, RunResult};
+use muster_core::report::{Report, ResourceChange, RunResult};
 use muster_wire::sync::{DesiredState, ReportResult};
 
 /// The agent was killed.
@@ -72,8 +73,10 @@ pub(super) struct SimulatedWorld {
     pub(super) is_cached: bool,
     /// Interval of timed runs of its releases.
     pub(super) run_every: Option<SignedDuration>,
+    pub(super) drift: DriftPolicy,
     /// Result of its appliers.
     pub(super) result: RunResult,
+    pub(super) changes: Vec<ResourceChange>,
     /// Difference of the wall clock.
     pub(super) clock_off: SignedDuration,
 }
@@ -111,7 +114,9 @@ impl SimulatedWorld {
             reachable: true,
             is_cached: true,
             run_every: None,
+            drift: DriftPolicy::Repair,
             result: RunResult::Changed,
+            changes: Vec::new(),
             clock_off: SignedDuration::ZERO,
         }
     }
@@ -265,7 +270,7 @@ impl SimulatedWorld {
     fn finish(&mut self, order: &WorkOrder) -> Result<(), Killed> {
         self.passed += Duration::from_secs(3);
         let (node, now) = (Arc::clone(&self.node), self.now().clock);
-        let result = ApplierResult::succeeded(self.result);
+        let result = ApplierResult { changes: self.changes.clone(), ..ApplierResult::succeeded(self.result) };
         let report = report_builder::configured(&node, order, result, Lookups::new(), String::new(), now);
         match order.run.work {
             Work::Preview => {
@@ -276,7 +281,7 @@ impl SimulatedWorld {
                 self.processes.remove(&order.run.run);
                 self.applied.insert(order.run.run.clone());
                 if order.run.phase == RunPhase::Applying {
-                    let applied = Box::new(applied(&order.desired, self.run_every));
+                    let applied = Box::new(applied(&order.desired, self.run_every, self.drift));
                     assert!(self.happens(Input::Configured { report: Box::new(report.clone()), applied })?);
                     let stored = self.disk.outbox.get(&report.seq);
                     let is_silent = self.ledger().running.as_ref().is_some_and(|running| running.unchanged);
@@ -338,7 +343,7 @@ fn start(node: &Arc<AgentNode>, disk: &SimulatedDisk) -> RunQueue {
     RunQueue::new(Arc::clone(node), found, Timings { debounce: Duration::from_millis(10), retry })
 }
 
-fn applied(desired: &DesiredState, run_every: Option<SignedDuration>) -> AppliedRelease {
+fn applied(desired: &DesiredState, run_every: Option<SignedDuration>, drift: DriftPolicy) -> AppliedRelease {
     let validate_every = SignedDuration::from_mins(5);
-    AppliedRelease { desired: desired.clone(), validate_every, run_every, hooks: Vec::new() }
+    AppliedRelease { desired: desired.clone(), validate_every, run_every, drift, hooks: Vec::new() }
 }

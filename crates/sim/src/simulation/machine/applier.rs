@@ -8,6 +8,7 @@ use muster_agent::run::{WorkOrder, report_builder};
 use muster_agent::state::ledger::{AppliedRelease, RunPhase, Work};
 use muster_core::lookup::Lookups;
 use muster_core::names::{Role, RunId, Version};
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::reason::{Need, ReleaseRefusal, RunReason};
 use muster_core::report::{CheckResult, RunResult, Verdict};
 
@@ -215,6 +216,7 @@ impl World {
                     desired: order.desired.clone(),
                     validate_every: jiff::SignedDuration::from_hours(6),
                     run_every: None,
+                    drift: DriftPolicy::Repair,
                     hooks: Vec::new(),
                 });
                 let report = Box::new(report);

@@ -19,7 +19,13 @@ fn converged(hooks: &[HookTrigger], seen: &Snapshot) -> QueueFixture {
     let last = PreviousRun { lookups: Lookups::new(), ..ended(LedgerRunEnd::Validated, seen) };
     let mut queue = QueueFixture::idle(Some(last));
     let validate_every = SignedDuration::try_from(EVERY).unwrap();
-    let applied = AppliedRelease { desired: desired(1, "v1"), validate_every, run_every: None, hooks: hooks.to_vec() };
+    let applied = AppliedRelease {
+        desired: desired(1, "v1"),
+        validate_every,
+        run_every: None,
+        drift: DriftPolicy::Repair,
+        hooks: hooks.to_vec(),
+    };
     queue.applied = Some(applied);
     queue.snapshot = Some(seen.clone());
     queue.last_snapshot = Some(seen.clone());

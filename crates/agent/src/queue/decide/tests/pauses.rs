@@ -13,7 +13,13 @@ fn paused(until: PausedUntil) -> QueueFixture {
     let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
     let validate_every = SignedDuration::try_from(EVERY).unwrap();
     let hooks = vec![HookTrigger { name: "members".into(), keys: vec!["active_roles::db".into()] }];
-    queue.applied = Some(AppliedRelease { desired: desired(1, "v1"), validate_every, run_every: None, hooks });
+    queue.applied = Some(AppliedRelease {
+        desired: desired(1, "v1"),
+        validate_every,
+        run_every: None,
+        drift: DriftPolicy::Repair,
+        hooks,
+    });
     queue.paused = Some(until);
     queue
 }

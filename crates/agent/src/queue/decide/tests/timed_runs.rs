@@ -15,6 +15,7 @@ fn validated(every: Option<Duration>) -> QueueFixture {
         desired: desired(1, "v1"),
         validate_every: SignedDuration::from_hours(1000),
         run_every: every.map(|every| SignedDuration::try_from(every).unwrap()),
+        drift: DriftPolicy::Repair,
         hooks: Vec::new(),
     });
     queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
@@ -89,4 +90,30 @@ fn work_in_progress_delays_a_timed_run() {
     assert_eq!(queue.after(EVERY * 2), QueueAction::Wait);
     queue.handle(QueueEvent::Finished);
     assert_eq!(queue.after(Duration::ZERO), timed());
+}
+
+#[test]
+fn node_that_reports_drift_makes_timed_previews() {
+    let mut queue = validated(Some(EVERY));
+    let applied = queue.applied.take().unwrap();
+    queue.applied = Some(AppliedRelease { drift: DriftPolicy::Report, ..applied });
+    let due = queue.schedule.timed_due.unwrap();
+    let preview = QueueAction::Preview { causes: vec![Cause::Schedule] };
+    assert_eq!(queue.after(due - queue.now), preview);
+    queue.handle(QueueEvent::Finished);
+    assert_eq!(queue.after(EVERY), preview);
+}
+
+#[test]
+fn new_version_cancels_a_timed_preview() {
+    let mut queue = validated(Some(EVERY));
+    let applied = queue.applied.take().unwrap();
+    queue.applied = Some(AppliedRelease { drift: DriftPolicy::Report, ..applied });
+    queue.now = queue.schedule.timed_due.unwrap();
+    queue.handle(QueueEvent::PreviewRequested(operator()));
+    assert_eq!(queue.after(Duration::ZERO), QueueAction::Preview { causes: vec![operator()] });
+    assert_eq!(queue.schedule.previews, [Cause::Schedule], "it follows the requested one");
+    queue.handle(QueueEvent::Desired(desired(2, "v2")));
+    queue.handle(QueueEvent::Finished);
+    assert_eq!(queue.started(), [version("v2")]);
 }

@@ -1,0 +1,79 @@
+//! HTTP handlers for drift: nodes that differ from their release.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use muster_core::fleet::Fleet;
+use muster_core::report::drift::{self, DriftRecord, drift_state};
+use muster_core::report::{Report, ResourceChange};
+use muster_wire::drift::{Difference, NodeDrift};
+use muster_wire::operator::{NodeRow, Page};
+
+use crate::api::error::ApiError;
+use crate::api::request::{FilterQuery, Scope};
+use crate::app::{Agents, Reader};
+use crate::view::node_rows;
+
+/// Number of nodes whose differences are read. Each report is a file.
+const NODES_WITH_REPORTS: usize = 50;
+
+/// Lists the drift of all nodes, or of those that match a filter, in the order of the design.
+#[utoipa::path(get, path = "/v1/envs/{env}/drift", params(("env" = String, Path), FilterQuery),
+    responses((status = 200, body = Page<NodeDrift>)))]
+pub(crate) async fn list_drift(
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
+    scope: Scope,
+    Query(filter): Query<FilterQuery>,
+) -> Result<Json<Page<NodeDrift>>, ApiError> {
+    let filter = filter.read(&node_rows::KEYS)?;
+    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
+    let (found, revision) = scope.read(&reader, |fleet| {
+        let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter);
+        (chosen.into_iter().map(|row| node_drift(fleet, row)).collect::<Vec<_>>(), fleet.revision)
+    })?;
+    let (mut items, mut left) = (Vec::with_capacity(found.len()), NODES_WITH_REPORTS);
+    for (mut node, blobs) in found {
+        if !blobs.is_empty() && left > 0 {
+            left -= 1;
+            node.differences = read_differences(&reader, blobs).await;
+        }
+        items.push(node);
+    }
+    Ok(Json(Page { items, next: None, revision }))
+}
+
+/// Drift of a node, and the blobs with the report that has its differences.
+fn node_drift(fleet: &Fleet, row: NodeRow) -> (NodeDrift, Vec<String>) {
+    let node = fleet.get(&row.node);
+    let record = node.and_then(|node| node.observed.as_ref()).and_then(|(observed, _)| observed.drift.as_ref());
+    let release = row.desired.as_ref().and_then(|version| fleet.releases().get(version));
+    let timed_runs = release.and_then(|release| release.checks.as_ref()).and_then(|checks| checks.timed_runs);
+    let (drift, reason) = drift_state(row.state, row.paused.is_some(), record, timed_runs);
+    let differs = |record: &&DriftRecord| record.failed.is_none();
+    let blobs = record.filter(differs).zip(node).map(|(record, node)| {
+        let runs = node.history().0.into_iter().find(|past| past.run == record.run);
+        runs.map(|past| past.logs).unwrap_or_default()
+    });
+    let node = NodeDrift {
+        node: row.node,
+        role: row.role,
+        drift,
+        reason,
+        since: record.map(|record| record.since),
+        run: record.map(|record| record.run.clone()),
+        count: record.map_or(0, |record| record.count),
+        differences: Vec::new(),
+    };
+    (node, blobs.unwrap_or_default())
+}
+
+async fn read_differences(reader: &Reader, blobs: Vec<String>) -> Vec<Difference> {
+    let reports = reader.blobs.reports(blobs).await;
+    let of_report = |report: &Report| {
+        let differences = drift::differences(&report.changes);
+        let with_diff =
+            |change: &ResourceChange| Difference { diff: drift::diff_of(&report.log, change), change: change.clone() };
+        differences.into_iter().map(with_diff).collect::<Vec<_>>()
+    };
+    reports.iter().flat_map(of_report).collect()
+}
