@@ -396,12 +396,11 @@ async fn invalid_log_requests_are_refused() {
     assert_eq!(code(unconnected), Some(ProblemCode::Conflict));
     let mut agent = fixture.open("web1", &SyncOpen::default()).await;
     next(&mut agent).await;
-    for (text, expected) in
-        [("x".repeat(PIECE + 1), ProblemCode::TooLarge), ("x".repeat(8 * PIECE), ProblemCode::TooLarge)]
-    {
-        let error = fixture.client.send_log(env, &web1, &run("r1"), &piece(0, &text)).await.unwrap_err();
-        assert_eq!(code(error), Some(expected));
-    }
+    let error = fixture.client.send_log(env, &web1, &run("r1"), &piece(0, &"x".repeat(PIECE + 1))).await.unwrap_err();
+    assert_eq!(code(error), Some(ProblemCode::TooLarge));
+    // The server does not read such a body: its connection may be closed before the answer is read.
+    let error = fixture.client.send_log(env, &web1, &run("r1"), &piece(0, &"x".repeat(8 * PIECE))).await.unwrap_err();
+    assert!(matches!(code(error), Some(ProblemCode::TooLarge) | None));
     let error = fixture.client.send_log(env, &node("db9"), &run("r1"), &piece(0, "x\n")).await.unwrap_err();
     assert_eq!(code(error), Some(ProblemCode::UnknownNode));
     fixture.stop().await;
