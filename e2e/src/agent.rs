@@ -73,6 +73,8 @@ impl<'a> SandboxNode<'a> {
         set("server", &format!("http://{}", self.sandbox.listen()));
         set("state_dir", self.state.to_str().unwrap());
         set("root", root.to_str().unwrap());
+        // Agents of several nodes run on this machine.
+        set("puppet_agent_lock", "none");
         writeln!(text, "trusted_keys = [{:?}]", self.sandbox.trusted_key()).unwrap();
         let (first, cap) = self.retry;
         writeln!(text, "interfaces = {{ eth0 = {:?} }}", self.address).unwrap();

@@ -66,7 +66,7 @@ impl BenchAgent {
         let config = dir.join("agent.toml");
         let text = format!(
             "env = {ENV:?}\nnode = {:?}\nserver = {server:?}\nstate_dir = {:?}\nroot = {root:?}\ntrusted_keys = [{:?}]\n\
-             interfaces = {{ eth0 = \"127.77.{}.{}\" }}\n",
+             puppet_agent_lock = \"none\"\ninterfaces = {{ eth0 = \"127.77.{}.{}\" }}\n",
             node.as_str(),
             dir.join("state"),
             project.trusted_key,

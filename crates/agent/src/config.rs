@@ -17,6 +17,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::applier::puppet_lock::PuppetAgentLock;
 use crate::backoff::RetryBackoff;
 use crate::interfaces::NodeInterfaces;
 use crate::state::directory::Layout;
@@ -73,6 +74,9 @@ pub struct ConfigFile {
     /// The node's `puppet.conf`. Default: that in the state directory.
     #[serde(default)]
     pub puppet_conf: Option<PathBuf>,
+    /// Lock of a `puppet agent` on the same host: `auto`, `none`, or a file.
+    #[serde(default)]
+    pub puppet_agent_lock: PuppetAgentLock,
     /// Backoff of failed runs.
     #[serde(default)]
     pub retry: RetryConfig,
@@ -188,6 +192,8 @@ pub struct AgentNode {
     pub puppet: PathBuf,
     /// The `puppet.conf` of the node, if it is not in the state directory.
     pub puppet_conf: Option<PathBuf>,
+    /// Lock of a `puppet agent` on the same host.
+    pub puppet_agent_lock: Option<PathBuf>,
     pub layout: Layout,
 }
 
@@ -206,6 +212,7 @@ impl AgentNode {
             root: config.root.clone(),
             puppet: config.puppet.clone(),
             puppet_conf: config.puppet_conf.clone(),
+            puppet_agent_lock: config.puppet_agent_lock.file(),
             layout,
         }
     }

@@ -62,6 +62,7 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
         root: dir.path().join("root"),
         puppet: "puppet".into(),
         puppet_conf: None,
+        puppet_agent_lock: None,
         layout,
     };
     (dir, node)

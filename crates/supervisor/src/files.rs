@@ -61,6 +61,9 @@ pub struct ProgramFile {
     /// Time between two signals at the deadline.
     pub grace: Duration,
     pub packages: PackagePolicy,
+    /// File that has the pid of the program while it runs, if no other process has created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_file: Option<OsText>,
 }
 
 /// Treatment of package managers.

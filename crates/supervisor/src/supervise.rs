@@ -1,6 +1,6 @@
 //! Starts the program, limits its output, ends it at its deadline, and records its end.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -87,18 +87,21 @@ impl<'a> Supervision<'a> {
             let mut command = Command::new(repair);
             command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
             // If it fails, the program fails for the same reason, and its output says so.
-            let _ = self.execute(command);
+            let _ = self.execute(command, None);
         }
         let mut command = Command::new(self.program.path.to_os());
         command.args(self.program.args.iter().map(OsText::to_os));
-        let end = self.execute(command).unwrap_or_else(|error| ProgramEnd::not_started(&error));
+        let pid_file = self.program.pid_file.as_ref().map(OsText::to_os);
+        let end = self
+            .execute(command, pid_file.as_deref().map(Path::new))
+            .unwrap_or_else(|error| ProgramEnd::not_started(&error));
         // What is missing in the file is lost; the result counts.
         let _ = self.output.finish();
         end
     }
 
     /// Runs a command until it has ended. No process of it is left, except those that it leaves behind after an exit.
-    fn execute(&mut self, mut command: Command) -> io::Result<ProgramEnd> {
+    fn execute(&mut self, mut command: Command, pid_file: Option<&Path>) -> io::Result<ProgramEnd> {
         command
             .current_dir(self.program.directory.to_os())
             .stdin(Stdio::null())
@@ -109,6 +112,7 @@ impl<'a> Supervision<'a> {
         command.env_clear().envs(environment.map(|(name, value)| (name, value.to_os())));
         let mut child = command.spawn()?;
         drop(command);
+        let _pid_file = pid_file.and_then(|path| PidFile::create(path, child.id()));
         let leader = open(&child).inspect_err(|_| drop((child.kill(), child.wait())))?;
         let tree = ProcessTree::new(&self.program.mark, leader.pid);
         let ended = if self.wait(&leader, &tree, self.deadline) { end_of(leader.pid)? } else { ProgramEnd::Deadline };
@@ -167,6 +171,34 @@ impl<'a> Supervision<'a> {
 
     fn installs_packages(&self, tree: &ProcessTree) -> bool {
         packages::lock_holder(&self.program.packages).is_some_and(|pid| pid == 0 || tree.contains(pid))
+    }
+}
+
+/// A file with the pid of the program. It is removed with this, unless another process has replaced it.
+struct PidFile<'a> {
+    path: &'a Path,
+    text: String,
+}
+
+impl<'a> PidFile<'a> {
+    /// Creates it. One of a process that has ended is replaced; the program counts also without the file.
+    fn create(path: &'a Path, pid: u32) -> Option<Self> {
+        let text = pid.to_string();
+        let is_alive = |pid: &str| Path::new("/proc").join(pid.trim()).join("stat").exists();
+        if fs::read_to_string(path).is_ok_and(|pid| pid.trim().is_empty() || !is_alive(&pid)) {
+            fs::remove_file(path).ok()?;
+        }
+        let mut file = File::options().write(true).create_new(true).open(path).ok()?;
+        file.write_all(text.as_bytes()).ok()?;
+        Some(Self { path, text })
+    }
+}
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        if fs::read_to_string(self.path).is_ok_and(|found| found == self.text) {
+            let _ = fs::remove_file(self.path);
+        }
     }
 }
 

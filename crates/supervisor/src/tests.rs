@@ -79,6 +79,7 @@ impl Supervised {
                 dpkg: path.join("dpkg"),
                 repair: Vec::new(),
             },
+            pid_file: None,
         };
         Self { directory, program, supervisor: None }
     }
@@ -148,6 +149,25 @@ fn ends_are_recorded() {
     let mut missing = Supervised::new("");
     missing.program.path = "/nonexistent/program".into();
     assert!(matches!(missing.ended().end, ProgramEnd::NotStarted { errno: Some(2), .. }));
+}
+
+#[test]
+fn pid_file_lasts_as_long_as_the_program() {
+    for stale in [None, Some(""), Some("4194304000")] {
+        let mut run = Supervised::new("until test \"$(cat $DIR/pid 2>/dev/null)\" = $$; do sleep 0.01; done");
+        run.program.pid_file = Some(run.path("pid").into());
+        if let Some(text) = stale {
+            fs::write(run.path("pid"), text).unwrap();
+        }
+        assert_eq!(run.ended().end, ProgramEnd::Exited { code: 0 }, "{stale:?}");
+        assert!(!run.path("pid").exists(), "{stale:?}");
+    }
+    let mut run = Supervised::new("exit 0");
+    run.program.pid_file = Some(run.path("pid").into());
+    let living = std::process::id().to_string();
+    fs::write(run.path("pid"), &living).unwrap();
+    assert_eq!(run.ended().end, ProgramEnd::Exited { code: 0 });
+    assert_eq!(run.read("pid"), living, "the file of another process is left alone");
 }
 
 #[test]

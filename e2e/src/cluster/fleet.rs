@@ -264,6 +264,7 @@ fn agent(sandbox: &Sandbox, name: &str, number: u8, proxies: &[AgentProxy], logs
     say("server", &servers);
     say("state_dir", &state.to_str().unwrap());
     say("root", &root.to_str().unwrap());
+    say("puppet_agent_lock", &"none");
     say("trusted_keys", &[sandbox.trusted_key()]);
     writeln!(text, "interfaces = {{ eth0 = \"{}\" }}", sandbox.address(number)).unwrap();
     let config = home.join("agent.toml");

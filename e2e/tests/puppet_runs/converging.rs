@@ -120,3 +120,39 @@ async fn run_with_tags_applies_a_part() {
     assert_eq!((run.applied.result, contents()), (RunResult::Changed, vec!["1\n".into(), "2\n".into()]), "{run:#?}");
     assert!(!run.log.contains("debug:"), "{}", run.log);
 }
+
+/// Puppet's own answer: is the lock held?
+const LOCKED: &str =
+    "require 'puppet'; require 'puppet/util/pidlock'; print Puppet::Util::Pidlock.new(ARGV[0]).locked?";
+
+#[tokio::test]
+async fn runs_of_puppet_agent_and_of_the_node_exclude_each_other() {
+    let manifest = r#"
+        $root = muster::self()['root']
+        exec { 'lock':
+          command  => "/usr/bin/ruby ${root}/locked.rb ${root}/lock > ${root}/held",
+          provider => shell,
+        }
+    "#;
+    let mut node = TestNode::new(&[("site.pp", manifest)]);
+    let lock = node.lock_agent();
+    let root = std::path::PathBuf::from(node.path()).join("root");
+    std::fs::write(root.join("locked.rb"), LOCKED).unwrap();
+    std::os::unix::fs::symlink(&lock, root.join("lock")).unwrap();
+
+    // A `puppet agent` at work, as far as its lock shows it.
+    let mut agent = std::process::Command::new("bash");
+    agent.args(["-c", "exec -a '/usr/bin/ruby /usr/bin/puppet agent' sleep 1000"]);
+    let mut agent = agent.spawn().unwrap();
+    std::fs::write(&lock, agent.id().to_string()).unwrap();
+    let mut run = std::pin::pin!(node.apply(json!({})));
+    let waited = tokio::time::timeout(std::time::Duration::from_millis(500), &mut run).await;
+    assert!(waited.is_err() && !root.join("held").exists(), "the run waits for it");
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+
+    let run = run.await;
+    assert_eq!((run.applied.result, &run.applied.reason), (RunResult::Changed, &None), "{run:#?}");
+    assert_eq!(std::fs::read_to_string(root.join("held")).unwrap(), "true", "Puppet sees the lock during the run");
+    assert!(!lock.exists(), "the lock ends with the run");
+}

@@ -68,6 +68,7 @@ impl TestNode {
             root: directory.path().join("root"),
             puppet: "puppet".into(),
             puppet_conf: None,
+            puppet_agent_lock: None,
             layout: state.layout(),
         };
         fs::create_dir(&node.root).unwrap();
@@ -124,6 +125,13 @@ impl TestNode {
         }
         found.sort();
         found
+    }
+
+    /// Uses a lock of `puppet agent` in the node's directory. Returns its path.
+    pub(crate) fn lock_agent(&mut self) -> PathBuf {
+        let lock = self.directory.path().join("agent_catalog_run.lock");
+        self.node.puppet_agent_lock = Some(lock.clone());
+        lock
     }
 
     pub(crate) async fn apply(&self, snapshot: Value) -> RunOutput {

@@ -1,6 +1,7 @@
 //! Appliers: programs that apply a release to the node. Their exit code and files are the result.
 
 mod puppet;
+pub(crate) mod puppet_lock;
 mod puppet_log;
 mod puppet_report;
 mod puppet_settings;
@@ -19,7 +20,7 @@ use muster_core::release::spec::Applier;
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::summary::clip;
 use muster_core::report::{Counts, ResourceChange, ResourceError, RunOptions, RunResult};
-use muster_supervisor::files::{EndFile, PackagePolicy, ProgramEnd, ProgramFile, VERSION};
+use muster_supervisor::files::{EndFile, OsText, PackagePolicy, ProgramEnd, ProgramFile, VERSION};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
@@ -112,6 +113,12 @@ pub async fn apply(job: &Job<'_>, launcher: &Launcher, cancel: &CancellationToke
         Ok(program) => program,
         Err(reason) => return Some(failed(reason)),
     };
+    if let Some(lock) = program.pid_file.as_ref().map(OsText::to_os) {
+        tokio::select! {
+            () = cancel.cancelled() => return None,
+            () = puppet_lock::wait(Path::new(&lock)) => {}
+        }
+    }
     let (directory, unit) = (job.directory.applier(), format!("muster-run-{}", job.run));
     let end = launcher.run(&directory, &unit, &program, cancel).await?;
     Some(match end {
@@ -227,6 +234,7 @@ fn base(job: &Job<'_>, path: &Path) -> ProgramFile {
         deadline: duration(spec.deadline),
         grace: process::GRACE,
         packages: PackagePolicy::of_host(duration(spec.deadline_extension), repair),
+        pid_file: None,
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn program(job: &Job<'_>) -> Result<ProgramFile, RunReason> {
     make_directory(&environments.join(&environment))?;
 
     let mut program = base(job, &puppet_settings::find_program(&job.node.puppet));
+    program.pid_file = job.node.puppet_agent_lock.as_ref().map(Into::into);
     program.args.push("apply".into());
     let mut set = |option: &str, value: OsString| program.args.extend([option.into(), value.into()]);
     for (option, directory) in DIRECTORIES {

@@ -136,6 +136,7 @@ async fn run_one(
         deadline,
         grace: process::GRACE,
         packages: PackagePolicy::of_host(extension, false),
+        pid_file: None,
     };
     let path = &hook.run;
     let unit = format!("muster-run-{}-hook-{number}", job.run);

@@ -111,6 +111,7 @@ pub(super) fn write_files(driver: &LocalDriver, spec: &MachineSpec) -> Result<bo
         root: dir.root(),
         trusted_keys: driver.trusted_keys.clone(),
         puppet: driver.puppet.clone(),
+        puppet_agent_lock: "none",
         interfaces,
     };
     Ok(config.write(&dir.agent_config())?)
@@ -149,6 +150,8 @@ pub(super) struct AgentConfig {
     pub trusted_keys: Vec<PublicKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub puppet: Option<PathBuf>,
+    /// Nodes on one machine run side by side, and change only their own directories.
+    pub puppet_agent_lock: &'static str,
     pub interfaces: BTreeMap<String, Ipv4Addr>,
 }
 
@@ -275,6 +278,7 @@ mod tests {
             root: "/s/nodes/web1/root".into(),
             trusted_keys: vec![PublicKey::from_bytes([7; 32])],
             puppet: None,
+            puppet_agent_lock: "none",
             interfaces: BTreeMap::from([("eth0".to_owned(), Ipv4Addr::new(127, 77, 0, 2))]),
         };
         let place = tempfile::tempdir().unwrap();
@@ -291,6 +295,7 @@ token_file = "/s/token"
 state_dir = "/s/nodes/web1/agent"
 root = "/s/nodes/web1/root"
 trusted_keys = ["ed25519:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="]
+puppet_agent_lock = "none"
 
 [interfaces]
 eth0 = "127.77.0.2"

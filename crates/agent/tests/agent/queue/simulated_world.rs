@@ -94,6 +94,7 @@ impl SimulatedWorld {
             root: "/".into(),
             puppet: "puppet".into(),
             puppet_conf: None,
+            puppet_agent_lock: None,
             layout: Layout::at(Path::new("/nowhere")),
         });
         let disk = SimulatedDisk::default();

@@ -163,6 +163,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<AgentNode> {
         root: Path::new("/").into(),
         puppet: Path::new("puppet").into(),
         puppet_conf: None,
+        puppet_agent_lock: None,
         layout: Layout::at(Path::new("/nowhere")),
     })
 }
