@@ -84,6 +84,14 @@ enum StatusFormat {
     Json,
 }
 
+/// Format of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     /// Run the agent until a signal stops it.
@@ -96,6 +104,9 @@ enum AgentCommand {
         /// another when that does not answer.
         #[arg(long, value_name = "URL", value_delimiter = ',')]
         server: Vec<String>,
+        /// Format of the log on standard error.
+        #[arg(long, value_enum, value_name = "FORMAT", default_value = "text", env = "MUSTER_LOG_FORMAT")]
+        log_format: LogFormat,
     },
     /// Show the validated and the desired version of the node.
     #[command(after_help = STATUS)]
@@ -230,17 +241,17 @@ fn main() -> ExitCode {
             return code;
         }
     };
-    let level = match &cli.command {
-        AgentCommand::Run { .. } => "info",
+    let (level, format) = match &cli.command {
+        AgentCommand::Run { log_format, .. } => ("info", *log_format),
         // From cron only problems matter.
-        AgentCommand::Once { .. } => "warn",
+        AgentCommand::Once { .. } => ("warn", LogFormat::Text),
         AgentCommand::Status { .. }
         | AgentCommand::PendingUpdate { .. }
         | AgentCommand::LocalVersion { .. }
         | AgentCommand::Lookup { .. }
-        | AgentCommand::Check { .. } => "error",
+        | AgentCommand::Check { .. } => ("error", LogFormat::Text),
     };
-    start_logging(level);
+    start_logging(level, format);
     match execute(cli.command) {
         Ok(code) => code,
         Err(error) => {
@@ -252,7 +263,7 @@ fn main() -> ExitCode {
 
 fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
     match command {
-        AgentCommand::Run { config, server } => {
+        AgentCommand::Run { config, server, log_format: _ } => {
             let mut config = config.read()?;
             if !server.is_empty() {
                 config.server = ServerUrls::Several(server);
@@ -315,14 +326,19 @@ async fn run(config: &ConfigFile) -> anyhow::Result<()> {
     agent.await.map_err(Into::into)
 }
 
-fn start_logging(level: &str) {
+fn start_logging(level: &str, format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
-        .init();
+        // It would be reported on standard error, and panic if nobody reads that.
+        .log_internal_errors(false);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
 }
 
 #[cfg(test)]

@@ -17,15 +17,29 @@ use crate::connect::STATE_DIR;
 
 /// Log filter without RUST_LOG: the events that an operator on call needs.
 const DEFAULT_LOG: &str = "warn,muster=info";
+/// An event that cannot be written is lost. It would be reported on standard error, and panic if nobody reads that.
+const LOG_INTERNAL_ERRORS: bool = false;
 /// Bytes of a log file at which it is rotated on the next start; one old file is kept.
 const LOG_LIMIT: u64 = 8 * 1024 * 1024;
 
+/// Format of the log of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
 /// Starts logging to standard error.
-pub(crate) fn log_to_stderr() {
+pub(crate) fn log_to_stderr(format: LogFormat) {
     let colors = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(io::stderr).with_ansi(colors);
+    let log = log.with_target(false).log_internal_errors(LOG_INTERNAL_ERRORS);
     // Fails only if a test has installed a subscriber already.
-    let _ = log.with_target(false).try_init();
+    let _ = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
 }
 
 /// Starts logging to a file, for a command that uses the terminal itself.
@@ -34,7 +48,7 @@ pub(crate) fn log_to_file(path: &Path) -> io::Result<()> {
         .with_env_filter(log_filter())
         .with_writer(Mutex::new(open_log(path)?))
         .with_ansi(false);
-    let _ = log.with_target(false).try_init();
+    let _ = log.with_target(false).log_internal_errors(LOG_INTERNAL_ERRORS).try_init();
     Ok(())
 }
 

@@ -222,6 +222,11 @@ async fn invalid_configuration_is_explained() {
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains(says), "{says:?} is not in:\n{}", stderr(&output));
     }
+    let output = run_agent(&["run", "--config", "/nonexistent/agent.toml", "--log-format", "json"]);
+    let line: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(line["level"], "ERROR");
+    assert!(line["message"].as_str().unwrap().contains("cannot read the configuration"), "{line}");
+    assert!(line["timestamp"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{line}");
     let output = run_agent(&["run", "--config", "/nonexistent/agent.toml"]);
     assert!(stderr(&output).contains("cannot read the configuration /nonexistent/agent.toml: No such file"));
 }

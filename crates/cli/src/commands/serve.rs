@@ -13,7 +13,7 @@ use crate::args::store::StoreArgs;
 use crate::connect::{Announcement, SearchPaths, announce};
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
-use crate::process::{ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir};
+use crate::process::{LogFormat, ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir};
 use crate::project::{self, LoadedProject, signing_key};
 
 /// Run the server
@@ -55,10 +55,13 @@ pub struct Args {
     /// Do not parse manifests, templates and YAML files of the project's releases
     #[arg(long, requires = "project")]
     no_validate: bool,
+    /// Format of the log on standard error
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text", env = "MUSTER_LOG_FORMAT")]
+    log_format: LogFormat,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    log_to_stderr();
+    log_to_stderr(args.log_format);
     raise_open_file_limit();
     let state = state_dir(globals.state.as_deref()).map_err(Failure::failed)?;
     let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;

@@ -186,9 +186,18 @@ async fn serve_is_reached_by_socket_and_by_token() {
     // An older version has created it.
     std::fs::create_dir(machine.path("work/.muster")).unwrap();
     std::fs::set_permissions(machine.path("work/.muster"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let serve = ["serve", "--store", "embedded:store", "--listen", "127.0.0.1:0"];
-    let mut server = machine.muster(&serve).current_dir(machine.path("work")).spawn().unwrap();
+    let serve = ["serve", "--store", "embedded:store", "--listen", "127.0.0.1:0", "--log-format", "json"];
+    let mut serve = machine.muster(&serve);
+    serve.current_dir(machine.path("work")).stderr(std::process::Stdio::piped());
+    let mut server = serve.spawn().unwrap();
     let line = BufReader::new(server.stdout.take().unwrap()).lines().next_line().await.unwrap().unwrap();
+    // Nobody reads the log after its first line. The server answers all the same.
+    let logged = BufReader::new(server.stderr.take().unwrap()).lines().next_line().await.unwrap().unwrap();
+    let logged: serde_json::Value = serde_json::from_str(&logged).unwrap();
+    assert!(
+        logged["timestamp"].is_string() && logged["level"].is_string() && logged["message"].is_string(),
+        "{logged}"
+    );
     let url = line.strip_prefix("API: ").unwrap();
     let mode = |name: &str| machine.path("work/.muster").join(name).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!([mode("token"), mode(""), mode("blobs")], [0o600, 0o700, 0o700]);
