@@ -57,9 +57,7 @@ pub struct BundleInfo {
 pub fn pack(tree: &ReleaseTree, to: impl Write) -> Result<BundleInfo, PackError> {
     let mut hashing = HashStream::new(to);
     let mut content = ContentHash::default();
-    let mut zstd = zstd::Encoder::new(&mut hashing, LEVEL).map_err(PackError::Write)?;
-    zstd.window_log(WINDOW_LOG).and_then(|()| zstd.include_checksum(true)).map_err(PackError::Write)?;
-    let mut tar = tar::Builder::new(zstd);
+    let mut tar = tar::Builder::new(compressor(&mut hashing).map_err(PackError::Write)?);
     for (path, file) in tree.files() {
         append(&mut tar, &mut content, path, file)?;
     }
@@ -68,6 +66,13 @@ pub fn pack(tree: &ReleaseTree, to: impl Write) -> Result<BundleInfo, PackError>
     let (_, digest, size) = hashing.finish();
     let content = content.finish();
     Ok(BundleInfo { digest, size, content, files: tree.files().len(), content_size: tree.size() })
+}
+
+/// Compresses a bundle, or a delta between two.
+pub(crate) fn compressor<W: Write>(to: W) -> io::Result<zstd::Encoder<'static, W>> {
+    let mut zstd = zstd::Encoder::new(to, LEVEL)?;
+    zstd.window_log(WINDOW_LOG).and_then(|()| zstd.include_checksum(true))?;
+    Ok(zstd)
 }
 
 /// Packs a tree into a file of the directory, named by its digest. A failure leaves no partial file; an existing file of
@@ -97,16 +102,9 @@ fn append<W: Write>(
 ) -> Result<(), PackError> {
     let failed = |source| PackError::Read { path: file.source.clone(), source };
     let opened = File::open(&file.source).map_err(failed)?;
-    let mut header = tar::Header::new_gnu();
-    header.set_entry_type(tar::EntryType::Regular);
-    header.set_mode(if file.executable { 0o755 } else { 0o644 });
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(file.size);
     content.begin(path, file.executable, file.size);
     let mut reading = HashingReader { inner: opened.take(file.size), content, left: file.size, failed: None };
-    let appended = tar.append_data(&mut header, path, &mut reading);
+    let appended = add_file(tar, path, file.executable, file.size, &mut reading);
     let HashingReader { inner, left, failed: read_error, .. } = reading;
     if let Some(error) = read_error {
         return Err(failed(error));
@@ -114,6 +112,24 @@ fn append<W: Write>(
     appended.map_err(PackError::Write)?;
     let more = inner.into_inner().read(&mut [0]).map_err(failed)?;
     if left == 0 && more == 0 { Ok(()) } else { Err(PackError::Changed { path: file.source.clone() }) }
+}
+
+/// Appends a file with the properties of all files of a bundle.
+pub(crate) fn add_file<W: Write>(
+    tar: &mut tar::Builder<W>,
+    path: &str,
+    executable: bool,
+    size: u64,
+    content: impl Read,
+) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_mode(if executable { 0o755 } else { 0o644 });
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(size);
+    tar.append_data(&mut header, path, content)
 }
 
 /// Hashes a file while it is packed, and keeps a read error apart from a write error.
@@ -337,27 +353,28 @@ pub fn unpack(bundle: &Path, manifest: &Manifest, target: &Path) -> Result<(), U
         VisitError::Bundle(error) => UnpackError::Entry(error),
         VisitError::Visitor(error) => error,
     })?;
-    let found = dir::digest(target)?;
-    if found != manifest.content.as_str() {
-        return Err(UnpackError::Content { expected: manifest.content.clone(), found });
-    }
+    verify_unpacked(target, manifest)?;
     unpacked.keep();
     Ok(())
 }
 
+/// Compares the digest of unpacked files with the manifest.
+pub(crate) fn verify_unpacked(target: &Path, manifest: &Manifest) -> Result<(), UnpackError> {
+    let found = dir::digest(target)?;
+    if found == manifest.content.as_str() {
+        return Ok(());
+    }
+    Err(UnpackError::Content { expected: manifest.content.clone(), found })
+}
+
 /// Writes one entry. Its path was checked: it stays inside `target` and contains no links.
-fn write_entry(target: &Path, entry: &BundleEntry, content: &mut dyn Read) -> Result<(), UnpackError> {
+pub(crate) fn write_entry(target: &Path, entry: &BundleEntry, content: &mut dyn Read) -> Result<(), UnpackError> {
     let path = target.join(&entry.path);
     let failed = |source| UnpackError::Write { path: path.clone(), source };
-    let directory = match entry.kind {
-        EntryKind::Directory => Some(path.as_path()),
-        EntryKind::File { .. } => path.parent(),
-    };
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o755).create(directory.unwrap_or(target)).map_err(failed)?;
     match entry.kind {
-        EntryKind::Directory => Ok(()),
+        EntryKind::Directory => create_directories(&path),
         EntryKind::File { executable, .. } => {
+            create_parent(&path)?;
             let mode = if executable { 0o755 } else { 0o644 };
             let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).map_err(failed)?;
             io::copy(content, &mut file).map_err(failed)?;
@@ -367,7 +384,17 @@ fn write_entry(target: &Path, entry: &BundleEntry, content: &mut dyn Read) -> Re
     }
 }
 
-fn create_directory(target: &Path) -> Result<(), UnpackError> {
+/// Creates the directory of a file.
+pub(crate) fn create_parent(path: &Path) -> Result<(), UnpackError> {
+    create_directories(path.parent().unwrap_or(path))
+}
+
+fn create_directories(path: &Path) -> Result<(), UnpackError> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.map_err(|source| UnpackError::Write { path: path.to_owned(), source })
+}
+
+pub(crate) fn create_directory(target: &Path) -> Result<(), UnpackError> {
     let made = DirBuilder::new().mode(0o755).create(target);
     made.map_err(|source| UnpackError::Write { path: target.to_owned(), source })
 }

@@ -140,6 +140,23 @@ pub fn line_of_key(text: &str, key: &str) -> Option<usize> {
     [key, root].iter().find_map(|key| text.lines().position(|line| is_key(line, key))).map(|line| line + 1)
 }
 
+/// The files of a bundle that is read from its first byte. All limits are checked; signatures are not.
+pub fn bundle_contents(bundle: impl Read) -> Result<ReleaseContents, EntryError> {
+    let mut contents = ReleaseContents::new();
+    let visited = visit(BufReader::new(bundle), None, |entry, content| {
+        if let EntryKind::File { executable, .. } = entry.kind {
+            let (digest, size) = digest_of(content)?;
+            contents.insert(entry.path.clone(), FileInfo { size, executable, digest });
+        }
+        Ok(())
+    });
+    visited.map_err(|error| match error {
+        VisitError::Bundle(error) => error,
+        VisitError::Visitor(error) => EntryError::Damaged(error),
+    })?;
+    Ok(contents)
+}
+
 fn visit_bundle(
     bundle: &Path,
     mut visitor: impl FnMut(&str, bool, &mut dyn Read) -> io::Result<()>,

@@ -10,6 +10,7 @@
 //! - [`repos`]: fetches and pins the git repositories of a release.
 //! - [`bundle`]: packs a tree into a `tar.zst`, with the same bytes on every machine, and unpacks it into a directory. Refuses
 //!   paths that leave the directory, and removes partial results.
+//! - [`delta`]: packs the files that differ between two releases, and builds a release from a delta and its base.
 //! - [`key`], [`manifest`]: signing keys, signed manifests and signed lists of trusted keys. Time is an argument.
 //! - [`contents`]: lists the files of a release and compares two releases.
 //! - [`release_files`]: finds bundle and manifest on disk.
@@ -20,6 +21,7 @@
 pub mod bundle;
 pub mod check;
 pub mod contents;
+pub mod delta;
 pub mod entries;
 pub mod exclude;
 pub mod key;

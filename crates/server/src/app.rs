@@ -25,6 +25,7 @@ use crate::blobs::Blobs;
 use crate::blobs::downloads::Downloads;
 use crate::controllers::liveness::LivenessController;
 use crate::design::compiled::Designs;
+use crate::releases::deltas::Deltas;
 use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
 use crate::rollouts::gate::commands::GateCommands;
@@ -41,6 +42,7 @@ pub struct Reader {
     pub blobs: Arc<Blobs>,
     /// Downloads in progress.
     pub downloads: Arc<Downloads>,
+    pub(crate) deltas: Arc<Deltas>,
     pub designs: Arc<Designs>,
     pub plans: Arc<Plans>,
     /// Commands that gates may run on this server.

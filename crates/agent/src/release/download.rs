@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 
 use muster_core::names::EnvName;
 use muster_core::release::dir::SIZE_LIMIT;
-use muster_core::release::manifest::Manifest;
-use muster_wire::client::{BundleDownload, Client, ClientError};
+use muster_core::release::manifest::{Digest, Manifest};
+use muster_wire::client::{BundleDownload, Client, ClientError, Download};
 use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::backoff::{self, RetryBackoff};
@@ -148,28 +148,62 @@ async fn receive(source: BundleSource<'_>, client: &Client, part: &Path, have: u
     if from != have && from != 0 {
         return Err(AttemptError::Lost(format!("the server started at byte {from} instead of {have}")));
     }
-    let mut writing = PartWriter::open(part, from).await.map_err(AttemptError::Disk)?;
+    let writing = PartWriter::open(part, from).await.map_err(AttemptError::Disk)?;
+    receive_pieces(&mut download, writing, from, manifest.size).await.map_err(|error| error.unwrap_or_else(silent))
+}
+
+/// Writes the pieces of a download. The error is none if the server sent nothing for too long.
+async fn receive_pieces(
+    download: &mut Download,
+    mut writing: PartWriter,
+    from: u64,
+    limit: u64,
+) -> Result<(), Option<AttemptError>> {
+    let disk = |error| Some(AttemptError::Disk(error));
     let mut total = from;
     loop {
         let piece = match timeout(SILENCE_TIMEOUT, download.next()).await {
             Ok(Ok(piece)) => piece,
             ended => {
                 // Keep what was received.
-                writing.flush().await.map_err(AttemptError::Disk)?;
-                let Ok(Err(error)) = ended else { return Err(silent()) };
-                return Err(AttemptError::Lost(error_chain(&error)));
+                writing.flush().await.map_err(disk)?;
+                let Ok(Err(error)) = ended else { return Err(None) };
+                return Err(Some(AttemptError::Lost(error_chain(&error))));
             }
         };
-        let Some(piece) = piece else { return writing.flush().await.map(drop).map_err(AttemptError::Disk) };
+        let Some(piece) = piece else { return writing.flush().await.map(drop).map_err(disk) };
         total += piece.as_ref().len() as u64;
-        if total > manifest.size {
-            return Err(AttemptError::InvalidBytes(format!(
-                "the server sends more than the {} bytes of the manifest",
-                manifest.size
-            )));
+        if total > limit {
+            let problem = format!("the server sends more than the {limit} bytes of the manifest");
+            return Err(Some(AttemptError::InvalidBytes(problem)));
         }
-        writing = writing.push(piece.as_ref()).await.map_err(AttemptError::Disk)?;
+        writing = writing.push(piece.as_ref()).await.map_err(disk)?;
     }
+}
+
+/// Downloads the files of a release that the bundle `base` does not have into `part`. One attempt: deltas are small, and
+/// without one the agent downloads the whole bundle, which can be resumed.
+pub async fn fetch_delta(source: BundleSource<'_>, base: &Digest, part: &Path) -> Result<(), String> {
+    let BundleSource { env, servers, manifest } = source;
+    remove(part).map_err(|error| error_chain(&error))?;
+    let client = servers.current().clone();
+    let sent = Instant::now();
+    let silent = || {
+        servers.report_unanswered(sent);
+        "the server does not answer".to_owned()
+    };
+    let opened = timeout(START_TIMEOUT, client.download_delta(env, &manifest.version, base)).await;
+    let BundleDownload { digest, mut download, .. } =
+        opened.map_err(|_| silent())?.map_err(|error| error_chain(&error))?;
+    if digest.as_ref() != Some(&manifest.digest) {
+        return Err("the server has another bundle for this version".to_owned());
+    }
+    let writing = PartWriter::open(part, 0).await.map_err(|error| error_chain(&error))?;
+    receive_pieces(&mut download, writing, 0, manifest.size).await.map_err(|error| match error {
+        None => silent(),
+        Some(AttemptError::Disk(error)) => error_chain(&error),
+        Some(AttemptError::Lost(why) | AttemptError::Busy(why, _) | AttemptError::InvalidBytes(why)) => why,
+    })
 }
 
 fn refused(error: &ClientError) -> AttemptError {

@@ -22,16 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{EnvName, Version};
 use muster_core::release::dir;
-use muster_core::release::manifest::Manifest;
+use muster_core::release::manifest::{Digest, Manifest};
 use muster_core::release::spec::ReleaseSpec;
 use muster_core::report::reason::{ReleaseRefusal, RunReason};
 use muster_release::bundle::{OpenBundleError, UnpackError};
+use muster_release::delta::{DeltaInfo, unpack_delta};
 use muster_wire::sync::DesiredState;
 
 use crate::clock;
 use crate::config::ConfigFile;
 use crate::release::admit::{AdmissionInput, admit};
-use crate::release::download::{BundleSource, FetchError, FetchedBundle, fetch};
+use crate::release::download::{BundleSource, FetchError, FetchedBundle, fetch, fetch_delta};
 use crate::release::release_cache::ReleaseCache;
 use crate::release::release_history::{ReleaseHistory, ReleaseHistoryFile};
 use crate::release::trust::TrustStore;
@@ -250,6 +251,11 @@ impl NodeReleases {
         let part = self.cache.part(&manifest.digest);
         let source = BundleSource { env: &self.env, servers: &self.servers, manifest };
         let mut superseded = pin!(superseded);
+        tokio::select! {
+            biased;
+            () = &mut superseded => return Err(NotReady::Superseded),
+            is_built = self.build_from_previous(source, release) => if is_built { return Ok(()) },
+        }
         loop {
             let fetched = tokio::select! {
                 biased;
@@ -276,6 +282,51 @@ impl NodeReleases {
                 Err(error) => return Err(not_unpacked(error).into()),
             }
         }
+    }
+
+    /// Builds a release from a previous one of the node and the files that differ. False if the whole bundle is needed.
+    async fn build_from_previous(&self, source: BundleSource<'_>, release: &Path) -> bool {
+        let manifest = source.manifest;
+        let version = &manifest.version;
+        let Some(base) = self.previous_release() else { return false };
+        let (delta, unpacking) = (self.cache.delta(&manifest.digest), self.cache.unpacking(&manifest.digest));
+        if let Err(problem) = fetch_delta(source, &base, &delta).await {
+            tracing::info!(%version, problem, "no delta to the previous release; downloading the bundle");
+            return false;
+        }
+        let (base, expected, release) = (self.cache.release(&base), manifest.clone(), release.to_owned());
+        let evicted = self.cache.evict_entry(&unpacking);
+        let built = blocking(move || {
+            let built = unpack_delta(&delta, &base, &expected, &unpacking);
+            let placed = built.map_err(|error| error_chain(&error)).and_then(|info| {
+                place(&unpacking, &release, &delta).map(|()| info).map_err(|error| error_chain(&error))
+            });
+            if placed.is_err() {
+                let _ = fs::remove_file(&delta);
+            }
+            Ok(placed)
+        });
+        match evicted
+            .map_err(|error| error.to_string())
+            .and(built.await.unwrap_or_else(|reason| Err(reason.to_string())))
+        {
+            Ok(DeltaInfo { unchanged, changed, changed_size }) => {
+                let digest = &manifest.digest;
+                tracing::info!(%version, %digest, unchanged, changed, changed_size, "the release is ready, from the previous one");
+                true
+            }
+            Err(problem) => {
+                tracing::warn!(%version, problem, "cannot build the release from the previous one; downloading the bundle");
+                false
+            }
+        }
+    }
+
+    /// Digest of a release on the node that a new one probably resembles.
+    fn previous_release(&self) -> Option<Digest> {
+        let ReleaseHistory { current, validated, fallback, .. } = self.history().get().clone();
+        let known = [current, validated, fallback].into_iter().flatten();
+        known.filter_map(|digest| Digest::new(digest).ok()).find(|digest| self.cache.release(digest).is_dir())
     }
 
     /// Records that a release was validated. From now on an older one needs `allow_older`.
@@ -325,10 +376,6 @@ fn is_intact(release: &Path, manifest: &Manifest) -> bool {
 
 /// Unpacks next to the final directory and renames it after verification.
 fn unpack(bundle: &Path, manifest: &Manifest, unpacking: &Path, release: &Path) -> Result<(), UnpackError> {
-    let write = |path: &Path| {
-        let path = path.to_owned();
-        move |source| UnpackError::Write { path, source }
-    };
     match muster_release::unpack(bundle, manifest, unpacking) {
         Ok(()) => {}
         // A wrong bundle is removed. One with forbidden content is kept, so that it is not downloaded again only to be
@@ -339,6 +386,15 @@ fn unpack(bundle: &Path, manifest: &Manifest, unpacking: &Path, release: &Path) 
         }
         Err(error) => return Err(error),
     }
+    place(unpacking, release, bundle)
+}
+
+/// Gives a verified release its name, and removes the file that it came from.
+fn place(unpacking: &Path, release: &Path, bundle: &Path) -> Result<(), UnpackError> {
+    let write = |path: &Path| {
+        let path = path.to_owned();
+        move |source| UnpackError::Write { path, source }
+    };
     fs::rename(unpacking, release).map_err(write(release))?;
     durable::sync_directory(release.parent().unwrap_or(release)).map_err(write(release))?;
     fs::remove_file(bundle).map_err(write(bundle))

@@ -38,6 +38,11 @@ impl ReleaseCache {
         self.directory.join(format!("{INCOMING}{}.part", digest.hex()))
     }
 
+    /// File of a downloaded delta.
+    pub fn delta(&self, digest: &Digest) -> PathBuf {
+        self.directory.join(format!("{INCOMING}{}.delta", digest.hex()))
+    }
+
     /// Directory in which a bundle is unpacked before it is verified.
     pub fn unpacking(&self, digest: &Digest) -> PathBuf {
         self.directory.join(format!("{INCOMING}{}", digest.hex()))
@@ -60,6 +65,7 @@ impl ReleaseCache {
         for name in names {
             let incoming = name.strip_prefix(INCOMING);
             let part = incoming.and_then(|name| name.strip_suffix(".part"));
+            let incoming = incoming.map(|name| name.strip_suffix(".delta").unwrap_or(name));
             if needed.contains(&*name) {
                 needed_here += 1;
             } else if is_release(&name) {
@@ -174,6 +180,7 @@ mod tests {
         let (wanted, other) = (digest('b'), digest('c'));
         for digest in [&wanted, &other] {
             fs::write(cache.part(digest), "half").unwrap();
+            fs::write(cache.delta(digest), "half").unwrap();
             fs::create_dir(cache.unpacking(digest)).unwrap();
         }
         fs::write(dir.path().join("stray"), "").unwrap();

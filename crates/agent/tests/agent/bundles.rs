@@ -19,6 +19,8 @@ use futures::{StreamExt, stream};
 
 use muster_core::names::Version;
 use muster_core::release::manifest::Digest;
+use muster_release::contents::bundle_contents;
+use muster_release::delta::pack_delta;
 use muster_wire::problem::{Problem, ProblemCode};
 
 /// Fault of the next download. When no faults are left, downloads succeed.
@@ -75,7 +77,33 @@ pub(crate) fn put(directory: &Path, version: &Version, digest: &Digest, bundle: 
 }
 
 pub(crate) fn router(server: SocketAddr) -> Router {
-    Router::new().route("/v1/envs/{env}/releases/{version}/bundle", get(send)).with_state(endpoint(server))
+    Router::new()
+        .route("/v1/envs/{env}/releases/{version}/bundle", get(send))
+        .route("/v1/envs/{env}/releases/{version}/delta", get(send_delta))
+        .with_state(endpoint(server))
+}
+
+/// Computes the delta between two stored bundles, and serves it from now on.
+pub(crate) fn put_delta(directory: &Path, base: &str, version: &str) {
+    let open = |version| fs::File::open(directory.join(version)).unwrap();
+    let (before, after) = (bundle_contents(open(base)).unwrap(), bundle_contents(open(version)).unwrap());
+    let delta = fs::File::create_new(delta_path(directory, version)).unwrap();
+    pack_delta(&before, &after, open(version), delta).unwrap();
+}
+
+/// File of the delta to a version.
+pub(crate) fn delta_path(directory: &Path, version: &str) -> PathBuf {
+    directory.join(format!("{version}.delta"))
+}
+
+async fn send_delta(
+    State(endpoint): State<Arc<Mutex<BundleEndpoint>>>,
+    extract::Path((_, version)): extract::Path<(String, String)>,
+) -> Response {
+    let directory = endpoint.lock().unwrap().directory.clone();
+    let Ok(delta) = fs::read(delta_path(&directory, &version)) else { return problem(ProblemCode::NotFound) };
+    let digest = fs::read_to_string(directory.join(format!("{version}.digest"))).unwrap();
+    ([(header::ETAG, format!("\"{digest}\""))], delta).into_response()
 }
 
 async fn send(

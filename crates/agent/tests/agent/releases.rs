@@ -1,6 +1,7 @@
 //! Downloads of releases: interrupted, damaged, forged, older or expired.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +20,7 @@ use muster_wire::sync::{DesiredState, RequestedRun, SyncEvent};
 
 use crate::bundles::{self, DownloadFault};
 use crate::fake_server::FakeServer;
-use crate::fixture::{AgentFixture, first_events, with_dbs};
+use crate::fixture::{AgentFixture, AgentProcess, first_events, with_dbs};
 
 /// A release with a script and incompressible bytes, large enough to be cut.
 fn large_release(fixture: &AgentFixture, version: &str, number: u64) -> DesiredState {
@@ -98,6 +99,68 @@ async fn interrupted_download_is_resumed() {
     server.send(SyncEvent::Run(RequestedRun { id: "a".into(), by: "ada".into(), ..RequestedRun::default() })).await;
     validated(&mut server).await;
     assert_eq!(bundles::offsets(server.address).len(), 5);
+}
+
+/// Two large releases of which the script differs. The first is validated, and the server has the delta to the second.
+async fn with_delta(server: &mut FakeServer) -> (AgentFixture, AgentProcess, DesiredState) {
+    let fixture = AgentFixture::new(server.address);
+    let first = large_release(&fixture, "v1", 1);
+    large_release(&fixture, "v2", 2);
+    fixture.release("v2", "echo y >> $MUSTER_ROOT/ran; exit 0", "");
+    let second = fixture.desired("v2", 2);
+    bundles::put_delta(&fixture.path().join("bundles"), "v1", "v2");
+    server.set_first_events(first_events(&first, with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(server).await;
+    settled(server).await;
+    (fixture, agent, second)
+}
+
+/// The file of noise of a cached release.
+fn noise(fixture: &AgentFixture, digest: &str) -> fs::Metadata {
+    let release = fixture.state().join("releases").join(digest.trim_start_matches("sha256:"));
+    fs::metadata(release.join("noise")).unwrap()
+}
+
+#[tokio::test]
+async fn unchanged_files_are_neither_downloaded_nor_written() {
+    let mut server = FakeServer::start().await;
+    let (fixture, _agent, second) = with_delta(&mut server).await;
+    let first = cached_releases(&fixture).remove(0);
+    server.send(SyncEvent::Desired(second.clone())).await;
+    assert_eq!(validated(&mut server).await.version.as_str(), "v2");
+    assert_eq!(bundles::offsets(server.address), [0], "the bundle of v1 alone was downloaded");
+    assert_eq!(noise(&fixture, &first).ino(), noise(&fixture, &second.digest).ino());
+    assert_eq!(fs::read_to_string(fixture.path().join("root/ran")).unwrap(), "x\ny\n");
+    let mut cached = vec![first, second.digest.trim_start_matches("sha256:").to_owned()];
+    cached.sort();
+    assert_eq!(cached_releases(&fixture), cached, "the delta is removed");
+}
+
+#[tokio::test]
+async fn bundle_is_downloaded_if_the_delta_is_invalid() {
+    let mut server = FakeServer::start().await;
+    let (fixture, _agent, second) = with_delta(&mut server).await;
+    let delta = bundles::delta_path(&fixture.path().join("bundles"), "v2");
+    let bytes = fs::read(&delta).unwrap();
+    fs::write(&delta, &bytes[..bytes.len() - 20]).unwrap();
+    server.send(SyncEvent::Desired(second.clone())).await;
+    assert_eq!(validated(&mut server).await.version.as_str(), "v2");
+    assert_eq!(bundles::offsets(server.address), [0, 0]);
+    assert_eq!(noise(&fixture, &second.digest).nlink(), 1);
+    assert_eq!(cached_releases(&fixture).len(), 2, "neither the delta nor a part is left");
+}
+
+#[tokio::test]
+async fn bundle_is_downloaded_if_the_previous_release_is_damaged() {
+    let mut server = FakeServer::start().await;
+    let (fixture, _agent, second) = with_delta(&mut server).await;
+    let first = fixture.state().join("releases").join(cached_releases(&fixture).remove(0));
+    fs::write(first.join("noise"), "spoilt").unwrap();
+    server.send(SyncEvent::Desired(second.clone())).await;
+    assert_eq!(validated(&mut server).await.version.as_str(), "v2");
+    assert_eq!(bundles::offsets(server.address), [0, 0]);
+    assert_eq!(noise(&fixture, &second.digest).len(), 2_000_000);
 }
 
 #[tokio::test]

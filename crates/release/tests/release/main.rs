@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_bundles;
+mod deltas;
 mod puppetfile;
 mod release_files;
 mod repositories;

@@ -126,6 +126,7 @@ fn agent_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(agents::publish_activity))
         .routes(routes!(agents::desired_state))
         .routes(routes!(releases::bundles::download_bundle))
+        .routes(routes!(releases::bundles::download_delta))
 }
 
 /// Adds the routes for other replicas.

@@ -2,6 +2,7 @@
 //!
 //! - [`plan`]: decides whether a release can be registered. Pure.
 //! - [`push`]: verifies a bundle, checks its content, and registers its release. [`trust`]: replaces the list of trusted keys.
+//! - [`deltas`]: differences between releases, for agents that have one of them.
 //! - [`project`]: builds and signs the releases of a project's directories.
 //!
 //! A bundle is stored durably before the key that names it. A release never changes: a duplicate is a no-op, other content
@@ -10,6 +11,7 @@
 //! Once an environment has trusted keys, the server accepts only what one of them signed. Agents do not rely on the server:
 //! they verify with the keys that they were given.
 
+pub(crate) mod deltas;
 mod plan;
 pub mod project;
 mod push;

@@ -98,6 +98,7 @@ impl Server {
             view: parts.view,
             latest_revision: replica.latest_revision,
             downloads: Arc::default(),
+            deltas: Arc::default(),
             designs: Arc::new(Designs::new(parts.blobs.clone())),
             plans: Arc::new(Plans::new(parts.blobs.clone())),
             gate_commands: Arc::new(gate_commands),

@@ -1,10 +1,14 @@
-//! Releases: push, list, download and trusted keys.
+//! Releases: push, list, download, deltas and trusted keys.
+
+use std::fs;
 
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Role};
-use muster_core::release::manifest::{Manifest, ReleaseEnv};
+use muster_core::release::manifest::{Digest, Manifest, ReleaseEnv};
 use muster_core::release::{ReleaseChecks, ReleaseRecord};
 use muster_core::txn::{Op, Txn};
+use muster_release::bundle::{digest_of, unpack};
+use muster_release::delta::unpack_delta;
 use muster_release::key::SigningKey;
 use muster_release::manifest::sign;
 use muster_testkit::release::{SignedBundle, write_file, write_script};
@@ -76,6 +80,62 @@ async fn release_is_pushed_shown_and_downloaded() {
     }
     assert_eq!(bytes, built.bundle);
     fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap();
+    fixture.stop().await;
+}
+
+/// A release with many equal files and one of its own.
+fn build_many(name: &str, serial: u64, word: &str, unlike: bool, keys: &[SigningKey]) -> SignedBundle {
+    let dir = tempfile::tempdir().unwrap();
+    write_file(&dir.path().join("release.yaml"), "applier: script\nmanifest: run\n");
+    write_script(&dir.path().join("run"), &format!("echo {word}"));
+    for number in 0..100 {
+        // Digests do not compress.
+        let seed = format!("{number} {}", if unlike { word } else { "" });
+        let (digest, _) = digest_of(seed.as_bytes()).unwrap();
+        write_file(&dir.path().join(format!("files/{number}")), digest.as_str());
+    }
+    SignedBundle::build(dir.path(), name, serial, None, keys)
+}
+
+#[tokio::test]
+async fn delta_has_the_files_that_differ() {
+    let fixture = Fixture::start(&[]).await;
+    let keys = [key()];
+    let first = build_many("v3", 3, "three", false, &keys);
+    let second = build_many("v4", 4, "four", false, &keys);
+    let unlike = build_many("v5", 5, "five", true, &keys);
+    for built in [&first, &second, &unlike] {
+        push(&fixture, built).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("bundle"), &first.bundle).unwrap();
+    unpack(&dir.path().join("bundle"), &first.manifest, &dir.path().join("base")).unwrap();
+    for attempt in ["first", "from-memory"] {
+        let from = &first.manifest.digest;
+        let mut delta = fixture.client.download_delta(&fixture.env, &version("v4"), from).await.unwrap();
+        assert_eq!(delta.digest.as_ref(), Some(&second.manifest.digest));
+        let mut bytes = Vec::new();
+        while let Some(piece) = delta.download.next().await.unwrap() {
+            bytes.extend_from_slice(piece.as_ref());
+        }
+        assert!(bytes.len() * 4 < second.bundle.len(), "{} of {} bytes", bytes.len(), second.bundle.len());
+        let (file, target) = (dir.path().join("delta"), dir.path().join(attempt));
+        fs::write(&file, &bytes).unwrap();
+        let info = unpack_delta(&file, &dir.path().join("base"), &second.manifest, &target).unwrap();
+        assert_eq!((info.unchanged, info.changed), (101, 1));
+    }
+
+    let no_delta = async |to: &str, from: &Digest| {
+        let refused = fixture.client.download_delta(&fixture.env, &version(to), from).await.unwrap_err();
+        let problem = refused.problem().unwrap().clone();
+        assert_eq!((problem.code, problem.status), (ProblemCode::NotFound, 404));
+        problem.detail
+    };
+    let unknown = Digest::of_sha256(&[7; 32]);
+    assert!(no_delta("v4", &unknown).await.ends_with("is not registered"));
+    assert!(no_delta("v5", &first.manifest.digest).await.ends_with("differs too much"));
+    let missing = fixture.client.download_delta(&fixture.env, &version("v9"), &unknown).await.unwrap_err();
+    assert_eq!(missing.problem().unwrap().code, ProblemCode::UnknownVersion);
     fixture.stop().await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, header};
+use reqwest::{Method, RequestBuilder, header};
 
 use muster_core::names::{EnvName, Version};
 use muster_core::release::manifest::{Digest, SignedManifest, SignedTrust};
@@ -84,6 +84,21 @@ impl Client {
     ) -> Result<BundleDownload, ClientError> {
         let request = self.http.get(format!("{}/v1/envs/{env}/releases/{version}/bundle", self.origin));
         let request = if from == 0 { request } else { request.header(header::RANGE, format!("bytes={from}-")) };
+        self.start_download(request).await
+    }
+
+    /// Downloads the files of a release that the bundle `base` does not have, without a timeout.
+    pub async fn download_delta(
+        &self,
+        env: &EnvName,
+        version: &Version,
+        base: &Digest,
+    ) -> Result<BundleDownload, ClientError> {
+        let request = self.http.get(format!("{}/v1/envs/{env}/releases/{version}/delta", self.origin));
+        self.start_download(request.query(&[("from", base.as_str())])).await
+    }
+
+    async fn start_download(&self, request: RequestBuilder) -> Result<BundleDownload, ClientError> {
         let response = self.answer(request).await?;
         let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let begins = text(header::CONTENT_RANGE).and_then(|range| range.strip_prefix("bytes ")?.split('-').next());

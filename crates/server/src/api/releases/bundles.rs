@@ -1,4 +1,4 @@
-//! HTTP handlers for bundles of releases: upload by digest, download with ranges.
+//! HTTP handlers for bundles of releases: upload by digest, download with ranges, and deltas.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
@@ -17,6 +17,7 @@ use muster_release::tree::BUNDLE_LIMIT;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::release::{MEDIA_TYPE, UploadedBundle};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::api::error::{ApiError, chain};
 use crate::api::releases::{blocking, not_kept};
@@ -24,6 +25,7 @@ use crate::api::request::Scope;
 use crate::app::Reader;
 use crate::blobs::unregistered::UploadReservation;
 use crate::blobs::{BlobReader, ReceiveError};
+use crate::releases::deltas::{DeltaReader, DeltaRequest};
 
 /// Bytes that are written at once.
 const PIECE: usize = 256 * 1024;
@@ -207,9 +209,63 @@ pub(crate) async fn download_bundle(
         answer = answer.header(header::CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1));
     }
     let pieces = reader.downloads.send(turn, bundle, part);
-    answer
-        .body(Body::from_stream(pieces))
-        .map_err(|error| ApiError(Problem::new(ProblemCode::Internal, error.to_string())))
+    finished(answer.body(Body::from_stream(pieces)))
+}
+
+fn finished(answer: Result<Response, axum::http::Error>) -> Result<Response, ApiError> {
+    answer.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, error.to_string())))
+}
+
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct DeltaQuery {
+    /// Digest of the bundle that the client has.
+    from: String,
+}
+
+/// Downloads the files of a release that another release does not have, for a client that has the other one.
+///
+/// There is none if the other release is not registered, or if it differs too much: the client then downloads the bundle.
+#[utoipa::path(get, path = "/v1/envs/{env}/releases/{version}/delta",
+    params(("env" = String, Path), ("version" = String, Path), DeltaQuery),
+    responses(
+        (status = 200, content_type = "application/zstd", body = Vec<u8>, headers(("ETag" = String, description = "The digest of the release's bundle."))),
+        (status = 404, description = "There is no delta.")))]
+pub(crate) async fn download_delta(
+    State(reader): State<Reader>,
+    scope: Scope,
+    Path(version): Path<VersionPath>,
+    Query(query): Query<DeltaQuery>,
+) -> Result<Response, ApiError> {
+    let version = version.version()?;
+    let base = Digest::new(query.from).map_err(|error| ApiError::invalid(error.to_string()))?;
+    let release = release_of(&reader, &scope, &version)?;
+    let target = digest_in(&release, &version)?;
+    let known = scope.read(&reader, |fleet| {
+        let mut releases = fleet.releases().iter();
+        releases
+            .find(|(_, other)| other.digest == base.as_str())
+            .map(|(version, other)| (version.clone(), other.clone()))
+    })?;
+    let (base_version, base_release) = known.ok_or_else(|| no_delta(&version, &base, "is not registered"))?;
+    let request = DeltaRequest {
+        base: (base.clone(), open_bundle(&reader, &base_version, &base_release).await?),
+        target: (target.clone(), open_bundle(&reader, &version, &release).await?),
+    };
+    let delta = reader.deltas.get(request).await.ok_or_else(|| no_delta(&version, &base, "differs too much"))?;
+    let turn = reader.downloads.turn().await?;
+    let delta = DeltaReader(delta);
+    let size = delta.size();
+    let answer = Response::builder()
+        .header(header::CONTENT_TYPE, MEDIA_TYPE)
+        .header(header::CONTENT_LENGTH, size)
+        .header(header::ETAG, format!("\"{target}\""))
+        .header(header::CACHE_CONTROL, "no-store");
+    finished(answer.body(Body::from_stream(reader.downloads.send(turn, Arc::new(delta), 0..size))))
+}
+
+fn no_delta(version: &Version, base: &Digest, why: &str) -> ApiError {
+    let text = format!("there is no delta of release {version}: the bundle {base} {why}");
+    ApiError(Problem::new(ProblemCode::NotFound, text).hint("download the whole bundle"))
 }
 
 /// Record of a release.
