@@ -13,7 +13,6 @@ use rcgen::{
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::Cluster;
-use crate::member::ProcessState;
 
 /// Timeout of every request of the rig. It only ends a test whose event never comes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
@@ -41,8 +40,7 @@ impl Cluster {
 impl RetryLoop<'_> {
     /// A client of a running member; another member for each attempt.
     pub(crate) async fn client(&mut self) -> Result<Client, Error> {
-        let running: Vec<_> =
-            self.cluster.members().iter().filter(|member| member.state() == ProcessState::Running).collect();
+        let running: Vec<_> = self.cluster.running().collect();
         assert!(!running.is_empty(), "{}: no member runs", self.what);
         let member = running[self.next % running.len()];
         self.next += 1;

@@ -11,6 +11,7 @@ use muster_testkit::{Mark, ProcessDir, TestNetwork};
 use tokio::time::timeout;
 
 use crate::client::{Certificates, ClientAccess, TIMEOUT};
+use crate::history::MARKER;
 use crate::member::{EtcdProcess, Member, ProcessState, etcdctl};
 
 /// ClusterOptions of a cluster.
@@ -60,6 +61,7 @@ const MARK: Mark = Mark { prefix: "muster-etcd-", variable: "MUSTER_ETCD_RIG", s
 pub struct Cluster {
     members: Vec<Member>,
     pub(crate) access: ClientAccess,
+    quota_bytes: u64,
     // Declared after the members, whose files are in it.
     _directory: ProcessDir,
     _network: TestNetwork,
@@ -117,7 +119,8 @@ impl Cluster {
         };
         let members: Vec<Member> = numbers.map(member).collect();
         let access = ClientAccess { certificates, root_password: None };
-        let mut cluster = Self { members, access, _directory: directory, _network: network };
+        let quota_bytes = options.quota_bytes.unwrap_or(DEFAULT_QUOTA);
+        let mut cluster = Self { members, access, quota_bytes, _directory: directory, _network: network };
         cluster.members.iter().for_each(Member::start);
         cluster.wait_healthy().await;
         if let Some(password) = options.root_password {
@@ -134,6 +137,10 @@ impl Cluster {
     /// One member, counted from 0.
     pub fn member(&self, index: usize) -> &Member {
         &self.members[index]
+    }
+
+    pub(crate) fn running(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.state() == ProcessState::Running)
     }
 
     /// Client addresses, each as `host:port`.
@@ -154,7 +161,7 @@ impl Cluster {
     /// Waits until every running member answers a linearizable read. Skips stopped and killed members. Panics if a
     /// member has ended by itself.
     pub async fn wait_healthy(&self) {
-        for member in self.members.iter().filter(|member| member.state() == ProcessState::Running) {
+        for member in self.running() {
             let what = format!("{} is healthy", member.name);
             let mut attempts = self.attempts(&what);
             while let Err(error) = self.check_health(member).await {
@@ -196,8 +203,7 @@ impl Cluster {
 
     /// Like [`Self::etcdctl`], with the output as the error if it fails.
     pub async fn try_etcdctl(&self, args: &[&str]) -> Result<String, String> {
-        let running = self.members.iter().filter(|member| member.state() == ProcessState::Running);
-        let endpoints: Vec<&str> = running.map(|member| member.client_url.as_str()).collect();
+        let endpoints: Vec<&str> = self.running().map(|member| member.client_url.as_str()).collect();
         let mut command = tokio::process::Command::new(etcdctl());
         command
             .env_clear()
@@ -233,8 +239,8 @@ impl Drop for Cluster {
 
 /// Prefix of the ballast, outside of Muster's keys.
 const BALLAST: &str = "/ballast/";
-/// Consecutive checks that have to find no alarm.
-const QUIET: usize = 5;
+/// etcd's own quota.
+const DEFAULT_QUOTA: u64 = 2 * 1024 * 1024 * 1024;
 /// Below etcd's request limit of 1.5 MiB.
 const PIECE: usize = 1024 * 1024;
 
@@ -256,32 +262,55 @@ impl Cluster {
         }
     }
 
-    /// Frees the quota: deletes the ballast, compacts, defragments every member, and disarms the alarm.
+    /// Frees the quota: deletes the ballast, compacts, defragments every member, and disarms the alarm. Every member has
+    /// room when this returns.
     pub async fn relieve_quota(&self) {
         self.etcdctl(&["del", "--prefix", BALLAST]).await;
         self.compact().await;
-        // Each member has its own file.
-        self.etcdctl(&["defrag"]).await;
-        self.etcdctl(&["alarm", "disarm"]).await;
+        self.free_space().await;
     }
 
-    /// Disarms the alarm of a member that replays the log of an exhausted quota after its disk was emptied: its own
-    /// file was never defragmented.
-    pub(crate) async fn disarm_alarms(&self) {
-        // The member raises the alarm after the replay, and the others learn of it later.
-        let mut quiet = 0;
-        let mut attempts = self.attempts("no member raises an alarm");
-        while quiet < QUIET {
-            let alarms = self.etcdctl(&["alarm", "list"]).await;
-            if alarms.trim().is_empty() {
-                quiet += 1;
-            } else {
-                quiet = 0;
-                self.etcdctl(&["defrag"]).await;
-                self.etcdctl(&["alarm", "disarm"]).await;
-            }
-            attempts.failed(alarms).await;
+    /// Sizes in bytes of the database files of the running members. A defragmentation makes a file smaller.
+    pub async fn file_sizes(&self) -> Result<Vec<u64>, Error> {
+        let mut sizes = Vec::new();
+        for member in self.running() {
+            let status = self.access.connect(&member.client_url).await?.status().await?;
+            sizes.push(u64::try_from(status.db_size()).unwrap_or_default());
         }
+        Ok(sizes)
+    }
+
+    /// Defragments and disarms until every file has room and no member raises the alarm again.
+    ///
+    /// A member whose file is above the quota raises the alarm with the next write that it applies. The size of each file
+    /// decides, because a time without an alarm may only be a time without a write. One defragmentation is not always
+    /// enough: each member compacts in the background, the one that was asked as well as one that replays the log onto
+    /// an empty disk, and a compaction that has not finished leaves the file as large as it was.
+    async fn free_space(&self) {
+        let mut attempts = self.attempts("every member has room and raises no alarm");
+        while let Err(error) = self.try_free_space().await {
+            attempts.failed(error).await;
+        }
+    }
+
+    async fn try_free_space(&self) -> Result<(), String> {
+        let sizes = self.file_sizes().await.map_err(|error| error.to_string())?;
+        if sizes.iter().any(|size| *size > self.quota_bytes / 4 * 3) {
+            self.try_etcdctl(&["defrag"]).await?;
+            return Err(format!("files of {sizes:?} bytes, and a quota of {}", self.quota_bytes));
+        }
+        let alarms = self.try_etcdctl(&["alarm", "list"]).await?;
+        if !alarms.trim().is_empty() {
+            self.try_etcdctl(&["alarm", "disarm"]).await?;
+            return Err(alarms);
+        }
+        // An alarm that a member raised before its defragmentation takes effect before a later write of this member.
+        for member in self.running() {
+            let put = async { self.access.connect(&member.client_url).await?.put(MARKER, "", None).await };
+            put.await.map_err(|error| format!("{}: {error}", member.name))?;
+        }
+        let alarms = self.try_etcdctl(&["alarm", "list"]).await?;
+        if alarms.trim().is_empty() { Ok(()) } else { Err(alarms) }
     }
 
     /// Discards all history. Returns the revision.
@@ -327,7 +356,7 @@ impl Cluster {
         member.initial.lock().unwrap_or_else(PoisonError::into_inner).1 = "existing";
         member.start();
         self.wait_healthy().await;
-        self.disarm_alarms().await;
+        self.free_space().await;
         assert_eq!(member.state(), ProcessState::Running, "{}", member.log_tail());
     }
 }

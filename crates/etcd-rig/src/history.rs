@@ -67,7 +67,7 @@ impl Dump {
 }
 
 /// A key of the rig itself.
-const MARKER: &str = "/etcd-rig/marker";
+pub(crate) const MARKER: &str = "/etcd-rig/marker";
 
 /// Changes of one transaction under the prefix. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]

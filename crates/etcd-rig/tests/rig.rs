@@ -1,6 +1,7 @@
 //! Tests of the rig on real etcd.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use etcd_client::{Client, Txn, TxnOp};
 use muster_etcd_rig::{Cluster, ClusterOptions, ProcessState, RawChange, Tls};
 
 fn put(key: &str, value: &str) -> RawChange {
@@ -95,16 +96,31 @@ async fn compacted_recorder_panics() {
 
 #[tokio::test]
 async fn freed_quota_stays_free_after_a_member_rejoins() {
-    let options = ClusterOptions { quota_bytes: Some(8 * 1024 * 1024), ..ClusterOptions::members(3) };
-    let cluster = Cluster::start(options).await;
+    const QUOTA: u64 = 8 * 1024 * 1024;
+    let cluster = Cluster::start(ClusterOptions { quota_bytes: Some(QUOTA), ..ClusterOptions::members(3) }).await;
+    let has_room = async || cluster.file_sizes().await.unwrap().iter().all(|size| *size < QUOTA);
+    // etcd compacts 1,000 revisions in 100 ms: the ballast, which is younger, stays for seconds.
+    write_revisions(&cluster, 25_000).await;
     cluster.exhaust_quota().await;
     cluster.try_etcdctl(&["put", "/t/a", "1"]).await.unwrap_err();
+
     cluster.relieve_quota().await;
+    assert!(has_room().await);
     cluster.etcdctl(&["put", "/t/a", "2"]).await;
 
     cluster.wipe_and_rejoin(cluster.leader().await).await;
-
+    assert!(has_room().await);
     cluster.etcdctl(&["put", "/t/a", "3"]).await;
+}
+
+/// Writes this many revisions of some keys.
+async fn write_revisions(cluster: &Cluster, revisions: u32) {
+    let mut client = Client::connect([cluster.member(0).client_url()], None).await.unwrap();
+    // One transaction may write 128 keys.
+    for _ in 0..revisions / 125 {
+        let puts: Vec<TxnOp> = (0..125).map(|number| TxnOp::put(format!("/t/{number}"), "", None)).collect();
+        client.txn(Txn::new().and_then(puts)).await.unwrap();
+    }
 }
 
 #[tokio::test]

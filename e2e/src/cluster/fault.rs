@@ -8,9 +8,9 @@ use muster_core::names::ReplicaId;
 use muster_core::replica::ControllerName;
 use muster_testkit::wait::{TIMEOUT, eventually};
 
-use crate::cluster::fleet::{ClusterFleet, PREFIX};
+use crate::cluster::fleet::{ClusterFleet, PREFIX, ServerReplica};
 use crate::cluster::proxy::AgentProxy;
-use crate::http;
+use crate::http::{self, Response};
 use crate::server::ENV;
 
 /// Timeout for a stopped replica, which accepts connections and does not answer.
@@ -125,7 +125,10 @@ impl ClusterFleet {
             ClusterFault::KillReplica(_) => self.replicas[hit].program.kill(),
             ClusterFault::KillReplicas => self.replicas.iter_mut().for_each(|replica| replica.program.kill()),
             ClusterFault::StopReplica(_) | ClusterFault::CompactUnder(_) => self.replicas[hit].program.stop(),
-            ClusterFault::ExhaustQuota => self.wait(self.etcd.exhaust_quota()),
+            ClusterFault::ExhaustQuota => {
+                self.wait(self.etcd.exhaust_quota());
+                self.wait_until_refused();
+            }
             ClusterFault::CutStreams => self.proxies.iter().for_each(AgentProxy::drop_responses),
         }
         println!("    {fault} has begun{}", self.whom(fault, hit));
@@ -205,16 +208,23 @@ impl ClusterFleet {
     /// Writes an irrelevant key through any replica. Returns the revision before.
     fn write_any_key(&self) -> i64 {
         let before = self.wait(self.etcd.revision());
-        let body = serde_json::json!({"value": before});
-        let path = format!("/v1/envs/{ENV}/data/concerns_nobody");
         eventually("a replica commits a write", TIMEOUT, || {
-            let mut answers = self.replicas.iter().map(|replica| {
-                http::try_request_with("PUT", &replica.api.to, &path, Some(&body), &[], STOPPED_TIMEOUT)
-            });
+            let mut answers = self.replicas.iter().map(|replica| write_key(replica, before));
             let taken = answers.any(|answer| answer.is_ok_and(|answer| answer.status == 200));
             if taken { Ok(()) } else { Err("no replica accepts it".to_owned()) }
         });
         before
+    }
+
+    /// Waits until every replica refuses a write because the store is full.
+    fn wait_until_refused(&self) {
+        let before = self.wait(self.etcd.revision());
+        for replica in &self.replicas {
+            eventually(&format!("{} refuses a write", replica.name), TIMEOUT, || match write_key(replica, before) {
+                Ok(answer) if answer.status == 507 && answer.json()["code"] == "store_full" => Ok(()),
+                answer => Err(format!("{answer:?}")),
+            });
+        }
     }
 
     /// Waits for one more change of the version through any replica, so that agents run and report. Returns the
@@ -288,6 +298,12 @@ impl ClusterFleet {
             | ClusterFault::CutStreams => String::new(),
         }
     }
+}
+
+/// Writes an irrelevant key through this replica.
+fn write_key(replica: &ServerReplica, value: i64) -> std::io::Result<Response> {
+    let (path, body) = (format!("/v1/envs/{ENV}/data/concerns_nobody"), serde_json::json!({"value": value}));
+    http::try_request_with("PUT", &replica.api.to, &path, Some(&body), &[], STOPPED_TIMEOUT)
 }
 
 /// The time that a fault lasts is part of it.
