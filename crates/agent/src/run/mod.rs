@@ -75,16 +75,7 @@ impl WorkOrder {
 
     /// Source of the live log.
     fn source(&self, directory: &RunDirectory, release: &UnpackedRelease, secrets: &Redactor) -> LogSource {
-        let requests = self.run.causes.iter().filter_map(|cause| match cause {
-            Cause::Operator { id, .. } => Some(id.clone()),
-            Cause::AgentStarted
-            | Cause::Version { .. }
-            | Cause::LookedUp { .. }
-            | Cause::Retry { .. }
-            | Cause::Interrupted { .. }
-            | Cause::Schedule
-            | Cause::AutoRollback { .. } => None,
-        });
+        let requests = self.run.causes.iter().filter_map(Cause::request).map(|(id, _)| id.to_owned());
         LogSource::new(self.run.run.clone(), requests.collect(), directory, &release.directory, secrets.clone())
     }
 }

@@ -225,8 +225,13 @@ impl Cause {
 
     /// The options of an operator's request. None for other causes.
     pub fn own_options(&self) -> Option<&RunOptions> {
+        self.request().map(|(_, options)| options)
+    }
+
+    /// The id and the options of an operator's request. None for other causes.
+    pub fn request(&self) -> Option<(&str, &RunOptions)> {
         match self {
-            Cause::Operator { options, .. } => Some(options),
+            Cause::Operator { id, options, by: _ } => Some((id, options)),
             Cause::AgentStarted
             | Cause::Version { .. }
             | Cause::LookedUp { .. }

@@ -363,16 +363,7 @@ async fn running_request(reader: &Reader, agents: &Agents, scope: &Scope, node: 
 }
 
 fn serves_request(past: &PastRun, id: &str) -> bool {
-    past.causes.iter().any(|cause| match cause {
-        Cause::Operator { id: served, .. } => served == id,
-        Cause::AgentStarted
-        | Cause::Version { .. }
-        | Cause::LookedUp { .. }
-        | Cause::Retry { .. }
-        | Cause::Interrupted { .. }
-        | Cause::Schedule
-        | Cause::AutoRollback { .. } => false,
-    })
+    past.causes.iter().filter_map(Cause::request).any(|(served, _)| served == id)
 }
 
 fn silent(link: Link) -> Option<jiff::Timestamp> {
