@@ -74,7 +74,7 @@ fn show_node(node: &NodeDrift, now: Timestamp, out: &mut Out) {
         show_difference(difference, out);
     }
     if let (Some(run), true, DriftState::Differs) = (&node.run, node.differences.is_empty(), node.drift) {
-        out.line(format_args!("  muster node logs {} {run} has the differences", node.node));
+        out.line(format_args!("  muster node logs {} --run {run} has the differences", node.node));
     }
 }
 

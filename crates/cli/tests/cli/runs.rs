@@ -1,4 +1,4 @@
-//! Tests of `muster runs`, `muster node logs`, `muster node run`, `muster pause`, `muster resume` and `muster pauses`.
+//! Tests of `muster runs`, `muster node logs`, `muster drift`, `muster node run`, `muster pause`, `muster resume` and `muster pauses`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,6 +19,20 @@ use crate::snapshot;
 
 /// Longer than any of these tests takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A script as applier reports no differences. The printed command shows them.
+#[tokio::test]
+async fn drift_without_differences_names_the_log() {
+    let fleet = Fleet::validated().await;
+    let outcome = Outcome::Previewed(RunResult::Changed);
+    fleet.send(&Report { causes: vec![Cause::Schedule], ..fleet.report("db1", 3, outcome) }).await;
+    let said = fleet.muster(&["drift", "name=db1"]).await;
+    let command = said.lines().find_map(|line| line.trim().strip_suffix(" has the differences")).unwrap();
+    assert_eq!(command, "muster node logs db1 --run run-3", "{said}");
+    let arguments: Vec<&str> = command.split(' ').skip(1).collect();
+    let log = fleet.muster(&arguments).await;
+    assert!(log.starts_with("exit 0"), "{log}");
+}
 
 #[tokio::test]
 async fn runs_of_all_nodes_are_listed() {
