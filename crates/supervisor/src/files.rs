@@ -61,7 +61,7 @@ pub struct ProgramFile {
     /// Time between two signals at the deadline.
     pub grace: Duration,
     pub packages: PackagePolicy,
-    /// File that has the pid of the program while it runs, if no other process has created it.
+    /// Lock file that has the pid of the program while it runs; see [`crate::pid_lock`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid_file: Option<OsText>,
 }

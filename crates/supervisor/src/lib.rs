@@ -22,6 +22,7 @@
 pub mod files;
 pub mod output;
 pub mod packages;
+pub mod pid_lock;
 mod processes;
 mod supervise;
 #[cfg(test)]

@@ -28,6 +28,11 @@ impl OpenProcess {
         let _ = pidfd_send_signal(&self.fd, signal);
     }
 
+    /// True if it has ended, reaped or not.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.wait(Duration::ZERO)
+    }
+
     /// Waits for its end. `false`: timeout.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut watched = [PollFd::new(&self.fd, PollFlags::IN)];

@@ -1,6 +1,6 @@
 //! Starts the program, limits its output, ends it at its deadline, and records its end.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -14,10 +14,11 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, set_child_subreaper, s
 use crate::files::{EndFile, OsText, ProgramEnd, ProgramFile, SupervisedDir, VERSION};
 use crate::output::OutputFile;
 use crate::packages;
+use crate::pid_lock::Reservation;
 use crate::processes::{OpenProcess, ProcessTree, pause};
 
 /// Interval at which the output is limited. The fastest writer writes some tens of megabytes in it.
-const POLL: Duration = Duration::from_millis(20);
+pub(crate) const POLL: Duration = Duration::from_millis(20);
 /// Interval at which the locks of package managers are read.
 const LOCK_POLL: Duration = Duration::from_millis(200);
 /// Time that killed processes have to end. One that takes longer hangs in the kernel, and no signal helps.
@@ -110,9 +111,14 @@ impl<'a> Supervision<'a> {
             .process_group(0);
         let environment = self.program.environment.iter();
         command.env_clear().envs(environment.map(|(name, value)| (name, value.to_os())));
+        let reservation = match pid_file.map(|path| Reservation::wait(path, self.deadline)).transpose() {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(ProgramEnd::Deadline),
+            // Without the directory there is no lock, and the program runs all the same.
+            reserved => reserved.ok().flatten(),
+        };
         let mut child = command.spawn()?;
         drop(command);
-        let _pid_file = pid_file.and_then(|path| PidFile::create(path, child.id()));
+        let _pid_file = reservation.and_then(|reservation| reservation.write(child.id()).ok());
         let leader = open(&child).inspect_err(|_| drop((child.kill(), child.wait())))?;
         let tree = ProcessTree::new(&self.program.mark, leader.pid);
         let ended = if self.wait(&leader, &tree, self.deadline) { end_of(leader.pid)? } else { ProgramEnd::Deadline };
@@ -171,34 +177,6 @@ impl<'a> Supervision<'a> {
 
     fn installs_packages(&self, tree: &ProcessTree) -> bool {
         packages::lock_holder(&self.program.packages).is_some_and(|pid| pid == 0 || tree.contains(pid))
-    }
-}
-
-/// A file with the pid of the program. It is removed with this, unless another process has replaced it.
-struct PidFile<'a> {
-    path: &'a Path,
-    text: String,
-}
-
-impl<'a> PidFile<'a> {
-    /// Creates it. One of a process that has ended is replaced; the program counts also without the file.
-    fn create(path: &'a Path, pid: u32) -> Option<Self> {
-        let text = pid.to_string();
-        let is_alive = |pid: &str| Path::new("/proc").join(pid.trim()).join("stat").exists();
-        if fs::read_to_string(path).is_ok_and(|pid| pid.trim().is_empty() || !is_alive(&pid)) {
-            fs::remove_file(path).ok()?;
-        }
-        let mut file = File::options().write(true).create_new(true).open(path).ok()?;
-        file.write_all(text.as_bytes()).ok()?;
-        Some(Self { path, text })
-    }
-}
-
-impl Drop for PidFile<'_> {
-    fn drop(&mut self) {
-        if fs::read_to_string(self.path).is_ok_and(|found| found == self.text) {
-            let _ = fs::remove_file(self.path);
-        }
     }
 }
 

@@ -153,7 +153,9 @@ fn ends_are_recorded() {
 
 #[test]
 fn pid_file_lasts_as_long_as_the_program() {
-    for stale in [None, Some(""), Some("4194304000")] {
+    // The last one is alive, and no Puppet.
+    let other = std::process::id().to_string();
+    for stale in [None, Some(""), Some("4194304000"), Some(&*other)] {
         let mut run = Supervised::new("until test \"$(cat $DIR/pid 2>/dev/null)\" = $$; do sleep 0.01; done");
         run.program.pid_file = Some(run.path("pid").into());
         if let Some(text) = stale {
@@ -162,12 +164,37 @@ fn pid_file_lasts_as_long_as_the_program() {
         assert_eq!(run.ended().end, ProgramEnd::Exited { code: 0 }, "{stale:?}");
         assert!(!run.path("pid").exists(), "{stale:?}");
     }
-    let mut run = Supervised::new("exit 0");
-    run.program.pid_file = Some(run.path("pid").into());
-    let living = std::process::id().to_string();
-    fs::write(run.path("pid"), &living).unwrap();
-    assert_eq!(run.ended().end, ProgramEnd::Exited { code: 0 });
-    assert_eq!(run.read("pid"), living, "the file of another process is left alone");
+}
+
+#[test]
+fn lock_of_another_puppet_is_awaited_until_the_deadline() {
+    let shared = tempfile::tempdir().unwrap();
+    let lock = shared.path().join("lock");
+    let puppet = |script: &str| {
+        let mut run = Supervised::new(script);
+        std::os::unix::fs::symlink("/bin/sh", run.path("puppet")).unwrap();
+        run.program.path = run.path("puppet").into();
+        run.program.pid_file = Some((&*lock).into());
+        run
+    };
+    let mut first = puppet("echo begun > $DIR/begun; until test -e $DIR/end; do sleep 0.01; done");
+    first.start();
+    until("the first runs and holds the lock", || first.path("begun").exists() && lock.exists());
+
+    let mut late = puppet("echo begun > $DIR/begun").deadline(Duration::from_millis(100));
+    assert_eq!(late.ended().end, ProgramEnd::Deadline);
+    assert!(!late.path("begun").exists() && lock.exists());
+
+    // All wait for the same holder, and run one after the other.
+    let one_at_a_time = format!("mkdir {0}/busy && sleep 0.05 && rmdir {0}/busy", shared.path().display());
+    let mut waiting = [(); 4].map(|()| puppet(&one_at_a_time));
+    waiting.iter_mut().for_each(Supervised::start);
+    waiting.iter().for_each(Supervised::wait_started);
+    fs::write(first.path("end"), "").unwrap();
+    for run in &mut waiting {
+        assert_eq!(run.ended().end, ProgramEnd::Exited { code: 0 }, "{}", run.read("output.log"));
+    }
+    assert!(!lock.exists());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use muster_core::report::{RunOptions, RunResult};
+use muster_testkit::wait::until;
 
 use crate::node::TestNode;
 
@@ -125,6 +126,22 @@ async fn run_with_tags_applies_a_part() {
 const LOCKED: &str =
     "require 'puppet'; require 'puppet/util/pidlock'; print Puppet::Util::Pidlock.new(ARGV[0]).locked?";
 
+/// Ends with the test. Not a child of tokio, which has a pidfd of each.
+struct FakeAgent(std::process::Child);
+
+impl Drop for FakeAgent {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
+    }
+}
+
+/// True if this process, which does the agent's part of the run, waits for the end of another one: it has a pidfd of it.
+fn is_watched(pid: u32) -> bool {
+    let entries = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+    let mut descriptors = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    descriptors.any(|text| text.lines().any(|line| line == format!("Pid:\t{pid}")))
+}
+
 #[tokio::test]
 async fn runs_of_puppet_agent_and_of_the_node_exclude_each_other() {
     let manifest = r#"
@@ -143,13 +160,15 @@ async fn runs_of_puppet_agent_and_of_the_node_exclude_each_other() {
     // A `puppet agent` at work, as far as its lock shows it.
     let mut agent = std::process::Command::new("bash");
     agent.args(["-c", "exec -a '/usr/bin/ruby /usr/bin/puppet agent' sleep 1000"]);
-    let mut agent = agent.spawn().unwrap();
-    std::fs::write(&lock, agent.id().to_string()).unwrap();
+    let agent = FakeAgent(agent.spawn().unwrap());
+    let pid = agent.0.id();
+    std::fs::write(&lock, pid.to_string()).unwrap();
     let mut run = std::pin::pin!(node.apply(json!({})));
-    let waited = tokio::time::timeout(std::time::Duration::from_millis(500), &mut run).await;
-    assert!(waited.is_err() && !root.join("held").exists(), "the run waits for it");
-    agent.kill().unwrap();
-    agent.wait().unwrap();
+    tokio::select! {
+        run = &mut run => panic!("the run does not wait: {run:#?}"),
+        () = until("the run waits for the agent", || is_watched(pid)) => {}
+    }
+    drop(agent);
 
     let run = run.await;
     assert_eq!((run.applied.result, &run.applied.reason), (RunResult::Changed, &None), "{run:#?}");

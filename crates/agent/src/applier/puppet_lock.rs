@@ -1,12 +1,12 @@
 //! The lock of `puppet agent`, which may still run on the host: it and a run of Muster never change the host at the same time.
 //!
 //! The lock is a file with the pid of the Puppet that runs. `puppet agent` skips a run while another Puppet with that pid is
-//! alive; a run of Muster waits. The supervisor writes the pid of its own Puppet as soon as that has started.
+//! alive; a run of Muster waits. The supervisor takes the lock for its own Puppet, and waits as well if another agent was faster.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_marked::Process;
+use muster_supervisor::pid_lock;
 use serde::Deserialize;
 
 /// State directories of the packages of Puppet and OpenVox, of Debian 12, and of older Debians.
@@ -60,18 +60,16 @@ pub(super) async fn wait(lock: &Path) {
     }
 }
 
-/// The process that holds the lock. The file of a Puppet that was killed stays, and its pid may be another process by now.
 fn holder(lock: &Path) -> Option<Process> {
-    let pid = fs::read_to_string(lock).ok()?.trim().parse().ok()?;
-    let process = Process::open(pid).ok()??;
-    // The interpreter and the script; other arguments may be anything.
-    let is_puppet =
-        process.arguments().ok()?.iter().take(2).any(|argument| argument.to_string_lossy().contains("puppet"));
-    is_puppet.then_some(process)
+    let process = Process::open(pid_lock::holder(lock)?).ok()??;
+    // Again, while the process is held: the pid may have been reused in between.
+    (pid_lock::holder(lock)? == process.pid()).then_some(process)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
