@@ -3,7 +3,7 @@
 //! The agent sends the log in chunks; readers get events.
 
 use jiff::Timestamp;
-use muster_core::names::{NodeName, Role, RunId};
+use muster_core::names::{NodeName, Role, RunId, Version};
 use muster_core::node::record::RunRequest;
 use muster_core::report::RunOptions;
 use muster_core::report::failure_groups::FailureGroup;
@@ -75,6 +75,10 @@ pub enum RunRequestProgress {
     },
     Done {
         run: RunId,
+    },
+    /// The request has failed: the release to preview was removed before the run began.
+    ReleaseRemoved {
+        version: Version,
     },
 }
 

@@ -342,7 +342,15 @@ async fn progress(
             (Some(past), _) if ends_run(past.outcome) => RunRequestProgress::Done { run: past.run },
             (_, Some(run)) => RunRequestProgress::Running { run },
             (Some(past), None) => RunRequestProgress::Running { run: past.run },
-            (None, None) => RunRequestProgress::Waiting { silent_since: silent(agents.links.agent(fleet, node).link) },
+            (None, None) => match request.options.version.as_ref() {
+                // The stream of the agent sends no request without its release.
+                Some(version) if !fleet.releases().contains_key(version) => {
+                    RunRequestProgress::ReleaseRemoved { version: version.clone() }
+                }
+                Some(_) | None => {
+                    RunRequestProgress::Waiting { silent_since: silent(agents.links.agent(fleet, node).link) }
+                }
+            },
         };
         Ok(RunRequestStatus { asked: request.clone(), progress, revision: fleet.revision })
     })?

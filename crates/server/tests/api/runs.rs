@@ -9,6 +9,7 @@ use muster_core::node::status::{Activity, NodeState};
 use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, ResourceError, RunOptions, RunResult, Verdict};
 use muster_core::txn::{Op, Txn};
+use muster_store::CommitOutcome;
 use muster_testkit::wait::until;
 use muster_wire::client::LogStream;
 use muster_wire::problem::ProblemCode;
@@ -116,6 +117,25 @@ async fn options_of_a_requested_run_are_checked_and_sent() {
     assert_eq!((sent.id, sent.noop, sent.options), (asked.id, true, options));
     let release = sent.release.unwrap();
     assert_eq!((release.version.as_str(), release.allow_older), ("v1", true));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn preview_of_a_removed_release_has_failed() {
+    let fixture = Fixture::start(&FLEET).await;
+    let (env, web1) = (&fixture.env, node("web1"));
+    let options = RunOptions { version: Some(version("v2")), ..RunOptions::default() };
+    let request = StartRunRequest { noop: true, options };
+    let asked = fixture.client.request_run(env, "web1", "jo", &request).await.unwrap();
+    let progress = async || fixture.client.run_request(env, &web1, &asked.id, NOW).await.unwrap().progress;
+    assert!(matches!(progress().await, RunRequestProgress::Waiting { .. }));
+
+    let removed = Txn::new().op(Op::delete(Keys::new(env).release(&version("v2"))));
+    let CommitOutcome::Committed { revision } = fixture.store.commit(removed).await.unwrap() else {
+        panic!("nothing guards it")
+    };
+    fixture.app.view.reach(revision).await.unwrap();
+    assert_eq!(progress().await, RunRequestProgress::ReleaseRemoved { version: version("v2") });
     fixture.stop().await;
 }
 

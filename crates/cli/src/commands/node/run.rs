@@ -157,6 +157,10 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     }
 }
 
+pub(super) fn release_removed(version: &Version) -> String {
+    format!("release {version} was removed before its preview began; nothing was run")
+}
+
 async fn follow_run(
     globals: &Globals,
     session: &mut Session,
@@ -186,6 +190,10 @@ async fn follow_run(
                     .notes
                     .note(format_args!("the agent of {node} is not connected; the run starts when it reconnects"));
                 return Ok(Exit::CannotTell);
+            }
+            RunRequestProgress::ReleaseRemoved { version } => {
+                return Err(Failure::failed(anyhow::anyhow!(release_removed(&version)))
+                    .hint("`muster release list` shows the releases that are there"));
             }
             RunRequestProgress::Running { run } if followed.as_ref() == Some(&run) => sleep(POLL_PAUSE).await,
             RunRequestProgress::Running { run } => {

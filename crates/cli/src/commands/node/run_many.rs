@@ -17,7 +17,7 @@ use crate::output::{NONE, Table, Terminal};
 use crate::process::Signals;
 use crate::variables::author;
 
-use super::run::{HOLD, POLL_PAUSE, newest};
+use super::run::{HOLD, POLL_PAUSE, newest, release_removed};
 
 /// How the run of a node ended, the best result first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -181,6 +181,9 @@ async fn run_node(mut session: Session, node: NodeName, request: StartRunRequest
             RunRequestProgress::Waiting { silent_since: None } => {}
             RunRequestProgress::Waiting { silent_since: Some(_) } => {
                 return ended(NodeResult::Disconnected, Some("the run starts when the agent reconnects".to_owned()));
+            }
+            RunRequestProgress::ReleaseRemoved { version } => {
+                return ended(NodeResult::Failed, Some(release_removed(&version)));
             }
             RunRequestProgress::Running { .. } => sleep(POLL_PAUSE).await,
             RunRequestProgress::Done { run } => {
