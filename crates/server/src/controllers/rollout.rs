@@ -42,8 +42,8 @@ impl RolloutController {
             rollouts.mark_unchanged();
             controller_locks.mark_unchanged();
             let (is_busy, wait) = self.reconcile(&mut executors, &mut gates).await;
-            // Wakes up for: a rollout, one of its nodes, or a pause; an agent that connects or disconnects here; a controller lock;
-            // the verdict of a gate; or the time at which something is due.
+            // Wakes up for: a rollout, one of its nodes, or a pause; an agent that connects or disconnects here; a replica that
+            // leaves or returns; a controller lock; the verdict of a gate; or the time at which something is due.
             tokio::select! {
                 _ = connections.changed(), if is_busy => {}
                 _ = rollouts.changed() => {}

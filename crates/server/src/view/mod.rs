@@ -298,7 +298,8 @@ impl View {
         self.revision.send_replace(Some(revision));
     }
 
-    /// Returns whether a change concerns a rollout: its record, its nodes, or the pauses.
+    /// Returns whether a change concerns a rollout: its record, its nodes, the pauses, or a replica, whose nodes are silent
+    /// without it and connected again when it returns.
     fn concerns_rollouts(&self, changed: &ViewChange) -> bool {
         let ViewChange::Env(env, effects) = changed else { return true };
         let is_running = || {
@@ -306,7 +307,7 @@ impl View {
             let rollout = fleets.get(env).and_then(Fleet::active_rollout_record);
             rollout.is_some_and(|(record, _)| record.phase == RolloutPhase::Running)
         };
-        effects.rollouts || ((effects.desired || !effects.nodes.is_empty()) && is_running())
+        effects.rollouts || ((effects.desired || effects.servers || !effects.nodes.is_empty()) && is_running())
     }
 
     fn apply(&self, revision: Revision, changes: &[WatchChange]) -> Vec<ViewChange> {

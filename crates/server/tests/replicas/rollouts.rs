@@ -9,12 +9,13 @@ use muster_core::report::{Outcome, Report, RunResult};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::{Amount, Promote, Reach, Strategy, Wave};
+use muster_core::txn::{Op, Txn};
 use muster_wire::client::{RolloutVerb, StatusQuery};
 use muster_wire::rollout::{OperateRequest, PlanRequest, StartRequest, StartTarget};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::task::JoinSet;
 
-use crate::cluster::{Cluster, Replica, env, node, until, version};
+use crate::cluster::{Cluster, Replica, env, keys, node, until, version};
 use crate::consistency::passed;
 
 const WEBS: [(&str, &str); 6] =
@@ -135,6 +136,31 @@ async fn unaware_deposed_controller_grants_nothing() {
     // a receives the missed changes and finds the rollout completed.
     a.way.lag(false);
     a.way.lies.store(false, Ordering::SeqCst);
+    ends_whole(&a, id).await;
+    a.stop().await;
+    b.stop().await;
+}
+
+/// Presence records still name the replica: nothing else is written when it returns.
+#[tokio::test(flavor = "multi_thread")]
+async fn rollout_continues_when_a_replica_returns() {
+    let cluster = Cluster::patient().await;
+    let (a, b) = cluster.pair(&WEBS).await;
+    until("a holds it", || a.app.replica.controller_locks.held(&env(), ROLLOUT).is_some()).await;
+    let _agents = agents(&b).await;
+    let id = start(&b).await;
+    sees_wave_done(&a, id).await;
+    // As if the lease of b had ended while b was stopped: all nodes are silent.
+    b.way.cut(true);
+    cluster.store.commit(Txn::new().op(Op::delete(keys().replica(b.id())))).await.unwrap();
+    a.sees("no b", |fleet| fleet.replicas().len() == 1).await;
+    promote(&a, id).await;
+    a.sees("the second wave", |fleet| fleet.rollouts()[&id].0.waves.len() == 2).await;
+    let begun = a.app.view.revision();
+    until("a has decided", || *a.app.replica.rollouts_checked_at.borrow() >= begun).await;
+    assert_eq!(a.fleet().rollouts()[&id].0.steps.grants, 3, "the nodes of the second wave are silent");
+
+    b.way.cut(false);
     ends_whole(&a, id).await;
     a.stop().await;
     b.stop().await;
