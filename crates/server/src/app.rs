@@ -25,6 +25,7 @@ use crate::blobs::Blobs;
 use crate::blobs::downloads::Downloads;
 use crate::controllers::liveness::LivenessController;
 use crate::design::compiled::Designs;
+use crate::epochs::EpochClaims;
 use crate::releases::deltas::Deltas;
 use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
@@ -63,6 +64,7 @@ impl Reader {
 pub struct Writer {
     pub reader: Reader,
     pub store: Arc<dyn Store>,
+    pub(crate) epoch_claims: Arc<EpochClaims>,
 }
 
 /// A writer can read.

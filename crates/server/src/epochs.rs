@@ -6,12 +6,14 @@
 //!
 //! Three observations show that a store went back:
 //! - the view: after a gap in the watch, a key has a lower revision than before ([`went_back`]);
-//! - an agent that connects with a generation that is later than the store ([`ensure_newer`]);
+//! - an agent that connects with a generation that is later than the store ([`ensure_newer`]); a server believes this only a
+//!   few times ([`EpochClaims`]);
 //! - the revision that is remembered beside an embedded store. `muster restore` then opens the store ([`begin_epochs`]).
 //!
 //! An epoch is a time of a server's clock, or one more than the latest epoch of the store. It is never taken from an agent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
@@ -30,6 +32,31 @@ const EPOCH_ATTEMPTS: usize = 5;
 /// Environments in one transaction: half of the operations that a store accepts.
 const BATCH: usize = 64;
 
+/// Epochs that one server begins in an environment because of generations of agents.
+const CLAIMED_EPOCHS: u32 = 2;
+
+/// Number of epochs that this server has begun because of generations of agents, by environment.
+///
+/// The view notices a store that goes back while the server runs. The generation of an agent is needed if the store went back
+/// before the server was started: for one epoch, and for a second one if the clock of an earlier server was ahead. Without the
+/// limit, an agent with false generations could make the whole fleet run again and again.
+#[derive(Debug, Default)]
+pub(crate) struct EpochClaims(Mutex<BTreeMap<EnvName, u32>>);
+
+impl EpochClaims {
+    fn is_exhausted(&self, env: &EnvName) -> bool {
+        self.begun().get(env).is_some_and(|begun| *begun >= CLAIMED_EPOCHS)
+    }
+
+    fn count(&self, env: &EnvName) {
+        *self.begun().entry(env.clone()).or_default() += 1;
+    }
+
+    fn begun(&self) -> std::sync::MutexGuard<'_, BTreeMap<EnvName, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug, Error)]
 pub(crate) enum EpochError {
     #[error("the new epoch cannot be committed")]
@@ -40,6 +67,11 @@ pub(crate) enum EpochError {
     Contended { env: EnvName },
     #[error("invalid generation: its epoch {epoch} is later than the clock of this server ({now})")]
     Future { epoch: u64, now: u64 },
+    #[error(
+        "invalid generation: {known} is later than the store ({newest}), and since its start this server has begun \
+        {CLAIMED_EPOCHS} epochs of {env} for such generations"
+    )]
+    ClaimLimit { env: EnvName, known: Generation, newest: Generation },
 }
 
 /// Begins a new epoch if an agent's generation cannot come from this store: the store went back.
@@ -63,6 +95,9 @@ pub(crate) async fn ensure_newer(writer: &Writer, env: &EnvName, known: Generati
         if !is_plausible(known.epoch, newest.epoch, now) {
             return Err(EpochError::Future { epoch: known.epoch, now: seconds(now) });
         }
+        if writer.epoch_claims.is_exhausted(env) {
+            return Err(EpochError::ClaimLimit { env: env.clone(), known, newest });
+        }
         // The clock of the server that began the agent's epoch may be ahead.
         let at_least = if known.epoch > seconds(now) { latest_plausible(now) } else { seconds(now) };
         let txn = {
@@ -72,6 +107,7 @@ pub(crate) async fn ensure_newer(writer: &Writer, env: &EnvName, known: Generati
         let committed = commit_all(writer, vec![txn]).await?;
         writer.view.reach(committed.revision).await?;
         if committed.complete {
+            writer.epoch_claims.count(env);
             tracing::warn!(%env, agent = %known, store = %newest, "an agent has a newer generation than the store: the \
                 store went back, and a new epoch begins");
             return Ok(());

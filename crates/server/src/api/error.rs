@@ -149,6 +149,13 @@ impl From<EpochError> for ApiError {
                 let problem = Problem::new(ProblemCode::InvalidRequest, chain(&error));
                 Self(problem.hint("check the clocks of the servers and of the store's machines"))
             }
+            EpochError::ClaimLimit { .. } => {
+                let problem = Problem::new(ProblemCode::InvalidRequest, chain(&error));
+                Self(problem.hint(
+                    "if the store was restored from an older snapshot once more, restart the servers; otherwise the \
+                     state directory of this agent is wrong",
+                ))
+            }
         }
     }
 }

@@ -122,7 +122,7 @@ impl Server {
             rollouts_checked_at: Arc::new(watch::Sender::new(None)),
             metrics: Arc::new(parts.registry),
         };
-        let app = App { writer: Writer { reader, store: parts.store }, agents, replica };
+        let app = App { writer: Writer { reader, store: parts.store, epoch_claims: Arc::default() }, agents, replica };
         let design = DesignController { app: app.clone() };
         tasks.spawn(async move { design.run().await });
         let rollout = RolloutController { app: app.clone() };

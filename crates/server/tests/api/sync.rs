@@ -253,6 +253,14 @@ async fn epoch_of_an_agent_is_never_adopted() {
     let _web = fixture.open("web1", &SyncOpen { generation: Some(known), ..caught_up(&fixture, &[]) }).await;
     let epoch = fixture.app.view.fleets()[&fixture.env].epoch();
     assert!((now + DAY..now + DAY + 3600).contains(&epoch), "{epoch} at {now}: of the clock, not of the agent");
+
+    // A server believes no more: the view notices a store that goes back now.
+    for number in [1_000_000, u64::MAX] {
+        let open = SyncOpen { generation: Some(Generation { epoch, number }), ..SyncOpen::default() };
+        let refused = fixture.client.sync(&fixture.env, &node("web1"), &open).await.unwrap_err();
+        assert_eq!(refused.problem().unwrap().code, ProblemCode::InvalidRequest, "{refused}");
+        assert_eq!(fixture.app.view.fleets()[&fixture.env].epoch(), epoch);
+    }
     fixture.stop().await;
 }
 
