@@ -51,7 +51,6 @@ fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(nodes::lookup_key))
         .routes(routes!(services::list_services))
         .routes(routes!(runs::list_runs))
-        .routes(routes!(runs::list_failure_groups))
         .routes(routes!(drift::list_drift))
         .routes(routes!(runs::show_run))
         .routes(routes!(runs::request_run))

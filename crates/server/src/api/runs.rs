@@ -87,26 +87,6 @@ fn last_report_at(fleet: &Fleet, row: &NodeRow) -> Option<Timestamp> {
     fleet.get(&row.node)?.observed.as_ref()?.0.last.as_ref().map(|last| last.ended)
 }
 
-/// Lists failed nodes in groups with the same cause; largest group first.
-#[utoipa::path(get, path = "/v1/envs/{env}/failure-groups", params(("env" = String, Path), FilterQuery),
-    responses((status = 200, body = Page<FailureGroup>)))]
-pub(crate) async fn list_failure_groups(
-    State(reader): State<Reader>,
-    State(agents): State<Agents>,
-    scope: Scope,
-    Query(filter): Query<FilterQuery>,
-) -> Result<Json<Page<FailureGroup>>, ApiError> {
-    let filter = filter.read(&node_rows::KEYS)?;
-    let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (mut groups, revision) = scope.read(&reader, |fleet| {
-        let failed = node_rows::failed(fleet, agents.activities(&remote), &filter);
-        (failure_groups(fleet, &failed), fleet.revision)
-    })?;
-    add_run_errors(&reader, &mut groups).await;
-    let items = groups.into_iter().map(|(group, _)| group).collect();
-    Ok(Json(Page { items, next: None, revision }))
-}
-
 /// Number of groups whose reports are read. Each report is a file.
 const GROUPS_WITH_REPORTS: usize = 50;
 

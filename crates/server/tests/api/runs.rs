@@ -171,7 +171,7 @@ async fn nodes_with_the_same_error_are_one_failure_group() {
         let activity = if place % 2 == 0 { again } else { Activity::default() };
         agents.push(fixture.open(name, &SyncOpen { incarnation: Some(1), activity, ..SyncOpen::default() }).await);
     }
-    let groups = fixture.client.failure_groups(&fixture.env, "").await.unwrap().items;
+    let groups = fixture.client.failures(&fixture.env, "").await.unwrap().groups;
     assert_eq!(groups.len(), 1, "{groups:?}");
     assert_eq!(groups[0].nodes.len(), 50);
     assert_eq!(
@@ -184,9 +184,9 @@ async fn nodes_with_the_same_error_are_one_failure_group() {
     assert_eq!(groups[0].run.as_ref().map(RunId::as_str), Some("r1"));
     let detail = fixture.client.node(&fixture.env, "web7").await.unwrap();
     assert_eq!((lines(&detail.errors), lines(&detail.last.unwrap().errors)), (vec![3, 9, 12], vec![3, 9]));
-    let one = fixture.client.failure_groups(&fixture.env, "name=web7").await.unwrap().items;
+    let one = fixture.client.failures(&fixture.env, "name=web7").await.unwrap().groups;
     assert_eq!((one.len(), one[0].nodes.len()), (1, 1));
-    assert!(fixture.client.failure_groups(&fixture.env, "role=db").await.unwrap().items.is_empty());
+    assert!(fixture.client.failures(&fixture.env, "role=db").await.unwrap().groups.is_empty());
     drop(agents);
     fixture.stop().await;
 }
@@ -211,12 +211,11 @@ async fn failure_lasts_until_a_validation_passes() {
     };
     let failed = async || {
         let list = fixture.client.failures(env, "").await.unwrap();
-        let groups = fixture.client.failure_groups(env, "").await.unwrap().items;
-        assert_eq!(list.groups, groups, "both have one answer");
         let [row] = &list.items[..] else { panic!("{list:?}") };
-        let [member] = &groups[0].nodes[..] else { panic!("{groups:?}") };
+        let [group] = &list.groups[..] else { panic!("{list:?}") };
+        let [member] = &group.nodes[..] else { panic!("{list:?}") };
         assert_eq!((&row.node, row.since), (&member.node, member.since));
-        (row.state, row.since.unwrap(), member.current, groups[0].error.message.clone())
+        (row.state, row.since.unwrap(), member.current, group.error.message.clone())
     };
     send(Outcome::Configured(RunResult::Failed), "no such package").await;
     let (state, since, current, message) = failed().await;

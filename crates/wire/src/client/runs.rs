@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use muster_core::names::{EnvName, NodeName, RunId};
-use muster_core::report::failure_groups::FailureGroup;
 use reqwest::{Method, Response};
 
 use crate::design::AUTHOR;
@@ -44,12 +43,6 @@ impl Client {
     pub async fn runs(&self, env: &EnvName, filter: &str, limit: usize) -> Result<Page<RunRow>, ClientError> {
         let request = self.request(Method::GET, &format!("/v1/envs/{env}/runs"));
         self.send(request.query(&[("filter", filter), ("limit", &limit.to_string())])).await
-    }
-
-    /// Failed nodes, grouped by equal failures.
-    pub async fn failure_groups(&self, env: &EnvName, filter: &str) -> Result<Page<FailureGroup>, ClientError> {
-        let request = self.request(Method::GET, &format!("/v1/envs/{env}/failure-groups"));
-        self.send(request.query(&[("filter", filter)])).await
     }
 
     /// Drift of all nodes, or of those that match a filter.
