@@ -60,6 +60,12 @@ const RULES: &[LayerRule] = &[
         why: "it finds and ends processes and knows nothing of fleets",
     },
     LayerRule {
+        name: "muster-removal",
+        ours: Some(&[]),
+        never: &["tokio", "hyper", "reqwest", "axum", "redb"],
+        why: "it removes files and knows nothing of their content",
+    },
+    LayerRule {
         name: "muster-supervisor",
         ours: Some(&[]),
         never: &["tokio", "hyper", "reqwest", "axum", "redb"],
@@ -67,13 +73,13 @@ const RULES: &[LayerRule] = &[
     },
     LayerRule {
         name: "muster-provision",
-        ours: Some(&["muster-core", "muster-marked"]),
+        ours: Some(&["muster-core", "muster-marked", "muster-removal"]),
         never: &["muster-server", "muster-cli", "axum"],
         why: "drivers are called by the server and never call it",
     },
     LayerRule {
         name: "muster-release",
-        ours: Some(&["muster-core"]),
+        ours: Some(&["muster-core", "muster-removal"]),
         never: &["tokio", "hyper", "reqwest", "axum", "redb"],
         why: "it builds and verifies files: no runtime, no sockets",
     },
@@ -85,7 +91,14 @@ const RULES: &[LayerRule] = &[
     },
     LayerRule {
         name: "muster-agent",
-        ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-supervisor", "muster-wire"]),
+        ours: Some(&[
+            "muster-core",
+            "muster-marked",
+            "muster-release",
+            "muster-removal",
+            "muster-supervisor",
+            "muster-wire",
+        ]),
         never: &["muster-store", "muster-server", "muster-design", "muster-rollout", "redb", "axum"],
         why: "it is small, holds no store credentials and decides nothing about the fleet",
     },
@@ -98,13 +111,13 @@ const RULES: &[LayerRule] = &[
     LayerRule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
     LayerRule {
         name: "muster-etcd-rig",
-        ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-testkit"]),
+        ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-removal", "muster-testkit"]),
         never: &["muster-store"],
         why: "it checks Muster's own backend from outside and shares no code with it",
     },
     LayerRule {
         name: "muster-testkit",
-        ours: Some(&["muster-core", "muster-marked", "muster-release"]),
+        ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-removal"]),
         never: &["etcd-client", "reqwest", "axum", "redb"],
         why: "it is built for the tests of almost every crate, and has to build fast",
     },
@@ -116,6 +129,7 @@ const RULES: &[LayerRule] = &[
             "muster-design",
             "muster-marked",
             "muster-release",
+            "muster-removal",
             "muster-rollout",
             "muster-store",
             "muster-supervisor",

@@ -9,9 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_core::release::manifest::Digest;
+use muster_removal::OwnedDir;
 
 use crate::clock;
-use crate::state::owned_dir::OwnedDir;
 
 /// Prefixes of a release that is being downloaded or unpacked, and of an entry that is to be removed.
 const INCOMING: &str = "incoming-";

@@ -10,6 +10,7 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::release::dir::hex;
 use muster_core::report::Interfaces;
+use muster_removal::OwnedDir;
 use muster_supervisor::output::truncate;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -18,7 +19,6 @@ use crate::config::AgentNode;
 use crate::run::environment;
 use crate::state::directory::Layout;
 use crate::state::durable::StateWriteError;
-use crate::state::owned_dir::OwnedDir;
 
 /// Number of run directories that stay on the node, for debugging.
 const KEPT: usize = 20;

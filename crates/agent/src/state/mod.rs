@@ -4,4 +4,3 @@ pub mod directory;
 pub mod durable;
 pub mod ledger;
 pub mod outbox;
-pub mod owned_dir;

@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName};
+use muster_removal::OwnedDir;
+
+const MACHINE_FILE: &str = "machine.json";
 
 /// Content of `machine.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,14 +84,14 @@ impl MachineDir {
     }
 
     fn machine_file(&self) -> PathBuf {
-        self.path.join("machine.json")
+        self.path.join(MACHINE_FILE)
     }
 
     /// True if the driver has made the directory: it has a machine file, or holds nothing else than an incomplete machine.
     fn is_ours(&self) -> bool {
         let is_ours = |name: &str| {
             matches!(name, "root" | "agent")
-                || ["machine.json", "agent.toml", "agent.log"].iter().any(|own| name.starts_with(own))
+                || [MACHINE_FILE, "agent.toml", "agent.log"].iter().any(|own| name.starts_with(own))
         };
         let entries = || fs::read_dir(&self.path).into_iter().flatten().flatten();
         self.machine_file().exists() || entries().all(|entry| entry.file_name().to_str().is_some_and(is_ours))
@@ -117,14 +120,19 @@ impl MachineDir {
     }
 
     /// Removes the machine. The file is removed first, so that an incomplete removal leaves no machine and frees its address.
-    /// Links in it are removed and not followed.
+    /// Links are removed and not followed, also one in place of the directory.
     pub(super) fn remove(&self) -> io::Result<()> {
-        let gone = |result: io::Result<()>| match result {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
+        let (Some(nodes), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
         };
-        gone(fs::remove_file(self.machine_file()))?;
-        gone(fs::remove_dir_all(&self.path))
+        let nodes = match OwnedDir::open(nodes) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        if let Some(machine) = nodes.subdirectory(name)? {
+            machine.remove(MACHINE_FILE)?;
+        }
+        nodes.remove(name)
     }
 }
 
@@ -176,6 +184,25 @@ mod tests {
         dir.remove().unwrap();
         dir.remove().unwrap();
         assert!(!dir.path().exists());
+    }
+
+    #[test]
+    fn link_in_place_of_a_machine_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (nodes, other) = (dir.path().join("nodes"), dir.path().join("other"));
+        fs::create_dir(&nodes).unwrap();
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("machine.json"), "{}").unwrap();
+        std::os::unix::fs::symlink(&other, nodes.join("web1")).unwrap();
+        MachineDir::new(&nodes, &NodeName::new("web1").unwrap()).remove().unwrap();
+        assert!(nodes.join("web1").symlink_metadata().is_err(), "the link is removed");
+        assert!(other.join("machine.json").exists(), "and not what it leads to");
+
+        fs::create_dir(other.join("web1")).unwrap();
+        fs::remove_dir(&nodes).unwrap();
+        std::os::unix::fs::symlink(&other, &nodes).unwrap();
+        MachineDir::new(&nodes, &NodeName::new("web1").unwrap()).remove().unwrap_err();
+        assert!(other.join("web1").exists(), "the directory of the machines is a link");
     }
 
     #[test]
