@@ -22,6 +22,9 @@ use crate::server::{ENV, repository};
 const MASKED: [&str; 4] =
     ["systemd-networkd.service", "systemd-networkd-wait-online.service", "apt-daily.timer", "apt-daily-upgrade.timer"];
 
+/// Exit code of nspawn with `--keep-unit` if the host wants to be booted again.
+const REBOOTED: i32 = 133;
+
 /// A host that has not been booted. Its files can be written.
 #[derive(Debug)]
 pub struct HostFiles<'a> {
@@ -35,7 +38,7 @@ pub struct Host {
     name: String,
     /// Its process 1, as seen from outside.
     init: Process,
-    _nspawn: ChildProcess,
+    nspawn: ChildProcess,
 }
 
 impl<'a> HostFiles<'a> {
@@ -101,8 +104,8 @@ impl<'a> HostFiles<'a> {
         write_script(&self.path("usr/sbin/policy-rc.d"), "exit 101");
     }
 
-    /// Boots the host.
-    pub fn boot(self) -> Host {
+    /// Boots the host, or boots it again after a [reboot](Host::reboot).
+    pub fn boot(&self) -> Host {
         let base = repository().join(".tools/host-root");
         assert!(base.is_dir(), "{} is missing: run `make setup` as root", base.display());
         let directory = self.directory();
@@ -128,7 +131,7 @@ impl<'a> HostFiles<'a> {
             };
             init.into_iter().find(is_systemd).ok_or_else(|| nspawn.transcript())
         });
-        let host = Host { name: self.name, init, _nspawn: nspawn };
+        let host = Host { name: self.name.clone(), init, nspawn };
         eventually("the host has booted", TIMEOUT * 2, || {
             let state = host.try_run("systemctl is-system-running").stdout;
             if ["running", "degraded"].contains(&state.trim()) { Ok(()) } else { Err(state) }
@@ -162,6 +165,13 @@ impl Host {
         let ended = self.try_run(script);
         assert!(ended.status.success(), "{script}: {ended:?}\n{}", self.run_log());
         ended.stdout
+    }
+
+    /// Reboots the host, as an operator does. It is down when this returns. No file of it may be open.
+    pub fn reboot(self) {
+        // The connection to systemd may end before the answer.
+        self.try_run("systemctl reboot");
+        assert_eq!(self.nspawn.wait_exit(TIMEOUT * 2).code(), REBOOTED);
     }
 
     /// The log of the agent.

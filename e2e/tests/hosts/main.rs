@@ -1,5 +1,6 @@
 //! Runs on real hosts, with systemd, apt and Puppet.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests")]
 
 mod agent_restarts;
 mod haproxy;
+mod lost_runs;

@@ -187,6 +187,10 @@ fn started(
     // An adopted applier takes the place of the first run.
     if adopted != Some((Work::Run, RunPhase::Applying)) {
         schedule.add(Cause::AgentStarted, by);
+        // An agent that was stopped after the loss, as in a reboot, has not made the full run that follows.
+        if let Some(last) = view.last.filter(|last| last.lost) {
+            schedule.add(Cause::Interrupted { run: last.run.clone() }, by);
+        }
     }
     schedule.previews = previews;
     schedule.preview_due = Some(by);

@@ -322,32 +322,34 @@ async fn full_disk_blocks_the_agent_until_there_is_space() {
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
 }
 
+/// The supervisor has reserved the space of the result, and the agent that finds it waits until it can write down the report.
 #[tokio::test]
 async fn disk_filled_during_a_run_loses_no_report() {
     if passed_in_a_namespace() {
         return;
     }
-    let disk = SmallDisk::mount("1m");
-    let mut server = FakeServer::start().await;
-    let fixture = AgentFixture::new(server.address).with_state(disk.path().join("state"));
-    let script = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 2";
-    let desired = fixture.release("v1", script, "");
-    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
-    let _agent = fixture.start();
-    server.activity(|now| matches!(now, Activity::Applying { .. })).await;
-    let root = fixture.path().join("root");
-    until("the run has begun", || root.exists()).await;
-
-    disk.fill();
-    fs::write(root.join("go"), "").unwrap();
-    server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
-    assert!(!server.queued_requests().iter().any(|request| matches!(request, AgentRequest::Report(_))));
-    disk.make_space();
-    // Two cases are possible. The applier began before the disk was full and has changed the node. Or it could not
-    // start, which is reported as a failure; the next run succeeds.
-    loop {
-        if server.report().await.outcome == Outcome::Validated(Verdict::Passed) {
-            break;
+    for is_killed in [false, true] {
+        let disk = SmallDisk::mount("1m");
+        let mut server = FakeServer::start().await;
+        let fixture = AgentFixture::new(server.address).with_state(disk.path().join("state"));
+        let desired = fixture.release("v1", WAITS, "");
+        server.set_first_events(first_events(&desired, with_dbs(1, &[])));
+        let mut agent = Some(fixture.start());
+        let run = run_that_waits(&mut server, &fixture).await;
+        let supervisor = supervisor_of(&fixture, &run);
+        disk.fill();
+        if let Some(agent) = agent.take_if(|_| is_killed) {
+            agent.killed().await;
         }
+        fs::write(fixture.path().join("root/go"), "").unwrap();
+        supervisor.wait().await.unwrap();
+        let _agent = agent.unwrap_or_else(|| fixture.start());
+        server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
+        assert!(!server.queued_requests().iter().any(|request| matches!(request, AgentRequest::Report(_))));
+        disk.make_space();
+        assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Changed), "killed: {is_killed}");
+        let validated = server.report().await;
+        assert_eq!((&validated.run, validated.outcome), (&run, Outcome::Validated(Verdict::Passed)));
+        assert_eq!(runs(&fixture.path().join("root")), 1, "it was made once");
     }
 }

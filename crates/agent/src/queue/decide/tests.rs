@@ -260,6 +260,23 @@ fn lost_run_is_followed_by_another_after_the_hello() {
     assert_eq!(queue.after(FIRST_HELLO_TIMEOUT / 2), QueueAction::Start { causes, failures: 0 });
 }
 
+/// In a reboot the supervisor may end before the agent, which then records the loss.
+#[test]
+fn loss_that_an_earlier_agent_recorded_is_a_cause() {
+    let lost = PreviousRun { lost: true, ..ended(LedgerRunEnd::Failed, &dbs(&[])) };
+    let causes = vec![Cause::AgentStarted, Cause::Interrupted { run: lost.run.clone() }];
+    let mut queue = QueueFixture::idle(None);
+    queue.last = Some(lost.clone());
+    queue.handle(started(None));
+    assert_eq!(queue.after(FIRST_HELLO_TIMEOUT), QueueAction::Start { causes, failures: 0 });
+
+    let mut queue = QueueFixture::idle(None);
+    queue.last = Some(lost);
+    queue.handle(started(Some((Work::Run, RunPhase::Applying))));
+    queue.finishes(ended(LedgerRunEnd::Validated, &dbs(&[])));
+    assert!(queue.is_idle(), "the adopted run is the one that follows");
+}
+
 #[test]
 fn restarted_agent_runs_the_new_state_of_the_server() {
     let mut queue = QueueFixture::idle(None);
