@@ -591,6 +591,37 @@ fn upgrade_keeps_the_node_active() {
     );
 }
 
+/// Otherwise a rollout would wait for each node whose drift is repaired, and a fleet always has such nodes.
+#[test]
+fn repaired_drift_keeps_the_node_validated() {
+    let mut world = FleetWorld::new();
+    let name = FleetWorld::name(0);
+    let welcome = status_move::assign_incarnation(&world.keys, &name, None, None, Some("0")).unwrap();
+    world.commit(welcome.txn.unwrap()).unwrap();
+    world.agents[0].incarnation = 1;
+    let mut send = |version, outcome, causes: &[Cause]| {
+        world.agents[0].seq += 1;
+        let report = Report { causes: causes.to_vec(), ..report(&world, 0, version, outcome, false, 1) };
+        world.decide_report(0, &report);
+        let node = world.fleet.get(&name).unwrap();
+        let (state, leaf) = node.state().unwrap();
+        (format!("{state} {}", state.version()), leaf.clone())
+    };
+    let (changed, timed) = (Outcome::Configured(RunResult::Changed), [Cause::Schedule]);
+    assert_eq!(send(0, changed, &timed).0, "configured v1", "it was not validated before");
+    let validated = send(0, Outcome::Validated(Verdict::Passed), &timed);
+    assert_eq!(validated.0, "validated v1");
+    assert_eq!(send(0, changed, &timed), validated, "neither state nor leaf change");
+    assert_eq!(send(0, Outcome::Validated(Verdict::Passed), &timed), validated);
+    assert_eq!(send(0, changed, &timed), validated);
+    assert_eq!(send(0, Outcome::Validated(Verdict::Failed), &timed).0, "invalid v1", "the repair has broken it");
+    assert_eq!(send(0, changed, &timed).0, "configured v1");
+    assert_eq!(send(0, Outcome::Validated(Verdict::Passed), &timed).0, "validated v1");
+    assert_eq!(send(0, changed, &[Cause::Retry { attempt: 1 }]).0, "configured v1", "a run of another cause");
+    assert_eq!(send(0, Outcome::Validated(Verdict::Passed), &timed).0, "validated v1");
+    assert_eq!(send(0, Outcome::Configured(RunResult::Failed), &timed).0, "failed v1");
+}
+
 #[test]
 fn validation_of_old_release_keeps_newer_reason() {
     let waits = (Outcome::Configured(RunResult::Pending), "pending v2");

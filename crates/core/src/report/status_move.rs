@@ -235,15 +235,18 @@ fn is_validation_of_previous_release(state: &ServiceState, report: &Report) -> b
 fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
     let version = report.version.clone();
     match report.outcome {
-        // Nothing changed, so the last validation of this version still holds. It is repeated anyway.
-        Outcome::Configured(RunResult::Unchanged) => match before {
-            Some(state @ ServiceState::Validated { version: at, .. }) if *at == version => state.clone(),
-            Some(ServiceState::Validated { .. } | ServiceState::Configured { .. }) | None => {
-                ServiceState::Configured { result: ConfigureResult::Success, version }
-            }
-        },
-        Outcome::Configured(RunResult::Changed) => {
-            ServiceState::Configured { result: ConfigureResult::Success, version }
+        // Nothing changed, so the last validation of this version still holds. It is repeated anyway. A timed run may have
+        // repaired drift: the node serves until its checks fail, and a rollout does not wait for it again.
+        Outcome::Configured(result @ (RunResult::Unchanged | RunResult::Changed)) => {
+            let is_repair = report.causes == [Cause::Schedule];
+            let still_holds = |state: &&ServiceState| match state {
+                ServiceState::Validated { version: at, .. } => {
+                    *at == version && (result == RunResult::Unchanged || (is_repair && state.is_validated()))
+                }
+                ServiceState::Configured { .. } => false,
+            };
+            let configured = || ServiceState::Configured { result: ConfigureResult::Success, version: version.clone() };
+            before.filter(still_holds).cloned().unwrap_or_else(configured)
         }
         Outcome::Configured(RunResult::Failed) => {
             ServiceState::Configured { result: ConfigureResult::Failure, version }
