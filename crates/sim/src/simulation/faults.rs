@@ -235,12 +235,14 @@ pub enum Fault {
     RunPending,
     ValidationFailed,
     NodeBroke,
+    /// A timed run finds a difference that no run has made.
+    NodeDrifted,
     GateFailed,
     GateInconclusive,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 33] = [
         Fault::ReplicaCrashed,
         Fault::ReplicaFrozen,
         Fault::FrozenBeforeSending,
@@ -271,6 +273,7 @@ impl Fault {
         Fault::RunPending,
         Fault::ValidationFailed,
         Fault::NodeBroke,
+        Fault::NodeDrifted,
         Fault::GateFailed,
         Fault::GateInconclusive,
     ];
@@ -307,6 +310,7 @@ impl Fault {
             Fault::RunPending => "a run was pending",
             Fault::ValidationFailed => "a validation failed",
             Fault::NodeBroke => "a node broke without a run",
+            Fault::NodeDrifted => "a node drifted",
             Fault::GateFailed => "a gate failed",
             Fault::GateInconclusive => "a gate was inconclusive",
         }

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_core::node::record::NodeRecord;
 use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::SignedManifest;
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::ResourceError;
 use muster_core::report::reason::Need;
 use muster_core::txn::{Op, Txn};
@@ -143,6 +145,17 @@ pub(crate) struct Releases {
     scripted: BTreeMap<(Version, NodeName), ScriptedFailure>,
     /// Decides which nodes are affected.
     pub(crate) seed: u64,
+    /// Timed runs of all releases, if there are any.
+    pub(crate) timed: Option<TimedRunBehaviour>,
+}
+
+/// Timed runs of the releases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimedRunBehaviour {
+    pub(crate) every: SignedDuration,
+    pub(crate) policy: DriftPolicy,
+    /// The probability that a timed run finds drift.
+    pub(crate) drift: f64,
 }
 
 /// The scripted failure of a release on one node.
@@ -196,10 +209,12 @@ impl Releases {
             || self.place(version, node, 1) < self.behaviour(version).invalid_on
     }
 
-    pub(crate) fn ending(&self, version: &Version, node: &NodeName, rng: &mut Rng) -> RunEnding {
+    /// The end of a run. `may_flake`: it may also fail at random.
+    pub(crate) fn ending(&self, version: &Version, node: &NodeName, may_flake: bool, rng: &mut Rng) -> RunEnding {
         let behaviour = self.behaviour(version);
-        let fails = matches!(self.scripted(version, node), Some(ScriptedFailure::Fails(_)));
-        if fails || self.place(version, node, 2) < behaviour.fails_on || rng.below(100) < behaviour.flaky {
+        let fails = matches!(self.scripted(version, node), Some(ScriptedFailure::Fails(_)))
+            || self.place(version, node, 2) < behaviour.fails_on;
+        if fails || (may_flake && rng.below(100) < behaviour.flaky) {
             RunEnding::Failed
         } else if self.is_invalid_at(version, node) {
             RunEnding::Invalid

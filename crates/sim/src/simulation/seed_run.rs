@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::NodeName;
 use muster_core::node::record::Decommission;
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::replica::ControllerName;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{
@@ -20,7 +21,7 @@ use super::checker::{Rule, Violation};
 use super::coverage::ReachedArms;
 use super::event::{Event, SimTime};
 use super::faults::{FaultCounts, FaultRates, most_skew};
-use super::fleet::{Design, ReleaseBehaviour, node_record, role, version};
+use super::fleet::{Design, ReleaseBehaviour, TimedRunBehaviour, node_record, role, version};
 use super::machine::Machine;
 use super::operator::{OperatorAction, OperatorActionKind};
 use super::operator_schedule::OperatorRates;
@@ -176,6 +177,9 @@ pub fn run_seed(seed: u64) -> SeedRun {
         let nature = random_release(&mut world.rng);
         world.releases.set(version(number), nature);
     }
+    if has_timed_runs(seed) {
+        world.releases.timed = Some(random_timed_runs(&mut world.rng));
+    }
     world.gate = GateBehaviour { fails: world.rng.below(4) * 10, inconclusive: world.rng.below(4) * 10, words: None };
     let length = world.random_between(60_000, 200_000);
     let mut rates = FaultRates::harsh();
@@ -201,6 +205,20 @@ pub fn run_seed(seed: u64) -> SeedRun {
     let violation = world.violation().cloned();
     let (hash, faults, arms, length) = (world.log.hash(), world.faults.counts, world.checker.arms, world.now - begin);
     SeedRun { seed, violation, hash, faults, arms, length, ended, world }
+}
+
+/// True for the seeds whose fleets make timed runs: one in five, with few and with many actions of operators. Other seeds,
+/// such as those of the mutants, stay as they are.
+fn has_timed_runs(seed: u64) -> bool {
+    let place = seed % 1_000;
+    (100..200).contains(&place) || (530..630).contains(&place)
+}
+
+/// Timed runs, a few for each node in the time of a seed.
+fn random_timed_runs(rng: &mut Rng) -> TimedRunBehaviour {
+    let every = SignedDuration::from_secs(20 + i64::try_from(rng.below(40)).unwrap_or(0));
+    let policy = if rng.chance(0.3) { DriftPolicy::Report } else { DriftPolicy::Repair };
+    TimedRunBehaviour { every, policy, drift: 0.2 }
 }
 
 /// Runs until the rollout has ended. An operator intervenes a few times.

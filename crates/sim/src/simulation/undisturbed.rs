@@ -1,5 +1,5 @@
-//! Times a rollout without faults, in a fleet of any size with equal run times, and compares it with the duration of its
-//! plan.
+//! Fleets without faults, of any size: times a rollout with equal run times, and compares it with the duration of its plan;
+//! and counts the writes of a fleet at rest.
 //!
 //! The difference is the overhead of servers, store, network and agents. A grant is written, returns over the watch and
 //! is sent to its agent. The agent debounces its causes, and its two reports are sent, grouped and written.
@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::Strategy;
@@ -15,7 +16,7 @@ use thiserror::Error;
 
 use super::checker::Violation;
 use super::event::SimTime;
-use super::fleet::{Design, ReleaseBehaviour, version};
+use super::fleet::{Design, ReleaseBehaviour, TimedRunBehaviour, version};
 use super::operator::OperatorActionKind;
 use super::world::{START, World};
 
@@ -101,6 +102,22 @@ pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result
         }
         other => Err(UndisturbedError::Stopped { phase: other.map_or("gone", RolloutPhase::word), after: length }),
     }
+}
+
+/// The number of timed runs in a fleet at rest for this time, and of the transactions meanwhile.
+pub fn rest(design: Design, every: Duration, length: Duration) -> Result<(u64, u64), UndisturbedError> {
+    let mut world = World::new(design, 3, START);
+    let every = SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX);
+    world.releases.timed = Some(TimedRunBehaviour { every, policy: DriftPolicy::Repair, drift: 0.0 });
+    world.deploy_first_version();
+    // Nodes that looked others up run again, until all are active.
+    let until = world.now + FIRST;
+    world.run_until(until);
+    let (revision, runs) = (world.depot.history.head(), world.timed_runs);
+    let until = world.now + length;
+    world.run_until(until);
+    world.check_rules()?;
+    Ok((world.timed_runs - runs, world.depot.history.head().0 - revision.0))
 }
 
 fn millis(time: Duration) -> u64 {

@@ -56,6 +56,8 @@ pub struct World {
     pub(crate) session_count: u64,
     pub(crate) operators: OperatorState,
     pub(crate) gate: GateBehaviour,
+    /// The number of timed runs and previews so far.
+    pub(crate) timed_runs: u64,
     pub(crate) checker: Checker,
 }
 
@@ -135,6 +137,7 @@ impl World {
             session_count: 0,
             operators: OperatorState::default(),
             gate: GateBehaviour::default(),
+            timed_runs: 0,
             design,
         };
         if let Ok(txn) = founding(&world.env, &world.design, RELEASES) {

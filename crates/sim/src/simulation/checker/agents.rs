@@ -101,7 +101,9 @@ impl Checker {
         }
     }
 
-    pub(crate) fn applier_ends(&mut self, machine: MachineNumber, version: Version, result: RunResult, now: SimTime) {
+    pub(crate) fn applier_ends(&mut self, machine: MachineNumber, run: &RunningRun, result: RunResult, now: SimTime) {
+        self.quiet_runs.applier_ended(machine, run, result);
+        let version = run.version.clone();
         let serial = |version| self.fleet.releases().get(version).map(|release| release.serial);
         let before = self.agents.proved.get(&machine);
         let is_older = before.is_some_and(|before| serial(&version) < serial(before));

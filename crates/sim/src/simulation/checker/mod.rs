@@ -10,6 +10,7 @@ mod budget;
 mod facts;
 mod grants;
 mod order;
+mod quiet;
 mod status;
 mod trace;
 
@@ -31,6 +32,7 @@ use self::agents::Agents;
 use self::budget::NodesInMotion;
 use self::facts::{NodeFacts, NodeHistory, ReportedState};
 use self::grants::Grants;
+use self::quiet::QuietRuns;
 use self::status::RunEvidence;
 use super::coverage::ReachedArms;
 use super::event::{MachineNumber, SimTime};
@@ -39,6 +41,7 @@ use super::replica::apply_changes;
 use super::store::Writer;
 use grants::Unreachable;
 
+pub(crate) use self::quiet::AgentLife;
 pub use self::trace::{TraceChecker, TraceRun, TraceWriter};
 
 /// The largest message latency.
@@ -96,6 +99,8 @@ pub enum Rule {
     Wakes,
     /// Everything that does not move has a reason.
     Explained,
+    /// A timed run without news causes no write.
+    Quiet,
 }
 
 impl Rule {
@@ -124,6 +129,7 @@ impl Rule {
             Rule::Takeover => "L3, takeover",
             Rule::Wakes => "L5, pending nodes wake",
             Rule::Explained => "L6, explained",
+            Rule::Quiet => "quiet timed runs",
         }
     }
 }
@@ -172,6 +178,7 @@ pub(crate) struct Checker {
     names: Vec<NodeName>,
     facts: NodeHistory,
     proofs: RunEvidence,
+    quiet_runs: QuietRuns,
     agents: Agents,
     moved: NodesInMotion,
     grants: Grants,
@@ -202,6 +209,7 @@ impl Checker {
             names: Vec::new(),
             facts: NodeHistory::default(),
             proofs: RunEvidence::default(),
+            quiet_runs: QuietRuns::default(),
             agents: Agents::default(),
             moved: NodesInMotion::default(),
             grants: Grants::default(),
@@ -302,6 +310,7 @@ impl Checker {
         let before = self.agents.base_of(&self.fleet);
         let effects = apply_changes(&mut self.fleet, seen.revision, seen.changes);
         self.agents.record_desired(seen, &self.fleet, before);
+        self.check_quiet(seen.changes);
         let reported = status::reported(seen.changes);
         for node in &effects.nodes {
             self.check_status(node, reported.contains(node));

@@ -88,7 +88,7 @@ impl TraceChecker {
         if self.busy.remove(&machine).as_ref() != Some(&run.run) {
             self.checker.report(Rule::SingleApply, format!("{node} ends run {}, which was not in progress", run.run));
         }
-        self.checker.applier_ends(machine, run.version.clone(), result, at);
+        self.checker.applier_ends(machine, &running(run), result, at);
     }
 
     pub fn checks_start(&mut self, node: &NodeName, at: SimTime) {

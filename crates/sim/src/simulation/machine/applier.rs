@@ -8,7 +8,6 @@ use muster_agent::run::{WorkOrder, report_builder};
 use muster_agent::state::ledger::{AppliedRelease, RunPhase, Work};
 use muster_core::lookup::Lookups;
 use muster_core::names::{Role, RunId, Version};
-use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::reason::{Need, ReleaseRefusal, RunReason};
 use muster_core::report::{CheckResult, RunResult, Verdict};
 
@@ -66,6 +65,7 @@ impl World {
         self.checker.applier_starts(number, self.machines[number].applier.is_some(), gave_up, &order.run);
         self.log_violations();
         self.machines[number].appliers += 1;
+        self.timed_runs += u64::from(order.run.is_timed());
         let applier = self.machines[number].appliers;
         let agent = self.machines[number].life;
         let (name, version) = (self.machines[number].name.clone(), order.run.version.clone());
@@ -102,7 +102,10 @@ impl World {
             self.count_fault(Fault::RunPending);
             return RunEnding::Pending(lacks);
         }
-        let ending = self.releases.ending(&order.run.version, &name, &mut self.rng);
+        // A run that fails at random is retried until it succeeds. Timed runs never end, so they fail only while there are
+        // faults.
+        let may_flake = !order.run.is_timed() || self.now < self.faults.calm_from;
+        let ending = self.releases.ending(&order.run.version, &name, may_flake, &mut self.rng);
         match &ending {
             RunEnding::Failed => self.count_fault(Fault::RunFailed),
             RunEnding::Invalid => self.count_fault(Fault::ValidationFailed),
@@ -165,7 +168,12 @@ impl World {
         let Phase::Applying { ending } = going.phase else { return };
         let order = going.order;
         let version = order.run.version.clone();
-        let unchanged = self.machines[number].runs.as_ref() == Some(&version);
+        let has_drifted = order.run.is_timed() && self.drifts(number);
+        if order.run.work == Work::Preview {
+            self.preview_ends(number, going.agent, &order, ending, has_drifted);
+            return;
+        }
+        let unchanged = self.machines[number].runs.as_ref() == Some(&version) && !has_drifted;
         match &ending {
             RunEnding::Well | RunEnding::Invalid => self.machines[number].runs = Some(version.clone()),
             // It may have changed something before it failed.
@@ -174,7 +182,7 @@ impl World {
         }
         let end = ApplierEnd { run: order.run.run.clone(), ending, unchanged };
         let result = self.result(number, &order, &end).result;
-        self.checker.applier_ends(number, version, result, self.now);
+        self.checker.applier_ends(number, &order.run, result, self.now);
         self.machines[number].ended = Some(end.clone());
         if !self.machines[number].up || self.machines[number].life != going.agent {
             self.log_node(number, format_args!("an applier without an agent ends: {}", result.word()));
@@ -183,6 +191,36 @@ impl World {
         }
         let input = self.report_applier(number, order, &end);
         self.input(number, input);
+    }
+
+    /// True if a timed run finds that the node has drifted.
+    fn drifts(&mut self, number: MachineNumber) -> bool {
+        let has_drifted = self.releases.timed.is_some_and(|timed| self.rng.chance(timed.drift));
+        if has_drifted {
+            self.count_fault(Fault::NodeDrifted);
+            self.log_node(number, format_args!("has drifted"));
+        }
+        has_drifted
+    }
+
+    /// A preview has ended. It changed nothing, and is lost with its agent.
+    fn preview_ends(
+        &mut self,
+        number: MachineNumber,
+        agent: u64,
+        order: &WorkOrder,
+        ending: RunEnding,
+        has_drifted: bool,
+    ) {
+        self.machines[number].applier = None;
+        if !self.machines[number].up || self.machines[number].life != agent {
+            return;
+        }
+        let end = ApplierEnd { run: order.run.run.clone(), ending, unchanged: !has_drifted };
+        let applied = self.result(number, order, &end);
+        self.checker.preview_ended(number, &order.run, applied.result, self.machines[number].agent_life());
+        let report = self.account(number, order, applied, Lookups::new());
+        self.input(number, Input::Previewed { report: Box::new(report_builder::previewed(report)) });
     }
 
     fn result(&self, number: MachineNumber, order: &WorkOrder, end: &ApplierEnd) -> ApplierResult {
@@ -215,8 +253,8 @@ impl World {
                 let applied = Box::new(AppliedRelease {
                     desired: order.desired.clone(),
                     validate_every: jiff::SignedDuration::from_hours(6),
-                    run_every: None,
-                    drift: DriftPolicy::Repair,
+                    run_every: self.releases.timed.map(|timed| timed.every),
+                    drift: self.releases.timed.map(|timed| timed.policy).unwrap_or_default(),
                     hooks: Vec::new(),
                 });
                 let report = Box::new(report);
@@ -299,7 +337,9 @@ impl World {
             return;
         };
         let passes = passes && !self.machines[number].broken;
+        let verdict = if passes { Verdict::Passed } else { Verdict::Failed };
         self.checker.checks_end(number, &order.run, passes, self.now);
+        self.checker.run_ended(number, &order.run, verdict, self.machines[number].agent_life());
         let name = self.machines[number].name.clone();
         if !self.machines[number].up || self.machines[number].life != agent {
             return;
@@ -311,7 +351,6 @@ impl World {
                 *highest = order.desired.serial;
             }
         }
-        let verdict = if passes { Verdict::Passed } else { Verdict::Failed };
         let message = match verdict {
             Verdict::Passed => String::new(),
             Verdict::Failed => "connection refused".to_owned(),
@@ -331,7 +370,7 @@ impl World {
                 report.seq = order.run.seq + 1;
                 report_builder::finished(&order, report)
             }
-            Work::Preview => Input::Previewed { report: Box::new(report_builder::previewed(report)) },
+            Work::Preview => unreachable!("a preview has no checks"),
             Work::Hooks => Input::HooksFinished { report: Box::new(report), results: Vec::new() },
         };
         self.input(number, input);

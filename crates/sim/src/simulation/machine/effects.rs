@@ -100,6 +100,7 @@ impl World {
                 true
             }
             Effect::StoreReport(report) => {
+                self.checker.report_stored(number, &report, machine.agent_life());
                 machine.disk.outbox.insert(report.seq, *report);
                 true
             }

@@ -24,6 +24,7 @@ use muster_core::names::{EnvName, NodeName, RunId, Version};
 
 pub(crate) use self::applier::Applier;
 use self::applier::ApplierEnd;
+use super::checker::AgentLife;
 use super::event::{AgentEvent, Event, MachineEvent, MachineNumber, ReplicaNumber, SessionNumber, SimTime};
 use super::faults::Fault;
 use super::world::World;
@@ -145,6 +146,10 @@ impl Machine {
         }
     }
 
+    fn agent_life(&self) -> AgentLife {
+        AgentLife { incarnation: self.disk.ledger.incarnation, boots: self.boots }
+    }
+
     pub(crate) fn is_cut_off(&self, now: SimTime) -> bool {
         self.cut_off_until.is_some_and(|until| now < until)
     }
@@ -216,6 +221,7 @@ impl World {
         machine.effects.queued.clear();
         machine.effects.inbox.clear();
         let life = machine.life;
+        self.checker.agent_killed(number);
         self.note_reach(number);
         let machine = &mut self.machines[number];
         if let Some(session) = machine.stream.session.take() {
