@@ -268,7 +268,7 @@ fn loss_that_an_earlier_agent_recorded_is_a_cause() {
     let mut queue = QueueFixture::idle(None);
     queue.last = Some(lost.clone());
     queue.handle(started(None));
-    assert_eq!(queue.after(FIRST_HELLO_TIMEOUT), QueueAction::Start { causes, failures: 0 });
+    assert_eq!(queue.after(FIRST_HELLO_TIMEOUT), QueueAction::Start { causes, failures: 1 });
 
     let mut queue = QueueFixture::idle(None);
     queue.last = Some(lost);
