@@ -40,9 +40,16 @@ pub struct FilterKeys<'k> {
     pub fixed: &'k [&'k str],
     /// Prefixes of open keys, such as `label.`.
     pub open: &'k [&'k str],
+    /// Fixed keys that have no other values than these.
+    pub closed: &'k [(&'k str, &'k [&'k str])],
 }
 
-impl FilterKeys<'_> {
+impl<'k> FilterKeys<'k> {
+    /// All values of a key; none if its values are open.
+    fn values(&self, key: &str) -> Option<&'k [&'k str]> {
+        self.closed.iter().find(|(closed, _)| *closed == key).map(|(_, values)| *values)
+    }
+
     fn knows(&self, key: &str) -> bool {
         let in_open = |start: &&str| key.len() > start.len() && key.starts_with(*start);
         self.fixed.contains(&key) || self.open.iter().any(in_open)

@@ -63,7 +63,7 @@ impl FilterReader<'_> {
             return Err(self.wrong(self.at, FilterProblem::UnexpectedSign { found: '=' }));
         }
         self.known(keys, start, &key)?;
-        let test = Test::IsLike(self.alternatives(&key, if not_equal { "!=" } else { "=" })?);
+        let test = Test::IsLike(self.alternatives(&key, if not_equal { "!=" } else { "=" }, keys.values(&key))?);
         Ok(Term { key: key.into(), test, not: not_equal })
     }
 
@@ -90,7 +90,13 @@ impl FilterReader<'_> {
         Ok(key)
     }
 
-    fn alternatives(&mut self, key: &str, sign: &'static str) -> Result<Vec<Pattern>, FilterError> {
+    /// Values of a term. One that matches none of the key's `known` values can never match, and is an error.
+    fn alternatives(
+        &mut self,
+        key: &str,
+        sign: &'static str,
+        known: Option<&[&str]>,
+    ) -> Result<Vec<Pattern>, FilterError> {
         let mut alternatives = Vec::new();
         let mut before = sign;
         loop {
@@ -99,7 +105,14 @@ impl FilterReader<'_> {
             if self.at == start {
                 return Err(self.wrong(start, FilterProblem::NoValue { before, key: key.to_owned() }));
             }
-            alternatives.push(Pattern::new(parts));
+            let written = parts.join("*");
+            let pattern = Pattern::new(parts);
+            if let Some(known) = known.filter(|known| !known.iter().any(|value| pattern.matches(value))) {
+                let meant = spelling::nearest(&written, known.iter().copied()).map(str::to_owned);
+                let (key, known) = (key.to_owned(), known.join(", "));
+                return Err(self.wrong(start, FilterProblem::UnknownValue { key, meant, known }));
+            }
+            alternatives.push(pattern);
             if !self.consume(',') {
                 return Ok(alternatives);
             }
@@ -205,6 +218,14 @@ pub enum FilterProblem {
         /// All known keys, for the message.
         known: String,
     },
+    #[error("this value of {key} never matches")]
+    UnknownValue {
+        key: String,
+        /// Closest value of the key.
+        meant: Option<String>,
+        /// All values of the key, for the message.
+        known: String,
+    },
     #[error("a term begins with a key")]
     NoKey,
     #[error("missing value after {before:?}")]
@@ -238,6 +259,10 @@ impl FilterError {
             FilterProblem::UnknownKey { meant: None, known, .. } => {
                 format!("known keys: {known}; quote a value with spaces: key=\"two words\"")
             }
+            FilterProblem::UnknownValue { key, meant: Some(meant), known, .. } => {
+                format!("did you mean {key}={meant}? values of {key}: {known}")
+            }
+            FilterProblem::UnknownValue { key, meant: None, known, .. } => format!("values of {key}: {known}"),
             FilterProblem::NoKey => "a term is key=value, key!=value, key or !key".to_owned(),
             FilterProblem::NoValue { before: ",", .. } => {
                 "alternatives are joined by commas without spaces: key=a,b".to_owned()

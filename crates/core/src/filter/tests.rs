@@ -8,7 +8,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role", "state", "version", "reason"], open: &["label."] };
+const KEYS: FilterKeys<'_> = FilterKeys {
+    fixed: &["name", "role", "state", "version", "reason", "active"],
+    open: &["label."],
+    closed: &[("active", &["true", "false"])],
+};
 
 struct Item(&'static [(&'static str, &'static str)]);
 
@@ -125,7 +129,7 @@ fn positions_count_characters() {
     assert_eq!(error.trouble, FilterProblem::TooLong);
 }
 
-const GENERATED_KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role"], open: &["label."] };
+const GENERATED_KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role"], open: &["label."], closed: &[] };
 
 /// Field → values. Few letters, so that generated keys and values collide.
 #[derive(Clone, Debug)]
@@ -205,5 +209,20 @@ proptest! {
             Ok(filter) => prop_assert_eq!(Filter::parse(&filter.to_string(), &GENERATED_KEYS), Ok(filter)),
             Err(error) => prop_assert!(error.at <= text.chars().count() + 1 && !error.hint().is_empty()),
         }
+    }
+}
+
+#[test]
+fn value_that_never_matches_is_an_error() {
+    for text in ["active=true", "active=true,false", "active!=false", "active=t*", "active", "!active"] {
+        Filter::parse(text, &KEYS).unwrap();
+    }
+    for (text, at, hint) in [
+        ("active=ture", 8, "did you mean active=true? values of active: true, false"),
+        ("name=web1 active!=true,yes", 24, "values of active: true, false"),
+        ("active=x*", 8, "values of active: true, false"),
+    ] {
+        let error = Filter::parse(text, &KEYS).unwrap_err();
+        assert_eq!((error.at, error.hint().as_str()), (at, hint), "{error}");
     }
 }

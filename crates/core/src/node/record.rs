@@ -119,6 +119,18 @@ impl MachinePhase {
         }
     }
 
+    /// The words of all phases.
+    pub const WORDS: [&'static str; 8] = [
+        "declared",
+        MachineStage::Allocating.word(),
+        MachineStage::Deploying.word(),
+        MachineStage::Booting.word(),
+        MachineStage::Bootstrapping.word(),
+        "provisioned",
+        "failed",
+        MachineStage::Releasing.word(),
+    ];
+
     pub fn word(&self) -> &'static str {
         match self {
             MachinePhase::Declared => "declared",
@@ -153,7 +165,7 @@ impl MachineStage {
         MachineStage::Releasing,
     ];
 
-    pub fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             MachineStage::Allocating => "allocating",
             MachineStage::Deploying => "deploying",

@@ -94,7 +94,17 @@ impl NodeState {
         NodeState::Validated,
     ];
 
-    pub fn as_str(self) -> &'static str {
+    /// All names, in the order of [`NodeState::ALL`].
+    pub const NAMES: [&'static str; 13] = {
+        let (mut names, mut at) = ([""; 13], 0);
+        while at < names.len() {
+            names[at] = NodeState::ALL[at].as_str();
+            at += 1;
+        }
+        names
+    };
+
+    pub const fn as_str(self) -> &'static str {
         match self {
             NodeState::Leaving => "leaving",
             NodeState::Provisioning => "provisioning",

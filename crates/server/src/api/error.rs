@@ -7,8 +7,9 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use muster_core::fleet::RestoreRecord;
+use muster_core::fleet::{Fleet, RestoreRecord};
 use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::spelling::nearest;
 use muster_core::txn::Revision;
 use muster_store::StoreError;
 use muster_wire::problem::{MEDIA_TYPE, Problem, ProblemCode};
@@ -51,9 +52,28 @@ impl ApiError {
         Self(problem.hint("add it to the environment file; `muster node list` shows the nodes that are there"))
     }
 
+    /// Error for a text that names no node of a fleet, with the closest name.
+    pub(crate) fn no_such_node(fleet: &Fleet, text: &str) -> Self {
+        let node = match NodeName::new(text) {
+            Ok(node) => node,
+            Err(error) => return Self::invalid(error.to_string()),
+        };
+        let Self(problem) = Self::unknown_node(&fleet.env, &node);
+        Self(match similar(text, fleet.designed().map(|(name, ..)| name.as_str())) {
+            Some(near) => {
+                problem.hint(format!("did you mean {near}? `muster node list` shows the nodes that are there"))
+            }
+            None => problem,
+        })
+    }
+
     pub(crate) fn unknown_version(version: &Version, known: &[String]) -> Self {
         let problem = Problem::new(ProblemCode::UnknownVersion, format!("there is no release {version}"));
-        Self(problem.hint(format!("there is {}", if known.is_empty() { "none".into() } else { known.join(", ") })))
+        let there_is = format!("there is {}", if known.is_empty() { "none".into() } else { known.join(", ") });
+        Self(problem.hint(match similar(version.as_str(), known.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean {near}? {there_is}"),
+            None => there_is,
+        }))
     }
 
     pub(crate) fn restoring(env: &EnvName, restoring: &RestoreRecord) -> Self {
@@ -69,6 +89,13 @@ impl ApiError {
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self(Problem::new(ProblemCode::InvalidRequest, detail))
     }
+}
+
+/// The closest name. Names that differ in numbers alone are no suggestion: web9 is probably not meant to be web1.
+fn similar<'k>(text: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let letters = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    let written = letters(text);
+    nearest(text, known.filter(|name| letters(name) != written))
 }
 
 impl From<StaleView> for ApiError {

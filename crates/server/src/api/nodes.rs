@@ -32,14 +32,10 @@ pub(crate) struct NodePath {
 impl NodePath {
     /// Node in the path, by its name or host name. It must be in the design.
     pub(crate) fn designed(&self, reader: &Reader, scope: &Scope) -> Result<NodeName, ApiError> {
-        let found = scope.read(reader, |fleet| {
-            fleet.find(&self.node).filter(|(_, node)| node.record.is_some()).map(|(name, _)| name.clone())
-        })?;
-        match (found, NodeName::new(self.node.clone())) {
-            (Some(name), _) => Ok(name),
-            (None, Ok(name)) => Err(ApiError::unknown_node(&scope.env, &name)),
-            (None, Err(error)) => Err(ApiError::invalid(error.to_string())),
-        }
+        scope.read(reader, |fleet| {
+            let found = fleet.find(&self.node).filter(|(_, node)| node.record.is_some());
+            found.map(|(name, _)| name.clone()).ok_or_else(|| ApiError::no_such_node(fleet, &self.node))
+        })?
     }
 }
 

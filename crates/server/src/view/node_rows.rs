@@ -9,7 +9,7 @@ use muster_core::node::evidence::NotCounted;
 use muster_core::node::failure::NodeFailure;
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::NodePause;
-use muster_core::node::record::{MachineRecord, NodeRecord};
+use muster_core::node::record::{MachinePhase, MachineRecord, NodeRecord};
 use muster_core::node::status::{Activity, NodeState, NodeStatus, Reason, node_status};
 use muster_wire::operator::NodeRow;
 use muster_wire::sync::AgentActivity;
@@ -133,6 +133,12 @@ pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
         "profile",
     ],
     open: &["label."],
+    closed: &[
+        ("state", &NodeState::NAMES),
+        ("liveness", &["connected", "silent"]),
+        ("active", &["true", "false"]),
+        ("phase", &MachinePhase::WORDS),
+    ],
 };
 
 /// A node with the records that its fields come from.

@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::filter::{Filter, FilterFields, FilterKeys};
+use muster_core::node::status::NodeState;
 use muster_design::SourceDocument;
 use muster_design::kinds::Kind;
 use muster_design::types::json_schema;
@@ -31,8 +32,11 @@ use crate::design::compiled::CompiledDesign;
 use crate::design::edit::{DocumentName, EditError, etag};
 
 /// Keys that a filter may use.
-const KEYS: FilterKeys<'static> =
-    FilterKeys { fixed: &["kind", "name", "source", "file", "extends", "role", STATE], open: &["label."] };
+const KEYS: FilterKeys<'static> = FilterKeys {
+    fixed: &["kind", "name", "source", "file", "extends", "role", STATE],
+    open: &["label."],
+    closed: &[(STATE, &NodeState::NAMES)],
+};
 /// State of the node that a document describes: the only key that is not part of the design.
 const STATE: &str = "state";
 

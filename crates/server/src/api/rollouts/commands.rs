@@ -177,14 +177,9 @@ impl CommandRequest {
 
 /// Node by its name or host name.
 pub(super) fn find_node(reader: &Reader, scope: &Scope, text: &str) -> Result<NodeName, ApiError> {
-    let found = scope.read(reader, |fleet| fleet.find(text).map(|(name, _)| name.clone()))?;
-    match found {
-        Some(name) => Ok(name),
-        None => match NodeName::new(text) {
-            Ok(name) => Err(ApiError::unknown_node(&scope.env, &name)),
-            Err(error) => Err(ApiError::invalid(error.to_string())),
-        },
-    }
+    scope.read(reader, |fleet| {
+        fleet.find(text).map(|(name, _)| name.clone()).ok_or_else(|| ApiError::no_such_node(fleet, text))
+    })?
 }
 
 pub(super) fn one_line(reason: &str) -> String {
