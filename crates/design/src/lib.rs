@@ -48,6 +48,7 @@ pub mod inherit;
 pub mod kinds;
 pub mod plan;
 pub mod project;
+mod project_file;
 pub mod resolve;
 mod rules;
 pub mod source;

@@ -6,7 +6,29 @@ use std::{fs, io};
 
 use crate::file_text::FileText;
 use crate::finding::{Code, Finding, Findings, Location, one_line};
+use crate::project_file::{self, DEFAULT_DIRS, PROJECT_FILE};
 use crate::yaml::Limits;
+
+/// Files of a project that look like documents and are in none of its directories for documents, for a warning.
+pub fn stray_documents(root: &Path) -> Vec<PathBuf> {
+    let mut reader = DirectoryReader::default();
+    let Some(dirs) = reader.project_dirs(root) else { return Vec::new() };
+    for path in entries(root).unwrap_or_default() {
+        let is_known = dirs.contains(&path) || path.file_name().is_some_and(|name| name == RELEASES);
+        if path.is_dir() && !is_known {
+            reader.directory(&path, 1);
+        } else if is_yaml(&path) && !is_pipe(&path) && path.is_file() {
+            reader.file(&path);
+        }
+    }
+    let has_key = |text: &str, key: &str| text.lines().any(|line| line.starts_with(key));
+    let is_document = |file: &&FileText| {
+        has_key(file.text(), "schema: drydock/") || (has_key(file.text(), "kind:") && has_key(file.text(), "spec:"))
+    };
+    let listed = |path: &PathBuf| dirs.iter().any(|dir| path.starts_with(dir));
+    let strays = reader.files.iter().filter(is_document).map(|file| PathBuf::from(file.name()));
+    strays.filter(|path| !listed(path)).collect()
+}
 
 /// The files of one source.
 #[derive(Debug)]
@@ -17,7 +39,8 @@ pub struct DesignSource {
     pub files: Vec<FileText>,
 }
 
-/// All `*.yaml` and `*.yml` files below a directory, except hidden files and the releases of a project.
+/// The `*.yaml` and `*.yml` files below a directory, except hidden files. Of a project, which has releases or a project file, only
+/// those of the directories for documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceDir {
     pub name: String,
@@ -37,7 +60,9 @@ impl SourceDir {
     /// Reads all files. A file that cannot be read becomes a finding; the rest is returned.
     pub fn read(&self) -> (DesignSource, Findings) {
         let mut reader = DirectoryReader::default();
-        if self.path.is_dir() {
+        if let Some(dirs) = reader.project_dirs(&self.path) {
+            dirs.iter().for_each(|dir| reader.directory(dir, 1));
+        } else if self.path.is_dir() {
             reader.directory(&self.path, 0);
         } else {
             let message = if self.path.exists() { "this is not a directory" } else { "there is no such directory" };
@@ -58,6 +83,29 @@ struct DirectoryReader {
 }
 
 impl DirectoryReader {
+    /// The directories of documents of a project; none if the directory is not a project.
+    fn project_dirs(&mut self, root: &Path) -> Option<Vec<PathBuf>> {
+        let file = root.join(PROJECT_FILE);
+        let dirs = if file.is_file() {
+            match FileText::read(&file, Limits::HANDWRITTEN.file_bytes) {
+                Ok(text) => {
+                    let (dirs, findings) = project_file::design_dirs(&text, root);
+                    self.findings.extend(findings);
+                    dirs
+                }
+                Err(findings) => {
+                    self.findings.extend(findings);
+                    Vec::new()
+                }
+            }
+        } else if root.join(RELEASES).is_dir() {
+            DEFAULT_DIRS.map(str::to_owned).to_vec()
+        } else {
+            return None;
+        };
+        Some(dirs.into_iter().map(|dir| root.join(dir)).filter(|dir| dir.is_dir()).collect())
+    }
+
     fn directory(&mut self, directory: &Path, depth: usize) {
         if depth > MAX_DEPTH {
             let message = format!("directories are nested more than {MAX_DEPTH} deep");
@@ -72,11 +120,10 @@ impl DirectoryReader {
         };
         for path in entries {
             if path.is_dir() {
-                let is_releases = depth == 0 && path.file_name().is_some_and(|name| name == RELEASES);
                 // A directory named like a YAML file is probably a mistake.
                 if is_yaml(&path) {
                     self.report(Code::Unreadable, "this is a directory with the name of a file".into(), &path);
-                } else if !is_releases {
+                } else {
                     self.directory(&path, depth + 1);
                 }
             } else if is_yaml(&path) && is_pipe(&path) {
@@ -131,4 +178,64 @@ fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     }
     paths.sort();
     Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
+    fn read(root: &Path) -> (Vec<String>, Vec<String>) {
+        let (source, findings) = SourceDir { name: "test".to_owned(), path: root.to_owned() }.read();
+        let relative = |name: &str| Path::new(name).strip_prefix(root).unwrap().display().to_string();
+        let files = source.files.iter().map(|file| relative(file.name())).collect();
+        (files, findings.iter().map(|finding| finding.message.clone()).collect())
+    }
+
+    const FILES: &[(&str, &str)] = &[
+        ("environments/prod.yaml", "roles: {}"),
+        ("design/nodes.yaml", "kind: Node"),
+        ("hardware/acme.yaml", "kind: HardwareProfile\nname: acme\nspec: {}\n"),
+        ("strategy.yaml", "waves: [{percent: 100}]"),
+        ("mkdocs.yml", "site_name: x"),
+    ];
+
+    #[test]
+    fn project_is_read_from_its_directories_for_documents() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), FILES);
+        let (files, _) = read(dir.path());
+        assert_eq!(files.len(), 5, "not a project: all files");
+        assert_eq!(stray_documents(dir.path()), Vec::<PathBuf>::new());
+
+        fs::create_dir(dir.path().join("releases")).unwrap();
+        assert_eq!(read(dir.path()).0, ["design/nodes.yaml", "environments/prod.yaml"]);
+        assert_eq!(stray_documents(dir.path()), [dir.path().join("hardware/acme.yaml")]);
+
+        write(dir.path(), &[("muster.yaml", "design: [hardware]\n")]);
+        assert_eq!(read(dir.path()), (vec!["environments/prod.yaml".into(), "hardware/acme.yaml".into()], vec![]));
+        assert_eq!(stray_documents(dir.path()), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn invalid_project_files_are_findings() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), FILES);
+        for (text, expected) in [
+            ("desing: [design]\n", "unknown key \"desing\" in the project file"),
+            ("design: [../other]\n", "\"../other\" is not a path inside the project"),
+            ("design: [/etc]\n", "\"/etc\" is not a path inside the project"),
+            ("design: [missing]\n", "\"missing\" is not a directory of the project"),
+        ] {
+            write(dir.path(), &[("muster.yaml", text)]);
+            assert_eq!(read(dir.path()).1, [expected]);
+        }
+    }
 }
