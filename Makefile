@@ -32,10 +32,10 @@ help: ## list the targets
 demo: ## a fleet of four nodes on this machine (ARGS=--once: exit when it is validated)
 	$(call step,set-up)
 	@scripts/setup demo
-	$(call step,build (release))
-	cargo build --locked --release -p muster-cli -p muster-agent
+	$(call step,build (some minutes$(comma) once))
+	cargo build --locked -p muster-cli -p muster-agent
 	$(call step,muster up examples/quickstart $(ARGS))
-	@$(TARGET_DIR)/release/muster up examples/quickstart $(ARGS)
+	@$(TARGET_DIR)/debug/muster up examples/quickstart $(ARGS)
 
 .PHONY: bench
 bench: ## build in release mode and print the table of speed and memory

@@ -26,6 +26,7 @@ pub mod failure;
 pub mod output;
 mod process;
 mod project;
+mod suggestion;
 mod validation;
 pub mod variables;
 
@@ -42,6 +43,7 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let error = suggestion::with_suggestion(error, &std::env::args().collect::<Vec<_>>());
             // A closed pipe is not an error.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage } else { Exit::Yes }.into();

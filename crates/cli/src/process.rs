@@ -165,6 +165,11 @@ impl ServerAccess {
     }
 }
 
+/// The default store.
+pub(crate) fn store_in(state: &Path) -> String {
+    format!("embedded:{}", state.join("store").display())
+}
+
 /// The default directory of blobs.
 pub(crate) fn blobs_in(state: &Path) -> PathBuf {
     state.join("blobs")

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use muster_core::names::{EnvName, Role, Version};
+use muster_design::environment::Environment;
 use muster_design::finding::Findings;
 use muster_design::project::{LoadEnvironmentError, Project};
 use muster_release::key::{KeyError, SigningKey, read_public, write_public};
@@ -68,6 +69,7 @@ pub(crate) fn load(
     let environment = accepted.value;
     let dirs = only_dirs(&[dir.display().to_string()])?;
     let read = design::read_dirs(&dirs);
+    design::warn_of_stray_documents(&dirs, notes);
     let checked = read.compile(Some(&environment.name), BTreeMap::new());
     let findings: Findings = read.read_errors.iter().cloned().chain(checked.findings).collect::<Vec<_>>().into();
     if findings.has_errors() {
@@ -96,41 +98,58 @@ pub(crate) fn load(
     };
     let mut releases: Vec<(Version, ProjectRelease)> = Vec::new();
     for version in &versions {
-        let directory = project.release_dir(version);
-        // Fails here rather than on every node.
-        let source = ProjectRelease::check(directory.clone()).with_context(|| format!("cannot use release {version}"));
-        releases.push((version.clone(), source.map_err(Failure::failed)?));
-        if validate {
-            let tree = ReleaseTree::read(&directory).map_err(Failure::failed)?;
-            let spec = muster_release::check(&tree).map_err(Failure::failed)?;
-            validation::validate_files(&tree, &spec, &variables::cache_dir(None), notes).map_err(|failure| {
-                Failure { error: failure.error.context(format!("cannot use release {version}")), ..failure }
-            })?;
-        }
-    }
-
-    let roles: BTreeSet<Role> = environment.roles.iter().map(|role| role.role.clone()).collect();
-    for (version, release) in &releases {
-        let unknown = release.checks.unknown_roles(&roles);
-        if let Some(role) = unknown.first() {
-            let error = anyhow::anyhow!(
-                "release {version} has a check for role {role}, which the environment {} does not have: the check would \
-                 never run",
-                environment.name
-            );
-            let known: Vec<&str> = roles.iter().map(Role::as_str).collect();
-            let hint = format!("correct `roles` of the checks in release.yaml; the roles are {}", known.join(", "));
-            return Err(Failure::failed(error).hint(hint));
-        }
-        let unchecked = release.checks.unchecked_roles(&roles);
-        if !unchecked.is_empty() {
-            notes.warning(unchecked_warning(version, &unchecked));
-        }
+        let release = check_release(&project, version, validate, notes)?;
+        check_roles(version, &release, &environment, notes)?;
+        releases.push((version.clone(), release));
     }
     let (nodes, built) = (BTreeMap::new(), BTreeMap::new());
     let registration = Registration { env: environment.name.clone(), nodes, releases: built, first_version, epoch };
     let by = Attribution { author: author(), message: format!("project in {}", dir.display()) };
     Ok(LoadedProject { registration, releases, design, by })
+}
+
+/// Checks what every node would refuse. `validate`: parse its files.
+pub(crate) fn check_release(
+    project: &Project,
+    version: &Version,
+    validate: bool,
+    notes: &mut Notes,
+) -> Result<ProjectRelease, Failure> {
+    let directory = project.release_dir(version);
+    let unusable = || format!("cannot use release {version}");
+    let release = ProjectRelease::check(directory.clone()).with_context(unusable).map_err(Failure::failed)?;
+    if validate {
+        let tree = ReleaseTree::read(&directory).map_err(Failure::failed)?;
+        let spec = muster_release::check(&tree).map_err(Failure::failed)?;
+        validation::validate_files(&tree, &spec, &variables::cache_dir(None), notes)
+            .map_err(|failure| Failure { error: failure.error.context(unusable()), ..failure })?;
+    }
+    Ok(release)
+}
+
+/// Compares the roles of a release's checks with those of an environment.
+pub(crate) fn check_roles(
+    version: &Version,
+    release: &ProjectRelease,
+    environment: &Environment,
+    notes: &mut Notes,
+) -> Result<(), Failure> {
+    let roles: BTreeSet<Role> = environment.roles.iter().map(|role| role.role.clone()).collect();
+    if let Some(role) = release.checks.unknown_roles(&roles).first() {
+        let error = anyhow::anyhow!(
+            "release {version} has a check for role {role}, which the environment {} does not have: the check would \
+             never run",
+            environment.name
+        );
+        let known: Vec<&str> = roles.iter().map(Role::as_str).collect();
+        let hint = format!("correct `roles` of the checks in release.yaml; the roles are {}", known.join(", "));
+        return Err(Failure::failed(error).hint(hint));
+    }
+    let unchecked = release.checks.unchecked_roles(&roles);
+    if !unchecked.is_empty() {
+        notes.warning(unchecked_warning(version, &unchecked));
+    }
+    Ok(())
 }
 
 /// Sort key of natural order: digits compare as numbers, `v9` before `v10`.

@@ -33,7 +33,7 @@ fn design(sandbox: &Sandbox, dbs: u32, webs: u32) -> PathBuf {
 
 fn apply(sandbox: &Sandbox, dbs: u32, webs: u32) -> String {
     let dir = design(sandbox, dbs, webs);
-    let applied = sandbox.run_muster(&["env", "apply", "quickstart", dir.to_str().unwrap()]);
+    let applied = sandbox.run_muster(&["env", "apply", "quickstart", dir.to_str().unwrap(), "--yes"]);
     assert_eq!(applied.code(), 0, "{applied:?}\n{}", sandbox.run_muster(&["status"]).stdout);
     applied.stdout
 }
@@ -180,7 +180,7 @@ fn next_start_finishes_an_interrupted_removal() {
 
     fs::write(&shut, "").unwrap();
     let dir = project(1).dir;
-    let applied = sandbox.run_muster(&["env", "apply", "test", dir.to_str().unwrap(), "--no-wait"]);
+    let applied = sandbox.run_muster(&["env", "apply", "test", dir.to_str().unwrap(), "--no-wait", "--yes"]);
     assert_eq!(applied.code(), 0, "{applied:?}");
     let web2 = api.wait_node_state("web2", "leaving");
     assert_eq!((&web2["active"], &web2["why"]["waits_for"]), (&Value::from(false), &serde_json::json!(["lb1"])));

@@ -139,6 +139,17 @@ fn check_commands(sandbox: &Sandbox) {
 }
 
 #[test]
+fn project_of_init_is_validated() {
+    let sandbox = Sandbox::new();
+    let created = sandbox.run_muster(&["init", "shop"]);
+    assert_eq!(created.code(), 0, "{created:?}");
+    let up = UpProcess::start(&sandbox, &sandbox.path("shop"), &["--once"]).process.wait_exit(TIMEOUT);
+    assert_eq!(up.code(), 0, "{up:?}");
+    assert!(up.stdout.contains("all 2 nodes validated at v1"), "{}", up.stdout);
+    sandbox.assert_no_processes();
+}
+
+#[test]
 fn quickstart_starts_updates_and_restarts() {
     let sandbox = Sandbox::new();
     start_from_nothing(&sandbox);

@@ -129,6 +129,32 @@ fn next_up_takes_over_after_a_kill() {
 }
 
 #[test]
+fn down_ends_a_fleet_with_or_without_its_up() {
+    let sandbox = Sandbox::new();
+    let project = project(&sandbox);
+    let down = || {
+        let ended = sandbox.run_muster(&["down", "--state", "state"]);
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        ended.stdout
+    };
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
+    up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
+    one_agent_and_one_service_each(&sandbox);
+    up.process.kill(TIMEOUT);
+    let said = down();
+    assert!(NODES.iter().all(|node| said.contains(&format!("processes of {node}"))), "{said}");
+    sandbox.assert_no_processes();
+
+    let up = UpProcess::start(&sandbox, &project.dir, &[]);
+    up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
+    let said = down();
+    assert!(said.starts_with("stopped `muster up` (process "), "{said}");
+    assert_eq!(up.process.wait_exit(TIMEOUT).code(), 0);
+    sandbox.assert_no_processes();
+    assert!(down().starts_with("no process of the fleet in "));
+}
+
+#[test]
 fn second_ctrl_c_and_closed_terminal_end_it() {
     let sandbox = Sandbox::new();
     let project = project(&sandbox);

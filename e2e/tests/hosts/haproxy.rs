@@ -106,7 +106,7 @@ impl Fleet {
     /// Sets the number of web servers.
     fn apply_design(&self, webs: u32) {
         let (design, cardinality) = (example("design").display().to_string(), format!("web={webs}"));
-        self.muster(&["env", "apply", ENV, &design, "--cardinality", &cardinality, "--no-wait"]);
+        self.muster(&["env", "apply", ENV, &design, "--cardinality", &cardinality, "--no-wait", "--yes"]);
     }
 
     fn address(&self, node: &str) -> String {

@@ -1,13 +1,16 @@
 //! Commands: one file per verb, one folder per noun. This file has the list of commands and the dispatcher.
 
 mod backup;
+mod check;
 mod completions;
 mod data;
 pub(crate) mod design;
 mod doctor;
+mod down;
 mod drift;
 pub(crate) mod env;
 mod fleet_progress;
+mod init;
 mod item;
 mod key;
 mod lookup;
@@ -23,6 +26,7 @@ mod status;
 mod trigger_update;
 mod up;
 mod verify_hosts;
+mod version;
 mod versions;
 
 use std::future::Future;
@@ -35,6 +39,8 @@ use crate::output::Terminal;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
+    Init(init::Args),
+    Check(check::Args),
     Status(status::Args),
     /// List, show and run nodes
     #[command(subcommand)]
@@ -42,14 +48,20 @@ pub enum Command {
     Runs(runs::Args),
     Failures(runs::FailuresArgs),
     Drift(drift::Args),
+    #[command(alias = "trigger_update")]
     TriggerUpdate(trigger_update::Args),
     /// Update to another version in waves: plan, start, follow, pause, roll back
     #[command(subcommand)]
     Rollout(rollout::Command),
+    #[command(alias = "verify_hosts")]
     VerifyHosts(verify_hosts::Args),
+    #[command(alias = "current_version")]
     CurrentVersion(versions::CurrentVersionArgs),
+    #[command(alias = "running_versions")]
     RunningVersions(versions::RunningVersionsArgs),
+    #[command(alias = "hosts_at_version")]
     HostsAtVersion(versions::HostsAtVersionArgs),
+    #[command(alias = "check_single_version")]
     CheckSingleVersion(versions::CheckSingleVersionArgs),
     /// Set and show configuration data in layers
     #[command(subcommand)]
@@ -78,7 +90,9 @@ pub enum Command {
     Backup(backup::Args),
     Restore(restore::Args),
     Up(up::Args),
+    Down(down::Args),
     Serve(serve::Args),
+    Version(version::Args),
     Completions(completions::Args),
 }
 
@@ -86,6 +100,8 @@ pub enum Command {
 pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let Cli { globals, command } = cli;
     match command {
+        Command::Init(args) => init::run(&args, &globals, terminal),
+        Command::Check(args) => check::run(&args, &globals, terminal),
         Command::Status(args) => run_client(status::run(&args, &globals, terminal)),
         Command::Node(node::Command::List(args)) => run_client(node::list(&args, &globals, terminal)),
         Command::Node(node::Command::Show(args)) => run_client(node::show::run(&args, &globals, terminal)),
@@ -143,7 +159,9 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Backup(args) => run_client(backup::run(&args, &globals, terminal)),
         Command::Restore(args) => run_client(restore::run(&args, &globals, terminal)),
         Command::Up(args) => run_server(up::run(&args, &globals, terminal)),
+        Command::Down(args) => run_client(down::run(&args, &globals, terminal)),
         Command::Serve(args) => run_server(serve::run(&args, &globals, terminal)),
+        Command::Version(args) => run_client(version::run(&args, &globals, terminal)),
         Command::Completions(args) => completions::run(&args, terminal),
     }
 }

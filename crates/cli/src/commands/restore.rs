@@ -1,7 +1,7 @@
 //! `muster restore`: restores an environment from a backup.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -162,7 +162,7 @@ async fn restore_to_store(
     restored.map_err(refused)
 }
 
-/// Asks for confirmation before data is deleted. Without a terminal `--yes` is required.
+/// Asks for confirmation before data is deleted.
 fn confirm(env: &EnvName, existing: &str, contents: &Contents, terminal: &mut Terminal) -> Result<(), Failure> {
     let manifest = &contents.manifest;
     let backup = format!(
@@ -171,17 +171,7 @@ fn confirm(env: &EnvName, existing: &str, contents: &Contents, terminal: &mut Te
         count(manifest.nodes, "node"),
         version_cell(manifest.current_version.as_ref())
     );
-    if !io::stdin().is_terminal() {
-        let failure = Failure::usage(format!("{env} exists ({existing}) and would be replaced by {backup}"));
-        return Err(failure.hint("confirm with --yes"));
-    }
-    terminal.notes.prompt(format_args!("{env} exists ({existing}). Replace it by {backup}? [y/N] "));
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).context("cannot read the answer").map_err(Failure::failed)?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::failed(anyhow::anyhow!("nothing was changed"))),
-    }
+    terminal.notes.confirm(format_args!("{env} exists ({existing}). Replace it by {backup}?"), "--yes")
 }
 
 fn show(restored: &RestoreResponse, now: Timestamp, out: &mut Out) {

@@ -13,7 +13,9 @@ use crate::args::store::StoreArgs;
 use crate::connect::{Announcement, SearchPaths, announce};
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
-use crate::process::{LogFormat, ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir};
+use crate::process::{
+    LogFormat, ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir, store_in,
+};
 use crate::project::{self, LoadedProject, signing_key};
 
 /// Run the server
@@ -31,7 +33,7 @@ Exit codes:
   1  the server could not start, or failed
 
 Examples:
-  muster serve --store embedded:.muster/store
+  muster serve                                 the embedded store in its state directory
   muster serve --store embedded:/var/lib/muster/store --project examples/quickstart
   muster serve --store etcd://10.0.0.1:2379,10.0.0.2:2379 --blobs /srv/muster/blobs \\
                --token-file /etc/muster/token
@@ -73,8 +75,9 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         }
     };
     // Opening an unreachable cluster takes a while.
+    let default = store_in(&state);
     let store = tokio::select! {
-        opened = args.store.open(None, &mut terminal.notes) => opened?,
+        opened = args.store.open(Some(&default), &mut terminal.notes) => opened?,
         () = signals.recv() => return Ok(Exit::Yes),
     };
     let access = ServerAccess::open(&state, globals.token_file.as_deref()).map_err(Failure::failed)?;

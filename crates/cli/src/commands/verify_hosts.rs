@@ -9,6 +9,7 @@ use muster_core::names::Version;
 use muster_core::node::status::NodeState;
 use muster_wire::client::ClientError;
 use muster_wire::operator::{MAX_WAIT_SECONDS, MissingHost, VerifyHostsRequest, VerifyHostsResponse};
+use muster_wire::problem::ProblemCode;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::args::Globals;
@@ -84,6 +85,12 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     Ok(Exit::yes_if(verified.verified))
 }
 
+/// True if there is no such release: no host can ever validate it.
+async fn is_unknown_version(session: &Session, version: &Version) -> bool {
+    let found = session.client().release(&session.env, version).await;
+    found.is_err_and(|error| error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownVersion))
+}
+
 /// The hosts of the command line or of standard input; none if there are none.
 fn given_hosts(args: &[String]) -> Result<Option<Vec<String>>, Failure> {
     let from_stdin = args.iter().any(|arg| arg == STDIN) || (args.is_empty() && !io::stdin().is_terminal());
@@ -134,6 +141,10 @@ async fn wait_until_verified(
     let started = Instant::now();
     let deadline = started + timeout;
     let mut answer = session.map_err(send(session, &mut request, 0).await)?;
+    if !answer.verified && is_unknown_version(session, &request.version).await {
+        notes.warning(format_args!("there is no release {}: no host can validate it", request.version));
+        return Ok(answer);
+    }
     if !answer.verified && !notes.shows_progress() {
         notes.note(format_args!("{}; waiting", progress(&request, &answer)));
     }

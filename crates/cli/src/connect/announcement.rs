@@ -123,6 +123,11 @@ impl SearchPaths {
         Ok(Self { current_dir: std::env::current_dir()?, user_dir })
     }
 
+    /// The nearest state directory that exists and belongs to this user.
+    pub(crate) fn nearest_state(&self) -> Option<PathBuf> {
+        self.state_dirs().find(|state| is_own(state).unwrap_or(false))
+    }
+
     /// The possible state directories in this and all parent directories, the nearest first.
     pub(super) fn state_dirs(&self) -> impl Iterator<Item = PathBuf> {
         self.current_dir.ancestors().map(|dir| dir.join(STATE_DIR))

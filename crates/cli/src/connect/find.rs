@@ -31,9 +31,9 @@ impl FoundServer {
 pub enum FindServerError {
     #[error("no server was found{}", format_searched(.0))]
     NotFound(Vec<SearchedPath>),
-    #[error("the server of {} is not running any more", server.state.display())]
+    #[error("the server of {} is not running", state.display())]
     Stopped {
-        server: Box<Announcement>,
+        state: PathBuf,
         /// Other running servers of the user, for a hint.
         others: Vec<Announcement>,
     },
@@ -94,14 +94,19 @@ pub fn find(paths: &SearchPaths) -> Result<FoundServer, FindServerError> {
     let near = paths.current_dir.join(STATE_DIR).join(SERVER_FILE);
     let mut searched = vec![SearchedPath { path: near, result: SearchResult::MissingHereAndAbove }];
     for state in paths.state_dirs() {
-        match is_own(&state.join(SERVER_FILE)) {
-            // Even if this server has stopped, no other server is used in its place.
-            Ok(true) => return find_by_state(&state).map_err(|error| error.with_other_servers(&paths.user_dir)),
-            Ok(false) => {
-                searched.push(SearchedPath { path: state.join(SERVER_FILE), result: SearchResult::ForeignFile });
+        let announcement = state.join(SERVER_FILE);
+        let stopped = || FindServerError::Stopped { state: state.clone(), others: Vec::new() };
+        // Even if the server of this directory has stopped, no other server is used in its place.
+        let found = match (is_own(&announcement), is_own(&state)) {
+            (Ok(true), _) => find_by_state(&state),
+            (Err(_), Ok(true)) => Err(stopped()),
+            (Ok(false), _) => {
+                searched.push(SearchedPath { path: announcement, result: SearchResult::ForeignFile });
+                continue;
             }
-            Err(_) => {}
-        }
+            (Err(_), Ok(false) | Err(_)) => continue,
+        };
+        return found.map_err(|error| error.with_other_servers(&paths.user_dir));
     }
     let (mut servers, result) = user_servers(&paths.user_dir)?;
     searched.push(SearchedPath { path: paths.user_dir.clone(), result });
@@ -121,7 +126,7 @@ pub fn find_by_state(state: &Path) -> Result<FoundServer, FindServerError> {
     let found = read(&path).map_err(|source| FindServerError::Unreadable { path: path.clone(), source })?;
     match found {
         Some(announcement) if is_alive(announcement.pid) => Ok(FoundServer::Announced { file: path, announcement }),
-        Some(server) => Err(FindServerError::Stopped { server: Box::new(server), others: Vec::new() }),
+        Some(_) => Err(FindServerError::Stopped { state: state.to_owned(), others: Vec::new() }),
         None => Err(FindServerError::NotFound(vec![SearchedPath { path, result: SearchResult::Missing }])),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A server announces itself in two files, and removes both when it stops:
 //!
-//! - `server.json` in its state directory, found from `.muster` in this or a parent directory, or with `--state`;
+//! - `server.json` in its state directory, found from `.muster` in this or a parent directory, or with `--state`; if there is
+//!   such a directory and its server is stopped, no other server is used in its place;
 //! - `<pid>.json` in a directory of the user (`$XDG_RUNTIME_DIR/muster`, or `muster-<uid>` in the temporary directory),
 //!   found from any terminal of the user. One file per server: with two servers a command refuses to guess.
 //!

@@ -168,8 +168,8 @@ impl From<FindServerError> for Failure {
                 Exit::CannotTell,
                 "start one with `muster up DIR`, or give its address with --server or MUSTER_SERVER".to_owned(),
             ),
-            FindServerError::Stopped { server, others } => {
-                let mut hint = format!("start it again with `muster up DIR --state {}`", server.state.display());
+            FindServerError::Stopped { state, others } => {
+                let mut hint = format!("start it again with `muster up DIR --state {}`", state.display());
                 for other in others {
                     hint.push_str(&format!("; or use --server {} for that of {}", other.url, other.state.display()));
                 }

@@ -50,6 +50,23 @@ impl Notes {
         let _ = self.to.flush();
     }
 
+    /// Asks a question that is answered with yes or no. Without a terminal the answer must be on the command line, as `option`.
+    pub fn confirm(&mut self, question: impl fmt::Display, option: &str) -> Result<(), Failure> {
+        let nothing = "nothing was changed";
+        if !io::stdin().is_terminal() {
+            let failure = Failure::usage(format!("{question} There is no terminal to ask: {nothing}"));
+            return Err(failure.hint(format!("confirm with {option}")));
+        }
+        self.prompt(format_args!("{question} [y/N] "));
+        let mut answer = String::new();
+        let read = io::stdin().read_line(&mut answer);
+        read.map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot read the answer")))?;
+        match answer.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(Failure::failed(anyhow::anyhow!(nothing))),
+        }
+    }
+
     /// True on a terminal without `--quiet`.
     pub fn shows_progress(&self) -> bool {
         self.is_terminal && !self.quiet

@@ -106,7 +106,7 @@ async fn killed_server_is_reported() {
     snapshot!(shown(&output), @"
     exit 2
     --- stderr
-    error: the server of TMP/work/.muster is not running any more
+    error: the server of TMP/work/.muster is not running
     hint: start it again with `muster up DIR --state TMP/work/.muster`
     ");
 }
@@ -119,7 +119,20 @@ async fn killed_server_is_not_replaced_by_another() {
     snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
     exit 2
     --- stderr
-    error: the server of TMP/elsewhere/.muster is not running any more
+    error: the server of TMP/elsewhere/.muster is not running
+    hint: start it again with `muster up DIR --state TMP/elsewhere/.muster`; or use --server http://127.0.0.1:PORT for that of TMP/work/.muster
+    ");
+}
+
+/// After a clean stop there is no announcement: the state directory remains.
+#[tokio::test]
+async fn stopped_server_is_not_replaced_by_another() {
+    let fleet = Fleet::validated().await;
+    std::fs::create_dir(fleet.machine.path("elsewhere/.muster")).unwrap();
+    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    exit 2
+    --- stderr
+    error: the server of TMP/elsewhere/.muster is not running
     hint: start it again with `muster up DIR --state TMP/elsewhere/.muster`; or use --server http://127.0.0.1:PORT for that of TMP/work/.muster
     ");
 }

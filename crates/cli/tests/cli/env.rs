@@ -201,6 +201,19 @@ async fn empty_design_requires_remove_all() {
 }
 
 #[tokio::test]
+async fn removal_of_nodes_is_confirmed() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    site(&fleet, 1);
+    let asked = fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await;
+    assert!(asked.starts_with("exit 64\n"), "{asked}");
+    let question = "error: web2 will be drained and removed from lab. Continue? There is no terminal to ask: nothing was changed\n";
+    assert!(asked.contains(question) && asked.ends_with("hint: confirm with --yes\n"), "{asked}");
+    let done = fleet.muster(&["env", "apply", "lab", "site", "--no-wait", "--yes"]).await;
+    assert!(done.starts_with("exit 0\n") && done.contains("lab follows design 2"), "{done}");
+}
+
+#[tokio::test]
 async fn server_findings_and_other_sources_are_printed() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();

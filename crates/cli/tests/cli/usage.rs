@@ -50,7 +50,6 @@ async fn usage_errors_are_exit_code_64() {
         &["env", "plan", "prod", "--cardinality", "web1=3"],
         &["item", "put"],
         &["item", "list", "--design", "0"],
-        &["serve"],
         &["serve", "--store-user", "muster"],
         &["serve", "--store", "etcd://127.0.0.1:1", "--store-cert", "x.pem"],
         &["serve", "--store", "etcd://127.0.0.1:1", "--store-user", "muster"],
@@ -71,6 +70,105 @@ async fn help_and_version_succeed() {
         let text = machine.run(args).await;
         assert!(text.starts_with("exit 0\n--- stdout\n") && !text.contains("--- stderr"), "{args:?}: {text}");
     }
+}
+
+#[tokio::test]
+async fn names_with_underscores_and_of_other_tools_are_known() {
+    let machine = Machine::new();
+    for verb in [
+        "trigger_update",
+        "verify_hosts",
+        "current_version",
+        "running_versions",
+        "hosts_at_version",
+        "check_single_version",
+    ] {
+        let text = machine.run(&[verb, "--help"]).await;
+        assert!(text.starts_with("exit 0\n--- stdout\n"), "{verb}: {text}");
+    }
+    snapshot!(machine.run(&["rollback"]).await, @"
+    exit 64
+    --- stderr
+    error: unrecognized subcommand 'rollback'
+
+      tip: a similar subcommand exists: 'rollout rollback'
+
+    Usage: muster [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    ");
+}
+
+#[tokio::test]
+async fn version_has_that_of_the_server() {
+    let fleet = Fleet::validated().await;
+    let version = env!("CARGO_PKG_VERSION");
+    let text = fleet.muster(&["version"]).await.replace(version, "VERSION");
+    snapshot!(text, @"
+    exit 0
+    --- stdout
+    muster VERSION
+    server VERSION at http://127.0.0.1:PORT
+    ");
+    let machine = fleet.stop().await;
+    assert_eq!(machine.run(&["version"]).await, format!("exit 0\n--- stdout\nmuster {version}\n"));
+}
+
+#[tokio::test]
+async fn init_creates_a_valid_project_once() {
+    let machine = Machine::new();
+    snapshot!(machine.run(&["init", "shop"]).await, @"
+    exit 0
+    --- stdout
+    created shop/environments/shop.yaml
+    created shop/releases/v1/release.yaml
+    created shop/releases/v1/site.pp
+    created shop/releases/v1/hiera.yaml
+    created shop/releases/v1/data/common.yaml
+    created shop/releases/v1/modules/app/manifests/init.pp
+    created shop/.gitignore
+    next: muster up shop
+    ");
+    snapshot!(machine.run(&["init", "shop"]).await, @"
+    exit 0
+    --- stdout
+    shop has all files of the project already
+    next: muster up shop
+    ");
+    snapshot!(machine.run(&["check", "shop", "--no-validate"]).await, @"
+    exit 0
+    --- stdout
+    no findings (shop: 2 documents, 2 nodes)
+    release v1: ok
+    ");
+    std::fs::write(machine.path("elsewhere/shop/releases/v1/site.pp"), "# mine").unwrap();
+    std::fs::remove_file(machine.path("elsewhere/shop/releases/v1/hiera.yaml")).unwrap();
+    snapshot!(machine.run(&["init", "shop"]).await, @"
+    exit 1
+    --- stderr
+    error: shop/releases/v1/site.pp exists and differs: nothing was created
+    hint: choose an empty directory, or remove the file
+    ");
+    assert!(!machine.path("elsewhere/shop/releases/v1/hiera.yaml").exists(), "nothing was created");
+    let text = machine.run(&["init", "My Shop", "-o", "json"]).await;
+    assert!(text.contains("\"env\": \"dev\""), "{text}");
+}
+
+#[tokio::test]
+async fn down_needs_a_state_directory_and_is_idempotent() {
+    let machine = Machine::new();
+    snapshot!(machine.run(&["down"]).await, @"
+    exit 2
+    --- stderr
+    error: no fleet was started in this directory or a parent directory
+    hint: change to the directory of `muster up`, or name its state directory with --state
+    ");
+    std::fs::create_dir(machine.path("elsewhere/.muster")).unwrap();
+    snapshot!(machine.run(&["down"]).await, @"
+    exit 0
+    --- stdout
+    no process of the fleet in TMP/elsewhere/.muster is running
+    ");
 }
 
 #[tokio::test]
@@ -192,12 +290,6 @@ async fn server_without_environments_has_a_hint() {
 #[tokio::test]
 async fn invalid_store_options_have_hints() {
     let machine = Machine::new();
-    snapshot!(machine.run(&["serve"]).await, @"
-    exit 64
-    --- stderr
-    error: --store is missing
-    hint: use --store embedded:PATH for a store in a file, or --store etcd://HOST:PORT for one that several servers share
-    ");
     let etcd = ["serve", "--store", "etcd://127.0.0.1:1"];
     snapshot!(machine.run(&[&etcd[..], &["--store-key", "x.pem"]].concat()).await, @"
     exit 64

@@ -270,6 +270,14 @@ async fn unreachable_server_at_the_timeout_is_unknown() {
 }
 
 #[tokio::test]
+async fn wait_for_a_missing_release_ends_at_once() {
+    let fleet = Fleet::validated().await;
+    let text = fleet.muster(&["verify-hosts", "v99", "db1", "--wait", "--timeout", "1h"]).await;
+    assert!(text.starts_with("exit 1\n"), "{text}");
+    assert!(text.contains("warning: there is no release v99: no host can validate it\n"), "{text}");
+}
+
+#[tokio::test]
 async fn progress_line_is_cleared_on_a_terminal() {
     let fleet = Fleet::halfway().await;
     let (reader, terminal) = fixture::terminal();

@@ -50,7 +50,7 @@ pub use agent_process::{AGENT, FindAgentError, MACHINE_MARK, StartAgentError, fi
 pub use machine_dir::ReadMachineError;
 pub use network::{LoopbackNetwork, NetworkError};
 pub use network_claim::ClaimNetworkError;
-pub use release::{PowerOffError, PowerOffResult, ReleaseError, ReleaseOthersError};
+pub use release::{PowerOffError, PowerOffResult, ReleaseError, ReleaseOthersError, power_off_all, running_owner};
 pub use steps::{AllocateError, BootError, DeployError, WriteConfigError};
 
 /// Configuration of the local driver.
@@ -108,8 +108,9 @@ pub enum OpenDriverError {
         #[source]
         source: io::Error,
     },
-    #[error("the machines in {path} belong to another running muster{by}: stop it, or choose another --state")]
-    InUse { path: PathBuf, by: String },
+    #[error("the machines in {path} belong to another running muster{}: stop it, or choose another --state",
+        pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    InUse { path: PathBuf, pid: Option<i32> },
     #[error(transparent)]
     Machine(#[from] ReadMachineError),
     #[error(transparent)]
@@ -211,14 +212,12 @@ fn lock_nodes(state: &Path) -> Result<(PathBuf, File), OpenDriverError> {
         Err(TryLockError::Error(source)) => return Err(failed(source)),
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
-            let by = match lock.read_to_string(&mut pid) {
-                Ok(1..) => format!(" (pid {})", pid.trim()),
-                Ok(0) | Err(_) => String::new(),
-            };
-            return Err(OpenDriverError::InUse { path: nodes, by });
+            let read = lock.read_to_string(&mut pid);
+            let pid = read.ok().and_then(|_| pid.trim().parse().ok());
+            return Err(OpenDriverError::InUse { path: nodes, pid });
         }
     }
-    // The pid is only for the error message above.
+    // The pid is for the error above, and for a command that stops this process.
     lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(failed)?;
     Ok((nodes, lock))
 }

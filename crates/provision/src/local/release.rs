@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use muster_marked::{TerminationSummary, terminate_all};
 
 use super::agent_process::{MACHINE_MARK, end_agents};
 use super::machine_dir::{MachineDir, ReadMachineError};
-use super::{LocalDriver, MachineSlot, is_transient, locked, machine_dirs, step_error};
+use super::{LocalDriver, MachineSlot, OpenDriverError, is_transient, lock_nodes, locked, machine_dirs, step_error};
 use crate::driver::StepError;
 
 /// Time between SIGTERM and SIGKILL for the processes of a machine, after its agent has ended.
@@ -52,6 +52,26 @@ impl LocalDriver {
             PowerOffResult { node, result }
         });
         Ok(futures::stream::iter(machines).buffer_unordered(CONCURRENCY).collect().await)
+    }
+}
+
+/// Powers off every machine of a state directory without a driver, such as those of a driver that was killed.
+pub async fn power_off_all(state: &Path) -> Result<Vec<PowerOffResult>, OpenDriverError> {
+    let (nodes, _lock) = lock_nodes(state)?;
+    let dirs = machine_dirs(&nodes).map_err(|source| OpenDriverError::State { path: nodes.clone(), source })?;
+    let machines = dirs.into_iter().filter_map(|dir| Some((dir.node()?, dir))).map(|(node, dir)| async move {
+        let result = power_off(&MachineSlot::default(), &dir, &node).await;
+        PowerOffResult { node, result }
+    });
+    Ok(futures::stream::iter(machines).buffer_unordered(CONCURRENCY).collect().await)
+}
+
+/// Process id of the running driver of a state directory, if there is one.
+pub fn running_owner(state: &Path) -> Result<Option<i32>, OpenDriverError> {
+    match lock_nodes(state) {
+        Err(OpenDriverError::InUse { pid: Some(pid), .. }) => Ok(Some(pid)),
+        Err(error) => Err(error),
+        Ok(_) => Ok(None),
     }
 }
 

@@ -42,15 +42,15 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Deny {
+pub(in crate::commands) enum Deny {
     Warnings,
 }
 
 /// Result of the check.
 #[derive(Debug, Serialize)]
-struct CheckReport {
+pub(in crate::commands) struct CheckReport {
     findings: Vec<ReportedFinding>,
-    errors: usize,
+    pub(in crate::commands) errors: usize,
     warnings: usize,
     environments: Vec<CheckedEnvironment>,
 }
@@ -73,13 +73,14 @@ struct CheckedEnvironment {
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let dirs = only_dirs(&args.dirs)?;
     let loaded = design::read_dirs(&dirs);
+    design::warn_of_stray_documents(&dirs, &mut terminal.notes);
     let report = check(&loaded, globals.env.as_ref());
     terminal.out.answer(&report, |out| show(&report, args.deny, out));
     let denied = report.errors > 0 || args.deny == Some(Deny::Warnings) && report.warnings > 0;
     Ok(Exit::yes_if(!denied))
 }
 
-fn check(loaded: &LoadedDesign, only: Option<&EnvName>) -> CheckReport {
+pub(in crate::commands) fn check(loaded: &LoadedDesign, only: Option<&EnvName>) -> CheckReport {
     let mut environments = Vec::new();
     let mut found: Vec<ReportedFinding> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
@@ -107,7 +108,7 @@ fn check(loaded: &LoadedDesign, only: Option<&EnvName>) -> CheckReport {
     CheckReport { findings: found, errors, warnings, environments }
 }
 
-fn show(report: &CheckReport, deny: Option<Deny>, out: &mut Out) {
+pub(in crate::commands) fn show(report: &CheckReport, deny: Option<Deny>, out: &mut Out) {
     for ReportedFinding { finding, environments } in &report.findings {
         out.text(render_finding(finding));
         if !environments.is_empty() && environments.len() < report.environments.len() {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use muster_core::names::{EnvName, Role};
 use muster_design::file_text::FileText;
 use muster_design::finding::{Code, Finding, Findings};
-use muster_design::source::{DesignSource, SourceDir};
+use muster_design::source::{DesignSource, SourceDir, stray_documents};
 use muster_design::{CheckedDesign, CompileOptions, Design};
 
 use crate::args::design::NamedDir;
@@ -46,6 +46,17 @@ pub(crate) fn read_dirs(dirs: &[NamedDir]) -> LoadedDesign {
         bundle
     });
     LoadedDesign { bundles: bundles.collect(), read_errors: read_errors.into() }
+}
+
+/// Warns about documents of a project that are not read.
+pub(crate) fn warn_of_stray_documents(dirs: &[NamedDir], notes: &mut Notes) {
+    for path in dirs.iter().flat_map(|dir| stray_documents(&dir.path)) {
+        notes.warning(format_args!(
+            "{} is not read: the documents of a project are in design/ and environments/, or in the directories that \
+             muster.yaml lists",
+            path.display()
+        ));
+    }
 }
 
 impl LoadedDesign {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use muster_core::design::plan::{DesignPlan, NodeAction};
+use muster_core::design::plan::{DesignPlan, NodeAction, Totals};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::node::status::{NodeState, Reason};
 use muster_core::txn::Revision;
@@ -27,6 +27,11 @@ use super::plan::{read_plan, show_plan};
 /// Pause between two requests. A node takes seconds, and the rows of thousands of nodes are a megabyte.
 const POLL_PAUSE: Duration = Duration::from_millis(500);
 
+/// Time between two lines of progress where standard error is not a terminal.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(10);
+/// Names of nodes in a question.
+const SHOWN_NODES: usize = 5;
+
 /// Apply a design to an environment: create, change and remove nodes
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
@@ -39,6 +44,8 @@ written through the API are kept and take precedence. An environment that does n
 
 A design that removes all nodes of an environment is refused without --remove-all: most likely the directory is the \
 wrong one. `muster env destroy` removes an environment.
+
+A plan that removes nodes asks for confirmation, unless it was saved before; without a terminal --yes is required.
 
 Nodes to be removed are drained before they are stopped. Without --no-wait the command waits until new and changed nodes are \
 validated and removed nodes are gone, or until no node makes progress. Not waiting, or Ctrl-C, does not stop the change.
@@ -70,6 +77,9 @@ pub struct Args {
     /// Allow a design that removes all nodes of the environment
     #[arg(long)]
     remove_all: bool,
+    /// Remove nodes without asking
+    #[arg(short, long)]
+    yes: bool,
     /// Print the plan, and change nothing
     #[arg(long, conflicts_with_all = ["wait", "no_wait"])]
     dry_run: bool,
@@ -117,6 +127,12 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         show_plan(&plan, &mut terminal.out);
         terminal.out.flush();
     }
+    // A saved plan was reviewed before. The server refuses to remove all nodes without --remove-all.
+    let Totals { create, change, remove, keep } = plan.totals;
+    if remove > 0 && create + change + keep > 0 && !(args.yes || is_saved) {
+        let removed = removed_nodes(&plan);
+        terminal.notes.confirm(format_args!("{removed} will be drained and removed from {env}. Continue?"), "--yes")?;
+    }
     let apply = ApplyDesign {
         design: input.design.clone(),
         message: args.message.clone(),
@@ -145,6 +161,20 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
         None => Exit::Yes,
     })
+}
+
+/// "web3", or "3 nodes (web3, web4, web5)"
+fn removed_nodes(plan: &DesignPlan) -> String {
+    let removed = plan.nodes.iter().filter(|node| node.action == NodeAction::Remove).map(|node| node.node.as_str());
+    let names: Vec<&str> = removed.collect();
+    match names[..] {
+        [only] => only.to_owned(),
+        _ => {
+            let shown = names.iter().take(SHOWN_NODES).copied().collect::<Vec<_>>().join(", ");
+            let more = if names.len() > SHOWN_NODES { ", …" } else { "" };
+            format!("{} ({shown}{more})", count(names.len(), "node"))
+        }
+    }
 }
 
 fn show_result(env: &EnvName, output: &ApplyOutput, terminal: &mut Terminal) {
@@ -210,7 +240,7 @@ async fn wait_until_converged(
     let started = Instant::now();
     let deadline = started + timeout;
     let all = plan.nodes.iter().filter(|node| node.action != NodeAction::Keep).count();
-    let (mut noted, mut unreachable) = (BTreeSet::new(), false);
+    let (mut noted, mut unreachable, mut reported) = (BTreeSet::new(), false, started);
     loop {
         match server.client.clone().at_least(revision).nodes(env).await {
             Ok(page) => {
@@ -225,11 +255,14 @@ async fn wait_until_converged(
                 }
                 let converged = all - convergence.missing.len() - convergence.leaving.len() - convergence.unseen.len();
                 let seconds = started.elapsed().as_secs();
-                notes.progress(format_args!(
-                    "{converged} of {} converged ({seconds}s){}",
-                    count(all, "node"),
-                    first_open(&convergence)
-                ));
+                let progress =
+                    format!("{converged} of {} converged ({seconds}s){}", count(all, "node"), first_open(&convergence));
+                if notes.shows_progress() {
+                    notes.progress(progress);
+                } else if reported.elapsed() >= PROGRESS_PAUSE {
+                    notes.note(progress);
+                    reported = Instant::now();
+                }
             }
             Err(error) if is_retryable(&error) && Instant::now() < deadline => {
                 if !std::mem::replace(&mut unreachable, true) {

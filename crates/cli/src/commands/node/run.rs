@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_core::names::{NodeName, RunId, Version};
+use muster_core::node::status::{NodeState, Reason};
 use muster_core::report::{Outcome, Report, RunOptions, RunResult, Verdict};
-use muster_wire::operator::RunDetail;
+use muster_wire::operator::{NodeRow, RunDetail};
 use muster_wire::runs::{RunLog, RunRequestProgress, StartRunRequest};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::args::{Globals, OutputFormat, node_filter_help, node_or_host_arg};
 use crate::connect::{Session, is_retryable};
@@ -168,6 +169,7 @@ async fn follow_run(
     node: &NodeName,
     id: &str,
 ) -> Result<Exit, Failure> {
+    let started = Instant::now();
     let mut followed: Option<RunId> = None;
     // Bytes of the log that were printed.
     let mut printed = 0;
@@ -183,7 +185,8 @@ async fn follow_run(
         };
         match request.progress {
             RunRequestProgress::Waiting { silent_since: None } => {
-                terminal.notes.note(format_args!("{node} has not started yet; another run may be in progress"));
+                let row = session.map_err(session.client().node(&session.env, node).await)?.row;
+                terminal.notes.note(waiting_text(&row, started.elapsed()));
             }
             RunRequestProgress::Waiting { silent_since: Some(_) } => {
                 terminal
@@ -223,6 +226,19 @@ async fn follow_run(
             }
         }
     }
+}
+
+/// Reason that a connected agent has not started a run.
+fn waiting_text(row: &NodeRow, waited: Duration) -> String {
+    let node = &row.node;
+    if matches!(row.state, NodeState::Applying | NodeState::Validating) {
+        return format!("{node} is {}: the run starts afterwards", row.state.as_str());
+    }
+    if let Some(why @ Reason::Paused { .. }) = &row.reason {
+        return format!("{node} is paused: {why}");
+    }
+    let seconds = waited.as_secs();
+    format!("the agent of {node} is connected, and has not started the run for {seconds}s: it may be stopped or frozen")
 }
 
 /// The part of a log that was not printed while the run was followed: a short run may end before the server knows its log.

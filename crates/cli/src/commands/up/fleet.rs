@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connect::{Announcement, AnnouncementGuard, SearchPaths, announce};
 use crate::failure::Failure;
 use crate::output::Notes;
-use crate::process::{ServerAccess, blobs_in};
+use crate::process::{ServerAccess, blobs_in, store_in};
 use crate::project::{LoadedProject, signing_key};
 
 use super::Args;
@@ -54,8 +54,7 @@ impl LocalFleet {
         notes: &mut Notes,
     ) -> Result<Self, Failure> {
         let env = project.registration.env.clone();
-        let default = format!("embedded:{}", state.join("store").display());
-        let store = args.store.open(Some(&default), notes).await?;
+        let store = args.store.open(Some(&store_in(state)), notes).await?;
         let access = ServerAccess::open(state, token_file).map_err(Failure::failed)?;
         let clock = Clock::system();
         let config = ServerConfig {
@@ -223,7 +222,7 @@ fn registration_failure(error: RegisterError) -> Failure {
 
 /// Reasons that some machines are still on.
 #[derive(Debug, Error)]
-enum ShutdownError {
+pub(in crate::commands) enum ShutdownError {
     #[error("cannot power off {node}")]
     PowerOff {
         node: NodeName,
@@ -235,7 +234,7 @@ enum ShutdownError {
 }
 
 /// Checks that no process of a machine is left. Lists all processes that are.
-fn check_all_off(machines: Vec<PowerOffResult>) -> Result<(), ShutdownError> {
+pub(in crate::commands) fn check_all_off(machines: Vec<PowerOffResult>) -> Result<(), ShutdownError> {
     let mut left = Vec::new();
     let mut failed = None;
     for machine in machines {

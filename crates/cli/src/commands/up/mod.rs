@@ -25,6 +25,7 @@ use crate::process::{Signals, log_to_file, state_dir};
 use crate::project;
 
 use self::fleet::LocalFleet;
+pub(super) use self::fleet::check_all_off;
 use self::view::FleetTranscript;
 use crate::commands::fleet_progress::FleetProgress;
 
