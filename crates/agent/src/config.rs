@@ -46,7 +46,7 @@ pub enum ReadConfigError {
 pub struct ConfigFile {
     pub env: EnvName,
     pub node: NodeName,
-    /// Host name of the node. Default: its name, with `-` for `_`.
+    /// Host name of the node. Default: that of the design, else the node's name with `-` for `_`.
     #[serde(default)]
     pub host: Option<HostName>,
     /// Name of the node for Puppet (`--certname`). Default: the host name.
@@ -180,9 +180,10 @@ fn debounce() -> SignedDuration {
 pub struct AgentNode {
     pub env: EnvName,
     pub name: NodeName,
-    pub host: String,
-    /// Name for Puppet.
-    pub certname: String,
+    /// Host name in the configuration.
+    pub host: Option<HostName>,
+    /// Name for Puppet in the configuration.
+    pub certname: Option<HostName>,
     pub interfaces: NodeInterfaces,
     /// Boot id of the machine; `None` if unknown.
     pub boot: Option<String>,
@@ -200,12 +201,11 @@ pub struct AgentNode {
 impl AgentNode {
     pub fn new(config: &ConfigFile, layout: Layout) -> Self {
         let boot = boot();
-        let host = config.host.as_ref().map_or_else(|| config.node.host(), ToString::to_string);
         Self {
             env: config.env.clone(),
             name: config.node.clone(),
-            certname: config.certname.as_ref().map_or_else(|| host.clone(), ToString::to_string),
-            host,
+            host: config.host.clone(),
+            certname: config.certname.clone(),
             interfaces: config.interfaces.clone(),
             holder: holder(layout.state(), boot.as_deref()),
             boot,
@@ -219,8 +219,23 @@ impl AgentNode {
 
     pub fn facts(&self) -> Facts {
         let agent = env!("CARGO_PKG_VERSION").to_owned();
-        Facts { interfaces: self.interfaces.addresses(), boot: self.boot.clone(), agent }
+        let (host, certname) = (self.host.clone(), self.certname.clone());
+        Facts { interfaces: self.interfaces.addresses(), boot: self.boot.clone(), agent, host, certname }
     }
+
+    /// Names of the node in a run. The configuration precedes the design.
+    pub fn names(&self, designed: Option<&HostName>) -> RunNames {
+        let host = self.host.as_ref().or(designed).map_or_else(|| self.name.host(), HostName::to_string);
+        RunNames { certname: self.certname.as_ref().map_or_else(|| host.clone(), HostName::to_string), host }
+    }
+}
+
+/// Names of a node in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunNames {
+    pub host: String,
+    /// Name for Puppet.
+    pub certname: String,
 }
 
 /// Boot id of a machine that shares its kernel with others, such as a local node.
@@ -316,13 +331,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let names = |text: String| {
             let node = AgentNode::new(&read(&text).unwrap(), Layout::at(dir.path()));
-            (node.host, node.certname)
+            [None, Some("front.example.org")].map(|designed| {
+                let designed = designed.map(|name| HostName::new(name).unwrap());
+                let RunNames { host, certname } = node.names(designed.as_ref());
+                format!("{host} {certname}")
+            })
         };
         let stack = SMALLEST.replace("\"web1\"", "\"web1_blue\"");
-        assert_eq!(names(stack.clone()), ("web1-blue".into(), "web1-blue".into()));
+        assert_eq!(names(stack.clone()), ["web1-blue web1-blue", "front.example.org front.example.org"]);
         let host = format!("{stack}\nhost = \"web01.example.org\"");
-        assert_eq!(names(host.clone()), ("web01.example.org".into(), "web01.example.org".into()));
-        assert_eq!(names(format!("{host}\ncertname = \"a.b\"")), ("web01.example.org".into(), "a.b".into()));
+        assert_eq!(names(host.clone()), ["web01.example.org web01.example.org"; 2]);
+        assert_eq!(names(format!("{host}\ncertname = \"a.b\"")), ["web01.example.org a.b"; 2]);
+        assert_eq!(names(format!("{stack}\ncertname = \"a.b\"")), ["web1-blue a.b", "front.example.org a.b"]);
     }
 
     #[test]

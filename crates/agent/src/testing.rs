@@ -54,8 +54,8 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
     let node = AgentNode {
         env: EnvName::new("test").unwrap(),
         name: NodeName::new(name).unwrap(),
-        host: name.replace('_', "-"),
-        certname: name.replace('_', "-"),
+        host: None,
+        certname: None,
         interfaces: NodeInterfaces::Configured([("eth0".into(), "127.0.0.1".into())].into()),
         boot: None,
         holder: None,

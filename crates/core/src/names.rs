@@ -157,7 +157,7 @@ impl NodeName {
         })
     }
 
-    /// Host name: the node name with `_` replaced by `-`, which host names do not allow.
+    /// Host name of a node whose design sets none: the node name with `_` replaced by `-`, which host names do not allow.
     pub fn host(&self) -> String {
         self.0.replace('_', "-")
     }

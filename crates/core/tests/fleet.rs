@@ -250,3 +250,57 @@ fn server_changes_wake_no_node() {
     }
     assert_eq!((fleet.replicas().len(), fleet.controllers().len(), fleet.nodes().count()), (0, 0, 0));
 }
+
+#[test]
+fn node_is_found_by_its_host_name() {
+    let mut store = FleetStore::new();
+    let record = |host: Option<&str>| {
+        let mut record = serde_json::json!({"role": "web", "failure_domain": "rack1"});
+        if let Some(host) = host {
+            record["host_name"] = host.into();
+        }
+        serde_json::to_vec(&record).unwrap()
+    };
+    for (node, host) in [("web1_blue", None), ("web2_blue", Some("www.example.org")), ("web3", Some("front"))] {
+        store.put(store.keys.node(&name(node)), &record(host));
+    }
+    let found = |store: &FleetStore, host: &str| store.fleet.find(host).map(|(name, _)| name.to_string());
+    for (host, node) in [
+        ("web1_blue", Some("web1_blue")),
+        ("web1-blue", Some("web1_blue")),
+        ("web2_blue", Some("web2_blue")),
+        ("www.example.org", Some("web2_blue")),
+        ("web2-blue", None),
+        ("front", Some("web3")),
+        ("rear", None),
+    ] {
+        assert_eq!(found(&store, host).as_deref(), node, "{host}");
+    }
+    assert_eq!(store.fleet.host_of(&name("web1_blue")), "web1-blue");
+    assert_eq!(store.fleet.host_of(&name("web2_blue")), "www.example.org");
+
+    // The name moves to another node. While two nodes have it, it names neither.
+    store.put(store.keys.node(&name("web1_blue")), &record(Some("front")));
+    assert_eq!((found(&store, "front"), found(&store, "web1-blue")), (None, None));
+    store.put(store.keys.node(&name("web3")), &record(None));
+    assert_eq!(found(&store, "front").as_deref(), Some("web1_blue"));
+}
+
+#[test]
+fn agent_is_woken_by_another_host_name() {
+    let mut store = FleetStore::new();
+    let leader = serde_json::json!({"node": "db1", "epoch": 3, "since": "2026-11-15T10:00:00Z"});
+    store.put(store.keys.leader(&"db".parse().unwrap()), leader.to_string().as_bytes());
+    let key = store.keys.node(&name("db1"));
+    let mut put = |record: &str| {
+        store.revision += 1;
+        let (revision, value) = (Revision(store.revision), Some(record.as_bytes()));
+        let (_, parsed) = keys::parse(&key).unwrap();
+        let effects = store.fleet.apply(revision, [(KeyChange { key: &key, value, revision }, parsed)]);
+        (effects.addressed_nodes.len(), effects.lookups.iter().any(|key| key == "leader::db"))
+    };
+    put(r#"{"role": "db", "failure_domain": "rack1"}"#);
+    assert_eq!(put(r#"{"role": "db", "failure_domain": "rack2"}"#), (0, false));
+    assert_eq!(put(r#"{"role": "db", "failure_domain": "rack2", "host_name": "oracle"}"#), (1, true));
+    assert_eq!(store.fleet.leader("db").unwrap().host, "oracle");
+}

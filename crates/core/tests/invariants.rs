@@ -163,6 +163,7 @@ impl FleetWorld {
                 failure_domain: "default".into(),
                 position: index as u32,
                 flavor: None,
+                host_name: None,
                 leaving: None,
             };
             let key = world.keys.node(&NodeName::new(*name).unwrap());
@@ -402,6 +403,7 @@ fn report(
             ]),
             boot: Some(agent.boot.to_string()),
             agent: String::new(),
+            ..Facts::default()
         },
         // One of the addresses stands for a run that looked up more than can be kept.
         lookups: (0..if address == 2 { 200 } else { 3 })

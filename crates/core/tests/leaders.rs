@@ -76,6 +76,7 @@ impl ElectionWorld {
             failure_domain: name.into(),
             position: 0,
             flavor: None,
+            host_name: None,
             leaving: None,
         }
     }

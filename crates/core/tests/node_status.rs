@@ -59,6 +59,7 @@ fn record(role: &str) -> NodeRecord {
         failure_domain: "a".into(),
         position: 0,
         flavor: None,
+        host_name: None,
         leaving: None,
     }
 }

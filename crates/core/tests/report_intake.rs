@@ -108,6 +108,7 @@ impl IntakeStore {
                 failure_domain: "default".into(),
                 position: 0,
                 flavor: None,
+                host_name: None,
                 leaving: None,
             };
             let op = Op::put_json(store.keys.node(&node(number)), &record).unwrap();

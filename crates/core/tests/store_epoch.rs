@@ -36,7 +36,7 @@ fn report(seq: u64, epoch: u64, outcome: Outcome) -> Report {
         hooks: Vec::new(),
         services: Default::default(),
         published: None,
-        facts: Facts { interfaces: BTreeMap::new(), boot: None, agent: "test".into() },
+        facts: Facts { agent: "test".into(), ..Facts::default() },
         lookups: BTreeMap::new(),
         log: String::new(),
     }

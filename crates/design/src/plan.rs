@@ -208,6 +208,21 @@ mod tests {
     }
 
     #[test]
+    fn change_of_host_name_is_planned() {
+        let named = |host: &str| design(1, &format!("kind: Node\nname: web1\nspec: {{host_name: {host}}}\n"));
+        let (before, after) = (named("front.example.org"), named("www.example.org"));
+        let planned = plan(Some(&before), &after, &fleet(&before));
+        let change = ValueChange {
+            path: "host_name".into(),
+            before: Some("front.example.org".into()),
+            after: Some("www.example.org".into()),
+        };
+        assert_eq!((format_plan(&planned), &planned.nodes[1].changes), ("=db1 ~web1".into(), &vec![change.clone()]));
+        // The same difference, of a fleet without the applied design.
+        assert_eq!(plan(None, &after, &fleet(&before)).nodes[1].changes, [change]);
+    }
+
+    #[test]
     fn change_of_role_is_planned() {
         let (before, after) =
             ("kind: Node\nname: old1\nspec: {role: old}\n", "kind: Node\nname: old1\nspec: {role: new}\n");

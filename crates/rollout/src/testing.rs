@@ -176,6 +176,7 @@ impl FakeFleet {
             failure_domain: failure_domain.into(),
             position: 0,
             flavor: None,
+            host_name: None,
             leaving: None,
         };
         self.put_json(self.keys.node(&node(name)), &record);

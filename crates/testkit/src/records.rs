@@ -34,6 +34,7 @@ pub fn node_record(role_name: &str, failure_domain: &str, position: u32) -> Node
         failure_domain: failure_domain.into(),
         position,
         flavor: None,
+        host_name: None,
         leaving: None,
     }
 }

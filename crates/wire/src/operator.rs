@@ -7,7 +7,7 @@ use muster_core::design::DesignRevision;
 use muster_core::fleet::DestroyRecord;
 use muster_core::lookup::published::Publication;
 use muster_core::lookup::services::ServiceOffer;
-use muster_core::names::{EnvName, NodeName, Role, RunId, ServiceName, Version};
+use muster_core::names::{EnvName, HostName, NodeName, Role, RunId, ServiceName, Version};
 use muster_core::node::evidence::NotCounted;
 use muster_core::node::liveness::{Link, SilentDomain};
 use muster_core::node::pause::NodePause;
@@ -16,7 +16,7 @@ use muster_core::node::service_state::ServiceState;
 use muster_core::node::status::{Activity, NodeState, Reason};
 use muster_core::replica::RefusedAgent;
 use muster_core::report::record::{LastRun, PastRun};
-use muster_core::report::{Interfaces, Report, ResourceError};
+use muster_core::report::{Facts, Interfaces, Report, ResourceError};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::Hold;
 use muster_core::txn::{Generation, Revision};
@@ -154,6 +154,9 @@ pub const MAX_BLOCKERS: usize = 20;
 pub struct NodeRow {
     pub node: NodeName,
     pub role: Role,
+    /// Host name in the design.
+    #[serde(default)]
+    pub host: String,
     #[serde(rename = "standing")]
     pub state: NodeState,
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -188,6 +191,24 @@ impl NodeRow {
     }
 }
 
+/// Names that the configuration of an agent sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentNames {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
+    /// Name for Puppet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certname: Option<HostName>,
+}
+
+impl AgentNames {
+    /// Names in the facts of a report. None if the configuration sets none.
+    pub fn of(facts: &Facts) -> Option<Self> {
+        let names = Self { host: facts.host.clone(), certname: facts.certname.clone() };
+        (names.host.is_some() || names.certname.is_some()).then_some(names)
+    }
+}
+
 /// One node with all details.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDetail {
@@ -214,6 +235,9 @@ pub struct NodeDetail {
     pub lookups: Vec<String>,
     /// End of the last run's log.
     pub log: Option<String>,
+    /// Names in the configuration of the agent, as of the last run. They precede the design.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_names: Option<AgentNames>,
     /// Another agent with the name of this node, which was refused in the last minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_agent: Option<RefusedAgent>,

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::names::Role;
+use muster_core::names::{HostName, Role};
 use muster_core::node::pause::NodePause;
 use muster_core::release::manifest::SignedTrust;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,8 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
     struct Hello {
         incarnation: u64,
         role: Role,
+        #[serde(default)]
+        host_name: Option<HostName>,
         now: Timestamp,
     }
     #[derive(Deserialize)]
@@ -75,8 +77,8 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
     }
     let event = match name {
         "hello" => {
-            let Hello { incarnation, role, now } = serde_json::from_str(data)?;
-            SyncEvent::Hello { incarnation, role, now }
+            let Hello { incarnation, role, host_name, now } = serde_json::from_str(data)?;
+            SyncEvent::Hello { incarnation, role, host_name, now }
         }
         "desired" => SyncEvent::Desired(serde_json::from_str(data)?),
         "snapshot" => {
@@ -178,7 +180,12 @@ mod tests {
 
     fn all() -> Vec<SyncEvent> {
         vec![
-            SyncEvent::Hello { incarnation: 3, role: Role::new("web").unwrap(), now: Timestamp::UNIX_EPOCH },
+            SyncEvent::Hello {
+                incarnation: 3,
+                role: Role::new("web").unwrap(),
+                host_name: Some(HostName::new("web01.example.org").unwrap()),
+                now: Timestamp::UNIX_EPOCH,
+            },
             SyncEvent::Desired(DesiredState {
                 generation: Generation { epoch: 1, number: 2 },
                 version: Version::new("v1").unwrap(),

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::lookup::{Lookups, Tag};
-use muster_core::names::{NodeName, Role, Version};
+use muster_core::names::{HostName, NodeName, Role, Version};
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::release::manifest::{SignedManifest, SignedTrust};
@@ -62,10 +62,13 @@ pub struct SyncOpen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum SyncEvent {
-    /// First event of each stream.
+    /// First event of each stream. It is sent again when the role or the host name changes.
     Hello {
         incarnation: u64,
         role: Role,
+        /// Host name in the design. None: the name of the node with `-` for `_`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_name: Option<HostName>,
         /// Time of the server. The agent computes its clock offset from it.
         #[schema(value_type = String, format = DateTime)]
         now: Timestamp,

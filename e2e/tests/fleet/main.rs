@@ -10,6 +10,7 @@ mod applier_faults;
 mod data_and_publications;
 mod drift;
 mod growing;
+mod host_names;
 mod leaders;
 mod periodic_validation;
 mod quickstart;

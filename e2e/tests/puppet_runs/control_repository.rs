@@ -55,8 +55,10 @@ fn assert_applied(node: &TestNode, run: &RunOutput, puppet: &str) {
 
 #[tokio::test]
 async fn control_repository_runs_with_puppet_7_and_8() {
-    let node = || TestNode::new(CONTENT).with_certname("web01.example.org");
-    let (seven, eight) = (node(), node().with_puppet(&puppet8()));
+    // A host name of the design, and a name for Puppet in the configuration of the agent, which precedes it.
+    let seven = TestNode::new(CONTENT).with_host_name("web01.example.org");
+    let eight = TestNode::new(CONTENT).with_host_name("other.example.org").with_certname("web01.example.org");
+    let eight = eight.with_puppet(&puppet8());
     let spoil = |node: &TestNode| std::fs::write(node.root().join("motd"), "old\n").unwrap();
     spoil(&seven);
     spoil(&eight);

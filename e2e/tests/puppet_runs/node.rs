@@ -17,7 +17,7 @@ use muster_agent::run::directory::RunDirectory;
 use muster_agent::run::log;
 use muster_agent::state::directory::StateDir;
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::names::{EnvName, HostName, NodeName, Role, RunId, Version};
 use muster_core::report::{ResourceChange, RunOptions};
 use muster_e2e::sandbox::muster_agent;
 
@@ -32,6 +32,8 @@ const RELEASE: &str = "applier: puppet\nmanifest: site.pp\nmodulepath: [modules]
 pub(crate) struct TestNode {
     directory: TempDir,
     node: muster_agent::config::AgentNode,
+    /// Host name in the design.
+    host_name: Option<HostName>,
     release: UnpackedRelease,
     runs: AtomicU32,
 }
@@ -60,8 +62,8 @@ impl TestNode {
         let node = muster_agent::config::AgentNode {
             env: EnvName::new("test").unwrap(),
             name: NodeName::new("web1").unwrap(),
-            host: "web1".into(),
-            certname: "web1".into(),
+            host: None,
+            certname: None,
             interfaces: NodeInterfaces::Configured([("eth0".into(), "127.77.0.9".into())].into()),
             boot: None,
             holder: None,
@@ -73,12 +75,18 @@ impl TestNode {
         };
         fs::create_dir(&node.root).unwrap();
         let release = UnpackedRelease { directory: release, spec };
-        Self { directory, node, release, runs: AtomicU32::new(0) }
+        Self { directory, node, host_name: None, release, runs: AtomicU32::new(0) }
     }
 
-    /// The same node with another name for Puppet.
+    /// The same node with a host name in the design.
+    pub(crate) fn with_host_name(mut self, host_name: &str) -> Self {
+        self.host_name = Some(HostName::new(host_name).unwrap());
+        self
+    }
+
+    /// The same node with a name for Puppet in its configuration.
     pub(crate) fn with_certname(mut self, certname: &str) -> Self {
-        self.node.certname = certname.to_owned();
+        self.node.certname = Some(HostName::new(certname).unwrap());
         self
     }
 
@@ -156,10 +164,12 @@ impl TestNode {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let run = RunId::new(format!("puppet-run-{}-{number}", std::process::id())).unwrap();
         let directory = RunDirectory::create(&self.node.layout.runs(), &run).unwrap();
-        directory.write_snapshot(&self.node, &role, &version, &snapshot).unwrap();
+        let names = self.node.names(self.host_name.as_ref());
+        directory.write_snapshot(&self.node, &names, &role, &version, &snapshot).unwrap();
         let secrets = Redactor::for_run(&snapshot, &self.node.layout.runs());
         let job = Job {
             node: &self.node,
+            names: &names,
             role: &role,
             version: &version,
             run: &run,

@@ -24,7 +24,7 @@ use muster_supervisor::files::{EndFile, OsText, PackagePolicy, ProgramEnd, Progr
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::config::AgentNode;
+use crate::config::{AgentNode, RunNames};
 use crate::process;
 use crate::process::supervised::{self, Launcher, SupervisedEnd};
 use crate::redact::Redactor;
@@ -38,6 +38,7 @@ pub(crate) use puppet_log::{PuppetLogLine, in_release};
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
     pub node: &'a AgentNode,
+    pub names: &'a RunNames,
     pub role: &'a Role,
     pub version: &'a Version,
     pub run: &'a RunId,

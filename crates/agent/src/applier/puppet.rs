@@ -43,7 +43,7 @@ pub(super) fn program(job: &Job<'_>) -> Result<ProgramFile, RunReason> {
     set("--config", conf.into());
     set("--environmentpath", environments.into());
     set("--environment", environment.into());
-    set("--certname", job.node.certname.clone().into());
+    set("--certname", job.names.certname.clone().into());
     set("--modulepath", modulepath(job, &content));
     set("--hiera_config", hiera.into());
     set("--reports", "muster".into());

@@ -13,6 +13,7 @@ use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{RunOptions, RunResult};
 
 use super::*;
+use crate::config::RunNames;
 use crate::testing::{launcher, living, node, secrets, write_release};
 
 /// Applies a script with this body. The name is unique for each test, so that its processes can be found.
@@ -24,6 +25,7 @@ struct ScriptFixture {
     mode: Mode,
     options: RunOptions,
     directory: RunDirectory,
+    names: RunNames,
     role: Role,
     version: Version,
     secrets: Redactor,
@@ -41,6 +43,7 @@ impl ScriptFixture {
         Self {
             directory: RunDirectory::existing(&node.layout.runs(), &run),
             _files: files,
+            names: node.names(None),
             node,
             release,
             run,
@@ -58,7 +61,7 @@ impl ScriptFixture {
 
     async fn apply(&self, cancel: &CancellationToken) -> Option<ApplierResult> {
         let directory = RunDirectory::create(&self.node.layout.runs(), &self.run).unwrap();
-        directory.write_snapshot(&self.node, &self.role, &self.version, &Default::default()).unwrap();
+        directory.write_snapshot(&self.node, &self.names, &self.role, &self.version, &Default::default()).unwrap();
         apply(&self.job(), &launcher(), cancel).await.map(|applied| applied.result)
     }
 
@@ -67,8 +70,8 @@ impl ScriptFixture {
     }
 
     fn job(&self) -> Job<'_> {
-        let Self { node, release, run, mode, directory, role, version, secrets, .. } = self;
-        Job { node, role, version, run, directory, release, mode: *mode, options: &self.options, secrets }
+        let Self { node, names, release, run, mode, directory, role, version, secrets, .. } = self;
+        Job { node, names, role, version, run, directory, release, mode: *mode, options: &self.options, secrets }
     }
 
     async fn result_and_reason(&self) -> (RunResult, Option<RunReason>) {

@@ -119,10 +119,12 @@ fn ask_puppet(
     let own = OwnDirectory::create(layout)?;
     let run = RunId::new(format!("lookup-{}", std::process::id())).context("no id for the lookup")?;
     let directory = RunDirectory::create(&own.0, &run)?;
-    directory.write_snapshot(&node, role, version, &snapshot)?;
+    let names = node.names(ledger.host_name.as_ref());
+    directory.write_snapshot(&node, &names, role, version, &snapshot)?;
     let secrets = Redactor::for_run(&snapshot, &own.0);
     let job = Job {
         node: &node,
+        names: &names,
         role,
         version,
         run: &run,

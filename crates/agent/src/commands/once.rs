@@ -78,7 +78,7 @@ fn is_due(ledger: Option<&Ledger>, answer: Option<&DesiredResponse>, unsent_repo
     !done || unsettled || (unsent_reports > 0 && answer.is_some())
 }
 
-/// True if the server has news that it only sends on a stream: changed lookups, or a run request.
+/// True if the server has news that it only sends on a stream: changed lookups, a run request, another role or host name.
 async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Result<bool> {
     let Some(ledger) = ledger else { return Ok(false) };
     let snapshot = ledger::load_snapshot(&Layout::at(&config.state_dir))?;
@@ -95,6 +95,11 @@ async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Resul
             limit = NEXT_EVENT_TIMEOUT;
             match event {
                 SyncEvent::Snapshot { .. } | SyncEvent::Run(_) | SyncEvent::Desired(_) => return Ok(true),
+                SyncEvent::Hello { role, host_name, .. }
+                    if ledger.role.as_ref() != Some(&role) || ledger.host_name != host_name =>
+                {
+                    return Ok(true);
+                }
                 SyncEvent::Ping | SyncEvent::Move => break,
                 SyncEvent::Hello { .. } | SyncEvent::Pause { .. } | SyncEvent::Trust { .. } => {}
             }

@@ -140,7 +140,8 @@ impl RunQueue {
         self.publish(now);
         self.running_snapshot = Some(Arc::clone(&snapshot));
         let (watched, fallback) = (self.watched_keys(), self.fallback());
-        let order = WorkOrder { run, desired, role, snapshot, watched, fallback, adopted: false };
+        let names = self.node.names(self.ledger.host_name.as_ref());
+        let order = WorkOrder { run, desired, role, names, snapshot, watched, fallback, adopted: false };
         self.effects.push(Effect::StartWork(Box::new(order)));
     }
 

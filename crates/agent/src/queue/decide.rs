@@ -29,8 +29,9 @@ pub enum QueueEvent {
     Started { adopted: Option<(Work, RunPhase)>, waiting: Vec<Cause>, previews: Vec<Cause> },
     /// Adopted work has ended without a result, and a run may be due for these causes.
     AdoptionEnded { causes: Vec<Cause> },
-    /// A server has sent hello. With a new incarnation, earlier validations of the node no longer count.
-    Connected { new_incarnation: bool },
+    /// A server has sent hello. With a new incarnation, earlier validations of the node no longer count. Another role or host name
+    /// is the cause of a run.
+    Connected { new_incarnation: bool, identity: Option<Cause> },
     /// The server has sent a desired state. It is not stored yet.
     Desired(DesiredState),
     /// A new snapshot is stored.
@@ -105,7 +106,10 @@ pub fn decide(
             }
             QueueAction::Wait
         }
-        QueueEvent::Connected { new_incarnation } => {
+        QueueEvent::Connected { new_incarnation, identity } => {
+            if let Some(cause) = identity {
+                schedule.add(cause, soon);
+            }
             schedule.hasten(soon);
             if new_incarnation {
                 schedule.hasten_validation(soon);

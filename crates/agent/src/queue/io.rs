@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::names::{Role, RunId};
+use muster_core::names::{HostName, Role, RunId};
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::report::{HookResult, Outcome, Report};
@@ -29,6 +29,8 @@ pub enum Input {
     Hello {
         incarnation: u64,
         role: Role,
+        /// Host name in the design.
+        host_name: Option<HostName>,
         /// The server's time.
         now: Timestamp,
         /// The stream was opened to request a new incarnation.

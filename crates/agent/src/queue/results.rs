@@ -270,7 +270,8 @@ impl RunQueue {
         let adopted = (run.work, run.phase);
         let snapshot = self.running_snapshot.clone().or_else(|| self.snapshot.clone()).unwrap_or_default();
         let (watched, fallback) = (self.watched_keys(), self.fallback());
-        let order = WorkOrder { run, desired, role, snapshot, watched, fallback, adopted: true };
+        let names = self.node.names(self.ledger.host_name.as_ref());
+        let order = WorkOrder { run, desired, role, names, snapshot, watched, fallback, adopted: true };
         self.effects.push(Effect::AdoptWork(Box::new(order)));
         Some(adopted)
     }

@@ -220,6 +220,7 @@ pub fn changed_keys(looked_up: &Lookups, snapshot: &Snapshot) -> Vec<String> {
 pub fn merge(causes: &mut Vec<Cause>, cause: Cause) {
     match cause {
         Cause::Version { .. } => replace(causes, cause, |other| matches!(other, Cause::Version { .. })),
+        Cause::Identity { .. } => replace(causes, cause, |other| matches!(other, Cause::Identity { .. })),
         Cause::Retry { .. } => replace(causes, cause, |other| matches!(other, Cause::Retry { .. })),
         Cause::LookedUp { mut changes } => {
             for other in causes.iter_mut() {

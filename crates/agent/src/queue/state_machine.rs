@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::names::Role;
+use muster_core::names::{HostName, Role};
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::report::Cause;
@@ -154,10 +154,11 @@ impl RunQueue {
                 self.end_pause(now.instant);
                 (!self.check_rollback(now.instant)).then_some(QueueEvent::Tick)
             }
-            Input::Hello { incarnation, role, now: server_time, renewed } => {
+            Input::Hello { incarnation, role, host_name, now: server_time, renewed } => {
                 let new_incarnation = self.ledger.incarnation.is_some_and(|known| known != incarnation);
-                self.hello(incarnation, role, server_time, renewed, now);
-                Some(QueueEvent::Connected { new_incarnation })
+                let (new_identity, cause) = self.set_identity(role, host_name);
+                self.hello(incarnation, new_identity, server_time, renewed, now);
+                Some(QueueEvent::Connected { new_incarnation, identity: cause })
             }
             Input::Duplicate => {
                 self.duplicate = true;
@@ -226,26 +227,37 @@ impl RunQueue {
         None
     }
 
-    fn hello(&mut self, incarnation: u64, role: Role, server_time: Timestamp, renewed: bool, now: EventTime) {
+    /// Sets the role and the host name; true if one of them has changed. Returns the cause of a run if an earlier run had another
+    /// role or other names.
+    fn set_identity(&mut self, role: Role, host_name: Option<HostName>) -> (bool, Option<Cause>) {
+        let new_role = self.ledger.role.as_ref() != Some(&role);
+        if !new_role && self.ledger.host_name == host_name {
+            return (false, None);
+        }
+        let (before, names) = (self.node.names(self.ledger.host_name.as_ref()), self.node.names(host_name.as_ref()));
+        tracing::info!(%role, host = names.host, certname = names.certname, "names of the node");
+        let is_cause = self.ledger.last.is_some() && (new_role || names != before);
+        (self.ledger.role, self.ledger.host_name) = (Some(role.clone()), host_name);
+        (true, is_cause.then_some(Cause::Identity { role, host: names.host }))
+    }
+
+    fn hello(&mut self, incarnation: u64, new_identity: bool, server_time: Timestamp, renewed: bool, now: EventTime) {
         self.duplicate = false;
         let clocks = now.clocks(self.node.boot.as_deref());
         self.ledger.server_time = Some(ServerTime::received(server_time, &clocks));
         self.update_pause_end(now);
-        let changed = self.ledger.incarnation != Some(incarnation) || self.ledger.role.as_ref() != Some(&role);
-        if changed {
-            tracing::info!(incarnation, %role, "hello from the server");
-            if self.ledger.incarnation != Some(incarnation) {
-                // The server counts a validation only in the incarnation that reported it: the next one is reported.
-                self.ledger.last_validation = None;
-                self.ledger.published = None;
-                // No digest: the next result is reported.
-                self.ledger.drift = Some(String::new());
-            }
+        let new_incarnation = self.ledger.incarnation != Some(incarnation);
+        if new_incarnation {
+            tracing::info!(incarnation, "hello from the server");
+            // The server counts a validation only in the incarnation that reported it: the next one is reported.
+            self.ledger.last_validation = None;
+            self.ledger.published = None;
+            // No digest: the next result is reported.
+            self.ledger.drift = Some(String::new());
             self.ledger.incarnation = Some(incarnation);
-            self.ledger.role = Some(role);
         }
         // The server's time is worth a write only while a pause depends on it.
-        if changed || self.ledger.pause.is_some() {
+        if new_incarnation || new_identity || self.ledger.pause.is_some() {
             self.save();
         }
         // The server is reachable: wake whatever waits for it.

@@ -15,7 +15,7 @@ use muster_supervisor::output::truncate;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::config::AgentNode;
+use crate::config::{AgentNode, RunNames};
 use crate::run::environment;
 use crate::state::directory::Layout;
 use crate::state::durable::StateWriteError;
@@ -64,6 +64,7 @@ impl RunDirectory {
     pub fn write_snapshot(
         &self,
         node: &AgentNode,
+        names: &RunNames,
         role: &Role,
         version: &Version,
         snapshot: &Snapshot,
@@ -71,7 +72,7 @@ impl RunDirectory {
         let file = SnapshotFile {
             env: node.env.as_str(),
             node: node.name.as_str(),
-            host: &node.host,
+            host: &names.host,
             role: role.as_str(),
             version: version.as_str(),
             interfaces: &node.interfaces.addresses(),
@@ -304,7 +305,7 @@ mod tests {
         let (_directory, node) = crate::testing::node("web1");
         let made = RunDirectory::create(&node.layout.runs(), &RunId::new("r1").unwrap()).unwrap();
         let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
-        made.write_snapshot(&node, &role, &version, &Snapshot::default()).unwrap();
+        made.write_snapshot(&node, &node.names(None), &role, &version, &Snapshot::default()).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(made.path()), mode(&made.snapshot())), (0o700, 0o600));
     }

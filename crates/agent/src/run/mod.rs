@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::applier::{AppliedRun, ApplierResult, Job, Mode, apply};
 use crate::clock;
-use crate::config::AgentNode;
+use crate::config::{AgentNode, RunNames};
 use crate::live_log::{LiveLog, LogSource, RunLogHandle, check_line};
 use crate::process::children::Children;
 use crate::process::supervised::Launcher;
@@ -50,6 +50,7 @@ pub struct WorkOrder {
     /// The release to work with.
     pub desired: DesiredState,
     pub role: Role,
+    pub names: RunNames,
     /// The state of the fleet for the whole run.
     pub snapshot: Arc<Snapshot>,
     /// Keys that the previous run looked up.
@@ -70,7 +71,7 @@ impl WorkOrder {
     ) -> Job<'a> {
         let (role, version, run) = (&self.role, &self.run.version, &self.run.run);
         let options = Cause::options(&self.run.causes);
-        Job { node, role, version, run, directory, release, mode: Mode::Apply, options, secrets }
+        Job { node, names: &self.names, role, version, run, directory, release, mode: Mode::Apply, options, secrets }
     }
 
     /// Source of the live log.
@@ -306,7 +307,7 @@ fn make_directory(node: &AgentNode, order: &WorkOrder) -> Result<RunDirectory, R
         Work::Validation => node.layout.validations(),
     };
     let directory = RunDirectory::create(&directories, &order.run.run).map_err(machine)?;
-    directory.write_snapshot(node, &order.role, &order.run.version, &order.snapshot).map_err(machine)?;
+    directory.write_snapshot(node, &order.names, &order.role, &order.run.version, &order.snapshot).map_err(machine)?;
     Ok(directory)
 }
 

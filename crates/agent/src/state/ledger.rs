@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::lookup::{Lookups, Tag};
-use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::names::{EnvName, HostName, NodeName, Role, RunId, Version};
 use muster_core::node::pause::NodePause;
 use muster_core::release::timed_runs::DriftPolicy;
 use muster_core::report::reason::Need;
@@ -52,6 +52,9 @@ pub struct Ledger {
     /// Sequence number of the next report. It only grows, also across incarnations.
     pub next_seq: u64,
     pub role: Option<Role>,
+    /// Host name in the design.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_name: Option<HostName>,
     pub desired: Option<DesiredState>,
     /// The version that last passed its validation. For operators who inspect the node; no decision reads it.
     pub local: Option<LocalVersion>,
@@ -247,6 +250,7 @@ impl Ledger {
             incarnation: None,
             next_seq: 1,
             role: None,
+            host_name: None,
             desired: None,
             local: None,
             last: None,

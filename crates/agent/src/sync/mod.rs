@@ -197,7 +197,8 @@ impl Sync {
                 }
             };
             let input = match event {
-                SyncEvent::Hello { incarnation, role, now } => {
+                SyncEvent::Hello { incarnation, role, host_name, now } => {
+                    let renewed = renewed && !connected;
                     if !connected {
                         tracing::info!(server = client.base(), "connected");
                     }
@@ -207,7 +208,7 @@ impl Sync {
                     if *self.activity.borrow() != open.activity {
                         self.activity_requests.notify_one();
                     }
-                    Input::Hello { incarnation, role, now, renewed }
+                    Input::Hello { incarnation, role, host_name, now, renewed }
                 }
                 SyncEvent::Desired(desired) => Input::Desired(desired),
                 SyncEvent::Snapshot { changed, snapshot } => {

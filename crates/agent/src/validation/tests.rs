@@ -53,6 +53,7 @@ impl CheckFixture {
         let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
         let job = Job {
             node: &self.node,
+            names: &self.node.names(None),
             role: &role,
             version: &version,
             run: &self.run,

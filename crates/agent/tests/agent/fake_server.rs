@@ -103,8 +103,12 @@ impl FakeServer {
     async fn start_with(address: SocketAddr, observed: Arc<Mutex<ObservedRecord>>) -> Self {
         let (requests, inbox) = mpsc::channel(1000);
         let (logs, log_inbox) = mpsc::channel(1000);
-        let hello =
-            SyncEvent::Hello { incarnation: 1, role: Role::new("web").unwrap(), now: jiff::Timestamp::UNIX_EPOCH };
+        let hello = SyncEvent::Hello {
+            incarnation: 1,
+            role: Role::new("web").unwrap(),
+            host_name: None,
+            now: jiff::Timestamp::UNIX_EPOCH,
+        };
         let shared = Arc::new(FakeServerState {
             requests,
             logs,

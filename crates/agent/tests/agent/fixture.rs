@@ -189,7 +189,12 @@ impl AgentProcess {
 /// First events of a stream: hello, desired state and snapshot.
 pub(crate) fn first_events(desired: &DesiredState, snapshot: Snapshot) -> Vec<SyncEvent> {
     // The fake server sets the incarnation.
-    let hello = SyncEvent::Hello { incarnation: 0, role: Role::new("web").unwrap(), now: Timestamp::UNIX_EPOCH };
+    let hello = SyncEvent::Hello {
+        incarnation: 0,
+        role: Role::new("web").unwrap(),
+        host_name: None,
+        now: Timestamp::UNIX_EPOCH,
+    };
     vec![hello, SyncEvent::Desired(desired.clone()), news(snapshot)]
 }
 

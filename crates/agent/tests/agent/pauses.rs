@@ -101,6 +101,7 @@ async fn pause_ends_by_the_time_of_the_server() {
         let hello = SyncEvent::Hello {
             incarnation: 1,
             role: Role::new("web").unwrap(),
+            host_name: None,
             now: until - SignedDuration::from_millis(1500),
         };
         server.send(hello).await;

@@ -12,7 +12,7 @@ use muster_agent::queue::io::Input;
 use muster_agent::run::WorkOrder;
 use muster_agent::state::ledger::{LedgerRunEnd, Work};
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::names::{Role, Version};
+use muster_core::names::{HostName, Role, Version};
 use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_core::release::manifest::SignedManifest;
 use muster_core::release::timed_runs::DriftPolicy;
@@ -57,7 +57,7 @@ fn desired(number: u64, version: &str) -> DesiredState {
 /// Connects the agent and sends what it does not have.
 fn connect(world: &mut SimulatedWorld, state: ServerState) -> Result<(), Killed> {
     let (role, now) = (Role::new("web").unwrap(), Timestamp::UNIX_EPOCH);
-    world.happens(Input::Hello { incarnation: 1, role, now, renewed: false })?;
+    world.happens(Input::Hello { incarnation: 1, role, host_name: None, now, renewed: false })?;
     world.happens(Input::Desired(desired(state.number, state.version)))?;
     world.happens(Input::Snapshot(Arc::<Snapshot>::default()))?;
     if let Some((id, noop)) = state.request.filter(|(id, _)| world.ledger().run_request.as_deref() != Some(*id)) {
@@ -391,11 +391,35 @@ fn timed_run_is_reported_only_if_it_changed_something() {
 fn first_timed_run_of_an_incarnation_is_reported() {
     let mut world = timed_world(usize::MAX);
     let (role, now) = (Role::new("web").unwrap(), Timestamp::UNIX_EPOCH);
-    world.happens(Input::Hello { incarnation: 2, role, now, renewed: false }).unwrap();
+    world.happens(Input::Hello { incarnation: 2, role, host_name: None, now, renewed: false }).unwrap();
     let reports = world.log.accepted.len();
     until_timed_runs(&mut world, 2).unwrap();
     let new: Vec<_> = world.log.accepted[reports..].iter().map(|report| report.outcome).collect();
     assert_eq!(new, [Outcome::Validated(Verdict::Passed)], "its first validation, and no run");
+}
+
+#[test]
+fn another_host_name_causes_a_run() {
+    let mut world = timed_world(usize::MAX);
+    let hello = |host_name: Option<&str>| Input::Hello {
+        incarnation: 1,
+        role: Role::new("web").unwrap(),
+        host_name: host_name.map(|name| HostName::new(name).unwrap()),
+        now: Timestamp::UNIX_EPOCH,
+        renewed: false,
+    };
+    let reports = world.log.accepted.len();
+    for name in [None, Some("web1")] {
+        world.happens(hello(name)).unwrap();
+        world.settle().unwrap();
+        assert_eq!(world.log.accepted.len(), reports, "{name:?} is the name that the node has");
+    }
+    world.happens(hello(Some("www.example.org"))).unwrap();
+    world.settle().unwrap();
+    let causes: Vec<_> = world.log.accepted[reports..].iter().flat_map(|report| &report.causes).collect();
+    let identity = Cause::Identity { role: Role::new("web").unwrap(), host: "www.example.org".into() };
+    assert_eq!(causes, [&identity, &identity], "one run, with two reports");
+    assert_eq!(world.ledger().host_name.as_ref().unwrap().as_str(), "www.example.org");
 }
 
 #[test]

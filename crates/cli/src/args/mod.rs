@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, ValueEnum};
 use jiff::SignedDuration;
-use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::names::{EnvName, HostName, NodeName, Role};
 
 use crate::commands::Command;
 use crate::variables;
@@ -120,12 +120,8 @@ pub(crate) fn role_arg(text: &str) -> Result<Role, String> {
     Role::new(text).map_err(|_| Role::RULE.to_owned())
 }
 
-pub(crate) fn node_arg(text: &str) -> Result<NodeName, String> {
-    NodeName::new(text).map_err(|_| NodeName::RULE.to_owned())
-}
-
-/// Parses the name of a node or its host name, which has `-` in place of `_`. The server looks the node up.
+/// Parses the name of a node or its host name. The server looks the node up.
 pub(crate) fn node_or_host_arg(text: &str) -> Result<String, String> {
-    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
-    if !text.is_empty() && text.bytes().all(legal) { Ok(text.to_owned()) } else { Err(NodeName::RULE.to_owned()) }
+    let is_legal = NodeName::new(text).is_ok() || HostName::new(text).is_ok();
+    if is_legal { Ok(text.to_owned()) } else { Err(format!("{}; or a host name", NodeName::RULE)) }
 }

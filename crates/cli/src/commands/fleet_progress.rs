@@ -77,6 +77,7 @@ mod tests {
         let row = NodeRow {
             node: NodeName::new("web1").unwrap(),
             role: Role::new("web").unwrap(),
+            host: "web1".into(),
             state,
             since: None,
             running: None,

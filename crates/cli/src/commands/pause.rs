@@ -2,11 +2,11 @@
 
 use clap::ArgGroup;
 use jiff::{SignedDuration, Timestamp};
-use muster_core::names::{NodeName, Role};
+use muster_core::names::Role;
 use muster_core::node::pause::PauseScope;
 use muster_wire::data::{PauseRow, SetPause};
 
-use crate::args::{Globals, node_arg, role_arg};
+use crate::args::{Globals, node_or_host_arg, role_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Table, Terminal, age, count};
@@ -76,21 +76,21 @@ struct PauseTarget {
     /// Nodes of a role
     #[arg(long, value_name = "ROLE", value_parser = role_arg, group = "target")]
     role: Option<Role>,
-    /// One node
-    #[arg(long, value_name = "NODE", value_parser = node_arg, group = "target")]
-    host: Option<NodeName>,
+    /// One node, by name or host name
+    #[arg(long, value_name = "NODE", value_parser = node_or_host_arg, group = "target")]
+    host: Option<String>,
     /// All nodes of the environment
     #[arg(long, group = "target")]
     all: bool,
 }
 
 impl PauseTarget {
-    fn scope(&self) -> PauseScope {
-        match (&self.role, &self.host) {
+    async fn scope(&self, session: &Session) -> Result<PauseScope, Failure> {
+        Ok(match (&self.role, &self.host) {
             (Some(role), _) => PauseScope::Role { role: role.clone() },
-            (None, Some(node)) => PauseScope::Host { node: node.clone() },
+            (None, Some(node)) => PauseScope::Host { node: session.node_name(node).await? },
             (None, None) => PauseScope::Global,
-        }
+        })
     }
 }
 
@@ -106,7 +106,8 @@ pub(super) async fn pause(args: &PauseArgs, globals: &Globals, terminal: &mut Te
     let session = Session::open(globals).await?;
     let seconds = args.lasts.map(|long| u64::try_from(long.as_secs()).unwrap_or(u64::MAX));
     let set = SetPause { reason: args.reason.clone(), seconds, force: args.force };
-    let done = session.client().pause(&session.env, &args.target.scope(), &set, &author()).await;
+    let scope = args.target.scope(&session).await?;
+    let done = session.client().pause(&session.env, &scope, &set, &author()).await;
     let done = session.map_err(done)?;
     terminal.out.answer(&done, |out| {
         let PauseRow { paused, nodes } = &done.pause;
@@ -125,7 +126,7 @@ pub(super) async fn pause(args: &PauseArgs, globals: &Globals, terminal: &mut Te
 
 pub(super) async fn resume(args: &ResumeArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let scope = args.target.scope();
+    let scope = args.target.scope(&session).await?;
     let done = session.map_err(session.client().resume(&session.env, &scope, &author()).await)?;
     terminal.out.answer(&done, |out| match &done.before {
         Some(before) => out.line(format_args!("ended: {before} (revision {})", done.revision)),

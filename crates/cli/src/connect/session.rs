@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::names::EnvName;
+use muster_core::names::{EnvName, NodeName};
 use muster_core::txn::Revision;
 use muster_wire::client::{Client, ClientError};
 use muster_wire::problem::ProblemCode;
@@ -103,6 +103,16 @@ impl Session {
     /// See [`ServerConnection::rediscover`].
     pub(crate) fn rediscover(&mut self) -> Result<(), Failure> {
         self.server.rediscover()
+    }
+
+    /// Finds a node by its name or host name. A legal name that is not in the design is returned: data and pauses may be set for a
+    /// node that does not exist yet.
+    pub(crate) async fn node_name(&self, text: &str) -> Result<NodeName, Failure> {
+        let is_unknown = |error: &ClientError| error.problem().is_some_and(|it| it.code == ProblemCode::UnknownNode);
+        match (self.client().node(&self.env, text).await, NodeName::new(text)) {
+            (Err(error), Ok(name)) if is_unknown(&error) => Ok(name),
+            (found, _) => self.map_err(found).map(|detail| detail.row.node),
+        }
     }
 
     /// Converts the error of a request. See [`ServerConnection::failure`].

@@ -99,17 +99,26 @@ pub(super) fn style(word: &str) -> Option<Style> {
     }
 }
 
-/// Nodes with state, version and reason.
+/// Nodes with state, version and reason, and with their host names if one of them is not made from the name of its node.
 pub fn node_table(rows: &[NodeRow], now: Timestamp) -> Table {
-    let mut table = Table::new(["NODE", "STATE", "FOR", "RUNS", "WHY"]).color_column(1);
+    // A server of an older version sends none.
+    let with_hosts = rows.iter().any(|row| !row.host.is_empty() && row.host != row.node.host());
+    let mut table = if with_hosts {
+        Table::new(["NODE", "HOST", "STATE", "FOR", "RUNS", "WHY"]).color_column(2)
+    } else {
+        Table::new(["NODE", "STATE", "FOR", "RUNS", "WHY"]).color_column(1)
+    };
     for row in rows {
-        table.row([
-            row.node.to_string(),
-            row.state_text().to_owned(),
-            row.since.map_or_else(|| NONE.to_owned(), |since| age(since, now)),
-            version_cell(row.running.as_ref()),
-            row.reason.as_ref().map(|reason| reason_text(reason, now)).unwrap_or_default(),
-        ]);
+        let node = row.node.to_string();
+        let state = row.state_text().to_owned();
+        let since = row.since.map_or_else(|| NONE.to_owned(), |since| age(since, now));
+        let runs = version_cell(row.running.as_ref());
+        let why = row.reason.as_ref().map(|reason| reason_text(reason, now)).unwrap_or_default();
+        if with_hosts {
+            table.row([node, row.host.clone(), state, since, runs, why]);
+        } else {
+            table.row([node, state, since, runs, why]);
+        }
     }
     table
 }

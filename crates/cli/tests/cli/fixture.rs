@@ -305,6 +305,7 @@ impl Fleet {
                 interfaces: Interfaces::from([("eth0".into(), "127.77.0.1".into())]),
                 boot: None,
                 agent: "test".into(),
+                ..Facts::default()
             },
             lookups: BTreeMap::new(),
             log: format!("Notice: Applied catalog on {name}\n"),

@@ -1,9 +1,11 @@
 //! Tests of `muster node list`, `muster node show`, `muster env list`, `muster failures`, and of filters.
 
+use muster_core::names::HostName;
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
+use muster_testkit::records::node_records;
 
-use crate::fixture::{Fleet, Machine, PASSED};
+use crate::fixture::{Fleet, Machine, PASSED, QUICKSTART};
 use crate::snapshot;
 
 #[tokio::test]
@@ -60,6 +62,7 @@ async fn nodes_are_listed_as_json() {
         {
           "node": "db1",
           "role": "db",
+          "host": "db1",
           "standing": "silent",
           "since": "TIME",
           "running": null,
@@ -163,6 +166,46 @@ async fn node_is_found_by_host_name() {
     let fleet = Fleet::start_with(Machine::new(), &[("db1_blue", "db")]).await;
     let text = fleet.muster(&["node", "show", "db1-blue"]).await;
     assert!(text.starts_with("exit 0\n--- stdout\nnode        db1_blue (role db)\n"), "{text}");
+}
+
+#[tokio::test]
+async fn host_names_of_the_design_are_shown_and_accepted() {
+    let mut fleet = Fleet::validated().await;
+    let mut design = node_records(&QUICKSTART, "rack1");
+    design.get_mut("web1").unwrap().host_name = Some(HostName::new("www.example.org").unwrap());
+    muster_server::follow_design(&fleet.app, &fleet.env, &design).await.unwrap();
+    snapshot!(fleet.muster(&["node", "list", "role=db,web"]).await);
+    for args in [
+        &["node", "show", "www.example.org"][..],
+        &["node", "list", "name=www.*"],
+        &["verify-hosts", "v1", "www.example.org", "web2"],
+        &["node", "run", "www.example.org", "--no-wait"],
+        &["lookup", "www.example.org", "etcdlookup::active_roles::db"],
+        &["data", "set", "motd", "welcome", "--host", "www.example.org"],
+        &["pause", "--host", "www.example.org", "--reason", "disk"],
+    ] {
+        let text = fleet.muster(args).await;
+        assert!(text.starts_with("exit 0\n"), "{args:?}: {text}");
+    }
+    let shown = fleet.muster(&["node", "show", "web1"]).await;
+    assert!(shown.contains("\nhost        www.example.org\n"), "{shown}");
+    assert!(shown.contains("node web1 is paused"), "{shown}");
+    snapshot!(fleet.muster(&["data", "get", "motd", "--host", "web2.example.org"]).await, @"
+    exit 1
+    --- stderr
+    error: web2.example.org is not in the design of quickstart
+    hint: add it to the environment file; `muster node list` shows the nodes that are there
+    ");
+
+    // The names of the agent's own configuration.
+    let mut report = fleet.report("web1", 2, PASSED);
+    report.facts.host = Some(HostName::new("web01.example.org").unwrap());
+    report.facts.certname = Some(HostName::new("web01").unwrap());
+    fleet.send(&report).await;
+    fleet.connect("web1", Activity::Idle).await;
+    let shown = fleet.muster(&["node", "show", "web1"]).await;
+    let host = "\nhost        web01.example.org (in its agent.toml; the design has www.example.org), for Puppet web01 (in its agent.toml)\n";
+    assert!(shown.contains(host), "{shown}");
 }
 
 #[tokio::test]
@@ -334,6 +377,7 @@ async fn failures_lists_failed_nodes() {
         {
           "node": "web1",
           "role": "web",
+          "host": "web1",
           "standing": "failed",
           "since": "TIME",
           "running": null,

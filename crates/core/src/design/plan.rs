@@ -67,7 +67,7 @@ pub enum NodeAction {
 pub struct NodeDiff {
     /// Not in the fleet, or leaving it.
     pub create: BTreeSet<NodeName>,
-    /// Another role, flavor, profile, failure domain, or other labels. The position in the design does not count.
+    /// Another role, host name, flavor, profile, failure domain, or other labels. The position in the design does not count.
     pub change: BTreeSet<NodeName>,
     /// In the fleet, not leaving it yet, and not in the design.
     pub remove: BTreeSet<NodeName>,
@@ -274,6 +274,7 @@ mod tests {
             failure_domain: "a".into(),
             position,
             flavor: None,
+            host_name: None,
             leaving: None,
         };
         let leaving = |position| NodeRecord {

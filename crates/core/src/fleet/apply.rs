@@ -310,11 +310,20 @@ impl Fleet {
     fn change_node_record(&mut self, change: &KeyChange<'_>, name: &NodeName, effects: &mut Effects) -> Applied {
         effects.records = true;
         let record: Option<NodeRecord> = read(change)?;
-        if let Some(old) = self.node(name, effects).record.take() {
+        let old = self.node(name, effects).record.take();
+        if let Some(old) = &old {
             self.count_member(&old.role, false, effects);
+            self.index_host(old, name, false);
         }
         if let Some(new) = &record {
             self.count_member(&new.role, true, effects);
+            self.index_host(new, name, true);
+        }
+        if let (Some(old), Some(new)) = (&old, &record)
+            && (&old.role, &old.host_name) != (&new.role, &new.host_name)
+        {
+            effects.addressed_nodes.insert(name.clone());
+            self.note_leader(name, effects);
         }
         let node = self.node(name, effects);
         node.record_at = record.is_some().then_some(change.revision);
@@ -323,6 +332,18 @@ impl Fleet {
         let (counts, running) = (!node.is_leaving(), node.running.clone());
         running.into_iter().for_each(|version| self.count_running(version, name, counts));
         Ok(())
+    }
+
+    fn index_host(&mut self, record: &NodeRecord, name: &NodeName, has_it: bool) {
+        let Some(host) = &record.host_name else { return };
+        if has_it {
+            self.index.hosts.entry(host.clone()).or_default().insert(name.clone());
+        } else if let Some(named) = self.index.hosts.get_mut(host) {
+            named.remove(name);
+            if named.is_empty() {
+                self.index.hosts.remove(host);
+            }
+        }
     }
 
     fn node(&mut self, name: &NodeName, effects: &mut Effects) -> &mut Node {
@@ -366,6 +387,11 @@ impl Fleet {
         if before.map(|observed| &observed.interfaces) == now.map(|observed| &observed.interfaces) {
             return;
         }
+        self.note_leader(name, effects);
+    }
+
+    /// The lookups of the roles that a node leads have new values.
+    fn note_leader(&self, name: &NodeName, effects: &mut Effects) {
         let led = self.leaders.iter().filter(|(_, (leader, _))| leader.node.as_ref() == Some(name));
         effects.lookups.extend(led.map(|(role, _)| format!("leader::{role}")));
     }

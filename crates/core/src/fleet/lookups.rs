@@ -65,7 +65,7 @@ impl Fleet {
         let node = record.node.clone()?;
         let observed = self.nodes.get(&node).and_then(|node| node.observed.as_ref());
         let interfaces = observed.map(|(observed, _)| observed.interfaces.clone()).unwrap_or_default();
-        Some(LeaderInfo { host: node.host(), node, epoch: record.epoch, interfaces })
+        Some(LeaderInfo { host: self.host_of(&node), node, epoch: record.epoch, interfaces })
     }
 
     /// Tag of the value that a node would look up. Without a node, configuration data have no value.

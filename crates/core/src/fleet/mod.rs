@@ -23,7 +23,7 @@ use crate::lookup::RoleTags;
 use crate::lookup::config_data::ConfigData;
 use crate::lookup::published::Publications;
 use crate::lookup::services::ServiceIndex;
-use crate::names::{EnvName, NodeName, ReplicaId, Role, Version};
+use crate::names::{EnvName, HostName, NodeName, ReplicaId, Role, Version};
 use crate::node::leaders::LeaderRecord;
 use crate::node::pause::{NodePause, PauseRecord, PauseScope, longest};
 use crate::node::record::{MachineRecord, NodeRecord, RunRequest};
@@ -109,6 +109,8 @@ struct FleetRollouts {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct NodeIndex {
     roles: BTreeMap<Role, RoleMembers>,
+    /// Nodes with a host name of their own.
+    hosts: BTreeMap<HostName, BTreeSet<NodeName>>,
     /// Hashed: `verify-hosts` asks for thousands of hosts at a time.
     running: BTreeMap<Version, HashSet<NodeName>>,
     /// Services of active nodes.
@@ -189,7 +191,7 @@ pub struct Effects {
     pub nodes: BTreeSet<NodeName>,
     /// The desired version of nodes without a grant, or a pause, may have changed.
     pub desired: bool,
-    /// Nodes with a requested run or a grant.
+    /// Nodes with a requested run, a grant, another role or another host name.
     pub addressed_nodes: BTreeSet<NodeName>,
     /// A rollout changed. Concerns the rollout controller, no agent.
     pub rollouts: bool,
@@ -336,20 +338,32 @@ impl Fleet {
         self.index.roles.iter().filter(|(_, members)| members.members > 0).map(|(role, _)| role.clone()).collect()
     }
 
-    /// Finds a node by its name or host name.
+    /// Finds a node by its name or host name. A design gives no host name to two nodes, but a node that leaves may still have the name
+    /// of another: that name finds neither.
     pub fn find(&self, name: &str) -> Option<(&NodeName, &Node)> {
         if let Some(found) = self.nodes.get_key_value(name) {
             return Some(found);
         }
-        // A host name is the node's name with each `_` replaced by `-`. Names have few of both, so few candidates.
+        if let Some(named) = self.index.hosts.get(name) {
+            let node = named.first().filter(|_| named.len() == 1)?;
+            return self.nodes.get_key_value(node);
+        }
+        // By default a host name is the node's name with each `_` replaced by `-`. Names have few of both, so few candidates.
         let dashes: Vec<usize> = name.match_indices('-').map(|(at, _)| at).take(MAX_DASHES).collect();
         (1_u32..1 << dashes.len()).find_map(|replaced| {
             let mut candidate = name.to_owned();
             for (_, at) in dashes.iter().enumerate().filter(|(bit, _)| replaced & (1 << bit) != 0) {
                 candidate.replace_range(*at..=*at, "_");
             }
-            self.nodes.get_key_value(candidate.as_str())
+            let has_default = |node: &Node| node.record.as_ref().is_none_or(|record| record.host_name.is_none());
+            self.nodes.get_key_value(candidate.as_str()).filter(|(_, node)| has_default(node))
         })
+    }
+
+    /// Host name of a node.
+    pub fn host_of(&self, name: &NodeName) -> String {
+        let record = self.nodes.get(name).and_then(|node| node.record.as_ref());
+        record.map_or_else(|| name.host(), |record| record.host(name))
     }
 
     /// Versions that nodes have validated, with those nodes.

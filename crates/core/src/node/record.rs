@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::names::Role;
+use crate::names::{HostName, NodeName, Role};
 use crate::report::RunOptions;
 
 /// `nodes/<node>`: the node in the design. An agent cannot change it.
@@ -25,6 +25,9 @@ pub struct NodeRecord {
     /// Kind of machine, as named in the design.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<String>,
+    /// Host name, if it is not the name of the node with `-` for `_`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_name: Option<HostName>,
     /// Set when the node was removed from the design. It leaves service and its machine is released. Its keys stay
     /// until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,6 +37,11 @@ pub struct NodeRecord {
 impl NodeRecord {
     pub fn is_leaving(&self) -> bool {
         self.leaving.is_some()
+    }
+
+    /// Host name of the node with this record.
+    pub fn host(&self, node: &NodeName) -> String {
+        self.host_name.as_ref().map_or_else(|| node.host(), HostName::to_string)
     }
 }
 

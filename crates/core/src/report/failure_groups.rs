@@ -23,6 +23,8 @@ const IDENTIFIER: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupedFailure {
     pub member: GroupMember,
+    /// Its host name.
+    pub host: String,
     pub interfaces: Interfaces,
     /// First error.
     pub error: ResourceError,
@@ -119,7 +121,7 @@ struct NodeTexts(Vec<(String, &'static str)>);
 impl NodeTexts {
     fn new(failed: &GroupedFailure) -> Self {
         let node = &failed.member.node;
-        let mut own = vec![(node.to_string(), "<node>"), (node.host(), "<node>")];
+        let mut own = vec![(node.to_string(), "<node>"), (failed.host.clone(), "<node>")];
         own.extend(failed.interfaces.values().map(|address| (address.clone(), "<address>")));
         own.retain(|(text, _)| !text.is_empty());
         own.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -210,7 +212,7 @@ mod tests {
             line: Some(12),
             message: message.into(),
         };
-        GroupedFailure { member, interfaces, error }
+        GroupedFailure { host: member.node.host(), member, interfaces, error }
     }
 
     fn shown(groups: &[FailureGroup]) -> Vec<(usize, String)> {

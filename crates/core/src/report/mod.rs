@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 use crate::lookup::Lookups;
 use crate::lookup::published::Publication;
 use crate::lookup::services::{Service, Services};
-use crate::names::{NodeName, RunId, Version};
+use crate::names::{HostName, NodeName, Role, RunId, Version};
 use crate::report::reason::RunReason;
 use crate::txn::Generation;
 
@@ -183,6 +183,8 @@ pub enum Cause {
         #[serde(default)]
         changes: Vec<LookupChange>,
     },
+    /// The design gave the node another role or host name.
+    Identity { role: Role, host: String },
     /// The last run failed.
     Retry { attempt: u32 },
     /// An earlier run was interrupted.
@@ -235,6 +237,7 @@ impl Cause {
             Cause::AgentStarted
             | Cause::Version { .. }
             | Cause::LookedUp { .. }
+            | Cause::Identity { .. }
             | Cause::Retry { .. }
             | Cause::Interrupted { .. }
             | Cause::Schedule
@@ -318,6 +321,7 @@ impl fmt::Display for Cause {
             Cause::LookedUp { changes } => {
                 f.write_str(&changes.iter().map(LookupChange::to_string).collect::<Vec<_>>().join(", "))
             }
+            Cause::Identity { role, host } => write!(f, "role {role}, host name {host}"),
             Cause::Retry { attempt } => write!(f, "retry {attempt}"),
             Cause::Interrupted { run } => write!(f, "run {run} was interrupted"),
             Cause::Operator { by, options, .. } => {
@@ -452,6 +456,11 @@ pub struct Facts {
     pub boot: Option<String>,
     #[serde(default)]
     pub agent: String,
+    /// Host name and name for Puppet in the configuration of the agent, which precede the design.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certname: Option<HostName>,
 }
 
 #[cfg(test)]

@@ -142,6 +142,7 @@ fn causes(all: &[Cause]) -> Vec<Cause> {
         }
         Cause::AgentStarted
         | Cause::Version { .. }
+        | Cause::Identity { .. }
         | Cause::Retry { .. }
         | Cause::Interrupted { .. }
         | Cause::Schedule

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::names::{EnvName, HostName, NodeName, Role};
 use muster_core::node::record::NodeRecord;
 use muster_core::spelling;
 
@@ -150,6 +150,8 @@ pub(super) fn plan_record(site: &SiteView<'_>, subject: usize, out: &mut RuleOut
         failure_domain: failure_domain.unwrap_or_else(|| DEFAULT_DOMAIN.to_owned()),
         position: 0,
         flavor: cloud_flavor.clone().or_else(|| view.text("flavor").map(str::to_owned)),
+        // An illegal one was reported where it is written.
+        host_name: view.text("host_name").and_then(|text| HostName::new(text).ok()),
         leaving: None,
     };
     Some(CompiledNode { name: name.ok()?, record, cloud_flavor })

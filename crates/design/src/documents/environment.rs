@@ -70,18 +70,19 @@ fn consume_map(cloud: &str, trees: &[YamlNode], made: &mut ReaderOutput<'_, '_>)
 }
 
 /// Nodes of an environment file as documents, which are a lower layer than written documents. All nodes of a role share
-/// one body.
+/// one body, except those with a host name.
 pub(crate) fn generate(environment: &Environment, source: usize) -> impl Iterator<Item = Document> {
     environment.roles.iter().flat_map(move |role| {
-        let (body, span) = (body(role), role.written.key.span);
+        let (shared, span) = (body(role, None), role.written.key.span);
         let extends = parent(role).map(|parent| vec![parent]);
+        let own = move |node| environment.host_name(node).map(|host_name| body(role, Some(host_name)));
         role.nodes.iter().map(move |node| Document {
             kind: Kind::Node.into(),
             name: node.as_str().into(),
             name_at: span,
             extends: extends.clone(),
             overlay: None,
-            body: body.clone(),
+            body: own(node).unwrap_or_else(|| shared.clone()),
             span,
             source,
             origin: DocumentOrigin::Environment,
@@ -94,13 +95,14 @@ fn parent(role: &RoleDesign) -> Option<Parent> {
     Some(Parent { name: profile.scalar()?.shared_text(), span: profile.span })
 }
 
-fn body(role: &RoleDesign) -> YamlNode {
+fn body(role: &RoleDesign, host_name: Option<YamlNode>) -> YamlNode {
     let at = role.written.key.span;
     let made = |name: &str, value: YamlNode| YamlEntry { key: key(name, value.span), value };
     let mut entries = vec![made("role", YamlNode::from_text(role.written.key.text.clone(), at))];
     for name in ["flavor", "failure_domain", "labels"] {
         entries.extend(role.written.value.get(name).map(|value| made(name, value.clone())));
     }
+    entries.extend(host_name.map(|value| made("host_name", value)));
     YamlNode::from_entries(entries, at)
 }
 

@@ -15,9 +15,10 @@ use crate::yaml::{Limits, YamlNode};
 use crate::{graph, strategy, yaml};
 
 use super::expect::MapFields;
+use super::hosts::{self, HostNames};
 use super::{Cloud, Environment, RoleDesign, expect, role};
 
-const KEYS: &[&str] = &["version", "roles", "stack", "cloud", "rollout"];
+const KEYS: &[&str] = &["version", "roles", "stack", "cloud", "hosts", "rollout"];
 
 /// Supported format version.
 const FORMAT: i64 = 1;
@@ -46,11 +47,12 @@ pub(super) fn from_trees(
     report: &mut FindingCollector<'_>,
 ) -> Option<Environment> {
     let name = name(source, report);
-    let content = the_document(documents, report).and_then(|document| content(document, report));
-    let EnvironmentContent { stack, cloud, roles, start_order, rollout } = content.filter(|_| !report.has_errors())?;
+    let content = the_document(documents, report).and_then(|document| content(document, name.as_ref(), report));
+    let EnvironmentContent { stack, cloud, roles, hosts, start_order, rollout } =
+        content.filter(|_| !report.has_errors())?;
     let label = rollout.as_ref().and_then(|section| section.label);
     let rollout = rollout.map(|section| section.strategy);
-    Some(Environment { name: name?, stack, cloud, roles, rollout, start_order, label })
+    Some(Environment { name: name?, stack, cloud, roles, hosts, rollout, start_order, label })
 }
 
 fn name(source: &FileText, report: &mut FindingCollector<'_>) -> Option<EnvName> {
@@ -113,11 +115,16 @@ struct EnvironmentContent {
     stack: Option<Stack>,
     cloud: Option<Cloud>,
     roles: Vec<RoleDesign>,
+    hosts: HostNames,
     start_order: Vec<usize>,
     rollout: Option<StrategySection>,
 }
 
-fn content(document: &YamlNode, report: &mut FindingCollector<'_>) -> Option<EnvironmentContent> {
+fn content(
+    document: &YamlNode,
+    env: Option<&EnvName>,
+    report: &mut FindingCollector<'_>,
+) -> Option<EnvironmentContent> {
     let of = "the environment";
     let map = expect::mapping(document, of, "a mapping with the key \"roles\"", report)?;
     let at = map.entries().first().map_or(document.span, |entry| entry.key.span);
@@ -140,8 +147,16 @@ fn content(document: &YamlNode, report: &mut FindingCollector<'_>) -> Option<Env
     let names: Vec<&str> = entries.iter().map(|entry| &*entry.key.text).collect();
     let start_order = start_order(&names, &dependencies, report);
     // A single invalid role invalidates the environment; its findings are in the report.
-    let roles: Vec<RoleDesign> = roles.into_iter().collect::<Option<_>>()?;
-    Some(EnvironmentContent { stack, cloud, roles, start_order: start_order?, rollout })
+    let roles: Option<Vec<RoleDesign>> = roles.into_iter().collect::<Option<_>>().filter(|_| !map.has_refused());
+    let hosts = fields.optional("hosts").map(|node| hosts::parse(node, env, stack.as_ref(), roles.as_deref(), report));
+    Some(EnvironmentContent {
+        stack,
+        cloud,
+        roles: roles?,
+        hosts: hosts.unwrap_or_default(),
+        start_order: start_order?,
+        rollout,
+    })
 }
 
 fn check_format(fields: &MapFields<'_, '_>, report: &mut FindingCollector<'_>) {

@@ -5,6 +5,9 @@
 //! version: 1              # of the format; optional
 //! stack: blue             # suffix of every node's name: web1_blue; optional
 //! cloud: north            # environments/north.map.yaml maps the flavors; optional
+//! hosts:                  # host names; optional. Default: the node's name with `-` for `_`
+//!   pattern: "{role}{num:02}.example.org"
+//!   db1: oracle.example.org
 //! roles:                  # nodes are numbered from 1 within their role
 //!   db:
 //!     cardinality: 1      # number of nodes; may be 0
@@ -22,6 +25,7 @@
 
 pub(crate) mod expect;
 mod file;
+mod hosts;
 mod role;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +38,7 @@ use serde::Serialize;
 use crate::file_text::{FileText, Span};
 use crate::finding::{FindingCollector, Findings, WithWarnings};
 use crate::yaml::{Limits, YamlEntry, YamlNode};
+use hosts::HostNames;
 
 pub(crate) use file::MAX_NODES;
 
@@ -49,6 +54,7 @@ pub struct Environment {
     pub cloud: Option<Cloud>,
     /// In the order of the file.
     pub roles: Vec<RoleDesign>,
+    hosts: HostNames,
     /// Rollout strategy; none for the default.
     pub rollout: Option<Strategy>,
     /// Indices into `roles` in start order.
@@ -88,6 +94,8 @@ pub struct DesignedNode {
     pub profile: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub failure_domain: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_name: Option<String>,
 }
 
 impl Environment {
@@ -124,7 +132,24 @@ impl Environment {
 
     /// All nodes: by role in the order of the file, then by number.
     pub fn nodes(&self) -> Vec<DesignedNode> {
-        self.roles.iter().flat_map(RoleDesign::designed).collect()
+        self.roles.iter().flat_map(|role| role.nodes.iter().map(|name| self.designed(role, name))).collect()
+    }
+
+    fn designed(&self, role: &RoleDesign, name: &NodeName) -> DesignedNode {
+        DesignedNode {
+            name: name.clone(),
+            role: role.role.clone(),
+            flavor: role.flavor.clone(),
+            profile: role.profile.clone(),
+            labels: role.labels.clone(),
+            failure_domain: role.failure_domain().map(str::to_owned),
+            host_name: self.host_name(name).and_then(|given| Some(given.text()?.to_owned())),
+        }
+    }
+
+    /// Host name that the file sets for a node.
+    pub(crate) fn host_name(&self, node: &NodeName) -> Option<YamlNode> {
+        self.hosts.of(node, &self.name)
     }
 
     /// Direct start dependencies of each role.
@@ -146,16 +171,5 @@ impl RoleDesign {
     /// Failure domain of the role's nodes.
     pub fn failure_domain(&self) -> Option<&str> {
         self.failure_domain.as_deref().or_else(|| self.labels.get(FAILURE_DOMAIN).map(String::as_str))
-    }
-
-    fn designed(&self) -> impl Iterator<Item = DesignedNode> {
-        self.nodes.iter().map(|name| DesignedNode {
-            name: name.clone(),
-            role: self.role.clone(),
-            flavor: self.flavor.clone(),
-            profile: self.profile.clone(),
-            labels: self.labels.clone(),
-            failure_domain: self.failure_domain().map(str::to_owned),
-        })
     }
 }

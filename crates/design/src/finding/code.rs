@@ -83,6 +83,8 @@ catalogue! {
     HostNameTooLong = "M0116" Error "The host names of a role's nodes would be too long.",
     AfterTwice = "M0117" Warning "A role is listed twice in `after`.",
     TooManyNodes = "M0118" Error "The environment has more nodes than one environment may have.",
+    HostOfUnknownNode = "M0119" Error "`hosts` names a node that is not in the file.",
+    HostPattern = "M0120" Error "The pattern of host names is not valid.",
 
     NotADocument = "M1001" Error "A document is not a mapping with a kind and a name.",
     UnknownKind = "M1002" Error "The kind of a document is unknown.",

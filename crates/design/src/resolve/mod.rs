@@ -61,9 +61,10 @@ pub(crate) fn host_name<'d>(node: &DocumentView<'d>) -> Cow<'d, str> {
     }
 }
 
-/// The host name with the domain of the primary network.
+/// The host name with the domain of the primary network. A host name with dots is complete.
 pub(crate) fn fqdn(site: &SiteView<'_>, node: &DocumentView<'_>) -> String {
-    format!("{}.{}", host_name(node), domain(site, node))
+    let host_name = host_name(node);
+    if host_name.contains('.') { host_name.into_owned() } else { format!("{host_name}.{}", domain(site, node)) }
 }
 
 /// A node's domain and name servers.

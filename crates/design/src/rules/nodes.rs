@@ -26,15 +26,23 @@ pub(super) fn mac_conflict(taken: &ClaimConflict<'_>) -> String {
     format!("the hardware address is that of node {} already", quote(taken.first))
 }
 
-/// Claims the host name of a node without its domain: agents are identified by it.
+/// Claims the host name of a node without its domain: agents are identified by it. A node with a host name of its own also claims
+/// its name: commands accept both.
 pub(super) fn claim_host_name(_: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
-    let at = node.get("host_name").map_or(node.at, |given| given.span);
-    claims.add(Claim::Name(host_name(node).into()), at);
+    let given = node.get("host_name");
+    let host_name = host_name(node);
+    if given.is_some() && host_name != node.name {
+        claims.add(Claim::Name(node.name.into()), node.at);
+    }
+    claims.add(Claim::Name(host_name.into()), given.map_or(node.at, |given| given.span));
 }
 
 pub(super) fn host_name_conflict(taken: &ClaimConflict<'_>) -> String {
     match taken.claim {
-        Claim::Name(name) => format!("{} is the host name of node {} already", quote(name), quote(taken.first)),
+        Claim::Name(name) => {
+            let what = if **name == *taken.first { "name" } else { "host name" };
+            format!("{} is the {what} of node {} already", quote(name), quote(taken.first))
+        }
         Claim::Address { .. } | Claim::Mac(_) => {
             format!("the host name is that of node {} already", quote(taken.first))
         }
@@ -60,8 +68,13 @@ const MAX_NAME_LENGTH: usize = 253;
 
 /// Reports a host name that is too long for DNS together with its domain.
 pub(super) fn fqdn_too_long(site: &SiteView<'_>, node: &DocumentView<'_>, out: &mut RuleOutput) {
+    let host_name = host_name(node);
+    // A name with dots has its domain, and its length was checked where it is written.
+    if host_name.contains('.') {
+        return;
+    }
     // Computes the length without building the name: nearly all names are short.
-    let length = host_name(node).len() + 1 + domain(site, node).len();
+    let length = host_name.len() + 1 + domain(site, node).len();
     if length > MAX_NAME_LENGTH {
         let message = format!("the host name with its domain is {length} characters long");
         let finding = Code::FqdnTooLong.finding(message).expected(format!("expected at most {MAX_NAME_LENGTH}"));

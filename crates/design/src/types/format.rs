@@ -60,14 +60,14 @@ impl TextFormat {
                 Code::NotASize,
                 "a size in bytes, such as 480g or 2ti",
             ),
-            TextFormat::HostName => {
-                (is_label(text), Code::NotAHostName, "1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'")
-            }
-            TextFormat::Domain => (
-                text.len() <= 253 && text.split('.').all(is_label),
-                Code::NotADomain,
-                "a domain: host names joined by dots, such as example.org",
+            TextFormat::HostName => (
+                is_domain(text),
+                Code::NotAHostName,
+                "parts of 1 to 63 of a-z, 0-9 and '-' joined by '.', none of which begins or ends with '-'",
             ),
+            TextFormat::Domain => {
+                (is_domain(text), Code::NotADomain, "a domain: host names joined by dots, such as example.org")
+            }
             TextFormat::Uuid => (is_uuid(text), Code::NotAUuid, "a UUID, such as 8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00"),
             TextFormat::AbsolutePath => (
                 (text.starts_with('/') && !text.contains('\0')) || text == "none",
@@ -94,8 +94,9 @@ impl TextFormat {
             TextFormat::Mac => Some("^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"),
             TextFormat::Size => Some("^(>?[0-9]+(\\.[0-9]+)?[kKmMgGtT][iI]?[bB]?|[0-9]+(\\.[0-9]+)?%)$"),
             TextFormat::Bytes => Some("^[0-9]+(\\.[0-9]+)?[kKmMgGtT][iI]?[bB]?$"),
-            TextFormat::HostName => Some("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
-            TextFormat::Domain => Some("^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"),
+            TextFormat::HostName | TextFormat::Domain => {
+                Some("^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")
+            }
             TextFormat::Uuid => Some("^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"),
             TextFormat::AbsolutePath => Some("^(/.*|none)$"),
             TextFormat::Permissions => Some("^[0-7]{3,4}$"),
@@ -246,6 +247,11 @@ pub(crate) fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(legal) && !text.starts_with('-') && !text.ends_with('-')
 }
 
+/// Labels joined by dots, as long as DNS allows.
+fn is_domain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
 fn is_uuid(text: &str) -> bool {
     let mut parts = text.split('-');
     [8, 4, 4, 4, 12].into_iter().all(|length| {
@@ -291,7 +297,11 @@ mod tests {
                 &["20", "g", ">30%", "20x", "-1g", "", "20b", "1e3g", ".5g", "5.g", "9999999999999t"],
             ),
             (TextFormat::Bytes, &["480g", "2ti"], &[">480g", "30%"]),
-            (TextFormat::HostName, &["web1", "a", "0", "a-b"], &["Web1", "-a", "a-", "a.b", "a_b", "", "ä"]),
+            (
+                TextFormat::HostName,
+                &["web1", "a", "0", "a-b", "a.b-c.d"],
+                &["Web1", "-a", "a-", "a..b", "a.", "a_b", "", "ä"],
+            ),
             (TextFormat::Domain, &["example.org", "local"], &["example..org", ".org", "Example.org", ""]),
             (
                 TextFormat::Uuid,

@@ -103,6 +103,49 @@ fn environment_node_with_a_document_is_merged() {
     ");
 }
 
+const HOSTS: &str = "\
+roles:
+  db: {cardinality: 1, flavor: small}
+  web: {cardinality: 3, flavor: small}
+hosts:
+  pattern: '{role}{num:02}.example.org'
+  db1: oracle.example.org
+";
+
+#[test]
+fn hosts_of_the_environment_are_host_names() {
+    let node = "kind: Node\nname: web3\nspec: {host_name: front}\n";
+    let checked = compile(&[("environments/prod.yaml", HOSTS), ("nodes.yaml", node)]);
+    assert!(checked.findings.is_empty(), "{}", checked.findings);
+    let names = checked.design.nodes().iter().map(|node| node.record.host(&node.name));
+    assert_eq!(names.collect::<Vec<_>>(), ["oracle.example.org", "web01.example.org", "web02.example.org", "front"]);
+    // A larger role than the file says gets names from the pattern too.
+    let files = vec![FileText::new("environments/prod.yaml", HOSTS)];
+    let cardinality = [("web".parse().unwrap(), 12)].into();
+    let options = CompileOptions { cardinality, ..CompileOptions::default() };
+    let checked = Design::compile(vec![DesignSource { name: "site".into(), files }], &options);
+    let last = checked.design.nodes().last().unwrap().record.clone();
+    assert_eq!(last.host_name.unwrap().as_str(), "web12.example.org");
+}
+
+#[test]
+fn pattern_that_repeats_a_host_name_is_reported() {
+    for (hosts, found) in [
+        ("{pattern: '{role}.example.org'}", "\"web.example.org\" is the host name of node \"web1\" already"),
+        ("{pattern: 'x{num}', web2: x1}", "\"x1\" is the host name of node \"db1\" already"),
+        ("{web1: oracle, db1: oracle}", "\"oracle\" is the host name of node \"db1\" already"),
+        ("{web1: db1}", "\"db1\" is the name of node \"db1\" already"),
+    ] {
+        let text = format!("{}hosts: {hosts}\n", HOSTS.split("hosts").next().unwrap());
+        let findings = compile(&[("environments/prod.yaml", &text)]).findings;
+        let messages: Vec<_> = findings.iter().map(|finding| (finding.code.as_str(), &*finding.message)).collect();
+        assert!(messages.contains(&("M1221", found)), "{hosts}: {findings}");
+        let line =
+            findings.iter().next().and_then(|finding| finding.location.as_ref()?.span).map(|span| span.start.line);
+        assert_eq!(line, Some(4), "{findings}");
+    }
+}
+
 #[test]
 fn document_of_another_program_is_unchanged() {
     let item = "{kind: acme/Widget, name: w, spec: {a: null, '!b': 1, c: ['!d', null]}}";

@@ -248,4 +248,13 @@ fn duplicate_host_name_is_reported() {
 {kind: Node, name: web2, spec: {role: web, host_name: web1-blue}}
 ";
     assert_eq!(found(text), ["M1221 1", "M1221 5"]);
+    // Commands accept names and host names: one text must not be both.
+    let text = "\
+{kind: Node, name: web1, spec: {role: web, host_name: web2}}
+---
+{kind: Node, name: web2, spec: {role: web, host_name: web3.example.org}}
+---
+{kind: Node, name: web3, spec: {role: web, host_name: web3}}
+";
+    assert_eq!(found(text), ["M1221 3"]);
 }

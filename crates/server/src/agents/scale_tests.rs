@@ -128,6 +128,7 @@ impl Rig {
             let init = crate::agents::stream::StreamInit {
                 incarnation: 1,
                 role: role(&of),
+                host_name: None,
                 generation: None,
                 has_snapshot: true,
                 snapshot: None,
@@ -193,6 +194,7 @@ fn record(of: &str) -> NodeRecord {
         failure_domain: "default".into(),
         position: 0,
         flavor: None,
+        host_name: None,
         leaving: None,
     }
 }

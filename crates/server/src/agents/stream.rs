@@ -10,9 +10,9 @@ use bytes::Bytes;
 use futures::Stream;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::lookup::Tag;
-use muster_core::names::{NodeName, Role};
+use muster_core::names::{HostName, NodeName, Role};
 use muster_core::node::pause::NodePause;
-use muster_core::node::record::RunRequest;
+use muster_core::node::record::{NodeRecord, RunRequest};
 use muster_core::release::manifest::SignedTrust;
 use muster_core::txn::{Generation, Revision};
 use muster_wire::sse;
@@ -34,6 +34,7 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(25);
 pub(crate) struct StreamInit {
     pub incarnation: u64,
     pub role: Role,
+    pub host_name: Option<HostName>,
     pub generation: Option<Generation>,
     pub has_snapshot: bool,
     pub snapshot: Option<Tag>,
@@ -49,6 +50,9 @@ struct StreamState {
     guard: SessionGuard,
     ping: Interval,
     ready: VecDeque<Bytes>,
+    incarnation: u64,
+    role: Role,
+    host_name: Option<HostName>,
     generation: Option<Generation>,
     has_snapshot: bool,
     /// Tag of the agent's snapshot, if it is known.
@@ -73,12 +77,16 @@ pub(crate) fn events(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let mut ping = interval_at(Instant::now() + PING, PING);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let StreamInit { incarnation, role, generation, has_snapshot, snapshot, pause, asked, trust, permit } = init;
+    let StreamInit { incarnation, role, host_name, generation, has_snapshot, snapshot, pause, asked, trust, permit } =
+        init;
     let mut state = StreamState {
         view,
         guard: session,
         ping,
         ready: VecDeque::new(),
+        incarnation,
+        role,
+        host_name,
         generation,
         has_snapshot,
         snapshot,
@@ -90,8 +98,7 @@ pub(crate) fn events(
         permit: Some(permit),
         compared: false,
     };
-    let now = state.clock.now();
-    state.send(&SyncEvent::Hello { incarnation, role, now });
+    state.send_hello();
     // Changes from before the connection are found by comparison, not by a wake-up.
     state.guard.session.wake.notify_one();
     futures::stream::unfold(state, |mut state| async {
@@ -146,7 +153,8 @@ impl StreamState {
         let node = fleet.get(&session.node);
         let Some((seen, diff)) = self.guard.compare(fleet, node) else { return ControlFlow::Continue(()) };
         let desired = self.newer_desired(fleet, node);
-
+        let has_identity = |record: &&NodeRecord| (&record.role, &record.host_name) == (&self.role, &self.host_name);
+        let renamed = node.and_then(|node| node.record.as_ref()).filter(|record| !has_identity(record)).cloned();
         let pause = self.changed_pause(fleet, node);
         let trust = self.newer_trust(fleet);
         let request = node.and_then(|node| node.run_request.as_ref()).map(|(request, _)| request);
@@ -170,6 +178,10 @@ impl StreamState {
             }
         }
         drop(fleets);
+        if let Some(record) = renamed {
+            (self.role, self.host_name) = (record.role, record.host_name);
+            self.send_hello();
+        }
         if let Some(pause) = pause {
             self.pause = pause.clone();
             self.send(&SyncEvent::Pause { pause });
@@ -223,6 +235,11 @@ impl StreamState {
         Some(trust.clone())
     }
 
+    fn send_hello(&mut self) {
+        let (incarnation, role, host_name) = (self.incarnation, self.role.clone(), self.host_name.clone());
+        self.send(&SyncEvent::Hello { incarnation, role, host_name, now: self.clock.now() });
+    }
+
     fn send(&mut self, event: &SyncEvent) {
         match sse::encode(event) {
             Ok(text) => self.ready.push_back(text.into()),
@@ -263,6 +280,7 @@ mod tests {
         let init = StreamInit {
             incarnation: 1,
             role,
+            host_name: None,
             generation: None,
             has_snapshot: true,
             snapshot: None,

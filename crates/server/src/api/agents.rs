@@ -41,9 +41,8 @@ pub(crate) async fn open_stream(
         let problem = Problem::new(ProblemCode::Busy, "too many agents connect at the same time");
         ApiError(problem.retry_after(retry.seconds))
     })?;
-    let role =
-        scope.read(&writer, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
-    let role = role.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
+    let record = scope.read(&writer, |fleet| fleet.get(&node).and_then(|node| node.record.clone()))?;
+    let record = record.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
     let (me, holder) = (replica.membership.id(), open.holder.as_deref());
     if let Err(problem) = duplicates::check(&writer, &agents.hub, me, &scope.env, &node, holder) {
         duplicates::record(&writer, &scope.env, &node, &open).await;
@@ -63,7 +62,8 @@ pub(crate) async fn open_stream(
     let connected = joined.ok_or_else(|| ApiError(duplicates::problem(&node)))?;
     let init = StreamInit {
         incarnation,
-        role,
+        role: record.role,
+        host_name: record.host_name,
         generation: open.generation,
         has_snapshot: open.has_snapshot,
         snapshot: open.snapshot,

@@ -1,5 +1,7 @@
 //! Errors of the API: every failure becomes an RFC 9457 problem with a code and a hint.
 
+use std::fmt::Display;
+
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::JsonRejection;
@@ -8,7 +10,7 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use muster_core::fleet::{Fleet, RestoreRecord};
-use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::names::{EnvName, HostName, NodeName, Version};
 use muster_core::spelling::nearest;
 use muster_core::txn::Revision;
 use muster_store::StoreError;
@@ -47,18 +49,17 @@ impl ApiError {
         Self(Problem::new(ProblemCode::UnknownEnvironment, format!("there is no environment {env:?}")).hint(hint))
     }
 
-    pub(crate) fn unknown_node(env: &EnvName, node: &NodeName) -> Self {
+    pub(crate) fn unknown_node(env: &EnvName, node: &dyn Display) -> Self {
         let problem = Problem::new(ProblemCode::UnknownNode, format!("{node} is not in the design of {env}"));
         Self(problem.hint("add it to the environment file; `muster node list` shows the nodes that are there"))
     }
 
     /// Error for a text that names no node of a fleet, with the closest name.
     pub(crate) fn no_such_node(fleet: &Fleet, text: &str) -> Self {
-        let node = match NodeName::new(text) {
-            Ok(node) => node,
-            Err(error) => return Self::invalid(error.to_string()),
-        };
-        let Self(problem) = Self::unknown_node(&fleet.env, &node);
+        if let (Err(error), Err(_)) = (NodeName::new(text), HostName::new(text)) {
+            return Self::invalid(error.to_string());
+        }
+        let Self(problem) = Self::unknown_node(&fleet.env, &text);
         Self(match similar(text, fleet.designed().map(|(name, ..)| name.as_str())) {
             Some(near) => {
                 problem.hint(format!("did you mean {near}? `muster node list` shows the nodes that are there"))

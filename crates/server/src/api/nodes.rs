@@ -7,7 +7,7 @@ use muster_core::names::NodeName;
 use muster_core::report::Report;
 use muster_core::report::summary::clip;
 use muster_wire::data::LookupResponse;
-use muster_wire::operator::{NodeDetail, NodeRow, Page};
+use muster_wire::operator::{AgentNames, NodeDetail, NodeRow, Page};
 use muster_wire::runs::FailureList;
 use serde::Deserialize;
 
@@ -90,6 +90,7 @@ pub(crate) async fn show_node(
             published: fleet.published().of_node(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
+            agent_names: None,
             refused_agent: node.refused_agent(reader.clock.now()),
             hold: status_response::hold_of(&reader, &agents, fleet, plan.as_deref(), &name),
             revision: fleet.revision,
@@ -99,6 +100,7 @@ pub(crate) async fn show_node(
     let digest = detail.last.as_ref().and_then(|last| last.log.clone());
     let reports = reader.blobs.reports(digest.into_iter().collect()).await;
     detail.log = reports.first().map(|report| excerpt(&report.log));
+    detail.agent_names = reports.first().and_then(|report| AgentNames::of(&report.facts));
     let stored = || detail.last.as_ref().map(|last| last.errors.clone()).unwrap_or_default();
     detail.errors = reports.first().map_or_else(stored, Report::all_errors);
     Ok(Json(detail))

@@ -142,7 +142,7 @@ fn grouped(fleet: &Fleet, FailedNode { row, current }: &FailedNode) -> GroupedFa
     };
     let current = Some(*current).filter(|current| *current != row.state);
     let member = GroupMember { node: row.node.clone(), since: row.since, attempt, current, retry };
-    GroupedFailure { member, interfaces, error }
+    GroupedFailure { member, host: row.host.clone(), interfaces, error }
 }
 
 #[derive(Debug, Deserialize)]

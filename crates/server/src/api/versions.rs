@@ -284,6 +284,5 @@ fn node_at_version<'a>(
     host: &str,
 ) -> Option<&'a NodeName> {
     let nodes = at_version?;
-    let by_host_name = || fleet.find(host).and_then(|(name, _)| nodes.get(name)).filter(|_| host.contains('-'));
-    nodes.get(host).or_else(by_host_name)
+    nodes.get(host).or_else(|| fleet.find(host).and_then(|(name, _)| nodes.get(name)))
 }

@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 8;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetChange {
     pub added: Vec<NodeName>,
-    /// Another role, flavor, profile, failure domain, or other labels. The position in the design does not count.
+    /// Another role, host name, flavor, profile, failure domain, or other labels. The position in the design does not count.
     pub changed: Vec<NodeName>,
     /// They were leaving, and are in the design again.
     pub returned: Vec<NodeName>,

@@ -237,6 +237,7 @@ mod tests {
         let init = StreamInit {
             incarnation: 1,
             role,
+            host_name: None,
             generation: None,
             has_snapshot: true,
             snapshot: None,

@@ -61,6 +61,7 @@ pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &N
     NodeRow {
         node: name.clone(),
         role: record.role.clone(),
+        host: record.host(name),
         state,
         since,
         running: node.running.first().cloned(),
@@ -153,8 +154,8 @@ impl FilterFields for NodeFields<'_> {
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
         let Self { row, record, machine } = *self;
         match key {
-            // The host name matches too. It differs only for nodes of a stack.
-            "name" => test(row.node.as_str()) || row.node.as_str().contains('_') && test(&row.node.host()),
+            // The host name matches too.
+            "name" => test(row.node.as_str()) || row.host != row.node.as_str() && test(&row.host),
             "role" => test(row.role.as_str()),
             "state" => test(row.state.as_str()),
             "reason" => row.reason.as_ref().is_some_and(|why| reasons(why, test)),
@@ -241,6 +242,7 @@ mod tests {
         let row = NodeRow {
             node: NodeName::new("web1_blue").unwrap(),
             role: Role::new("web").unwrap(),
+            host: "web1-blue".into(),
             state: NodeState::Failed,
             since: None,
             running: Some("v1".parse().unwrap()),
@@ -264,6 +266,7 @@ mod tests {
             failure_domain: "rack1".into(),
             position: 0,
             flavor: None,
+            host_name: None,
             leaving: None,
         };
         let machine: MachineRecord =

@@ -163,6 +163,7 @@ impl Fixture {
                 interfaces: Interfaces::from([("eth0".into(), format!("addr-of-{name}"))]),
                 boot: None,
                 agent: "test".into(),
+                ..Facts::default()
             },
             lookups: Lookups::new(),
             log: format!("log of {name} {seq}"),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use muster_core::keys::Keys;
 use muster_core::lookup::Lookups;
-use muster_core::names::Role;
+use muster_core::names::{HostName, Role};
 use muster_core::node::status::{Activity, NodeState};
 use muster_core::txn::{Generation, Op, Txn};
-use muster_testkit::records::node_record;
+use muster_testkit::records::{node_record, node_records};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
@@ -335,5 +335,28 @@ async fn all_streams_open_within_the_admission_limit() {
     let (_, most, _) = fixture.app.agents.admission.counts();
     assert!((1..=fixture.app.agents.admission.limit()).contains(&most), "{most} at once");
     drop(connected);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_host_name_reaches_the_agent() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    assert!(matches!(next(&mut web).await, SyncEvent::Hello { host_name: None, .. }));
+    let host = HostName::new("www.example.org").unwrap();
+    let mut design = node_records(&FLEET, "default");
+    design.get_mut("web1").unwrap().host_name = Some(host.clone());
+    muster_server::follow_design(&fixture.app, &fixture.env, &design).await.unwrap();
+    let hello = next(&mut web).await;
+    let expected = (1, Some(&host));
+    let SyncEvent::Hello { incarnation, host_name, .. } = &hello else { panic!("{hello:?}") };
+    assert_eq!((*incarnation, host_name.as_ref()), expected);
+
+    // It is found by that name, and an agent that connects later gets it first.
+    assert_eq!(fixture.client.node(&fixture.env, &host).await.unwrap().row.host, "www.example.org");
+    drop(web);
+    let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    let SyncEvent::Hello { host_name, .. } = next(&mut web).await else { panic!("hello is first") };
+    assert_eq!(host_name, Some(host));
     fixture.stop().await;
 }

@@ -190,6 +190,7 @@ pub(crate) fn passed(replica: &Replica, name: &str, seq: u64) -> Report {
             interfaces: Interfaces::from([("eth0".into(), format!("addr-of-{name}"))]),
             boot: None,
             agent: "test".into(),
+            ..Facts::default()
         },
         lookups: Lookups::new(),
         log: format!("log of {name} {seq}"),

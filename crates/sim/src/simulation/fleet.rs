@@ -64,6 +64,7 @@ pub(crate) fn node_record(design: &Design, role: &Role, number: u32) -> NodeReco
         failure_domain,
         position: number,
         flavor: None,
+        host_name: None,
         leaving: None,
     }
 }

@@ -116,6 +116,7 @@ impl RunRules {
                 }
                 Cause::LookedUp { .. } if !self.settled => {}
                 Cause::LookedUp { .. }
+                | Cause::Identity { .. }
                 | Cause::Retry { .. }
                 | Cause::Interrupted { .. }
                 | Cause::Operator { .. }

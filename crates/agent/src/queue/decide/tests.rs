@@ -217,7 +217,7 @@ fn new_agent_runs_when_its_state_is_complete() {
     assert_eq!(queue.after(FIRST_HELLO_TIMEOUT), QueueAction::Wait);
     queue.has_incarnation = true;
     queue.role = Some(Role::new("web").unwrap());
-    queue.handle(QueueEvent::Connected { new_incarnation: false });
+    queue.handle(QueueEvent::Connected { new_incarnation: false, identity: None });
     assert_eq!(queue.after(DEBOUNCE), QueueAction::Wait);
     assert_eq!(queue.handle(QueueEvent::Desired(desired(1, "v1"))), QueueAction::Adopt(desired(1, "v1")));
     assert_eq!(queue.after(DEBOUNCE), QueueAction::Wait);
@@ -281,7 +281,7 @@ fn loss_that_an_earlier_agent_recorded_is_a_cause() {
 fn restarted_agent_runs_the_new_state_of_the_server() {
     let mut queue = QueueFixture::idle(None);
     queue.handle(started(None));
-    queue.handle(QueueEvent::Connected { new_incarnation: false });
+    queue.handle(QueueEvent::Connected { new_incarnation: false, identity: None });
     queue.handle(QueueEvent::Desired(desired(2, "v2")));
     assert_eq!(queue.started(), [Cause::AgentStarted, version("v2")]);
 }
@@ -525,7 +525,7 @@ fn waiting_causes_survive_a_restart() {
 fn unreachable_server_is_no_event() {
     let mut queue = QueueFixture::idle(Some(ended(LedgerRunEnd::Validated, &dbs(&[]))));
     assert_eq!(queue.after(Duration::from_secs(100_000)), QueueAction::Wait);
-    queue.handle(QueueEvent::Connected { new_incarnation: false });
+    queue.handle(QueueEvent::Connected { new_incarnation: false, identity: None });
     assert!(queue.is_idle(), "nor is its return");
 }
 

@@ -86,8 +86,8 @@ impl SimulatedWorld {
         let node = Arc::new(AgentNode {
             env: EnvName::new("test").unwrap(),
             name: NodeName::new("web1").unwrap(),
-            host: "web1".into(),
-            certname: "web1".into(),
+            host: None,
+            certname: None,
             interfaces: NodeInterfaces::Configured(Interfaces::new()),
             holder: None,
             boot: Some("b".into()),

@@ -32,7 +32,8 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let row = session.map_err(session.client().datum(&session.env, &args.layer.layer(), &args.key).await)?;
+    let layer = args.layer.layer(&session).await?;
+    let row = session.map_err(session.client().datum(&session.env, &layer, &args.key).await)?;
     let now = terminal.now;
     terminal.out.answer(&row, |out| {
         out.line(super::value(&row));

@@ -31,7 +31,8 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let query = DataQuery { layer: args.layer.given(), effective: args.effective.clone(), key: None };
+    let layer = args.layer.given(&session).await?;
+    let query = DataQuery { layer, effective: args.effective.clone(), key: None };
     let page = session.map_err(session.client().data(&session.env, &query).await)?;
     let now = terminal.now;
     terminal.out.answer(&page, |out| {

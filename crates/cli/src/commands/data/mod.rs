@@ -7,10 +7,12 @@ pub(super) mod unset;
 
 use clap::Subcommand;
 use muster_core::lookup::config_data::Layer;
-use muster_core::names::{DataKey, NodeName, Role};
+use muster_core::names::{DataKey, Role};
 use muster_wire::data::DatumRow;
 
-use crate::args::{node_arg, role_arg};
+use crate::args::{node_or_host_arg, role_arg};
+use crate::connect::Session;
+use crate::failure::Failure;
 use crate::output::text;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -27,23 +29,23 @@ pub(super) struct LayerArgs {
     /// Layer of a role [default: the global layer]
     #[arg(long, value_name = "ROLE", value_parser = role_arg, conflicts_with = "host")]
     role: Option<Role>,
-    /// Layer of one node
-    #[arg(long, value_name = "NODE", value_parser = node_arg)]
-    host: Option<NodeName>,
+    /// Layer of one node, by name or host name
+    #[arg(long, value_name = "NODE", value_parser = node_or_host_arg)]
+    host: Option<String>,
 }
 
 impl LayerArgs {
     /// The given layer, if any.
-    fn given(&self) -> Option<Layer> {
-        match (&self.role, &self.host) {
+    async fn given(&self, session: &Session) -> Result<Option<Layer>, Failure> {
+        Ok(match (&self.role, &self.host) {
             (Some(role), _) => Some(Layer::Role { role: role.clone() }),
-            (None, Some(node)) => Some(Layer::Host { node: node.clone() }),
+            (None, Some(node)) => Some(Layer::Host { node: session.node_name(node).await? }),
             (None, None) => None,
-        }
+        })
     }
 
-    fn layer(&self) -> Layer {
-        self.given().unwrap_or(Layer::Global)
+    async fn layer(&self, session: &Session) -> Result<Layer, Failure> {
+        Ok(self.given(session).await?.unwrap_or(Layer::Global))
     }
 }
 

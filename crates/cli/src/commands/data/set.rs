@@ -79,7 +79,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
     };
     let session = Session::open(globals).await?;
-    let (layer, key) = (args.layer.layer(), &args.key);
+    let (layer, key) = (args.layer.layer(&session).await?, &args.key);
     let before = match (args.if_revision, args.new) {
         (Some(revision), _) => DatumPrecondition::At(Revision(revision)),
         (None, true) => DatumPrecondition::Nothing,

@@ -36,7 +36,7 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let (layer, key) = (args.layer.layer(), &args.key);
+    let (layer, key) = (args.layer.layer(&session).await?, &args.key);
     let before =
         args.if_revision.map_or(DatumPrecondition::Anything, |revision| DatumPrecondition::At(Revision(revision)));
     let done = session.client().unset_datum(&session.env, (&layer, key), before, &author()).await;

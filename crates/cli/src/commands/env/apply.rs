@@ -338,6 +338,7 @@ mod tests {
         NodeRow {
             node: NodeName::new(name).unwrap(),
             role: Role::new("web").unwrap(),
+            host: name.to_owned(),
             state,
             since: None,
             running: None,

@@ -97,8 +97,11 @@ impl Args {
             terms.insert(0, &by_name);
         }
         let rows = session.map_err(session.client().nodes_of(&session.env, &terms.join(" ")).await)?.items;
-        let unknown: Vec<&str> =
-            names.iter().copied().filter(|name| rows.iter().all(|row| row.node.as_str() != *name)).collect();
+        let unknown: Vec<&str> = names
+            .iter()
+            .copied()
+            .filter(|name| rows.iter().all(|row| row.node.as_str() != *name && row.host != *name))
+            .collect();
         // A host name matches too: the rows are fewer only if a name is unknown.
         if terms.len() == 1 && rows.len() < names.len() {
             let failure =

@@ -7,7 +7,7 @@ use muster_core::node::status::{Activity, Reason};
 use muster_core::report::record::{LastRun, PastRun};
 use muster_core::report::{CheckResult, Report, Verdict};
 use muster_core::rollout::progress::Hold;
-use muster_wire::operator::{NodeDetail, RunDetail};
+use muster_wire::operator::{NodeDetail, NodeRow, RunDetail};
 use muster_wire::problem::ProblemCode;
 
 use crate::args::{Globals, OutputFormat, node_or_host_arg};
@@ -70,6 +70,9 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     };
 
     fact("node", format!("{} (role {})", row.node, row.role));
+    if let Some(host) = host(detail) {
+        fact("host", host);
+    }
     let for_time = row.since.map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
     let why = row.reason.as_ref().map(|why| format!(": {}", reason_text(why, now))).unwrap_or_default();
     fact("state", format!("{}{for_time}{why}", row.state_text()));
@@ -124,6 +127,23 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
         let states: Vec<String> = detail.states.iter().map(|state| format!("{state} at {}", state.version())).collect();
         fact("conflict", format!("the node is in several states at once, which is a bug: {}", states.join(", ")));
     }
+}
+
+/// Host name of a node, if it is not made from its name, and the names that its agent uses instead.
+fn host(detail: &NodeDetail) -> Option<String> {
+    let NodeRow { node, host, .. } = &detail.row;
+    let own = detail.agent_names.as_ref();
+    let designed = Some(host).filter(|host| !host.is_empty() && **host != node.host());
+    let used = own.and_then(|names| names.host.as_ref()).filter(|used| used.as_str() != host);
+    let certname = own.and_then(|names| names.certname.as_ref()).filter(|name| name.as_str() != host);
+    let mut text = match used {
+        Some(used) => format!("{used} (in its agent.toml; the design has {host})"),
+        None => designed.map(String::clone).or_else(|| certname.map(|_| host.clone()))?,
+    };
+    if let Some(certname) = certname {
+        text.push_str(&format!(", for Puppet {certname} (in its agent.toml)"));
+    }
+    Some(text)
 }
 
 /// Keys that a run looked up. Every class parameter is a key of configuration data: many of them are only counted.

@@ -28,6 +28,7 @@ fn record(position: u32) -> NodeRecord {
         failure_domain: "a".into(),
         position,
         flavor: None,
+        host_name: None,
         leaving: None,
     }
 }

@@ -160,8 +160,8 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<AgentNode> {
     Arc::new(AgentNode {
         env: env.clone(),
         name: name.clone(),
-        host: name.host(),
-        certname: name.host(),
+        host: None,
+        certname: None,
         interfaces: NodeInterfaces::Configured([("eth0".to_owned(), format!("10.0.0.{}", name.natural().1))].into()),
         holder: None,
         boot: Some(format!("{name}-boot-{boots}")),

@@ -64,10 +64,10 @@ impl World {
             StreamMessage::Event(event) => event,
         };
         match event {
-            SyncEvent::Hello { incarnation, role, now } => {
+            SyncEvent::Hello { incarnation, role, host_name, now } => {
                 machine.stream.dials = 0;
                 let renewed = machine.stream.asks_anew;
-                self.input(number, Input::Hello { incarnation, role, now, renewed });
+                self.input(number, Input::Hello { incarnation, role, host_name, now, renewed });
             }
             SyncEvent::Desired(desired) => self.input(number, Input::Desired(desired)),
             SyncEvent::Snapshot { snapshot, .. } => self.input(number, Input::Snapshot(Arc::new(snapshot))),

@@ -183,7 +183,7 @@ impl World {
         }
         server.agents.silent_since.remove(&node);
         server.agents.links.invalidate(&node);
-        self.send(session, SyncEvent::Hello { incarnation, role, now });
+        self.send(session, SyncEvent::Hello { incarnation, role, host_name: None, now });
         self.send_updates(replica, &node);
         self.connections_changed(replica);
     }

@@ -59,9 +59,9 @@ fn hooks_run() -> QueueAction {
 #[test]
 fn new_incarnation_validates_again() {
     let mut queue = converged(&[], &dbs(&[]));
-    queue.handle(QueueEvent::Connected { new_incarnation: false });
+    queue.handle(QueueEvent::Connected { new_incarnation: false, identity: None });
     assert_eq!(queue.after(DEBOUNCE), QueueAction::Wait);
-    queue.handle(QueueEvent::Connected { new_incarnation: true });
+    queue.handle(QueueEvent::Connected { new_incarnation: true, identity: None });
     assert_eq!(queue.after(DEBOUNCE), QueueAction::Validate);
 }
 
