@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use muster_core::design::DesignRevision;
 use muster_core::fleet::DestroyRecord;
 use muster_core::lookup::published::Publication;
-use muster_core::lookup::services::ServiceOffer;
+use muster_core::lookup::services::{Service, ServiceOffer};
 use muster_core::names::{EnvName, HostName, NodeName, Role, RunId, ServiceName, Version};
 use muster_core::node::evidence::NotCounted;
 use muster_core::node::liveness::{Link, SilentDomain};
@@ -22,6 +22,8 @@ use muster_core::rollout::progress::Hold;
 use muster_core::txn::{Generation, Revision};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::drift::NodeDrift;
 
 use crate::rollout::RolloutBrief;
 
@@ -191,6 +193,18 @@ impl NodeRow {
     }
 }
 
+/// A service that a node offers to other nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeService {
+    pub service: ServiceName,
+    #[serde(flatten)]
+    pub offer: Service,
+    /// Time since which its check passes. None while the node changes its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub passing_since: Option<Timestamp>,
+}
+
 /// Names that the configuration of an agent sets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentNames {
@@ -231,6 +245,12 @@ pub struct NodeDetail {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, serde_json::Value>)]
     pub published: Publication,
+    /// Services that it offers to other nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<NodeService>,
+    /// Drift that timed runs have found. None from a server of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<NodeDrift>,
     /// Keys that the last run looked up. Known while the agent is connected.
     pub lookups: Vec<String>,
     /// End of the last run's log.

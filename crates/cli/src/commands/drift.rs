@@ -78,7 +78,7 @@ fn show_node(node: &NodeDrift, now: Timestamp, out: &mut Out) {
     }
 }
 
-fn show_difference(Difference { change, diff }: &Difference, out: &mut Out) {
+pub(super) fn show_difference(Difference { change, diff }: &Difference, out: &mut Out) {
     let place = match (&change.file, change.line) {
         (Some(file), Some(line)) => format!(" ({file}:{line})"),
         (Some(file), None) => format!(" ({file})"),

@@ -1,8 +1,9 @@
 //! Tests of `muster node list`, `muster node show`, `muster env list`, `muster failures`, and of filters.
 
-use muster_core::names::HostName;
+use muster_core::lookup::services::Service;
+use muster_core::names::{HostName, ServiceName};
 use muster_core::node::status::Activity;
-use muster_core::report::Report;
+use muster_core::report::{Cause, CheckResult, Outcome, Report, ResourceChange, RunResult, Verdict};
 use muster_testkit::records::node_records;
 
 use crate::fixture::{Fleet, Machine, PASSED, QUICKSTART};
@@ -124,6 +125,7 @@ async fn validated_node_shows_its_checks() {
     agent       connected for 5d
     domain      rack1
     addresses   eth0 127.77.0.1
+    drift       unknown: its release has no timed runs
 
     RUN    AGO  VERSION  RESULT     TOOK  CAUSES AND REASON
     run-1  3d   v1       validated  3.4s  agent started, version v1
@@ -135,6 +137,50 @@ async fn validated_node_shows_its_checks() {
       Notice: Applied catalog on db1
     Full log: muster node logs db1 --run run-1
     ");
+}
+
+#[tokio::test]
+async fn drift_and_services_of_a_node_are_shown() {
+    let fleet = Fleet::validated().await;
+    let service = Service { address: "127.77.0.1".into(), port: 8080, tags: vec!["blue".into()] };
+    let services = [(ServiceName::new("http").unwrap(), service)].into();
+    fleet.send(&Report { services, ..fleet.report("web1", 2, PASSED) }).await;
+    let mut preview = fleet.report("web1", 3, Outcome::Previewed(RunResult::Changed));
+    preview.causes = vec![Cause::Schedule];
+    preview.checks = Vec::new();
+    preview.changes = vec![ResourceChange {
+        resource: "File[/etc/motd]".into(),
+        property: Some("content".into()),
+        old: "{md5}1".into(),
+        new: "{md5}2".into(),
+        noop: true,
+        ..ResourceChange::default()
+    }];
+    preview.log = "notice: /Stage[main]/Main/File[/etc/motd]/content (site.pp:1)\n  -hacked\n  +welcome\n".into();
+    fleet.send(&preview).await;
+    snapshot!(fleet.muster(&["node", "show", "web1"]).await);
+    let json = fleet.muster(&["node", "show", "web1", "-o", "json"]).await;
+    for text in ["\"services\": [", "\"passing_since\": ", "\"drift\": \"differs\"", "\"diff\": \"-hacked"] {
+        assert!(json.contains(text), "{text}: {json}");
+    }
+}
+
+#[tokio::test]
+async fn failed_check_is_shown_once() {
+    let fleet = Fleet::validated().await;
+    let mut report = fleet.report("web1", 2, Outcome::Validated(Verdict::Failed));
+    report.checks = vec![CheckResult {
+        name: "web-answers".into(),
+        verdict: Verdict::Failed,
+        message: "answered 500, expected 200".into(),
+        millis: 3,
+    }];
+    report.log = "Notice: Applied catalog on web1".into();
+    fleet.send(&report).await;
+    let shown = fleet.muster(&["node", "show", "web1"]).await;
+    let (_, details) = shown.split_once("RUN ").unwrap();
+    assert_eq!(details.matches("answered 500, expected 200").count(), 1, "{shown}");
+    assert!(details.contains("web-answers  failed"), "{shown}");
 }
 
 #[tokio::test]

@@ -148,9 +148,6 @@ async fn all_errors_of_failed_runs_are_listed() {
     RUN    AGO  VERSION  RESULT   TOOK  CAUSES AND REASON
     run-1  3d   v1       invalid  3.4s  agent started, version v1 → check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
 
-    Errors of run run-1
-      check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
-
     CHECK   RESULT  TOOK  SAID
     greets  failed  20ms  http://127.77.0.1/ answered 500, expected a success; it said: out of memory
 

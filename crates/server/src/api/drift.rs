@@ -43,7 +43,7 @@ pub(crate) async fn list_drift(
 }
 
 /// Drift of a node, and the blobs with the report that has its differences.
-fn node_drift(fleet: &Fleet, row: NodeRow) -> (NodeDrift, Vec<String>) {
+pub(super) fn node_drift(fleet: &Fleet, row: NodeRow) -> (NodeDrift, Vec<String>) {
     let node = fleet.get(&row.node);
     let record = node.and_then(|node| node.observed.as_ref()).and_then(|(observed, _)| observed.drift.as_ref());
     let release = row.desired.as_ref().and_then(|version| fleet.releases().get(version));
@@ -67,7 +67,7 @@ fn node_drift(fleet: &Fleet, row: NodeRow) -> (NodeDrift, Vec<String>) {
     (node, blobs.unwrap_or_default())
 }
 
-async fn read_differences(reader: &Reader, blobs: Vec<String>) -> Vec<Difference> {
+pub(super) async fn read_differences(reader: &Reader, blobs: Vec<String>) -> Vec<Difference> {
     let reports = reader.blobs.reports(blobs).await;
     let of_report = |report: &Report| {
         let differences = drift::differences(&report.changes);

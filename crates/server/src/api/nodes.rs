@@ -2,16 +2,19 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use muster_core::fleet::Node;
 use muster_core::lookup::explain;
 use muster_core::names::NodeName;
+use muster_core::node::status::NodeState;
 use muster_core::report::Report;
 use muster_core::report::summary::clip;
 use muster_wire::data::LookupResponse;
-use muster_wire::operator::{AgentNames, NodeDetail, NodeRow, Page};
+use muster_wire::operator::{AgentNames, NodeDetail, NodeRow, NodeService, Page};
 use muster_wire::runs::FailureList;
 use serde::Deserialize;
 
 use crate::agents::AgentConnection;
+use crate::api::drift::{node_drift, read_differences};
 use crate::api::error::ApiError;
 use crate::api::request::{FilterQuery, PageQuery, Scope};
 use crate::api::runs::{add_run_errors, failure_groups};
@@ -76,8 +79,11 @@ pub(crate) async fn show_node(
     let detail = scope.read(&reader, |fleet| {
         let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
         let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
-        Some(NodeDetail {
-            row: node_rows::row(fleet, activities, &name, node, record),
+        let row = node_rows::row(fleet, activities, &name, node, record);
+        let (drift, blobs) = node_drift(fleet, row.clone());
+        let detail = NodeDetail {
+            services: services(&row, node),
+            row,
             record: record.clone(),
             machine: node.machine.as_ref().map(|(machine, _)| machine.clone()),
             states: node.states.keys().cloned().collect(),
@@ -93,17 +99,29 @@ pub(crate) async fn show_node(
             agent_names: None,
             refused_agent: node.refused_agent(reader.clock.now()),
             hold: status_response::hold_of(&reader, &agents, fleet, plan.as_deref(), &name),
+            drift: Some(drift),
             revision: fleet.revision,
-        })
+        };
+        Some((detail, blobs))
     })?;
-    let mut detail = detail.ok_or_else(|| ApiError::unknown_node(&scope.env, &name))?;
+    let (mut detail, blobs) = detail.ok_or_else(|| ApiError::unknown_node(&scope.env, &name))?;
     let digest = detail.last.as_ref().and_then(|last| last.log.clone());
     let reports = reader.blobs.reports(digest.into_iter().collect()).await;
     detail.log = reports.first().map(|report| excerpt(&report.log));
     detail.agent_names = reports.first().and_then(|report| AgentNames::of(&report.facts));
     let stored = || detail.last.as_ref().map(|last| last.errors.clone()).unwrap_or_default();
     detail.errors = reports.first().map_or_else(stored, Report::all_errors);
+    if let Some(drift) = &mut detail.drift {
+        drift.differences = read_differences(&reader, blobs).await;
+    }
     Ok(Json(detail))
+}
+
+/// Services of an active node. Their checks pass since the node is validated.
+fn services(row: &NodeRow, node: &Node) -> Vec<NodeService> {
+    let passing_since = row.since.filter(|_| row.state == NodeState::Validated);
+    let services = node.active().map(|active| active.services.clone()).unwrap_or_default();
+    services.into_iter().map(|(service, offer)| NodeService { service, offer, passing_since }).collect()
 }
 
 /// Last lines of a log.

@@ -3,14 +3,16 @@
 use jiff::Timestamp;
 use muster_core::node::liveness::Link;
 use muster_core::node::record::MachinePhase;
-use muster_core::node::status::{Activity, Reason};
+use muster_core::node::status::{Activity, NodeState, Reason};
+use muster_core::report::drift::DriftState;
 use muster_core::report::record::{LastRun, PastRun};
-use muster_core::report::{CheckResult, Report, Verdict};
+use muster_core::report::{Cause, CheckResult, Report, ResourceError, Verdict};
 use muster_core::rollout::progress::Hold;
-use muster_wire::operator::{NodeDetail, NodeRow, RunDetail};
+use muster_wire::operator::{NodeDetail, NodeRow, NodeService, RunDetail};
 use muster_wire::problem::ProblemCode;
 
 use crate::args::{Globals, OutputFormat, node_or_host_arg};
+use crate::commands::drift::show_difference;
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{
@@ -45,8 +47,10 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let now = terminal.now;
     terminal.out.answer(&detail, |out| {
         facts(&detail, now, out);
+        drift(&detail, now, out);
+        services(&detail, now, out);
         history(&detail.history, now, out);
-        errors(&detail, out);
+        errors(&detail, run.as_ref(), out);
         checks(run.as_ref(), out);
         log(&detail, out);
     });
@@ -172,6 +176,41 @@ fn activity(activity: &Activity, now: Timestamp) -> String {
     }
 }
 
+/// Drift of a node, with the timed run that was reported last. Timed runs that find nothing new are not reported.
+fn drift(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
+    let Some(drift) = &detail.drift else { return };
+    // The drift of a node that is not validated is unknown, which its state says already.
+    if drift.drift == DriftState::Unknown && drift.run.is_none() && detail.row.state != NodeState::Validated {
+        return;
+    }
+    let timed = detail.history.iter().find(|past| past.causes == [Cause::Schedule]);
+    let timed = timed.map(|past| format!("; last reported timed run {}, {} ago", past.run, age(past.ended, now)));
+    let since = drift.since.map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
+    let state = match (drift.drift, &drift.reason) {
+        (DriftState::None, _) => "none".to_owned(),
+        (DriftState::Unknown, reason) => format!("unknown: {}", reason.as_deref().unwrap_or("no reason was given")),
+        (DriftState::Differs, _) if drift.count == 0 => format!("differs{since}"),
+        (DriftState::Differs, _) => {
+            format!("differs in {}{since}", count(usize::try_from(drift.count).unwrap_or(usize::MAX), "resource"))
+        }
+    };
+    out.line(format_args!("{:<11} {}", "drift", text::one_line(&format!("{state}{}", timed.unwrap_or_default()))));
+    drift.differences.iter().for_each(|difference| show_difference(difference, out));
+}
+
+fn services(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
+    if detail.services.is_empty() {
+        return;
+    }
+    out.gap();
+    let mut table = Table::new(["SERVICE", "ADDRESS", "PORT", "TAGS", "PASSING FOR"]);
+    for NodeService { service, offer, passing_since } in &detail.services {
+        let passing = passing_since.map_or_else(|| "-".to_owned(), |since| age(since, now));
+        table.row([service.to_string(), offer.address.clone(), offer.port.to_string(), offer.tags.join(" "), passing]);
+    }
+    out.table(table);
+}
+
 fn history(runs: &[PastRun], now: Timestamp, out: &mut Out) {
     out.gap();
     if runs.is_empty() {
@@ -191,16 +230,27 @@ fn history(runs: &[PastRun], now: Timestamp, out: &mut Out) {
     out.table(table);
 }
 
-fn errors(detail: &NodeDetail, out: &mut Out) {
+/// Errors of the last run, without those of checks that are shown in the table of checks.
+fn errors(detail: &NodeDetail, run: Option<&RunDetail>, out: &mut Out) {
+    let checks = run.into_iter().flat_map(|run| &run.reports).flat_map(|report| &report.checks);
+    let in_table: Vec<ResourceError> = checks.filter_map(CheckResult::error).collect();
     // A server of an older version sends only the first errors.
-    let errors = |last: &LastRun| if detail.errors.is_empty() { last.errors.clone() } else { detail.errors.clone() };
-    let last = detail.last.as_ref().map(|last| (last, errors(last))).filter(|(_, errors)| !errors.is_empty());
-    let Some((last, errors)) = last else { return };
-    out.gap();
-    out.line(format_args!("Errors of run {}", last.run));
+    let errors = |last: &LastRun| {
+        let all = if detail.errors.is_empty() { &last.errors } else { &detail.errors };
+        all.iter().filter(|error| !in_table.contains(error)).cloned().collect::<Vec<_>>()
+    };
+    let Some((last, errors)) = detail.last.as_ref().map(|last| (last, errors(last))) else { return };
+    let first = last.first_failure.as_ref().filter(|first| first.run != last.run);
+    if !errors.is_empty() {
+        out.gap();
+        out.line(format_args!("Errors of run {}", last.run));
+    }
     errors.iter().for_each(|error| out.line(format_args!("  {}", text::one_line(&error.to_string()))));
     // The first of several failures is often closer to the cause.
-    if let Some(first) = last.first_failure.as_ref().filter(|first| first.run != last.run) {
+    if let Some(first) = first {
+        if errors.is_empty() {
+            out.gap();
+        }
         out.line(format_args!("First failed in run {}: {}", first.run, text::one_line(&first.error.to_string())));
     }
 }
