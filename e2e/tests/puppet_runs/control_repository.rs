@@ -82,4 +82,10 @@ async fn control_repository_runs_with_puppet_7_and_8() {
     assert_eq!(second.applied.counts.total, on_eight.applied.counts.total, "{second:#?}");
     assert_eq!(second.applied.counts.changed, 2, "the file and the notice: {second:#?}");
     assert!(on_eight.log.contains("+a web server") && !second.log.contains("+a web server"), "{}", second.log);
+    // The first run has set the file: the second repairs drift. The notice of every run is no drift.
+    let corrective = |run: &RunOutput| -> Vec<String> {
+        run.applied.changes.iter().filter(|change| change.corrective).map(|change| change.resource.clone()).collect()
+    };
+    assert_eq!(corrective(&on_eight), Vec::<String>::new(), "{on_eight:#?}");
+    assert_eq!(corrective(&second), [format!("File[{}]", eight.root().join("motd").display())], "{second:#?}");
 }
