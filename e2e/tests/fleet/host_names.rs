@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use muster_e2e::agent::SandboxNode;
 use muster_e2e::sandbox::{Sandbox, TestProject};
@@ -51,11 +51,10 @@ fn node_definition_and_data_match_the_host_name() {
     }
     let applied = sandbox.run_muster(&["env", "apply", env, project]);
     assert_eq!(applied.code(), 0, "{applied:?}");
-    let renamed = server.api.wait_node("web1", "runs with its new name", |_| {
-        fs::read_to_string(&motd).is_ok_and(|motd| motd == "www: rack 8")
-    });
-    assert_eq!(renamed["host"], "www.example.org");
-    sandbox.wait_validated("v1", &["www.example.org"]);
     let cause = json!([{"kind": "identity", "role": "web", "host": "www.example.org"}]);
-    assert_eq!(server.api.runs("web1")[0]["causes"], cause);
+    let has_run = |node: &Value| node["history"][0]["causes"] == cause && node["standing"] == "validated";
+    let renamed = server.api.wait_node("web1", "runs with its new name", has_run);
+    assert_eq!(renamed["host"], "www.example.org");
+    assert_eq!(fs::read_to_string(&motd).unwrap(), "www: rack 8");
+    sandbox.wait_validated("v1", &["www.example.org"]);
 }
