@@ -142,7 +142,7 @@ fn host(detail: &NodeDetail) -> Option<String> {
     let certname = own.and_then(|names| names.certname.as_ref()).filter(|name| name.as_str() != host);
     let mut text = match used {
         Some(used) => format!("{used} (in its agent.toml; the design has {host})"),
-        None => designed.map(String::clone).or_else(|| certname.map(|_| host.clone()))?,
+        None => designed.cloned().or_else(|| certname.map(|_| host.clone()))?,
     };
     if let Some(certname) = certname {
         text.push_str(&format!(", for Puppet {certname} (in its agent.toml)"));
