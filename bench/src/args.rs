@@ -62,6 +62,8 @@ pub(crate) enum Name {
     Overhead,
     /// A large release downloaded by many agents
     Release,
+    /// A control repository with real modules, and a second release of it
+    ControlRepository,
     /// verify-hosts with 5,000 hosts
     VerifyHosts,
     /// status with 5,000 nodes
@@ -103,6 +105,7 @@ impl Name {
             Name::Data => "data",
             Name::Overhead => "overhead",
             Name::Release => "release",
+            Name::ControlRepository => "control-repository",
             Name::VerifyHosts => "verify-hosts",
             Name::Status => "status",
             Name::Reports => "reports",
@@ -129,6 +132,7 @@ impl Name {
             Name::Data => "nodes woken by a change of data, and how often",
             Name::Overhead => "what Muster adds to a run of Puppet",
             Name::Release => "a large release on its way to many agents",
+            Name::ControlRepository => "a control repository with real modules, and a second release of it",
             Name::VerifyHosts => "asking about 5,000 hosts",
             Name::Status => "one screen of 5,000 nodes",
             Name::Reports => "reports per second, and fsyncs per report",

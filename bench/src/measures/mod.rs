@@ -1,6 +1,7 @@
 //! The benchmarks, by subject.
 
 mod agents;
+mod control_repository;
 mod design;
 mod etcd;
 mod overhead;
@@ -24,6 +25,7 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Ben
         Name::Data => wake_up::measure_data(bench).await,
         Name::Overhead => overhead::measure(bench).await,
         Name::Release => agents::measure_download(bench).await,
+        Name::ControlRepository => control_repository::measure(bench).await,
         Name::VerifyHosts => populated::measure_verify_hosts(bench).await,
         Name::Status => populated::measure_status(bench).await,
         Name::Reports => reports::measure(bench).await,
@@ -51,6 +53,7 @@ pub(crate) fn method(name: Name) -> &'static str {
         Name::Data => wake_up::DATA_METHOD,
         Name::Overhead => overhead::METHOD,
         Name::Release => agents::DOWNLOAD_METHOD,
+        Name::ControlRepository => control_repository::METHOD,
         Name::VerifyHosts => populated::VERIFY_HOSTS_METHOD,
         Name::Status => populated::STATUS_METHOD,
         Name::Reports => reports::METHOD,

@@ -44,6 +44,7 @@ pub(crate) struct BenchAgent {
     running: BenchProcess,
     pub(crate) node: NodeName,
     root: PathBuf,
+    state: PathBuf,
 }
 
 impl BenchAgent {
@@ -63,12 +64,12 @@ impl BenchAgent {
         if hold {
             fs::write(root.join("hold"), "")?;
         }
-        let config = dir.join("agent.toml");
+        let (config, state) = (dir.join("agent.toml"), dir.join("state"));
         let text = format!(
             "env = {ENV:?}\nnode = {:?}\nserver = {server:?}\nstate_dir = {:?}\nroot = {root:?}\ntrusted_keys = [{:?}]\n\
              puppet_agent_lock = \"none\"\ninterfaces = {{ eth0 = \"127.77.{}.{}\" }}\n",
             node.as_str(),
-            dir.join("state"),
+            state,
             project.trusted_key,
             number / 250,
             number % 250 + 1,
@@ -77,11 +78,16 @@ impl BenchAgent {
         let mut run = command(bench, bench.agent()?, &dir);
         run.arg("run").arg("--config").arg(&config);
         let running = BenchProcess::start(run, &dir, "agent")?;
-        Ok(Self { running, node: node.clone(), root })
+        Ok(Self { running, node: node.clone(), root, state })
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.running.pid()
+    }
+
+    /// Its state directory.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
     }
 
     /// Lets the waiting run continue.

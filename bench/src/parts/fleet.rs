@@ -1,5 +1,6 @@
 //! A few real agents, a real server, and a proxy between them.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use muster_core::node::status::NodeState;
@@ -25,6 +26,7 @@ pub(crate) struct BenchFleet {
     pub(crate) proxy: CountingProxy,
     pub(crate) client: Client,
     pub(crate) agents: Vec<BenchAgent>,
+    pub(crate) project: BenchProject,
     _dir: TempDir,
 }
 
@@ -39,13 +41,15 @@ pub(crate) struct FleetOptions<'a> {
     pub(crate) manifest: Option<&'a str>,
     /// Incompressible bytes in the release of a version.
     pub(crate) ballast: Option<(&'a str, usize)>,
+    /// A directory of modules in both releases, and a file of each that differs.
+    pub(crate) modules: Option<(&'a Path, &'a str)>,
     /// True if agents connect to the server directly: a proxy would use processor time.
     pub(crate) direct: bool,
 }
 
 impl<'a> FleetOptions<'a> {
     pub(crate) fn new(roles: Roles<'a>) -> Self {
-        Self { roles, held: None, script: SCRIPT, manifest: None, ballast: None, direct: false }
+        Self { roles, held: None, script: SCRIPT, manifest: None, ballast: None, modules: None, direct: false }
     }
 }
 
@@ -65,6 +69,9 @@ impl BenchFleet {
         if let Some((version, bytes)) = plan.ballast {
             project.add_ballast(version, bytes)?;
         }
+        if let Some((modules, changed)) = plan.modules {
+            versions.iter().try_for_each(|version| project.add_modules(version, modules, changed))?;
+        }
         let server = BenchServer::start(bench, dir.path(), Some(&project.dir)).await?;
         let proxy = CountingProxy::start(&server.address).await?;
         let client = server.client()?;
@@ -74,7 +81,7 @@ impl BenchFleet {
             let hold = plan.held.is_some_and(|role| node.natural().0 == role);
             agents.push(BenchAgent::start(bench, dir.path(), &project, node, number, url, hold)?);
         }
-        Ok(Self { server, proxy, client, agents, _dir: dir })
+        Ok(Self { server, proxy, client, agents, project, _dir: dir })
     }
 
     pub(crate) fn agent(&self, node: &str) -> anyhow::Result<&BenchAgent> {

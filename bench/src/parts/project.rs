@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_release::key::SigningKey;
+use muster_release::tree::ReleaseTree;
 
 /// The environment of every benchmark.
 pub(crate) const ENV: &str = "bench";
@@ -60,6 +61,17 @@ impl BenchProject {
         let dir = self.dir.join("releases").join(version);
         fs::write(dir.join("release.yaml"), "applier: puppet\nmanifest: site.pp\ndeadline: 5m\n")?;
         fs::write(dir.join("site.pp"), manifest).with_context(|| format!("cannot write in {}", dir.display()))
+    }
+
+    /// Adds a copy of a directory of modules, and a file with the version.
+    pub(crate) fn add_modules(&self, version: &str, modules: &Path, changed: &str) -> anyhow::Result<()> {
+        let dir = self.dir.join("releases").join(version);
+        for (path, file) in ReleaseTree::read(modules)?.files() {
+            let path = dir.join("modules").join(path);
+            fs::create_dir_all(path.parent().unwrap_or(&dir))?;
+            fs::copy(&file.source, &path).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(fs::write(dir.join(changed), format!("version: {version}\n"))?)
     }
 
     /// Adds incompressible bytes to a release.
