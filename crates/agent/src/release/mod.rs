@@ -251,10 +251,21 @@ impl NodeReleases {
         let part = self.cache.part(&manifest.digest);
         let source = BundleSource { env: &self.env, servers: &self.servers, manifest };
         let mut superseded = pin!(superseded);
-        tokio::select! {
-            biased;
-            () = &mut superseded => return Err(NotReady::Superseded),
-            is_built = self.build_from_previous(source, release) => if is_built { return Ok(()) },
+        if let Some(base) = self.previous_release() {
+            let delta = self.cache.delta(&manifest.digest);
+            // Only the download is cancelled: a directory is never unpacked twice at the same time.
+            let fetched = tokio::select! {
+                biased;
+                () = &mut superseded => return Err(NotReady::Superseded),
+                fetched = fetch_delta(source, &base, &delta) => fetched,
+            };
+            match fetched {
+                Ok(()) if self.build_from_previous(manifest, &base, delta, release).await => return Ok(()),
+                Ok(()) => {}
+                Err(problem) => {
+                    tracing::info!(version = %manifest.version, problem, "no delta to the previous release; downloading the bundle");
+                }
+            }
         }
         loop {
             let fetched = tokio::select! {
@@ -284,17 +295,10 @@ impl NodeReleases {
         }
     }
 
-    /// Builds a release from a previous one of the node and the files that differ. False if the whole bundle is needed.
-    async fn build_from_previous(&self, source: BundleSource<'_>, release: &Path) -> bool {
-        let manifest = source.manifest;
-        let version = &manifest.version;
-        let Some(base) = self.previous_release() else { return false };
-        let (delta, unpacking) = (self.cache.delta(&manifest.digest), self.cache.unpacking(&manifest.digest));
-        if let Err(problem) = fetch_delta(source, &base, &delta).await {
-            tracing::info!(%version, problem, "no delta to the previous release; downloading the bundle");
-            return false;
-        }
-        let (base, expected, release) = (self.cache.release(&base), manifest.clone(), release.to_owned());
+    /// Builds a release from a previous one of the node and the downloaded files that differ. False if the whole bundle is needed.
+    async fn build_from_previous(&self, manifest: &Manifest, base: &Digest, delta: PathBuf, release: &Path) -> bool {
+        let (version, unpacking) = (&manifest.version, self.cache.unpacking(&manifest.digest));
+        let (base, expected, release) = (self.cache.release(base), manifest.clone(), release.to_owned());
         let evicted = self.cache.evict_entry(&unpacking);
         let built = blocking(move || {
             let built = unpack_delta(&delta, &base, &expected, &unpacking);

@@ -56,12 +56,10 @@ impl Deltas {
             let computed = tokio::task::spawn_blocking(move || compute(&request));
             computed.await.map_err(io::Error::other)?.map_err(io::Error::other)
         });
-        match computed.await {
-            Ok(delta) => {
-                let delta = delta.clone();
-                self.drop_oldest();
-                delta
-            }
+        let computed = computed.await.cloned();
+        self.drop_oldest();
+        match computed {
+            Ok(delta) => delta,
             Err(error) => {
                 tracing::warn!(%base, %target, %error, "cannot compute the delta between two releases; agents download the bundle");
                 None
