@@ -65,6 +65,7 @@ async fn status_is_printed_as_yaml() {
     blockers:
     - node: web1
       role: web
+      host: web1
       standing: failed
       since: "TIME"
       running: null
@@ -85,6 +86,7 @@ async fn status_is_printed_as_yaml() {
         since: "TIME"
     - node: web2
       role: web
+      host: web2
       standing: silent
       since: "TIME"
       running: null
@@ -97,6 +99,7 @@ async fn status_is_printed_as_yaml() {
         since: "TIME"
     - node: lb1
       role: lb
+      host: lb1
       standing: pending
       since: "TIME"
       running: null
